@@ -1,0 +1,248 @@
+// Package events holds the wire formats of Countersign: the records that the
+// pipeline itself writes onto the log, the message of the log, and, in the
+// packages below it, strict decoding, canonical JSON, digests, signatures,
+// subjects and the protocols' own events.
+//
+// Everything here is data and pure functions; no package of events does I/O.
+package events
+
+// Types of the CloudEvents that Countersign emits.
+const (
+	TypeDecision   = "dev.countersign.decision.v1"
+	TypeCall       = "dev.countersign.call.v1"
+	TypeFinding    = "dev.countersign.finding.v1"
+	TypeApproval   = "dev.countersign.approval.v1"
+	TypeControl    = "dev.countersign.control.v1"
+	TypeCheckpoint = "dev.countersign.checkpoint.v1"
+)
+
+// Headers that Countersign reads from requests or writes on replies and log
+// messages.
+const (
+	// Request headers, for protocols whose body has no field for them.
+	HeaderSession    = "Countersign-Session"
+	HeaderToolCallID = "Countersign-Tool-Call-Id"
+	HeaderAgent      = "Countersign-Agent"
+	HeaderTrace      = "traceparent"
+
+	// Reply headers.
+	HeaderVerdict     = "Countersign-Verdict"
+	HeaderDecisionID  = "Countersign-Decision-Id"
+	HeaderDecisionSeq = "Countersign-Decision-Seq"
+	HeaderReceipt     = "Countersign-Receipt"
+
+	// HeaderSignature is on every decision record in the log: a detached JWS of
+	// the admitter's key over the record's bytes. A decision without a valid
+	// one is finding forged_record.
+	HeaderSignature = "Countersign-Signature"
+)
+
+// Reason is one evaluator's word on one request.
+type Reason struct {
+	Evaluator string `json:"evaluator"`        // e.g. "tool_policy", "agenthook", "aaep"
+	Code      string `json:"code"`             // stable, snake_case
+	Path      string `json:"path,omitempty"`   // JSON pointer into the request, where one part is to blame
+	Policy    string `json:"policy,omitempty"` // "<policy>/<rule>" where a policy spoke
+}
+
+// PolicyRef names exactly what decided: the policy whose rule gave the verdict,
+// the revision of the policy snapshot and the digest of that snapshot.
+type PolicyRef struct {
+	Name     string `json:"name"`
+	Revision uint64 `json:"revision"`
+	Digest   string `json:"digest"`
+}
+
+// MandateRef names the AUMP mandate a decision was made under.
+type MandateRef struct {
+	ID   string `json:"id"`
+	Hash string `json:"hash"`
+}
+
+// ApprovalRef links a decision to an approval workflow.
+type ApprovalRef struct {
+	WorkflowID   string `json:"workflow_id"`
+	Status       string `json:"status,omitempty"`
+	ActionID     string `json:"action_id,omitempty"`
+	RequestedAt  Time   `json:"requested_at,omitzero"`
+	ExpiresAt    Time   `json:"expires_at,omitzero"`
+	ResumePolicy string `json:"resume_policy,omitempty"`
+}
+
+// Decision is the record of one admission verdict (architecture section 5). It
+// never holds a raw argument; its digests are keyed by the tenant, except in
+// files written for offline checks, which may carry unkeyed ones.
+type Decision struct {
+	DecisionID    string       `json:"decision_id"` // UUIDv7
+	EventID       string       `json:"event_id,omitempty"`
+	Tenant        string       `json:"tenant"`
+	Protocol      string       `json:"protocol"`
+	Source        string       `json:"source"` // the authenticated publisher
+	Agent         string       `json:"agent,omitempty"`
+	Session       string       `json:"session,omitempty"`
+	ToolCallID    string       `json:"tool_call_id,omitempty"`
+	Occurrence    int          `json:"occurrence,omitempty"` // as far as the admitter knew; the call record is authoritative
+	Tool          string       `json:"tool,omitempty"`
+	Action        string       `json:"action,omitempty"`
+	ResourceKind  string       `json:"resource_kind,omitempty"`
+	ArgsDigest    string       `json:"args_digest,omitempty"`
+	RequestDigest string       `json:"request_digest"`
+	Verdict       Verdict      `json:"verdict"`
+	NativeVerdict string       `json:"native_verdict,omitempty"`
+	Reasons       []Reason     `json:"reasons"`
+	Policy        *PolicyRef   `json:"policy,omitempty"`
+	Mandate       *MandateRef  `json:"mandate,omitempty"`
+	Approval      *ApprovalRef `json:"approval,omitempty"`
+	ReceivedAt    Time         `json:"received_at,omitzero"`
+	DecidedAt     Time         `json:"decided_at"`
+	ExpiresAt     Time         `json:"expires_at,omitzero"`
+	ReceiptHash   string       `json:"receipt_hash,omitempty"` // sha256 of the compact receipt
+	Durability    string       `json:"durability,omitempty"`   // fsync replicated interval memory
+	Trace         string       `json:"trace,omitempty"`        // W3C traceparent
+}
+
+// CallState is where a call stands.
+type CallState string
+
+// The states of a call; all but open are final.
+const (
+	CallOpen      CallState = "open"
+	CallCompleted CallState = "completed"
+	CallFailed    CallState = "failed"
+	CallDenied    CallState = "denied"
+	CallAbandoned CallState = "abandoned" // never completed before its deadline or its session's end
+	CallOrphaned  CallState = "orphaned"  // completed, but nobody had asked for or announced it
+)
+
+// TimelineEntry is one step in the life of a call.
+type TimelineEntry struct {
+	Step    string `json:"step"` // requested decided invoked completed closed
+	Seq     uint64 `json:"seq"`
+	At      Time   `json:"at"` // broker time
+	EventID string `json:"event_id,omitempty"`
+}
+
+// Call links what was admitted with what ran. Its identity is (tenant, source,
+// session, tool_call_id, occurrence) (architecture section 4).
+type Call struct {
+	CallID         string          `json:"call_id"`
+	Tenant         string          `json:"tenant"`
+	Source         string          `json:"source"`
+	Protocol       string          `json:"protocol"`
+	Agent          string          `json:"agent,omitempty"`
+	Session        string          `json:"session,omitempty"`
+	ToolCallID     string          `json:"tool_call_id,omitempty"`
+	Occurrence     int             `json:"occurrence"`
+	Tool           string          `json:"tool,omitempty"`
+	State          CallState       `json:"state"`
+	Outcome        string          `json:"outcome,omitempty"` // the protocol's own word
+	Verdict        Verdict         `json:"verdict,omitempty"`
+	DecisionID     string          `json:"decision_id,omitempty"`
+	DecisionSeq    uint64          `json:"decision_seq,omitempty"`
+	ExecutionSeq   uint64          `json:"execution_seq,omitempty"`
+	AdmittedDigest string          `json:"admitted_digest,omitempty"`
+	ExecutedDigest string          `json:"executed_digest,omitempty"`
+	Match          string          `json:"match,omitempty"` // equal, drift, inconclusive
+	Inferred       bool            `json:"inferred,omitempty"`
+	WeakScope      bool            `json:"weak_scope,omitempty"` // no session
+	Findings       []string        `json:"findings,omitempty"`   // rules broken by this call
+	Timeline       []TimelineEntry `json:"timeline"`
+}
+
+// Severity grades a finding.
+type Severity string
+
+// The severities, from the least to the most grave. A finding of level info
+// never counts as a violation.
+const (
+	SeverityInfo     Severity = "info"
+	SeverityLow      Severity = "low"
+	SeverityMedium   Severity = "medium"
+	SeverityHigh     Severity = "high"
+	SeverityCritical Severity = "critical"
+)
+
+// Finding says that a rule was broken, by what, and what to do about it.
+type Finding struct {
+	FindingID   string   `json:"finding_id"` // the same for the same violation, however often it is seen
+	Rule        string   `json:"rule"`
+	Severity    Severity `json:"severity"`
+	Tenant      string   `json:"tenant,omitempty"`
+	Source      string   `json:"source,omitempty"`
+	Session     string   `json:"session,omitempty"`
+	ToolCallID  string   `json:"tool_call_id,omitempty"`
+	CallID      string   `json:"call_id,omitempty"`
+	EventIDs    []string `json:"event_ids"`
+	Seqs        []uint64 `json:"seqs,omitempty"` // the log sequences that prove it
+	Explanation string   `json:"explanation"`
+	Remedy      string   `json:"remedy,omitempty"`
+	DetectedAt  Time     `json:"detected_at,omitzero"` // broker time of the message that completed the proof
+	Withdraws   string   `json:"withdraws,omitempty"`  // finding_id that a late event proved wrong
+}
+
+// Approval is the record of one step of an approval workflow.
+type Approval struct {
+	WorkflowID   string `json:"workflow_id"`
+	Tenant       string `json:"tenant"`
+	Status       string `json:"status"` // pending approved denied expired cancelled consumed
+	ActionDigest string `json:"action_digest"`
+	Source       string `json:"source,omitempty"`
+	Session      string `json:"session,omitempty"`
+	ToolCallID   string `json:"tool_call_id,omitempty"`
+	DecisionID   string `json:"decision_id,omitempty"`
+	Approver     string `json:"approver,omitempty"`
+	Reason       string `json:"reason,omitempty"`
+	RequestedAt  Time   `json:"requested_at"`
+	DecidedAt    Time   `json:"decided_at,omitzero"`
+	ExpiresAt    Time   `json:"expires_at,omitzero"`
+}
+
+// Kinds of control records (the last token of their subject).
+const (
+	ControlTick      = "tick"
+	ControlCursor    = "cursor"
+	ControlPolicy    = "policy"
+	ControlMandate   = "mandate"
+	ControlKey       = "key"
+	ControlPublisher = "publisher"
+)
+
+// Tick lets time pass on an idle shard: its broker time is what counts.
+type Tick struct {
+	Shard string `json:"shard"`
+	Due   Time   `json:"due"` // the deadline that made the tick necessary
+}
+
+// Cursor is the correlator's position and its fence. It is written in one
+// atomic batch with the outputs of the messages up to Consumed.
+type Cursor struct {
+	Shard    string `json:"shard"`
+	Consumed uint64 `json:"consumed"` // last log sequence whose outputs are in the log
+	Outputs  int    `json:"outputs"`  // outputs in this batch, the cursor not counted
+	Writer   string `json:"writer"`   // which correlator wrote it
+}
+
+// PolicyChange records that an admitter now decides from another snapshot.
+type PolicyChange struct {
+	Writer   string      `json:"writer"`
+	Revision uint64      `json:"revision"`
+	Digest   string      `json:"digest"`
+	Policies []PolicyRef `json:"policies"`
+	Error    string      `json:"error,omitempty"` // why a candidate was refused; everything is denied meanwhile
+}
+
+// KeyRecord publishes a verification key. Vouch is a signed note of the
+// checkpoint key over VouchText.
+type KeyRecord struct {
+	KeyID     string `json:"kid"`
+	Use       string `json:"use"` // receipt
+	Algorithm string `json:"alg"` // EdDSA
+	PublicKey string `json:"public_key"`
+	CreatedAt Time   `json:"created_at"`
+	Vouch     string `json:"vouch,omitempty"`
+}
+
+// VouchText is the text that the checkpoint key signs to vouch for k.
+func (k KeyRecord) VouchText() string {
+	return "countersign/key/v1\n" + k.Use + " " + k.KeyID + " " + k.Algorithm + " " + k.PublicKey + "\n"
+}

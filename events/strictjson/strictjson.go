@@ -1,0 +1,272 @@
+// Package strictjson decodes JSON from untrusted producers so that two honest
+// readers can never see two different documents in the same bytes, and gives
+// the RFC 8785 canonical form.
+//
+// What encoding/json lets pass is refused here, each with its own code and the
+// JSON pointer of the place: duplicate keys, keys that differ only in case,
+// invalid UTF-8 (lone surrogates included), trailing data, integers beyond
+// 2^53, numbers that a float64 cannot hold faithfully, documents that are too
+// large or nested too deeply.
+package strictjson
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	jsonv1 "encoding/json"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Code names why a document was refused. Codes are stable: they appear in
+// reason codes, findings and evidence.
+type Code string
+
+// The reasons for refusing a document.
+const (
+	TooLarge        Code = "too_large"
+	TooDeep         Code = "too_deep"
+	NotJSON         Code = "not_json"
+	NotObject       Code = "not_object"
+	InvalidUTF8     Code = "invalid_utf8"
+	DuplicateKey    Code = "duplicate_key"
+	CaseCollision   Code = "case_collision"
+	TrailingData    Code = "trailing_data"
+	UnsafeInteger   Code = "unsafe_integer"
+	ImpreciseNumber Code = "imprecise_number"
+)
+
+// Error says why a document was refused and where. It never quotes a value.
+type Error struct {
+	Code   Code
+	Path   string // JSON pointer (RFC 6901), "" for the whole document
+	Offset int64  // byte offset at or after which the trouble lies
+	Detail string
+}
+
+func (e *Error) Error() string {
+	at := e.Path
+	if at == "" {
+		at = "the document"
+	}
+	return fmt.Sprintf("%s at %s (byte %d): %s", e.Code, at, e.Offset, e.Detail)
+}
+
+// Limits bound what is decoded at all.
+type Limits struct {
+	MaxBytes int // of the raw document
+	MaxDepth int // of nested objects and arrays; the outermost counts as 1
+}
+
+// DefaultLimits are what the services use for events and requests: 1 MiB and 64
+// levels.
+var DefaultLimits = Limits{MaxBytes: 1 << 20, MaxDepth: 64}
+
+// Parse decodes one JSON document into map[string]any, []any, string,
+// encoding/json.Number, bool and nil. The error is always an *Error.
+func Parse(raw []byte, lim Limits) (any, error) {
+	if lim.MaxBytes > 0 && len(raw) > lim.MaxBytes {
+		return nil, &Error{Code: TooLarge, Offset: int64(lim.MaxBytes),
+			Detail: fmt.Sprintf("%d bytes, at most %d are read", len(raw), lim.MaxBytes)}
+	}
+	if i := invalidUTF8(raw); i >= 0 {
+		return nil, &Error{Code: InvalidUTF8, Offset: int64(i), Detail: "the bytes are not UTF-8"}
+	}
+	p := parser{dec: jsontext.NewDecoder(bytes.NewReader(raw)), lim: lim}
+	v, err := p.value()
+	if err != nil {
+		return nil, p.wrap(err)
+	}
+	if _, err := p.dec.ReadToken(); !errors.Is(err, io.EOF) {
+		return nil, &Error{Code: TrailingData, Offset: p.dec.InputOffset(), Detail: "something follows the JSON value"}
+	}
+	return v, nil
+}
+
+// ParseObject is Parse for documents that must be a JSON object.
+func ParseObject(raw []byte, lim Limits) (map[string]any, error) {
+	v, err := Parse(raw, lim)
+	if err != nil {
+		return nil, err
+	}
+	m, ok := v.(map[string]any)
+	if !ok {
+		return nil, &Error{Code: NotObject, Detail: "the JSON value is not an object"}
+	}
+	return m, nil
+}
+
+// Option changes how Unmarshal treats a document.
+type Option = json.Options
+
+// RejectUnknown makes Unmarshal refuse members that the Go type does not have.
+var RejectUnknown Option = json.RejectUnknownMembers(true)
+
+// Unmarshal fills a Go value from a document, matching names to the letter.
+// Call it only on bytes that Parse accepted.
+func Unmarshal(raw []byte, into any, opts ...Option) error {
+	return json.Unmarshal(raw, into, opts...)
+}
+
+// CanonicalBytes gives the RFC 8785 form of a JSON text. It refuses what RFC
+// 8785 cannot express faithfully (duplicate keys, invalid UTF-8); run Parse
+// first on bytes from outside.
+func CanonicalBytes(raw []byte) ([]byte, error) {
+	v := jsontext.Value(bytes.Clone(raw))
+	if err := v.Canonicalize(); err != nil {
+		return nil, fmt.Errorf("canonical form: %w", err)
+	}
+	return v, nil
+}
+
+// Canonical gives the RFC 8785 form of a tree that Parse made, or of any value
+// that marshals to JSON.
+func Canonical(v any) ([]byte, error) {
+	b, err := jsonv1.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("canonical form: %w", err)
+	}
+	return CanonicalBytes(b)
+}
+
+type parser struct {
+	dec *jsontext.Decoder
+	lim Limits
+}
+
+func (p *parser) fail(code Code, detail string) error {
+	return &Error{Code: code, Path: string(p.dec.StackPointer()), Offset: p.dec.InputOffset(), Detail: detail}
+}
+
+// wrap turns the decoder's errors into ours without quoting the input.
+func (p *parser) wrap(err error) error {
+	var own *Error
+	if errors.As(err, &own) {
+		return own
+	}
+	e := &Error{Code: NotJSON, Path: string(p.dec.StackPointer()), Offset: p.dec.InputOffset(), Detail: "not valid JSON"}
+	var syn *jsontext.SyntacticError
+	if errors.As(err, &syn) {
+		e.Path, e.Offset = string(syn.JSONPointer), syn.ByteOffset
+		switch {
+		case errors.Is(err, jsontext.ErrDuplicateName):
+			e.Code, e.Detail = DuplicateKey, "the object has this key twice"
+		case syn.Err != nil && strings.Contains(syn.Err.Error(), "surrogate"):
+			e.Code, e.Detail = InvalidUTF8, "a \\u escape is half of a surrogate pair"
+		}
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		e.Detail = "the document ends too early"
+	}
+	return e
+}
+
+func (p *parser) value() (any, error) {
+	tok, err := p.dec.ReadToken()
+	if err != nil {
+		return nil, err
+	}
+	switch tok.Kind() {
+	case '{', '[':
+		if p.lim.MaxDepth > 0 && p.dec.StackDepth() > p.lim.MaxDepth {
+			return nil, p.fail(TooDeep, fmt.Sprintf("nested deeper than %d levels", p.lim.MaxDepth))
+		}
+		if tok.Kind() == '{' {
+			return p.object()
+		}
+		return p.array()
+	case '"':
+		return tok.String(), nil
+	case '0':
+		return p.number(tok.String())
+	case 't', 'f':
+		return tok.Bool(), nil
+	default:
+		return nil, nil
+	}
+}
+
+func (p *parser) object() (any, error) {
+	m := map[string]any{}
+	folded := map[string]struct{}{}
+	for p.dec.PeekKind() != '}' {
+		tok, err := p.dec.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		key := tok.String()
+		f := fold(key)
+		if _, there := folded[f]; there {
+			return nil, p.fail(CaseCollision, "the object has this key twice, in different case")
+		}
+		folded[f] = struct{}{}
+		if m[key], err = p.value(); err != nil {
+			return nil, err
+		}
+	}
+	_, err := p.dec.ReadToken()
+	return m, err
+}
+
+func (p *parser) array() (any, error) {
+	list := []any{}
+	for p.dec.PeekKind() != ']' {
+		v, err := p.value()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	_, err := p.dec.ReadToken()
+	return list, err
+}
+
+func (p *parser) number(lit string) (any, error) {
+	if code, detail := checkNumber(lit); code != "" {
+		return nil, p.fail(code, detail)
+	}
+	return jsonv1.Number(lit), nil
+}
+
+// fold maps a key to what every key that differs from it only in case maps to.
+func fold(s string) string {
+	ascii := true
+	for i := 0; i < len(s); i++ {
+		if s[i] >= utf8.RuneSelf {
+			ascii = false
+			break
+		}
+	}
+	if ascii {
+		// U+017F and U+212A fold to the ASCII letters s and k, so the other
+		// branch must end in lower case too.
+		return strings.ToLower(s)
+	}
+	return strings.Map(func(r rune) rune {
+		least := r
+		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+			least = min(least, f)
+		}
+		return unicode.ToLower(least)
+	}, s)
+}
+
+func invalidUTF8(b []byte) int {
+	if utf8.Valid(b) {
+		return -1
+	}
+	for i := 0; i < len(b); {
+		r, n := utf8.DecodeRune(b[i:])
+		if r == utf8.RuneError && n == 1 {
+			return i
+		}
+		i += n
+	}
+	return -1
+}

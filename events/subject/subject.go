@@ -1,0 +1,260 @@
+// Package subject is the grammar of Countersign's NATS subjects (architecture
+// section 3): typed builders, one parser, and the escaping of tokens that NATS
+// cannot carry. It knows no server; package streams does.
+package subject
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// DefaultPrefix is the first token of every subject unless configured.
+const DefaultPrefix = "gov"
+
+// NoSession is the token of an absent session (or any absent value).
+const NoSession = "~"
+
+// maxToken is the longest token that is written out; longer ones are hashed.
+const maxToken = 64
+
+// Class is the second token: what a subject is for.
+type Class string
+
+// The classes of subjects.
+const (
+	Admit       Class = "admit"
+	Resolve     Class = "resolve"
+	Events      Class = "events"
+	Decisions   Class = "decisions"
+	Calls       Class = "calls"
+	Findings    Class = "findings"
+	Approvals   Class = "approvals"
+	Control     Class = "control"
+	Quarantine  Class = "quarantine"
+	Checkpoints Class = "checkpoints"
+)
+
+// LogClasses are the classes that a shard's log holds, in one total order.
+var LogClasses = []Class{Events, Decisions, Calls, Findings, Approvals, Control}
+
+// TypeRequest is the event type of the admitter's copy of a request.
+const TypeRequest = "request"
+
+// Protocols.
+const (
+	ProtoAAEP      = "aaep"
+	ProtoAgentHook = "agenthook"
+	ProtoAANA      = "aana"
+	ProtoAUMP      = "aump"
+	ProtoTool      = "tool"
+	ProtoHandoff   = "handoff"
+)
+
+// Protocols lists every protocol token.
+var Protocols = []string{ProtoAAEP, ProtoAgentHook, ProtoAANA, ProtoAUMP, ProtoTool, ProtoHandoff}
+
+// EventProtocols lists those that producers publish events in.
+var EventProtocols = []string{ProtoAAEP, ProtoAgentHook, ProtoAUMP}
+
+// Escape makes one subject token of any text: text that is not
+// [A-Za-z0-9_-]+ becomes "~" and its unpadded base64url; if the token would be
+// longer than 64 bytes it becomes "~h" and the SHA-256 in hex; the empty text
+// is "~". Escape is injective but for the hash.
+func Escape(s string) string {
+	if s == "" {
+		return NoSession
+	}
+	tok := s
+	if !plain(s) {
+		tok = "~" + base64.RawURLEncoding.EncodeToString([]byte(s))
+		// "~h…" is reserved for hashes. Base64 text may begin with h as well, but
+		// a hash token has exactly 66 characters, more than a written-out one.
+	}
+	if len(tok) > maxToken {
+		sum := sha256.Sum256([]byte(s))
+		return "~h" + hex.EncodeToString(sum[:])
+	}
+	return tok
+}
+
+// Unescape gives back what Escape was given. For a hashed token it returns the
+// token itself and false: the text is not in it.
+func Unescape(tok string) (s string, exact bool) {
+	switch {
+	case tok == NoSession:
+		return "", true
+	case !strings.HasPrefix(tok, "~"):
+		return tok, plain(tok)
+	case len(tok) == 66 && tok[1] == 'h':
+		return tok, false
+	}
+	b, err := base64.RawURLEncoding.DecodeString(tok[1:])
+	if err != nil || plain(string(b)) || Escape(string(b)) != tok {
+		return tok, false
+	}
+	return string(b), true
+}
+
+func plain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return s != ""
+}
+
+// Space builds and parses the subjects below one prefix. The zero Space uses
+// DefaultPrefix. Arguments of builders are raw values; the builders escape them.
+type Space struct{ Prefix string }
+
+func (s Space) join(class Class, tokens ...string) string {
+	prefix := s.Prefix
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	return prefix + "." + string(class) + "." + strings.Join(tokens, ".")
+}
+
+// Admit is where a tenant asks for admission.
+func (s Space) Admit(tenant, protocol string) string {
+	return s.join(Admit, Escape(tenant), Escape(protocol))
+}
+
+// Resolve is where a reviewer resolves an approval workflow.
+func (s Space) Resolve(tenant string) string { return s.join(Resolve, Escape(tenant)) }
+
+// Event is where a producer publishes an event. typ may have several tokens
+// ("agent.tool.invoked"); each is escaped by itself.
+func (s Space) Event(tenant, publisher, protocol, session, typ string) string {
+	parts := strings.Split(typ, ".")
+	for i, p := range parts {
+		parts[i] = Escape(p)
+	}
+	return s.join(Events, append([]string{Escape(tenant), Escape(publisher), Escape(protocol), Escape(session)}, parts...)...)
+}
+
+// Request is where the admitter logs its copy of an admission request.
+func (s Space) Request(tenant, publisher, protocol, session string) string {
+	return s.Event(tenant, publisher, protocol, session, TypeRequest)
+}
+
+// Decision is where the admitter logs a decision.
+func (s Space) Decision(tenant, verdict, session string) string {
+	return s.join(Decisions, Escape(tenant), Escape(verdict), Escape(session))
+}
+
+// Call is where the correlator logs a call.
+func (s Space) Call(tenant, state, session string) string {
+	return s.join(Calls, Escape(tenant), Escape(state), Escape(session))
+}
+
+// Finding is where findings are logged.
+func (s Space) Finding(tenant, severity, session string) string {
+	return s.join(Findings, Escape(tenant), Escape(severity), Escape(session))
+}
+
+// Approval is where approval records are logged.
+func (s Space) Approval(tenant, status, workflow string) string {
+	return s.join(Approvals, Escape(tenant), Escape(status), Escape(workflow))
+}
+
+// Control is where control records of a shard are logged.
+func (s Space) Control(shard, kind string) string {
+	return s.join(Control, Escape(shard), Escape(kind))
+}
+
+// Quarantine is where bytes that could not be parsed go.
+func (s Space) Quarantine(tenant string) string { return s.join(Quarantine, Escape(tenant)) }
+
+// Checkpoints is where a shard's checkpoints are published.
+func (s Space) Checkpoints(shard string) string { return s.join(Checkpoints, Escape(shard)) }
+
+// All matches every subject of a class.
+func (s Space) All(class Class) string { return s.join(class, ">") }
+
+// ErrForeign says that a subject is not one of ours.
+var ErrForeign = errors.New("subject: not a Countersign subject")
+
+// Parsed is a subject taken apart. Fields that its class does not have are
+// empty. Values are unescaped; where a token was a hash the field holds the
+// token itself.
+type Parsed struct {
+	Class     Class
+	Tenant    string // empty for control and checkpoints
+	Publisher string // events
+	Protocol  string // admit, events
+	Session   string // events, decisions, calls, findings
+	Type      string // events: dotted type, or TypeRequest
+	Verdict   string // decisions
+	State     string // calls: state; findings: severity; approvals: status
+	Workflow  string // approvals
+	Shard     string // control, checkpoints
+	Kind      string // control
+}
+
+// Parse takes a subject apart. It accepts exactly what the builders build.
+func (s Space) Parse(subj string) (Parsed, error) {
+	prefix := s.Prefix
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	rest, ok := strings.CutPrefix(subj, prefix+".")
+	if !ok {
+		return Parsed{}, fmt.Errorf("%w: %.80q does not begin with %q", ErrForeign, subj, prefix)
+	}
+	tokens := strings.Split(rest, ".")
+	p := Parsed{Class: Class(tokens[0])}
+	fields, known := layout[p.Class]
+	tokens = tokens[1:]
+	if !known || len(tokens) < len(fields) || (p.Class != Events && len(tokens) > len(fields)) {
+		return Parsed{}, fmt.Errorf("%w: %.80q", ErrForeign, subj)
+	}
+	for i, f := range fields {
+		if tokens[i] == "" {
+			return Parsed{}, fmt.Errorf("%w: %.80q has an empty token", ErrForeign, subj)
+		}
+		value, _ := Unescape(tokens[i])
+		*f(&p) = value
+	}
+	if p.Class == Events {
+		for i, t := range tokens[4:] {
+			value, _ := Unescape(t)
+			if i > 0 {
+				p.Type += "."
+			}
+			p.Type += value
+		}
+	}
+	return p, nil
+}
+
+var layout = map[Class][]func(*Parsed) *string{
+	Admit:       {tenant, protocol},
+	Resolve:     {tenant},
+	Events:      {tenant, publisher, protocol, session, typ},
+	Decisions:   {tenant, verdict, session},
+	Calls:       {tenant, state, session},
+	Findings:    {tenant, state, session},
+	Approvals:   {tenant, state, workflow},
+	Control:     {shard, kind},
+	Quarantine:  {tenant},
+	Checkpoints: {shard},
+}
+
+func tenant(p *Parsed) *string    { return &p.Tenant }
+func publisher(p *Parsed) *string { return &p.Publisher }
+func protocol(p *Parsed) *string  { return &p.Protocol }
+func session(p *Parsed) *string   { return &p.Session }
+func typ(p *Parsed) *string       { p.Type = ""; return new(string) }
+func verdict(p *Parsed) *string   { return &p.Verdict }
+func state(p *Parsed) *string     { return &p.State }
+func workflow(p *Parsed) *string  { return &p.Workflow }
+func shard(p *Parsed) *string     { return &p.Shard }
+func kind(p *Parsed) *string      { return &p.Kind }
