@@ -30,6 +30,7 @@ const (
 	HeaderDecisionID  = "Countersign-Decision-Id"
 	HeaderDecisionSeq = "Countersign-Decision-Seq"
 	HeaderReceipt     = "Countersign-Receipt"
+	HeaderKey         = "Countersign-Key" // the KeyRecord of the key that signed the receipt, JSON
 
 	// HeaderSignature is on every decision record in the log: a detached JWS of
 	// the admitter's key over the record's bytes. A decision without a valid
@@ -217,7 +218,8 @@ type Tick struct {
 // atomic batch with the outputs of the messages up to Consumed.
 type Cursor struct {
 	Shard    string `json:"shard"`
-	Consumed uint64 `json:"consumed"` // last log sequence whose outputs are in the log
+	Consumed uint64 `json:"consumed"` // last log sequence all of whose outputs are in the log
+	Partial  int    `json:"partial"`  // how many outputs of sequence Consumed+1 are in the log as well
 	Outputs  int    `json:"outputs"`  // outputs in this batch, the cursor not counted
 	Writer   string `json:"writer"`   // which correlator wrote it
 }

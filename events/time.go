@@ -1,9 +1,14 @@
 package events
 
 import (
-	"fmt"
+	"errors"
+	"strings"
 	"time"
 )
+
+// ErrTime says that a text is no RFC 3339 time. It does not quote the text: it
+// may come from a producer.
+var ErrTime = errors.New("the time is not RFC 3339 text")
 
 // TimeLayout is how every time stamp that Countersign writes looks: UTC, always
 // nine fraction digits, so that equal instants have equal text and text order
@@ -36,9 +41,9 @@ func (t *Time) UnmarshalText(b []byte) error {
 		*t = Time{}
 		return nil
 	}
-	p, err := time.Parse(time.RFC3339Nano, string(b))
+	p, err := ParseTime(string(b))
 	if err != nil {
-		return fmt.Errorf("time %.40q is not RFC 3339", b)
+		return err
 	}
 	*t = At(p)
 	return nil
@@ -47,7 +52,48 @@ func (t *Time) UnmarshalText(b []byte) error {
 // UnmarshalJSON implements json.Unmarshaler.
 func (t *Time) UnmarshalJSON(b []byte) error {
 	if len(b) < 2 || b[0] != '"' || b[len(b)-1] != '"' {
-		return fmt.Errorf("time %.40q is not a JSON string", b)
+		return ErrTime
 	}
 	return t.UnmarshalText(b[1 : len(b)-1])
+}
+
+// ParseTime reads RFC 3339 text and nothing else (t and z may be in lower case;
+// there are no leap seconds). Package time alone would also take hours of one
+// digit, a comma before the fraction and impossible offsets (Go issue 54580).
+// Years that leave 0 to 9999 in UTC are refused, for TimeLayout cannot write
+// them. The error is ErrTime.
+func ParseTime(text string) (time.Time, error) {
+	text = strings.ToUpper(text)
+	const shape = "dddd-dd-ddTdd:dd:dd"
+	if len(text) <= len(shape) || !shaped(text[:len(shape)], shape) || text[len(shape)] == ',' {
+		return time.Time{}, ErrTime
+	}
+	if zone := text[len(text)-1:]; zone != "Z" {
+		const offset = "+dd:dd"
+		zone = "+" + text[max(0, len(text)-len(offset)+1):]
+		if !shaped(zone, offset) || zone[1:3] > "23" || zone[4:] > "59" {
+			return time.Time{}, ErrTime
+		}
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, ErrTime
+	}
+	if year := t.UTC().Year(); year < 0 || year > 9999 {
+		return time.Time{}, ErrTime
+	}
+	return t, nil
+}
+
+// shaped compares a text with a shape in which d stands for any digit.
+func shaped(text, shape string) bool {
+	if len(text) != len(shape) {
+		return false
+	}
+	for i := range len(text) {
+		if digit := text[i] >= '0' && text[i] <= '9'; shape[i] == 'd' && !digit || shape[i] != 'd' && text[i] != shape[i] {
+			return false
+		}
+	}
+	return true
 }

@@ -4,6 +4,7 @@
 package digest
 
 import (
+	"bytes"
 	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
@@ -52,8 +53,13 @@ func Salted(salt, b []byte) string {
 func Equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // Master is the key from which every tenant's key is derived. It is shared by
-// admitter, correlator and auditor and leaves none of them.
-type Master struct{ key [KeySize]byte }
+// admitter, correlator and auditor and leaves none of them. The zero Master has
+// no keys.
+type Master struct {
+	// A function, because fmt asks no method of an unexported field: it would
+	// print the bytes of a struct that has a Master in one.
+	key func() []byte
+}
 
 // NewMaster takes a master key of KeySize bytes.
 func NewMaster(key []byte) (Master, error) {
@@ -61,11 +67,13 @@ func NewMaster(key []byte) (Master, error) {
 	if len(key) != KeySize {
 		return m, ErrKeySize
 	}
-	copy(m.key[:], key)
+	own := bytes.Clone(key)
+	m.key = func() []byte { return own }
 	return m, nil
 }
 
-// Tenant is the key of one tenant: HKDF-SHA-256 of the master key.
+// Tenant is the key of one tenant: HKDF-SHA-256 of the master key; nil for the
+// zero Master.
 func (m Master) Tenant(tenant string) []byte {
 	return m.derive("countersign/tenant/v1/" + tenant)
 }
@@ -76,7 +84,10 @@ func (m Master) Wrapping(tenant string) []byte {
 }
 
 func (m Master) derive(info string) []byte {
-	k, err := hkdf.Key(sha256.New, m.key[:], nil, info, KeySize)
+	if m.key == nil {
+		return nil
+	}
+	k, err := hkdf.Key(sha256.New, m.key(), nil, info, KeySize)
 	if err != nil {
 		panic(fmt.Sprintf("hkdf of a fixed size: %v", err)) // cannot happen: 32 bytes are within HKDF's bounds
 	}

@@ -24,40 +24,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Code names why a document was refused. Codes are stable: they appear in
-// reason codes, findings and evidence.
-type Code string
-
-// The reasons for refusing a document.
-const (
-	TooLarge        Code = "too_large"
-	TooDeep         Code = "too_deep"
-	NotJSON         Code = "not_json"
-	NotObject       Code = "not_object"
-	InvalidUTF8     Code = "invalid_utf8"
-	DuplicateKey    Code = "duplicate_key"
-	CaseCollision   Code = "case_collision"
-	TrailingData    Code = "trailing_data"
-	UnsafeInteger   Code = "unsafe_integer"
-	ImpreciseNumber Code = "imprecise_number"
-)
-
-// Error says why a document was refused and where. It never quotes a value.
-type Error struct {
-	Code   Code
-	Path   string // JSON pointer (RFC 6901), "" for the whole document
-	Offset int64  // byte offset at or after which the trouble lies
-	Detail string
-}
-
-func (e *Error) Error() string {
-	at := e.Path
-	if at == "" {
-		at = "the document"
-	}
-	return fmt.Sprintf("%s at %s (byte %d): %s", e.Code, at, e.Offset, e.Detail)
-}
-
 // Limits bound what is decoded at all.
 type Limits struct {
 	MaxBytes int // of the raw document
@@ -78,7 +44,9 @@ func Parse(raw []byte, lim Limits) (any, error) {
 	if i := invalidUTF8(raw); i >= 0 {
 		return nil, &Error{Code: InvalidUTF8, Offset: int64(i), Detail: "the bytes are not UTF-8"}
 	}
-	p := parser{dec: jsontext.NewDecoder(bytes.NewReader(raw)), lim: lim}
+	// Out of a bytes.Buffer the decoder reads without copying; it does not write
+	// into it.
+	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw)), lim: lim}
 	v, err := p.value()
 	if err != nil {
 		return nil, p.wrap(err)
@@ -109,9 +77,12 @@ type Option = json.Options
 var RejectUnknown Option = json.RejectUnknownMembers(true)
 
 // Unmarshal fills a Go value from a document, matching names to the letter.
-// Call it only on bytes that Parse accepted.
+// Call it only on bytes that Parse accepted. The error is always an *Error.
 func Unmarshal(raw []byte, into any, opts ...Option) error {
-	return json.Unmarshal(raw, into, opts...)
+	if err := json.Unmarshal(raw, into, opts...); err != nil {
+		return ownError(err, "", 0)
+	}
+	return nil
 }
 
 // CanonicalBytes gives the RFC 8785 form of a JSON text. It refuses what RFC
@@ -120,7 +91,7 @@ func Unmarshal(raw []byte, into any, opts ...Option) error {
 func CanonicalBytes(raw []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(raw))
 	if err := v.Canonicalize(); err != nil {
-		return nil, fmt.Errorf("canonical form: %w", err)
+		return nil, fmt.Errorf("canonical form: %w", ownError(err, "", 0))
 	}
 	return v, nil
 }
@@ -144,27 +115,9 @@ func (p *parser) fail(code Code, detail string) error {
 	return &Error{Code: code, Path: string(p.dec.StackPointer()), Offset: p.dec.InputOffset(), Detail: detail}
 }
 
-// wrap turns the decoder's errors into ours without quoting the input.
+// wrap turns the decoder's errors into ours.
 func (p *parser) wrap(err error) error {
-	var own *Error
-	if errors.As(err, &own) {
-		return own
-	}
-	e := &Error{Code: NotJSON, Path: string(p.dec.StackPointer()), Offset: p.dec.InputOffset(), Detail: "not valid JSON"}
-	var syn *jsontext.SyntacticError
-	if errors.As(err, &syn) {
-		e.Path, e.Offset = string(syn.JSONPointer), syn.ByteOffset
-		switch {
-		case errors.Is(err, jsontext.ErrDuplicateName):
-			e.Code, e.Detail = DuplicateKey, "the object has this key twice"
-		case syn.Err != nil && strings.Contains(syn.Err.Error(), "surrogate"):
-			e.Code, e.Detail = InvalidUTF8, "a \\u escape is half of a surrogate pair"
-		}
-	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		e.Detail = "the document ends too early"
-	}
-	return e
+	return ownError(err, p.dec.StackPointer(), p.dec.InputOffset())
 }
 
 func (p *parser) value() (any, error) {
@@ -194,7 +147,7 @@ func (p *parser) value() (any, error) {
 
 func (p *parser) object() (any, error) {
 	m := map[string]any{}
-	folded := map[string]struct{}{}
+	var folded map[string]struct{} // nil while every key is its own folded form
 	for p.dec.PeekKind() != '}' {
 		tok, err := p.dec.ReadToken()
 		if err != nil {
@@ -202,10 +155,18 @@ func (p *parser) object() (any, error) {
 		}
 		key := tok.String()
 		f := fold(key)
-		if _, there := folded[f]; there {
-			return nil, p.fail(CaseCollision, "the object has this key twice, in different case")
+		if folded == nil && f != key {
+			folded = make(map[string]struct{}, len(m)+1)
+			for k := range m {
+				folded[k] = struct{}{}
+			}
 		}
-		folded[f] = struct{}{}
+		if folded != nil {
+			if _, there := folded[f]; there {
+				return nil, p.fail(CaseCollision, "the object has this key twice, in different case")
+			}
+			folded[f] = struct{}{}
+		}
 		if m[key], err = p.value(); err != nil {
 			return nil, err
 		}

@@ -88,8 +88,8 @@ func Unescape(tok string) (s string, exact bool) {
 	case tok == NoSession:
 		return "", true
 	case !strings.HasPrefix(tok, "~"):
-		return tok, plain(tok)
-	case len(tok) == 66 && tok[1] == 'h':
+		return tok, plain(tok) && len(tok) <= maxToken
+	case isHash(tok):
 		return tok, false
 	}
 	b, err := base64.RawURLEncoding.DecodeString(tok[1:])
@@ -199,7 +199,9 @@ type Parsed struct {
 	Kind      string // control
 }
 
-// Parse takes a subject apart. It accepts exactly what the builders build.
+// Parse takes a subject apart. It accepts exactly what the builders build, so
+// that no two subjects stand for the same values: a token that Escape would have
+// written otherwise makes the subject foreign.
 func (s Space) Parse(subj string) (Parsed, error) {
 	prefix := s.Prefix
 	if prefix == "" {
@@ -217,22 +219,44 @@ func (s Space) Parse(subj string) (Parsed, error) {
 		return Parsed{}, fmt.Errorf("%w: %.80q", ErrForeign, subj)
 	}
 	for i, f := range fields {
-		if tokens[i] == "" {
-			return Parsed{}, fmt.Errorf("%w: %.80q has an empty token", ErrForeign, subj)
+		value, ok := read(tokens[i])
+		if !ok {
+			return Parsed{}, fmt.Errorf("%w: %.80q has a token that is not escaped properly", ErrForeign, subj)
 		}
-		value, _ := Unescape(tokens[i])
 		*f(&p) = value
 	}
 	if p.Class == Events {
-		for i, t := range tokens[4:] {
-			value, _ := Unescape(t)
-			if i > 0 {
-				p.Type += "."
-			}
-			p.Type += value
+		if p.Type, ok = readType(tokens[4:]); !ok {
+			return Parsed{}, fmt.Errorf("%w: %.80q has an event type that is not escaped properly", ErrForeign, subj)
 		}
 	}
 	return p, nil
+}
+
+// read unescapes a token that Escape may have written.
+func read(tok string) (value string, ok bool) {
+	value, exact := Unescape(tok)
+	return value, exact || isHash(tok)
+}
+
+func isHash(tok string) bool {
+	digits, ok := strings.CutPrefix(tok, "~h")
+	if !ok || len(digits) != 2*sha256.Size {
+		return false
+	}
+	return strings.Trim(digits, "0123456789abcdef") == ""
+}
+
+func readType(tokens []string) (string, bool) {
+	parts := make([]string, len(tokens))
+	for i, t := range tokens {
+		value, ok := read(t)
+		if !ok || strings.Contains(value, ".") { // Event splits there
+			return "", false
+		}
+		parts[i] = value
+	}
+	return strings.Join(parts, "."), true
 }
 
 var layout = map[Class][]func(*Parsed) *string{

@@ -1,0 +1,210 @@
+// Package aaep is the typed model of AAEP 1.0 events and of the two replies that
+// travel with them. It reads; it does not judge: whether an event satisfies the
+// protocol's schemas is package schemas' business.
+//
+// Nothing of an event is lost on the way: Tree holds the whole document and Raw
+// the bytes it came in. The model is only a typed view of both.
+package aaep
+
+import (
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/internal/field"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// FieldError says that a known field has another JSON type than AAEP gives it.
+// Path is its JSON pointer. It never holds the field's value.
+type FieldError = field.Error
+
+// CoreContext is the context URI that every event names first.
+const CoreContext = "https://aaep-protocol.org/context/v1"
+
+// Event is one AAEP event: the envelope of chapter 3, case exact, and a payload.
+// Fields that the document does not have are zero. For a reply, which has no
+// envelope, every envelope field but Type and TypeAsSent is zero. An Event and
+// everything it points to must not be changed.
+type Event struct {
+	Context        []string // @context; one entry if it was a plain string
+	Type           string   // core types always as "aaep:<local>", others as sent
+	TypeAsSent     string
+	EventID        string
+	SessionID      string
+	Timestamp      string
+	Time           time.Time // Timestamp as an instant; zero if it is not RFC 3339
+	Producer       Producer
+	AAEPVersion    string
+	SequenceNumber *int64
+	Verbosity      string
+	Urgency        string // "" if absent, which the envelope takes for normal
+	Localization   *LocalizationHints
+	CorrelationID  string
+	Extensions     map[string]map[string]any // by prefix; nil if absent
+
+	// Payload is a pointer to the type that belongs to Type: *ToolInvoked,
+	// *ConfirmationReply and so on; nil for types that are not AAEP's own.
+	Payload any
+
+	Tree map[string]any // the whole document, as strictjson.Parse gives it
+	Raw  []byte         // the bytes that Decode was given, not a copy
+}
+
+// Producer says who an event claims to come from. It is a claim: identity is
+// the authenticated publisher.
+type Producer struct {
+	AgentID      string
+	AgentVersion string
+	AgentName    string
+	Model        string
+	ManifestURI  string
+}
+
+// LocalizationHints says in what language an event's texts are.
+type LocalizationHints struct {
+	PrimaryLanguage    string
+	TextDirection      string // ltr rtl auto
+	AvailableLanguages []string
+	FallbackChain      []string
+	Script             string
+	Calendar           string
+}
+
+// Decode reads one event or reply. The error is a *strictjson.Error (the bytes
+// are not acceptable JSON; the event is nil) or a *FieldError (a known field has
+// the wrong JSON type, null included; the event is there nonetheless, with that
+// field empty, so that evidence can name what it is about). Missing fields,
+// unknown types, unknown members and values outside a vocabulary are no errors
+// here.
+func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
+	tree, err := strictjson.ParseObject(raw, lim)
+	if err != nil {
+		return nil, err
+	}
+	var first *FieldError
+	o := field.Root(tree, &first)
+	e := &Event{Tree: tree, Raw: raw}
+	e.TypeAsSent = o.Text("type")
+	e.Type = NormaliseType(e.TypeAsSent)
+	if !isReplyType(e.Type) {
+		e.readEnvelope(o)
+	}
+	if read, ok := payloads[e.Type]; ok {
+		e.Payload = read(o)
+	}
+	if first != nil {
+		return e, first
+	}
+	return e, nil
+}
+
+func (e *Event) readEnvelope(o field.Object) {
+	e.Context = readContext(o)
+	e.EventID = o.Text("event_id")
+	e.SessionID = o.Text("session_id")
+	e.Timestamp = o.Text("timestamp")
+	e.Time = field.Instant(e.Timestamp)
+	e.Producer = readProducer(o)
+	e.AAEPVersion = o.Text("aaep_version")
+	e.SequenceNumber = o.Int("sequence_number")
+	e.Verbosity = o.Text("verbosity")
+	e.Urgency = o.Text("urgency")
+	e.Localization = readLocalization(o)
+	e.CorrelationID = o.Text("correlation_id")
+	e.Extensions = o.MapOfMaps("extensions")
+}
+
+func readContext(o field.Object) []string {
+	switch v := o.Members["@context"].(type) {
+	case string:
+		return []string{v}
+	case []any:
+		return o.Texts("@context")
+	default:
+		if _, there := o.Members["@context"]; there {
+			o.Fail("@context", "a string or an array of strings")
+		}
+		return nil
+	}
+}
+
+func readProducer(o field.Object) Producer {
+	p, _ := o.Child("producer")
+	return Producer{
+		AgentID:      p.Text("agent_id"),
+		AgentVersion: p.Text("agent_version"),
+		AgentName:    p.Text("agent_name"),
+		Model:        p.Text("model"),
+		ManifestURI:  p.Text("manifest_uri"),
+	}
+}
+
+func readLocalization(o field.Object) *LocalizationHints {
+	h, ok := o.Child("localization_hints")
+	if !ok {
+		return nil
+	}
+	return &LocalizationHints{
+		PrimaryLanguage:    h.Text("primary_language"),
+		TextDirection:      h.Text("text_direction"),
+		AvailableLanguages: h.Texts("available_languages"),
+		FallbackChain:      h.Texts("fallback_chain"),
+		Script:             h.Text("script"),
+		Calendar:           h.Text("calendar"),
+	}
+}
+
+// NormaliseType writes the full URI of an AAEP type in its compact form; both
+// mean the same (section 3.2.2). Other types stay as they are.
+func NormaliseType(typ string) string {
+	if local, ok := strings.CutPrefix(typ, typeURI); ok && local != "" {
+		return prefix + local
+	}
+	return typ
+}
+
+// IsReply reports whether this is a confirmation or clarification reply: a
+// message without an envelope.
+func (e *Event) IsReply() bool { return isReplyType(e.Type) }
+
+// IsTerminal reports whether the event ends its session.
+func (e *Event) IsTerminal() bool {
+	switch e.Type {
+	case TypeSessionCompleted, TypeSessionErrored, TypeSessionCancelled:
+		return true
+	}
+	return false
+}
+
+// SubjectType is the event type in the event's subject: the local name of
+// AAEP's agent.* types ("agent.tool.invoked"), later ones than ours included;
+// any other type as it was sent ("confirmation.reply", "medai:alert.raised").
+func (e *Event) SubjectType() string {
+	if strings.HasPrefix(e.Type, prefix+"agent.") {
+		return strings.TrimPrefix(e.Type, prefix)
+	}
+	return e.TypeAsSent
+}
+
+// ToolCallID is the call that a tool event belongs to; "" if it does not say or
+// is no tool event.
+func (e *Event) ToolCallID() string {
+	switch p := e.Payload.(type) {
+	case *ToolInvoked:
+		return p.ToolCallID
+	case *ToolCompleted:
+		return p.ToolCallID
+	}
+	return ""
+}
+
+// Tool is the name of the tool of a tool event; "" for other events.
+func (e *Event) Tool() string {
+	switch p := e.Payload.(type) {
+	case *ToolInvoked:
+		return p.Tool
+	case *ToolCompleted:
+		return p.Tool
+	}
+	return ""
+}

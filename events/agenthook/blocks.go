@@ -1,0 +1,289 @@
+package agenthook
+
+import "github.com/countersign-dev/countersign/events/internal/field"
+
+// AdmissionVerdict is metadata.admission_verdict (AHP-013), of events and of
+// replies.
+type AdmissionVerdict struct {
+	Verdict        string `json:"verdict"` // allow deny ask
+	Reason         string `json:"reason,omitempty"`
+	Subscriber     string `json:"subscriber,omitempty"`
+	ClaimReference string `json:"claim_reference,omitempty"`
+	PolicyID       string `json:"policy_id,omitempty"`
+	DecidedAt      string `json:"decided_at,omitempty"`
+}
+
+// Approval is metadata.approval (AHP-007), of events and of replies. Required
+// must not be nil in an approval that is written.
+type Approval struct {
+	Required     *bool  `json:"required"`
+	Status       string `json:"status"` // pending approved denied expired cancelled
+	WorkflowID   string `json:"workflow_id,omitempty"`
+	ActionID     string `json:"action_id,omitempty"`
+	Department   string `json:"department,omitempty"`
+	ReviewerRef  string `json:"reviewer_ref,omitempty"`
+	RequestedAt  string `json:"requested_at,omitempty"`
+	DecidedAt    string `json:"decided_at,omitempty"`
+	ExpiresAt    string `json:"expires_at,omitempty"`
+	ResumePolicy string `json:"resume_policy,omitempty"` // retry_same_event retry_with_workflow_id publisher_waits manual_retry
+	DecisionRef  string `json:"decision_ref,omitempty"`
+	ApprovalURL  string `json:"approval_url,omitempty"`
+}
+
+// ToolIdentity is metadata.tool_identity (AHP-013).
+type ToolIdentity struct {
+	CanonicalName string
+	ProviderName  string
+	Source        string
+	SchemaHash    string
+}
+
+// ProviderTranslation is metadata.provider_translation (AHP-013).
+type ProviderTranslation struct {
+	ProviderSurface string
+	ModelFacingTool string
+	Provider        string
+	AdapterVersion  string
+	SchemaHash      string
+}
+
+// Risk is metadata.risk (AHP-013).
+type Risk struct {
+	RiskClass             string // open vocabulary
+	RequiresHumanApproval *bool
+	DataExfiltrationRisk  string // none low moderate high unknown
+	WritesExternalSystem  *bool
+	Idempotent            *bool
+	ContainsSecret        *bool
+}
+
+// Validation is metadata.validation (AHP-013).
+type Validation struct {
+	Status     string // passed failed skipped unknown
+	Validator  string
+	SchemaHash string
+}
+
+// Redaction is metadata.redaction (AHP-013).
+type Redaction struct {
+	Applied  *bool
+	Fields   []string
+	PolicyID string
+}
+
+// Retry is metadata.retry (AHP-013).
+type Retry struct {
+	Attempt            *int64 // from 1
+	PreviousToolCallID string
+	Reason             string
+}
+
+// Execution is metadata.execution of a Post event (AHP-013).
+type Execution struct {
+	Outcome        string // succeeded failed blocked denied cancelled timed_out unknown
+	StartedAt      string
+	CompletedAt    string
+	DurationMS     *int64
+	ExitCode       *int64
+	ResultRef      string
+	ResultHash     string
+	MutationReason string
+}
+
+// FailMode is how a publisher reports, in an ErrorOccurred, that it decided by
+// itself because no verdict came (SPEC section 4).
+type FailMode struct {
+	Triggered bool
+	Outcome   string // allow deny
+}
+
+// blocks holds the blocks that metadata has; nil are those it does not have.
+type blocks struct {
+	verdict     *AdmissionVerdict
+	approval    *Approval
+	identity    *ToolIdentity
+	translation *ProviderTranslation
+	risk        *Risk
+	validation  *Validation
+	redaction   *Redaction
+	retry       *Retry
+	execution   *Execution
+	failMode    *FailMode
+}
+
+func readBlocks(meta field.Object) blocks {
+	return blocks{
+		verdict:     block(meta, "admission_verdict", readVerdict),
+		approval:    block(meta, "approval", readApproval),
+		identity:    block(meta, "tool_identity", readIdentity),
+		translation: block(meta, "provider_translation", readTranslation),
+		risk:        block(meta, "risk", readRisk),
+		validation:  block(meta, "validation", readValidation),
+		redaction:   block(meta, "redaction", readRedaction),
+		retry:       block(meta, "retry", readRetry),
+		execution:   block(meta, "execution", readExecution),
+		failMode:    readFailMode(meta),
+	}
+}
+
+func block[T any](meta field.Object, key string, read func(field.Object) T) *T {
+	o, ok := meta.Child(key)
+	if !ok {
+		return nil
+	}
+	v := read(o)
+	return &v
+}
+
+func readVerdict(o field.Object) AdmissionVerdict {
+	return AdmissionVerdict{
+		Verdict:        o.Text("verdict"),
+		Reason:         o.Text("reason"),
+		Subscriber:     o.Text("subscriber"),
+		ClaimReference: o.Text("claim_reference"),
+		PolicyID:       o.Text("policy_id"),
+		DecidedAt:      o.Text("decided_at"),
+	}
+}
+
+func readApproval(o field.Object) Approval {
+	return Approval{
+		Required:     o.Bool("required"),
+		Status:       o.Text("status"),
+		WorkflowID:   o.Text("workflow_id"),
+		ActionID:     o.Text("action_id"),
+		Department:   o.Text("department"),
+		ReviewerRef:  o.Text("reviewer_ref"),
+		RequestedAt:  o.Text("requested_at"),
+		DecidedAt:    o.Text("decided_at"),
+		ExpiresAt:    o.Text("expires_at"),
+		ResumePolicy: o.Text("resume_policy"),
+		DecisionRef:  o.Text("decision_ref"),
+		ApprovalURL:  o.Text("approval_url"),
+	}
+}
+
+func readIdentity(o field.Object) ToolIdentity {
+	return ToolIdentity{
+		CanonicalName: o.Text("canonical_name"),
+		ProviderName:  o.Text("provider_name"),
+		Source:        o.Text("source"),
+		SchemaHash:    o.Text("schema_hash"),
+	}
+}
+
+func readTranslation(o field.Object) ProviderTranslation {
+	return ProviderTranslation{
+		ProviderSurface: o.Text("provider_surface"),
+		ModelFacingTool: o.Text("model_facing_tool"),
+		Provider:        o.Text("provider"),
+		AdapterVersion:  o.Text("adapter_version"),
+		SchemaHash:      o.Text("schema_hash"),
+	}
+}
+
+func readRisk(o field.Object) Risk {
+	return Risk{
+		RiskClass:             o.Text("risk_class"),
+		RequiresHumanApproval: o.Bool("requires_human_approval"),
+		DataExfiltrationRisk:  o.Text("data_exfiltration_risk"),
+		WritesExternalSystem:  o.Bool("writes_external_system"),
+		Idempotent:            o.Bool("idempotent"),
+		ContainsSecret:        o.Bool("contains_secret"),
+	}
+}
+
+func readValidation(o field.Object) Validation {
+	return Validation{
+		Status:     o.Text("status"),
+		Validator:  o.Text("validator"),
+		SchemaHash: o.Text("schema_hash"),
+	}
+}
+
+func readRedaction(o field.Object) Redaction {
+	return Redaction{Applied: o.Bool("applied"), Fields: o.Texts("fields"), PolicyID: o.Text("policy_id")}
+}
+
+func readRetry(o field.Object) Retry {
+	return Retry{
+		Attempt:            o.Int("attempt"),
+		PreviousToolCallID: o.Text("previous_tool_call_id"),
+		Reason:             o.Text("reason"),
+	}
+}
+
+func readExecution(o field.Object) Execution {
+	return Execution{
+		Outcome:        o.Text("outcome"),
+		StartedAt:      o.Text("started_at"),
+		CompletedAt:    o.Text("completed_at"),
+		DurationMS:     o.Int("duration_ms"),
+		ExitCode:       o.Int("exit_code"),
+		ResultRef:      o.Text("result_ref"),
+		ResultHash:     o.Text("result_hash"),
+		MutationReason: o.Text("mutation_reason"),
+	}
+}
+
+// readFailMode reads nothing unless metadata says that the fail mode fired: its
+// member "outcome" means other things elsewhere.
+func readFailMode(meta field.Object) *FailMode {
+	kind, _ := meta.Members["error_type"].(string)
+	_, flagged := meta.Members["fail_mode_triggered"]
+	if kind != errorFailMode && !flagged {
+		return nil
+	}
+	triggered := meta.Bool("fail_mode_triggered")
+	return &FailMode{Triggered: triggered != nil && *triggered, Outcome: meta.Text("outcome")}
+}
+
+const errorFailMode = "admission_fail_mode"
+
+// AdmissionVerdict gives metadata.admission_verdict.
+func (e *Event) AdmissionVerdict() (*AdmissionVerdict, bool) {
+	return e.blocks.verdict, e.blocks.verdict != nil
+}
+
+// Approval gives metadata.approval.
+func (e *Event) Approval() (*Approval, bool) { return e.blocks.approval, e.blocks.approval != nil }
+
+// ToolIdentity gives metadata.tool_identity.
+func (e *Event) ToolIdentity() (*ToolIdentity, bool) {
+	return e.blocks.identity, e.blocks.identity != nil
+}
+
+// ProviderTranslation gives metadata.provider_translation.
+func (e *Event) ProviderTranslation() (*ProviderTranslation, bool) {
+	return e.blocks.translation, e.blocks.translation != nil
+}
+
+// Risk gives metadata.risk.
+func (e *Event) Risk() (*Risk, bool) { return e.blocks.risk, e.blocks.risk != nil }
+
+// Validation gives metadata.validation.
+func (e *Event) Validation() (*Validation, bool) {
+	return e.blocks.validation, e.blocks.validation != nil
+}
+
+// Redaction gives metadata.redaction.
+func (e *Event) Redaction() (*Redaction, bool) { return e.blocks.redaction, e.blocks.redaction != nil }
+
+// Retry gives metadata.retry.
+func (e *Event) Retry() (*Retry, bool) { return e.blocks.retry, e.blocks.retry != nil }
+
+// Execution gives metadata.execution.
+func (e *Event) Execution() (*Execution, bool) { return e.blocks.execution, e.blocks.execution != nil }
+
+// FailMode gives what metadata says about the publisher's fail mode.
+func (e *Event) FailMode() (*FailMode, bool) { return e.blocks.failMode, e.blocks.failMode != nil }
+
+// RedactedFields are the paths that the publisher says it redacted: those of
+// metadata.redaction.fields if its applied is true, nil otherwise. Their syntax
+// is the publisher's.
+func (e *Event) RedactedFields() []string {
+	if r := e.blocks.redaction; r != nil && r.Applied != nil && *r.Applied {
+		return r.Fields
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package agenthook
+
+import "strings"
+
+// The named event types. Any other PascalCase name is legal too.
+const (
+	// Core (SPEC section 2).
+	PreToolUse       = "PreToolUse"
+	PostToolUse      = "PostToolUse"
+	UserPromptSubmit = "UserPromptSubmit"
+	PreLLMCall       = "PreLLMCall"
+	PostLLMCall      = "PostLLMCall"
+	ModelResponse    = "ModelResponse"
+	SessionStart     = "SessionStart"
+	SessionEnd       = "SessionEnd"
+	AgentHandoff     = "AgentHandoff"
+	ErrorOccurred    = "ErrorOccurred"
+
+	// Web evidence (AHP-012).
+	WebSearchRequested       = "WebSearchRequested"
+	WebSearchResultsReturned = "WebSearchResultsReturned"
+	WebResultSelected        = "WebResultSelected"
+	WebPageRead              = "WebPageRead"
+	WebActionRequested       = "WebActionRequested"
+	WebActionCompleted       = "WebActionCompleted"
+	EvidenceUsedInOutput     = "EvidenceUsedInOutput"
+
+	// Action governance (AHP-013).
+	ToolCallValidated = "ToolCallValidated"
+	ToolCallRedacted  = "ToolCallRedacted"
+	ToolCallRetried   = "ToolCallRetried"
+
+	// Approvals (AHP-007).
+	ApprovalRequested = "ApprovalRequested"
+	ApprovalGranted   = "ApprovalGranted"
+	ApprovalDenied    = "ApprovalDenied"
+	ToolUseResumed    = "ToolUseResumed"
+	ToolUseBlocked    = "ToolUseBlocked"
+
+	// Runtime contract (AHP-009) and goals (AHP-010).
+	RuntimeContractLoaded = "RuntimeContractLoaded"
+	GoalSet               = "GoalSet"
+	GoalStatus            = "GoalStatus"
+)
+
+// Evidence phases.
+const (
+	PhasePreCommit     = "pre_commit"
+	PhasePostHoc       = "post_hoc"
+	PhaseObservational = "observational"
+)
+
+// traits is what the protocol says about a named type.
+type traits struct {
+	admission bool // a subscriber may answer allow, deny or ask
+	closes    bool // ends the call it names
+}
+
+var named = map[string]traits{
+	PreToolUse:               {admission: true},
+	PostToolUse:              {closes: true},
+	UserPromptSubmit:         {},
+	PreLLMCall:               {admission: true},
+	PostLLMCall:              {},
+	ModelResponse:            {},
+	SessionStart:             {},
+	SessionEnd:               {},
+	AgentHandoff:             {},
+	ErrorOccurred:            {closes: true}, // only with a tool_call_id
+	WebSearchRequested:       {},
+	WebSearchResultsReturned: {},
+	WebResultSelected:        {admission: true},
+	WebPageRead:              {},
+	WebActionRequested:       {admission: true},
+	WebActionCompleted:       {},
+	EvidenceUsedInOutput:     {},
+	ToolCallValidated:        {},
+	ToolCallRedacted:         {},
+	ToolCallRetried:          {},
+	ApprovalRequested:        {},
+	ApprovalGranted:          {},
+	ApprovalDenied:           {},
+	ToolUseResumed:           {},
+	ToolUseBlocked:           {closes: true},
+	RuntimeContractLoaded:    {},
+	GoalSet:                  {},
+	GoalStatus:               {},
+}
+
+// Known reports whether a type is one of the named ones.
+func Known(eventType string) bool {
+	_, ok := named[eventType]
+	return ok
+}
+
+// ValidTypeName reports whether a name is PascalCase as SPEC section 2 wants
+// it: [A-Z][A-Za-z0-9]*.
+func ValidTypeName(name string) bool {
+	for i := 0; i < len(name); i++ {
+		c := name[i]
+		upper := c >= 'A' && c <= 'Z'
+		if !upper && (i == 0 || !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9')) {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// IsPre reports whether a type, named or not, speaks before something happens:
+// "Pre" and a name.
+func IsPre(eventType string) bool { return hasWord(eventType, "Pre") }
+
+// IsPost reports whether a type, named or not, speaks after something happened:
+// "Post" and a name.
+func IsPost(eventType string) bool { return hasWord(eventType, "Post") }
+
+// hasWord tells PreToolUse, which has the word Pre, from Preview, which has not.
+func hasWord(name, word string) bool {
+	rest, ok := strings.CutPrefix(name, word)
+	return ok && ValidTypeName(rest)
+}
+
+// AdmissionCapable reports whether subscribers may answer events of a type with
+// a verdict: every Pre event, named or not, and two of the web events.
+func AdmissionCapable(eventType string) bool { return IsPre(eventType) || named[eventType].admission }
+
+// Closes reports whether the event ends the call that its tool_call_id names:
+// PostToolUse, ToolUseBlocked, and an ErrorOccurred that names a call.
+func (e *Event) Closes() bool { return Closes(e.EventType, e.ToolCallID()) }
+
+// Closes is Event.Closes for a type and a tool_call_id.
+func Closes(eventType, toolCallID string) bool {
+	return named[eventType].closes && (eventType != ErrorOccurred || toolCallID != "")
+}

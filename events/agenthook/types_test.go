@@ -1,0 +1,63 @@
+package agenthook_test
+
+import (
+	"testing"
+
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
+
+func TestTypeTraits(t *testing.T) {
+	type row struct {
+		known, valid, pre, post, admission, closes, closesCall bool
+	}
+	observer := row{known: true, valid: true}
+	tests := map[string]row{
+		"PreToolUse":         {known: true, valid: true, pre: true, admission: true},
+		"PreLLMCall":         {known: true, valid: true, pre: true, admission: true},
+		"PreDeploy":          {valid: true, pre: true, admission: true},
+		"WebResultSelected":  {known: true, valid: true, admission: true},
+		"WebActionRequested": {known: true, valid: true, admission: true},
+		"PostToolUse":        {known: true, valid: true, post: true, closes: true, closesCall: true},
+		"PostLLMCall":        {known: true, valid: true, post: true},
+		"PostDeploy":         {valid: true, post: true},
+		"ToolUseBlocked":     {known: true, valid: true, closes: true, closesCall: true},
+		"ErrorOccurred":      {known: true, valid: true, closesCall: true},
+		"Preview":            {valid: true},
+		"Postpone":           {valid: true},
+		"Pre":                {valid: true},
+		"Pre_ToolUse":        {},
+		"preToolUse":         {},
+		"":                   {},
+		"Tool.Use":           {},
+		"Ärger":              {},
+		"9Lives":             {},
+	}
+	for _, name := range []string{
+		"UserPromptSubmit", "ModelResponse", "SessionStart", "SessionEnd", "AgentHandoff",
+		"WebSearchRequested", "WebSearchResultsReturned", "WebPageRead", "WebActionCompleted", "EvidenceUsedInOutput",
+		"ToolCallValidated", "ToolCallRedacted", "ToolCallRetried",
+		"ApprovalRequested", "ApprovalGranted", "ApprovalDenied", "ToolUseResumed",
+		"RuntimeContractLoaded", "GoalSet", "GoalStatus",
+	} {
+		tests[name] = observer
+	}
+	known := 0
+	for name, want := range tests {
+		got := row{
+			known: agenthook.Known(name), valid: agenthook.ValidTypeName(name), pre: agenthook.IsPre(name), post: agenthook.IsPost(name),
+			admission: agenthook.AdmissionCapable(name), closes: agenthook.Closes(name, ""), closesCall: agenthook.Closes(name, "call-1"),
+		}
+		if got != want {
+			t.Errorf("%q: %+v, want %+v", name, got, want)
+		}
+		if got.known {
+			known++
+		}
+	}
+	if known != 28 {
+		t.Errorf("%d named types, want 28", known)
+	}
+	if !decode(t, `{"event_type":"ErrorOccurred","metadata":{"tool_call_id":"c"}}`).Closes() {
+		t.Error("an ErrorOccurred that names a call closes it")
+	}
+}

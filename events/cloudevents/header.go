@@ -1,0 +1,146 @@
+package cloudevents
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+const (
+	headerPrefix      = "ce-"
+	headerContentType = "content-type"
+	timeLayout        = events.TimeLayout
+)
+
+// Binary builds the headers of a message in binary mode, for the records that
+// Countersign emits: ce-* and content-type, the names in lower case, empty
+// attributes left out. Equal attributes give equal headers. ID, Source and Type
+// must not be empty, or no reader will take the message.
+//
+// Names in Extra are constants of the program; Binary panics at one that is not
+// a valid extension name. Values may be anything: they are percent-encoded.
+func Binary(a Attributes) map[string][]string {
+	if a.DataContentType == "" {
+		a.DataContentType = ContentTypeJSON
+	}
+	for name := range a.Extra {
+		if !validName(name) || reserved[name] {
+			panic(fmt.Sprintf("cloudevents: %q is no name for an extension attribute", name))
+		}
+	}
+	h := map[string][]string{}
+	for name, value := range a.list() {
+		h[headerPrefix+name] = []string{encodeValue(value)}
+	}
+	setContentType(h, a.DataContentType)
+	return h
+}
+
+// setContentType repeats the type of the data where generic tools look for it.
+// The header is not percent-encoded, so only what needs no encoding goes there.
+func setContentType(h map[string][]string, contentType string) {
+	for i := 0; i < len(contentType); i++ {
+		if c := contentType[i]; c < 0x20 || c > 0x7e {
+			return
+		}
+	}
+	h[headerContentType] = []string{contentType}
+}
+
+var reserved = map[string]bool{
+	"specversion": true, "id": true, "source": true, "type": true, "subject": true,
+	"time": true, "datacontenttype": true, "dataschema": true,
+}
+
+const hexDigits = "0123456789ABCDEF"
+
+// encodeValue percent-encodes an attribute for a header (section 3.1.3.2).
+// Bytes that are no UTF-8 become U+FFFD.
+func encodeValue(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c > 0x20 && c < 0x7f && c != '"' && c != '%' {
+			b.WriteByte(c)
+		} else {
+			b.WriteByte('%')
+			b.WriteByte(hexDigits[c>>4])
+			b.WriteByte(hexDigits[c&15])
+		}
+	}
+	return b.String()
+}
+
+// decodeValue is its inverse, and takes quoted strings too (RFC 7230 section
+// 3.2.6), which older writers used. It decodes once. Text that needed encoding
+// and was not encoded is accepted as long as there is only one way to read it.
+// Whether the result is UTF-8 is for Attributes.set to check.
+func decodeValue(s string) (string, bool) {
+	s = strings.Trim(s, " \t")
+	if strings.HasPrefix(s, `"`) {
+		var ok bool
+		if s, ok = unquote(s); !ok {
+			return "", false
+		}
+	} else if strings.Contains(s, `"`) {
+		return "", false
+	}
+	return percentDecode(s)
+}
+
+func unquote(s string) (string, bool) {
+	if len(s) < 2 || s[len(s)-1] != '"' {
+		return "", false
+	}
+	var b strings.Builder
+	s = s[1 : len(s)-1]
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '"':
+			return "", false
+		case '\\':
+			if i++; i == len(s) {
+				return "", false
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String(), true
+}
+
+func percentDecode(s string) (string, bool) {
+	if !strings.Contains(s, "%") {
+		return s, true
+	}
+	b := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '%' {
+			b = append(b, s[i])
+			continue
+		}
+		if i+2 >= len(s) {
+			return "", false
+		}
+		hi, lo := hexValue(s[i+1]), hexValue(s[i+2])
+		if hi < 0 || lo < 0 {
+			return "", false
+		}
+		b = append(b, byte(hi<<4|lo))
+		i += 2
+	}
+	return string(b), true
+}
+
+func hexValue(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c >= 'A' && c <= 'F':
+		return int(c-'A') + 10
+	case c >= 'a' && c <= 'f':
+		return int(c-'a') + 10
+	}
+	return -1
+}

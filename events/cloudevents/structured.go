@@ -1,0 +1,145 @@
+package cloudevents
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Members of the JSON event format that are no attributes.
+const (
+	memberData       = "data"
+	memberDataBase64 = "data_base64"
+)
+
+// decodeStructured takes an envelope apart (CloudEvents JSON event format). The
+// data is only delimited here, not judged: whoever decodes the event does that.
+func decodeStructured(body []byte) (Event, error) {
+	members, err := split(body)
+	if err != nil {
+		return Event{}, err
+	}
+	e := Event{Mode: ModeStructured}
+	version := ""
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if name == memberData || name == memberDataBase64 {
+			continue
+		}
+		if !validName(name) {
+			return Event{}, failure(ErrName, name)
+		}
+		value, there, ok := attributeText(members[name], reserved[name])
+		switch {
+		case !ok:
+			return Event{}, failure(ErrValue, name)
+		case !there:
+			continue
+		case name == "specversion":
+			version = value
+		}
+		if err := e.Attributes.set(name, value); err != nil {
+			return Event{}, err
+		}
+	}
+	if version != SpecVersion {
+		return Event{}, ErrSpecVersion
+	}
+	if err := e.Attributes.complete(); err != nil {
+		return Event{}, err
+	}
+	e.Data, err = envelopeData(members)
+	if err != nil {
+		return Event{}, err
+	}
+	return e, nil
+}
+
+// split gives the raw values of an object's members, each a slice of its own.
+func split(body []byte) (map[string]jsontext.Value, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(body))
+	members, err := readMembers(dec)
+	if err == nil {
+		if _, err = dec.ReadToken(); errors.Is(err, io.EOF) {
+			return members, nil
+		}
+	}
+	// Say what is wrong in the words that everything else uses.
+	if _, err := strictjson.ParseObject(body, strictjson.Limits{}); err != nil {
+		return nil, err
+	}
+	return nil, &strictjson.Error{Code: strictjson.NotJSON, Detail: "the envelope is not valid JSON"}
+}
+
+func readMembers(dec *jsontext.Decoder) (map[string]jsontext.Value, error) {
+	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
+		return nil, errors.New("no object")
+	}
+	members := map[string]jsontext.Value{}
+	for dec.PeekKind() != '}' {
+		tok, err := dec.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		name := tok.String()
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		members[name] = value.Clone()
+	}
+	_, err := dec.ReadToken()
+	return members, err
+}
+
+// attributeText gives an attribute's canonical text. Context attributes are
+// strings; extensions may be booleans or 32-bit integers as well. null is as
+// good as absent.
+func attributeText(raw jsontext.Value, mustBeString bool) (text string, there, ok bool) {
+	switch kind := raw.Kind(); {
+	case kind == 'n':
+		return "", false, true
+	case kind == '"':
+		err := json.Unmarshal(raw, &text)
+		return text, true, err == nil
+	case mustBeString:
+		return "", false, false
+	case kind == 't' || kind == 'f':
+		return string(raw), true, true
+	case kind == '0':
+		i, err := strconv.ParseInt(string(raw), 10, 32)
+		return strconv.FormatInt(i, 10), true, err == nil
+	}
+	return "", false, false
+}
+
+func envelopeData(members map[string]jsontext.Value) ([]byte, error) {
+	data, plain := members[memberData]
+	coded, base := members[memberDataBase64]
+	switch {
+	case plain && base:
+		return nil, failure(ErrAmbiguous, "data beside data_base64")
+	case plain:
+		return data, nil
+	case !base:
+		return nil, nil
+	}
+	var text string
+	if coded.Kind() != '"' || json.Unmarshal(coded, &text) != nil || strings.ContainsAny(text, "\r\n") {
+		return nil, failure(ErrValue, memberDataBase64)
+	}
+	b, err := base64.StdEncoding.Strict().DecodeString(text)
+	if err != nil {
+		return nil, failure(ErrValue, memberDataBase64)
+	}
+	return b, nil
+}

@@ -1,0 +1,250 @@
+// Package field reads typed members out of the trees that strictjson makes, for
+// the protocols' typed models. A member that is absent leaves its zero value; a
+// member of another JSON type than the model's (null included) is remembered as
+// an Error and leaves its zero value too.
+package field
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Error says that a member has another JSON type than the protocol gives it. It
+// never holds the member's value.
+type Error struct {
+	Path string // JSON pointer (RFC 6901) of the member
+	Want string // the type it must have
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s must be %s", e.Path, e.Want) }
+
+// Wants, as they appear in Error.Want.
+const (
+	WantString     = "a string"
+	WantInteger    = "an integer"
+	WantNumber     = "a number"
+	WantBool       = "true or false"
+	WantObject     = "an object"
+	WantStrings    = "an array of strings"
+	WantObjects    = "an array of objects"
+	WantObjectsMap = "an object of objects"
+)
+
+// Object reads the members of one JSON object. The zero Object has no members.
+type Object struct {
+	Members map[string]any // shared with the tree; nil if the object is absent
+	path    string
+	first   **Error
+}
+
+// Root is the outermost object of a document. Errors found while reading it and
+// the objects below it are collected in first: the first one stays.
+func Root(tree map[string]any, first **Error) Object { return Object{Members: tree, first: first} }
+
+// Fail records that a member does not have the type it must have.
+func (o Object) Fail(key, want string) {
+	if o.first != nil && *o.first == nil {
+		*o.first = &Error{Path: o.pointer(key), Want: want}
+	}
+}
+
+func (o Object) fail(want string) {
+	if o.first != nil && *o.first == nil {
+		*o.first = &Error{Path: o.path, Want: want}
+	}
+}
+
+func (o Object) element(key string, i int) Object {
+	return Object{path: o.pointer(key) + "/" + strconv.Itoa(i), first: o.first}
+}
+
+func (o Object) pointer(key string) string { return o.path + "/" + pointerEscaper.Replace(key) }
+
+var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
+
+// read is the one place where absence and type are told apart.
+func read[T any](o Object, key, want string) (v T, ok bool) {
+	m, there := o.Members[key]
+	if !there {
+		return v, false
+	}
+	if v, ok = m.(T); !ok {
+		o.Fail(key, want)
+	}
+	return v, ok
+}
+
+// Text reads a string.
+func (o Object) Text(key string) string {
+	s, _ := read[string](o, key, WantString)
+	return s
+}
+
+// TextPtr reads a string whose presence matters.
+func (o Object) TextPtr(key string) *string {
+	if s, ok := read[string](o, key, WantString); ok {
+		return &s
+	}
+	return nil
+}
+
+// Bool reads a boolean; nil if it is absent.
+func (o Object) Bool(key string) *bool {
+	if b, ok := read[bool](o, key, WantBool); ok {
+		return &b
+	}
+	return nil
+}
+
+// Int reads a number without a fraction (1, 1.0 and 1e0 are the same integer);
+// nil if it is absent.
+func (o Object) Int(key string) *int64 {
+	n, ok := read[json.Number](o, key, WantInteger)
+	if !ok {
+		return nil
+	}
+	i, ok := integer(string(n))
+	if !ok {
+		o.Fail(key, WantInteger)
+		return nil
+	}
+	return &i
+}
+
+func integer(lit string) (int64, bool) {
+	if i, err := strconv.ParseInt(lit, 10, 64); err == nil {
+		return i, true
+	}
+	f, err := strconv.ParseFloat(lit, 64)
+	// strictjson lets no integer beyond 2^53 through; a tree from elsewhere may.
+	if err != nil || f < -(1<<53) || f > 1<<53 || f != float64(int64(f)) {
+		return 0, false
+	}
+	return int64(f), true
+}
+
+// Number reads a number; nil if it is absent.
+func (o Object) Number(key string) *float64 {
+	n, ok := read[json.Number](o, key, WantNumber)
+	if !ok {
+		return nil
+	}
+	f, err := n.Float64()
+	if err != nil {
+		o.Fail(key, WantNumber)
+		return nil
+	}
+	return &f
+}
+
+// Map reads an object as it stands in the tree; nil if it is absent.
+func (o Object) Map(key string) map[string]any {
+	m, _ := read[map[string]any](o, key, WantObject)
+	return m
+}
+
+// Child opens an object below this one. ok is false if it is absent or no
+// object.
+func (o Object) Child(key string) (child Object, ok bool) {
+	m, ok := read[map[string]any](o, key, WantObject)
+	return Object{Members: m, path: o.pointer(key), first: o.first}, ok
+}
+
+// Texts reads an array of strings; nil if it is absent.
+func (o Object) Texts(key string) []string {
+	list, ok := read[[]any](o, key, WantStrings)
+	if !ok {
+		return nil
+	}
+	texts := make([]string, 0, len(list))
+	for i, e := range list {
+		s, ok := e.(string)
+		if !ok {
+			o.element(key, i).fail(WantString)
+			return nil
+		}
+		texts = append(texts, s)
+	}
+	return texts
+}
+
+// Objects opens the objects of an array; nil if it is absent.
+func (o Object) Objects(key string) []Object {
+	list, ok := read[[]any](o, key, WantObjects)
+	if !ok {
+		return nil
+	}
+	objects := make([]Object, 0, len(list))
+	for i, e := range list {
+		el := o.element(key, i)
+		if el.Members, ok = e.(map[string]any); !ok {
+			el.fail(WantObject)
+			return nil
+		}
+		objects = append(objects, el)
+	}
+	return objects
+}
+
+// MapOfMaps reads an object whose every value is an object; nil if it is absent.
+func (o Object) MapOfMaps(key string) map[string]map[string]any {
+	child, ok := o.Child(key)
+	if !ok {
+		return nil
+	}
+	maps := make(map[string]map[string]any, len(child.Members))
+	for name, v := range child.Members {
+		m, ok := v.(map[string]any)
+		if !ok {
+			o.Fail(key, WantObjectsMap) // names no member: which is met first is chance
+			return nil
+		}
+		maps[name] = m
+	}
+	return maps
+}
+
+// Instant reads RFC 3339 text as events.ParseTime does. It is the zero Time if
+// the text is anything else.
+func Instant(text string) time.Time {
+	t, err := events.ParseTime(text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// Names of JSON types, as Kind gives them.
+const (
+	KindString = "string"
+	KindNumber = "number"
+	KindBool   = "boolean"
+	KindObject = "object"
+	KindArray  = "array"
+	KindNull   = "null"
+)
+
+// Kind names the JSON type of a value of a tree; "" for anything else.
+func Kind(v any) string {
+	switch v.(type) {
+	case nil:
+		return KindNull
+	case string:
+		return KindString
+	case json.Number:
+		return KindNumber
+	case bool:
+		return KindBool
+	case map[string]any:
+		return KindObject
+	case []any:
+		return KindArray
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,85 @@
+package strictjson
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Code names why a document was refused. Codes are stable: they appear in
+// reason codes, findings and evidence.
+type Code string
+
+// The reasons for refusing a document.
+const (
+	TooLarge        Code = "too_large"
+	TooDeep         Code = "too_deep"
+	NotJSON         Code = "not_json"
+	NotObject       Code = "not_object"
+	InvalidUTF8     Code = "invalid_utf8"
+	DuplicateKey    Code = "duplicate_key"
+	CaseCollision   Code = "case_collision"
+	TrailingData    Code = "trailing_data"
+	UnsafeInteger   Code = "unsafe_integer"
+	ImpreciseNumber Code = "imprecise_number"
+
+	// Of Unmarshal only.
+	WrongType  Code = "wrong_type"
+	UnknownKey Code = "unknown_key"
+)
+
+// Error says why a document was refused and where. It never quotes a value.
+type Error struct {
+	Code   Code
+	Path   string // JSON pointer (RFC 6901), "" for the whole document
+	Offset int64  // byte offset at or after which the trouble lies
+	Detail string
+}
+
+func (e *Error) Error() string {
+	at := e.Path
+	if at == "" {
+		at = "the document"
+	}
+	return fmt.Sprintf("%s at %s (byte %d): %s", e.Code, at, e.Offset, e.Detail)
+}
+
+// ownError turns an error of the JSON package, which may quote the input, into
+// ours, which does not. ptr and offset are for errors that have no place of
+// their own.
+func ownError(err error, ptr jsontext.Pointer, offset int64) error {
+	var own *Error
+	if errors.As(err, &own) {
+		return own
+	}
+	e := &Error{Code: NotJSON, Path: string(ptr), Offset: offset, Detail: "not valid JSON"}
+	var syn *jsontext.SyntacticError
+	if errors.As(err, &syn) {
+		e.Path, e.Offset = string(syn.JSONPointer), syn.ByteOffset
+		switch {
+		case errors.Is(err, jsontext.ErrDuplicateName):
+			e.Code, e.Detail = DuplicateKey, "the object has this key twice"
+		case syn.Err != nil && strings.Contains(syn.Err.Error(), "surrogate"):
+			e.Code, e.Detail = InvalidUTF8, "a \\u escape is half of a surrogate pair"
+		}
+	}
+	var sem *json.SemanticError
+	if errors.As(err, &sem) {
+		e.Code, e.Path, e.Offset = WrongType, string(sem.JSONPointer), sem.ByteOffset
+		e.Detail = "the value does not fit the record"
+		if sem.GoType != nil {
+			e.Detail = "the value is no " + sem.GoType.String()
+		}
+		if errors.Is(err, json.ErrUnknownName) {
+			e.Code, e.Detail = UnknownKey, "the record has no such key"
+		}
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		e.Detail = "the document ends too early"
+	}
+	return e
+}

@@ -1,0 +1,98 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// maxBackoff is how many groups at most go by singles after a refused batch.
+const maxBackoff = 64
+
+// commit stores one group and settles its calls. It is not tied to the
+// Committer's context: a commit under way ends by itself or by its timeout.
+func (c *Committer) commit(group []*appendCall) {
+	var msgs []Msg
+	for _, call := range group {
+		msgs = append(msgs, call.msgs...)
+	}
+	if len(msgs) > c.opt.BatchAbove && !c.skipBatch() {
+		seqs, err := c.lane.batch(context.Background(), msgs, nil)
+		if !errors.Is(err, ErrRefused) {
+			c.settle(group, func(i int) outcome { return batchOutcome(seqs, err, i) })
+			return
+		}
+		// Nothing of it is stored: singly, so that a tenant who occupies all
+		// batches only slows this down and a bad message fails alone.
+		c.refusedBatch()
+	}
+	out := c.lane.singles(context.Background(), msgs, nil)
+	c.settle(group, func(i int) outcome { return out[i] })
+}
+
+func batchOutcome(seqs []uint64, err error, i int) outcome {
+	if err != nil {
+		return outcome{err: err}
+	}
+	return outcome{seq: seqs[i]}
+}
+
+// skipBatch counts down the groups that go singly after a refusal.
+func (c *Committer) skipBatch() bool {
+	if c.skip > 0 {
+		c.skip--
+		return true
+	}
+	return false
+}
+
+func (c *Committer) refusedBatch() {
+	c.backoff = min(2*c.backoff+1, maxBackoff)
+	c.skip = c.backoff
+}
+
+// settle hands every call its sequences or its error.
+func (c *Committer) settle(group []*appendCall, at func(int) outcome) {
+	i := 0
+	for _, call := range group {
+		seqs := make([]uint64, len(call.msgs))
+		outs := make([]outcome, len(call.msgs))
+		for k := range call.msgs {
+			outs[k] = at(i)
+			seqs[k] = outs[k].seq
+			i++
+		}
+		err := verdictOn(outs)
+		if err != nil {
+			seqs = nil
+		}
+		c.finish(call, seqs, err)
+	}
+}
+
+// verdictOn sums up the messages of one Append: all stored in increasing order,
+// all certainly not stored (ErrRefused), or doubt.
+func verdictOn(outs []outcome) error {
+	refused, last := 0, uint64(0)
+	var first error
+	for _, o := range outs {
+		switch {
+		case o.err != nil && first == nil:
+			first = o.err
+		case o.err == nil && o.seq <= last:
+			return fmt.Errorf("%w: sequences do not increase (%d after %d)", ErrDoubt, o.seq, last)
+		}
+		if errors.Is(o.err, ErrRefused) {
+			refused++
+		}
+		last = max(last, o.seq)
+	}
+	switch {
+	case first == nil:
+		return nil
+	case refused == len(outs) || errors.Is(first, ErrDoubt):
+		return first
+	default: // keep the text, not the promise that nothing is stored
+		return fmt.Errorf("%w: some of %d messages are stored, not all: %s", ErrDoubt, len(outs), first)
+	}
+}

@@ -1,0 +1,200 @@
+package streams
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Accounts that every server has beside one per tenant.
+const (
+	// ServicesAccount holds the log, the KV buckets and the services.
+	ServicesAccount = "COUNTERSIGN"
+	// OperatorAccount holds the operators. It is apart from the services'
+	// account because a reply subject is a weapon: inside one account an
+	// operator could aim the answer to any request at the log.
+	OperatorAccount = "COUNTERSIGN-OPERATOR"
+	// SystemAccount is the NATS system account.
+	SystemAccount = "SYS"
+
+	tenantAccountPrefix = "tenant-"
+)
+
+// Defaults of ServerConfig and Shard.
+const (
+	DefaultShard        = "GOV"
+	DefaultName         = "countersign"
+	DefaultHost         = "127.0.0.1"
+	DefaultSyncInterval = "always"
+	DefaultMaxPayload   = 8 << 20 // bytes
+)
+
+// AccountFor names the NATS account of a tenant.
+func AccountFor(tenant string) string { return tenantAccountPrefix + subject.Escape(tenant) }
+
+// User is one NATS user. Names are global in a server.
+type User struct {
+	// Name is [A-Za-z0-9_-]+; of a runtime it is also its publisher token.
+	Name string
+	// Password is the text itself, a bcrypt hash ("$2a$…"), or "$NAME": the
+	// environment variable NAME of the server process. A password that is only
+	// digits must not come from a variable (the server reads it as a number).
+	// It must not contain quotes, backslashes or control characters.
+	Password string
+	Role     Role
+	// InboxPrefix is where the user's replies go, without a trailing dot.
+	// Default "_INBOX_<Name>". It must not overlap with another user's.
+	InboxPrefix string
+}
+
+// Inbox is the user's inbox prefix with the default applied.
+func (u User) Inbox() string {
+	if u.InboxPrefix != "" {
+		return u.InboxPrefix
+	}
+	return "_INBOX_" + u.Name
+}
+
+// Tenant is a tenant with its users (runtime, subscriber, reviewer).
+type Tenant struct {
+	Name  string
+	Users []User
+}
+
+// ServerConfig describes one NATS server for Countersign. The zero value of a
+// field means its default.
+type ServerConfig struct {
+	Name string
+	Host string
+	// Port 0 (or -1) picks a free port.
+	Port int
+	// MonitorPort 0 means none, -1 a free one. Monitoring has no access control.
+	MonitorPort int
+	// StoreDir holds the streams; required.
+	StoreDir string
+	// SyncInterval is "always" (every acknowledgement comes after fsync) or a Go
+	// duration, e.g. "2m".
+	SyncInterval string
+	// MaxPayload in bytes.
+	MaxPayload int
+	Space      subject.Space
+	// Shard names the log stream.
+	Shard string
+	// Services are the users of Countersign's own processes and the operators.
+	Services []User
+	// System is the user of the system account, if one is wanted.
+	System *User
+	// Tenants get an account each.
+	Tenants []Tenant
+
+	// Log receives the embedded server's messages. Render does not use it.
+	Log zerolog.Logger
+}
+
+func (c ServerConfig) withDefaults() ServerConfig {
+	def := func(p *string, v string) {
+		if *p == "" {
+			*p = v
+		}
+	}
+	def(&c.Name, DefaultName)
+	def(&c.Host, DefaultHost)
+	def(&c.SyncInterval, DefaultSyncInterval)
+	def(&c.Shard, DefaultShard)
+	def(&c.Space.Prefix, subject.DefaultPrefix)
+	if c.Port == 0 {
+		c.Port = -1
+	}
+	if c.MaxPayload == 0 {
+		c.MaxPayload = DefaultMaxPayload
+	}
+	return c
+}
+
+var (
+	plainToken   = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+	prefixForm   = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+	passwordForm = regexp.MustCompile(`^[\x20-\x7e]+$`)
+	envForm      = regexp.MustCompile(`^\$[A-Za-z_][A-Za-z0-9_]*$`)
+	hostForm     = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
+)
+
+// validate checks a config with defaults applied; all faults are reported.
+func (c ServerConfig) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+	}
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			bad(format, args...)
+		}
+	}
+	check(plainToken.MatchString(c.Name), "Name %q must be [A-Za-z0-9_-]+", c.Name)
+	check(hostForm.MatchString(c.Host), "Host %q is not a host name or address", c.Host)
+	check(c.Port >= -1 && c.Port < 1<<16, "Port %d is out of range", c.Port)
+	check(c.MonitorPort >= -1 && c.MonitorPort < 1<<16, "MonitorPort %d is out of range", c.MonitorPort)
+	check(c.StoreDir != "" && !strings.ContainsAny(c.StoreDir, "\"\\\n\r"), "StoreDir %q must be a directory without quotes or backslashes", c.StoreDir)
+	check(validSync(c.SyncInterval), "SyncInterval %q must be \"always\" or a duration such as 2m", c.SyncInterval)
+	check(c.MaxPayload >= 1024 && c.MaxPayload <= 64<<20, "MaxPayload %d must be between 1 KiB and 64 MiB", c.MaxPayload)
+	check(prefixForm.MatchString(c.Space.Prefix), "Space.Prefix %q is not a subject prefix", c.Space.Prefix)
+	check(plainToken.MatchString(c.Shard), "Shard %q must be [A-Za-z0-9_-]+", c.Shard)
+	tenants := map[string]bool{}
+	for _, t := range c.Tenants {
+		check(t.Name != "", "a tenant has no name")
+		check(!tenants[t.Name], "tenant %q is there twice", t.Name)
+		tenants[t.Name] = true
+	}
+	errs = append(errs, c.validateUsers()...)
+	return errors.Join(errs...)
+}
+
+func validSync(s string) bool {
+	d, err := time.ParseDuration(s)
+	return s == "always" || err == nil && d > 0
+}
+
+func (c ServerConfig) validateUsers() (errs []error) {
+	names, inboxes := map[string]bool{}, map[string]string{}
+	one := func(u User, home place) {
+		switch r, known := roles[u.Role]; {
+		case !plainToken.MatchString(u.Name):
+			errs = append(errs, fmt.Errorf("%w: user name %q must be [A-Za-z0-9_-]+, at most 64 characters", ErrConfig, u.Name))
+		case names[u.Name]:
+			errs = append(errs, fmt.Errorf("%w: user name %q is there twice; names are global in a NATS server", ErrConfig, u.Name))
+		case !passwordForm.MatchString(u.Password) || strings.ContainsAny(u.Password, `"'\`):
+			errs = append(errs, fmt.Errorf("%w: the password of %q is empty or has quotes, backslashes or control characters", ErrConfig, u.Name))
+		case !prefixForm.MatchString(u.Inbox()):
+			errs = append(errs, fmt.Errorf("%w: inbox prefix %q of %q is not a subject prefix", ErrConfig, u.Inbox(), u.Name))
+		case home != placeSystem && (!known || r.place&home == 0):
+			errs = append(errs, fmt.Errorf("%w: role %q of %q does not belong there", ErrConfig, u.Role, u.Name))
+		case strings.HasPrefix(u.Inbox()+".", c.Space.Prefix+"."):
+			errs = append(errs, fmt.Errorf("%w: inbox prefix %q of %q lies on Countersign's own subjects", ErrConfig, u.Inbox(), u.Name))
+		}
+		names[u.Name] = true
+		for other, owner := range inboxes {
+			if strings.HasPrefix(u.Inbox()+".", other+".") || strings.HasPrefix(other+".", u.Inbox()+".") {
+				errs = append(errs, fmt.Errorf("%w: inbox prefixes of %q and %q overlap", ErrConfig, u.Name, owner))
+			}
+		}
+		inboxes[u.Inbox()] = u.Name
+	}
+	for _, u := range c.Services {
+		one(u, placeServices|placeOperator)
+	}
+	for _, t := range c.Tenants {
+		for _, u := range t.Users {
+			one(u, placeTenant)
+		}
+	}
+	if c.System != nil {
+		one(*c.System, placeSystem)
+	}
+	return errs
+}

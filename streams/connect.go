@@ -1,0 +1,107 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+)
+
+const (
+	dialTimeout   = 5 * time.Second
+	reconnectWait = 250 * time.Millisecond
+	pingInterval  = 20 * time.Second
+)
+
+// ConnectOptions say how to reach a server. User and Password, or CredsFile.
+type ConnectOptions struct {
+	URL       string
+	User      string
+	Password  string
+	CredsFile string
+	// InboxPrefix is where replies go; it must be the one the user may
+	// subscribe to. Default "_INBOX_<User>".
+	InboxPrefix string
+	// Name shows in the server's connection list.
+	Name string
+	Log  zerolog.Logger
+}
+
+// Connect connects once (it fails if no server answers) and then reconnects
+// for ever. Publishing while disconnected fails at once instead of being kept
+// and sent later. The caller closes the connection.
+func Connect(ctx context.Context, o ConnectOptions) (*nats.Conn, error) {
+	if o.URL == "" {
+		return nil, errors.New("no NATS server given: pass --server nats://HOST:PORT or --ready-file FILE")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	type result struct {
+		nc  *nats.Conn
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		nc, err := nats.Connect(o.URL, o.natsOptions()...)
+		done <- result{nc, err}
+	}()
+	select {
+	case r := <-done:
+		return r.nc, explainConnect(o, r.err)
+	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.nc != nil {
+				r.nc.Close()
+			}
+		}()
+		return nil, fmt.Errorf("connecting to %s: %w", redactURL(o.URL), ctx.Err())
+	}
+}
+
+func (o ConnectOptions) natsOptions() []nats.Option {
+	inbox := o.InboxPrefix
+	if inbox == "" && o.User != "" {
+		inbox = User{Name: o.User}.Inbox()
+	}
+	log := o.Log
+	opts := []nats.Option{
+		nats.Name(o.Name), nats.Timeout(dialTimeout), nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(2),
+		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(100*time.Millisecond, time.Second),
+		nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PermissionErrOnSubscribe(true),
+		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
+			if err != nil {
+				log.Warn().Err(err).Msg("NATS connection lost, reconnecting")
+			}
+		}),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info().Str("server", nc.ConnectedServerName()).Msg("NATS reconnected") }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Error().Err(err).Msg("NATS") }),
+	}
+	if inbox != "" {
+		opts = append(opts, nats.CustomInboxPrefix(inbox))
+	}
+	switch {
+	case o.CredsFile != "":
+		opts = append(opts, nats.UserCredentials(o.CredsFile))
+	case o.User != "":
+		opts = append(opts, nats.UserInfo(o.User, o.Password))
+	}
+	return opts
+}
+
+func explainConnect(o ConnectOptions, err error) error {
+	at := redactURL(o.URL)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, nats.ErrNoServers):
+		return fmt.Errorf("no NATS server answers at %s: start one (countersign up) or pass the right --server: %w", at, err)
+	case errors.Is(err, nats.ErrAuthorization):
+		return fmt.Errorf("the NATS server at %s refused user %q: check --user and --password or --creds: %w", at, o.User, err)
+	default:
+		return fmt.Errorf("connecting to NATS at %s as %q: %w", at, o.User, err)
+	}
+}

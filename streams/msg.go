@@ -1,0 +1,117 @@
+package streams
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Msg is a message to be stored. Its maps and slices must not change until the
+// call that it was given to returns.
+type Msg struct {
+	Subject string
+	Header  map[string][]string // no "Nats-…" keys: those steer the server
+	Body    []byte
+}
+
+// Headers that this package itself sets.
+const (
+	headerBatchID     = "Nats-Batch-Id"
+	headerBatchSeq    = "Nats-Batch-Sequence"
+	headerBatchCommit = "Nats-Batch-Commit"
+	headerExpectLast  = "Nats-Expected-Last-Subject-Sequence"
+
+	reservedPrefix = "nats-"
+
+	// headerRoom is what batch and fence headers add to a message at most.
+	headerRoom = 256
+)
+
+// size is about how many bytes a message takes on the wire.
+func (m Msg) size() int {
+	n := len(m.Subject) + len(m.Body) + headerRoom
+	for k, vs := range m.Header {
+		for _, v := range vs {
+			n += len(k) + len(v) + 4
+		}
+	}
+	return n
+}
+
+// check refuses what the server would refuse or obey in a way that nobody
+// meant. An error here means that nothing was sent.
+func (m Msg) check(maxPayload int64) error {
+	if m.Subject == "" || strings.ContainsAny(m.Subject, " \t\r\n*>") {
+		return fmt.Errorf("%w: %.80q is not a subject to publish on", ErrRefused, m.Subject)
+	}
+	for k := range m.Header {
+		if len(k) >= len(reservedPrefix) && strings.EqualFold(k[:len(reservedPrefix)], reservedPrefix) {
+			return fmt.Errorf("%w: %w: %q on %s", ErrRefused, ErrReservedHeader, k, m.Subject)
+		}
+	}
+	if n := m.size(); maxPayload > 0 && int64(n) > maxPayload {
+		return fmt.Errorf("%w: %w: a message of about %d bytes on %s, the server takes %d (max_payload)",
+			ErrRefused, ErrTooLarge, n, m.Subject, maxPayload)
+	}
+	return nil
+}
+
+func checkAll(msgs []Msg, maxPayload int64) (bytes int, err error) {
+	for i, m := range msgs {
+		if err := m.check(maxPayload); err != nil {
+			return 0, fmt.Errorf("message %d of %d: %w", i+1, len(msgs), err)
+		}
+		bytes += m.size()
+	}
+	return bytes, nil
+}
+
+// ack is a JetStream publish acknowledgement.
+type ack struct {
+	Stream    string    `json:"stream"`
+	Seq       uint64    `json:"seq"`
+	Duplicate bool      `json:"duplicate"`
+	Batch     string    `json:"batch"`
+	Count     uint64    `json:"count"`
+	Error     *apiError `json:"error"`
+}
+
+const (
+	codeWrongLastSeq         = 10071
+	codeWrongLastSeqConstant = 10164
+	codeBatchBusy            = 10210
+)
+
+// readAck reads an acknowledgement. Errors are ErrRefused where the server says
+// that it stored nothing, ErrDoubt where it says something else than expected.
+// stream may be empty: any.
+func readAck(msg *nats.Msg, stream string) (ack, error) {
+	if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
+		return ack{}, fmt.Errorf("%w: no stream takes the subject; was the shard provisioned?", ErrRefused)
+	}
+	var a ack
+	if err := json.Unmarshal(msg.Data, &a); err != nil {
+		return ack{}, fmt.Errorf("%w: the acknowledgement is not JSON", ErrDoubt)
+	}
+	switch {
+	case a.Error != nil:
+		return a, refusal(a.Error)
+	case a.Duplicate:
+		return a, fmt.Errorf("%w: the server took the message for a duplicate of sequence %d", ErrDoubt, a.Seq)
+	case a.Seq == 0 || a.Stream == "" || stream != "" && a.Stream != stream:
+		return a, fmt.Errorf("%w: acknowledged by stream %q as sequence %d, want stream %q", ErrDoubt, a.Stream, a.Seq, stream)
+	}
+	return a, nil
+}
+
+func refusal(e *apiError) error {
+	switch e.ErrCode {
+	case codeWrongLastSeq, codeWrongLastSeqConstant:
+		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrFenced, e)
+	case codeBatchBusy:
+		return fmt.Errorf("%w: %w: %w", ErrRefused, ErrBatchBusy, e)
+	}
+	return fmt.Errorf("%w: %w", ErrRefused, e)
+}

@@ -1,0 +1,194 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+const (
+	// DefaultQuarantineAge is how long unparsable bytes are kept.
+	DefaultQuarantineAge = 30 * 24 * time.Hour
+
+	// duplicateWindow is the smallest that the server takes. Nothing relies on
+	// Nats-Msg-Id: a tenant could claim an id first.
+	duplicateWindow = 100 * time.Millisecond
+
+	kvHistory = 64
+)
+
+// Shard is what Provision creates. The zero value of a field means its
+// default; an existing object is not compared in fields that are zero.
+type Shard struct {
+	Name          string // default DefaultShard
+	Space         subject.Space
+	Replicas      int           // default 1
+	MaxBytes      int64         // of the log; default unlimited. A full log refuses (fails closed).
+	QuarantineAge time.Duration // default DefaultQuarantineAge
+}
+
+// Report says what Provision found and did.
+type Report struct {
+	Created  []string // streams, KV buckets as "KV_<bucket>"
+	Existing []string
+}
+
+// Provision creates the shard's log, the quarantine and checkpoint streams and
+// the KV buckets where they are missing. It never changes what exists: if that
+// differs it creates nothing that is in conflict and returns *ConflictError.
+// It may be run any number of times, also concurrently.
+func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (Report, error) {
+	var report Report
+	var conflict ConflictError
+	for _, want := range s.streams() {
+		have, created, err := ensure(ctx, js, want)
+		if err != nil {
+			return report, fmt.Errorf("provisioning stream %s: %w", want.Name, err)
+		}
+		if created {
+			report.Created = append(report.Created, want.Name)
+		} else {
+			report.Existing = append(report.Existing, want.Name)
+		}
+		conflict.Differences = append(conflict.Differences, s.compare(have, want)...)
+	}
+	if len(conflict.Differences) > 0 {
+		return report, &conflict
+	}
+	return report, nil
+}
+
+func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.StreamConfig, bool, error) {
+	st, err := js.Stream(ctx, want.Name)
+	if err == nil {
+		return st.CachedInfo().Config, false, nil
+	}
+	if !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return jetstream.StreamConfig{}, false, err
+	}
+	st, err = js.CreateStream(ctx, want)
+	switch {
+	case err == nil:
+		return st.CachedInfo().Config, true, nil
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // somebody was quicker
+		if st, err = js.Stream(ctx, want.Name); err == nil {
+			return st.CachedInfo().Config, false, nil
+		}
+	}
+	return jetstream.StreamConfig{}, false, err
+}
+
+// streams is the table of everything that a shard needs.
+func (s Shard) streams() []jetstream.StreamConfig {
+	name := s.Name
+	if name == "" {
+		name = DefaultShard
+	}
+	age := s.QuarantineAge
+	if age == 0 {
+		age = DefaultQuarantineAge
+	}
+	logSubjects := make([]string, len(subject.LogClasses))
+	for i, c := range subject.LogClasses {
+		logSubjects[i] = s.Space.All(c)
+	}
+	log := s.base(name, "Countersign: requests, events and all records of a shard, in one order", logSubjects...)
+	log.AllowAtomicPublish = true
+	if s.MaxBytes > 0 {
+		log.MaxBytes = s.MaxBytes
+	}
+	quarantine := s.base(StreamQuarantine, "Countersign: bytes that could not be parsed", s.Space.All(subject.Quarantine))
+	quarantine.MaxAge = age
+	checkpoints := s.base(StreamCheckpoints, "Countersign: signed checkpoints of the evidence log", s.Space.All(subject.Checkpoints))
+	out := []jetstream.StreamConfig{log, quarantine, checkpoints}
+	for _, b := range []string{BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys} {
+		out = append(out, s.bucket(b, kvHistory))
+	}
+	return append(out, s.bucket(BucketSessionKeys, 1))
+}
+
+// base is a stream that loses nothing: no deletion, no purge, no rollup, no
+// TTL, no schedules; when it is full it refuses. Direct get is off because the
+// server appends its Nats-Sequence headers behind those that a publisher may
+// have put into a message, so a reader of direct gets can be lied to.
+func (s Shard) base(name, about string, subjects ...string) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name: name, Description: about, Subjects: subjects,
+		Retention: jetstream.LimitsPolicy, Storage: jetstream.FileStorage, Discard: jetstream.DiscardNew,
+		Replicas: max(1, s.Replicas), MaxMsgs: -1, MaxBytes: -1, MaxMsgSize: -1, MaxMsgsPerSubject: -1, MaxConsumers: -1,
+		Duplicates: duplicateWindow, DenyDelete: true, DenyPurge: true,
+	}
+}
+
+// bucket is a KV bucket as the jetstream package reads it, but one whose
+// history cannot be purged (no rollups). Direct get is on: only services and
+// operators write here.
+func (s Shard) bucket(name string, history int64) jetstream.StreamConfig {
+	c := s.base("KV_"+name, "Countersign: "+strings.ReplaceAll(name, "_", " "), "$KV."+name+".>")
+	c.MaxMsgsPerSubject = history
+	c.AllowDirect = true
+	return c
+}
+
+// compared is every setting that matters. Optional ones count only if the
+// Shard names them.
+var compared = []struct {
+	field    string
+	value    func(jetstream.StreamConfig) any
+	optional func(Shard) bool
+}{
+	{"subjects", func(c jetstream.StreamConfig) any { return strings.Join(c.Subjects, " ") }, nil},
+	{"retention", func(c jetstream.StreamConfig) any { return c.Retention }, nil},
+	{"storage", func(c jetstream.StreamConfig) any { return c.Storage }, nil},
+	{"discard", func(c jetstream.StreamConfig) any { return c.Discard }, nil},
+	{"discard_new_per_subject", func(c jetstream.StreamConfig) any { return c.DiscardNewPerSubject }, nil},
+	{"num_replicas", func(c jetstream.StreamConfig) any { return max(1, c.Replicas) }, func(s Shard) bool { return s.Replicas == 0 }},
+	{"max_age", func(c jetstream.StreamConfig) any { return c.MaxAge }, nil},
+	{"max_bytes", func(c jetstream.StreamConfig) any { return unlimited(c.MaxBytes) }, func(s Shard) bool { return s.MaxBytes == 0 }},
+	{"max_msgs", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgs) }, nil},
+	{"max_msg_size", func(c jetstream.StreamConfig) any { return unlimited(int64(c.MaxMsgSize)) }, nil},
+	{"max_msgs_per_subject", func(c jetstream.StreamConfig) any { return unlimited(c.MaxMsgsPerSubject) }, nil},
+	{"duplicate_window", func(c jetstream.StreamConfig) any { return c.Duplicates }, nil},
+	{"deny_delete", func(c jetstream.StreamConfig) any { return c.DenyDelete }, nil},
+	{"deny_purge", func(c jetstream.StreamConfig) any { return c.DenyPurge }, nil},
+	{"allow_rollup_hdrs", func(c jetstream.StreamConfig) any { return c.AllowRollup }, nil},
+	{"allow_direct", func(c jetstream.StreamConfig) any { return c.AllowDirect }, nil},
+	{"allow_atomic", func(c jetstream.StreamConfig) any { return c.AllowAtomicPublish }, nil},
+	{"allow_batched", func(c jetstream.StreamConfig) any { return c.AllowBatchPublish }, nil},
+	{"allow_msg_ttl", func(c jetstream.StreamConfig) any { return c.AllowMsgTTL }, nil},
+	{"allow_msg_counter", func(c jetstream.StreamConfig) any { return c.AllowMsgCounter }, nil},
+	{"allow_msg_schedules", func(c jetstream.StreamConfig) any { return c.AllowMsgSchedules }, nil},
+	{"no_ack", func(c jetstream.StreamConfig) any { return c.NoAck }, nil},
+	{"sealed", func(c jetstream.StreamConfig) any { return c.Sealed }, nil},
+	{"persist_mode", func(c jetstream.StreamConfig) any { return c.PersistMode }, nil},
+	{"mirror", func(c jetstream.StreamConfig) any { return c.Mirror != nil }, nil},
+	{"sources", func(c jetstream.StreamConfig) any { return len(c.Sources) }, nil},
+	{"republish", func(c jetstream.StreamConfig) any { return c.RePublish != nil }, nil},
+	{"subject_transform", func(c jetstream.StreamConfig) any { return c.SubjectTransform != nil }, nil},
+}
+
+func unlimited(n int64) string {
+	if n <= 0 {
+		return "unlimited"
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func (s Shard) compare(have, want jetstream.StreamConfig) (out []Difference) {
+	for _, f := range compared {
+		if f.optional != nil && f.optional(s) {
+			continue
+		}
+		if h, w := fmt.Sprint(f.value(have)), fmt.Sprint(f.value(want)); h != w {
+			out = append(out, Difference{Object: want.Name, Field: f.field, Have: h, Want: w})
+		}
+	}
+	return out
+}

@@ -1,0 +1,186 @@
+package streams
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+func TestProvisionTwice(t *testing.T) {
+	f := start(t)
+	js := f.js(f.conn("provisioner"))
+	before := map[string]string{}
+	for _, s := range (Shard{}).streams() {
+		st, err := js.Stream(ctx(t), s.Name)
+		ok(t, err)
+		before[s.Name] = st.CachedInfo().Created.String()
+	}
+	rep, err := Provision(ctx(t), js, Shard{})
+	ok(t, err)
+	if len(rep.Created) != 0 || len(rep.Existing) != len(before) {
+		t.Errorf("%+v", rep)
+	}
+	for name, created := range before {
+		st, err := js.Stream(ctx(t), name)
+		ok(t, err)
+		if st.CachedInfo().Created.String() != created {
+			t.Errorf("%s was made anew", name)
+		}
+	}
+}
+
+func TestProvisionConcurrently(t *testing.T) {
+	cfg := testConfig(t)
+	srv, err := StartServer(cfg)
+	ok(t, err)
+	f := &fixture{tb: t, cfg: cfg, srv: srv}
+	t.Cleanup(srv.Shutdown)
+	var wg sync.WaitGroup
+	for range 4 {
+		js := f.js(f.conn("provisioner"))
+		wg.Go(func() {
+			if _, err := Provision(ctx(t), js, Shard{MaxBytes: 1 << 30, QuarantineAge: time.Hour}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestProvisionConflict(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		object string // created beforehand, changed by do
+		do     func(*jetstream.StreamConfig)
+		shard  Shard
+		fields []string
+	}{
+		{"discard old", DefaultShard, func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }, Shard{}, []string{"discard"}},
+		{"memory", DefaultShard, func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, Shard{}, []string{"storage"}},
+		{"purge, rollup", DefaultShard, func(c *jetstream.StreamConfig) { c.DenyPurge, c.AllowRollup = false, true }, Shard{}, []string{"deny_purge", "allow_rollup_hdrs"}},
+		{"deletion", DefaultShard, func(c *jetstream.StreamConfig) { c.DenyDelete = false }, Shard{}, []string{"deny_delete"}},
+		{"max age", DefaultShard, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, Shard{}, []string{"max_age"}},
+		{"subjects", DefaultShard, func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }, Shard{}, []string{"subjects"}},
+		{"schedules", DefaultShard, func(c *jetstream.StreamConfig) {
+			c.AllowMsgSchedules, c.AllowRollup, c.DenyPurge, c.AllowMsgTTL, c.Discard = true, true, false, true, jetstream.DiscardOld
+		}, Shard{}, []string{"allow_msg_schedules"}},
+		{"duplicate window", DefaultShard, func(c *jetstream.StreamConfig) { c.Duplicates = 0 }, Shard{}, []string{"duplicate_window"}},
+		{"atomic", DefaultShard, func(c *jetstream.StreamConfig) { c.AllowAtomicPublish = false }, Shard{}, []string{"allow_atomic"}},
+		{"async persist", DefaultShard, func(c *jetstream.StreamConfig) {
+			c.PersistMode, c.AllowAtomicPublish = jetstream.AsyncPersistMode, false
+		}, Shard{}, []string{"persist_mode"}},
+		{"direct get", DefaultShard, func(c *jetstream.StreamConfig) { c.AllowDirect = true }, Shard{}, []string{"allow_direct"}},
+		{"max bytes asked for", DefaultShard, func(*jetstream.StreamConfig) {}, Shard{MaxBytes: 1 << 20}, []string{"max_bytes"}},
+		{"quarantine age", StreamQuarantine, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, Shard{}, []string{"max_age"}},
+		{"history", "KV_policies", func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 }, Shard{}, []string{"max_msgs_per_subject"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := testConfig(t)
+			srv, err := StartServer(cfg)
+			ok(t, err)
+			t.Cleanup(srv.Shutdown)
+			f := &fixture{tb: t, cfg: cfg, srv: srv}
+			js := f.js(f.conn("provisioner"))
+			for _, s := range (Shard{}).streams() {
+				if s.Name == tt.object {
+					tt.do(&s)
+					_, err := js.CreateStream(ctx(t), s)
+					ok(t, err)
+				}
+			}
+			for range 2 { // the second time says the same: nothing was changed
+				_, err = Provision(ctx(t), js, tt.shard)
+				var conflict *ConflictError
+				if !errors.As(err, &conflict) {
+					t.Fatalf("%v, want a conflict", err)
+				}
+				got := map[string]bool{}
+				for _, d := range conflict.Differences {
+					if d.Object != tt.object || d.Have == d.Want {
+						t.Errorf("%+v", d)
+					}
+					got[d.Field] = true
+				}
+				for _, field := range tt.fields {
+					if !got[field] || !strings.Contains(err.Error(), field) {
+						t.Errorf("%s is not named: %v", field, err)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestDurability(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		sync string
+		do   func(*jetstream.StreamConfig)
+		want Class
+	}{
+		{"always", "always", nil, ClassFsync},
+		{"default of NATS", "2m", nil, ClassInterval},
+		{"memory", "always", func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, ClassMemory},
+		{"async persist", "always", func(c *jetstream.StreamConfig) {
+			c.PersistMode, c.AllowAtomicPublish = jetstream.AsyncPersistMode, false
+		}, ClassInterval},
+		{"no acknowledgement", "always", func(c *jetstream.StreamConfig) { c.NoAck, c.AllowAtomicPublish = true, false }, ClassInterval},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := testConfig(t)
+			cfg.SyncInterval = tt.sync
+			srv, err := StartServer(cfg)
+			ok(t, err)
+			t.Cleanup(srv.Shutdown)
+			f := &fixture{tb: t, cfg: cfg, srv: srv}
+			shard := Shard{}.streams()[0]
+			if tt.do != nil {
+				tt.do(&shard)
+			}
+			_, err = f.js(f.conn("provisioner")).CreateStream(ctx(t), shard)
+			ok(t, err)
+			for _, user := range []string{"admitter", "correlator", "auditor", "operator", "provisioner"} {
+				class, detail, err := Durability(ctx(t), f.conn(user), DefaultShard)
+				if err != nil || class != tt.want || detail == "" {
+					t.Errorf("%s: %s, %q, %v; want %s", user, class, detail, err, tt.want)
+				}
+			}
+		})
+	}
+}
+
+func TestClassify(t *testing.T) {
+	always, now := syncSetting{Always: true}, syncSetting{Interval: time.Minute}
+	for _, tt := range []struct {
+		name    string
+		holders []string
+		syncs   map[string]syncSetting
+		want    Class
+		fails   bool
+	}{
+		{"three, always", []string{"a", "b", "c"}, map[string]syncSetting{"a": always, "b": always, "c": always}, ClassFsync, false},
+		{"three, one not", []string{"a", "b", "c"}, map[string]syncSetting{"a": always, "b": now, "c": always}, ClassReplicated, false},
+		{"three, one silent", []string{"a", "b", "c"}, map[string]syncSetting{"a": always, "b": always}, ClassReplicated, true},
+		{"others do not count", []string{"a"}, map[string]syncSetting{"a": always, "x": now}, ClassFsync, false},
+		{"one silent", []string{"a"}, map[string]syncSetting{"x": always}, ClassInterval, true},
+	} {
+		class, _, err := classify(tt.holders, tt.syncs, nil)
+		if class != tt.want || (err != nil) != tt.fails {
+			t.Errorf("%s: %s %v", tt.name, class, err)
+		}
+	}
+}
+
+// A server whose configuration does not export its settings: the class is the
+// weakest, and the error says why.
+func TestDurabilityUnknown(t *testing.T) {
+	f := flatServer(t, `{ user: x, password: pw-x }`)
+	class, _, err := Durability(ctx(t), f.conn("provisioner"), DefaultShard)
+	if class != ClassInterval || err == nil || !strings.Contains(err.Error(), "system account") {
+		t.Errorf("%s %v", class, err)
+	}
+}

@@ -1,0 +1,242 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Defaults of ReadOptions.
+const (
+	DefaultReadBatch = 4096
+	DefaultReadBytes = 16 << 20
+	DefaultIdleEvery = time.Second
+
+	readHeartbeat  = time.Second
+	readRetry      = 200 * time.Millisecond
+	readRetryMax   = 2 * time.Second
+	consumerIdle   = 10 * time.Second // the server drops an abandoned consumer after this
+	readAPITimeout = 5 * time.Second
+)
+
+// ReadOptions say what to read. Zero values mean the defaults.
+type ReadOptions struct {
+	Stream string // required
+	// From is the first sequence to deliver; 0 is 1.
+	From uint64
+	// MaxBatch and MaxBytes bound one call of handle (a single message may be
+	// larger than MaxBytes).
+	MaxBatch int
+	MaxBytes int
+	// Idle, if set, is called when everything that the stream held has been
+	// handled and then every IdleEvery while nothing comes, never at the same
+	// time as handle. Its error ends the reading.
+	Idle      func() error
+	IdleEvery time.Duration
+	Log       zerolog.Logger
+
+	// heartbeat of the server; after four without a word reading starts over.
+	heartbeat time.Duration
+}
+
+// ReadLog delivers a stream in strict sequence order from o.From on, without a
+// gap, in batches, and follows it live until ctx ends (it returns ctx's error),
+// handle or Idle fail (it returns their error), or the stream turns out not to
+// be what was read so far (*GapError, ErrRewound). Lost connections, server
+// restarts and vanished consumers are survived: reading goes on at the next
+// sequence. handle owns the slice and must not change headers or bodies.
+//
+// It uses a push consumer with flow control: unacknowledged data in flight is
+// bounded by the server (32 MiB), and what the server says of a message
+// (sequence, time) comes by its reply subject, which no publisher can forge.
+func ReadLog(ctx context.Context, js jetstream.JetStream, o ReadOptions, handle func(batch []events.LogMessage) error) error {
+	if o.Stream == "" {
+		return errors.New("ReadLog: ReadOptions.Stream is empty")
+	}
+	o.From = max(1, o.From)
+	if o.MaxBatch <= 0 {
+		o.MaxBatch = DefaultReadBatch
+	}
+	if o.MaxBytes <= 0 {
+		o.MaxBytes = DefaultReadBytes
+	}
+	if o.IdleEvery <= 0 {
+		o.IdleEvery = DefaultIdleEvery
+	}
+	if o.heartbeat <= 0 {
+		o.heartbeat = readHeartbeat
+	}
+	r := &reader{js: js, nc: js.Conn(), o: o, handle: handle, next: o.From}
+	for wait := readRetry; ; wait = min(2*wait, readRetryMax) {
+		before := r.next
+		err := r.session(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var retry *retryError
+		if !errors.As(err, &retry) {
+			return err
+		}
+		if r.next != before {
+			wait = readRetry
+		}
+		o.Log.Warn().Err(retry.err).Str("stream", o.Stream).Uint64("next", r.next).Dur("retry_in", wait).Msg("reading the log interrupted")
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// retryError marks what a new session may heal.
+type retryError struct{ err error }
+
+func (e *retryError) Error() string { return e.err.Error() }
+
+func retryable(format string, args ...any) error {
+	return &retryError{fmt.Errorf(format, args...)}
+}
+
+// reader is the state of one ReadLog across sessions. One goroutine owns it.
+type reader struct {
+	js      jetstream.JetStream
+	nc      *nats.Conn
+	o       ReadOptions
+	handle  func([]events.LogMessage) error
+	next    uint64    // the sequence to deliver next
+	created time.Time // the stream's incarnation, once known
+
+	// Of the current session.
+	order uint64 // deliveries so far
+	batch []events.LogMessage
+	bytes int
+}
+
+// session reads by one consumer until something goes wrong.
+func (r *reader) session(ctx context.Context) error {
+	st, err := r.checkStream(ctx)
+	if err != nil {
+		return err
+	}
+	in := newInbox()
+	sub, err := r.nc.Subscribe(r.nc.NewInbox(), in.put)
+	if err != nil {
+		return retryable("subscribing: %w", err)
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	// The server's flow control bounds what is pending, not the client.
+	if err := sub.SetPendingLimits(-1, -1); err != nil {
+		return retryable("subscribing: %w", err)
+	}
+	down := r.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
+	defer r.nc.RemoveStatusListener(down)
+	name := "read-" + nuid.Next()
+	if err := r.createConsumer(ctx, name, sub.Subject); err != nil {
+		return err
+	}
+	defer r.dropConsumer(name)
+	return r.follow(ctx, in, down, st.LastSeq)
+}
+
+// checkStream makes sure that the stream is still the one that was read.
+func (r *reader) checkStream(ctx context.Context) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
+	defer cancel()
+	st, err := StreamState(ctx, r.js, r.o.Stream)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound) && r.created.IsZero():
+		return st, err
+	case err != nil:
+		return st, retryable("%w", err)
+	case !r.created.IsZero() && !st.Created.Equal(r.created):
+		return st, fmt.Errorf("%w: %s was created at %v when reading began, now at %v", ErrRewound, r.o.Stream, r.created, st.Created)
+	case st.LastSeq+1 < r.next:
+		return st, fmt.Errorf("%w: %s ends at sequence %d, but %d was already stored", ErrRewound, r.o.Stream, st.LastSeq, r.next-1)
+	case st.FirstSeq > r.next:
+		return st, &GapError{Stream: r.o.Stream, Want: r.next, Got: st.FirstSeq}
+	}
+	r.created = st.Created
+	return st, nil
+}
+
+func (r *reader) createConsumer(ctx context.Context, name, deliver string) error {
+	req, err := json.Marshal(map[string]any{
+		"stream_name": r.o.Stream,
+		"config": map[string]any{
+			"name": name, "deliver_subject": deliver, "deliver_policy": "by_start_sequence", "opt_start_seq": r.next,
+			"ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true, "num_replicas": 1,
+			"flow_control": true, "idle_heartbeat": r.o.heartbeat, "inactive_threshold": consumerIdle,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
+	defer cancel()
+	msg, err := r.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.CREATE."+r.o.Stream+"."+name, req)
+	if err != nil {
+		return retryable("creating a consumer: %w", err)
+	}
+	var resp struct {
+		Error *apiError `json:"error"`
+	}
+	if err := json.Unmarshal(msg.Data, &resp); err != nil {
+		return retryable("creating a consumer: the answer is not JSON")
+	}
+	if resp.Error != nil {
+		return retryable("creating a consumer: %w", resp.Error)
+	}
+	return nil
+}
+
+// dropConsumer spares the server the wait; it is a courtesy.
+func (r *reader) dropConsumer(name string) {
+	_ = r.nc.Publish("$JS.API.CONSUMER.DELETE."+r.o.Stream+"."+name, nil)
+}
+
+// follow handles what comes in. seen is the stream's last sequence as far as
+// it is known; the log is caught up when everything up to it is handled.
+func (r *reader) follow(ctx context.Context, in *inbox, down <-chan nats.Status, seen uint64) error {
+	r.batch, r.bytes, r.order = nil, 0, 0
+	idle := time.NewTimer(0)
+	defer idle.Stop()
+	patience := 4 * r.o.heartbeat
+	silence := time.NewTimer(patience)
+	defer silence.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case s := <-down:
+			return retryable("connection: %v", s)
+		case <-silence.C:
+			return retryable("no word from the server within %v", patience)
+		case <-idle.C:
+			if r.next > seen && r.o.Idle != nil {
+				if err := r.o.Idle(); err != nil {
+					return err
+				}
+			}
+			idle.Reset(r.o.IdleEvery)
+		case <-in.wake:
+			silence.Reset(patience)
+			last, err := r.drain(ctx, in)
+			if err != nil {
+				return err
+			}
+			if seen = max(seen, last); r.next > seen {
+				idle.Reset(0)
+			}
+		}
+	}
+}

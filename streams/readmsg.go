@@ -1,0 +1,174 @@
+package streams
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// inbox hands messages from the connection's goroutine to the reader's, all
+// that wait at once.
+type inbox struct {
+	mu   sync.Mutex
+	msgs []*nats.Msg
+	wake chan struct{}
+}
+
+func newInbox() *inbox { return &inbox{wake: make(chan struct{}, 1)} }
+
+func (in *inbox) put(m *nats.Msg) {
+	in.mu.Lock()
+	in.msgs = append(in.msgs, m)
+	in.mu.Unlock()
+	select {
+	case in.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take swaps the waiting messages for an empty slice.
+func (in *inbox) take(empty []*nats.Msg) []*nats.Msg {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	out := in.msgs
+	in.msgs = empty[:0]
+	return out
+}
+
+// drain handles everything that waits. It returns the stream's last sequence as
+// far as the messages tell.
+func (r *reader) drain(ctx context.Context, in *inbox) (seen uint64, err error) {
+	var spare []*nats.Msg
+	for {
+		msgs := in.take(spare)
+		if len(msgs) == 0 {
+			return seen, r.flush()
+		}
+		for _, m := range msgs {
+			last, err := r.accept(m)
+			if err != nil {
+				return seen, err
+			}
+			seen = max(seen, last)
+			if ctx.Err() != nil {
+				return seen, ctx.Err()
+			}
+		}
+		clear(msgs)
+		spare = msgs
+	}
+}
+
+func (r *reader) flush() error {
+	if len(r.batch) == 0 {
+		return nil
+	}
+	batch := r.batch
+	r.batch, r.bytes = nil, 0
+	// next counts only what was handled: a session that ends between begins
+	// there again.
+	if err := r.handle(batch); err != nil {
+		return err
+	}
+	r.next = batch[len(batch)-1].Seq + 1
+	return nil
+}
+
+// accept takes one delivery. A message of the log is known by its reply
+// subject; its headers, status line included, are the publisher's and mean
+// nothing here. Everything else is the server's flow control.
+func (r *reader) accept(m *nats.Msg) (seen uint64, err error) {
+	d, isLog := parseDelivery(m.Reply)
+	if !isLog {
+		return 0, r.control(m)
+	}
+	want := r.next + uint64(len(r.batch))
+	r.order++
+	switch {
+	case d.order != r.order:
+		return 0, retryable("delivery %d was lost on the way", r.order)
+	case d.seq != want:
+		return 0, &GapError{Stream: r.o.Stream, Want: want, Got: d.seq}
+	}
+	r.batch = append(r.batch, events.LogMessage{
+		Seq: d.seq, Subject: m.Subject, Time: time.Unix(0, d.time).UTC(), Header: m.Header, Body: m.Data,
+	})
+	r.bytes += len(m.Data) + len(m.Subject)
+	if len(r.batch) >= r.o.MaxBatch || r.bytes >= r.o.MaxBytes {
+		err = r.flush()
+	}
+	return d.seq + d.pending, err
+}
+
+const (
+	headerStatus  = "Status"
+	headerStalled = "Nats-Consumer-Stalled"
+)
+
+// control answers flow control, and so tells the server that everything before
+// it was handled.
+func (r *reader) control(m *nats.Msg) error {
+	if len(m.Header[headerStatus]) == 0 {
+		return nil
+	}
+	if m.Header[headerStatus][0] != "100" {
+		return retryable("the server ended the consumer: %s %s", m.Header[headerStatus][0], m.Header.Get("Description"))
+	}
+	reply := m.Reply
+	if reply == "" {
+		reply = m.Header.Get(headerStalled)
+	}
+	if reply == "" {
+		return nil // heartbeat
+	}
+	if err := r.flush(); err != nil {
+		return err
+	}
+	if err := r.nc.Publish(reply, nil); err != nil {
+		return retryable("flow control: %w", err)
+	}
+	return nil
+}
+
+// delivery is what the server says of a message, by its reply subject.
+type delivery struct {
+	seq, order uint64 // in the stream; in the consumer
+	time       int64  // Unix nanoseconds
+	pending    uint64 // messages after it
+}
+
+// parseDelivery reads "$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.
+// <time>.<pending>", or its longer form, which has domain and account before
+// the stream and a token after pending.
+func parseDelivery(reply string) (delivery, bool) {
+	if !strings.HasPrefix(reply, "$JS.ACK.") {
+		return delivery{}, false
+	}
+	tokens := strings.Split(reply, ".")
+	at := 5
+	switch n := len(tokens); {
+	case n == 9:
+	case n >= 11:
+		at = 7
+	default:
+		return delivery{}, false
+	}
+	var d delivery
+	var errs [4]error
+	d.seq, errs[0] = strconv.ParseUint(tokens[at], 10, 64)
+	d.order, errs[1] = strconv.ParseUint(tokens[at+1], 10, 64)
+	d.time, errs[2] = strconv.ParseInt(tokens[at+2], 10, 64)
+	d.pending, errs[3] = strconv.ParseUint(tokens[at+3], 10, 64)
+	for _, err := range errs {
+		if err != nil {
+			return delivery{}, false
+		}
+	}
+	return d, true
+}

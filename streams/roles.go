@@ -1,0 +1,184 @@
+package streams
+
+import (
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Role is what a user may do. The table below is all there is to know.
+type Role string
+
+// The roles.
+const (
+	RoleRuntime    Role = "runtime"    // tenant: asks admission, publishes its own events
+	RoleSubscriber Role = "subscriber" // tenant: follows the outputs
+	RoleReviewer   Role = "reviewer"   // tenant: resolves approvals
+	RoleOperator   Role = "operator"   // administers: policies, mandates, publishers, doctor
+
+	RoleProvisioner Role = "provisioner" // creates streams and buckets, nothing else
+	RoleAdmitter    Role = "admitter"
+	RoleCorrelator  Role = "correlator"
+	RoleAuditor     Role = "auditor"
+)
+
+// KV buckets.
+const (
+	BucketPolicies    = "policies"
+	BucketMandates    = "mandates"
+	BucketPublishers  = "publishers"
+	BucketApprovals   = "approvals"
+	BucketKeys        = "keys"
+	BucketSessionKeys = "session_keys"
+)
+
+// Streams beside the log itself.
+const (
+	StreamQuarantine  = "GOV_QUARANTINE"
+	StreamCheckpoints = "GOV_CHECKPOINTS"
+)
+
+type place uint8
+
+const (
+	placeTenant place = 1 << iota
+	placeServices
+	placeOperator
+	placeSystem
+)
+
+// role is one row: where its users live and which subjects they may use.
+// Placeholders: {p} subject prefix, {t} tenant token, {u} user, {inbox} the
+// user's inbox prefix, {shard} the log stream. What is not listed is denied.
+type role struct {
+	place   place
+	pub     []string
+	denyPub []string
+	sub     []string
+}
+
+// roles is the permission table. Invariants, each with a test: only the
+// admitter subscribes to admit and resolve (first reply wins); nobody has
+// allow_responses (it overrides a deny): a reply goes to _R_, which the server
+// makes when a request crosses accounts; a runtime cannot publish type
+// "request", so a request copy in the log is the admitter's.
+var roles = map[Role]role{
+	RoleRuntime: {
+		place:   placeTenant,
+		pub:     []string{"{p}.events.{t}.{u}.>", "{p}.admit.{t}.*"},
+		denyPub: []string{"{p}.events.{t}.{u}.*.*." + subject.TypeRequest},
+		sub:     []string{"{inbox}.>"},
+	},
+	RoleSubscriber: {
+		place: placeTenant,
+		sub:   []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>", "{inbox}.>"},
+	},
+	RoleReviewer: {
+		place: placeTenant,
+		pub:   []string{"{p}.resolve.{t}"},
+		sub:   []string{"{p}.approvals.{t}.>", "{p}.decisions.{t}.>", "{inbox}.>"},
+	},
+	RoleOperator: {
+		place: placeOperator,
+		pub:   operatorServices,
+		sub:   []string{"{inbox}.>"},
+	},
+	RoleProvisioner: {
+		place: placeServices,
+		pub:   []string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", durabilitySubject},
+		sub:   []string{"{inbox}.>"},
+	},
+	RoleAdmitter: {
+		place: placeServices,
+		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys),
+			writeKV(BucketApprovals, BucketKeys),
+			[]string{"{p}.events.*.*.*.*." + subject.TypeRequest, "{p}.decisions.>", "{p}.approvals.>",
+				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
+		sub: []string{"{p}.admit.>", "{p}.resolve.>", "{p}.calls.>", "$SRV.>", "{inbox}.>"},
+	},
+	RoleCorrelator: {
+		place: placeServices,
+		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys),
+			[]string{"{p}.calls.>", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
+		sub: []string{"$SRV.>", "{inbox}.>"},
+	},
+	RoleAuditor: {
+		place: placeServices,
+		pub: join(common, readLog, readKV(BucketPolicies, BucketPublishers, BucketKeys, BucketSessionKeys),
+			writeKV(BucketKeys, BucketSessionKeys),
+			[]string{"{p}.checkpoints.*", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>",
+				"$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints,
+				"$JS.API.STREAM.MSG.GET." + StreamQuarantine}),
+		sub: []string{"$SRV.>", "{inbox}.>"},
+	},
+}
+
+// durabilitySubject asks every server for its JetStream settings; the system
+// account exports it (read-only) to the services and the operators.
+const durabilitySubject = "$SYS.REQ.SERVER.PING.JSZ"
+
+var (
+	common  = []string{"$JS.API.INFO", durabilitySubject}
+	readLog = []string{
+		"$JS.API.STREAM.INFO.{shard}", "$JS.API.STREAM.MSG.GET.{shard}",
+		"$JS.API.CONSUMER.CREATE.{shard}.*", "$JS.API.CONSUMER.DELETE.{shard}.*", "$JS.FC.{shard}.>",
+	}
+)
+
+// operatorServices is what the services' account exports to the operators, and
+// all that an operator may publish: every one is request-reply, so answers come
+// back by a subject that the server chose.
+var operatorServices = join(
+	[]string{"$SRV.>", durabilitySubject,
+		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
+		"$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*",
+		"$JS.API.STREAM.MSG.GET.{shard}", "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
+	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys),
+	writeKV(BucketPolicies, BucketMandates, BucketPublishers),
+)
+
+// getKV reads single keys.
+func getKV(buckets ...string) (out []string) {
+	for _, b := range buckets {
+		s := "KV_" + b
+		out = append(out, "$JS.API.STREAM.MSG.GET."+s, "$JS.API.DIRECT.GET."+s, "$JS.API.DIRECT.GET."+s+".>")
+	}
+	return out
+}
+
+// readKV reads and watches buckets.
+func readKV(buckets ...string) (out []string) {
+	out = getKV(buckets...)
+	for _, b := range buckets {
+		s := "KV_" + b
+		out = append(out, "$JS.API.STREAM.INFO."+s, "$JS.API.CONSUMER.CREATE."+s, "$JS.API.CONSUMER.CREATE."+s+".>",
+			"$JS.API.CONSUMER.DELETE."+s+".*", "$JS.API.CONSUMER.INFO."+s+".*", "$JS.FC."+s+".>")
+	}
+	return out
+}
+
+func writeKV(buckets ...string) (out []string) {
+	for _, b := range buckets {
+		out = append(out, "$KV."+b+".>")
+	}
+	return out
+}
+
+func join(lists ...[]string) (out []string) {
+	for _, l := range lists {
+		out = append(out, l...)
+	}
+	return out
+}
+
+// scope fills the placeholders of the table.
+type scope struct{ prefix, shard, tenant, user, inbox string }
+
+func (s scope) fill(list []string) []string {
+	r := strings.NewReplacer("{p}", s.prefix, "{shard}", s.shard, "{t}", s.tenant, "{u}", s.user, "{inbox}", s.inbox)
+	out := make([]string, len(list))
+	for i, v := range list {
+		out[i] = r.Replace(v)
+	}
+	return out
+}

@@ -1,0 +1,116 @@
+package streams
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// State is what a stream holds.
+type State struct {
+	FirstSeq uint64 // 1 for a fresh stream, even while it is empty
+	LastSeq  uint64 // 0 for a fresh stream
+	Messages uint64
+	Created  time.Time // UTC; names the stream's incarnation
+}
+
+// StreamState reads a stream's state from the server.
+func StreamState(ctx context.Context, js jetstream.JetStream, stream string) (State, error) {
+	st, err := js.Stream(ctx, stream)
+	if err != nil {
+		return State{}, fmt.Errorf("reading the state of stream %s: %w", stream, explainStream(err))
+	}
+	info := st.CachedInfo()
+	return State{
+		FirstSeq: max(1, info.State.FirstSeq), LastSeq: info.State.LastSeq,
+		Messages: info.State.Msgs, Created: info.Created.UTC(),
+	}, nil
+}
+
+func explainStream(err error) error {
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("%w: it was never provisioned (countersign up does it) or this is the wrong server", err)
+	}
+	return err
+}
+
+// EpochName names the incarnation of a stream: its name and when it was
+// created, e.g. "GOV@20261120T064150.123456789Z". A recreated stream is another
+// shard as far as evidence is concerned.
+func EpochName(stream string, created time.Time) string {
+	return stream + "@" + created.UTC().Format("20060102T150405.000000000Z")
+}
+
+// LastBySubject reads the last message of a subject (wildcards allowed), nil if
+// there is none.
+func LastBySubject(ctx context.Context, js jetstream.JetStream, stream, subj string) (*events.LogMessage, error) {
+	return getMessage(ctx, js.Conn(), stream, map[string]any{"last_by_subj": subj})
+}
+
+// MessageAt reads the message with a sequence, nil if there is none.
+func MessageAt(ctx context.Context, js jetstream.JetStream, stream string, seq uint64) (*events.LogMessage, error) {
+	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": seq})
+}
+
+const codeNoMessage = 10037
+
+// getMessage asks by STREAM.MSG.GET, never by direct get: its answer keeps the
+// server's word (sequence, time, subject) apart from the message's own headers.
+func getMessage(ctx context.Context, nc *nats.Conn, stream string, query map[string]any) (*events.LogMessage, error) {
+	req, err := json.Marshal(query)
+	if err != nil {
+		return nil, err
+	}
+	msg, err := nc.RequestWithContext(ctx, "$JS.API.STREAM.MSG.GET."+stream, req)
+	if err != nil {
+		return nil, fmt.Errorf("reading a message of stream %s: %w", stream, err)
+	}
+	var resp struct {
+		Error   *apiError `json:"error"`
+		Message *struct {
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
+		} `json:"message"`
+	}
+	if err := json.Unmarshal(msg.Data, &resp); err != nil {
+		return nil, fmt.Errorf("reading a message of stream %s: the answer is not JSON", stream)
+	}
+	switch {
+	case resp.Error != nil && resp.Error.ErrCode == codeNoMessage:
+		return nil, nil
+	case resp.Error != nil:
+		return nil, fmt.Errorf("reading a message of stream %s: %w", stream, resp.Error)
+	case resp.Message == nil:
+		return nil, fmt.Errorf("reading a message of stream %s: empty answer", stream)
+	}
+	m := resp.Message
+	out := &events.LogMessage{Seq: m.Seq, Subject: m.Subject, Time: m.Time.UTC(), Body: m.Data}
+	if len(m.Header) > 0 {
+		// A header that does not parse is the publisher's; its message counts.
+		if h, err := nats.DecodeHeadersMsg(m.Header); err == nil {
+			out.Header = h
+		}
+	}
+	return out, nil
+}
+
+// apiError is JetStream's error object.
+type apiError struct {
+	Code        int    `json:"code"`
+	ErrCode     int    `json:"err_code"`
+	Description string `json:"description"`
+}
+
+func (e *apiError) Error() string {
+	return fmt.Sprintf("JetStream error %d: %s", e.ErrCode, e.Description)
+}
