@@ -1,0 +1,151 @@
+// Package aaep is AAEP as an admission protocol. AAEP has no verdict of its own:
+// a request is an agent.tool.invoked or agent.awaiting.confirmation event,
+// unchanged, and the reply is Countersign's decision record.
+//
+// The one gate that AAEP knows is the user's confirmation. This package looks
+// at whether there was one; it never answers for the user (sections 4.4.1,
+// 9.4.2): allowing an awaiting.confirmation says that the user may be asked.
+package aaep
+
+import (
+	"regexp"
+
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Name of the protocol and of its evaluator.
+const Name = "aaep"
+
+// ActionConfirm is the action of an awaiting.confirmation request, for policies.
+const ActionConfirm = "confirm"
+
+// Reason codes of this evaluator, beside those of package call.
+const (
+	CodeNotARequest  = "not_a_request"         // neither tool.invoked nor awaiting.confirmation
+	CodeConfirmation = "confirmation_required" // AAEP-C-100
+	CodeHighRisk     = "high_risk_unconfirmed" // AAEP-C-101: ask in strict mode, else only recorded
+	CodeUnsafe       = "unsafe_default"        // AAEP-C-032: silence would accept what cannot be undone
+	CodeRiskyDefault = "risky_default"         // AAEP-C-033: only recorded
+)
+
+// Evaluator implements call.Protocol.
+type Evaluator struct{}
+
+var violationCodes = map[string]string{
+	"unpublished_version": call.CodeUnknownVersion,
+	"AAEP-C-032":          CodeUnsafe,
+}
+
+// Read implements call.Protocol.
+func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
+	o := call.Opinion{Verdict: events.Allow}
+	e, err := wire.Decode(r.Body, r.Limits)
+	if e == nil {
+		o.Undecodable(Name, err)
+		return call.Call{}, o
+	}
+	c := read(e, r, &o)
+	if !admissible(e.Payload) {
+		o.Refuse(Name, CodeNotARequest, "/type")
+		return c, o
+	}
+	o.Invalid(Name, schemas.Default().StrictAAEP(e.Tree), violationCodes)
+	if err != nil && !o.Malformed {
+		o.Undecodable(Name, err)
+	}
+	if o.Malformed {
+		return c, o
+	}
+	switch p := e.Payload.(type) {
+	case *wire.ToolInvoked:
+		invoked(p, r, c, &o)
+	case *wire.AwaitingConfirmation:
+		confirmation(p, &o)
+	}
+	return c, o
+}
+
+func admissible(payload any) bool {
+	switch payload.(type) {
+	case *wire.ToolInvoked, *wire.AwaitingConfirmation:
+		return true
+	}
+	return false
+}
+
+func read(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
+	c := call.Call{
+		EventType: e.Type,
+		Session:   o.Fallback(Name, r, events.HeaderSession, e.SessionID),
+		Agent:     o.Fallback(Name, r, events.HeaderAgent, e.Producer.AgentID),
+		Event:     e.Tree, Trace: call.TraceOf(r, e.CorrelationID), Risk: map[string]any{},
+	}
+	if eventID.MatchString(e.EventID) {
+		c.EventID, c.EventIDAsSent = e.EventID, e.EventID
+	}
+	switch p := e.Payload.(type) {
+	case *wire.ToolInvoked:
+		c.Tool = p.Tool
+		c.ToolCallID = o.Fallback(Name, r, events.HeaderToolCallID, p.ToolCallID)
+		c.Risk["level"], c.Risk["irreversible"] = orLow(p.RiskLevel), isTrue(p.Irreversible)
+	case *wire.AwaitingConfirmation:
+		// The text of the action is the user's business and in no record; it is in
+		// event for policies.
+		c.Action = ActionConfirm
+		if p.RiskLevel != "" {
+			c.Risk["level"] = p.RiskLevel
+		}
+		c.Risk["irreversible"] = isTrue(p.Irreversible) || p.Reversibility == "irreversible"
+	}
+	o.Bound(Name, map[string]*string{
+		"/session_id": &c.Session, "/producer/agent_id": &c.Agent, "/tool": &c.Tool, "/tool_call_id": &c.ToolCallID,
+	})
+	return c
+}
+
+var eventID = regexp.MustCompile(`^evt_[A-Za-z0-9]{1,64}$`)
+
+func isTrue(b *bool) bool { return b != nil && *b }
+
+// orLow applies the protocol's default of an invocation's risk_level.
+func orLow(level string) string {
+	if level == "" {
+		return "low"
+	}
+	return level
+}
+
+func invoked(p *wire.ToolInvoked, r call.Request, c call.Call, o *call.Opinion) {
+	confirmed := r.Confirmations.Accepted(r.Tenant, r.Source, c.Session, c.ToolCallID, c.Tool)
+	if isTrue(p.Irreversible) && !confirmed {
+		o.Say(events.Ask, Name, CodeConfirmation, "/irreversible")
+	}
+	if p.RiskLevel == "high" && !confirmed {
+		verdict := events.Allow
+		if r.Strict {
+			verdict = events.Ask
+		}
+		o.Say(verdict, Name, CodeHighRisk, "/risk_level")
+	}
+	if c.ToolCallID == "" {
+		o.Say(events.Allow, Name, call.CodeNoToolCallID, "/tool_call_id")
+	}
+}
+
+func confirmation(p *wire.AwaitingConfirmation, o *call.Opinion) {
+	final := isTrue(p.Irreversible) || p.Reversibility == "irreversible"
+	if p.DefaultDecision == "accept" && (final || p.RiskLevel == "high") {
+		o.Say(events.Allow, Name, CodeRiskyDefault, "/default_decision")
+	}
+}
+
+// Native implements call.Protocol: AAEP has no word for a verdict.
+func (Evaluator) Native(events.Verdict) string { return "" }
+
+// Reply implements call.Protocol: the decision record, in canonical form.
+func (Evaluator) Reply(_ call.Call, d events.Decision, _ string) ([]byte, error) {
+	return events.Encode(d)
+}

@@ -1,0 +1,68 @@
+package agenthook
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/agenthook"
+)
+
+// Subscriber is the name under which the reply's admission_verdict speaks.
+const Subscriber = "countersign"
+
+// Native implements call.Protocol: AgentHook has no defer, and whatever is none
+// of its words is deny.
+func (Evaluator) Native(v events.Verdict) string {
+	switch v {
+	case events.Allow, events.Ask:
+		return string(v)
+	case events.Defer:
+		return string(events.Ask)
+	}
+	return string(events.Deny)
+}
+
+// Reply implements call.Protocol (SPEC section 10, AHP-007; AH-C-070, AH-C-101).
+func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, error) {
+	native := p.Native(d.Verdict)
+	verdict := &wire.AdmissionVerdict{Verdict: native, Reason: reason, Subscriber: Subscriber, DecidedAt: d.DecidedAt.String()}
+	if d.Policy != nil {
+		verdict.PolicyID = d.Policy.Name
+	}
+	r := wire.Reply{
+		EventID: c.EventIDAsSent, Decision: native, Reason: reason, AgentID: c.Agent,
+		Metadata: wire.ReplyMetadata{AdmissionVerdict: verdict, Approval: approval(d.Approval)},
+	}
+	b, err := marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("agenthook: rendering the reply: %w", err)
+	}
+	return b, nil
+}
+
+func approval(a *events.ApprovalRef) *wire.Approval {
+	if a == nil {
+		return nil
+	}
+	required := true
+	return &wire.Approval{
+		Required: &required, Status: a.Status, WorkflowID: a.WorkflowID, ActionID: a.ActionID,
+		RequestedAt: a.RequestedAt.String(), ExpiresAt: a.ExpiresAt.String(), ResumePolicy: a.ResumePolicy,
+	}
+}
+
+// marshal leaves event_id out where the request had no valid one: a reply must
+// not answer an event that nobody sent.
+func marshal(r wire.Reply) ([]byte, error) {
+	if r.EventID != "" {
+		return json.Marshal(r)
+	}
+	return json.Marshal(struct {
+		Decision string             `json:"decision"`
+		Reason   string             `json:"reason"`
+		AgentID  string             `json:"agent_id,omitempty"`
+		Metadata wire.ReplyMetadata `json:"metadata"`
+	}{r.Decision, r.Reason, r.AgentID, r.Metadata})
+}

@@ -1,0 +1,93 @@
+// Package call is the common language of the evaluators: what a request gives
+// them, the proposed call that a protocol reads out of it, and the opinion that
+// an evaluator has of it. A further protocol is a further implementation of
+// Protocol in a package of its own.
+//
+// Everything here is data; the interfaces must be pure: no clock, randomness,
+// goroutine or I/O behind them.
+package call
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Request is an admission request as a protocol gets it. It must not be
+// changed.
+type Request struct {
+	Tenant, Source string // authenticated
+	Header         map[string][]string
+	Body           []byte
+	Now            time.Time
+	Limits         strictjson.Limits
+	Confirmations  Confirmations // never nil
+	Strict         bool          // see admission.Snapshot
+}
+
+// Confirmations knows which tool invocations a user has accepted (AAEP chapter
+// 6). Whoever implements it must have verified the reply itself: the request is
+// no source for it.
+type Confirmations interface {
+	// Accepted reports whether a confirmation of exactly this invocation was
+	// accepted by a valid reply, has not expired and has not been used.
+	Accepted(tenant, source, session, toolCallID, tool string) bool
+}
+
+// NoConfirmations knows of no accepted confirmation.
+type NoConfirmations struct{}
+
+// Accepted implements Confirmations.
+func (NoConfirmations) Accepted(string, string, string, string, string) bool { return false }
+
+// Call is one proposed call, as far as it could be read. Its maps belong to the
+// request's document and must not be changed.
+type Call struct {
+	EventID       string // normalised, where the request has a valid one
+	EventIDAsSent string // what a reply must echo
+	EventType     string
+
+	Session, Agent string
+	ToolCallID     string // empty unless the call has a tool: no verdict on anything else may pass for one on a call
+	Tool, Action   string
+	ResourceKind   string
+	ResourceScope  string
+	Resource       any            // string, map[string]any or nil
+	Risk           map[string]any // what policies and evaluators know of the risk
+	Args           map[string]any // nil if there are none
+	ArgsCanonical  []byte         // RFC 8785 form of Args; nil if there are none
+	Event          map[string]any // the document, less what a publisher says in its own favour
+	Trace          string         // W3C traceparent
+}
+
+// Opinion is what one evaluator says.
+type Opinion struct {
+	Verdict events.Verdict
+	Reasons []events.Reason
+	Because string // the code of the reason that made the verdict as strict as it is; "" for a bare allow
+
+	// Malformed says that the request is not valid for its protocol: there is no
+	// call that a further evaluator could judge. The verdict is deny.
+	Malformed bool
+
+	// Observational says that the request reports something and proposes
+	// nothing. It is answered allow at once, no policy is asked, and the answer
+	// authorises nothing.
+	Observational bool
+}
+
+// Protocol reads the requests of one admission protocol and writes its replies.
+type Protocol interface {
+	// Read decodes a request, judges it by the protocol's own rules, and gives
+	// the proposed call. With a malformed opinion the call holds what could be
+	// read nonetheless, for the record.
+	Read(Request) (Call, Opinion)
+
+	// Native is the protocol's own word for a verdict, "" if it has none.
+	Native(events.Verdict) string
+
+	// Reply renders the native reply to the call. reason is text for the caller;
+	// the record is final.
+	Reply(c Call, d events.Decision, reason string) ([]byte, error)
+}

@@ -1,0 +1,115 @@
+package call
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+func TestSayOnlyTightens(t *testing.T) {
+	o := Opinion{Verdict: events.Allow}
+	for _, step := range []struct {
+		verdict, want events.Verdict
+		because       string
+	}{
+		{events.Allow, events.Allow, ""}, {events.Ask, events.Ask, "c1"}, {events.Allow, events.Ask, "c1"},
+		{events.Deny, events.Deny, "c3"}, {events.Defer, events.Deny, "c3"}, {events.Deny, events.Deny, "c3"},
+	} {
+		o.Say(step.verdict, "e", fmt.Sprintf("c%d", len(o.Reasons)), "")
+		if o.Verdict != step.want || o.Because != step.because {
+			t.Errorf("after %s: %s because %s", step.verdict, o.Verdict, o.Because)
+		}
+	}
+	if len(o.Reasons) != 6 || o.Malformed {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestLongPathsAreCut(t *testing.T) {
+	var o Opinion
+	o.Refuse("e", "c", "/"+strings.Repeat("é", maxPath))
+	if p := o.Reasons[0].Path; len(p) > maxPath || !utf8.ValidString(p) || len(p) < maxPath-2 {
+		t.Errorf("%d bytes, %q", len(p), p)
+	}
+	if !o.Malformed || o.Verdict != events.Deny {
+		t.Errorf("%+v", o)
+	}
+}
+
+func TestUndecodable(t *testing.T) {
+	var o Opinion
+	o.Undecodable("e", &strictjson.Error{Code: strictjson.TooDeep, Path: "/x"})
+	o.Undecodable("e", &aaep.FieldError{Path: "/a"})
+	o.Undecodable("e", &agenthook.FieldError{Path: "/b"})
+	o.Undecodable("e", errors.New("?"))
+	if got := fmt.Sprint(o.Reasons); got != "[{e too_deep /x } {e schema_invalid /a } {e schema_invalid /b } {e schema_invalid  }]" {
+		t.Error(got)
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	var o Opinion
+	vs := []schemas.Violation{
+		{Path: "/a", Keyword: "type", Level: schemas.LevelError}, {Path: "/a", Keyword: "enum", Level: schemas.LevelError},
+		{Path: "/b", Keyword: "advice", Level: schemas.LevelWarning}, {Path: "/c", Keyword: "special", Level: schemas.LevelError},
+		{Path: "/d", Keyword: "x", Check: "C-1", Level: schemas.LevelError},
+	}
+	o.Invalid("e", vs, map[string]string{"special": "s", "C-1": "c1"})
+	if got := fmt.Sprint(o.Reasons); got != "[{e s /c } {e c1 /d } {e schema_invalid /a }]" {
+		t.Error(got)
+	}
+	if len(vs) != 5 || vs[2].Keyword != "advice" {
+		t.Error("the violations were changed")
+	}
+	o = Opinion{Verdict: events.Allow}
+	if o.Invalid("e", vs[2:3], nil); o.Verdict != events.Allow || o.Malformed {
+		t.Error("a warning refuses")
+	}
+	vs = nil
+	for i := range 100 {
+		vs = append(vs, schemas.Violation{Path: fmt.Sprint("/", i), Level: schemas.LevelError})
+	}
+	if o.Invalid("e", vs, nil); len(o.Reasons) != maxReported {
+		t.Errorf("%d reasons", len(o.Reasons))
+	}
+}
+
+func TestBound(t *testing.T) {
+	a, b, c := strings.Repeat("x", MaxField), strings.Repeat("x", MaxField+1), strings.Repeat("y", MaxField+1)
+	o := Opinion{Verdict: events.Allow}
+	o.Bound("e", map[string]*string{"/c": &c, "/a": &a, "/b": &b})
+	if a == "" || b != "" || c != "" || fmt.Sprint(o.Reasons) != "[{e field_too_long /b } {e field_too_long /c }]" {
+		t.Errorf("%v", o.Reasons)
+	}
+}
+
+func TestTraceOf(t *testing.T) {
+	const good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, c := range []struct{ in, want string }{
+		{good, good}, {"", ""}, {strings.ToUpper(good), ""}, {good + "0", ""}, {strings.Replace(good, "00-", "01-", 1), ""},
+		{strings.Replace(good, "-01", "_01", 1), ""}, {"00-" + strings.Repeat("0", 32) + "-b7ad6b7169203331-01", ""},
+		{"00-0af7651916cd43dd8448eb211c80319c-" + strings.Repeat("0", 16) + "-01", ""},
+	} {
+		if got := TraceOf(Request{}, c.in); got != c.want {
+			t.Errorf("%q: %q", c.in, got)
+		}
+	}
+	other := strings.Replace(good, "01", "00", 1)
+	if got := TraceOf(Request{Header: map[string][]string{events.HeaderTrace: {"junk", good}}}, other); got != good {
+		t.Error(got)
+	}
+}
+
+func TestNoConfirmations(t *testing.T) {
+	if (NoConfirmations{}).Accepted("a", "b", "c", "d", "e") {
+		t.Error("accepted")
+	}
+}

@@ -1,0 +1,131 @@
+package call
+
+import (
+	"errors"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Reason codes that more than one protocol gives. Codes of undecodable JSON are
+// those of package strictjson.
+const (
+	CodeSchemaInvalid  = "schema_invalid"
+	CodeUnknownVersion = "unknown_schema_version"
+	CodeFieldTooLong   = "field_too_long"
+	CodeHeaderConflict = "header_conflict"
+	CodeNoToolCallID   = "tool_call_id_missing" // allowed, but the receipt is not bound to one call
+	CodeWeakScope      = "weak_scope"           // no session
+)
+
+// MaxField is the longest identifier or vocabulary word of a request, in bytes.
+const MaxField = 512
+
+// maxReported bounds how many violations become reasons: a hostile document
+// must not buy a long record.
+const maxReported = 16
+
+// maxPath bounds the length of a reason's path in bytes.
+const maxPath = 256
+
+// Say adds a reason to an opinion; the verdict only ever becomes stricter.
+func (o *Opinion) Say(verdict events.Verdict, evaluator, code, path string) {
+	if verdict.Strictness() > o.Verdict.Strictness() {
+		o.Verdict, o.Because = verdict, code
+	}
+	if len(path) > maxPath {
+		path = path[:maxPath]
+		for !utf8.ValidString(path) {
+			path = path[:len(path)-1]
+		}
+	}
+	o.Reasons = append(o.Reasons, events.Reason{Evaluator: evaluator, Code: code, Path: path})
+}
+
+// Refuse adds a reason why the request is not valid for its protocol.
+func (o *Opinion) Refuse(evaluator, code, path string) {
+	o.Say(events.Deny, evaluator, code, path)
+	o.Malformed, o.Verdict = true, events.Deny
+}
+
+// Undecodable adds the reason for an error of a protocol's Decode: the code of a
+// *strictjson.Error, or schema_invalid with the path of a field of the wrong
+// type.
+func (o *Opinion) Undecodable(evaluator string, err error) {
+	var (
+		syntax *strictjson.Error
+		field  *agenthook.FieldError // one type for all protocols
+	)
+	switch {
+	case errors.As(err, &syntax):
+		o.Refuse(evaluator, string(syntax.Code), syntax.Path)
+	case errors.As(err, &field):
+		o.Refuse(evaluator, CodeSchemaInvalid, field.Path)
+	default:
+		o.Refuse(evaluator, CodeSchemaInvalid, "")
+	}
+}
+
+// Invalid refuses for every violation that is more than a warning. codes maps
+// keywords and check identifiers of violations to reason codes; the rest is
+// schema_invalid. The mapped ones come first: they say more.
+func (o *Opinion) Invalid(evaluator string, vs []schemas.Violation, codes map[string]string) {
+	code := func(v schemas.Violation) string {
+		for _, k := range []string{v.Keyword, v.Check} {
+			if c, ok := codes[k]; ok {
+				return c
+			}
+		}
+		return CodeSchemaInvalid
+	}
+	vs = slices.DeleteFunc(slices.Clone(vs), func(v schemas.Violation) bool { return v.Level == schemas.LevelWarning })
+	for _, mapped := range []bool{true, false} {
+		for _, v := range vs {
+			c := code(v)
+			said := slices.ContainsFunc(o.Reasons, func(r events.Reason) bool { return r.Code == c && r.Path == v.Path })
+			if (c != CodeSchemaInvalid) == mapped && !said && len(o.Reasons) < maxReported {
+				o.Refuse(evaluator, c, v.Path)
+			}
+		}
+	}
+}
+
+// Fallback gives what the body says or, if it says nothing, what a header says.
+// Two that contradict each other are one identity too many: the request is
+// refused.
+func (o *Opinion) Fallback(evaluator string, r Request, header, body string) string {
+	values := r.Header[header]
+	if body != "" {
+		values = append([]string{body}, values...)
+	}
+	if len(values) == 0 {
+		return ""
+	}
+	if slices.ContainsFunc(values, func(v string) bool { return v != values[0] }) {
+		o.Refuse(evaluator, CodeHeaderConflict, "")
+	}
+	return values[0]
+}
+
+// Bound refuses identifiers that are too long and empties them.
+func (o *Opinion) Bound(evaluator string, fields map[string]*string) {
+	for _, path := range sortedPaths(fields) {
+		if f := fields[path]; len(*f) > MaxField {
+			o.Refuse(evaluator, CodeFieldTooLong, path)
+			*f = ""
+		}
+	}
+}
+
+func sortedPaths(fields map[string]*string) []string {
+	paths := make([]string, 0, len(fields))
+	for p := range fields {
+		paths = append(paths, p)
+	}
+	slices.Sort(paths)
+	return paths
+}

@@ -1,0 +1,150 @@
+package admission
+
+import (
+	"errors"
+
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Decide judges one request. It never panics and never returns an outcome
+// without a verdict and a reason.
+func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
+	out := Outcome{Decision: record(req, in)}
+	p, known := protocols[req.Protocol]
+	switch {
+	case !in.KnownTenant || req.Tenant == "":
+		return refuse(out, CodeUnknownTenant)
+	case !known:
+		return refuse(out, CodeUnknownProtocol)
+	case req.Source == "":
+		out.protocol = p
+		return refuse(out, CodeUnknownSource)
+	case !in.complete():
+		out.protocol = p
+		return refuse(out, CodeInternal)
+	}
+	out.protocol = p
+	ok := guard(func() { out.judge(req, snap, in) })
+	if !ok {
+		// What the panicking evaluator left behind is not to be trusted.
+		out = Outcome{Decision: record(req, in), protocol: p}
+		return refuse(out, CodeInternal)
+	}
+	return out
+}
+
+func (in Inputs) complete() bool {
+	return !in.Now.IsZero() && in.DecisionID != "" && in.Nonce != "" && len(in.Salt) == receipt.SaltSize &&
+		(in.Unkeyed || len(in.TenantKey) > 0)
+}
+
+// record is the part of a decision that does not depend on the body's content.
+func record(req Request, in Inputs) events.Decision {
+	return events.Decision{
+		DecisionID: in.DecisionID, Tenant: req.Tenant, Protocol: req.Protocol, Source: req.Source, Occurrence: in.Occurrence,
+		RequestDigest: in.digest(req.Body), ReceivedAt: events.At(req.ReceivedAt), DecidedAt: events.At(in.Now), Durability: in.Durability,
+	}
+}
+
+// digest is "" without a key: no digest is better than one that gives away what
+// it hashes.
+func (in Inputs) digest(b []byte) string {
+	switch {
+	case in.Unkeyed:
+		return digest.Plain(b)
+	case len(in.TenantKey) == 0:
+		return ""
+	}
+	return digest.Keyed(in.TenantKey, b)
+}
+
+// guard runs f and reports whether it came back. The text of a panic may quote
+// the request, so it goes nowhere.
+func guard(f func()) (ok bool) {
+	defer func() {
+		if recover() != nil {
+			ok = false
+		}
+	}()
+	f()
+	return true
+}
+
+// refuse ends a decision that no evaluator could make.
+func refuse(out Outcome, code string) Outcome {
+	out.Fail(code)
+	out.Malformed = true
+	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: code})
+	return out
+}
+
+func (out *Outcome) judge(req Request, snap *Snapshot, in Inputs) {
+	c, native := out.protocol.Read(call.Request{
+		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
+		Limits: strictjson.DefaultLimits, Confirmations: confirmations(in), Strict: snap != nil && snap.Strict,
+	})
+	out.call, out.Session = c, c.Session
+	out.describe(c, in)
+	tools := policy.Verdicts{Verdict: events.Allow}
+	if !native.Malformed && !native.Observational {
+		tools = consult(snap, req, c, in)
+		out.Decision.Policy = policyRef(snap, tools.Policy)
+	}
+	out.consolidate(native, tools, in)
+	switch {
+	case native.Malformed:
+		out.Malformed = true
+		out.ErrorCode, out.ErrorDescription = microError(native.Reasons[0])
+	case native.Observational:
+		out.Claims, out.NoReceipt = receipt.Claims{}, true
+		out.Decision.ExpiresAt = events.Time{}
+	}
+}
+
+func confirmations(in Inputs) call.Confirmations {
+	if in.Confirmations == nil {
+		return call.NoConfirmations{}
+	}
+	return in.Confirmations
+}
+
+// describe copies into the record what it may hold of the call.
+func (out *Outcome) describe(c call.Call, in Inputs) {
+	d := &out.Decision
+	d.EventID, d.Agent, d.Session, d.ToolCallID, d.Tool = c.EventID, c.Agent, c.Session, c.ToolCallID, c.Tool
+	d.Action, d.ResourceKind, d.Trace = c.Action, c.ResourceKind, c.Trace
+	if c.ArgsCanonical != nil {
+		d.ArgsDigest = in.digest(c.ArgsCanonical)
+	}
+}
+
+// consult asks the tool policies.
+func consult(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdicts {
+	switch {
+	case snap == nil || errors.Is(snap.PolicyErr, policy.ErrNoPolicies):
+		return policyRefusal(policy.CodeNoPolicy)
+	case snap.PolicyErr != nil:
+		return policyRefusal(policy.CodePolicyError)
+	}
+	return snap.Policies.Evaluate(policy.Input{
+		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, Tool: c.Tool, Action: c.Action,
+		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
+		Risk: c.Risk, Args: c.Args, Event: c.Event, Now: in.Now,
+	})
+}
+
+func policyRefusal(code string) policy.Verdicts {
+	return policy.Verdicts{Verdict: events.Deny, Reasons: []events.Reason{{Evaluator: policy.Evaluator, Code: code}}}
+}
+
+func policyRef(snap *Snapshot, name string) *events.PolicyRef {
+	if snap == nil {
+		return nil
+	}
+	return &events.PolicyRef{Name: name, Revision: snap.Revision, Digest: snap.Policies.Digest()}
+}

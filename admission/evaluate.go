@@ -1,0 +1,232 @@
+package admission
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/admission/agenthook"
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// OfflineTenant and OfflineSource stand in for identities that an offline
+// decision does not have.
+const (
+	OfflineTenant = "acme"
+	OfflineSource = "offline"
+)
+
+// CodeMalformedLine refuses a line whose envelope cannot be read.
+const CodeMalformedLine = "malformed_line"
+
+// Offline is how EvaluateLine decides.
+type Offline struct {
+	Protocol string
+	Tenant   string    // OfflineTenant if empty
+	Source   string    // if empty, what the request says of itself, or OfflineSource
+	Snapshot *Snapshot // nil: EvaluatorsOnly, compiled anew for every line
+	Now      time.Time // for lines that name no time; must not be zero
+}
+
+// Verdict reads the verdict of a line that EvaluateLine made.
+type Verdict struct {
+	Verdict events.Verdict `json:"verdict"`
+	Reply   jsontext.Value `json:"reply"`
+}
+
+// EvaluateLine decides one request without a server and gives one line of JSON,
+// {"verdict": …, "reply": …}, without a line end. The line is a bare request or
+// {"request": …, "headers"?: {name: text or list of texts}, "now"?: RFC 3339}.
+// Ids, salt and nonce are derived from the line and the time, so the same input
+// gives the same bytes. Digests are plain: the reader has the request anyway.
+//
+// A line that cannot be read is a deny like any other.
+func EvaluateLine(line []byte, o Offline) []byte {
+	w, err := unwrap(line)
+	if err != nil {
+		return offlineLine(events.Deny, Refusal(CodeMalformedLine))
+	}
+	if w.now.IsZero() {
+		w.now = o.Now
+	}
+	snap := o.Snapshot
+	if snap == nil {
+		snap = EvaluatorsOnly()
+	}
+	req := Request{
+		Tenant: or(o.Tenant, OfflineTenant), Source: or(o.Source, claimedSource(o.Protocol, w.request)),
+		Protocol: o.Protocol, Header: w.headers, Body: w.request, ReceivedAt: w.now,
+	}
+	out := Decide(req, snap, derived(line, w.now))
+	body, err := out.Reply()
+	if err != nil {
+		out.Fail(CodeInternal)
+		body = Refusal(CodeInternal)
+	}
+	return offlineLine(out.Decision.Verdict, body)
+}
+
+func or(s, fallback string) string {
+	if s == "" {
+		return fallback
+	}
+	return s
+}
+
+func offlineLine(v events.Verdict, reply []byte) []byte {
+	return fmt.Appendf(nil, `{"verdict":"%s","reply":%s}`, v, reply)
+}
+
+// EvaluatorsOnly is the snapshot under which the protocol's own evaluator
+// decides alone.
+func EvaluatorsOnly() *Snapshot {
+	set, err := policy.EvaluatorsOnlySet()
+	return &Snapshot{Policies: set, PolicyErr: err}
+}
+
+// claimedSource is who a recorded request says it comes from.
+func claimedSource(protocol string, body []byte) string {
+	tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)
+	if err != nil {
+		return OfflineSource
+	}
+	source, _ := tree["source"].(string)
+	if protocol != agenthook.Name {
+		producer, _ := tree["producer"].(map[string]any)
+		source, _ = producer["agent_id"].(string)
+	}
+	return or(source, OfflineSource)
+}
+
+// derived makes the inputs of an offline decision out of the line and the time.
+func derived(line []byte, now time.Time) Inputs {
+	seed := func(use string) []byte {
+		h := sha256.New()
+		h.Write([]byte("countersign/offline/v1/" + use + "\x00" + now.UTC().Format(time.RFC3339Nano) + "\x00"))
+		h.Write(line)
+		return h.Sum(nil)
+	}
+	var id uuid.UUID
+	copy(id[:], seed("decision"))
+	var ms [8]byte
+	binary.BigEndian.PutUint64(ms[:], uint64(now.UnixMilli()))
+	copy(id[:6], ms[2:])
+	id[6], id[8] = id[6]&0x0f|0x70, id[8]&0x3f|0x80
+	return Inputs{
+		Now: now, DecisionID: id.String(), Salt: seed("salt")[:receipt.SaltSize],
+		Nonce: base64.RawURLEncoding.EncodeToString(seed("nonce")[:16]), KnownTenant: true, Unkeyed: true,
+	}
+}
+
+// wrapped is a line taken apart. The request is the very bytes of the line: what
+// a strict decoder would refuse must still be in it.
+type wrapped struct {
+	request []byte
+	headers map[string][]string
+	now     time.Time
+}
+
+var errEnvelope = errors.New("the envelope of the line is not {request, headers?, now?}")
+
+// unwrap takes a line for an envelope if it is an object with the key request:
+// no protocol here has such a key.
+func unwrap(line []byte) (wrapped, error) {
+	bare := wrapped{request: line}
+	members, err := topLevel(line)
+	if err != nil {
+		return bare, nil // not JSON: the protocol says so itself
+	}
+	if _, there := members["request"]; !there {
+		return bare, nil
+	}
+	var w wrapped
+	for key, values := range members {
+		read, known := envelope[key]
+		if !known || len(values) != 1 || read(&w, values[0]) != nil {
+			return wrapped{}, errEnvelope
+		}
+	}
+	return w, nil
+}
+
+var envelope = map[string]func(*wrapped, []byte) error{
+	"request": func(w *wrapped, v []byte) error { w.request = v; return nil },
+	"headers": func(w *wrapped, v []byte) error {
+		tree, err := strictjson.ParseObject(v, strictjson.DefaultLimits)
+		if err != nil {
+			return err
+		}
+		w.headers = map[string][]string{}
+		for name, value := range tree {
+			list, ok := texts(value)
+			if !ok {
+				return errEnvelope
+			}
+			w.headers[name] = list
+		}
+		return nil
+	},
+	"now": func(w *wrapped, v []byte) error {
+		var t events.Time
+		if err := t.UnmarshalJSON(v); err != nil || t.IsZero() {
+			return errEnvelope
+		}
+		w.now = t.Time
+		return nil
+	},
+}
+
+func texts(v any) ([]string, bool) {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	var out []string
+	for _, e := range list {
+		s, ok := e.(string)
+		if !ok {
+			return nil, false
+		}
+		out = append(out, s)
+	}
+	return out, true
+}
+
+// topLevel gives the raw values of an object's members, every one of a name that
+// is there twice.
+func topLevel(line []byte) (map[string][][]byte, error) {
+	dec := jsontext.NewDecoder(bytes.NewReader(line), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {
+		return nil, errEnvelope
+	}
+	members := map[string][][]byte{}
+	for dec.PeekKind() != '}' {
+		name, err := dec.ReadToken()
+		if err != nil {
+			return nil, err
+		}
+		key := name.String()
+		value, err := dec.ReadValue()
+		if err != nil {
+			return nil, err
+		}
+		members[key] = append(members[key], bytes.Clone(value))
+	}
+	if _, err := dec.ReadToken(); err != nil {
+		return nil, err
+	}
+	if dec.PeekKind() != 0 {
+		return nil, errEnvelope
+	}
+	return members, nil
+}

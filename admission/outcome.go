@@ -1,0 +1,159 @@
+package admission
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// consolidate lets the strictest verdict stand and keeps every reason.
+func (out *Outcome) consolidate(native call.Opinion, tools policy.Verdicts, in Inputs) {
+	d := &out.Decision
+	d.Verdict = events.Strictest(native.Verdict, tools.Verdict)
+	d.NativeVerdict = out.protocol.Native(d.Verdict)
+	d.Reasons = slices.Concat(native.Reasons, tools.Reasons)
+	out.text = explain(d.Verdict, native, tools)
+	lifetime := receipt.DefaultLifetime
+	if tools.ExpiresAfter > 0 {
+		lifetime = tools.ExpiresAfter
+	}
+	switch d.Verdict {
+	case events.Allow:
+		d.ExpiresAt = events.At(in.Now.Add(lifetime))
+	case events.Ask, events.Defer:
+		if tools.ExpiresAfter == 0 {
+			lifetime = DefaultApprovalLifetime
+		}
+		d.ExpiresAt = events.At(in.Now.Add(lifetime))
+		d.Approval = out.workflow(in)
+	}
+	out.claim(in, lifetime)
+}
+
+// claim fills the claims of the receipt. Verdicts other than allow get one too:
+// it proves what was answered and allows nothing.
+func (out *Outcome) claim(in Inputs, lifetime time.Duration) {
+	d := out.Decision
+	out.Claims = receipt.Claims{
+		V: receipt.Version, DecisionID: d.DecisionID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, ToolCallID: d.ToolCallID,
+		Tool: d.Tool, Verdict: d.Verdict, IssuedAt: d.DecidedAt, ExpiresAt: events.At(in.Now.Add(lifetime)), Nonce: in.Nonce,
+	}
+	if d.Policy != nil {
+		out.Claims.Policy = *d.Policy
+	}
+	if err := out.Claims.BindArguments(in.Salt, out.call.ArgsCanonical); err != nil {
+		panic(err) // cannot happen: Inputs.complete checked the salt
+	}
+}
+
+// workflow opens the approval of an ask or defer. Its ids are derived: the
+// workflow from the decision, the action from what is proposed, so that an
+// equivalent retry names the same action.
+func (out *Outcome) workflow(in Inputs) *events.ApprovalRef {
+	d := out.Decision
+	return &events.ApprovalRef{
+		WorkflowID: "wf-" + d.DecisionID, Status: "pending", ActionID: out.actionID(in),
+		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: ResumePolicy,
+	}
+}
+
+func (out *Outcome) actionID(in Inputs) string {
+	c := out.call
+	action := map[string]any{
+		"tenant": out.Decision.Tenant, "source": out.Decision.Source, "session": c.Session,
+		"tool": c.Tool, "action": c.Action, "resource_kind": c.ResourceKind, "resource": c.Resource,
+	}
+	if c.ArgsCanonical != nil {
+		action["args"] = json.RawMessage(c.ArgsCanonical)
+	} else {
+		// Without arguments two calls of one tool cannot be told apart but by
+		// their ids.
+		action["tool_call_id"], action["event_id"] = c.ToolCallID, c.EventID
+	}
+	canonical, err := events.Encode(action)
+	if err != nil {
+		panic(err) // cannot happen: everything in it came out of strictjson
+	}
+	_, sum, _ := strings.Cut(in.digest(canonical), ":")
+	return "act-" + sum[:32]
+}
+
+// explain says why in words that give no rule away: the code of the protocol's
+// own evaluator or one that is the same for every policy, the policy's own
+// message, or only that a policy decided. Which rule it was stands in the
+// decision record.
+func explain(verdict events.Verdict, native call.Opinion, tools policy.Verdicts) string {
+	switch {
+	case native.Because != "" && native.Verdict == verdict:
+		return native.Because
+	case tools.Message != "":
+		return tools.Message
+	case len(tools.Reasons) > 0 && general[tools.Reasons[0].Code] && tools.Reasons[0].Policy == "":
+		return tools.Reasons[0].Code
+	}
+	return genericTexts[verdict]
+}
+
+// general are the codes of verdicts that no rule gave.
+var general = map[string]bool{
+	policy.CodeNoPolicy: true, policy.CodeNoMatch: true, policy.CodePolicyError: true,
+	policy.CodeInvalidToolName: true, policy.CodeInvalidOperand: true,
+}
+
+var genericTexts = map[events.Verdict]string{
+	events.Allow: "allowed_by_policy", events.Ask: "approval_required", events.Defer: "decision_deferred", events.Deny: "denied_by_policy",
+}
+
+// Fail turns the outcome into a deny for a reason of the service's own, such as
+// CodeAuditUnavailable. There is then no receipt and nothing to approve.
+func (out *Outcome) Fail(code string) {
+	d := &out.Decision
+	d.Verdict, d.NativeVerdict = events.Deny, ""
+	if out.protocol != nil {
+		d.NativeVerdict = out.protocol.Native(events.Deny)
+	}
+	d.Reasons = append(d.Reasons, events.Reason{Evaluator: Evaluator, Code: code})
+	d.Approval, d.ExpiresAt, d.ReceiptHash = nil, events.Time{}, ""
+	out.Claims, out.NoReceipt = receipt.Claims{}, true
+	out.text = code
+}
+
+// Reply renders the body of the reply. On an error, send Refusal(CodeInternal).
+func (out *Outcome) Reply() (body []byte, err error) {
+	if out.protocol == nil {
+		return Refusal(out.text), nil
+	}
+	if !guard(func() { body, err = out.protocol.Reply(out.call, out.Decision, out.text) }) {
+		return nil, fmt.Errorf("admission: the reply of protocol %s cannot be rendered", out.Decision.Protocol)
+	}
+	return body, err
+}
+
+// Refusal is the reply body where no protocol's own can be given. code must be
+// one of the constants of this package.
+func Refusal(code string) []byte {
+	return []byte(`{"decision":"deny","reason":"` + code + `"}`)
+}
+
+// microError gives the code and description of the micro error headers.
+func microError(r events.Reason) (code, description string) {
+	code, special := microCodes[r.Code]
+	if !special {
+		code = "400"
+	}
+	if r.Path == "" {
+		return code, r.Code
+	}
+	return code, r.Code + " at " + r.Path
+}
+
+var microCodes = map[string]string{
+	CodeUnknownTenant: "403", CodeUnknownSource: "403", CodeUnknownProtocol: "404", CodeInternal: "500", "too_large": "413",
+}

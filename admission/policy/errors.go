@@ -1,0 +1,30 @@
+package policy
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoPolicies says that there is no policy at all: no file, or files without
+// a policy. Whoever meets it must deny everything.
+var ErrNoPolicies = errors.New("policy: there is no policy, so everything is denied; add one, or the line \"builtin: evaluators-only\"")
+
+// Error is one mistake in one document.
+type Error struct {
+	File string
+	Line int // from 1
+	Msg  string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg) }
+
+// Reason codes of verdicts that no rule gave.
+const (
+	CodeNoPolicy        = "no_policy"         // no policy could apply to this tenant
+	CodeNoMatch         = "no_policy_match"   // policies exist, but no rule matched
+	CodePolicyError     = "policy_error"      // a condition could not be evaluated
+	CodeInvalidToolName = "invalid_tool_name" // a name that two readers may take for different tools
+	CodeInvalidOperand  = "invalid_operand"   // another operand with control characters or invalid UTF-8
+	CodeToolNameCase    = "tool_name_case"    // a restricted tool's name in another case
+	CodeEvaluatorsOnly  = "evaluators_only"   // the built-in policy
+)

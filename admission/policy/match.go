@@ -1,0 +1,105 @@
+package policy
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// operand is one compiled operand of match; nil places no condition.
+type operand struct {
+	literals map[string]struct{}
+	globs    []string
+}
+
+func newOperand(patterns []string) *operand {
+	if len(patterns) == 0 {
+		return nil
+	}
+	o := &operand{literals: map[string]struct{}{}}
+	for _, p := range patterns {
+		if strings.ContainsAny(p, "*?") {
+			o.globs = append(o.globs, p)
+		} else {
+			o.literals[p] = struct{}{}
+		}
+	}
+	return o
+}
+
+// matches never holds for an absent value.
+func (o *operand) matches(value string) bool {
+	if o == nil {
+		return true
+	}
+	if value == "" {
+		return false
+	}
+	if _, ok := o.literals[value]; ok {
+		return true
+	}
+	return slices.ContainsFunc(o.globs, func(g string) bool { return glob(g, value) })
+}
+
+func (o *operand) matchesAny(values []string) bool {
+	return o == nil || slices.ContainsFunc(values, o.matches)
+}
+
+// folded is o with every pattern in its folded form.
+func (o *operand) folded() *operand {
+	if o == nil {
+		return nil
+	}
+	f := &operand{literals: map[string]struct{}{}}
+	for l := range o.literals {
+		f.literals[fold(l)] = struct{}{}
+	}
+	for _, g := range o.globs {
+		f.globs = append(f.globs, fold(g))
+	}
+	return f
+}
+
+// fold maps names that differ only in case to one name.
+func fold(s string) string {
+	if ascii, _ := plainASCII(s); ascii {
+		return strings.ToLower(s)
+	}
+	return strings.Map(func(r rune) rune {
+		least := r
+		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+			least = min(least, f)
+		}
+		return unicode.ToLower(least)
+	}, s)
+}
+
+// glob matches the whole of s, in its exact case: * is any characters, none
+// included, ? is one character. It needs no more than len(pattern)*len(s)
+// steps.
+func glob(pattern, s string) bool {
+	star, retry := -1, 0
+	p, i := 0, 0
+	for i < len(s) {
+		_, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, retry = p, i
+			p++
+		case p < len(pattern) && pattern[p] == '?':
+			p++
+			i += n
+		case p < len(pattern) && strings.HasPrefix(pattern[p:], s[i:i+n]):
+			p += n
+			i += n
+		case star >= 0:
+			_, n := utf8.DecodeRuneInString(s[retry:])
+			retry += n
+			p, i = star+1, retry
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}

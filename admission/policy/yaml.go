@@ -1,0 +1,176 @@
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// reader walks the nodes of one document and gathers every mistake in it.
+type reader struct {
+	file string
+	errs []error
+}
+
+func (r *reader) fail(n *yaml.Node, format string, args ...any) {
+	r.errs = append(r.errs, &Error{File: r.file, Line: max(n.Line, 1), Msg: fmt.Sprintf(format, args...)})
+}
+
+// field reads one key of a mapping.
+type field func(*yaml.Node)
+
+// mapping reads an object: no unknown key, no key twice, all required keys.
+func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field, required ...string) {
+	if n.Kind != yaml.MappingNode || r.tagged(n) {
+		r.fail(n, "%s must be a mapping", what)
+		return
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		read, known := fields[k.Value]
+		switch {
+		case k.Kind != yaml.ScalarNode || !known:
+			r.fail(k, "%s has no key %.40q", what, k.Value)
+		case seen[k.Value]:
+			r.fail(k, "%s has the key %q twice", what, k.Value)
+		default:
+			seen[k.Value] = true
+			read(v)
+		}
+	}
+	for _, k := range required {
+		if !seen[k] {
+			r.fail(n, "%s needs %s", what, k)
+		}
+	}
+}
+
+// tagged reports explicit tags: with them a value could be another than it
+// looks.
+func (r *reader) tagged(n *yaml.Node) bool { return n.Style&yaml.TaggedStyle != 0 }
+
+// text reads a non-empty string of at most limit characters.
+func (r *reader) text(what string, limit int, into *string) field {
+	return func(n *yaml.Node) {
+		switch {
+		case n.Kind == yaml.AliasNode:
+			r.fail(n, "%s is an alias; write the value out", what)
+		case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || r.tagged(n):
+			r.fail(n, "%s must be a string; put it in quotes", what)
+		case strings.TrimSpace(n.Value) == "":
+			r.fail(n, "%s is empty; leave the key out or give it a value", what)
+		case utf8.RuneCountInString(n.Value) > limit:
+			r.fail(n, "%s has more than %d characters", what, limit)
+		default:
+			*into = n.Value
+		}
+	}
+}
+
+// matching is text that must have a form.
+func (r *reader) matching(what string, limit int, form *regexp.Regexp, into *string) field {
+	return func(n *yaml.Node) {
+		var s string
+		before := len(r.errs)
+		if r.text(what, limit, &s)(n); len(r.errs) > before {
+			return
+		}
+		if !form.MatchString(s) {
+			r.fail(n, "%s %.64q must look like %s", what, s, form)
+			return
+		}
+		*into = s
+	}
+}
+
+// list reads a non-empty sequence.
+func (r *reader) list(what string, limit int, item func(*yaml.Node)) field {
+	return func(n *yaml.Node) {
+		switch {
+		case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null", n.Kind == yaml.SequenceNode && len(n.Content) == 0:
+			r.fail(n, "%s is empty; leave the key out or list something", what)
+		case n.Kind != yaml.SequenceNode || r.tagged(n):
+			r.fail(n, "%s must be a list", what)
+		case len(n.Content) > limit:
+			r.fail(n, "%s has more than %d entries", what, limit)
+		default:
+			for _, c := range n.Content {
+				item(c)
+			}
+		}
+	}
+}
+
+// patterns reads the entries of one operand of match.
+func (r *reader) patterns(operand string, into *[]string) field {
+	seen := map[string]bool{}
+	return r.list("match."+operand, MaxOperand, func(n *yaml.Node) {
+		var p string
+		before := len(r.errs)
+		if r.text("an entry of match."+operand, MaxPattern, &p)(n); len(r.errs) > before {
+			return
+		}
+		switch {
+		case strings.TrimSpace(p) != p || strings.ContainsFunc(p, unicode.IsControl):
+			r.fail(n, "the entry %.64q of match.%s has white space around it or control characters in it", p, operand)
+		case operand == "tools" && !ToolName(wildcards.Replace(p)):
+			r.fail(n, "the entry %.64q of match.tools can match no acceptable tool name", p)
+		case seen[p]:
+			r.fail(n, "match.%s lists %.64q twice", operand, p)
+		default:
+			seen[p] = true
+			*into = append(*into, p)
+		}
+	})
+}
+
+var wildcards = strings.NewReplacer("*", "_", "?", "_")
+
+var yamlLine = regexp.MustCompile(`line (\d+)`)
+
+// documents splits a file. Parse errors carry the file's name and line.
+func documents(file string, data []byte) (nodes []*yaml.Node, err error) {
+	defer func() { // the parser has panicked on hostile input before
+		if p := recover(); p != nil {
+			nodes, err = nil, &Error{File: file, Line: 1, Msg: "the file cannot be read as YAML"}
+		}
+	}()
+	if len(data) > MaxDocument {
+		return nil, &Error{File: file, Line: 1, Msg: fmt.Sprintf("the file has more than %d bytes", MaxDocument)}
+	}
+	if !utf8.Valid(data) {
+		return nil, &Error{File: file, Line: 1, Msg: "the file is not UTF-8"}
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	for {
+		var n yaml.Node
+		err := dec.Decode(&n)
+		switch {
+		case errors.Is(err, io.EOF):
+			return nodes, nil
+		case err != nil:
+			return nil, &Error{File: file, Line: lineOf(err), Msg: strings.TrimPrefix(err.Error(), "yaml: ")}
+		case len(nodes) >= MaxPolicies:
+			return nil, &Error{File: file, Line: 1, Msg: fmt.Sprintf("more than %d documents", MaxPolicies)}
+		}
+		nodes = append(nodes, &n)
+	}
+}
+
+func lineOf(err error) int {
+	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			return n
+		}
+	}
+	return 1
+}

@@ -1,0 +1,127 @@
+// Package receipt makes and checks the signed receipts that come with verdicts.
+// A receipt binds a verdict to exactly what was asked (tenant, source, session,
+// call, tool and arguments), for a short time. Whoever executes a tool verifies
+// it offline against what is about to run; only then does the verdict count.
+//
+// The package is pure: keys, salts, nonces and the time are inputs.
+package receipt
+
+import (
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/signing"
+)
+
+// Version is the version of Claims that this package makes and reads.
+const Version = 1
+
+// Lifetimes of a receipt, from IssuedAt to ExpiresAt.
+const (
+	DefaultLifetime = 60 * time.Second
+	MinLifetime     = time.Second
+	MaxLifetime     = 24 * time.Hour
+)
+
+// SaltSize is the length of a salt in bytes.
+const SaltSize = 16
+
+// Leeway is how far the verifier's clock may be behind the issuer's. There is
+// none the other way: a receipt is dead at its ExpiresAt.
+const Leeway = 30 * time.Second
+
+// maxToken bounds what Verify looks at, in bytes.
+const maxToken = 16 << 10
+
+// Claims is the payload of a receipt, in RFC 8785 form. A protocol that does
+// not carry arguments (AAEP) leaves ArgsSalt and ArgsHash empty, both of them.
+type Claims struct {
+	V          int                `json:"v"`
+	DecisionID string             `json:"decision_id"`
+	Tenant     string             `json:"tenant"`
+	Source     string             `json:"source"`
+	Session    string             `json:"session,omitempty"`
+	ToolCallID string             `json:"tool_call_id,omitempty"`
+	Tool       string             `json:"tool,omitempty"`
+	ArgsSalt   string             `json:"args_salt,omitempty"` // base64url of SaltSize bytes
+	ArgsHash   string             `json:"args_hash,omitempty"` // digest.Salted over the RFC 8785 form of the arguments
+	Verdict    events.Verdict     `json:"verdict"`
+	Policy     events.PolicyRef   `json:"policy"`
+	Mandate    *events.MandateRef `json:"mandate,omitempty"`
+	IssuedAt   events.Time        `json:"issued_at"`
+	ExpiresAt  events.Time        `json:"expires_at"` // the first instant at which the receipt no longer holds
+	Nonce      string             `json:"nonce"`
+}
+
+// BindArguments sets ArgsSalt and ArgsHash. canonical is the RFC 8785 form of
+// the arguments; nil leaves the claims without arguments, which is not the same
+// as the empty object {}. salt must have SaltSize fresh random bytes.
+func (c *Claims) BindArguments(salt, canonical []byte) error {
+	if canonical == nil {
+		c.ArgsSalt, c.ArgsHash = "", ""
+		return nil
+	}
+	if len(salt) != SaltSize {
+		return fmt.Errorf("%w: a salt has %d bytes, not %d", ErrIncomplete, SaltSize, len(salt))
+	}
+	c.ArgsSalt = base64.RawURLEncoding.EncodeToString(salt)
+	c.ArgsHash = digest.Salted(salt, canonical)
+	return nil
+}
+
+// Issue signs claims. hash is the plain SHA-256 of the token: what a decision
+// record keeps of it. Claims that Verify would call malformed are refused with
+// ErrIncomplete; V is set here.
+func Issue(key signing.PrivateKey, c Claims) (token, hash string, err error) {
+	c.V = Version
+	if key.ID == "" {
+		return "", "", fmt.Errorf("%w: there is no key", ErrIncomplete)
+	}
+	if err := c.check(); err != nil {
+		return "", "", fmt.Errorf("%w: %w", ErrIncomplete, err)
+	}
+	payload, err := events.Encode(c)
+	if err != nil {
+		return "", "", fmt.Errorf("receipt: %w", err)
+	}
+	if token, err = key.Sign(signing.TypeReceipt, payload); err != nil {
+		return "", "", fmt.Errorf("receipt: signing: %w", err)
+	}
+	if len(token) > maxToken {
+		return "", "", fmt.Errorf("%w: the receipt would have more than %d bytes", ErrIncomplete, maxToken)
+	}
+	return token, Hash(token), nil
+}
+
+// Hash is what a decision record keeps of a receipt: the plain SHA-256 of its
+// compact form.
+func Hash(token string) string { return digest.Plain([]byte(token)) }
+
+// check refuses claims that say too little or contradict themselves.
+func (c Claims) check() error {
+	salt, saltErr := base64.RawURLEncoding.Strict().DecodeString(c.ArgsSalt)
+	lifetime := c.ExpiresAt.Sub(c.IssuedAt.Time)
+	for _, broken := range []struct {
+		is   bool
+		what string
+	}{
+		{c.V != Version, "v is not a version that is known here"},
+		{c.DecisionID == "", "decision_id is missing"},
+		{c.Tenant == "", "tenant is missing"},
+		{c.Source == "", "source is missing"},
+		{c.Nonce == "", "nonce is missing"},
+		{!c.Verdict.Valid(), "verdict is none of the four"},
+		{c.IssuedAt.IsZero() || c.ExpiresAt.IsZero(), "issued_at or expires_at is missing"},
+		{lifetime < MinLifetime || lifetime > MaxLifetime, "the lifetime is out of bounds"},
+		{(c.ArgsSalt == "") != (c.ArgsHash == ""), "one of args_salt and args_hash is missing"},
+		{c.ArgsSalt != "" && (saltErr != nil || len(salt) != SaltSize), "args_salt is not 16 bytes in base64url"},
+	} {
+		if broken.is {
+			return fmt.Errorf("%s", broken.what)
+		}
+	}
+	return nil
+}
