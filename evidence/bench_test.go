@@ -1,0 +1,99 @@
+package evidence
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// sized pads an event's text argument to a body of about n bytes.
+func sized(event, filler string, n int) []byte {
+	pad := strings.Repeat(filler, n/len(filler)+1)[:max(n-len(event), 1)]
+	return []byte(strings.Replace(event, `"metadata"`, `"note":"`+strings.TrimRight(pad, " ")+`","metadata"`, 1))
+}
+
+const cleanText = "looked at 17 pages and wrote a short summary for the user. "
+
+func BenchmarkBuild(b *testing.B) {
+	const sprinkled = "AKIA sk- ghp_ xoxb- eyJ password token secret api_key bearer of basic x -----BEGIN x ://a key=1 "
+	for _, bc := range []struct {
+		name string
+		body []byte
+	}{
+		{"600B", sized(plainEvent, cleanText, 600)},
+		{"1800B", sized(plainEvent, cleanText, 1800)},
+		{"1800B_sprinkled", sized(plainEvent, sprinkled, 1800)},
+		{"64K", sized(plainEvent, cleanText, 64<<10)},
+		{"64K_sprinkled", sized(plainEvent, sprinkled, 64<<10)},
+		{"64K_hostile", sized(plainEvent, "keY=keY=pw:key=", 64<<10)},
+		{"600B_redacted", sized(secretEvent, cleanText, 600)},
+	} {
+		b.Run(bc.name, func(b *testing.B) {
+			f := newFixture(b)
+			m := events.LogMessage{Seq: 7, Time: testStart, Subject: eventSubject, Body: bc.body, Header: map[string][]string{"ce-id": {"1"}, "ce-type": {"x"}}}
+			b.SetBytes(int64(len(bc.body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := f.builder.Build(m, Head{Index: 3}, f.keys); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	for _, n := range []int{600, 1800} {
+		b.Run(fmt.Sprintf("%dB", n), func(b *testing.B) {
+			f := newFixture(b)
+			for range 1000 {
+				f.log(eventSubject, nil, sized(plainEvent, cleanText, n))
+			}
+			rows, opts := f.rows(), f.options()
+			b.ReportAllocs()
+			for b.Loop() {
+				if rep := verifyRows(opts, rows); !rep.OK {
+					b.Fatal(rep.Problems)
+				}
+			}
+			b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "records/s")
+		})
+	}
+	b.Run("decisions", func(b *testing.B) {
+		f := newFixture(b)
+		for i := range 200 {
+			f.admit("s", fmt.Sprint("id-", i), events.Allow, "{}")
+		}
+		opts := f.options()
+		opts.ReceiptKeys = []events.KeyRecord{f.keyRecord()}
+		rows := f.rows()
+		for b.Loop() {
+			if rep := verifyRows(opts, rows); !rep.OK {
+				b.Fatal(rep.Problems)
+			}
+		}
+		b.ReportMetric(float64(b.N)*400/b.Elapsed().Seconds(), "records/s")
+	})
+}
+
+func BenchmarkTreeAppend(b *testing.B) {
+	var t Tree
+	for b.Loop() {
+		t.Append([32]byte{})
+	}
+}
+
+func BenchmarkVerifyBundle(b *testing.B) {
+	f := newFixture(b)
+	f.session()
+	file := f.bundle("sess-a")
+	for b.Loop() {
+		if rep, err := VerifyBundle(bytes.NewReader(file), int64(len(file)), f.vkey); err != nil || !rep.OK {
+			b.Fatal(err, rep.Problems)
+		}
+	}
+}

@@ -1,0 +1,273 @@
+package evidence
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/internal/redact"
+)
+
+// Reasons of a record without a body, besides the codes of strictjson.
+const (
+	ReasonForeignSubject    = "foreign_subject"    // not a subject of the log
+	ReasonInvalidCloudEvent = "invalid_cloudevent" // structured CloudEvent that does not decode
+	ReasonTooMany           = "too_many_redactions"
+	ReasonRedactionFailed   = "redaction_failed"
+)
+
+// Keys gives the keys that records need. TenantKey is the tenant's digest key
+// (digest.Master.Tenant). SessionKey is the random key of a session's
+// commitments, or of the tenant's records without a session; it is asked for
+// only when something is redacted and must be durable before it is returned.
+// Both have at least digest.KeySize bytes.
+type Keys interface {
+	TenantKey(tenant string) []byte
+	SessionKey(tenant, session string) ([]byte, error)
+}
+
+// Built is a record, its canonical text and hash. Quarantine says that the raw
+// body is not in the record and belongs into the tenant's quarantine.
+type Built struct {
+	Record     Record
+	Canonical  []byte
+	Hash       [32]byte
+	Quarantine bool
+}
+
+// Head is the head of the record's session after it; the zero Head when the
+// record belongs to no session.
+func (b Built) Head() Head {
+	if b.Record.SessionIndex == nil {
+		return Head{}
+	}
+	return Head{Index: *b.Record.SessionIndex, Hash: b.Hash}
+}
+
+// Row is the record as it is stored.
+func (b Built) Row() Row {
+	r := b.Record
+	return Row{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject,
+		BrokerTime: r.BrokerTime.Time, BodyDigest: r.BodyDigest, Record: string(b.Canonical), RecordHash: b.Hash}
+}
+
+// Builder makes the records of one shard. It holds no state and may be used
+// from several goroutines.
+type Builder struct {
+	shard    string
+	space    subject.Space
+	document func(root any, prefix string, declared []string) (any, []redact.Hit, error)
+}
+
+// NewBuilder makes a builder for a shard, named as in records:
+// "<stream>@<its creation, UTC, nanoseconds>".
+func NewBuilder(shard string, space subject.Space) (*Builder, error) {
+	if !ValidShard(shard) {
+		return nil, fmt.Errorf("%w: %.80q", ErrShard, shard)
+	}
+	return &Builder{shard: shard, space: space, document: redact.Document}, nil
+}
+
+// ValidShard reports whether a name can stand in records and in the origin line
+// of checkpoints.
+func ValidShard(shard string) bool {
+	for i := 0; i < len(shard); i++ {
+		if c := shard[i]; c <= ' ' || c >= 0x7f || c == '+' {
+			return false
+		}
+	}
+	return shard != "" && len(shard) <= 200
+}
+
+// Scope gives the chain that m's record will belong to, so that the heads of a
+// batch can be fetched before it is built.
+func (b *Builder) Scope(m events.LogMessage) SessionKey {
+	sc := scopeOf(b.space, m.Subject)
+	if sc.kind != KindApproval {
+		return sc.key
+	}
+	body, _ := strictjson.Parse(m.Body, strictjson.DefaultLimits)
+	return sessionOf(sc, body)
+}
+
+// Build makes the record of one message. head is the head of the session that
+// Scope names. Whatever the message holds there is one record; the error is
+// about the caller's side only: a message no broker can have sent, a missing
+// key. Build neither keeps nor changes m.
+func (b *Builder) Build(m events.LogMessage, head Head, keys Keys) (Built, error) {
+	if !safeMessage(m) {
+		return Built{}, fmt.Errorf("%w: sequence %d, time %s", ErrMessage, m.Seq, m.Time)
+	}
+	sc := scopeOf(b.space, m.Subject)
+	body := b.read(sc, m)
+	key := sessionOf(sc, body.tree)
+	headers, hits := redactHeaders(m.Header)
+	b.redact(sc, m, &body)
+	rec := Record{V: Version, Shard: b.shard, Seq: m.Seq, Tenant: key.Tenant, Session: key.Session, Kind: body.kind,
+		Subject: printable(m.Subject), Headers: headers, BrokerTime: events.At(m.Time), Reason: body.reason}
+	rec.chain(head)
+	if err := fill(&rec, body, append(body.hits, hits...), m.Body, keys); err != nil {
+		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
+	}
+	text, err := rec.Canonical()
+	if err != nil {
+		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
+	}
+	return Built{Record: rec, Canonical: text, Hash: HashRecord(text), Quarantine: body.reason != ""}, nil
+}
+
+// content is a body on its way into a record.
+type content struct {
+	kind   string
+	tree   any
+	hits   []redact.Hit
+	reason string // why there is no body in the record
+}
+
+// read parses the body.
+func (b *Builder) read(sc scope, m events.LogMessage) content {
+	if sc.class == "" {
+		return content{kind: KindUnparseable, reason: ReasonForeignSubject}
+	}
+	tree, err := strictjson.Parse(m.Body, strictjson.DefaultLimits)
+	var bad *strictjson.Error
+	if errors.As(err, &bad) {
+		return content{kind: KindUnparseable, reason: string(bad.Code)}
+	}
+	if sc.class == subject.Events && structured(m.Header) && !validCloudEvent(tree) {
+		return content{kind: KindUnparseable, reason: ReasonInvalidCloudEvent}
+	}
+	return content{kind: sc.kind, tree: tree}
+}
+
+// redact takes the secrets out of a parsed body. A failure, a panic included,
+// withholds the body; it never lets it pass.
+func (b *Builder) redact(sc scope, m events.LogMessage, c *content) {
+	if c.reason != "" {
+		return
+	}
+	defer func() {
+		if recover() != nil {
+			c.withhold(ReasonRedactionFailed, m.Body)
+		}
+	}()
+	var err error
+	switch {
+	case sc.kind == KindFinding && ownRecord(sc, m.Body):
+		redactFinding(c)
+	case sc.class != subject.Events && ownRecord(sc, m.Body):
+		// Our own records are kept as they are: a decision's signature covers
+		// every byte of it.
+	case sc.class == subject.Events && structured(m.Header):
+		err = b.redactCloudEvent(c)
+	default:
+		c.tree, c.hits, err = b.document(c.tree, "/body", redact.DeclaredFields(c.tree))
+	}
+	if errors.Is(err, redact.ErrTooMuch) {
+		c.withhold(ReasonTooMany, m.Body)
+	} else if err != nil {
+		c.withhold(ReasonRedactionFailed, m.Body)
+	}
+}
+
+func (c *content) withhold(reason string, raw []byte) {
+	c.tree, c.reason = nil, reason
+	c.hits = []redact.Hit{{Path: "/body", Detector: redact.Withheld, Text: string(raw)}}
+}
+
+// fill adds body, digest and commitments to a record.
+func fill(rec *Record, c content, hits []redact.Hit, raw []byte, keys Keys) (err error) {
+	if rec.Body, err = appendCanonical(make([]byte, 0, len(raw)+64), c.tree); err != nil {
+		return err
+	}
+	rec.Redactions = []Redaction{}
+	if len(hits) == 0 && c.reason == "" {
+		rec.BodyDigest = digest.Plain(raw)
+		return nil
+	}
+	tenantKey := keys.TenantKey(rec.Tenant)
+	if len(tenantKey) < digest.KeySize {
+		return fmt.Errorf("%w: the digest key of tenant %.64q", ErrKeys, rec.Tenant)
+	}
+	rec.BodyDigest = digest.Keyed(tenantKey, raw)
+	if len(hits) == 0 {
+		return nil
+	}
+	key, err := keys.SessionKey(rec.Tenant, rec.Session)
+	if err != nil {
+		return fmt.Errorf("the session key: %w", err)
+	}
+	if len(key) < digest.KeySize {
+		return fmt.Errorf("%w: the session key", ErrKeys)
+	}
+	rec.Redactions, err = commit(key, rec.Seq, hits)
+	return err
+}
+
+// ownRecord reports whether raw, already parsed, is a record that Countersign
+// itself writes on a subject of sc's class. Anything else on such a subject is
+// redacted like a producer's event.
+func ownRecord(sc scope, raw []byte) bool {
+	into := ownType(sc)
+	return into != nil && strictjson.Unmarshal(raw, into, strictjson.RejectUnknown) == nil
+}
+
+func ownType(sc scope) any {
+	switch sc.kind + "/" + sc.member {
+	case KindDecision + "/":
+		return &events.Decision{}
+	case KindCall + "/":
+		return &events.Call{}
+	case KindFinding + "/":
+		return &events.Finding{}
+	case KindApproval + "/":
+		return &events.Approval{}
+	case KindControl + "/" + events.ControlTick:
+		return &events.Tick{}
+	case KindControl + "/" + events.ControlCursor:
+		return &events.Cursor{}
+	case KindControl + "/" + events.ControlPolicy:
+		return &events.PolicyChange{}
+	case KindControl + "/" + events.ControlKey:
+		return &events.KeyRecord{}
+	}
+	if sc.kind == KindControl {
+		return &map[string]json.RawMessage{}
+	}
+	return nil
+}
+
+// redactFinding looks at the texts that a finding's rule wrote: they quote ids
+// and names that producers chose.
+func redactFinding(c *content) {
+	m, _ := c.tree.(map[string]any)
+	for _, name := range [...]string{"explanation", "remedy"} {
+		if s, ok := m[name].(string); ok {
+			out, hits := redact.One(s, "/body/"+name)
+			m[name] = out
+			c.hits = append(c.hits, hits...)
+		}
+	}
+}
+
+// structured reports whether the headers say that the body is a whole
+// CloudEvent.
+func structured(h map[string][]string) bool {
+	for name, values := range h {
+		if !strings.EqualFold(name, "content-type") {
+			continue
+		}
+		for _, v := range values {
+			media, _, _ := strings.Cut(v, ";")
+			if strings.EqualFold(strings.TrimSpace(media), "application/cloudevents+json") {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,355 @@
+package evidence
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/internal/redact"
+)
+
+const eventSubject = "gov.events.acme.runtime-1.agenthook.sess-a.PreToolUse"
+
+func build(t *testing.T, subj string, header map[string][]string, body string) Built {
+	t.Helper()
+	f := newFixture(t)
+	b := f.log(subj, header, []byte(body))
+	if rep := verifyRows(f.options(), f.rows()); !rep.OK && !strings.HasPrefix(subj, "gov.decisions.") {
+		t.Errorf("does not verify: %v", rep.Problems)
+	}
+	return b
+}
+
+func TestBuildWithoutABody(t *testing.T) {
+	structuredHeader := map[string][]string{"content-type": {"application/cloudevents+json; charset=utf-8"}}
+	many := `{"a":["` + strings.Repeat(`AKIA`+`IOSFODNN7EXAMPLE","`, redact.MaxHits+1) + `"]}`
+	for name, tc := range map[string]struct {
+		subj   string
+		header map[string][]string
+		body   string
+		kind   string
+		reason string
+	}{
+		"not json":          {eventSubject, nil, "{", KindUnparseable, "not_json"},
+		"empty":             {eventSubject, nil, "", KindUnparseable, "not_json"},
+		"duplicate key":     {eventSubject, nil, `{"a":1,"a":2}`, KindUnparseable, "duplicate_key"},
+		"case collision":    {eventSubject, nil, `{"a":1,"A":2}`, KindUnparseable, "case_collision"},
+		"utf-8":             {eventSubject, nil, "\"\xff\"", KindUnparseable, "invalid_utf8"},
+		"big number":        {eventSubject, nil, `9007199254740993`, KindUnparseable, "unsafe_integer"},
+		"deep":              {eventSubject, nil, strings.Repeat("[", 65) + strings.Repeat("]", 65), KindUnparseable, "too_deep"},
+		"large":             {eventSubject, nil, `"` + strings.Repeat("a", 1<<20) + `"`, KindUnparseable, "too_large"},
+		"request too":       {"gov.events.acme.r.aaep.s.request", nil, "{", KindUnparseable, "not_json"},
+		"foreign":           {"gov.else.acme", nil, "{}", KindUnparseable, ReasonForeignSubject},
+		"foreign class":     {"gov.quarantine.acme", nil, "{}", KindUnparseable, ReasonForeignSubject},
+		"subject not utf-8": {"gov.events.acme.r.aaep.\xff.x", nil, "{}", KindUnparseable, ReasonForeignSubject},
+		"cloudevent":        {eventSubject, structuredHeader, `{"specversion":"1.0","id":"1","source":"s"}`, KindUnparseable, ReasonInvalidCloudEvent},
+		"cloudevent data":   {eventSubject, structuredHeader, `{"specversion":"1.0","id":"1","source":"s","type":"t","data_base64":"?"}`, KindUnparseable, ReasonInvalidCloudEvent},
+		"decision":          {"gov.decisions.acme.allow.s", nil, "x", KindUnparseable, "not_json"},
+		"too many secrets":  {eventSubject, nil, many, KindEvent, ReasonTooMany},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := build(t, tc.subj, tc.header, tc.body)
+			if b.Record.Kind != tc.kind || b.Record.Reason != tc.reason || string(b.Record.Body) != "null" || !b.Quarantine {
+				t.Errorf("kind %s, reason %s, quarantine %v, body %.40s", b.Record.Kind, b.Record.Reason, b.Quarantine, b.Record.Body)
+			}
+			tenantKey := (&testKeys{}).TenantKey(b.Record.Tenant)
+			if want := digest.Keyed(tenantKey, []byte(tc.body)); b.Record.BodyDigest != want {
+				t.Errorf("digest %s, want %s", b.Record.BodyDigest, want)
+			}
+		})
+	}
+}
+
+func TestBuildAsksForNoKeyWhereNothingIsRedacted(t *testing.T) {
+	f := newFixture(t)
+	b, err := f.builder.Build(events.LogMessage{Seq: 1, Time: testStart, Subject: eventSubject, Body: []byte(plainEvent)}, Head{}, noKeys{})
+	must(t, err)
+	if b.Record.BodyDigest != digest.Plain([]byte(plainEvent)) || len(b.Record.Redactions) != 0 || b.Quarantine {
+		t.Errorf("%+v", b.Record)
+	}
+	_, err = f.builder.Build(events.LogMessage{Seq: 1, Time: testStart, Subject: eventSubject, Body: []byte("{")}, Head{}, noKeys{})
+	if !errors.Is(err, ErrKeys) {
+		t.Errorf("without a tenant key: %v", err)
+	}
+}
+
+func TestBuildRefusesWhatNoBrokerSends(t *testing.T) {
+	f := newFixture(t)
+	for name, m := range map[string]events.LogMessage{
+		"no sequence":  {Time: testStart, Subject: eventSubject},
+		"big sequence": {Seq: MaxSeq + 1, Time: testStart, Subject: eventSubject},
+		"no time":      {Seq: 1, Subject: eventSubject},
+		"far future":   {Seq: 1, Time: time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), Subject: eventSubject},
+	} {
+		if _, err := f.builder.Build(m, Head{}, f.keys); !errors.Is(err, ErrMessage) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, shard := range []string{"", "a b", "a+b", "a\nb", strings.Repeat("x", 201), "ä"} {
+		if _, err := NewBuilder(shard, subject.Space{}); !errors.Is(err, ErrShard) {
+			t.Errorf("shard %q: %v", shard, err)
+		}
+	}
+}
+
+func TestRedactionIsCommittedTo(t *testing.T) {
+	f := newFixture(t)
+	b := f.log(eventSubject, map[string][]string{"X-Api-Key": {"abc"}}, []byte(secretEvent))
+	key := derived("session/acme/sess-a")
+	want := []struct{ path, detector, value string }{
+		{"/body/tool_input/body", redact.DeclaredField, "private words"},
+		{"/body/tool_input/cmd", redact.URLPassword, "hunter2"},
+		{"/body/tool_input/cmd", "github_token", "ghp_0123456789abcdefghijABCDEFGHIJ012345"},
+		{"/body/tool_input/headers/Authorization", redact.CredentialField, "Bearer abcdef0123456789"},
+		{"/headers/X-Api-Key/0", redact.CredentialField, "abc"},
+	}
+	if len(b.Record.Redactions) != len(want) {
+		t.Fatalf("%+v", b.Record.Redactions)
+	}
+	for i, w := range want {
+		got := b.Record.Redactions[i]
+		if got.Path != w.path || got.Detector != w.detector || got.Commitment != Commitment(key, 1, i, w.path, FormText, []byte(w.value)) {
+			t.Errorf("%d: %+v, want %+v", i, got, w)
+		}
+		if strings.Contains(string(b.Canonical), w.value+`"`) {
+			t.Errorf("%s is still there", w.value)
+		}
+	}
+	if f.keys.asked != 1 {
+		t.Errorf("the session key was asked for %d times", f.keys.asked)
+	}
+	if b.Record.BodyDigest != digest.Keyed(derived("tenant/acme"), []byte(secretEvent)) {
+		t.Error("the digest of a redacted body is not keyed")
+	}
+}
+
+func TestCommitmentIsInjective(t *testing.T) {
+	key := derived("k")
+	base := Commitment(key, 1, 0, "/a", FormText, []byte("b"))
+	for name, other := range map[string]string{
+		"key":         Commitment(derived("l"), 1, 0, "/a", FormText, []byte("b")),
+		"seq":         Commitment(key, 2, 0, "/a", FormText, []byte("b")),
+		"index":       Commitment(key, 1, 1, "/a", FormText, []byte("b")),
+		"path":        Commitment(key, 1, 0, "/as", 'b', nil),
+		"form":        Commitment(key, 1, 0, "/a", FormJSON, []byte("b")),
+		"value":       Commitment(key, 1, 0, "/a", FormText, []byte("c")),
+		"moved bytes": Commitment(key, 1, 0, "/", 'a', []byte("sb")),
+	} {
+		if other == base {
+			t.Errorf("another %s gives the same commitment", name)
+		}
+	}
+}
+
+func TestJSONValuesAreCommittedCanonically(t *testing.T) {
+	f := newFixture(t)
+	b := f.log(eventSubject, nil, []byte(`{"password":{"b":1.0,"a":[true]},"token":42}`))
+	key := derived("session/acme/sess-a")
+	if got, want := b.Record.Redactions[0].Commitment, Commitment(key, 1, 0, "/body/password", FormJSON, []byte(`{"a":[true],"b":1}`)); got != want {
+		t.Errorf("object: %s, want %s", got, want)
+	}
+	if got, want := b.Record.Redactions[1].Commitment, Commitment(key, 1, 1, "/body/token", FormJSON, []byte(`42`)); got != want {
+		t.Errorf("number: %s, want %s", got, want)
+	}
+}
+
+func TestRedactionPanicWithholdsTheBody(t *testing.T) {
+	f := newFixture(t)
+	for name, broken := range map[string]func(any, string, []string) (any, []redact.Hit, error){
+		"panic": func(any, string, []string) (any, []redact.Hit, error) { panic("secret: " + plainEvent) },
+		"error": func(any, string, []string) (any, []redact.Hit, error) { return nil, nil, errors.New("no") },
+	} {
+		f.builder.document = broken
+		b := f.log(eventSubject, nil, []byte(plainEvent))
+		if b.Record.Reason != ReasonRedactionFailed || string(b.Record.Body) != "null" || !b.Quarantine || b.Record.Kind != KindEvent {
+			t.Errorf("%s: %+v", name, b.Record)
+		}
+		want := Commitment(derived("session/acme/sess-a"), b.Record.Seq, 0, "/body", FormText, []byte(plainEvent))
+		if got := b.Record.Redactions[0]; got.Detector != redact.Withheld || got.Commitment != want {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	if rep := verifyRows(f.options(), f.rows()); !rep.OK {
+		t.Error(rep.Problems)
+	}
+}
+
+// A decision's signature covers its bytes; the record must keep every one, even
+// where a name in it looks like a secret.
+func TestDecisionSignatureVerifiesFromTheRecord(t *testing.T) {
+	f := newFixture(t)
+	b := f.decision(events.Decision{DecisionID: "0199a000-0000-7000-8000-000000000001", Tenant: "acme", Session: "s", Tool: "AKIA" + "IOSFODNN7EXAMPLE",
+		Verdict: events.Deny, Reasons: []events.Reason{}, RequestDigest: digest.Plain(nil), DecidedAt: events.At(testStart)})
+	rec, err := ParseRecord(b.Canonical)
+	must(t, err)
+	if string(rec.Body) != string(f.msgs[0].Body) {
+		t.Errorf("the body changed:\n%s\n%s", rec.Body, f.msgs[0].Body)
+	}
+	set := signing.KeySet{f.receipt.ID: f.receipt.Public()}
+	if _, err := set.VerifyDetached(signing.TypeRecord, rec.Headers[events.HeaderSignature][0], rec.Body); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestForeignDecisionIsRedacted(t *testing.T) {
+	b := build(t, "gov.decisions.acme.allow.s", nil, `{"password":"hunter2"}`)
+	if strings.Contains(string(b.Canonical), "hunter2") || b.Record.Kind != KindDecision {
+		t.Errorf("%s", b.Canonical)
+	}
+}
+
+func TestHeaders(t *testing.T) {
+	b := build(t, eventSubject, map[string][]string{
+		"Nats-Expected-Stream": {"GOV"}, "Nats-Batch-Id": {"x"}, "Nats-Batch-Else": {"kept"}, "Nats-Msg-Id": {"m"},
+		"bad name": {"v"}, "~a": {"v"}, "Raw": {"\xff\xfe"}, "traceparent": {"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"},
+		"Cookie": {"a=b", ""}, "X-Note": {"ok", "see rpl_12345678"}, "AKIA" + "IOSFODNN7EXAMPLE": {"v"},
+	}, plainEvent)
+	want := map[string]string{
+		"Nats-Batch-Else": "[kept]", "Nats-Msg-Id": "[m]", "~YmFkIG5hbWU": "[v]", "~fmE": "[v]", "Raw": "[[redacted:invalid_utf8]]",
+		"traceparent": "[00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01]", "Cookie": "[[redacted:credential_field] ]",
+		"X-Note": "[ok see [redacted:aaep_reply_token]]", "[redacted:aws_access_key_id]": "[v]",
+	}
+	for name, v := range b.Record.Headers {
+		if got := fmt.Sprint(v); got != want[name] {
+			t.Errorf("%s: %s, want %s", name, got, want[name])
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
+}
+
+func TestTooManyHeaderSecretsWithholdAllHeaders(t *testing.T) {
+	values := make([]string, redact.MaxHits+1)
+	for i := range values {
+		values[i] = "secret"
+	}
+	b := build(t, eventSubject, map[string][]string{"Authorization": values, "A": {"b"}}, plainEvent)
+	if len(b.Record.Headers) != 0 || len(b.Record.Redactions) != 1 || b.Record.Redactions[0].Path != "/headers" {
+		t.Errorf("%d headers, %+v", len(b.Record.Headers), b.Record.Redactions)
+	}
+}
+
+func TestStructuredCloudEvent(t *testing.T) {
+	header := map[string][]string{"Content-Type": {"application/cloudevents+json"}}
+	inner := `{"tool_input":{"body":"private"},"metadata":{"redaction":{"fields":["tool_input.body"]}}}`
+	b := build(t, eventSubject, header, `{"specversion":"1.0","id":"1","source":"s","type":"t","data":`+inner+`}`)
+	if b.Record.Kind != KindEvent || len(b.Record.Redactions) != 1 || b.Record.Redactions[0].Path != "/body/data/tool_input/body" {
+		t.Errorf("%s", b.Canonical)
+	}
+	for name, data := range map[string]string{"json": `{"password":"hunter2"}`, "declared": inner, "text": "x ghp_" + strings.Repeat("a1", 18)} {
+		encoded := base64.StdEncoding.EncodeToString([]byte(data))
+		b := build(t, eventSubject, header, `{"specversion":"1.0","id":"1","source":"s","type":"t","data_base64":"`+encoded+`"}`)
+		if strings.Contains(string(b.Canonical), encoded) || b.Record.Redactions[0].Detector != redact.EncodedData {
+			t.Errorf("%s: %s", name, b.Canonical)
+		}
+	}
+	encoded := base64.StdEncoding.EncodeToString([]byte(`{"a":1}`))
+	if b := build(t, eventSubject, header, `{"specversion":"1.0","id":"1","source":"s","type":"t","data_base64":"`+encoded+`"}`); len(b.Record.Redactions) != 0 {
+		t.Errorf("harmless data was redacted: %s", b.Canonical)
+	}
+}
+
+func TestScopes(t *testing.T) {
+	s := subject.Space{}
+	long := strings.Repeat("s", 80)
+	hashed := subject.Escape(long)
+	approval := func(session string) string {
+		b, _ := json.Marshal(map[string]string{"session": session})
+		return string(b)
+	}
+	for name, tc := range map[string]struct{ subj, body, kind, tenant, session string }{
+		"event":            {s.Event("acme", "p", "aaep", "s 1", "a.b"), "{}", KindEvent, "acme", "s 1"},
+		"request":          {s.Request("acme", "p", "aaep", "s"), "{}", KindRequest, "acme", "s"},
+		"hashed session":   {s.Event("acme", "p", "aaep", long, "a"), "{}", KindEvent, "acme", hashed},
+		"hashed approval":  {s.Approval("acme", "pending", "w"), approval(long), KindApproval, "acme", hashed},
+		"approval":         {s.Approval("acme", "pending", "w"), approval("s 1"), KindApproval, "acme", "s 1"},
+		"approval, none":   {s.Approval("acme", "pending", "w"), `{}`, KindApproval, "acme", ""},
+		"session not text": {s.Event("acme", "p", "aaep", "\xff", "a"), "{}", KindEvent, "acme", "~_w"},
+		"no session":       {s.Call("acme", "open", ""), "{}", KindCall, "acme", ""},
+		"control":          {s.Control("GOV", "tick"), "{}", KindControl, "", ""},
+	} {
+		b := build(t, tc.subj, nil, tc.body)
+		if b.Record.Kind != tc.kind || b.Record.Tenant != tc.tenant || b.Record.Session != tc.session {
+			t.Errorf("%s: %s %q %q", name, b.Record.Kind, b.Record.Tenant, b.Record.Session)
+		}
+		if chained := b.Record.SessionIndex != nil; chained != (tc.session != "") {
+			t.Errorf("%s: chained %v", name, chained)
+		}
+	}
+}
+
+func TestChainThreadsHeadsThroughBatches(t *testing.T) {
+	f := newFixture(t)
+	f.session()
+	stored := map[SessionKey]Head{}
+	loads := 0
+	c := NewChain(func(k SessionKey) (Head, error) { loads++; return stored[k], nil }, 1)
+	for _, cut := range [][2]int{{0, 4}, {4, 5}, {5, len(f.msgs)}} {
+		msgs := f.msgs[cut[0]:cut[1]]
+		if _, err := f.builder.BuildBatch(c, msgs, f.keys); err != nil { // a batch whose insert failed
+			t.Fatal(err)
+		}
+		c.Rollback()
+		built, err := f.builder.BuildBatch(c, msgs, f.keys)
+		must(t, err)
+		c.Commit()
+		for i, b := range built {
+			if b.Hash != f.built[cut[0]+i].Hash {
+				t.Errorf("record %d differs after a rollback", b.Record.Seq)
+			}
+			if b.Record.SessionIndex != nil {
+				stored[SessionKey{b.Record.Tenant, b.Record.Session}] = b.Head()
+			}
+		}
+	}
+	if loads == 0 {
+		t.Error("heads were never loaded")
+	}
+	if got := c.Missing([]SessionKey{{"acme", "new"}, {"acme", "new"}, {"acme", ""}}); len(got) != 1 {
+		t.Errorf("missing %v", got)
+	}
+	c.Put(SessionKey{"acme", "new"}, Head{Index: 3})
+	if h, _ := c.Head(SessionKey{"acme", "new"}); h.Index != 3 {
+		t.Error("Put is not seen")
+	}
+	if _, err := f.builder.BuildBatch(c, []events.LogMessage{f.msgs[0], f.msgs[2]}, f.keys); !errors.Is(err, ErrOrder) {
+		t.Errorf("a gap in a batch: %v", err)
+	}
+	bad := NewChain(func(SessionKey) (Head, error) { return Head{}, errors.New("down") }, 0)
+	if _, err := f.builder.BuildBatch(bad, f.msgs, f.keys); err == nil || len(bad.staged) != 0 {
+		t.Errorf("a head that cannot be loaded: %v, %d staged", err, len(bad.staged))
+	}
+}
+
+func FuzzBuild(f *testing.F) {
+	f.Add(eventSubject, []byte(plainEvent), "X-Api-Key", "abc")
+	f.Add(eventSubject, []byte(secretEvent), "Content-Type", "application/cloudevents+json")
+	f.Add("gov.findings.acme.high.s", []byte(`{"finding_id":"f","rule":"r","severity":"low","event_ids":[],"explanation":"token=a1"}`), "\xff", "\xff")
+	f.Add("gov.approvals.acme.pending.w", []byte(`{"session":"~h"}`), "", "")
+	f.Add("gov.control.GOV.key", []byte(`{"kid":"x","vouch":""}`), "~", "a")
+	f.Add("gov.events.acme.r.aaep.~_w.x", []byte("\x00"), "a b", "Bearer abcdefgh12345678")
+	f.Fuzz(func(t *testing.T, subj string, body []byte, name, value string) {
+		x := newFixture(t)
+		const secret = "AKIA" + "IOSFODNN7EXAMPLE"
+		b := x.log(subj, map[string][]string{name: {value, " " + secret}}, body)
+		if strings.Contains(string(b.Canonical), secret) && !strings.Contains(subj+string(body)+name+value, secret) {
+			t.Errorf("the planted secret is still in %s", b.Canonical)
+		}
+		rep := verifyRows(x.options(), x.rows())
+		for _, p := range rep.Problems { // a forged decision or key is for the verifier to find
+			if !strings.HasPrefix(string(p.Code), "decision_") && p.Code != CodeKeyVouch {
+				t.Errorf("%s in %s", p, b.Canonical)
+			}
+		}
+	})
+}

@@ -1,0 +1,171 @@
+package evidence
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// bundleLimits bound the JSON members; they are as large as their session.
+var bundleLimits = strictjson.Limits{MaxBytes: MaxBundleSize, MaxDepth: 16}
+
+// VerifyBundle checks an exported session against a checkpoint key, which must
+// have come another way than the bundle. A file that cannot be read as a bundle
+// is an error that names the member; everything else is in the report, problems
+// with a member's name in Field.
+func VerifyBundle(r io.ReaderAt, size int64, verifierKey string) (Report, error) {
+	key, err := CheckpointVerifier(verifierKey)
+	if err != nil {
+		return Report{}, err
+	}
+	members, err := unpackZip(r, size, memberNames)
+	if err != nil {
+		return Report{}, err
+	}
+	b, err := readBundle(members)
+	if err != nil {
+		return Report{}, err
+	}
+	rep := b.verify(key)
+	b.compare(&rep)
+	if at := intact(r, size, members); at >= 0 {
+		rep.add(CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", at)
+	}
+	rep.OK = rep.Total == 0
+	return rep, nil
+}
+
+// bundle is a bundle taken apart.
+type bundle struct {
+	files      map[string][]byte
+	manifest   Manifest
+	keys       []events.KeyRecord
+	proofs     proofsFile
+	records    []Record
+	checkpoint Checkpoint // not yet verified
+	rows       []Row
+}
+
+func readBundle(members []member) (*bundle, error) {
+	b := &bundle{files: map[string][]byte{}}
+	for _, m := range members {
+		b.files[m.name] = m.data
+	}
+	if err := b.readManifest(); err != nil {
+		return nil, err
+	}
+	if err := b.decode(memberKeys, &b.keys); err != nil {
+		return nil, err
+	}
+	if err := b.decode(memberProofs, &b.proofs); err != nil {
+		return nil, err
+	}
+	var err error
+	if b.checkpoint, err = PeekCheckpoint(string(b.files[memberCheckpoint])); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrBundle, memberCheckpoint, err)
+	}
+	return b, b.readRecords()
+}
+
+func (b *bundle) readManifest() error {
+	var head struct {
+		Format string `json:"format"`
+	}
+	raw := b.files[memberManifest]
+	if _, err := strictjson.ParseObject(raw, bundleLimits); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrBundle, memberManifest, err)
+	}
+	if err := strictjson.Unmarshal(raw, &head); err != nil || head.Format != BundleFormat {
+		return fmt.Errorf("%w: %s: format %.60q; this program reads %q", ErrBundle, memberManifest, head.Format, BundleFormat)
+	}
+	return b.decode(memberManifest, &b.manifest)
+}
+
+// decode reads a JSON member strictly.
+func (b *bundle) decode(name string, into any) error {
+	raw := b.files[name]
+	if _, err := strictjson.Parse(raw, bundleLimits); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrBundle, name, err)
+	}
+	if err := strictjson.Unmarshal(raw, into, strictjson.RejectUnknown); err != nil {
+		return fmt.Errorf("%w: %s: a member is unknown or has the wrong type", ErrBundle, name)
+	}
+	return nil
+}
+
+func (b *bundle) readRecords() error {
+	raw, line := b.files[memberRecords], 0
+	for len(raw) > 0 {
+		line++
+		text, rest, ok := bytes.Cut(raw, []byte("\n"))
+		rec, err := ParseRecord(text)
+		if err != nil || !ok {
+			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, line, ErrRecord)
+		}
+		b.records = append(b.records, rec)
+		b.rows = append(b.rows, Built{Record: rec, Canonical: text, Hash: HashRecord(text)}.Row())
+		raw = rest
+	}
+	if line == 0 {
+		return fmt.Errorf("%w: %s is empty", ErrBundle, memberRecords)
+	}
+	return nil
+}
+
+// verify checks records, proofs, checkpoint and keys: all that the bundle's
+// worth rests on.
+func (b *bundle) verify(key note.Verifier) Report {
+	in := SessionInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
+		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}, Keys: []note.Verifier{key},
+		Checkpoint: Published{memberCheckpoint, string(b.files[memberCheckpoint])},
+		Rows:       b.rows, Proofs: make([]tlog.RecordProof, len(b.rows)), ReceiptKeys: b.keys}
+	paired := len(b.proofs.Proofs) == len(b.rows) && b.proofs.Size == b.checkpoint.Size
+	for i, p := range b.proofs.Proofs {
+		if i < len(b.rows) && p.Seq == b.rows[i].Seq {
+			in.Proofs[i] = p.Path
+		} else {
+			paired = false
+		}
+	}
+	rep := VerifySession(in)
+	if !paired {
+		rep.add(CodeProofs, 0, memberProofs, "not one proof for each record, in order, to the checkpoint's size")
+	}
+	if in.Session == "" {
+		rep.add(CodeRecords, 0, memberRecords, "the records belong to no session")
+	}
+	return rep
+}
+
+// compare derives every member that follows from the records again and reports
+// those that differ.
+func (b *bundle) compare(rep *Report) {
+	header := BundleInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
+		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.header(b.checkpoint)
+	keys, err1 := events.Encode(b.keys)
+	proofs, err2 := events.Encode(b.proofs)
+	want, err3 := assemble(header, b.records, member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs})
+	if err1 != nil || err2 != nil || err3 != nil {
+		rep.add(CodeMember, 0, memberManifest, "the members cannot be derived again")
+		return
+	}
+	for _, m := range want {
+		if got := b.files[m.name]; !bytes.Equal(got, m.data) {
+			rep.add(CodeMember, 0, m.name, "not what follows from the records, first at byte %d", firstDifference(got, m.data))
+		}
+	}
+	for _, listed := range b.manifest.Members {
+		for _, m := range want {
+			if m.name == listed.Name && (len(b.files[m.name]) != listed.Size || hexSum(b.files[m.name]) != listed.SHA256) {
+				rep.add(CodeMember, 0, m.name, "not the file that the manifest lists")
+			}
+		}
+	}
+}

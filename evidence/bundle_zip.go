@@ -1,0 +1,152 @@
+package evidence
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+)
+
+// member is one file of a bundle.
+type member struct {
+	name string
+	data []byte
+}
+
+// zipDate is 1 January 1980, the earliest that a ZIP can say.
+const zipDate = 1<<5 | 1
+
+// packZip writes members as a ZIP in its plainest form: stored, without flags,
+// comments, extra fields or times. The same members always give the same bytes,
+// whatever version of whatever library; so a reader can pack what it read and
+// compare, and nothing can hide between the members.
+func packZip(w io.Writer, members []member) error {
+	var dir bytes.Buffer
+	offset := uint64(0)
+	for _, m := range members {
+		common := zipCommon(m)
+		local := append([]byte("PK\x03\x04"), common...)
+		local = append(local, m.name...)
+		dir.WriteString("PK\x01\x02\x14\x00") // made by 2.0 on FAT: no attributes
+		dir.Write(common)
+		dir.Write(make([]byte, 10)) // no comment, disk 0, no attributes
+		dir.Write(binary.LittleEndian.AppendUint32(nil, uint32(offset)))
+		dir.WriteString(m.name)
+		for _, part := range [][]byte{local, m.data} {
+			if _, err := w.Write(part); err != nil {
+				return err
+			}
+			offset += uint64(len(part))
+		}
+	}
+	end := append([]byte("PK\x05\x06"), 0, 0, 0, 0)
+	end = binary.LittleEndian.AppendUint16(end, uint16(len(members)))
+	end = binary.LittleEndian.AppendUint16(end, uint16(len(members)))
+	end = binary.LittleEndian.AppendUint32(end, uint32(dir.Len()))
+	end = binary.LittleEndian.AppendUint32(end, uint32(offset))
+	dir.Write(append(end, 0, 0))
+	_, err := w.Write(dir.Bytes())
+	return err
+}
+
+// zipCommon is what a local header and the directory say alike: version 2.0, no
+// flags, stored, the fixed date, CRC, sizes, and the length of the name.
+func zipCommon(m member) []byte {
+	b := []byte{20, 0, 0, 0, 0, 0, 0, 0}
+	b = binary.LittleEndian.AppendUint16(b, zipDate)
+	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(m.data))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.data)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.data)))
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.name)))
+	return append(b, 0, 0)
+}
+
+// unpackZip reads the members of a bundle: exactly names, in their order. It
+// reads no more than the file has bytes.
+func unpackZip(r io.ReaderAt, size int64, names []string) ([]member, error) {
+	if size > MaxBundleSize {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are read", ErrBundle, size, MaxBundleSize)
+	}
+	z, err := zip.NewReader(r, size)
+	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return nil, fmt.Errorf("%w: not a ZIP file, or cut short", ErrBundle)
+	}
+	if err := checkNames(z.File, names); err != nil {
+		return nil, err
+	}
+	members := make([]member, 0, len(names))
+	left := uint64(size)
+	for _, f := range z.File {
+		if f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 || f.Flags != 0 {
+			return nil, fmt.Errorf("%w: %s is not stored plainly; bundles are not compressed", ErrBundle, f.Name)
+		}
+		if f.CompressedSize64 > left {
+			return nil, fmt.Errorf("%w: %s claims more bytes than the file has", ErrBundle, f.Name)
+		}
+		left -= f.CompressedSize64
+		raw, err := f.OpenRaw() // the CRC is compared with everything else, in intact
+		if err != nil {
+			return nil, fmt.Errorf("%w: %s cannot be found in the file", ErrBundle, f.Name)
+		}
+		data, err := io.ReadAll(io.LimitReader(raw, int64(f.CompressedSize64)))
+		if err != nil || uint64(len(data)) != f.CompressedSize64 {
+			return nil, fmt.Errorf("%w: %s is cut short", ErrBundle, f.Name)
+		}
+		members = append(members, member{f.Name, data})
+	}
+	return members, nil
+}
+
+func checkNames(files []*zip.File, names []string) error {
+	seen := map[string]bool{}
+	for i, f := range files {
+		switch {
+		case seen[f.Name]:
+			return fmt.Errorf("%w: member %.80q is there twice", ErrBundle, f.Name)
+		case !slices.Contains(names, f.Name):
+			return fmt.Errorf("%w: unknown member %.80q", ErrBundle, f.Name)
+		case i >= len(names) || f.Name != names[i]:
+			return fmt.Errorf("%w: member %.80q is out of order", ErrBundle, f.Name)
+		}
+		seen[f.Name] = true
+	}
+	if len(files) < len(names) {
+		return fmt.Errorf("%w: member %s is missing", ErrBundle, names[len(files)])
+	}
+	return nil
+}
+
+// intact packs the members again and compares with the file, byte by byte. It
+// returns the offset of the first difference, or -1.
+func intact(r io.ReaderAt, size int64, members []member) int64 {
+	c := &comparer{r: r, size: size, diff: -1}
+	_ = packZip(c, members) // a comparer does not fail
+	if c.diff < 0 && c.at != size {
+		return c.at
+	}
+	return c.diff
+}
+
+// comparer is a writer that compares what is written with a file.
+type comparer struct {
+	r              io.ReaderAt
+	size, at, diff int64
+	buf            [32 << 10]byte
+}
+
+func (c *comparer) Write(p []byte) (int, error) {
+	total := len(p)
+	for len(p) > 0 && c.diff < 0 {
+		n := min(len(p), len(c.buf))
+		got, _ := c.r.ReadAt(c.buf[:n], c.at) // a short read differs below
+		if i := firstDifference(c.buf[:got], p[:n]); i < n {
+			c.diff = c.at + int64(i)
+		}
+		p, c.at = p[n:], c.at+int64(n)
+	}
+	return total, nil
+}

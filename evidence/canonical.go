@@ -1,0 +1,109 @@
+package evidence
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf16"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// appendCanonical appends the RFC 8785 form of a tree that strictjson.Parse
+// made. It is strictjson.Canonical without the detour through a JSON text.
+func appendCanonical(dst []byte, v any) ([]byte, error) {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, "null"...), nil
+	case bool:
+		if v {
+			return append(dst, "true"...), nil
+		}
+		return append(dst, "false"...), nil
+	case string:
+		return appendString(dst, v)
+	case json.Number:
+		return appendNumber(dst, string(v))
+	case []any:
+		return appendArray(dst, v)
+	case map[string]any:
+		return appendObject(dst, v)
+	default:
+		return nil, fmt.Errorf("canonical form: a %T is no JSON value", v)
+	}
+}
+
+func appendString(dst []byte, s string) ([]byte, error) {
+	out, err := jsontext.AppendQuote(dst, s)
+	if err != nil {
+		return nil, fmt.Errorf("canonical form: %w", err)
+	}
+	return out, nil
+}
+
+// appendNumber writes integers as they are: strictjson lets pass none that a
+// float64 does not hold, and JSON allows them one spelling (but for -0).
+func appendNumber(dst []byte, lit string) ([]byte, error) {
+	if !strings.ContainsAny(lit, ".eE") && lit != "-0" {
+		return append(dst, lit...), nil
+	}
+	b, err := strictjson.CanonicalBytes([]byte(lit))
+	return append(dst, b...), err
+}
+
+func appendArray(dst []byte, list []any) (_ []byte, err error) {
+	dst = append(dst, '[')
+	for i, v := range list {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst, err = appendCanonical(dst, v); err != nil {
+			return nil, err
+		}
+	}
+	return append(dst, ']'), nil
+}
+
+func appendObject(dst []byte, m map[string]any) (_ []byte, err error) {
+	var buf [24]string
+	keys := buf[:0]
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, compareUTF16)
+	dst = append(dst, '{')
+	for i, k := range keys {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if dst, err = appendString(dst, k); err != nil {
+			return nil, err
+		}
+		dst = append(dst, ':')
+		if dst, err = appendCanonical(dst, m[k]); err != nil {
+			return nil, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+// compareUTF16 orders keys as RFC 8785 does: by UTF-16 code units. That differs
+// from byte order only where a rune beyond U+FFFF meets one above U+D7FF.
+func compareUTF16(a, b string) int {
+	if !strings.ContainsFunc(a, beyondSurrogates) && !strings.ContainsFunc(b, beyondSurrogates) {
+		return strings.Compare(a, b)
+	}
+	x, y := utf16.Encode([]rune(a)), utf16.Encode([]rune(b))
+	for i := range min(len(x), len(y)) {
+		if c := cmp.Compare(x[i], y[i]); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(x), len(y))
+}
+
+func beyondSurrogates(r rune) bool { return r > 0xD7FF }

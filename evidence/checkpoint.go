@@ -1,0 +1,193 @@
+package evidence
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+)
+
+// CheckpointKeyName is the name of every checkpoint key, as it stands in note
+// signatures.
+const CheckpointKeyName = "countersign.dev/checkpoint"
+
+// originPrefix begins the origin line; the shard follows.
+const originPrefix = "countersign.dev/"
+
+// maxCheckpoint bounds the text of a checkpoint, signatures included.
+const maxCheckpoint = 64 << 10
+
+// Checkpoint says what a shard's log was at some size (c2sp.org/tlog-checkpoint).
+type Checkpoint struct {
+	Shard      string
+	Size       int64 // leaves: the log sequence of the last record
+	Root       tlog.Hash
+	Extensions []string // further lines, signed but not interpreted
+}
+
+// Text is the note text that is signed.
+func (c Checkpoint) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s%s\n%d\n%s\n", originPrefix, c.Shard, c.Size, c.Root)
+	for _, line := range c.Extensions {
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
+// ParseCheckpointText reads the text of a checkpoint, without judging any
+// signature. It accepts exactly what Text writes.
+func ParseCheckpointText(text string) (Checkpoint, error) {
+	lines := strings.Split(text, "\n")
+	if len(lines) < 4 || lines[len(lines)-1] != "" || len(text) > maxCheckpoint {
+		return Checkpoint{}, fmt.Errorf("%w: not origin, size and root", ErrCheckpoint)
+	}
+	shard, ok := strings.CutPrefix(lines[0], originPrefix)
+	size, err := strconv.ParseInt(lines[1], 10, 64)
+	root, rootErr := base64.StdEncoding.DecodeString(lines[2])
+	if !ok || err != nil || size < 0 || size > MaxSeq || rootErr != nil || len(root) != tlog.HashSize {
+		return Checkpoint{}, fmt.Errorf("%w: origin, size or root is malformed", ErrCheckpoint)
+	}
+	c := Checkpoint{Shard: shard, Size: size, Root: tlog.Hash(root)}
+	if rest := lines[3 : len(lines)-1]; len(rest) > 0 {
+		c.Extensions = rest
+	}
+	if !c.valid() || c.Text() != text {
+		return Checkpoint{}, fmt.Errorf("%w: not in its one spelling", ErrCheckpoint)
+	}
+	return c, nil
+}
+
+func (c Checkpoint) valid() bool {
+	for _, line := range c.Extensions {
+		if line == "" || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return false
+		}
+	}
+	return ValidShard(c.Shard) && c.Size >= 0 && c.Size <= MaxSeq
+}
+
+// NewCheckpointKey makes a checkpoint key from 32 bytes of seed. skey is the
+// secret signer key and vkey the public verifier key, both in the text form of
+// golang.org/x/mod/sumdb/note.
+func NewCheckpointKey(seed io.Reader) (skey, vkey string, err error) {
+	var b [ed25519.SeedSize]byte
+	if _, err := io.ReadFull(seed, b[:]); err != nil {
+		return "", "", fmt.Errorf("%w: no seed: %w", ErrKeyName, err)
+	}
+	pub := ed25519.NewKeyFromSeed(b[:]).Public().(ed25519.PublicKey)
+	if vkey, err = note.NewEd25519VerifierKey(CheckpointKeyName, pub); err != nil {
+		return "", "", err
+	}
+	hash := strings.Split(vkey, "+")[1]
+	secret := base64.StdEncoding.EncodeToString(append([]byte{1}, b[:]...)) // 1: Ed25519
+	return "PRIVATE+KEY+" + CheckpointKeyName + "+" + hash + "+" + secret, vkey, nil
+}
+
+// CheckpointSigner reads a signer key. Errors never quote it.
+func CheckpointSigner(skey string) (note.Signer, error) {
+	s, err := note.NewSigner(strings.TrimSpace(skey))
+	if err != nil || s.Name() != CheckpointKeyName {
+		return nil, fmt.Errorf("%w (signer key)", ErrKeyName)
+	}
+	return s, nil
+}
+
+// CheckpointVerifier reads a verifier key.
+func CheckpointVerifier(vkey string) (note.Verifier, error) {
+	v, err := note.NewVerifier(strings.TrimSpace(vkey))
+	if err != nil || v.Name() != CheckpointKeyName {
+		return nil, fmt.Errorf("%w (verifier key)", ErrKeyName)
+	}
+	return v, nil
+}
+
+// SignCheckpoint signs a checkpoint and gives the note's bytes as text.
+func SignCheckpoint(signer note.Signer, c Checkpoint) (string, error) {
+	if !c.valid() {
+		return "", fmt.Errorf("%w: shard %.80q, size %d", ErrCheckpoint, c.Shard, c.Size)
+	}
+	signed, err := note.Sign(&note.Note{Text: c.Text()}, signer)
+	if err != nil {
+		return "", fmt.Errorf("signing a checkpoint: %w", err)
+	}
+	return string(signed), nil
+}
+
+// OpenCheckpoint checks that a note is a checkpoint signed by one of the known
+// keys. Signatures of others, such as witnesses, are allowed beside it.
+func OpenCheckpoint(text string, known note.Verifiers) (Checkpoint, error) {
+	if len(text) > maxCheckpoint {
+		return Checkpoint{}, fmt.Errorf("%w: %d bytes", ErrCheckpoint, len(text))
+	}
+	n, err := note.Open([]byte(text), known)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("%w: %s", ErrCheckpoint, noteReason(err))
+	}
+	return ParseCheckpointText(n.Text)
+}
+
+// noteReason says in our words why a note did not open.
+func noteReason(err error) string {
+	var unverified *note.UnverifiedNoteError
+	var invalid *note.InvalidSignatureError
+	switch {
+	case errors.As(err, &unverified):
+		return "not signed by a known key"
+	case errors.As(err, &invalid):
+		return "the signature does not match the text"
+	default:
+		return "not a signed note"
+	}
+}
+
+// PeekCheckpoint reads a checkpoint without checking its signature, to sort by
+// shard and size what will be verified later.
+func PeekCheckpoint(signed string) (Checkpoint, error) {
+	text, _, ok := strings.Cut(signed, "\n\n")
+	if !ok || len(signed) > maxCheckpoint {
+		return Checkpoint{}, fmt.Errorf("%w: not a signed note", ErrCheckpoint)
+	}
+	return ParseCheckpointText(text + "\n")
+}
+
+// Vouch signs that a key is one of ours: a note over k.VouchText().
+func Vouch(signer note.Signer, k events.KeyRecord) (string, error) {
+	if _, err := receiptKey(k); err != nil {
+		return "", err
+	}
+	signed, err := note.Sign(&note.Note{Text: k.VouchText()}, signer)
+	if err != nil {
+		return "", fmt.Errorf("vouching for a key: %w", err)
+	}
+	return string(signed), nil
+}
+
+// CheckVouch reports whether k is a well-formed receipt key and its Vouch is by
+// one of the known checkpoint keys.
+func CheckVouch(known note.Verifiers, k events.KeyRecord) bool {
+	if _, err := receiptKey(k); err != nil || len(k.Vouch) > maxCheckpoint {
+		return false
+	}
+	n, err := note.Open([]byte(k.Vouch), known)
+	return err == nil && n.Text == k.VouchText()
+}
+
+// receiptKey checks the fields that VouchText joins: only in their exact forms
+// does its text name one key.
+func receiptKey(k events.KeyRecord) (ed25519.PublicKey, error) {
+	pub, err := signing.DecodePublic(k.PublicKey)
+	if err != nil || signing.EncodePublic(pub) != k.PublicKey || k.Use != "receipt" || k.Algorithm != "EdDSA" || k.KeyID != signing.KeyID(pub) {
+		return nil, fmt.Errorf("%w: a key record must be use receipt, alg EdDSA, and a kid that fits its key", ErrKeys)
+	}
+	return pub, nil
+}

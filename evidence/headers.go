@@ -1,0 +1,83 @@
+package evidence
+
+import (
+	"encoding/base64"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/evidence/internal/redact"
+)
+
+// transportHeaders are the headers that steer the broker while it stores a
+// message and say nothing about it afterwards; records leave them out. The list
+// is of names, not of prefixes, so that nothing can hide behind one.
+var transportHeaders = map[string]bool{
+	"Nats-Expected-Stream":                        true,
+	"Nats-Expected-Last-Sequence":                 true,
+	"Nats-Expected-Last-Msg-Id":                   true,
+	"Nats-Expected-Last-Subject-Sequence":         true,
+	"Nats-Expected-Last-Subject-Sequence-Subject": true,
+	"Nats-Batch-Id":                               true,
+	"Nats-Batch-Sequence":                         true,
+	"Nats-Batch-Commit":                           true,
+}
+
+// redactHeaders copies the headers that a record keeps, redacted. With more
+// findings than a record may carry it keeps none and says so in one.
+func redactHeaders(in map[string][]string) (map[string][]string, []redact.Hit) {
+	out := make(map[string][]string, len(in))
+	var hits []redact.Hit
+	for _, raw := range slices.Sorted(maps.Keys(in)) {
+		if transportHeaders[raw] {
+			continue
+		}
+		name := headerName(raw)
+		path := "/headers/" + strings.ReplaceAll(name, "~", "~0")
+		values := slices.Clone(in[raw])
+		if shown, odd := redact.One(name, path); len(odd) > 0 { // the name itself holds a secret
+			for name = shown; out[name] != nil; {
+				name += "_"
+			}
+			path = "/headers/" + strings.ReplaceAll(name, "~", "~0")
+			for i := range odd {
+				odd[i].Path = path
+			}
+			hits = append(hits, odd...)
+		}
+		hits = append(hits, redact.Strings(values, raw, path)...)
+		out[name] = append(out[name], values...)
+		if len(hits) > redact.MaxHits {
+			return map[string][]string{}, []redact.Hit{{Path: "/headers", Detector: redact.TooMany, Text: flatten(in)}}
+		}
+	}
+	return out, hits
+}
+
+// headerName writes a header's name: as it is when it is an HTTP token that
+// does not begin with ~, otherwise ~ and its unpadded base64url.
+func headerName(raw string) string {
+	token := raw != "" && raw[0] != '~'
+	for i := 0; token && i < len(raw); i++ {
+		c := raw[i]
+		token = c > ' ' && c < 0x7f && strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) < 0
+	}
+	if token {
+		return raw
+	}
+	return "~" + base64.RawURLEncoding.EncodeToString([]byte(raw))
+}
+
+// flatten writes all headers as one text, for the commitment to what was
+// withheld: name and values in base64url, one header a line, sorted by name.
+func flatten(in map[string][]string) string {
+	var b strings.Builder
+	for _, raw := range slices.Sorted(maps.Keys(in)) {
+		b.WriteString(base64.RawURLEncoding.EncodeToString([]byte(raw)))
+		for _, v := range in[raw] {
+			b.WriteString(" " + base64.RawURLEncoding.EncodeToString([]byte(v)))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,225 @@
+package redact
+
+import "strings"
+
+// assignment looks at a name, a separator at i and a value: password=…,
+// "api_key": "…", Authorization: Bearer ….
+func (sc *scanner) assignment(i int) {
+	n, end := sc.nameBefore(i)
+	if n.s == none || end == 0 {
+		return
+	}
+	v := i + 1
+	for v < len(sc.s) && v <= i+2 && (sc.s[v] == '=' || sc.s[v] == '>') { // := => ==
+		v++
+	}
+	if strings.HasPrefix(sc.s[v:], "//") { // a URL's scheme is no name
+		return
+	}
+	sc.value(n, v, sc.s[i] == ':')
+}
+
+// nameBefore finds the name that ends before the separator at i.
+func (sc *scanner) nameBefore(i int) (name, int) {
+	s, j := sc.s, i
+	for j > 0 && i-j < 4 && s[j-1] == ' ' {
+		j--
+	}
+	if j > 0 && s[j-1] == ']' {
+		j--
+	}
+	if j > 0 && classOf[s[j-1]]&quoteChar != 0 {
+		for j--; j > 0 && s[j-1] == '\\'; {
+			j--
+		}
+	}
+	end := j
+	if end < 2 || classOf[s[end-1]]&alnum != 0 && !endingPairs[pairOf(s[end-2], s[end-1])] {
+		return name{}, 0 // most separators
+	}
+	for j > 0 && end-j < 2*longestName && (classOf[s[j-1]]&word != 0 || s[j-1] >= 0x80) {
+		j--
+	}
+	n := lookup(s[j:end])
+	if n.s != strong && n.text != "" && j > 1 && s[j-1] == ' ' { // "API key: …"
+		for j--; j > 0 && end-j < longestName+2 && classOf[s[j-1]]&word != 0; {
+			j--
+		}
+		if m := lookup(s[j:end]); m.s == strong {
+			n = m
+		}
+	}
+	return n, end
+}
+
+// flag looks at --name value; i is the second dash. --name=value is an
+// assignment.
+func (sc *scanner) flag(i int) {
+	s := sc.s
+	if i > 1 && classOf[s[i-2]]&(alnum|dash) != 0 {
+		return
+	}
+	end := run(s, i+1, word)
+	if end == i+1 || end-i > maxIdent || end >= len(s) || s[end] != ' ' {
+		return
+	}
+	if next := run(s, end, space); next == len(s) || s[next] == '-' {
+		return
+	}
+	if n := lookup(s[i+1 : end]); n.s == strong {
+		sc.value(n, end, false)
+	}
+}
+
+// value takes the value that begins at v, behind blanks and an opening quote,
+// if it is one that the name proves secret.
+func (sc *scanner) value(n name, v int, colon bool) {
+	s := sc.s
+	for limit := v + 8; v < len(s) && v < limit && (s[v] == ' ' || s[v] == '\t'); {
+		v++
+	}
+	if v >= len(s) {
+		return
+	}
+	if n.line && colon && sc.header(v) {
+		return
+	}
+	from, to, quoted := sc.quotedValue(v)
+	if !quoted {
+		to = sc.bareEnd(from)
+	}
+	text := s[from:to]
+	if n.s == weak {
+		if !sc.plain.has(from) {
+			sc.plain = extent{from, run(s, from, bearerc)}
+		}
+		if to <= sc.plain.to && mixed(text) {
+			sc.add(from, to, HighEntropy)
+		}
+		return
+	}
+	if !harmless(text) && (quoted || !colon || !n.prose || telling(text)) {
+		sc.add(from, to, Assignment)
+	}
+}
+
+// quotedValue finds the value inside quotes, be they escaped or not: the
+// closing quote is the next of the same kind at the same depth of escaping. When
+// there is none, from is where an unquoted value begins.
+func (sc *scanner) quotedValue(v int) (from, to int, ok bool) {
+	s, k := sc.s, 0
+	for v+k < len(s) && s[v+k] == '\\' && k < 4 {
+		k++
+	}
+	if v+k >= len(s) || classOf[s[v+k]]&quoteChar == 0 {
+		return v, 0, false
+	}
+	quote := s[v+k]
+	v += k + 1
+	memo := &sc.quoted[strings.IndexByte("\"'`", quote)][k]
+	if !memo.has(v) {
+		limit := min(len(s), v+maxValueWindow)
+		memo.end = closing(s[:limit], v, quote, k)
+		memo.extent = extent{v, max(memo.end, v) + 1}
+		if memo.end < 0 {
+			memo.extent.to = limit
+		}
+	}
+	return v, memo.end, memo.end >= v
+}
+
+// closing is where a value that begins at v ends; -1 when no quote closes it.
+func closing(s string, v int, quote byte, k int) int {
+	for p := v; p < len(s); p++ {
+		next := strings.IndexByte(s[p:], quote)
+		if next < 0 {
+			return -1
+		}
+		p += next
+		slashes := 0
+		for p-slashes > v && s[p-slashes-1] == '\\' && slashes < 8 {
+			slashes++
+		}
+		if k == 0 && slashes%2 == 0 {
+			return p
+		}
+		if k > 0 && slashes <= k {
+			return p - slashes
+		}
+	}
+	return -1
+}
+
+// bareEnd is where an unquoted value ends: at white space, a quote, & ; < >, or
+// a comma before a blank. Brackets and full stops at its end are not its own.
+func (sc *scanner) bareEnd(v int) int {
+	s := sc.s
+	if !sc.bare.has(v) {
+		end := v
+		for end < len(s) && classOf[s[end]]&valueEnd == 0 {
+			if s[end] == ',' && (end+1 == len(s) || classOf[s[end+1]]&(space|quoteChar) != 0) {
+				break
+			}
+			end++
+		}
+		sc.bare = extent{v, end}
+	}
+	end := sc.bare.to
+	for end > v && end > sc.bare.to-4 && strings.IndexByte(")]},.\\", s[end-1]) >= 0 {
+		end--
+	}
+	return max(end, v)
+}
+
+// header takes a header's value up to the end of its line, if it begins like
+// one.
+func (sc *scanner) header(v int) bool {
+	s := sc.s
+	if !sc.line.has(v) {
+		end := v
+		for end < len(s) && s[end] != '\n' && s[end] != '\r' && classOf[s[end]]&quoteChar == 0 {
+			end++
+		}
+		sc.line = extent{v, end}
+		sc.lineHit = strings.IndexByte(s[v:end], '=') >= 0 && !strings.HasPrefix(s[v:end], placeholderHead)
+	}
+	if !sc.lineHit && !scheme(s[v:min(sc.line.to, v+20)]) {
+		return false
+	}
+	sc.add(v, sc.line.to, Assignment)
+	return true
+}
+
+func scheme(s string) bool {
+	for _, word := range []string{"bearer ", "basic ", "digest ", "token ", "negotiate ", "apikey ", "aws4-hmac-sha256 "} {
+		if len(s) >= len(word) && equal(s[:len(word)], word, true) {
+			return true
+		}
+	}
+	return false
+}
+
+// harmless values say that there is no secret here.
+func harmless(v string) bool {
+	switch strings.ToLower(v[:min(len(v), 12)]) {
+	case "", "true", "false", "null", "none", "nil", "undefined", "redacted", "[redacted]", "<redacted>", "unknown":
+		return len(v) <= 12
+	}
+	return strings.HasPrefix(v, placeholderHead) || strings.HasPrefix(v, "${") || strings.HasPrefix(v, "{{") ||
+		strings.Trim(v, "*") == ""
+}
+
+// telling reports whether a word looks unlike prose: a digit, a sign or an
+// upper-case letter inside, or length.
+func telling(v string) bool {
+	if len(v) >= 16 {
+		return true
+	}
+	for i := 0; i < len(v); i++ {
+		c := classOf[v[i]]
+		if c&letter == 0 && v[i] < 0x80 || (i > 0 && c&upper != 0) {
+			return true
+		}
+	}
+	return false
+}

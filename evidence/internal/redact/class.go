@@ -1,0 +1,64 @@
+package redact
+
+// Character classes of bytes, as bits.
+const (
+	lower uint16 = 1 << iota
+	upper
+	digit
+	dash       // - _
+	base64Rest // + / =
+	dot
+	tilde
+	space     // blank, tab, line ends
+	quoteChar // " ' `
+	valueEnd  // what ends an unquoted value, white space and quotes included
+	base32    // A-Z 2-7
+
+	letter  = lower | upper
+	alnum   = letter | digit
+	word    = alnum | dash
+	base64c = alnum | base64Rest
+	bearerc = alnum | dash | base64Rest | dot | tilde
+)
+
+var classOf = func() (t [256]uint16) {
+	for c := range t {
+		switch {
+		case c >= 'a' && c <= 'z':
+			t[c] |= lower
+		case c >= 'A' && c <= 'Z':
+			t[c] |= upper | base32
+		case c >= '0' && c <= '9':
+			t[c] |= digit
+		}
+	}
+	mark := func(set string, bit uint16) {
+		for i := 0; i < len(set); i++ {
+			t[set[i]] |= bit
+		}
+	}
+	mark("-_", dash)
+	mark("+/=", base64Rest)
+	mark(".", dot)
+	mark("~", tilde)
+	mark(" \t\r\n\v\f", space|valueEnd)
+	mark("\"'`", quoteChar|valueEnd)
+	mark("&;<>", valueEnd)
+	mark("234567", base32)
+	return t
+}()
+
+// run is the end of the longest run of class from i on.
+func run(s string, i int, class uint16) int {
+	for i < len(s) && classOf[s[i]]&class != 0 {
+		i++
+	}
+	return i
+}
+
+func lowerASCII(c byte) byte {
+	if classOf[c]&upper != 0 {
+		return c + 'a' - 'A'
+	}
+	return c
+}

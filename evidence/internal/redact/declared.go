@@ -1,0 +1,140 @@
+package redact
+
+import (
+	"strconv"
+	"strings"
+)
+
+// DeclaredFields reads metadata.redaction.fields of an event: the paths that
+// its producer declares to be redacted. Entries that are not texts are passed
+// over.
+func DeclaredFields(event any) []string {
+	for _, key := range [...]string{"metadata", "redaction", "fields"} {
+		m, ok := event.(map[string]any)
+		if !ok {
+			return nil
+		}
+		event = m[key]
+	}
+	list, _ := event.([]any)
+	var out []string
+	for _, v := range list {
+		if s, ok := v.(string); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// markDeclared replaces what the paths name by declaredValue. A path is dotted
+// (tool_input.body, items[0].name, items.*.name), may begin with $, or is a JSON
+// pointer. What is declared for tool_input holds for metadata.tool_input_executed
+// too: it is the same argument on its way back.
+func markDeclared(root any, fields []string) (any, error) {
+	if len(fields) > maxFields {
+		return nil, ErrTooMuch
+	}
+	m := marker{visits: maxVisits}
+	for _, f := range fields {
+		segments := split(f)
+		if len(segments) == 0 {
+			continue
+		}
+		root = m.mark(root, segments)
+		if segments[0] == "tool_input" && len(segments) > 1 {
+			root = m.mark(root, append([]string{"metadata", "tool_input_executed"}, segments[1:]...))
+		}
+		if m.visits < 0 {
+			return nil, ErrTooMuch
+		}
+	}
+	return root, nil
+}
+
+func split(field string) []string {
+	if strings.HasPrefix(field, "/") {
+		parts := strings.Split(field[1:], "/")
+		for i, p := range parts {
+			parts[i] = strings.NewReplacer("~1", "/", "~0", "~").Replace(p)
+		}
+		return parts
+	}
+	field = strings.TrimPrefix(strings.TrimPrefix(field, "$"), ".")
+	field = strings.NewReplacer("[", ".", "]", "").Replace(field)
+	var parts []string
+	for p := range strings.SplitSeq(field, ".") {
+		if p == "" {
+			p = "*" // items[] means each
+		}
+		parts = append(parts, p)
+	}
+	if len(parts) == 1 && parts[0] == "*" && field == "" {
+		return nil
+	}
+	return parts
+}
+
+type marker struct{ visits int }
+
+// mark follows one path. A key that itself has dots in it is found too.
+func (m *marker) mark(v any, path []string) any {
+	if m.visits--; m.visits < 0 {
+		return v
+	}
+	if len(path) == 0 {
+		if d, ok := v.(declaredValue); ok {
+			return d
+		}
+		if v == nil {
+			return v
+		}
+		return declaredValue{v}
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		if path[0] == "*" {
+			for k, child := range v {
+				v[k] = m.mark(child, path[1:])
+			}
+			return v
+		}
+		key := ""
+		for n := range path {
+			if n > 0 {
+				key += "."
+			}
+			if key += path[n]; len(key) > 4*maxIdent {
+				break
+			}
+			if child, ok := v[key]; ok {
+				v[key] = m.mark(child, path[n+1:])
+			}
+		}
+	case []any:
+		if path[0] == "*" {
+			for i := range v {
+				v[i] = m.mark(v[i], path[1:])
+			}
+		} else if i, err := strconv.Atoi(path[0]); err == nil && i >= 0 && i < len(v) {
+			v[i] = m.mark(v[i], path[1:])
+		}
+	}
+	return v
+}
+
+// unmark gives back the value as it was, markers inside it taken out.
+func unmark(v any) any {
+	switch v := v.(type) {
+	case declaredValue:
+		return unmark(v.v)
+	case map[string]any:
+		for k := range v {
+			v[k] = unmark(v[k])
+		}
+	case []any:
+		for i := range v {
+			v[i] = unmark(v[i])
+		}
+	}
+	return v
+}

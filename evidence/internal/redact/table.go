@@ -1,0 +1,195 @@
+package redact
+
+import "strings"
+
+// rule is one row of the table of secret shapes: a literal that begins (or
+// contains) the secret, and what must follow it.
+type rule struct {
+	detector string
+	literals []string // any of them; compared without case when fold is set
+	fold     bool
+	glued    bool   // may stand right behind a letter or digit
+	class    uint16 // alphabet of what follows
+	min      int    // at least so many bytes of it
+	check    func(tail string) bool
+	match    matcher // instead of class, min and check
+}
+
+// matcher looks at text behind a literal at [start, after) and returns the part
+// that is secret. next is up to where the rule need not look again: whatever
+// begins before it was part of what was seen here.
+type matcher func(s string, start, after int) (from, to, next int)
+
+var rules = []rule{
+	{detector: "aws_access_key_id", literals: []string{"AKIA", "ASIA", "ABIA", "ACCA"}, class: upper | digit, min: 16},
+	{detector: "github_token", literals: []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, glued: true, class: alnum, min: 30},
+	{detector: "github_token", literals: []string{"github_pat_"}, class: word, min: 30},
+	{detector: "gitlab_token", literals: []string{"glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glsoat-"}, class: word, min: 16},
+	{detector: "slack_token", literals: []string{"xoxb-", "xoxa-", "xoxp-", "xoxr-", "xoxs-", "xoxe-", "xapp-"}, class: word, min: 10, check: hasDigit},
+	{detector: "slack_webhook", literals: []string{"hooks.slack.com/services/"}, glued: true, class: alnum | base64Rest, min: 20},
+	{detector: "stripe_key", literals: []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"}, class: alnum | base64Rest, min: 16},
+	{detector: "api_key", literals: []string{"sk-"}, class: word, min: 20, check: longSegment},
+	{detector: "google_api_key", literals: []string{"AIza"}, class: word, min: 35},
+	{detector: "google_oauth", literals: []string{"ya29."}, class: word | dot, min: 20},
+	{detector: "npm_token", literals: []string{"npm_"}, class: alnum, min: 30},
+	{detector: "huggingface_token", literals: []string{"hf_"}, class: alnum, min: 30},
+	{detector: "digitalocean_token", literals: []string{"dop_v1_", "doo_v1_", "dor_v1_"}, class: alnum, min: 40},
+	{detector: "pypi_token", literals: []string{"pypi-"}, class: word, min: 40},
+	{detector: "docker_token", literals: []string{"dckr_pat_"}, class: word, min: 20},
+	{detector: "vault_token", literals: []string{"hvs.", "hvb."}, class: word, min: 20},
+	{detector: "sendgrid_key", literals: []string{"SG."}, class: word | dot, min: 40},
+	{detector: "nats_seed", literals: []string{"SU", "SA", "SO", "SN", "SC", "SX"}, match: natsSeed},
+	{detector: "note_signing_key", literals: []string{"PRIVATE+KEY+"}, glued: true, class: bearerc, min: 20},
+	{detector: "age_secret_key", literals: []string{"AGE-SECRET-KEY-1"}, glued: true, class: upper | digit, min: 30},
+	{detector: ReplyToken, literals: []string{"rpl_"}, class: alnum, min: 1},
+	{detector: "jwt", literals: []string{"eyJ"}, match: jwt},
+	{detector: "bearer_token", literals: []string{"bearer "}, fold: true, match: bearer},
+	{detector: BasicAuth, literals: []string{"basic "}, fold: true, match: basic},
+	{detector: PEM, literals: []string{"-----BEGIN "}, glued: true, match: pem},
+	{detector: URLPassword, literals: []string{"://"}, glued: true, match: urlPassword},
+}
+
+func hasDigit(tail string) bool { return strings.ContainsAny(tail, "0123456789") }
+
+// longSegment wants a digit and 16 bytes without a dash: "sk-learn-based-…" is
+// a phrase, "sk-proj-Ab3…" is a key.
+func longSegment(tail string) bool {
+	length := 0
+	for i := 0; i < len(tail); i++ {
+		if length++; classOf[tail[i]]&dash != 0 {
+			length = 0
+		}
+		if length >= 16 {
+			return hasDigit(tail)
+		}
+	}
+	return false
+}
+
+// natsSeed: S, a role letter, and base32, 58 bytes in all.
+func natsSeed(s string, start, _ int) (from, to, next int) {
+	end := run(s, start, base32)
+	if end-start == 58 {
+		return start, end, end
+	}
+	return 0, 0, end
+}
+
+// jwt: three or more parts joined by dots, none of them short. A detached
+// signature (its middle part empty) is no secret.
+func jwt(s string, start, _ int) (from, to, next int) {
+	end, parts := start, 0
+	for {
+		stop := run(s, end, word)
+		if stop-end < 10 {
+			break
+		}
+		parts++
+		to = stop
+		if stop == len(s) || s[stop] != '.' {
+			break
+		}
+		end = stop + 1
+	}
+	if parts < 3 {
+		return 0, 0, run(s, start, word)
+	}
+	return start, to, to
+}
+
+func bearer(s string, _, after int) (from, to, next int) {
+	from = run(s, after, space)
+	to = run(s, from, bearerc)
+	if v := s[from:to]; len(v) >= 8 && (len(v) >= 16 || hasDigit(v)) && !IsPlaceholder(v) {
+		return from, to, to
+	}
+	return 0, 0, to
+}
+
+// basic wants base64 that decodes to text with a colon in it, so that "basic
+// authentication" stays.
+func basic(s string, _, after int) (from, to, next int) {
+	from = run(s, after, space)
+	to = run(s, from, base64c)
+	v := strings.TrimRight(s[from:to], "=")
+	if len(v) < 4 || len(v)%4 == 1 || len(v) > maxValueWindow {
+		return 0, 0, to
+	}
+	if !base64HasColon(v) {
+		return 0, 0, to
+	}
+	return from, to, to
+}
+
+// pem takes a private key from its first to its last line; without a last line
+// it takes what can belong to one.
+func pem(s string, start, after int) (from, to, next int) {
+	head := s[:min(len(s), after+48)]
+	if head = s[after:run(head, after, upper|space)]; !strings.Contains(head, "PRIVATE KEY") {
+		return 0, 0, after
+	}
+	window := s[after:min(len(s), after+maxPEMWindow)]
+	if i := strings.Index(window, "-----END "); i >= 0 {
+		end := after + i + len("-----END ")
+		if j := strings.Index(s[end:min(len(s), end+64)], "-----"); j >= 0 {
+			return start, end + j + 5, end + j + 5
+		}
+		return start, end, end
+	}
+	end := after
+	for end < after+len(window) && (classOf[s[end]]&(base64c|space|dash) != 0 || s[end] == '\\' || s[end] == ':' || s[end] == ',') {
+		end++
+	}
+	return start, end, end
+}
+
+// urlPassword takes the password of scheme://user:password@host.
+func urlPassword(s string, _, after int) (from, to, next int) {
+	end, at, colon := after, -1, -1
+	for end < len(s) && classOf[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("/?#<>", s[end]) < 0 {
+		switch {
+		case s[end] == '@':
+			at = end
+		case s[end] == ':' && colon < 0:
+			colon = end
+		}
+		end++
+	}
+	if colon < 0 || at <= colon+1 || IsPlaceholder(s[colon+1:at]) {
+		return 0, 0, end
+	}
+	return colon + 1, at, end
+}
+
+// base64HasColon decodes by hand (no allocation) and looks for a colon.
+func base64HasColon(v string) bool {
+	var acc uint32
+	bits := 0
+	for i := 0; i < len(v); i++ {
+		var d uint32
+		switch c := v[i]; {
+		case c >= 'A' && c <= 'Z':
+			d = uint32(c - 'A')
+		case c >= 'a' && c <= 'z':
+			d = uint32(c-'a') + 26
+		case c >= '0' && c <= '9':
+			d = uint32(c-'0') + 52
+		case c == '+':
+			d = 62
+		case c == '/':
+			d = 63
+		default:
+			return false
+		}
+		acc, bits = acc<<6|d, bits+6
+		if bits >= 8 {
+			bits -= 8
+			if b := byte(acc >> bits); b == ':' {
+				return true
+			} else if b < 0x20 {
+				return false
+			}
+		}
+	}
+	return false
+}

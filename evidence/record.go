@@ -1,0 +1,217 @@
+package evidence
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Version is the version of the record format, the member v of every record.
+const Version = 1
+
+// MaxSeq is the greatest log sequence a record can carry: 2^53, the greatest
+// integer that every JSON reader takes for the same value.
+const MaxSeq = 1 << 53
+
+// The kinds of records.
+const (
+	KindRequest     = "request"
+	KindEvent       = "event"
+	KindDecision    = "decision"
+	KindCall        = "call"
+	KindFinding     = "finding"
+	KindApproval    = "approval"
+	KindControl     = "control"
+	KindUnparseable = "unparseable"
+)
+
+// Redaction says that something was taken out of the evidence copy: where (a
+// JSON pointer into the record), which detector found it, and a commitment to
+// what it was (see Commitment). Its index in the list is part of the
+// commitment.
+type Redaction struct {
+	Path       string `json:"path"`
+	Detector   string `json:"detector"`
+	Commitment string `json:"commitment"`
+}
+
+// Record is the evidence of one log message. Body is the message's body in RFC
+// 8785 form, redacted; it is "null" when the body could not be parsed or is
+// withheld, and Reason then says why. BodyDigest is of the raw bytes:
+// "sha256:…" when Redactions and Reason are empty, "hmac-sha256:…" under the
+// tenant's key otherwise. SessionIndex counts the records of the session from
+// 1 and is nil, like SessionPrev, for records outside any session; SessionPrev
+// is the hex hash of the session's record before this one, nil for the first.
+type Record struct {
+	V            int                 `json:"v"`
+	Shard        string              `json:"shard"`
+	Seq          uint64              `json:"seq"`
+	Tenant       string              `json:"tenant"`
+	Session      string              `json:"session"`
+	Kind         string              `json:"kind"`
+	Subject      string              `json:"subject"`
+	Headers      map[string][]string `json:"headers"`
+	BrokerTime   events.Time         `json:"broker_time"`
+	BodyDigest   string              `json:"body_digest"`
+	Body         json.RawMessage     `json:"body"`
+	Redactions   []Redaction         `json:"redactions"`
+	SessionIndex *uint64             `json:"session_index"`
+	SessionPrev  *string             `json:"session_prev"`
+	Reason       string              `json:"reason,omitempty"`
+}
+
+// Canonical gives the record's text: RFC 8785. Body must be in that form
+// already.
+func (r Record) Canonical() ([]byte, error) {
+	w := recordWriter{buf: make([]byte, 0, len(r.Body)+1024)}
+	w.raw(`{"body":`, string(r.Body))
+	w.text(`,"body_digest":`, r.BodyDigest)
+	w.text(`,"broker_time":`, r.BrokerTime.String())
+	w.headers(r.Headers)
+	w.text(`,"kind":`, r.Kind)
+	if r.Reason != "" {
+		w.text(`,"reason":`, r.Reason)
+	}
+	w.redactions(r.Redactions)
+	w.raw(`,"seq":`, strconv.FormatUint(r.Seq, 10))
+	w.text(`,"session":`, r.Session)
+	w.raw(`,"session_index":`, "")
+	if r.SessionIndex == nil {
+		w.raw("null", "")
+	} else {
+		w.raw("", strconv.FormatUint(*r.SessionIndex, 10))
+	}
+	if r.SessionPrev == nil {
+		w.raw(`,"session_prev":null`, "")
+	} else {
+		w.text(`,"session_prev":`, *r.SessionPrev)
+	}
+	w.text(`,"shard":`, r.Shard)
+	w.text(`,"subject":`, r.Subject)
+	w.text(`,"tenant":`, r.Tenant)
+	w.raw(`,"v":`, strconv.Itoa(r.V)+"}")
+	return w.buf, w.err
+}
+
+// recordWriter appends the members of a record in the order of RFC 8785.
+type recordWriter struct {
+	buf []byte
+	err error
+}
+
+func (w *recordWriter) raw(member, value string) {
+	w.buf = append(append(w.buf, member...), value...)
+}
+
+func (w *recordWriter) text(member, value string) {
+	w.buf = append(w.buf, member...)
+	out, err := appendString(w.buf, value)
+	if err != nil {
+		w.err = err
+		return
+	}
+	w.buf = out
+}
+
+func (w *recordWriter) headers(h map[string][]string) {
+	w.raw(`,"headers":`, "")
+	sep := "{"
+	for _, name := range slices.SortedFunc(maps.Keys(h), compareUTF16) {
+		w.text(sep, name)
+		w.raw(":[", "")
+		for i, v := range h[name] {
+			w.text([]string{"", ","}[min(i, 1)], v)
+		}
+		w.raw("]", "")
+		sep = ","
+	}
+	if sep == "{" {
+		w.raw(sep, "")
+	}
+	w.raw("}", "")
+}
+
+func (w *recordWriter) redactions(list []Redaction) {
+	w.raw(`,"redactions":[`, "")
+	for i, r := range list {
+		w.text([]string{`{"commitment":`, `,{"commitment":`}[min(i, 1)], r.Commitment)
+		w.text(`,"detector":`, r.Detector)
+		w.text(`,"path":`, r.Path)
+		w.raw("}", "")
+	}
+	w.raw("]", "")
+}
+
+// hashPrefix separates record hashes from every other use of SHA-256.
+const hashPrefix = "countersign/evidence/v1\x00"
+
+// HashRecord is SHA-256("countersign/evidence/v1" || 0x00 || record), the hash
+// of a record's canonical text.
+func HashRecord(canonical []byte) [32]byte {
+	h := sha256.New()
+	h.Write([]byte(hashPrefix))
+	h.Write(canonical)
+	return [32]byte(h.Sum(nil))
+}
+
+// ParseRecord reads a record's text and insists on its canonical form: the same
+// members, in the same spelling, that Canonical writes.
+func ParseRecord(text []byte) (Record, error) {
+	var r Record
+	canonical, err := strictjson.CanonicalBytes(text)
+	if err != nil {
+		return r, fmt.Errorf("%w: not a JSON text that RFC 8785 covers", ErrRecord)
+	}
+	if !bytes.Equal(canonical, text) {
+		return r, fmt.Errorf("%w: not the RFC 8785 form, first at byte %d", ErrRecord, firstDifference(canonical, text))
+	}
+	if err := strictjson.Unmarshal(text, &r, strictjson.RejectUnknown); err != nil {
+		return r, fmt.Errorf("%w: a member is unknown or has the wrong type", ErrRecord)
+	}
+	again, err := r.Canonical()
+	if err != nil || !bytes.Equal(again, text) {
+		return r, fmt.Errorf("%w: a member is missing or spelt differently, first at byte %d", ErrRecord, firstDifference(again, text))
+	}
+	if r.V != Version {
+		return r, fmt.Errorf("%w: version %d; this program reads version %d", ErrRecord, r.V, Version)
+	}
+	return r, nil
+}
+
+func firstDifference(a, b []byte) int {
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return min(len(a), len(b))
+}
+
+// Head is the last record of a session: its index (from 1) and its hash. The
+// zero Head stands for a session without records.
+type Head struct {
+	Index uint64
+	Hash  [32]byte
+}
+
+// chained fills in a record's place in its session and returns the hex form of
+// the previous hash, if any.
+func (r *Record) chain(head Head) {
+	if r.Session == "" {
+		return
+	}
+	index := head.Index + 1
+	r.SessionIndex = &index
+	if head.Index > 0 {
+		prev := hex.EncodeToString(head.Hash[:])
+		r.SessionPrev = &prev
+	}
+}

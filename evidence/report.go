@@ -1,0 +1,120 @@
+package evidence
+
+import (
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// Code names one way in which evidence fails to hold. Codes are stable.
+type Code string
+
+// The problems that verification reports.
+const (
+	// Rows.
+	CodeRowOrder       Code = "row_order"          // a sequence after a greater one
+	CodeGap            Code = "gap"                // sequences are missing
+	CodeDuplicate      Code = "duplicate_seq"      // the same record twice
+	CodeConflict       Code = "conflicting_seq"    // two records for one sequence
+	CodeShard          Code = "wrong_shard"        // a row of another shard or incarnation
+	CodeNotCanonical   Code = "not_canonical"      // the text is no record in RFC 8785 form
+	CodeColumn         Code = "column_mismatch"    // a column says other than the record
+	CodeHash           Code = "hash_mismatch"      // the stored hash is not the text's
+	CodeChain          Code = "session_chain"      // index or previous hash do not follow
+	CodeSubject        Code = "subject_mismatch"   // kind, tenant or session do not fit the subject
+	CodeBody           Code = "body_mismatch"      // body, reason and digest form do not fit
+	CodeRedaction      Code = "redaction_mismatch" // a redaction without its placeholder
+	CodeSessionScope   Code = "session_scope"      // a row of another session
+	CodeInclusion      Code = "inclusion_proof"    // the record is not in the signed tree
+	CodeNotSigned      Code = "not_signed"         // the record is newer than the checkpoint
+	CodeRoot           Code = "root_mismatch"      // the rows do not give the signed root
+	CodeRootsUnchecked Code = "roots_unchecked"    // rows are missing, so roots cannot be computed
+
+	// Decisions and keys.
+	CodeDecisionRecord    Code = "decision_malformed"       // not a decision record, or not its subject's
+	CodeDecisionUnsigned  Code = "decision_unsigned"        // no signature header
+	CodeDecisionSignature Code = "decision_signature"       // the signature does not verify
+	CodeDecisionKey       Code = "decision_key_unknown"     // signed with a key nobody vouched for
+	CodeDecisionRequest   Code = "decision_without_request" // its request was not recorded before it
+	CodeRequestDigest     Code = "request_digest_mismatch"  // its request is another one
+	CodeKeyVouch          Code = "key_vouch"                // a published key with a false vouch
+	CodeReceipt           Code = "receipt_invalid"          // signature or contents are wrong
+	CodeReceiptLost       Code = "receipt_without_decision" // no decision for a receipt
+
+	// Checkpoints.
+	CodeCheckpoint      Code = "checkpoint_invalid" // malformed or not signed by a known key
+	CodeCheckpointShard Code = "checkpoint_shard"   // of another shard
+	CodeCheckpointFork  Code = "checkpoint_fork"    // two roots for one size
+	CodeCheckpointAhead Code = "checkpoint_ahead"   // the log was longer than the rows
+	CodeNoCheckpoint    Code = "no_checkpoint"      // nothing is signed
+	CodeNoTrustedKey    Code = "no_trusted_key"     // no checkpoint key was given
+	CodeTooShort        Code = "too_short"          // fewer records than asked for
+
+	// Bundles.
+	CodeMember  Code = "bundle_member"  // a member is not what its digest or its source says
+	CodeProofs  Code = "bundle_proofs"  // proofs and records do not match
+	CodeRecords Code = "bundle_records" // the records are not the session's
+)
+
+// DefaultMaxProblems is how many problems a report lists unless told otherwise.
+const DefaultMaxProblems = 100
+
+// Problem is one thing that does not hold: in which row (Seq, 0 when it is not
+// about one), in which field or bundle member, and what differs. It never
+// quotes a body.
+type Problem struct {
+	Code   Code   `json:"code"`
+	Seq    uint64 `json:"seq,omitempty"`
+	Field  string `json:"field,omitempty"`
+	Detail string `json:"detail"`
+}
+
+func (p Problem) String() string {
+	s := string(p.Code)
+	if p.Seq > 0 {
+		s += fmt.Sprintf(" at sequence %d", p.Seq)
+	}
+	if p.Field != "" {
+		s += " in " + p.Field
+	}
+	return s + ": " + p.Detail
+}
+
+// Report is the outcome of a verification. OK is true only if every check was
+// made and held. Problems lists the first ones; Total counts all.
+type Report struct {
+	OK          bool         `json:"ok"`
+	Shard       string       `json:"shard"`
+	Tenant      string       `json:"tenant,omitempty"`  // of a session's verification
+	Session     string       `json:"session,omitempty"` // likewise
+	Records     int          `json:"records"`
+	Sessions    int          `json:"sessions"`
+	Decisions   int          `json:"decisions"`   // whose signature and request were checked
+	Checkpoints int          `json:"checkpoints"` // whose signature and root were checked
+	Size        int64        `json:"size"`        // of the tree over all rows, or of the checkpoint
+	Root        tlog.Hash    `json:"root"`
+	Signed      int64        `json:"signed"` // size of the newest checkpoint that holds
+	Problems    []Problem    `json:"problems"`
+	Total       int          `json:"total_problems"`
+	ByCode      map[Code]int `json:"by_code,omitempty"`
+
+	max int
+}
+
+func newReport(max int) *Report {
+	if max <= 0 {
+		max = DefaultMaxProblems
+	}
+	return &Report{Problems: []Problem{}, max: max}
+}
+
+func (r *Report) add(code Code, seq uint64, field, format string, args ...any) {
+	if r.ByCode == nil {
+		r.ByCode = map[Code]int{}
+	}
+	r.Total++
+	r.ByCode[code]++
+	if len(r.Problems) < r.max {
+		r.Problems = append(r.Problems, Problem{Code: code, Seq: seq, Field: field, Detail: fmt.Sprintf(format, args...)})
+	}
+}

@@ -1,0 +1,86 @@
+package evidence
+
+import (
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// SessionKey names the chain that a record belongs to. A record without a
+// session belongs to none.
+type SessionKey struct{ Tenant, Session string }
+
+// scope is what a subject says about a message.
+type scope struct {
+	class  subject.Class // empty when the subject is foreign
+	kind   string        // what the record is if its body can be parsed
+	key    SessionKey
+	member string // for control records, their kind
+}
+
+// kinds maps the classes of the log to the kinds of records; events whose type
+// is request are requests.
+var kinds = map[subject.Class]string{
+	subject.Events:    KindEvent,
+	subject.Decisions: KindDecision,
+	subject.Calls:     KindCall,
+	subject.Findings:  KindFinding,
+	subject.Approvals: KindApproval,
+	subject.Control:   KindControl,
+}
+
+// scopeOf reads a subject. Tenant and session are the unescaped tokens; a token
+// that was hashed, or whose text is not UTF-8, stands for itself. Approvals have
+// no session in their subject: their body names it.
+func scopeOf(space subject.Space, subj string) scope {
+	p, err := space.Parse(subj)
+	kind, ours := kinds[p.Class]
+	if err != nil || !ours || !utf8.ValidString(subj) {
+		return scope{kind: KindUnparseable}
+	}
+	if p.Class == subject.Events && p.Type == subject.TypeRequest {
+		kind = KindRequest
+	}
+	return scope{class: p.Class, kind: kind, member: p.Kind,
+		key: SessionKey{Tenant: printable(p.Tenant), Session: printable(p.Session)}}
+}
+
+func printable(value string) string {
+	if !utf8.ValidString(value) {
+		return subject.Escape(value)
+	}
+	return value
+}
+
+// tokenValue gives a tenant or session that a record names in its body in the
+// form that subjects give: hashed where the token would be too long.
+func tokenValue(name string) string {
+	value, _ := subject.Unescape(subject.Escape(name))
+	return printable(value)
+}
+
+// sessionOf completes a scope with the session of a parsed approval record.
+func sessionOf(sc scope, body any) SessionKey {
+	key := sc.key
+	if sc.kind == KindApproval {
+		m, _ := body.(map[string]any)
+		session, _ := m["session"].(string)
+		key.Session = tokenValue(session)
+	}
+	return key
+}
+
+// headerValue returns a header's only value, or nothing when it has none or
+// several.
+func headerValue(h map[string][]string, name string) string {
+	if v := h[name]; len(v) == 1 {
+		return v[0]
+	}
+	return ""
+}
+
+// safeMessage reports whether m can be a broker's.
+func safeMessage(m events.LogMessage) bool {
+	return m.Seq > 0 && m.Seq <= MaxSeq && !m.Time.IsZero() && m.Time.UTC().Year() > 0 && m.Time.UTC().Year() < 10000
+}

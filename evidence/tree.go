@@ -1,0 +1,122 @@
+package evidence
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// LeafHash is the tree's leaf for a record: SHA-256(0x00 || record hash), as
+// RFC 6962 hashes the leaf data, which are the 32 bytes of the record's hash.
+func LeafHash(recordHash [32]byte) tlog.Hash { return tlog.RecordHash(recordHash[:]) }
+
+// Node is one hash of the tree at its index in tlog's stored-hash order.
+type Node struct {
+	Index int64
+	Hash  tlog.Hash
+}
+
+// Tree is the right edge of a Merkle tree: what is needed to append and to tell
+// the root, at most 63 hashes. The zero Tree is empty. Leaf seq-1 is the record
+// of log sequence seq.
+type Tree struct {
+	size  int64
+	peaks []tlog.Hash // of the complete subtrees, from the largest to the smallest
+}
+
+// FrontierIndexes lists the stored-hash indexes of the hashes that NewTree needs
+// for a tree of size leaves, in the order it needs them.
+func FrontierIndexes(size int64) []int64 {
+	var out []int64
+	at := int64(0)
+	for level := 62; level >= 0; level-- {
+		if size>>level&1 == 1 {
+			out = append(out, tlog.StoredHashIndex(level, at>>level))
+			at += 1 << level
+		}
+	}
+	return out
+}
+
+// NewTree restores the tree of size leaves from the hashes at
+// FrontierIndexes(size).
+func NewTree(size int64, frontier []tlog.Hash) (*Tree, error) {
+	if size < 0 || size > MaxSeq || len(frontier) != bits.OnesCount64(uint64(size)) {
+		return nil, fmt.Errorf("%w: %d hashes for size %d", ErrTree, len(frontier), size)
+	}
+	return &Tree{size: size, peaks: slices.Clone(frontier)}, nil
+}
+
+// Clone copies the tree, so that a batch that may fail can be tried on the copy.
+func (t *Tree) Clone() *Tree { return &Tree{size: t.size, peaks: slices.Clone(t.peaks)} }
+
+// Append adds a record's hash as the next leaf and returns the hashes to store
+// with it: the leaf and every subtree it completes, at consecutive indexes.
+func (t *Tree) Append(recordHash [32]byte) []Node {
+	h := LeafHash(recordHash)
+	nodes := append(make([]Node, 0, 2), Node{tlog.StoredHashIndex(0, t.size), h})
+	for level := 0; t.size>>level&1 == 1; level++ {
+		last := len(t.peaks) - 1
+		h = tlog.NodeHash(t.peaks[last], h)
+		t.peaks = t.peaks[:last]
+		nodes = append(nodes, Node{nodes[0].Index + int64(level) + 1, h})
+	}
+	t.peaks = append(t.peaks, h)
+	t.size++
+	return nodes
+}
+
+// Size is the number of leaves.
+func (t *Tree) Size() int64 { return t.size }
+
+// Root is the RFC 6962 root; for the empty tree the hash of nothing.
+func (t *Tree) Root() tlog.Hash {
+	if t.size == 0 {
+		empty, _ := tlog.TreeHash(0, nil)
+		return empty
+	}
+	h := t.peaks[len(t.peaks)-1]
+	for i := len(t.peaks) - 2; i >= 0; i-- {
+		h = tlog.NodeHash(t.peaks[i], h)
+	}
+	return h
+}
+
+// InclusionProof proves that the record of log sequence seq is in the tree of
+// size leaves. It reads a few stored hashes.
+func InclusionProof(r tlog.HashReader, size int64, seq uint64) (tlog.RecordProof, error) {
+	if seq == 0 || int64(seq) > size {
+		return nil, fmt.Errorf("%w: sequence %d is not below size %d", ErrTree, seq, size)
+	}
+	return tlog.ProveRecord(size, int64(seq)-1, r)
+}
+
+// CheckInclusion checks a proof that the record with this hash is leaf seq-1 of
+// the tree with this size and root.
+func CheckInclusion(p tlog.RecordProof, size int64, root tlog.Hash, seq uint64, recordHash [32]byte) bool {
+	return seq > 0 && seq <= MaxSeq && int64(seq) <= size &&
+		tlog.CheckRecord(p, size, root, int64(seq)-1, LeafHash(recordHash)) == nil
+}
+
+// ConsistencyProof proves that the tree of size older is the beginning of the
+// tree of size newer.
+func ConsistencyProof(r tlog.HashReader, older, newer int64) (tlog.TreeProof, error) {
+	if older < 1 || newer < older {
+		return nil, fmt.Errorf("%w: no proof from size %d to %d", ErrTree, older, newer)
+	}
+	return tlog.ProveTree(newer, older, r)
+}
+
+// CheckConsistency checks that the newer checkpoint's tree extends the older
+// one's. Every tree extends the empty one.
+func CheckConsistency(p tlog.TreeProof, older, newer Checkpoint) bool {
+	switch {
+	case older.Shard != newer.Shard || older.Size > newer.Size:
+		return false
+	case older.Size == 0:
+		return older.Root == (&Tree{}).Root()
+	}
+	return tlog.CheckTree(p, newer.Size, newer.Root, older.Size, older.Root) == nil
+}
