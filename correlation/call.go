@@ -1,0 +1,246 @@
+package correlation
+
+import (
+	"encoding/hex"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// closing says what closed a call that has no Post event.
+type closing int
+
+const (
+	notClosed    closing = iota
+	byPost               // a Post event: nothing more is expected
+	byDeny               // a verdict
+	byStop               // ToolUseBlocked, or a fail mode that denied
+	byError              // ErrorOccurred
+	byDeadline           // it stayed open too long, or room was needed
+	bySessionEnd         // its session ended first
+)
+
+// call is one occurrence of a tool call.
+type call struct {
+	session    *session
+	slot       slotKey
+	occurrence int
+	order      uint64 // in which calls were armed, over all sessions
+
+	rank                      int // how good the source of the next four is
+	protocol, tool, id, agent string
+
+	hasRequest, hasPre, hasPost bool
+	preProtocol                 string
+	preAt                       time.Time
+	preEvent, requestEvent      string
+	postEvent, postProtocol     string
+	events                      []string // ids of requests and pre events
+	joins                       []string // decision ids under which the session finds it
+	frame                       sum      // of the first of its events
+	frameEvent                  string
+	frameKind                   kind
+
+	args     arguments // the request's, else the pre event's
+	argsRank int
+
+	decisions []verdictRec
+	claim     claim
+	pending   approval // the approval that is waited for, as the pre event says
+	granted   approval // what an event said of it since
+	failOpen  bool
+	previous  *call // the call that this one tries again
+
+	state    events.CallState
+	closing  closing
+	outcome  string
+	executed arguments
+	execSeq  uint64
+	match    string
+	inferred bool
+	rules    []string
+	missing  string // finding_id of its missing_completion, "" if none stands
+	timeline []events.TimelineEntry
+
+	deadline time.Time
+	emitted  emitted
+	records  map[events.CallState]int // how many were put out, by state
+}
+
+// emitted is what the last record of a call said, to see whether a new one says
+// more.
+type emitted struct {
+	state                             events.CallState
+	outcome, match, decision, verdict string
+	findings                          int
+	execSeq                           uint64
+}
+
+// ranks of facts as sources of a call's description.
+var ranks = map[kind]int{kindDecision: 1, kindRequest: 2, kindPre: 3}
+
+// attach notes that a fact belongs to the call.
+func (c *call) attach(f *fact) {
+	c.describe(f)
+	switch f.kind {
+	case kindRequest:
+		c.hasRequest = true
+		c.requestEvent = first(c.requestEvent, f.eventID)
+		c.noteEvent(f)
+		c.step("requested", f)
+	case kindPre:
+		if !c.hasPre {
+			c.hasPre, c.preProtocol, c.preAt, c.preEvent = true, f.protocol, f.at, f.eventID
+		}
+		c.noteEvent(f)
+		c.step("invoked", f)
+	case kindDecision:
+		if len(c.decisions) == maxDecisions {
+			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
+		}
+		c.decisions = append(c.decisions, f.decision)
+		c.step("decided", f)
+	}
+	c.learn(f)
+}
+
+// learn takes what a fact says about verdict and approval.
+func (c *call) learn(f *fact) {
+	if f.claim.verdict != "" {
+		c.claim = f.claim
+	}
+	switch {
+	case !f.approval.known():
+	case f.approval.status == statusPending:
+		c.pending = f.approval
+	default:
+		c.granted = f.approval
+	}
+}
+
+func (c *call) describe(f *fact) {
+	rank := ranks[f.kind]
+	better := rank >= c.rank
+	c.rank = max(c.rank, rank)
+	for _, d := range []struct {
+		to   *string
+		from string
+	}{{&c.protocol, f.protocol}, {&c.tool, f.tool}, {&c.id, f.callID}, {&c.agent, f.agent}} {
+		if d.from != "" && (better || *d.to == "") {
+			*d.to = d.from
+		}
+	}
+	argsRank := map[kind]int{kindPre: 1, kindRequest: 2}[f.kind]
+	if f.args.known && argsRank > c.argsRank {
+		c.session.machine.releaseArgs(c)
+		c.args, c.argsRank = f.args, argsRank
+		c.session.machine.keepArgs(c)
+	}
+}
+
+func (c *call) noteEvent(f *fact) {
+	if f.eventID == "" {
+		return
+	}
+	if c.frameEvent == "" {
+		c.frame, c.frameEvent, c.frameKind = f.frame, f.eventID, f.kind
+	}
+	if !c.knows(f.eventID) && len(c.events) < maxCallEvents {
+		c.events = append(c.events, f.eventID)
+	}
+}
+
+// knows reports whether a request or pre event with this id belongs to the call.
+func (c *call) knows(eventID string) bool {
+	for _, e := range c.events {
+		if e == eventID && eventID != "" {
+			return true
+		}
+	}
+	for _, d := range c.decisions {
+		if d.eventID == eventID && eventID != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *call) step(name string, f *fact) {
+	if len(c.timeline) < maxTimeline {
+		c.timeline = append(c.timeline, events.TimelineEntry{Step: name, Seq: f.seq, At: events.At(f.at), EventID: show(f.eventID)})
+	}
+}
+
+func (c *call) open() bool { return c.state == events.CallOpen }
+
+// same tells whether a fact is about the same tool and arguments as the call.
+func (c *call) same(f *fact) comparison {
+	if c.tool != "" && f.tool != "" && c.tool != f.tool {
+		return different
+	}
+	result := unknown
+	against := []arguments{c.args}
+	for _, d := range c.decisions {
+		against = append(against, d.args)
+	}
+	for _, a := range against {
+		switch compare(a, f.args) {
+		case equal:
+			return equal
+		case different:
+			result = different
+		}
+	}
+	return result
+}
+
+// lastDecision is the verdict that counts: the latest one recorded.
+func (c *call) lastDecision() *verdictRec {
+	if n := len(c.decisions); n > 0 {
+		return &c.decisions[n-1]
+	}
+	return nil
+}
+
+func (c *call) weak() bool { return c.session.key.session == noSession }
+
+// callID is the same for the same call in every replay.
+func (c *call) callID() string {
+	k := c.session.key
+	s := sumOf("call", k.tenant, k.source, k.session, c.slot.id, c.slot.tool, itoa(c.occurrence))
+	return "call_" + hex.EncodeToString(s[:])
+}
+
+// record is the call as the log shows it.
+func (c *call) record() events.Call {
+	r := events.Call{
+		CallID: c.callID(), Tenant: c.session.names.tenant, Source: c.session.names.source, Session: c.session.names.session,
+		Protocol: c.protocol, Agent: c.agent, ToolCallID: c.id, Occurrence: c.occurrence, Tool: c.tool,
+		State: c.state, Outcome: c.outcome, ExecutionSeq: c.execSeq, Match: c.match,
+		Inferred: c.inferred, WeakScope: c.weak(), Findings: slices.Clone(c.rules), Timeline: slices.Clone(c.timeline),
+	}
+	r.AdmittedDigest, r.ExecutedDigest = c.args.keyed, c.executed.keyed
+	if st := c.standing(); st.ledger != nil {
+		r.Verdict, r.DecisionID, r.DecisionSeq = st.verdict, st.ledger.id, st.ledger.seq
+		if d := st.ledger.args.digest; d != "" {
+			r.AdmittedDigest, r.ExecutedDigest = d, c.executed.in(d)
+		}
+	}
+	return r
+}
+
+func (c *call) now() emitted {
+	e := emitted{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq}
+	if st := c.standing(); st.ledger != nil {
+		e.decision, e.verdict = st.ledger.id, string(st.verdict)
+	}
+	return e
+}
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}

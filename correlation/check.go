@@ -1,0 +1,255 @@
+package correlation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// ErrProtocol says that there are no recordings of a protocol.
+var ErrProtocol = errors.New("recordings can be checked in the protocols aaep and agenthook")
+
+// CheckOptions configure Check.
+type CheckOptions struct {
+	// Now is how far time passed after the recording; zero: not at all. Deadlines
+	// up to it fire.
+	Now time.Time
+	// MissingAfter as in Options.
+	MissingAfter time.Duration
+}
+
+// Check correlates a recorded session: events in the order of the log, as
+// ParseRecording gives them. It differs from a shard's log in what a recording
+// lacks:
+//
+//   - an event's broker time is its own timestamp, but never before that of the
+//     event before it;
+//   - source is AgentHook's source and AAEP's producer.agent_id; there is no
+//     tenant;
+//   - a line {"decision": {…}} is a recorded decision. It needs no signature and
+//     may lack fields: without source or session it is matched by event_id,
+//     session and tool_call_id;
+//   - an execution needs a verdict only if the recording holds a decision;
+//   - without a decision, the verdict that events and replies claim counts; and
+//     so does, always, what events say of approvals.
+//
+// Findings come in the order in which they were proved. Seqs are the positions
+// in the recording, from 1. A missing completion that arrived late is none.
+func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]events.Finding, error) {
+	read, known := readers[protocol]
+	if !known {
+		return nil, fmt.Errorf("%w, not %.20q", ErrProtocol, protocol)
+	}
+	r := &recorded{protocol: protocol, index: newIndex()}
+	for i, line := range recording {
+		r.lines = append(r.lines, r.read(uint64(i)+1, line, read))
+	}
+	m := newMachine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, ClockSkew: -1})
+	m.offline = true
+	r.play(m)
+	if !o.Now.IsZero() {
+		m.pass(o.Now)
+	}
+	return standingFindings(m.out), nil
+}
+
+// recorded is a recording that was read.
+type recorded struct {
+	protocol  string
+	lines     []recordedLine
+	index     index
+	decisions bool // it holds decisions
+}
+
+// recordedLine is one line: a fact, a decision that becomes one, and what is
+// wrong with it.
+type recordedLine struct {
+	fact       *fact
+	time       time.Time // the line's own; zero if it has none
+	decision   *events.Decision
+	wrong      string // decision that cannot be read
+	err        error  // event that cannot be read, or a field of it
+	violations []schemas.Violation
+}
+
+// readers read one event of a protocol into a fact.
+var readers = map[string]func(f *fact, raw []byte) recordedLine{
+	protoAgentHook: readAgentHook,
+	protoAAEP:      readAAEP,
+}
+
+func (r *recorded) read(seq uint64, raw json.RawMessage, read func(*fact, []byte) recordedLine) recordedLine {
+	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), content: sumOf(string(raw))}
+	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
+	if err != nil {
+		return recordedLine{fact: f, err: err}
+	}
+	if _, is := tree["decision"].(map[string]any); is {
+		r.decisions = true
+		return readDecision(f, raw)
+	}
+	line := read(f, raw)
+	r.index.add(f)
+	return line
+}
+
+func readDecision(f *fact, raw []byte) recordedLine {
+	f.kind = kindDecision
+	var box struct {
+		Decision events.Decision `json:"decision"`
+	}
+	if err := strictjson.Unmarshal(raw, &box); err != nil {
+		return recordedLine{fact: f, wrong: "a field has the wrong type"}
+	}
+	return recordedLine{fact: f, decision: &box.Decision, time: box.Decision.DecidedAt.Time}
+}
+
+func readAgentHook(f *fact, raw []byte) recordedLine {
+	if reply, is := replyOf(raw); is {
+		f.kind, f.eventID, f.claim = kindReply, reply.EventID, claim{verdict: claimed(reply.Decision), seq: f.seq}
+		if a := reply.Metadata.Approval; a != nil {
+			f.approval = approval{status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: instant(a.ExpiresAt)}
+		}
+		return recordedLine{fact: f}
+	}
+	e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
+	if e == nil {
+		return recordedLine{fact: f, err: err}
+	}
+	f.origin = originOf("", e.Source, e.SessionID)
+	agentHookFact(f, e, nil, false)
+	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAgentHook(e.Tree)}
+}
+
+// replyOf tells an admission reply from an event: it has no event_type.
+func replyOf(raw []byte) (agenthook.Reply, bool) {
+	var shape struct {
+		EventType any `json:"event_type"`
+	}
+	if err := strictjson.Unmarshal(raw, &shape); err != nil || shape.EventType != nil {
+		return agenthook.Reply{}, false
+	}
+	reply, err := agenthook.ParseReply(raw)
+	return reply, err == nil && reply.Decision != "" && reply.EventID != ""
+}
+
+func readAAEP(f *fact, raw []byte) recordedLine {
+	e, err := aaep.Decode(raw, strictjson.DefaultLimits)
+	if e == nil {
+		return recordedLine{fact: f, err: err}
+	}
+	f.origin = originOf("", e.Producer.AgentID, e.SessionID)
+	aaepFact(f, e, false)
+	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAAEP(e.Tree)}
+}
+
+// play hands the lines to the machine.
+func (r *recorded) play(m *machine) {
+	for _, l := range r.lines {
+		if !l.time.IsZero() {
+			m.now = l.time
+			break
+		}
+	}
+	for _, l := range r.lines {
+		m.pass(l.time)
+		f := l.fact
+		f.at = m.now
+		switch {
+		case l.wrong != "":
+			m.report(ruleForged, nil, f, about().distinct(f.content).detail(detailUndecodable).saying(l.wrong))
+		case l.decision != nil:
+			r.decide(m, f, *l.decision)
+		default:
+			m.valid(f, l.err, l.violations)
+			r.index.locate(f)
+			m.step(f)
+		}
+	}
+}
+
+func (r *recorded) decide(m *machine, f *fact, d events.Decision) {
+	d.Tenant, d.EventID = "", agenthook.NormaliseID(d.EventID)
+	d.Protocol = first(d.Protocol, r.protocol)
+	decisionFact(f, d)
+	r.index.complete(f, d)
+	if !d.Verdict.Valid() {
+		m.report(ruleForged, nil, f, about(d.EventID).distinct(f.content).detail(detailVerdict))
+		return
+	}
+	m.step(f)
+}
+
+// index finds the event that a line without source or session is about.
+type index struct {
+	byEvent, byCall, bySession map[string]*fact
+}
+
+func newIndex() index {
+	return index{byEvent: map[string]*fact{}, byCall: map[string]*fact{}, bySession: map[string]*fact{}}
+}
+
+func (x index) add(f *fact) {
+	if f.kind == kindReply {
+		return
+	}
+	for _, e := range []struct {
+		in  map[string]*fact
+		key string
+	}{{x.byEvent, f.eventID}, {x.byCall, f.callID}, {x.bySession, f.session}} {
+		if _, there := e.in[e.key]; !there && e.key != "" {
+			e.in[e.key] = f
+		}
+	}
+}
+
+// complete fills in what a recorded decision does not say.
+func (x index) complete(f *fact, d events.Decision) {
+	about := x.byEvent[d.EventID]
+	if about == nil && d.Session != "" {
+		about = x.bySession[f.session]
+	}
+	if about == nil {
+		about = x.byCall[f.callID]
+	}
+	if about == nil {
+		return
+	}
+	sameSource := d.Source == "" || f.key.source == about.key.source
+	sameSession := d.Session == "" || f.key.session == about.key.session
+	if sameSource && sameSession {
+		f.origin = about.origin
+	}
+	if d.ToolCallID == "" && d.EventID != "" && d.EventID == about.eventID {
+		f.callID, f.tool, f.slot = about.callID, first(f.tool, about.tool), about.slot
+	}
+}
+
+// locate gives a reply the session of the event that it answers.
+func (x index) locate(f *fact) {
+	if about := x.byEvent[f.eventID]; f.kind == kindReply && about != nil {
+		f.origin = about.origin
+	}
+}
+
+// standingFindings leaves out what was withdrawn.
+func standingFindings(outputs []Output) []events.Finding {
+	var list []events.Finding
+	withdrawn := map[string]bool{}
+	for _, o := range outputs {
+		if f, ok := o.Record.(events.Finding); ok {
+			list = append(list, f)
+			withdrawn[f.Withdraws] = true
+		}
+	}
+	delete(withdrawn, "")
+	return slices.DeleteFunc(list, func(f events.Finding) bool { return f.Withdraws != "" || withdrawn[f.FindingID] })
+}

@@ -1,0 +1,263 @@
+package correlation
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+func recording(lines ...any) []json.RawMessage {
+	var list []json.RawMessage
+	for _, l := range lines {
+		if s, ok := l.(string); ok {
+			list = append(list, json.RawMessage(s))
+		} else {
+			list = append(list, encode(l))
+		}
+	}
+	return list
+}
+
+func check(t testing.TB, protocol string, lines ...any) []events.Finding {
+	t.Helper()
+	found, err := Check(protocol, recording(lines...), CheckOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// golden is an AgentHook pair as the action-governance profile wants it: asked,
+// approved, executed as admitted.
+func golden() (before, after tree) {
+	approvalOf := func(status string) tree {
+		return tree{"required": true, "status": status, "workflow_id": "wf-7", "action_id": "act-7"}
+	}
+	before = set(pre(1), "evidence_phase", "pre_commit")
+	before = set(before, "metadata.admission_verdict", tree{"verdict": "ask", "policy_id": "payments", "decided_at": stamp(0)})
+	pending := approvalOf("pending")
+	pending["requested_at"], pending["expires_at"] = stamp(0), stamp(600)
+	before = set(before, "metadata.approval", pending)
+	after = set(post(2), "evidence_phase", "post_hoc")
+	granted := approvalOf("approved")
+	granted["decided_at"], granted["decision_ref"] = stamp(0.5), "ref-7"
+	after = set(after, "metadata.approval", granted)
+	return before, after
+}
+
+func ledgerLine(d tree) tree { return tree{"decision": d} }
+
+// TestCheckGolden: the golden pair is fine, and every change of it that
+// agenthook.md section 4 derives is found.
+func TestCheckGolden(t *testing.T) {
+	before, after := golden()
+	verdict := func(v string) tree {
+		return ledgerLine(tree{"verdict": v, "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0)})
+	}
+	noClaims := set(set(before, "metadata.admission_verdict", nil), "metadata.approval", nil)
+	noApproval := set(after, "metadata.approval", nil)
+	for _, tc := range []struct {
+		name  string
+		lines []any
+		want  []string
+	}{
+		{"golden", []any{before, after}, nil},
+		{"golden with its ledger", []any{noClaims, verdict("ask"), before, after}, nil},
+		{"golden, ledger first", []any{verdict("ask"), before, after}, nil},
+		{"allowed", []any{set(before, "metadata.admission_verdict.verdict", "allow"), noApproval}, nil},
+		{"allowed by the ledger", []any{noClaims, verdict("allow"), noApproval}, nil},
+		{"open at the end", []any{before}, nil},
+
+		{"075 deny, then succeeded", []any{set(before, "metadata.admission_verdict.verdict", "deny"), after}, []string{despiteDeny}},
+		{"075 deny, then failed", []any{set(before, "metadata.admission_verdict.verdict", "deny"), set(after, "metadata.execution.outcome", "failed")}, []string{despiteDeny}},
+		{"075 deny by the ledger", []any{noClaims, verdict("deny"), noApproval}, []string{despiteDeny}},
+		{"075 deny by a reply", []any{noClaims, tree{"event_id": uuid(1), "decision": "deny", "reason": "no"}, noApproval}, []string{despiteDeny}},
+		{"deny, then denied", []any{set(before, "metadata.admission_verdict.verdict", "deny"), set(after, "metadata.execution.outcome", "denied")}, nil},
+		{"076 ask, then succeeded without approval", []any{before, noApproval}, []string{askPending}},
+		{"076 ask by the ledger, without approval", []any{noClaims, verdict("ask"), noApproval}, []string{askPending}},
+		{"076 approval still pending", []any{before, set(after, "metadata.approval.status", "pending")}, []string{askPending}},
+		{"076 approval denied", []any{before, set(after, "metadata.approval.status", "denied")}, []string{askPending}},
+		{"approved by an event of its own", []any{before, resumed("approved", "wf-7"), noApproval}, nil},
+		{"resumed for another workflow", []any{before, set(resumed("approved", "wf-8"), "metadata.tool_call_id", "c1"), noApproval}, []string{askPending}},
+		{"078 nothing before", []any{after}, []string{orphan}},
+		{"078 linked by the id it tries again only", []any{before, set(set(after, "metadata.tool_call_id", nil), "metadata.retry", tree{"previous_tool_call_id": "c1"})}, []string{schema}},
+		{"078 another id, linked", []any{before, set(set(after, "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c1"})}, nil},
+		{"080 changed without a reason", []any{before, set(after, "metadata.tool_input_executed.invoice", "B-1")}, []string{driftHigh}},
+		{"080 changed with a reason", []any{before, set(set(after, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, []string{driftLow}},
+		{"080 changed though a receipt was bound", []any{noClaims, ledgerLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1",
+			"args_digest": "sha256:" + plainDigest(before), "receipt_hash": "sha256:00"}), set(noApproval, "metadata.tool_input_executed.invoice", "B-1")}, []string{driftReceipt}},
+		{"082 flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{forged}},
+		{"082 no ledger entry", []any{before, after, ledgerLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{noVerdict}},
+		{"083 started before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{beforeIt}},
+		{"083 started before the claimed verdict", []any{set(set(before, "metadata.admission_verdict.verdict", "allow"), "metadata.admission_verdict.decided_at", stamp(1.5)), after}, []string{beforeIt}},
+		{"083 Post before Pre", []any{after, before}, []string{orphan}},
+		{"050 duplicate id, other body", []any{before, set(before, "tool_input.amount", 5), after}, []string{conflicting}},
+		{"an older copy comes again", []any{before, set(before, "metadata.admission_verdict.verdict", "allow"), before, noApproval}, nil},
+		{"050 the same again", []any{before, before, after, after}, nil},
+		{"103 approved too late", []any{before, set(after, "metadata.approval.decided_at", stamp(900))}, []string{askPending}},
+		{"103 run after the approval's time", []any{before, set(set(after, "timestamp", stamp(800)), "metadata.execution.started_at", stamp(790))}, []string{afterExpiry}},
+		{"103 approval expired", []any{before, set(after, "metadata.approval.status", "expired")}, []string{askPending}},
+		{"104 another action", []any{before, set(after, "metadata.approval.action_id", "act-8")}, []string{askPending}},
+		{"104 another workflow", []any{before, set(after, "metadata.approval.workflow_id", "wf-8")}, []string{askPending}},
+		{"session ended with the call open", []any{before, set(set(hook(9, "SessionEnd", 5), "tool_name", nil), "metadata", nil)}, []string{missingHook}},
+		{"not JSON", []any{before, `{"event_id":`, after}, []string{schema}},
+		{"schema", []any{set(before, "spin", true), after}, []string{schema}},
+		{"no such verdict", []any{noClaims, verdict("perhaps"), noApproval}, []string{forged, noVerdict}},
+		{"decision of the wrong shape", []any{noClaims, ledgerLine(tree{"verdict": 7}), noApproval}, []string{forged, noVerdict}},
+		{"another source's decision", []any{noClaims, ledgerLine(tree{"verdict": "allow", "source": "other", "session": "s1", "tool_call_id": "c1"}), noApproval}, []string{noVerdict}},
+		{"another session's decision", []any{noClaims, ledgerLine(tree{"verdict": "allow", "session": "s2", "tool_call_id": "c1"}), noApproval}, []string{noVerdict}},
+		{"other arguments' decision", []any{noClaims, ledgerLine(tree{"verdict": "allow", "tool_call_id": "c1", "args_digest": "sha256:" + plainDigest(set(before, "tool_input.amount", 5))}), noApproval}, []string{noVerdict, reused}},
+		{"decision with an event id alone", []any{noClaims, ledgerLine(tree{"verdict": "deny", "event_id": uuid(1)}), noApproval}, []string{despiteDeny}},
+		{"decision with a call id alone", []any{noClaims, ledgerLine(tree{"verdict": "deny", "tool_call_id": "c1"}), noApproval}, []string{despiteDeny}},
+		{"decision after the fact", []any{noClaims, noApproval, verdict("allow")}, []string{noVerdict, beforeIt}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			wantRules(t, check(t, protoAgentHook, tc.lines...), tc.want...)
+		})
+	}
+}
+
+func resumed(status, workflow string) tree {
+	e := set(hook(8, "ToolUseResumed", 1), "metadata.tool_call_id", nil)
+	return set(e, "metadata.approval", tree{"required": true, "status": status, "workflow_id": workflow})
+}
+
+func verdictAt(line tree, seconds float64) tree {
+	return set(line, "decision.decided_at", stamp(seconds))
+}
+
+func plainDigest(e tree) string {
+	b, err := events.Encode(e["tool_input"])
+	if err != nil {
+		panic(err)
+	}
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+// TestCheckTime: a recording's time is its own, and --now lets more of it pass.
+func TestCheckTime(t *testing.T) {
+	before, after := golden()
+	later := set(hook(5, "ModelResponse", 4000), "metadata", nil)
+	wantRules(t, check(t, protoAgentHook, before, later), missingHook)
+	wantRules(t, check(t, protoAgentHook, before, later, set(after, "timestamp", stamp(10))))
+	found, err := Check(protoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRules(t, found, missingHook)
+	found, err = Check(protoAgentHook, recording(before), CheckOptions{Now: epoch.Add(time.Hour), MissingAfter: 2 * time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRules(t, found)
+	// A decision without a time at the very beginning is not infinitely old.
+	wantRules(t, check(t, protoAgentHook, ledgerLine(tree{"verdict": "ask", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), before, after))
+}
+
+// TestCheckProtocol: what cannot be checked is said.
+func TestCheckProtocol(t *testing.T) {
+	if _, err := Check("aump", nil, CheckOptions{}); !errors.Is(err, ErrProtocol) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestParseRecording: the forms of a recording.
+func TestParseRecording(t *testing.T) {
+	for name, tc := range map[string]struct {
+		in   string
+		want []string
+		bad  bool
+	}{
+		"array":           {in: ` [{"a":1}, {"a":2}] `, want: []string{`{"a":1}`, `{"a":2}`}},
+		"empty array":     {in: `[]`},
+		"nothing":         {in: " \n"},
+		"lines":           {in: "{\"a\":1}\r\n\n{\"a\":2}", want: []string{`{"a":1}`, `{"a":2}`}},
+		"broken line":     {in: "{\"a\":1}\n{\"a\":", want: []string{`{"a":1}`, `{"a":`}},
+		"one, indented":   {in: "{\n \"a\": 1\n}\n", want: []string{"{\n \"a\": 1\n}"}},
+		"text":            {in: "hello\nthere", want: []string{"hello", "there"}},
+		"byte order mark": {in: "\xef\xbb\xbf{\"a\":1}", want: []string{`{"a":1}`}},
+		"duplicate keys":  {in: `[{"a":1,"a":2}]`, want: []string{`{"a":1,"a":2}`}},
+		"broken array":    {in: `[{"a":1},`, bad: true},
+		"after an array":  {in: `[{"a":1}] x`, bad: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseRecording([]byte(tc.in))
+			if (err != nil) != tc.bad || (err != nil && !errors.Is(err, ErrRecording)) {
+				t.Fatalf("error %v", err)
+			}
+			texts := make([]string, len(got))
+			for i, g := range got {
+				texts[i] = string(g)
+			}
+			if !tc.bad && !slices.Equal(texts, tc.want) {
+				t.Errorf("got %q, want %q", texts, tc.want)
+			}
+		})
+	}
+}
+
+// TestReferenceProducer: a session as AAEP's reference producer emits it pairs
+// cleanly. What is wrong with it, invoking what cannot be undone before asking
+// the user (AAEP-C-100), is no matter of pairing; that nobody admitted the call
+// shows as soon as admission is there to be held against.
+func TestReferenceProducer(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(shared(), "upstream", "aaep", "session-from-reference-producer.json"))
+	if err != nil {
+		t.Skipf("upstream's recorded session is not there: %v", err)
+	}
+	lines, err := ParseRecording(b)
+	if err != nil || len(lines) != 13 {
+		t.Fatalf("%d events, %v", len(lines), err)
+	}
+	found, err := Check(protoAAEP, lines, CheckOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRules(t, found)
+	elsewhere := json.RawMessage(`{"decision":{"verdict":"allow","session":"sess_other","tool_call_id":"call_1"}}`)
+	found, err = Check(protoAAEP, append([]json.RawMessage{elsewhere}, lines...), CheckOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRules(t, found, noVerdict)
+	cut := slices.DeleteFunc(slices.Clone(lines), func(l json.RawMessage) bool { return strings.Contains(string(l), "tool.completed") })
+	if found, err = Check(protoAAEP, cut, CheckOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wantRules(t, found, missingAAEP)
+}
+
+// TestUpstreamPair: upstream's own golden pair of events is fine.
+func TestUpstreamPair(t *testing.T) {
+	dir := filepath.Join(shared(), "upstream", "agenthook", "examples")
+	var lines []json.RawMessage
+	for _, name := range []string{"pre-tool-use-action-governance-email-send.json", "post-tool-use-action-governance-email-send.json"} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Skipf("upstream's examples are not there: %v", err)
+		}
+		lines = append(lines, b)
+	}
+	found, err := Check(protoAgentHook, lines, CheckOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantRules(t, found)
+}
+
+func shared() string {
+	if dir := os.Getenv("COUNTERSIGN_SHARED"); dir != "" {
+		return dir
+	}
+	return filepath.Join("..", "..", "shared")
+}

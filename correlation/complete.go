@@ -1,0 +1,145 @@
+package correlation
+
+import "github.com/countersign-dev/countersign/events"
+
+// complete takes a completion: it ends the oldest armed occurrence, comes late
+// for one that was closed without it, or has nothing before it.
+func (m *machine) complete(f *fact) {
+	if !f.hasTool() && f.previous == (slotKey{}) {
+		return
+	}
+	s := m.session(f)
+	c, inferred := m.consume(s, f)
+	switch {
+	case c != nil:
+		c.inferred = c.inferred || inferred
+	case s.repeats(f):
+		return
+	default:
+		m.orphan(s, f)
+		return
+	}
+	c.complete(f)
+	m.judge(c, f)
+	m.withdraw(c, f)
+	m.close(c, stateAfter(f), byPost)
+	c.executed.raw = nil
+	m.emit(c)
+}
+
+func (c *call) complete(f *fact) {
+	c.describe(f)
+	c.learn(f)
+	c.step("completed", f)
+	c.hasPost, c.postEvent, c.postProtocol = true, f.eventID, f.protocol
+	c.outcome = f.outcome
+	if f.ran != ranNo {
+		c.execSeq, c.executed = f.seq, f.args
+	}
+}
+
+// repeats reports whether a completion for which nothing is left only says
+// again what another one said: another content under the same event id, which
+// is a finding already, or the other protocol's view of the same completion.
+func (s *session) repeats(f *fact) bool {
+	sl := s.slots[f.slot]
+	if sl == nil || f.slot.id == "" {
+		return false
+	}
+	return sl.latestClosed(func(c *call) bool {
+		return c.hasPost && (c.postProtocol != f.protocol || (c.postEvent == f.eventID && f.eventID != ""))
+	}) != nil
+}
+
+// orphan records a completion that nothing was before.
+func (m *machine) orphan(s *session, f *fact) {
+	c := m.occurrence(s, f)
+	sl := s.slots[f.slot]
+	sl.calls = append(sl.calls, c)
+	c.state, c.closing = events.CallOrphaned, byPost
+	c.complete(f)
+	c.executed.raw = nil
+	s.remember(c)
+	detail := detailOrphan
+	if sl.count > 1 {
+		detail = detailOrphanAgain
+	}
+	m.report(ruleOrphan, c, f, about(f.eventID).detail(detail))
+	m.emit(c)
+	m.makeRoom(s, sl)
+}
+
+// finals are the states after a completion, by the protocol's own word; a word
+// that is not here completes the call.
+var finals = map[string]events.CallState{
+	"failed": events.CallFailed, "cancelled": events.CallFailed, "timed_out": events.CallFailed,
+	"denied": events.CallDenied, "blocked": events.CallDenied,
+	"error": events.CallFailed, "timeout": events.CallFailed,
+}
+
+func stateAfter(f *fact) events.CallState {
+	if s, ok := finals[f.outcome]; ok {
+		return s
+	}
+	return events.CallCompleted
+}
+
+// remark takes what a producer says about a call beside announcing and
+// completing it. What it says about calls that nobody knows is no finding.
+func (m *machine) remark(f *fact) {
+	s, ok := m.sessions.get(f.key)
+	if !ok {
+		return
+	}
+	s.lastSeen = m.now
+	c := s.meant(f)
+	if c == nil {
+		return
+	}
+	c.learn(f)
+	switch f.kind {
+	case kindFailOpen:
+		c.failOpen = true
+	case kindStopped:
+		m.stop(c, f, events.CallDenied, byStop)
+	case kindError:
+		m.stop(c, f, events.CallFailed, byError)
+	case kindReply:
+		m.settle(c, f)
+	}
+	m.emit(c)
+}
+
+func (m *machine) stop(c *call, f *fact, state events.CallState, why closing) {
+	if c.hasPost {
+		return
+	}
+	c.step("closed", f)
+	if c.outcome == "" {
+		c.outcome = f.outcome
+	}
+	if c.open() || c.state == events.CallAbandoned {
+		m.withdraw(c, f)
+		m.close(c, state, why)
+	}
+}
+
+// meant finds the call that a remark is about: by its id, by the event it
+// names, by the approval workflow.
+func (s *session) meant(f *fact) *call {
+	if sl := s.slots[f.slot]; sl != nil && f.slot.id != "" {
+		if c := sl.oldestOpen(); c != nil {
+			return c
+		}
+		return sl.latestClosed((*call).awaitsPost)
+	}
+	for _, event := range append([]string{f.eventID}, f.links...) {
+		if c := s.find(func(c *call) bool { return c.knows(event) }); c != nil {
+			return c
+		}
+	}
+	if f.approval.workflow == "" {
+		return nil
+	}
+	return s.find(func(c *call) bool { return c.awaited().workflow == f.approval.workflow })
+}

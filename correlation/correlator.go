@@ -1,0 +1,121 @@
+// Package correlation links what was admitted with what ran: the state machine
+// behind architecture section 4 and the catalogue of rules that a shard's log
+// is held against.
+//
+// It is a pure, deterministic core: the same log gives the same outputs, byte
+// for byte. The only time it knows is the broker's time of the messages it is
+// given; there is no clock, goroutine, I/O or randomness in it, and nothing
+// depends on the order of a map.
+//
+// Memory is bounded; the bounds and what happens at them are with Options.
+package correlation
+
+import (
+	"errors"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+const (
+	protoAAEP      = subject.ProtoAAEP
+	protoAgentHook = subject.ProtoAgentHook
+)
+
+// Correlator correlates one shard. It is not safe for concurrent use.
+type Correlator struct {
+	m          *machine
+	space      subject.Space
+	shard      string
+	vouched    func(events.KeyRecord) bool
+	tenantKey  func(string) []byte
+	tenantKeys map[string][]byte
+	keys       signing.KeySet
+}
+
+// New makes a correlator that has seen nothing yet.
+func New(o Options) *Correlator {
+	return &Correlator{
+		m: newMachine(o), space: o.Space, shard: o.Shard, vouched: o.KeyVoucher,
+		tenantKey: o.TenantKey, tenantKeys: map[string][]byte{}, keys: signing.KeySet{},
+	}
+}
+
+// Apply takes the next message of the log and gives what is to be put out for
+// it, in order. Messages must come in the order of their sequence; one whose
+// sequence is not above the last one's was applied before and gives nothing.
+//
+// Events, requests, decisions, approvals and control records are input. The
+// correlator's own records (calls, findings, cursor) are not: they neither
+// count nor let time pass, so that the outputs are a function of the inputs
+// alone.
+//
+// Body and Header are not kept.
+func (c *Correlator) Apply(m events.LogMessage) []Output {
+	if m.Seq <= c.m.stats.Seq {
+		return nil
+	}
+	c.m.stats.Seq = m.Seq
+	c.m.out = nil
+	p, err := c.space.Parse(m.Subject)
+	if p.Class == subject.Calls || p.Class == subject.Findings || (p.Class == subject.Control && p.Kind == events.ControlCursor) {
+		return nil
+	}
+	if c.m.now.IsZero() {
+		c.m.now = m.Time
+	}
+	c.m.stats.Messages++
+	c.m.pass(m.Time)
+	switch {
+	case err != nil:
+		c.badSubject(m)
+	case p.Class == subject.Events:
+		c.event(m, p)
+	case p.Class == subject.Decisions:
+		c.decision(m, p)
+	case p.Class == subject.Approvals:
+		c.approval(m, p)
+	case p.Class == subject.Control && p.Kind == events.ControlKey:
+		c.key(m, p)
+	}
+	return c.m.out
+}
+
+// NextDeadline is when the next open call counts as abandoned. It fires with
+// the first input message whose broker time is not before it; on an idle shard
+// somebody must write a tick then. Compare it with Stats().LogTime, not with
+// the time of the last message: some messages let no time pass.
+func (c *Correlator) NextDeadline() (time.Time, bool) {
+	d, ok := c.m.due.next()
+	return d.at, ok
+}
+
+// Stats says what the correlator holds and has done.
+func (c *Correlator) Stats() Stats {
+	s := c.m.stats
+	s.LogTime, s.Sessions, s.Sources = c.m.now, c.m.sessions.len(), c.m.sources.len()
+	return s
+}
+
+// digestKey is the key of a tenant's digests, nil if there is none.
+func (c *Correlator) digestKey(tenant string) []byte {
+	if c.tenantKey == nil {
+		return nil
+	}
+	key, ok := c.tenantKeys[tenant]
+	if !ok {
+		if len(c.tenantKeys) >= maxTenantKeys {
+			clear(c.tenantKeys)
+		}
+		key = c.tenantKey(tenant)
+		c.tenantKeys[tenant] = key
+	}
+	return key
+}
+
+const maxTenantKeys = 4096
+
+// errNoData: a CloudEvent without data cannot be an event of a producer.
+var errNoData = errors.New("the message has no data")

@@ -1,0 +1,320 @@
+package correlation
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// printed is what a shell would write of outputs.
+func printed(outs []Output) []string {
+	var list []string
+	for _, o := range outs {
+		list = append(list, o.Subject+" "+o.Type+" "+o.ID+" "+string(o.Body))
+	}
+	return list
+}
+
+// scenario is a log in which much happens at once: many sessions, all verdicts,
+// every rule, deadlines, both protocols.
+func scenario(t testing.TB, sessions int) *ledger {
+	l := newLedger(t)
+	for i := range sessions {
+		session := func(e tree) tree { return set(e, "session_id", fmt.Sprint("s", i)) }
+		verdict := events.Verdicts[i%4]
+		l.admit(session(pre(10*i)), fmt.Sprint("d", i), verdict)
+		l.event(session(pre(10 * i)))
+		if i%5 != 0 {
+			l.event(session(set(post(10*i+1), "metadata.tool_input_executed.amount", 120+i%3)))
+		}
+		if i%7 == 0 {
+			l.put(space.Event("acme", "rt1", protoAgentHook, "x", "PreToolUse"), nil, []byte("{"))
+			l.put(space.Decision("acme", "allow", "x"), nil, []byte("{"))
+			l.event(session(set(pre(10*i+2), "tool_input.amount", 1)))
+			l.event(session(set(pre(10*i), "action", "x")))
+		}
+		l.event(set(invoked(10*i+3, "call_1"), "session_id", fmt.Sprint("sess_", i)))
+		if i%3 == 0 {
+			l.event(set(completed(10*i+4, "call_1", "success"), "session_id", fmt.Sprint("sess_", i)))
+		}
+		if i%11 == 0 {
+			l.at(float64(i) * 100)
+		}
+	}
+	l.at(1e6).tick()
+	return l
+}
+
+// TestReplay: the same log gives the same outputs, byte for byte, however often
+// and in whatever portions it is read.
+func TestReplay(t *testing.T) {
+	l := scenario(t, 60)
+	want := l.run()
+	seen := map[string]bool{}
+	for _, f := range want.findings {
+		seen[f.Rule] = true
+	}
+	if len(want.outputs) < 200 || len(seen) < 8 {
+		t.Fatalf("a poor scenario: %d outputs, rules %v", len(want.outputs), seen)
+	}
+	ids := map[string]bool{}
+	for _, o := range want.outputs {
+		if ids[o.ID] {
+			t.Errorf("the id %s is there twice", o.ID)
+		}
+		ids[o.ID] = true
+	}
+	if diff := cmp.Diff(printed(want.outputs), printed(l.run().outputs)); diff != "" {
+		t.Error(diff)
+	}
+	// A shell that starts again replays from the beginning and drops what it had
+	// put out: what remains must be what was still to come.
+	for cut := 0; cut <= len(l.msgs); cut += 17 {
+		core, done := New(l.opts), 0
+		for _, m := range l.msgs[:cut] {
+			done += len(core.Apply(m))
+		}
+		again, n := New(l.opts), 0
+		var rest []Output
+		for _, m := range l.msgs {
+			for _, o := range again.Apply(m) {
+				if n++; n > done {
+					rest = append(rest, o)
+				}
+			}
+		}
+		if diff := cmp.Diff(printed(want.outputs[done:]), printed(rest)); diff != "" {
+			t.Fatalf("cut at %d: %s", cut, diff)
+		}
+	}
+	// Own outputs on the log are no input.
+	woven := New(l.opts)
+	var outs []Output
+	seq := uint64(0)
+	next := func(m events.LogMessage) []Output { seq++; m.Seq = seq; return woven.Apply(m) }
+	for _, m := range l.msgs {
+		news := next(m)
+		outs = append(outs, news...)
+		for _, o := range news {
+			if more := next(events.LogMessage{Subject: o.Subject, Time: m.Time.Add(1 << 50), Body: o.Body}); more != nil {
+				t.Fatalf("own output gave %v", more)
+			}
+		}
+	}
+	if len(outs) != len(want.outputs) {
+		t.Errorf("%d outputs with own records between, %d without", len(outs), len(want.outputs))
+	}
+}
+
+// step of a random session; see TestModel.
+type action struct {
+	what    string // admit pre post tick
+	id      int
+	amount  int
+	verdict events.Verdict
+	sameID  bool // a pre event with the event id of the last request
+}
+
+// modelCall is a call in the naive model: plain lists, looked through from end
+// to end.
+type modelCall struct {
+	id, amount int
+	verdicts   []events.Verdict
+	expires    float64
+	open       bool
+	denied     bool
+	pre, post  bool
+	orphan     bool
+	lastEvent  int
+	previous   *modelCall
+}
+
+func (c *modelCall) standing() events.Verdict {
+	if n := len(c.verdicts); n > 0 {
+		return c.verdicts[n-1]
+	}
+	if c.previous != nil {
+		return c.previous.standing()
+	}
+	return ""
+}
+
+func (c *modelCall) validUntil() float64 {
+	if len(c.verdicts) > 0 || c.previous == nil {
+		return c.expires
+	}
+	return c.previous.validUntil()
+}
+
+type model struct {
+	calls    []*modelCall
+	findings map[string]int
+	states   map[events.CallState]int
+}
+
+func (m *model) of(id int, fits func(*modelCall) bool) (first, last *modelCall) {
+	for _, c := range m.calls {
+		if c.id == id && fits(c) {
+			if first == nil {
+				first = c
+			}
+			last = c
+		}
+	}
+	return first, last
+}
+
+func (m *model) announce(a action, event int, now float64) {
+	c, _ := m.of(a.id, func(c *modelCall) bool { return c.open && c.amount == a.amount })
+	if c == nil && a.what == "pre" {
+		_, c = m.of(a.id, func(c *modelCall) bool {
+			return !c.open && !c.orphan && !c.pre && c.amount == a.amount && ((c.denied && !c.post) || c.lastEvent == event)
+		})
+	}
+	if c == nil {
+		other, _ := m.of(a.id, func(c *modelCall) bool { return c.open })
+		if other != nil {
+			m.findings[reused]++
+		}
+		_, before := m.of(a.id, func(c *modelCall) bool { return !c.open && !c.orphan && c.amount == a.amount })
+		c = &modelCall{id: a.id, amount: a.amount, open: true}
+		if before != nil && before.standing() != "" && before.standing() != events.Allow {
+			c.previous = before
+		}
+		m.calls = append(m.calls, c)
+	}
+	if a.what == "pre" {
+		c.pre = true
+		return
+	}
+	c.lastEvent = event
+	c.verdicts, c.expires = append(c.verdicts, a.verdict), now+60
+	if a.verdict == events.Deny {
+		c.open, c.denied = false, true
+	}
+}
+
+func (m *model) post(a action, now float64) {
+	c, _ := m.of(a.id, func(c *modelCall) bool { return c.open })
+	if c != nil && c.amount != a.amount {
+		_, d := m.of(a.id, func(c *modelCall) bool { return !c.open && c.denied && !c.post && c.amount == a.amount })
+		if d != nil {
+			c = d
+		}
+	}
+	if c == nil {
+		_, c = m.of(a.id, func(c *modelCall) bool { return !c.orphan && !c.post && c.amount == a.amount })
+	}
+	if c == nil {
+		_, c = m.of(a.id, func(c *modelCall) bool { return !c.orphan && !c.post })
+	}
+	if c == nil {
+		_, c = m.of(a.id, func(c *modelCall) bool { return c.standing() == events.Deny })
+	}
+	if c == nil {
+		m.findings[orphan]++
+		m.calls = append(m.calls, &modelCall{id: a.id, amount: a.amount, orphan: true, post: true})
+		return
+	}
+	switch v := c.standing(); {
+	case v == "":
+		m.findings[noVerdict]++
+	case v == events.Deny:
+		m.findings[despiteDeny]++
+	case v != events.Allow:
+		m.findings[askPending]++
+	case now > c.validUntil():
+		m.findings[afterExpiry]++
+	}
+	if c.standing() != events.Deny && c.amount != a.amount {
+		m.findings[driftHigh]++
+	}
+	c.open, c.post = false, true
+}
+
+func (m *model) tick() {
+	for _, c := range m.calls {
+		if c.open {
+			c.open = false
+			m.findings[missingHook]++
+		}
+	}
+}
+
+// TestModel: against a model that is too simple to be wrong in the same way,
+// over random sessions with few ids and few arguments, so that they collide.
+func TestModel(t *testing.T) {
+	actions := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) action {
+		return action{
+			what:    rapid.SampledFrom([]string{"admit", "admit", "pre", "post", "post", "tick"}).Draw(t, "what"),
+			id:      rapid.IntRange(0, 1).Draw(t, "id"),
+			amount:  rapid.IntRange(0, 1).Draw(t, "amount"),
+			verdict: rapid.SampledFrom(events.Verdicts).Draw(t, "verdict"),
+			sameID:  rapid.Bool().Draw(t, "sameID"),
+		}
+	}), 1, 40)
+	rapid.Check(t, func(rt *rapid.T) {
+		l, m := newLedger(t), &model{findings: map[string]int{}}
+		lastRequest := map[[2]int]int{}
+		for i, a := range actions.Draw(rt, "actions") {
+			l.now = l.now.Add(1e9)
+			event := 1000 + i
+			build := func(e tree) tree { return set(e, "metadata.tool_call_id", fmt.Sprint("c", a.id)) }
+			now := func() float64 { return l.now.Sub(epoch).Seconds() }
+			switch a.what {
+			case "admit":
+				lastRequest[[2]int{a.id, a.amount}] = event
+				l.request(set(build(pre(event)), "tool_input.amount", a.amount), fmt.Sprint("d", i))
+				at := now()
+				l.decide(set(build(pre(event)), "tool_input.amount", a.amount), fmt.Sprint("d", i), a.verdict)
+				m.announce(a, event, at)
+			case "pre":
+				if a.sameID && lastRequest[[2]int{a.id, a.amount}] != 0 {
+					event = lastRequest[[2]int{a.id, a.amount}]
+					delete(lastRequest, [2]int{a.id, a.amount})
+				}
+				l.event(set(build(pre(event)), "tool_input.amount", a.amount))
+				m.announce(a, event, now())
+			case "post":
+				l.event(set(set(build(post(event)), "metadata.tool_input_executed.amount", a.amount), "metadata.execution.started_at", nil))
+				m.post(a, now())
+			case "tick":
+				l.now = l.now.Add(DefaultMissingAfter)
+				l.tick()
+				m.tick()
+			}
+		}
+		r := l.run()
+		got := map[string]int{}
+		for _, f := range r.findings {
+			if f.Severity != events.SeverityInfo {
+				got[f.Rule+"/"+string(f.Severity)]++
+			}
+		}
+		if diff := cmp.Diff(m.findings, got); diff != "" {
+			for _, msg := range l.msgs {
+				rt.Logf("%d %s %s", msg.Seq, msg.Subject, msg.Body)
+			}
+			for _, f := range r.findings {
+				rt.Logf("%v %s", f.Seqs, f.Explanation)
+			}
+			rt.Fatalf("findings: -model +core\n%s", diff)
+		}
+		calls, open := r.last(), 0
+		for i, c := range m.calls {
+			if c.open != (calls[i].State == events.CallOpen) || c.orphan != (calls[i].State == events.CallOrphaned) {
+				rt.Fatalf("call %d is %+v in the model and %+v", i, c, calls[i])
+			}
+			if c.open {
+				open++
+			}
+		}
+		if len(calls) != len(m.calls) || r.core.Stats().Open != open {
+			rt.Fatalf("%d calls and %d open, the model has %d and %d", len(calls), r.core.Stats().Open, len(m.calls), open)
+		}
+	})
+}

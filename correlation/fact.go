@@ -1,0 +1,164 @@
+package correlation
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// kind is what a message means for a call.
+type kind int
+
+const (
+	kindOther      kind = iota // nothing; only its event id counts
+	kindRequest                // the admitter's copy of a request
+	kindDecision               // a verdict
+	kindPre                    // the producer announces the call
+	kindPost                   // the producer reports its end
+	kindStopped                // the producer says that it will not run (ToolUseBlocked, a fail mode that denied)
+	kindError                  // the producer reports an error that ends the call
+	kindFailOpen               // the publisher's fail mode let the call pass
+	kindGrant                  // the producer says that the call was approved
+	kindReply                  // a recorded reply to an admission request
+	kindSessionEnd             // nothing of this session comes after it
+)
+
+// ran is whether a completion means that the call had effects.
+type ran int
+
+const (
+	ranNo    ran = iota // denied, blocked, cancelled, timed out before it began
+	ranMaybe            // AAEP error and timeout: its only words for "did not run", too
+	ranYes
+)
+
+// sum is a shortened SHA-256: an id of bounded size for texts of any size.
+type sum [16]byte
+
+// sumOf hashes parts so that no two lists of parts are hashed alike.
+func sumOf(parts ...string) sum {
+	h := sha256.New()
+	var n [8]byte
+	for _, p := range parts {
+		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
+		h.Write(n[:])
+		h.Write([]byte(p))
+	}
+	var s sum
+	copy(s[:], h.Sum(nil))
+	return s
+}
+
+// sessionKey is a session's identity: subject tokens, so that what comes from a
+// body and what comes from a subject are the same text.
+type sessionKey struct{ tenant, source, session string }
+
+// origin is who a message is from: keys to work with and names to show.
+type origin struct {
+	key                     sessionKey
+	tenant, source, session string
+}
+
+func originOf(tenant, source, session string) origin {
+	return origin{
+		key:    sessionKey{subject.Escape(tenant), subject.Escape(source), subject.Escape(session)},
+		tenant: show(tenant), source: show(source), session: show(session),
+	}
+}
+
+// show bounds an id that a producer chose.
+func show(s string) string {
+	if len(s) <= maxShown {
+		return s
+	}
+	return subject.Escape(s)
+}
+
+// slotKey is a call's identity within its session but for the occurrence. Calls
+// without an id are told apart by tool.
+type slotKey struct{ id, tool string }
+
+func slotOf(callID, tool string) slotKey {
+	if callID == "" {
+		return slotKey{tool: subject.Escape(tool)}
+	}
+	return slotKey{id: subject.Escape(callID)}
+}
+
+// fact is one message in the terms of the state machine.
+type fact struct {
+	kind     kind
+	seq      uint64
+	at       time.Time // broker time
+	protocol string
+	origin
+	eventID  string
+	agent    string
+	callID   string // as shown
+	tool     string // as shown
+	slot     slotKey
+	previous slotKey // of metadata.retry.previous_tool_call_id; zero if there is none
+	args     arguments
+
+	content sum // of the message's bytes
+	core    sum // of the event without verdict, approval and annotations (AH-C-050)
+	frame   sum // of core without arguments, redaction and phase: what a request and its evidence form share
+
+	decisionID string     // of a decision, or of the request it answers
+	decision   verdictRec // kindDecision
+	claim      claim      // what the event says the verdict was
+	approval   approval   // what the event says about an approval
+	expected   time.Duration
+	links      []string // other ids that lead to the call: the paused event's id
+
+	ran       ran
+	outcome   string
+	startedAt time.Time
+	mutation  bool // a mutation_reason is recorded
+	unnamed   bool // a Post event that has no id of its own, only that of the call it tries again (H-07)
+}
+
+func (f *fact) hasTool() bool {
+	return f.slot != slotKey{tool: subject.NoSession} && f.slot != slotKey{}
+}
+
+// verdictRec is one recorded verdict.
+type verdictRec struct {
+	id      string
+	seq     uint64
+	at      time.Time
+	verdict events.Verdict
+	expires time.Time
+	receipt bool
+	args    arguments
+	pending approval
+	eventID string
+}
+
+// claim is a verdict that an event says it had.
+type claim struct {
+	verdict   events.Verdict // "" if it says nothing
+	seq       uint64
+	decidedAt time.Time
+}
+
+// approval is what an event or a decision says about an approval workflow.
+type approval struct {
+	status, workflow, action string
+	decidedAt, expiresAt     time.Time
+}
+
+func (a approval) known() bool { return a != approval{} }
+
+// claimed reads a native verdict. Words that nobody knows deny.
+func claimed(word string) events.Verdict {
+	v := events.Verdict(strings.ToLower(word))
+	if word == "" || v.Valid() {
+		return v
+	}
+	return events.Deny
+}

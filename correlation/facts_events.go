@@ -1,0 +1,196 @@
+package correlation
+
+import (
+	"maps"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// setCall names the call that a fact is about.
+func (f *fact) setCall(callID, tool string) {
+	f.callID, f.tool, f.slot = show(callID), show(tool), slotOf(callID, tool)
+}
+
+// agentHookKinds are the types that mean something for a call; see also
+// agentHookKind.
+var agentHookKinds = map[string]kind{
+	agenthook.PreToolUse:      kindPre,
+	agenthook.PostToolUse:     kindPost,
+	agenthook.ToolUseBlocked:  kindStopped,
+	agenthook.ErrorOccurred:   kindError,
+	agenthook.ToolUseResumed:  kindGrant,
+	agenthook.ApprovalGranted: kindGrant,
+	agenthook.ApprovalDenied:  kindGrant,
+	agenthook.SessionEnd:      kindSessionEnd,
+}
+
+// impliedStatus is what an approval event means where it has no approval block.
+var impliedStatus = map[string]string{
+	agenthook.ToolUseResumed: statusApproved, agenthook.ApprovalGranted: statusApproved, agenthook.ApprovalDenied: "denied",
+}
+
+// agentHookFact reads an AgentHook event; key is the tenant's, request tells
+// that it is the admitter's copy of a request.
+func agentHookFact(f *fact, e *agenthook.Event, key []byte, request bool) {
+	f.kind, f.eventID, f.agent = agentHookKinds[e.EventType], e.EventID, show(e.AgentID)
+	f.setCall(e.ToolCallID(), e.ToolName)
+	if e.CorrelationID != "" {
+		f.links = []string{agenthook.NormaliseID(e.CorrelationID)}
+	}
+	if f.eventID != "" {
+		f.core = treeSum(trimmed(e.Tree, coreOmits, coreMetadataOmits))
+	}
+	agentHookClaims(f, e)
+	if retry, ok := e.Retry(); ok && retry.PreviousToolCallID != "" {
+		f.previous = slotOf(retry.PreviousToolCallID, "")
+	}
+	switch f.kind {
+	case kindPre:
+		if request {
+			f.kind = kindRequest
+		}
+		f.frame = treeSum(trimmed(e.Tree, frameOmits, frameMetadataOmits))
+		f.args = inputArguments(e, key)
+	case kindPost:
+		agentHookPost(f, e, key)
+	case kindError:
+		agentHookError(f, e)
+	case kindStopped:
+		f.outcome, f.claim = "blocked", claim{verdict: events.Deny, seq: f.seq}
+	case kindGrant:
+		f.approval.status = first(f.approval.status, impliedStatus[e.EventType])
+	}
+	if request && f.kind != kindRequest {
+		f.kind = kindOther // a request about something that is no tool call
+	}
+}
+
+func agentHookClaims(f *fact, e *agenthook.Event) {
+	if v, ok := e.AdmissionVerdict(); ok {
+		f.claim = claim{verdict: claimed(v.Verdict), seq: f.seq, decidedAt: instant(v.DecidedAt)}
+	}
+	if a, ok := e.Approval(); ok {
+		f.approval = approval{
+			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID),
+			decidedAt: instant(a.DecidedAt), expiresAt: instant(a.ExpiresAt),
+		}
+	}
+}
+
+func inputArguments(e *agenthook.Event, key []byte) arguments {
+	canonical, there, err := e.InputCanonical()
+	switch {
+	case err != nil:
+		return arguments{}
+	case !there:
+		canonical = []byte("{}") // no arguments are no arguments, however it is said
+	}
+	return newArguments(canonical, key, redactedArguments(e))
+}
+
+func redactedArguments(e *agenthook.Event) []string {
+	var paths []string
+	for _, p := range e.RedactedFields() {
+		if concernsArguments(p) {
+			paths = append(paths, p)
+		}
+	}
+	return paths
+}
+
+// notRun are the outcomes that say that nothing ran (AgentHook digest, H-06).
+var notRun = map[string]bool{"denied": true, "blocked": true, "cancelled": true, "timed_out": true}
+
+func agentHookPost(f *fact, e *agenthook.Event, key []byte) {
+	f.ran = ranYes
+	if x, ok := e.Execution(); ok {
+		f.outcome, f.startedAt, f.mutation = show(x.Outcome), instant(x.StartedAt), x.MutationReason != ""
+		if notRun[x.Outcome] {
+			f.ran = ranNo
+		}
+	}
+	if canonical, _, err := e.ExecutedCanonical(); err == nil && canonical != nil {
+		f.args = newArguments(canonical, key, redactedArguments(e))
+	}
+	f.unnamed = f.slot.id == "" && f.previous != (slotKey{})
+}
+
+func agentHookError(f *fact, e *agenthook.Event) {
+	mode, is := e.FailMode()
+	switch {
+	case is && mode.Triggered && mode.Outcome == string(events.Allow):
+		f.kind = kindFailOpen
+	case is && mode.Triggered:
+		f.kind, f.outcome, f.claim = kindStopped, "denied", claim{verdict: events.Deny, seq: f.seq}
+	case is || !e.Closes():
+		f.kind = kindOther
+	default:
+		f.outcome = "failed"
+	}
+}
+
+// aaepFact reads an AAEP event.
+func aaepFact(f *fact, e *aaep.Event, request bool) {
+	f.eventID, f.agent = e.EventID, show(e.Producer.AgentID)
+	f.setCall(e.ToolCallID(), e.Tool())
+	f.core = treeSum(e.Tree)
+	f.frame = f.core
+	switch p := e.Payload.(type) {
+	case *aaep.ToolInvoked:
+		f.kind = kindPre
+		if p.ExpectedDurationMS != nil && *p.ExpectedDurationMS > 0 {
+			f.expected = time.Duration(min(*p.ExpectedDurationMS, maxExpected.Milliseconds())) * time.Millisecond
+		}
+	case *aaep.ToolCompleted:
+		f.kind, f.outcome, f.ran = kindPost, show(p.Status), ranYes
+		if p.Status == "error" || p.Status == "timeout" {
+			f.ran = ranMaybe
+		}
+	}
+	if e.IsTerminal() {
+		f.kind = kindSessionEnd
+	}
+	if request && f.kind == kindPre {
+		f.kind = kindRequest
+	} else if request {
+		f.kind = kindOther
+	}
+}
+
+// What a request and the evidence forms of its event may differ in (AH-C-050),
+// and what a frame leaves out beside it.
+var (
+	coreOmits          = map[string]bool{"annotations": true}
+	coreMetadataOmits  = map[string]bool{"admission_verdict": true, "approval": true}
+	frameOmits         = map[string]bool{"annotations": true, "tool_input": true, "evidence_phase": true}
+	frameMetadataOmits = map[string]bool{"admission_verdict": true, "approval": true, "redaction": true}
+)
+
+// trimmed copies a tree without some members of it and of its metadata.
+func trimmed(tree map[string]any, omit, omitMetadata map[string]bool) map[string]any {
+	dropped := func(names map[string]bool) func(string, any) bool {
+		return func(key string, _ any) bool { return names[key] }
+	}
+	cp := maps.Clone(tree)
+	maps.DeleteFunc(cp, dropped(omit))
+	if meta, ok := cp["metadata"].(map[string]any); ok {
+		meta = maps.Clone(meta)
+		maps.DeleteFunc(meta, dropped(omitMetadata))
+		if cp["metadata"] = meta; len(meta) == 0 {
+			delete(cp, "metadata")
+		}
+	}
+	return cp
+}
+
+func treeSum(tree map[string]any) sum {
+	b, err := strictjson.Canonical(tree)
+	if err != nil {
+		return sum{}
+	}
+	return sumOf(string(b))
+}

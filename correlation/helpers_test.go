@@ -1,0 +1,339 @@
+package correlation
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+var (
+	epoch     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	signer    = mustKey(1)
+	stranger  = mustKey(2)
+	tenantKey = bytes.Repeat([]byte{9}, digest.KeySize)
+	space     = subject.Space{}
+)
+
+func mustKey(b byte) signing.PrivateKey {
+	k, err := signing.NewPrivateKey(bytes.Repeat([]byte{b}, 32))
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+// tree is a JSON object in a test.
+type tree = map[string]any
+
+func clone(t tree) tree {
+	var c tree
+	if err := json.Unmarshal(encode(t), &c); err != nil {
+		panic(err)
+	}
+	return c
+}
+
+func encode(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return b
+}
+
+// set changes a member by its dotted path; nil removes it.
+func set(t tree, path string, v any) tree {
+	c := clone(t)
+	node := c
+	keys := strings.Split(path, ".")
+	for _, k := range keys[:len(keys)-1] {
+		child, ok := node[k].(map[string]any)
+		if !ok {
+			child = tree{}
+			node[k] = child
+		}
+		node = child
+	}
+	if last := keys[len(keys)-1]; v == nil {
+		delete(node, last)
+	} else {
+		node[last] = v
+	}
+	return c
+}
+
+func uuid(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
+
+func stamp(seconds float64) string {
+	return epoch.Add(time.Duration(seconds * float64(time.Second))).Format("2006-01-02T15:04:05.000Z07:00")
+}
+
+// hook is an AgentHook event of call c1.
+func hook(n int, typ string, at float64) tree {
+	return tree{
+		"event_id": uuid(n), "event_type": typ, "timestamp": stamp(at), "source": "courier", "session_id": "s1",
+		"tool_name": "pay_invoice", "metadata": tree{"tool_call_id": "c1"},
+	}
+}
+
+func pre(n int) tree {
+	return set(hook(n, "PreToolUse", 0), "tool_input", tree{"invoice": "A-17", "amount": 120})
+}
+
+func post(n int) tree {
+	p := set(hook(n, "PostToolUse", 2), "metadata.tool_input_executed", tree{"invoice": "A-17", "amount": 120})
+	return set(p, "metadata.execution", tree{"outcome": "succeeded", "started_at": stamp(1), "completed_at": stamp(2)})
+}
+
+// wire is an AAEP event of session sess1.
+func wire(n int, typ string, at float64, members tree) tree {
+	t := tree{
+		"@context": "https://aaep-protocol.org/context/v1", "type": "aaep:agent." + typ, "event_id": fmt.Sprintf("evt_%d", n),
+		"session_id": "sess_1", "timestamp": stamp(at), "producer": tree{"agent_id": "clerk"}, "summary_normal": "A step.",
+	}
+	for k, v := range members {
+		t[k] = v
+	}
+	return t
+}
+
+func invoked(n int, id string) tree {
+	return wire(n, "tool.invoked", 1, withID(tree{"tool": "lookup"}, id))
+}
+
+func completed(n int, id, status string) tree {
+	m := tree{"tool": "lookup", "status": status}
+	if status != "success" {
+		m["error_message"] = "It did not work."
+	}
+	return wire(n, "tool.completed", 2, withID(m, id))
+}
+
+func withID(m tree, id string) tree {
+	if id != "" {
+		m["tool_call_id"] = id
+	}
+	return m
+}
+
+// ledger is a log in the making.
+type ledger struct {
+	t    testing.TB
+	opts Options
+	msgs []events.LogMessage
+	now  time.Time
+}
+
+func newLedger(t testing.TB) *ledger {
+	l := &ledger{t: t, now: epoch, opts: Options{
+		Shard: "GOV", RequireVerdict: true,
+		TenantKey:  func(string) []byte { return tenantKey },
+		KeyVoucher: func(k events.KeyRecord) bool { return k.Vouch == "ok" },
+	}}
+	l.key(signer, "ok")
+	return l
+}
+
+func (l *ledger) put(subj string, header map[string][]string, body []byte) uint64 {
+	l.now = l.now.Add(10 * time.Millisecond)
+	seq := uint64(len(l.msgs)) + 1
+	l.msgs = append(l.msgs, events.LogMessage{Seq: seq, Subject: subj, Time: l.now, Header: header, Body: body})
+	return seq
+}
+
+func (l *ledger) key(k signing.PrivateKey, vouch string) {
+	b, err := events.Encode(events.KeyRecord{KeyID: k.ID, Use: "receipt", Algorithm: "EdDSA",
+		PublicKey: signing.EncodePublic(k.Public()), CreatedAt: events.At(epoch), Vouch: vouch})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.put(space.Control("GOV", events.ControlKey), nil, b)
+}
+
+func (l *ledger) at(seconds float64) *ledger {
+	if t := epoch.Add(time.Duration(seconds * float64(time.Second))); t.After(l.now) {
+		l.now = t
+	}
+	return l
+}
+
+func (l *ledger) tick() { l.put(space.Control("GOV", events.ControlTick), nil, []byte(`{}`)) }
+
+// event logs a producer's event.
+func (l *ledger) event(e tree) uint64 { return l.eventFrom("acme", "rt1", e) }
+
+func (l *ledger) eventFrom(tenant, source string, e tree) uint64 {
+	session, _ := e["session_id"].(string)
+	if typ, ok := e["event_type"].(string); ok {
+		return l.put(space.Event(tenant, source, protoAgentHook, session, typ), nil, encode(e))
+	}
+	typ, _ := e["type"].(string)
+	return l.put(space.Event(tenant, source, protoAAEP, session, strings.TrimPrefix(typ, "aaep:")), nil, encode(e))
+}
+
+// request logs the admitter's copy of a request.
+func (l *ledger) request(e tree, decisionID string) uint64 {
+	session, _ := e["session_id"].(string)
+	protocol := protoAAEP
+	if e["event_type"] != nil {
+		protocol = protoAgentHook
+	}
+	return l.put(space.Request("acme", "rt1", protocol, session), map[string][]string{events.HeaderDecisionID: {decisionID}}, encode(e))
+}
+
+// decisionOn is the decision that the admitter would make of a request.
+func decisionOn(e tree, id string, v events.Verdict, at time.Time) events.Decision {
+	session, _ := e["session_id"].(string)
+	d := events.Decision{
+		DecisionID: id, EventID: e["event_id"].(string), Tenant: "acme", Source: "rt1", Session: session,
+		RequestDigest: digest.Keyed(tenantKey, encode(e)), Verdict: v, Reasons: []events.Reason{},
+		DecidedAt: events.At(at), ExpiresAt: events.At(at.Add(time.Minute)),
+	}
+	if e["event_type"] != nil {
+		meta, _ := e["metadata"].(map[string]any)
+		d.ToolCallID, _ = meta["tool_call_id"].(string)
+		d.Protocol, d.Tool = protoAgentHook, e["tool_name"].(string)
+		input, err := events.Encode(e["tool_input"])
+		if err != nil {
+			panic(err)
+		}
+		d.ArgsDigest = digest.Keyed(tenantKey, input)
+	} else {
+		d.Protocol, d.Tool = protoAAEP, e["tool"].(string)
+		d.ToolCallID, _ = e["tool_call_id"].(string)
+	}
+	return d
+}
+
+func (l *ledger) decide(e tree, id string, v events.Verdict, change ...func(*events.Decision)) uint64 {
+	d := decisionOn(e, id, v, l.now)
+	for _, c := range change {
+		c(&d)
+	}
+	return l.signed(d, signer)
+}
+
+func (l *ledger) signed(d events.Decision, k signing.PrivateKey) uint64 {
+	body, err := events.Encode(d)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	sig, err := k.SignDetached(signing.TypeRecord, body)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return l.put(space.Decision(d.Tenant, string(d.Verdict), d.Session), map[string][]string{events.HeaderSignature: {sig}}, body)
+}
+
+// admit logs request and decision, as the admitter does.
+func (l *ledger) admit(e tree, id string, v events.Verdict, change ...func(*events.Decision)) {
+	l.request(e, id)
+	l.decide(e, id, v, change...)
+}
+
+func receipted(d *events.Decision) { d.ReceiptHash = "sha256:00" }
+
+// result is what a correlator made of a log.
+type result struct {
+	outputs  []Output
+	findings []events.Finding
+	calls    []events.Call
+	core     *Correlator
+}
+
+func (l *ledger) run() result { l.t.Helper(); return replay(l.t, l.opts, l.msgs) }
+
+func replay(t testing.TB, o Options, msgs []events.LogMessage) result {
+	t.Helper()
+	r := result{core: New(o)}
+	for _, m := range msgs {
+		r.add(t, r.core.Apply(m))
+	}
+	return r
+}
+
+func (r *result) add(t testing.TB, outs []Output) {
+	t.Helper()
+	r.outputs = append(r.outputs, outs...)
+	for _, o := range outs {
+		p, err := space.Parse(o.Subject)
+		if err != nil {
+			t.Fatalf("output on %q: %v", o.Subject, err)
+		}
+		switch rec := o.Record.(type) {
+		case events.Finding:
+			r.findings = append(r.findings, rec)
+			if p.Class != subject.Findings || p.State != string(rec.Severity) || o.ID != rec.FindingID || rec.EventIDs == nil || rec.Remedy == "" {
+				t.Errorf("finding %+v is not in order on %q", rec, o.Subject)
+			}
+			if strings.ContainsAny(rec.Explanation, "{}") || !strings.HasSuffix(rec.Explanation, ".") {
+				t.Errorf("explanation %q is not a sentence", rec.Explanation)
+			}
+		case events.Call:
+			r.calls = append(r.calls, rec)
+			if p.Class != subject.Calls || p.State != string(rec.State) {
+				t.Errorf("call %+v is not in order on %q", rec, o.Subject)
+			}
+		}
+	}
+}
+
+// rules lists the findings that count as "rule/severity", sorted.
+func (r result) rules() []string { return rulesOf(r.findings) }
+
+func rulesOf(list []events.Finding) []string {
+	out := []string{}
+	for _, f := range list {
+		if f.Severity != events.SeverityInfo {
+			out = append(out, f.Rule+"/"+string(f.Severity))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// last is the newest record of every call, in the order the calls began.
+func (r result) last() []events.Call {
+	var list []events.Call
+	for _, c := range r.calls {
+		i := slices.IndexFunc(list, func(x events.Call) bool { return x.CallID == c.CallID })
+		if i < 0 {
+			list = append(list, c)
+		} else {
+			list[i] = c
+		}
+	}
+	return list
+}
+
+func (r result) only(t testing.TB) events.Call {
+	t.Helper()
+	list := r.last()
+	if len(list) != 1 {
+		t.Fatalf("%d calls, want one: %+v", len(list), list)
+	}
+	return list[0]
+}
+
+func wantRules(t testing.TB, got []events.Finding, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	if want == nil {
+		want = []string{}
+	}
+	if have := rulesOf(got); !slices.Equal(have, want) {
+		t.Errorf("findings %v, want %v", have, want)
+		for _, f := range got {
+			t.Logf("  %s %s: %s", f.Rule, f.Severity, f.Explanation)
+		}
+	}
+}

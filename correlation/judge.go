@@ -1,0 +1,271 @@
+package correlation
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Statuses of an approval that matter here.
+const (
+	statusPending  = "pending"
+	statusApproved = "approved"
+)
+
+// standing is the verdict that stands for a call, and where it comes from.
+type standing struct {
+	verdict   events.Verdict // "" if there is none
+	ledger    *verdictRec    // the recorded decision; nil if the verdict is only claimed
+	decidedAt time.Time      // of a claimed verdict, if it says so
+	inherited bool           // from the call that this one tries again
+}
+
+// own is the verdict for this very call: the latest recorded decision counts.
+// Without one, or against a later claim that the runtime's gates denied, what
+// its events say counts: nobody claims a denial that was not (AH-C-075).
+func (c *call) own() standing {
+	d := c.lastDecision()
+	if d == nil || (c.claim.verdict == events.Deny && c.claim.seq > d.seq) {
+		return standing{verdict: c.claim.verdict, decidedAt: c.claim.decidedAt}
+	}
+	return standing{verdict: d.verdict, ledger: d}
+}
+
+// standing follows the retries back where the call has no recorded verdict of
+// its own: what was denied or put off stays so under another id, but an allow
+// counts only for the same tool and arguments.
+func (c *call) standing() standing { return c.standingWithin(maxChain) }
+
+func (c *call) standingWithin(depth int) standing {
+	own := c.own()
+	if own.ledger != nil || c.previous == nil || depth == 0 {
+		return own
+	}
+	before := c.previous.standingWithin(depth - 1)
+	if before.verdict == "" || (own.verdict != "" && before.verdict.Strictness() < own.verdict.Strictness()) {
+		return own
+	}
+	if before.verdict == events.Allow && (c.previous.tool != c.tool || compare(c.previous.args, c.args) == different) {
+		return own
+	}
+	before.inherited = true
+	return before
+}
+
+// judge holds an execution against the verdicts recorded before it.
+func (m *machine) judge(c *call, f *fact) {
+	if f.ran == ranNo {
+		return
+	}
+	st := c.standing()
+	before := m.reported
+	switch {
+	case st.verdict == "":
+		m.judgeUnasked(c, f)
+	case f.ran == ranMaybe && st.verdict != events.Allow:
+	case st.verdict == events.Deny:
+		m.report(ruleDespiteDeny, c, f, about(c.firstEvent(), f.eventID).proof(st))
+	case st.verdict != events.Allow:
+		m.judgeAsked(c, f, st)
+	default:
+		m.judgeAllowed(c, f, st)
+	}
+	if st.ledger == nil && st.verdict != "" && m.opts.RequireVerdict && m.reported == before {
+		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID).detail(detailOnlyClaimed))
+	}
+	if st.verdict != events.Deny {
+		m.compareInput(c, f, st)
+	}
+	if m.reported == before {
+		m.judgeClaim(c, f)
+	}
+}
+
+func (m *machine) judgeUnasked(c *call, f *fact) {
+	switch {
+	case !m.opts.RequireVerdict:
+	case c.failOpen:
+		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID).detail(detailFailOpen).grade(events.SeverityInfo))
+	default:
+		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID))
+	}
+}
+
+// judgeAsked: ask and defer let a call run only once it was approved. With a
+// live ledger an approval shows as a new decision; in a recording, and for a
+// verdict that is only claimed, what the events say counts.
+func (m *machine) judgeAsked(c *call, f *fact, st standing) {
+	granted := f.approval
+	if granted.status != statusApproved {
+		granted = c.granted
+	}
+	if (st.ledger != nil && !m.offline) || !c.approvedBy(granted) {
+		m.report(rulePending, c, f, about(c.firstEvent(), f.eventID).proof(st).detail(approvalDetail(c, f, granted)))
+		return
+	}
+	until := c.awaited().expiresAt
+	if until.IsZero() {
+		until = granted.expiresAt
+	}
+	if start := c.start(f); !until.IsZero() && start.After(until) {
+		m.report(ruleExpired, c, f, about(c.firstEvent(), f.eventID).proof(st).detail(detailApprovalExpired))
+	}
+}
+
+// awaited is the approval that the call waits for.
+func (c *call) awaited() approval {
+	if d := c.lastDecision(); d != nil && d.pending.known() {
+		return d.pending
+	}
+	return c.pending
+}
+
+// approvedBy tells whether an approval is for what the call waits for
+// (AH-C-104) and was given in time (AH-C-103).
+func (c *call) approvedBy(a approval) bool {
+	want := c.awaited()
+	inTime := want.expiresAt.IsZero() || a.decidedAt.IsZero() || !a.decidedAt.After(want.expiresAt)
+	return a.status == statusApproved && inTime &&
+		agree(a.workflow, want.workflow) && agree(a.action, want.action)
+}
+
+func agree(a, b string) bool { return a == "" || b == "" || a == b }
+
+// start is when the execution began, as far as can be said: the producer's
+// claim if it is not after its report, the AAEP invocation, or the report.
+func (c *call) start(f *fact) time.Time {
+	switch {
+	case !f.startedAt.IsZero() && !f.startedAt.After(f.at):
+		return f.startedAt
+	case f.protocol == protoAAEP && c.hasPre && c.preProtocol == protoAAEP:
+		return c.preAt
+	}
+	return f.at
+}
+
+func (m *machine) judgeAllowed(c *call, f *fact, st standing) {
+	decided := st.decidedAt
+	if st.ledger != nil {
+		decided = st.ledger.at
+		if !st.ledger.expires.IsZero() && c.start(f).After(st.ledger.expires) {
+			m.report(ruleExpired, c, f, about(c.firstEvent(), f.eventID).proof(st))
+		}
+	}
+	if !f.startedAt.IsZero() && !decided.IsZero() && f.startedAt.Add(m.opts.ClockSkew).Before(decided) {
+		m.report(ruleBeforeVerdict, c, f, about(c.firstEvent(), f.eventID).proof(st))
+	}
+}
+
+// lateVerdict judges a first verdict that was recorded after the execution.
+func (m *machine) lateVerdict(c *call, f *fact) {
+	if c.execSeq != 0 {
+		m.report(ruleBeforeVerdict, c, f, about(c.firstEvent(), c.postEvent).detail(detailRecordedLate))
+	}
+}
+
+// judgeClaim compares the verdict that the call's events claim with the
+// recorded one; a claim may be stricter, never looser (AH-C-082).
+func (m *machine) judgeClaim(c *call, f *fact) {
+	d := c.decisionFor(c.claim.seq)
+	if d == nil || c.claim.verdict == "" {
+		return
+	}
+	if c.claim.verdict.Strictness() < native(d.verdict).Strictness() {
+		m.report(ruleForged, c, f, about(c.firstEvent(), f.eventID).proof(standing{ledger: d}).detail(detailClaim))
+	}
+}
+
+// decisionFor is the decision that an event of the given sequence could know:
+// the last one before it, else the first.
+func (c *call) decisionFor(seq uint64) *verdictRec {
+	for i := len(c.decisions) - 1; i >= 0; i-- {
+		if c.decisions[i].seq < seq {
+			return &c.decisions[i]
+		}
+	}
+	if len(c.decisions) > 0 {
+		return &c.decisions[0]
+	}
+	return nil
+}
+
+// native is a verdict as AgentHook can say it.
+func native(v events.Verdict) events.Verdict {
+	if v == events.Defer {
+		return events.Ask
+	}
+	return v
+}
+
+// compareInput holds what ran against what was admitted, or announced where
+// nothing was admitted.
+func (m *machine) compareInput(c *call, f *fact, st standing) {
+	if c.tool != "" && f.tool != "" && c.tool != f.tool {
+		c.match = matchDrift
+		m.drift(c, f, st, false, detailOtherTool)
+		return
+	}
+	result := unknown
+	if st.ledger != nil {
+		result = compare(st.ledger.args, f.args)
+	}
+	if result == unknown {
+		result = compare(c.args, f.args)
+	}
+	switch {
+	case result == equal:
+		c.match = matchEqual
+	case result == different:
+		c.match = matchDrift
+		m.drift(c, f, st, f.mutation, "")
+	case f.args.known || c.args.known:
+		c.match = matchInconclusive
+	}
+}
+
+// Values of Call.Match.
+const (
+	matchEqual        = "equal"
+	matchDrift        = "drift"
+	matchInconclusive = "inconclusive"
+)
+
+func (m *machine) drift(c *call, f *fact, st standing, excused bool, detail string) {
+	grade := events.SeverityHigh
+	switch {
+	case st.ledger != nil && st.ledger.receipt:
+		grade = events.SeverityCritical
+	case excused:
+		grade = events.SeverityLow
+	}
+	m.report(ruleDrift, c, f, about(c.firstEvent(), f.eventID).proof(st).detail(detail).grade(grade))
+}
+
+// missing reports a call that nobody completed. A deny is no missing
+// completion, and what was only asked for must be completed in AgentHook, where
+// asking is the pre event, but not in AAEP.
+func (m *machine) missing(c *call, f *fact) {
+	grade, due := events.SeverityMedium, c.hasPre || c.hasRequest
+	if first(c.preProtocol, c.protocol) == protoAAEP {
+		grade, due = events.SeverityHigh, c.hasPre
+	}
+	if !due {
+		return
+	}
+	detail := detailDeadline
+	if c.closing == bySessionEnd {
+		detail = detailSessionEnd
+	}
+	c.missing = m.report(ruleMissing, c, f, about(c.firstEvent()).detail(detail).grade(grade))
+}
+
+// withdraw takes a missing completion back that a late event proved wrong. In
+// AAEP the completion must come before the session's end (AAEP-C-081), so there
+// it stands.
+func (m *machine) withdraw(c *call, f *fact) {
+	if c.missing == "" || (c.closing == bySessionEnd && first(c.preProtocol, c.protocol) == protoAAEP) {
+		return
+	}
+	m.report(ruleMissing, c, f, about(c.firstEvent(), f.eventID).detail(detailWithdrawn).grade(events.SeverityInfo).withdrawing(c.missing))
+	c.missing = ""
+}

@@ -1,0 +1,248 @@
+package correlation
+
+import (
+	"container/heap"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// machine is the state machine behind the log's correlator and the offline
+// check. It sees facts only.
+type machine struct {
+	opts Options
+	// offline says that facts come from a recording: there is no ledger of
+	// approvals, so what events say of them counts.
+	offline bool
+
+	now      time.Time // log time: the latest broker time seen
+	sessions *lru[sessionKey, *session]
+	sources  *lru[sourceKey, *sourceState]
+	tombs    *window[sessionKey, int]
+	due      deadlines
+	order    uint64 // calls armed so far
+
+	stats    Stats
+	reported int // violations seen, those that were put out before included
+	out      []Output
+}
+
+func newMachine(opts Options) *machine {
+	return &machine{
+		opts:     opts.withDefaults(),
+		sessions: newLRU[sessionKey, *session](),
+		sources:  newLRU[sourceKey, *sourceState](),
+		tombs:    newWindow[sessionKey, int](maxTombstones),
+	}
+}
+
+// pass lets time pass up to t: deadlines that lie before or at it fire, and
+// sessions that have been idle for too long are forgotten.
+func (m *machine) pass(t time.Time) {
+	if t.After(m.now) {
+		m.now = t
+	}
+	for {
+		c, ok := m.due.due(m.now)
+		if !ok {
+			break
+		}
+		m.abandon(c, byDeadline, &fact{at: c.deadline})
+	}
+	for {
+		s, ok := m.sessions.oldest()
+		if !ok || len(s.open) > 0 || m.now.Sub(s.lastSeen) < sessionIdle {
+			return
+		}
+		m.forgetSession(s)
+	}
+}
+
+// step takes one fact; the outputs are collected in m.out.
+func (m *machine) step(f *fact) {
+	switch m.novelty(f) {
+	case duplicate:
+		m.stats.Duplicates++
+		return
+	case amended:
+		m.amend(f)
+		return
+	}
+	switch f.kind {
+	case kindRequest, kindPre, kindDecision:
+		m.announce(f)
+	case kindPost:
+		m.complete(f)
+	case kindStopped, kindError, kindFailOpen, kindGrant, kindReply:
+		m.remark(f)
+	case kindSessionEnd:
+		m.endSession(f)
+	}
+}
+
+// announce takes a request copy, a decision or a pre event: it attaches to the
+// call it belongs to or arms a new one.
+func (m *machine) announce(f *fact) {
+	if !f.hasTool() {
+		return
+	}
+	s := m.session(f)
+	c := m.place(s, f)
+	if c == nil {
+		c = m.arm(s, f)
+	} else {
+		m.conflict(c, f)
+		c.attach(f)
+	}
+	m.secondInvocation(s, c, f)
+	s.join(c, f.decisionID)
+	m.extend(c, f)
+	m.settle(c, f)
+	m.emit(c)
+}
+
+// amend takes a copy of an earlier event that differs only in what it says
+// about verdict and approval: the request form and the evidence form of one
+// event (AH-C-050).
+func (m *machine) amend(f *fact) {
+	s, ok := m.sessions.get(f.key)
+	if !ok || f.kind != kindPre {
+		return
+	}
+	s.lastSeen = m.now
+	if c := s.find(func(c *call) bool { return c.slot == f.slot && c.knows(f.eventID) }); c != nil {
+		c.learn(f)
+		m.settle(c, f)
+		m.emit(c)
+	}
+}
+
+// arm makes a new occurrence.
+func (m *machine) arm(s *session, f *fact) *call {
+	sl := s.slot(f.slot)
+	other := sl.oldestOpen()
+	c := m.occurrence(s, f)
+	c.state = events.CallOpen
+	c.previous = s.retried(f)
+	sl.calls = append(sl.calls, c)
+	c.attach(f)
+	s.open = append(s.open, c)
+	m.stats.Open++
+	if other != nil && f.slot.id != "" && f.protocol != protoAAEP {
+		m.report(ruleReused, c, f, about(other.firstEvent(), f.eventID).detail(detailReusedOpen))
+	}
+	if f.kind != kindDecision || f.decision.verdict != events.Deny {
+		m.emit(c)
+	}
+	m.makeRoom(s, sl)
+	return c
+}
+
+// retried finds the call that a new one tries again: the one that it names, or
+// the last one under its id with the same arguments, unless that was allowed or
+// nobody judged it. A refusal outlives the call that it was for.
+func (s *session) retried(f *fact) *call {
+	if sl := s.slots[f.previous]; f.previous != (slotKey{}) && f.previous != f.slot && sl != nil && len(sl.calls) > 0 {
+		return sl.calls[len(sl.calls)-1].judged()
+	}
+	sl := s.slots[f.slot]
+	c := sl.latestClosed(func(c *call) bool { return c.state != events.CallOrphaned && c.same(f) != different })
+	if c == nil || (f.slot.id == "" && c.same(f) != equal) {
+		return nil
+	}
+	if v := c.standing().verdict; v == "" || v == events.Allow {
+		return nil
+	}
+	return c.judged()
+}
+
+// judged is the call in a chain of retries whose verdict stands: no number of
+// retries takes it out of reach.
+func (c *call) judged() *call {
+	for c.own().verdict == "" && c.previous != nil {
+		c = c.previous
+	}
+	return c
+}
+
+// occurrence makes the next call of a slot, neither open nor remembered yet.
+func (m *machine) occurrence(s *session, f *fact) *call {
+	sl := s.slot(f.slot)
+	sl.count++
+	m.order++
+	m.stats.Calls++
+	return &call{session: s, slot: f.slot, occurrence: sl.count, order: m.order, records: map[events.CallState]int{}}
+}
+
+// extend moves a call's deadline.
+func (m *machine) extend(c *call, f *fact) {
+	if !c.open() {
+		return
+	}
+	wait := max(m.opts.MissingAfter, 2*min(f.expected, maxExpected))
+	at := m.now.Add(wait)
+	for _, a := range []approval{f.approval, f.decision.pending} {
+		if limit := m.now.Add(maxApprovalWait); a.expiresAt.After(limit) {
+			at = later(at, limit)
+		} else if !a.expiresAt.IsZero() {
+			at = later(at, a.expiresAt.Add(m.opts.MissingAfter))
+		}
+	}
+	m.due.set(c, at)
+	if m.due.Len() > 2*m.stats.Open+64 {
+		m.compact()
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// compact drops stale deadlines; there may be many when one call is asked for
+// again and again.
+func (m *machine) compact() {
+	kept := m.due[:0]
+	for _, d := range m.due {
+		if !d.stale() {
+			kept = append(kept, d)
+		}
+	}
+	clear(m.due[len(kept):])
+	m.due = kept
+	heap.Init(&m.due)
+}
+
+// settle closes a call that was denied, and judges a verdict that came late.
+func (m *machine) settle(c *call, f *fact) {
+	if c.hasPost {
+		if f.kind == kindDecision && len(c.decisions) == 1 {
+			m.lateVerdict(c, f)
+		}
+		return
+	}
+	if c.own().verdict == events.Deny && (c.open() || c.state == events.CallAbandoned) {
+		m.withdraw(c, f)
+		m.close(c, events.CallDenied, byDeny)
+	}
+}
+
+// close ends a call or changes how it ended.
+func (m *machine) close(c *call, state events.CallState, why closing) {
+	wasOpen := c.open()
+	c.state, c.closing = state, why
+	if wasOpen {
+		m.stats.Open--
+		m.releaseArgs(c)
+		c.session.remember(c)
+	}
+}
+
+// abandon closes a call that will not be completed in time.
+func (m *machine) abandon(c *call, why closing, f *fact) {
+	m.close(c, events.CallAbandoned, why)
+	m.missing(c, f)
+	m.emit(c)
+}

@@ -1,0 +1,140 @@
+package correlation
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Defaults of Options.
+const (
+	// DefaultMissingAfter is how long, in log time, a call may stay open.
+	DefaultMissingAfter = 15 * time.Minute
+	// DefaultClockSkew is how far a producer's clock may be behind the broker's
+	// before its started_at proves anything.
+	DefaultClockSkew = time.Second
+	// DefaultMaxSessions bounds the sessions that are remembered; the least
+	// recently active one is closed and forgotten for a new one.
+	DefaultMaxSessions = 65_536
+	// DefaultMaxCalls bounds the calls of all sessions together, open ones and
+	// closed ones that are remembered (about 1.5 KB each, ids and arguments not
+	// counted); beyond it the least recently active session is closed and forgotten.
+	DefaultMaxCalls = 262_144
+	// DefaultMaxIDs bounds the tool call ids of all sessions together whose
+	// occurrences are counted (about 150 B each), in the same way.
+	DefaultMaxIDs = 1 << 20
+	// DefaultMaxOpenPerSession bounds the open calls of one session; beyond it
+	// the oldest one is abandoned.
+	DefaultMaxOpenPerSession = 1024
+	// DefaultMaxClosedPerSession is how many closed calls of a session are
+	// remembered, for late events.
+	DefaultMaxClosedPerSession = 256
+	// DefaultMaxIDsPerSession bounds the tool call ids of a session whose
+	// occurrences are counted. Ids that come after it was reached start above the
+	// highest count that was forgotten, so that no two calls share a call_id.
+	DefaultMaxIDsPerSession = 8192
+	// DefaultMaxSources bounds the publishers whose event ids are remembered.
+	DefaultMaxSources = 1024
+	// DefaultMaxEventsPerSource is how many event ids of one publisher are
+	// remembered to tell duplicates from conflicts, and how many of its findings
+	// so that none is put out twice (together about 250 B).
+	DefaultMaxEventsPerSource = 2048
+	// DefaultMaxArgsBytes bounds the canonical arguments that are kept, over all
+	// open calls, to compare redacted copies. Without its arguments a redacted
+	// call is inconclusive; digests, which settle all other calls, are kept always.
+	DefaultMaxArgsBytes = 64 << 20
+)
+
+// Fixed bounds.
+const (
+	sessionIdle     = 24 * time.Hour // log time after which an idle session without open calls is forgotten
+	maxArgsPerCall  = 16 << 10       // bytes of canonical arguments kept for one call
+	maxDecisions    = 16             // verdicts kept for one call; the latest stay
+	maxTimeline     = 32             // steps kept for one call; the first stay
+	maxCallEvents   = 16             // event ids kept for one call; the first stay
+	maxOpenPerID    = 64             // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
+	maxVariants     = 8              // contents told apart under one event id
+	maxTombstones   = 262_144        // forgotten sessions whose highest occurrence is remembered
+	maxShown        = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256
+	maxChain        = 8              // retries that are followed back
+	maxExpected     = 48 * time.Hour // longest announced duration that is believed
+	maxApprovalWait = 30 * 24 * time.Hour
+)
+
+// Options configure a Correlator. The zero value of each field means its
+// default.
+type Options struct {
+	// Shard is the shard whose control records count; empty accepts any.
+	Shard string
+	Space subject.Space
+
+	// TenantKey gives the key of a tenant's digests (digest.Master.Tenant). If it
+	// is nil or gives nothing, keyed digests cannot be compared and executed
+	// arguments are held against the announced ones only.
+	TenantKey func(tenant string) []byte
+
+	// KeyVoucher reports whether the checkpoint key vouches for a published
+	// receipt key. Nil trusts no key: every decision is then a forged record.
+	KeyVoucher func(events.KeyRecord) bool
+
+	// RequireVerdict makes an execution that no verdict was recorded for finding
+	// executed_without_verdict.
+	RequireVerdict bool
+
+	MissingAfter time.Duration
+	// ClockSkew: negative means none at all.
+	ClockSkew time.Duration
+
+	MaxSessions         int
+	MaxCalls            int
+	MaxIDs              int
+	MaxOpenPerSession   int
+	MaxClosedPerSession int
+	MaxIDsPerSession    int
+	MaxSources          int
+	MaxEventsPerSource  int
+	MaxArgsBytes        int
+}
+
+func (o Options) withDefaults() Options {
+	fill(&o.MissingAfter, DefaultMissingAfter)
+	fill(&o.ClockSkew, DefaultClockSkew)
+	o.ClockSkew = max(o.ClockSkew, 0)
+	fill(&o.MaxSessions, DefaultMaxSessions)
+	fill(&o.MaxCalls, DefaultMaxCalls)
+	fill(&o.MaxIDs, DefaultMaxIDs)
+	fill(&o.MaxOpenPerSession, DefaultMaxOpenPerSession)
+	fill(&o.MaxClosedPerSession, DefaultMaxClosedPerSession)
+	fill(&o.MaxIDsPerSession, DefaultMaxIDsPerSession)
+	// Every call that is remembered keeps its id.
+	o.MaxIDsPerSession = max(o.MaxIDsPerSession, o.MaxOpenPerSession+o.MaxClosedPerSession+1)
+	fill(&o.MaxSources, DefaultMaxSources)
+	fill(&o.MaxEventsPerSource, DefaultMaxEventsPerSource)
+	fill(&o.MaxArgsBytes, DefaultMaxArgsBytes)
+	return o
+}
+
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Stats says what a Correlator holds and has done.
+type Stats struct {
+	Seq        uint64    // last message applied
+	LogTime    time.Time // how far time has passed; deadlines up to it have fired
+	Messages   uint64    // messages that counted as input
+	Duplicates uint64    // events that had been seen before, to the letter
+	Findings   uint64
+	Records    uint64 // call records put out
+	Sessions   int
+	Sources    int
+	Open       int // open calls
+	Calls      int // open calls and remembered ones
+	IDs        int // tool call ids whose occurrences are counted
+	ArgsBytes  int
+	Evicted    uint64 // sessions forgotten to make room
+}

@@ -1,0 +1,142 @@
+package correlation
+
+import "github.com/countersign-dev/countersign/events"
+
+// place finds the call that a request, a decision or a pre event belongs to
+// (architecture section 4); nil means that it arms a new occurrence.
+func (m *machine) place(s *session, f *fact) *call {
+	if c := s.byDecision[f.decisionID]; c != nil && f.decisionID != "" && c.slot == f.slot && c.same(f) != different {
+		return c
+	}
+	sl := s.slots[f.slot]
+	if sl == nil {
+		return nil
+	}
+	if c := placeOpen(sl, f); c != nil {
+		return c
+	}
+	return sl.latestClosed(func(c *call) bool { return joinsClosed(c, f) })
+}
+
+func placeOpen(sl *slot, f *fact) *call {
+	open := sl.openCalls()
+	for _, c := range open {
+		if c.knows(f.eventID) && joinsByEvent(c, f) {
+			return c
+		}
+	}
+	for _, c := range open {
+		if c.same(f) != different && joinsOpen(c, f) {
+			return c
+		}
+	}
+	return nil
+}
+
+// joinsByEvent: one event id is one call, even where its contents differ, which
+// is a finding of its own. Requests are judged one by one, so other arguments
+// make another request of them.
+func joinsByEvent(c *call, f *fact) bool {
+	return f.kind == kindPre || c.same(f) != different
+}
+
+// joinsOpen tells whether a fact with the same tool and arguments belongs to an
+// open call or is the next one. Under an id it belongs, asked again or not; but
+// AAEP invokes once under one id (AAEP-C-052). Without an id each kind comes once.
+func joinsOpen(c *call, f *fact) bool {
+	switch f.kind {
+	case kindPre:
+		return !c.hasPre || (f.slot.id != "" && f.protocol != protoAAEP)
+	case kindRequest:
+		return f.slot.id != "" || !c.hasRequest
+	default:
+		return f.slot.id != "" || len(c.decisions) == 0
+	}
+}
+
+// joinsClosed tells whether a fact only comes late: whatever the order, the
+// parts of one call stay together.
+func joinsClosed(c *call, f *fact) bool {
+	if c.state == events.CallOrphaned || c.same(f) == different {
+		return false
+	}
+	sameEvent := c.knows(f.eventID)
+	switch f.kind {
+	case kindPre:
+		return !c.hasPre && (sameEvent || c.refused())
+	case kindRequest:
+		return !c.hasRequest && (sameEvent || (len(c.decisions) > 0 && !c.hasPre && f.eventID == ""))
+	default:
+		return len(c.decisions) == 0 && (sameEvent || f.eventID == "")
+	}
+}
+
+// refused reports whether the call was closed by a deny.
+func (c *call) refused() bool { return c.closing == byDeny || c.closing == byStop }
+
+// firstEvent is the event that announced the call.
+func (c *call) firstEvent() string {
+	return first(c.preEvent, first(c.requestEvent, c.decisionEvent()))
+}
+
+func (c *call) decisionEvent() string {
+	for _, d := range c.decisions {
+		if d.eventID != "" {
+			return d.eventID
+		}
+	}
+	return ""
+}
+
+// consume finds the call that a completion ends: the oldest armed occurrence.
+func (m *machine) consume(s *session, f *fact) (c *call, inferred bool) {
+	for _, k := range []slotKey{f.slot, f.previous} {
+		if k == (slotKey{}) || (k.id == "" && k != f.slot) {
+			continue
+		}
+		if c := consumeSlot(s.slots[k], f); c != nil {
+			return c, k.id == ""
+		}
+	}
+	// Paired by tool, in order: where one side has no id, or neither has.
+	if f.slot.id != "" && f.protocol != protoAAEP {
+		return nil, false
+	}
+	return s.findOpen(func(c *call) bool {
+		return c.tool == f.tool && f.tool != "" && (f.slot.id == "" || c.slot.id == "")
+	}), true
+}
+
+func consumeSlot(sl *slot, f *fact) *call {
+	if sl == nil {
+		return nil
+	}
+	if c := sl.oldestOpen(); c != nil {
+		return insteadOf(c, sl, f)
+	}
+	if c := sl.latestClosed(func(c *call) bool { return c.awaitsPost() && c.same(f) == equal }); c != nil {
+		return c
+	}
+	if c := sl.latestClosed((*call).awaitsPost); c != nil {
+		return c
+	}
+	return sl.latestClosed((*call).refusedFirst)
+}
+
+// insteadOf names the execution of a denied call as what it is: it must not
+// hide behind an armed call of the same id whose arguments are others.
+func insteadOf(armed *call, sl *slot, f *fact) *call {
+	if f.ran == ranNo || armed.same(f) != different {
+		return armed
+	}
+	if c := sl.latestClosed(func(c *call) bool { return c.refused() && !c.hasPost && c.same(f) == equal }); c != nil {
+		return c
+	}
+	return armed
+}
+
+// awaitsPost: closed without a Post event, which may still come.
+func (c *call) awaitsPost() bool { return !c.hasPost && c.state != events.CallOrphaned }
+
+// refusedFirst: denied, and completed nonetheless before.
+func (c *call) refusedFirst() bool { return c.standing().verdict == events.Deny }

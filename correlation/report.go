@@ -1,0 +1,173 @@
+package correlation
+
+import (
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Output is one record that the correlator puts out.
+type Output struct {
+	Subject string
+	Type    string // events.TypeCall or events.TypeFinding
+	ID      string // of the CloudEvent; the same in every replay
+	Record  any    // events.Call or events.Finding
+	Body    []byte // RFC 8785
+}
+
+// violation is what a finding is about, beside its rule and call.
+type violation struct {
+	events    []string
+	seqs      []uint64
+	verdict   events.Verdict
+	caseOf    string
+	what      string
+	severity  events.Severity
+	content   string // tells apart what has the same events
+	withdraws string
+}
+
+// about starts a violation that these events prove.
+func about(eventIDs ...string) *violation {
+	v := &violation{}
+	for _, id := range eventIDs {
+		if id = show(id); id != "" && !slices.Contains(v.events, id) {
+			v.events = append(v.events, id)
+		}
+	}
+	return v
+}
+
+// proof adds the verdict that stood.
+func (v *violation) proof(st standing) *violation {
+	v.verdict = st.verdict
+	if st.ledger != nil {
+		v.verdict = st.ledger.verdict
+		v.seqs = append(v.seqs, st.ledger.seq)
+	}
+	return v
+}
+
+func (v *violation) detail(caseOf string) *violation         { v.caseOf = caseOf; return v }
+func (v *violation) saying(what string) *violation           { v.what = what; return v }
+func (v *violation) grade(s events.Severity) *violation      { v.severity = s; return v }
+func (v *violation) withdrawing(findingID string) *violation { v.withdraws = findingID; return v }
+func (v *violation) distinct(content sum) *violation         { v.content = string(content[:]); return v }
+
+// report puts a finding out, unless it was put out before, and gives its id. c
+// is nil where no call is concerned. Who did it is taken from the call, else
+// from the fact.
+func (m *machine) report(r *Rule, c *call, f *fact, v *violation) string {
+	m.reported++
+	who, callID, occurrence := f.origin, f.slot, 0
+	if c != nil {
+		who, callID, occurrence = c.session.names, c.slot, c.occurrence
+	}
+	parts := []string{"finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
+		callID.id, callID.tool, itoa(occurrence), v.content, v.withdraws}
+	key := sumOf(append(parts, v.events...)...)
+	id := "fnd_" + hex.EncodeToString(key[:])
+	seen := m.source(sourceKey{who.key.tenant, who.key.source}).emitted
+	if _, again := seen.get(key); again {
+		return id
+	}
+	seen.put(key, struct{}{})
+	finding := events.Finding{
+		FindingID: id, Rule: r.Name, Severity: events.Severity(first(string(v.severity), string(r.Severity))),
+		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
+		EventIDs: v.events, Seqs: v.seqs, Explanation: explain(r, c, f, v), Remedy: r.Remedy,
+		DetectedAt: events.At(m.now), Withdraws: v.withdraws,
+	}
+	if finding.EventIDs == nil {
+		finding.EventIDs = []string{}
+	}
+	if f.seq != 0 && !slices.Contains(finding.Seqs, f.seq) {
+		finding.Seqs = append(finding.Seqs, f.seq)
+	}
+	if c != nil {
+		finding.CallID, finding.ToolCallID = c.callID(), c.id
+		c.broke(r, finding.Severity, v)
+	}
+	m.stats.Findings++
+	m.put(subject.Findings, string(finding.Severity), who.key, events.TypeFinding, id, finding)
+	return id
+}
+
+// broke notes on the call which rules it broke.
+func (c *call) broke(r *Rule, severity events.Severity, v *violation) {
+	switch {
+	case v.withdraws != "":
+		c.rules = slices.DeleteFunc(c.rules, func(name string) bool { return name == r.Name })
+	case severity != events.SeverityInfo && !slices.Contains(c.rules, r.Name):
+		c.rules = append(c.rules, r.Name)
+	}
+}
+
+func explain(r *Rule, c *call, f *fact, v *violation) string {
+	text := r.Explanation
+	if special, ok := r.Cases[v.caseOf]; ok {
+		text = special
+	}
+	tool, id, occurrence := f.tool, f.callID, 0
+	if c != nil {
+		tool, id, occurrence = first(f.tool, c.tool), c.id, c.occurrence
+	}
+	text = strings.NewReplacer("{tool}", quoted(tool, "a tool"), "{call}", callName(id, occurrence),
+		"{verdict}", string(v.verdict), "{what}", v.what).Replace(text)
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func callName(id string, occurrence int) string {
+	if id == "" {
+		return "a call without an id"
+	}
+	name := "call " + quoted(id, "")
+	if occurrence > 1 {
+		name += " (occurrence " + itoa(occurrence) + ")"
+	}
+	return name
+}
+
+// quoted shows a name that a producer chose: bounded, and without anything that
+// a terminal could take for a command.
+func quoted(s, absent string) string {
+	if s == "" {
+		return absent
+	}
+	const longest = 64
+	if len(s) > longest {
+		s = strings.ToValidUTF8(s[:longest], "") + "…"
+	}
+	return strconv.QuoteToGraphic(s)
+}
+
+// emit puts a call out if there is news of it.
+func (m *machine) emit(c *call) {
+	now := c.now()
+	if len(c.records) > 0 && (now == c.emitted || c.open()) {
+		return
+	}
+	c.emitted = now
+	c.records[c.state]++
+	r := c.record()
+	id := r.CallID + "-" + string(c.state)
+	if n := c.records[c.state]; n > 1 {
+		id += "-" + itoa(n)
+	}
+	m.stats.Records++
+	m.put(subject.Calls, string(c.state), c.session.key, events.TypeCall, id, r)
+}
+
+func (m *machine) put(class subject.Class, state string, key sessionKey, typ, id string, record any) {
+	body, err := events.Encode(record)
+	if err != nil {
+		// The records are made of texts, integers and times; all have a JSON form.
+		panic("correlation: " + err.Error())
+	}
+	subj := strings.TrimSuffix(m.opts.Space.All(class), ">") + key.tenant + "." + subject.Escape(state) + "." + key.session
+	m.out = append(m.out, Output{Subject: subj, Type: typ, ID: id, Record: record, Body: body})
+}

@@ -1,0 +1,208 @@
+package correlation
+
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Rule is one entry of the catalogue.
+type Rule struct {
+	Name     string
+	Severity events.Severity // unless a case has its own
+	Refs     []string        // what it comes from
+	// Explanation is one sentence. {tool} and {call} stand for the tool and the
+	// call, {verdict} for the verdict that stood, {what} for what was found.
+	Explanation string
+	// Cases are the explanations of special cases, by case.
+	Cases  map[string]string
+	Remedy string
+}
+
+// Rules gives the catalogue, by name.
+func Rules() []Rule {
+	list := make([]Rule, 0, len(catalogue))
+	for _, r := range catalogue {
+		list = append(list, *r)
+	}
+	slices.SortFunc(list, func(a, b Rule) int {
+		if a.Name < b.Name {
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// Names of the rules.
+const (
+	ExecutedDespiteDeny      = "executed_despite_deny"
+	ExecutedWhileAskPending  = "executed_while_ask_pending"
+	ExecutedWithoutVerdict   = "executed_without_verdict"
+	ExecutedAfterExpiry      = "executed_after_expiry"
+	ExecutedBeforeVerdict    = "executed_before_verdict"
+	InputDrift               = "input_drift"
+	MissingCompletion        = "missing_completion"
+	OrphanCompletion         = "orphan_completion"
+	SchemaInvalid            = "schema_invalid"
+	ReusedToolCallID         = "reused_tool_call_id"
+	ForgedRecord             = "forged_record"
+	DuplicateEventConflict   = "duplicate_event_conflict"
+	detailReusedOpen         = "open"
+	detailReusedAAEP         = "aaep"
+	detailOrphan             = ""
+	detailOrphanAgain        = "again"
+	detailDeadline           = ""
+	detailSessionEnd         = "session_end"
+	detailWithdrawn          = "withdrawn"
+	detailFailOpen           = "fail_open"
+	detailOnlyClaimed        = "claimed"
+	detailApprovalExpired    = "approval"
+	detailRecordedLate       = "late"
+	detailClaim              = "claim"
+	detailOtherTool          = "tool"
+	detailApprovalMismatch   = "mismatch"
+	detailApprovalLate       = "late"
+	detailApprovalRefused    = "refused"
+	detailApprovalUnrecorded = "unrecorded"
+	detailSubject            = "subject"
+	detailUndecodable        = "undecodable"
+	detailKey                = "key"
+	detailVerdict            = "verdict"
+)
+
+var (
+	ruleDespiteDeny = &Rule{
+		Name: ExecutedDespiteDeny, Severity: events.SeverityCritical,
+		Refs:        []string{"AH-C-075", "architecture 4"},
+		Explanation: "{tool} ran as {call} although it had been denied.",
+		Remedy:      "Stop this runtime, treat what the call did as unauthorised, and find out why its gate did not hold.",
+	}
+	rulePending = &Rule{
+		Name: ExecutedWhileAskPending, Severity: events.SeverityHigh,
+		Refs:        []string{"AH-C-076", "AH-C-103", "AH-C-104", "AH-C-105"},
+		Explanation: "{tool} ran as {call} while the verdict was still {verdict} and nobody had approved it.",
+		Cases: map[string]string{
+			detailApprovalMismatch:   "{tool} ran as {call} on an approval that was given for something else.",
+			detailApprovalLate:       "{tool} ran as {call} on an approval that came after its time was over.",
+			detailApprovalRefused:    "{tool} ran as {call} although its approval had ended without a yes.",
+			detailApprovalUnrecorded: "{tool} ran as {call} on an approval that only its publisher knows of; the recorded verdict is still {verdict}.",
+		},
+		Remedy: "Have the call reviewed after the fact, and make the runtime wait for an allow before it acts.",
+	}
+	ruleWithoutVerdict = &Rule{
+		Name: ExecutedWithoutVerdict, Severity: events.SeverityHigh,
+		Refs:        []string{"AH-C-082", "AH-C-084", "AH-C-032"},
+		Explanation: "{tool} ran as {call} without any recorded verdict.",
+		Cases: map[string]string{
+			detailFailOpen:    "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
+			detailOnlyClaimed: "{tool} ran as {call} on a verdict that the publisher claims and nobody recorded.",
+		},
+		Remedy: "Route this tool through admission, or find out how the call went around it.",
+	}
+	ruleExpired = &Rule{
+		Name: ExecutedAfterExpiry, Severity: events.SeverityHigh,
+		Refs:        []string{"architecture 1.3", "AH-C-103"},
+		Explanation: "{tool} ran as {call} after its allow had expired.",
+		Cases: map[string]string{
+			detailApprovalExpired: "{tool} ran as {call} after its approval had expired.",
+		},
+		Remedy: "Make the runtime check the receipt's expiry right before it acts, and ask again when it is over.",
+	}
+	ruleBeforeVerdict = &Rule{
+		Name: ExecutedBeforeVerdict, Severity: events.SeverityMedium,
+		Refs:        []string{"AH-C-083", "architecture 1.1"},
+		Explanation: "{tool} says of {call} that it started before the verdict was recorded.",
+		Cases: map[string]string{
+			detailRecordedLate: "{tool} ran as {call}, and only afterwards a verdict was recorded.",
+		},
+		Remedy: "Check that the runtime waits for the reply, and that its clock is right; its pre_commit claim proves nothing here.",
+	}
+	ruleDrift = &Rule{
+		Name: InputDrift, Severity: events.SeverityHigh,
+		Refs:        []string{"AH-C-080", "AAEP-C-082", "architecture 1.3"},
+		Explanation: "{tool} ran as {call} with other arguments than the admitted ones.",
+		Cases: map[string]string{
+			detailOtherTool: "{call} was admitted for one tool and ran {tool}.",
+		},
+		Remedy: "Compare the admitted and the executed arguments of this call; make the runtime check the receipt against what it is about to run.",
+	}
+	ruleMissing = &Rule{
+		Name: MissingCompletion, Severity: events.SeverityMedium,
+		Refs:        []string{"AH-C-079", "AAEP-C-081"},
+		Explanation: "{tool} was announced as {call} and nothing said how it ended before its time was over.",
+		Cases: map[string]string{
+			detailSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",
+			detailWithdrawn:  "The completion of {tool} that was missing for {call} has arrived after all.",
+		},
+		Remedy: "Find out whether the call ran; make the runtime report timeouts and failures, too.",
+	}
+	ruleOrphan = &Rule{
+		Name: OrphanCompletion, Severity: events.SeverityHigh,
+		Refs:        []string{"AH-C-078", "AH-C-089", "AAEP-C-080", "AAEP-C-083"},
+		Explanation: "{tool} was reported as done as {call}, and nobody had asked for it or announced it.",
+		Cases: map[string]string{
+			detailOrphanAgain: "{tool} was reported as done as {call}, with no call of that id open any more.",
+		},
+		Remedy: "Check what this runtime ran outside its gate, or why its announcement was lost.",
+	}
+	ruleSchema = &Rule{
+		Name: SchemaInvalid, Severity: events.SeverityMedium,
+		Refs:        []string{"AAEP-C-001", "AAEP-C-030", "AH-C-001", "AH-C-002"},
+		Explanation: "A message does not follow its protocol: {what}.",
+		Cases: map[string]string{
+			detailSubject: "A message was published under a subject that contradicts it: {what}.",
+		},
+		Remedy: "Have the publisher validate its events before it sends them; the bytes are in the log.",
+	}
+	ruleReused = &Rule{
+		Name: ReusedToolCallID, Severity: events.SeverityHigh,
+		Refs:        []string{"AH-C-052", "AAEP-C-052", "architecture 4"},
+		Explanation: "The id of {call} was used again for another call.",
+		Cases: map[string]string{
+			detailReusedOpen: "The id of {call} was used for {tool} with other arguments while an earlier call was still open under it.",
+			detailReusedAAEP: "The id of {call} was used for a second invocation in the same session.",
+		},
+		Remedy: "Make the runtime give every call an id of its own; until then its verdicts and executions are easily mistaken for each other.",
+	}
+	ruleForged = &Rule{
+		Name: ForgedRecord, Severity: events.SeverityCritical,
+		Refs:        []string{"architecture 3", "AH-C-082"},
+		Explanation: "A decision is in the log that no admitter signed: {what}.",
+		Cases: map[string]string{
+			detailSubject:     "A decision is in the log under a subject that contradicts it: {what}.",
+			detailUndecodable: "A message among the decisions is no decision record: {what}.",
+			detailVerdict:     "A decision is in the log with a verdict that does not exist.",
+			detailKey:         "A key was published that the checkpoint key does not vouch for.",
+			detailClaim:       "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
+		},
+		Remedy: "Find out who could write this; do not trust anything that was done on it.",
+	}
+	ruleConflict = &Rule{
+		Name: DuplicateEventConflict, Severity: events.SeverityMedium,
+		Refs:        []string{"AH-C-050", "AAEP-C-050"},
+		Explanation: "One event id came with two contents.",
+		Remedy:      "Compare both copies in the evidence; make the publisher give every event an id of its own.",
+	}
+)
+
+var catalogue = []*Rule{
+	ruleDespiteDeny, rulePending, ruleWithoutVerdict, ruleExpired, ruleBeforeVerdict, ruleDrift,
+	ruleMissing, ruleOrphan, ruleSchema, ruleReused, ruleForged, ruleConflict,
+}
+
+// approvalDetail says why an approval does not count.
+func approvalDetail(c *call, f *fact, a approval) string {
+	want := c.awaited()
+	switch {
+	case a.status == "" || a.status == statusPending:
+		return ""
+	case a.status != statusApproved:
+		return detailApprovalRefused
+	case !agree(a.workflow, want.workflow) || !agree(a.action, want.action):
+		return detailApprovalMismatch
+	case c.approvedBy(a):
+		return detailApprovalUnrecorded
+	}
+	return detailApprovalLate
+}

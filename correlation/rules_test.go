@@ -1,0 +1,556 @@
+package correlation
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+const (
+	despiteDeny  = "executed_despite_deny/critical"
+	askPending   = "executed_while_ask_pending/high"
+	noVerdict    = "executed_without_verdict/high"
+	afterExpiry  = "executed_after_expiry/high"
+	beforeIt     = "executed_before_verdict/medium"
+	missingHook  = "missing_completion/medium"
+	missingAAEP  = "missing_completion/high"
+	orphan       = "orphan_completion/high"
+	schema       = "schema_invalid/medium"
+	reused       = "reused_tool_call_id/high"
+	forged       = "forged_record/critical"
+	conflicting  = "duplicate_event_conflict/medium"
+	driftHigh    = "input_drift/high"
+	driftLow     = "input_drift/low"
+	driftReceipt = "input_drift/critical"
+)
+
+// TestRules: every rule broken and, beside it, what is close to breaking it.
+func TestRules(t *testing.T) {
+	otherArgs := set(post(2), "metadata.tool_input_executed.amount", 999)
+	denied := set(post(2), "metadata.execution.outcome", "denied")
+	for _, tc := range []struct {
+		name  string
+		play  func(l *ledger)
+		want  []string
+		state events.CallState
+	}{
+		{"allowed and run", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(pre(1))
+			l.at(2).event(post(2))
+		}, nil, events.CallCompleted},
+		{"denied and run", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			l.event(pre(1))
+			l.at(2).event(post(2))
+		}, []string{despiteDeny}, events.CallCompleted},
+		{"denied and failing", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			l.at(2).event(set(post(2), "metadata.execution.outcome", "failed"))
+		}, []string{despiteDeny}, events.CallFailed},
+		{"denied and reported as denied", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			l.event(pre(1))
+			l.at(2).event(denied)
+		}, nil, events.CallDenied},
+		{"denied and left alone", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			l.at(4000).tick()
+		}, nil, events.CallDenied},
+		{"denied with other arguments than an open call of the id, and run", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			other := set(pre(3), "tool_input.amount", 5)
+			l.admit(other, "d2", events.Allow)
+			l.at(2).event(post(2))
+			l.event(set(post(4), "metadata.tool_input_executed.amount", 5))
+		}, []string{despiteDeny}, ""},
+		{"denied, asked again, and run before the answer", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			l.request(pre(1), "d2")
+			l.at(2).event(post(2))
+			l.decide(pre(1), "d2", events.Allow)
+		}, []string{despiteDeny, beforeIt}, ""},
+		{"denied, asked again, allowed, and run", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			l.at(0.5).admit(pre(1), "d2", events.Allow)
+			l.event(pre(1))
+			l.at(2).event(post(2))
+		}, nil, ""},
+		{"denied and tried under another id", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			l.event(retry(pre(3)))
+			l.at(2).event(set(post(2), "metadata.tool_call_id", "c2"))
+		}, []string{despiteDeny}, ""},
+		{"denied, run, and run again under a new announcement", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			l.at(2).event(post(2))
+			for i := range 12 {
+				l.event(pre(10 + i))
+				l.event(post(30 + i))
+			}
+		}, slices.Repeat([]string{despiteDeny}, 13), ""},
+		{"allowed, tried under another id with the same arguments", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(retry(pre(3)))
+			l.at(2).event(set(post(2), "metadata.tool_call_id", "c2"))
+		}, nil, ""},
+		{"allowed, tried under another id with other arguments", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(retry(set(pre(3), "tool_input.amount", 5)))
+			l.at(2).event(set(set(post(2), "metadata.tool_call_id", "c2"), "metadata.tool_input_executed.amount", 5))
+		}, []string{noVerdict}, ""},
+		{"asked and run", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Ask)
+			l.at(2).event(post(2))
+		}, []string{askPending}, events.CallCompleted},
+		{"deferred and run", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Defer)
+			l.at(2).event(post(2))
+		}, []string{askPending}, events.CallCompleted},
+		{"asked and run on an approval that only the publisher knows", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Ask)
+			l.at(2).event(set(post(2), "metadata.approval", tree{"required": true, "status": "approved"}))
+		}, []string{askPending}, events.CallCompleted},
+		{"asked, then allowed, and run", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Ask)
+			l.at(0.5).admit(pre(1), "d2", events.Allow)
+			l.at(2).event(post(2))
+		}, nil, events.CallCompleted},
+		{"asked, run, and allowed afterwards", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Ask)
+			l.request(pre(1), "d2")
+			l.at(2).event(post(2))
+			l.decide(pre(1), "d2", events.Allow)
+		}, []string{askPending}, ""},
+		{"allowed, then denied, and run", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.admit(pre(1), "d2", events.Deny)
+			l.at(2).event(post(2))
+		}, []string{despiteDeny}, events.CallCompleted},
+		{"never asked", func(l *ledger) {
+			l.event(pre(1))
+			l.at(2).event(post(2))
+		}, []string{noVerdict}, events.CallCompleted},
+		{"never asked, and no verdict required", func(l *ledger) {
+			l.opts.RequireVerdict = false
+			l.event(pre(1))
+			l.at(2).event(post(2))
+		}, nil, events.CallCompleted},
+		{"never asked, claiming an allow", func(l *ledger) {
+			l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
+			l.at(2).event(post(2))
+		}, []string{noVerdict}, events.CallCompleted},
+		{"never asked, and the fail mode let it pass", func(l *ledger) {
+			l.event(pre(1))
+			l.event(failMode("allow"))
+			l.at(2).event(post(2))
+		}, nil, events.CallCompleted},
+		{"the fail mode denied, and it ran", func(l *ledger) {
+			l.event(pre(1))
+			l.event(failMode("deny"))
+			l.at(2).event(post(2))
+		}, []string{despiteDeny}, events.CallCompleted},
+		{"claims a denial of another gate, and runs", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "deny"}))
+			l.at(2).event(post(2))
+		}, []string{despiteDeny}, events.CallCompleted},
+		{"claims a looser verdict than the recorded one", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Deny)
+			l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
+			l.at(2).event(post(2))
+		}, []string{despiteDeny}, events.CallCompleted},
+		{"after expiry, as it says itself", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(120).event(set(post(2), "metadata.execution.started_at", stamp(100)))
+		}, []string{afterExpiry}, events.CallCompleted},
+		{"reported after expiry, started before", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(120).event(set(post(2), "metadata.execution.started_at", stamp(30)))
+		}, nil, events.CallCompleted},
+		{"after expiry by its report", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(120).event(set(post(2), "metadata.execution.started_at", nil))
+		}, []string{afterExpiry}, events.CallCompleted},
+		{"started in the future", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(20).event(set(post(2), "metadata.execution.started_at", stamp(5000)))
+		}, nil, events.CallCompleted},
+		{"started before the verdict", func(l *ledger) {
+			l.at(10).admit(pre(1), "d1", events.Allow)
+			l.at(12).event(set(post(2), "metadata.execution.started_at", stamp(5)))
+		}, []string{beforeIt}, events.CallCompleted},
+		{"started before the verdict by less than clocks differ", func(l *ledger) {
+			l.at(10).admit(pre(1), "d1", events.Allow)
+			l.at(12).event(set(post(2), "metadata.execution.started_at", stamp(9.5)))
+		}, nil, events.CallCompleted},
+		{"run with other arguments", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(2).event(otherArgs)
+		}, []string{driftHigh}, events.CallCompleted},
+		{"run with other arguments than a receipt was bound to", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow, receipted)
+			l.at(2).event(set(otherArgs, "metadata.execution.mutation_reason", "rounding"))
+		}, []string{driftReceipt}, events.CallCompleted},
+		{"run with other arguments and a reason", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(2).event(set(otherArgs, "metadata.execution.mutation_reason", "rounding"))
+		}, []string{driftLow}, events.CallCompleted},
+		{"run with other arguments than were announced", func(l *ledger) {
+			l.opts.RequireVerdict = false
+			l.event(pre(1))
+			l.at(2).event(otherArgs)
+		}, []string{driftHigh}, events.CallCompleted},
+		{"arguments of the same value in other words", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			body := strings.Replace(string(encode(post(2))), `"amount":120`, `"amount": 1.2e2`, 1)
+			l.at(2).put(space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), nil, []byte(body))
+		}, nil, events.CallCompleted},
+		{"arguments that appear out of nothing", func(l *ledger) {
+			bare := set(pre(1), "tool_input", nil)
+			l.request(bare, "d1")
+			l.at(2).event(post(2))
+		}, []string{driftHigh, noVerdict}, events.CallCompleted},
+		{"another tool than was admitted", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(2).event(set(post(2), "tool_name", "Pay_invoice"))
+		}, []string{driftHigh}, events.CallCompleted},
+		{"never completed", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(4000).tick()
+		}, []string{missingHook}, events.CallAbandoned},
+		{"not completed by the end of its session", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(set(set(hook(9, "SessionEnd", 5), "tool_name", nil), "metadata", nil))
+		}, []string{missingHook}, events.CallAbandoned},
+		{"completed after it was given up", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(4000).tick()
+			l.event(post(2))
+		}, []string{missingHook}, events.CallCompleted},
+		{"ended by an error", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(hook(5, "ErrorOccurred", 1))
+			l.at(4000).tick()
+		}, nil, events.CallFailed},
+		{"blocked", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Ask)
+			l.event(hook(5, "ToolUseBlocked", 1))
+			l.event(denied)
+		}, nil, events.CallDenied},
+		{"completed without a beginning", func(l *ledger) { l.at(2).event(post(2)) }, []string{orphan}, events.CallOrphaned},
+		{"completed twice", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(2).event(post(2))
+			l.event(post(3))
+		}, []string{orphan}, ""},
+		{"completed by two contents of one event", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(2).event(post(2))
+			l.event(set(post(2), "metadata.execution.outcome", "failed"))
+		}, []string{conflicting}, events.CallCompleted},
+		{"denied before the request is in the log", func(l *ledger) {
+			l.decide(pre(1), "d1", events.Deny)
+			l.request(pre(1), "")
+		}, nil, events.CallDenied},
+		{"denied after it was given up", func(l *ledger) {
+			l.request(pre(1), "d1")
+			l.at(4000).tick()
+			l.decide(pre(1), "d1", events.Deny)
+		}, []string{missingHook}, events.CallDenied},
+		{"the session of calls without one does not end", func(l *ledger) {
+			l.event(set(pre(1), "session_id", nil))
+			l.event(set(set(set(hook(9, "SessionEnd", 5), "tool_name", nil), "metadata", nil), "session_id", nil))
+		}, nil, events.CallOpen},
+		{"completed under the id of the call it tries again", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			p := set(set(post(2), "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c1"})
+			l.at(2).event(p)
+		}, nil, events.CallCompleted},
+		{"completed with no id but that of the call it tries again", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			p := set(set(post(2), "metadata.tool_call_id", nil), "metadata.retry", tree{"previous_tool_call_id": "c1"})
+			l.at(2).event(p)
+		}, []string{schema}, events.CallCompleted},
+		{"the same id for other arguments while open", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			other := set(pre(3), "tool_input.amount", 5)
+			l.admit(other, "d2", events.Allow)
+			l.at(2).event(post(2))
+			l.event(set(post(4), "metadata.tool_input_executed.amount", 5))
+		}, []string{reused}, ""},
+		{"the same id again when it is free", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(2).event(post(2))
+			other := set(pre(3), "tool_input.amount", 5)
+			l.admit(other, "d2", events.Allow)
+			l.event(set(set(post(4), "metadata.tool_input_executed.amount", 5), "metadata.execution.started_at", nil))
+		}, nil, ""},
+		{"an event id with two contents", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(pre(1))
+			l.event(set(pre(1), "action", "delete"))
+			l.at(2).event(post(2))
+		}, []string{conflicting}, events.CallCompleted},
+		{"a request and an event that differ under one id", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(set(pre(1), "tool_input.amount", 5))
+			l.at(2).event(set(post(2), "metadata.tool_input_executed.amount", 5))
+		}, []string{conflicting, driftHigh}, events.CallCompleted},
+		{"request form and evidence form of one event", func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(pre(1))
+			l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
+			l.at(2).event(post(2))
+		}, nil, events.CallCompleted},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			tc.play(l)
+			r := l.run()
+			wantRules(t, r.findings, tc.want...)
+			if tc.state != "" {
+				if got := r.only(t); got.State != tc.state {
+					t.Errorf("state %s, want %s", got.State, tc.state)
+				}
+			}
+		})
+	}
+}
+
+// retry is an event under id c2 that tries c1 again.
+func retry(e tree) tree {
+	return set(set(e, "metadata.tool_call_id", "c2"), "metadata.retry", tree{"attempt": 2, "previous_tool_call_id": "c1"})
+}
+
+func failMode(outcome string) tree {
+	e := hook(7, "ErrorOccurred", 0.5)
+	return set(e, "metadata", tree{"tool_call_id": "c1", "error_type": "admission_fail_mode", "fail_mode_triggered": true, "outcome": outcome})
+}
+
+// TestForged: a decision counts only if an admitter signed it.
+func TestForged(t *testing.T) {
+	d := func(l *ledger) events.Decision { return decisionOn(pre(1), "d1", events.Allow, l.now) }
+	body := func(l *ledger) []byte {
+		b, err := events.Encode(d(l))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	for name, play := range map[string]func(l *ledger){
+		"no signature": func(l *ledger) { l.put(space.Decision("acme", "allow", "s1"), nil, body(l)) },
+		"a stranger's": func(l *ledger) { l.signed(d(l), stranger) },
+		"a key that nobody vouches for": func(l *ledger) {
+			l.key(stranger, "no")
+			l.signed(d(l), stranger)
+		},
+		"another record's signature": func(l *ledger) {
+			l.signed(decisionOn(pre(1), "d0", events.Deny, l.now), signer)
+			last := l.msgs[len(l.msgs)-1]
+			l.msgs = l.msgs[:len(l.msgs)-1]
+			l.put(space.Decision("acme", "allow", "s1"), last.Header, body(l))
+		},
+		"under another tenant": func(l *ledger) {
+			l.signed(d(l), signer)
+			l.msgs[len(l.msgs)-1].Subject = space.Decision("other", "allow", "s1")
+		},
+		"under another verdict": func(l *ledger) {
+			l.signed(d(l), signer)
+			l.msgs[len(l.msgs)-1].Subject = space.Decision("acme", "deny", "s1")
+		},
+		"no record":         func(l *ledger) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"verdict":"allow"`)) },
+		"unknown fields":    func(l *ledger) { l.put(space.Decision("acme", "allow", "s1"), nil, []byte(`{"allow":true}`)) },
+		"no such verdict":   func(l *ledger) { bad := d(l); bad.Verdict = "maybe"; l.signed(bad, signer) },
+		"nobody is trusted": func(l *ledger) { l.opts.KeyVoucher = nil; l.signed(d(l), signer) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t)
+			l.request(pre(1), "d1")
+			play(l)
+			l.at(2).event(post(2))
+			r := l.run()
+			rules := r.rules()
+			if len(rules) < 2 || rules[len(rules)-1] != forged || rules[0] != noVerdict {
+				t.Fatalf("findings %v", rules)
+			}
+			if c := r.only(t); c.Verdict != "" || c.DecisionID != "" {
+				t.Errorf("the call has a verdict: %+v", c)
+			}
+		})
+	}
+}
+
+// TestClaimLooserThanLedger: an event cannot talk a recorded ask away.
+func TestClaimLooserThanLedger(t *testing.T) {
+	l := newLedger(t)
+	l.admit(pre(1), "d1", events.Ask)
+	l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
+	l.admit(pre(1), "d2", events.Allow)
+	l.at(2).event(post(2))
+	wantRules(t, l.run().findings, forged)
+}
+
+// TestRedactedDrift: a redaction makes a comparison inconclusive, and only where
+// it hides what differs.
+func TestRedactedDrift(t *testing.T) {
+	redaction := tree{"applied": true, "fields": []any{"tool_input.invoice"}}
+	for _, tc := range []struct {
+		name, match string
+		post        tree
+		want        []string
+	}{
+		{"the redacted field differs", matchInconclusive, set(set(post(2), "metadata.tool_input_executed.invoice", "***"), "metadata.redaction", redaction), nil},
+		{"the redacted field is gone", matchInconclusive, set(set(post(2), "metadata.tool_input_executed.invoice", nil), "metadata.redaction", redaction), nil},
+		{"another field differs too", matchDrift, set(set(set(post(2), "metadata.tool_input_executed.invoice", "***"), "metadata.redaction", redaction), "metadata.tool_input_executed.amount", 1), []string{driftHigh}},
+		{"redaction is not applied", matchDrift, set(set(post(2), "metadata.tool_input_executed.invoice", "***"), "metadata.redaction", set(redaction, "applied", false)), []string{driftHigh}},
+		{"redacted and the same", matchEqual, set(post(2), "metadata.redaction", redaction), nil},
+		{"no arguments reported", matchInconclusive, set(post(2), "metadata.tool_input_executed", nil), nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(2).event(tc.post)
+			r := l.run()
+			wantRules(t, r.findings, tc.want...)
+			if c := r.only(t); c.Match != tc.match {
+				t.Errorf("match %q, want %q", c.Match, tc.match)
+			}
+		})
+	}
+}
+
+// TestSchemaInvalid: what a message does wrong is said, its values are not.
+func TestSchemaInvalid(t *testing.T) {
+	const secret = "hunter2hunter2"
+	subj := space.Event("acme", "rt1", protoAgentHook, "s1", "PreToolUse")
+	for _, tc := range []struct{ name, subject, body, says string }{
+		{"not JSON", subj, "{" + secret, "not_json"},
+		{"duplicate key", subj, `{"event_id":"` + secret + `","event_id":"x"}`, "duplicate_key at /event_id"},
+		{"wrong type", subj, strings.Replace(string(encode(pre(1))), `"tool_input":{`, `"tool_input":"`+secret+`","x":{`, 1), "at /tool_input"},
+		{"missing field", subj, string(encode(set(pre(1), "timestamp", nil))), "required"},
+		{"unknown key", subj, string(encode(set(pre(1), "traceparent", secret))), "at /traceparent"},
+		{"bad event id", subj, string(encode(set(pre(1), "event_id", secret))), "at /event_id"},
+		{"another session", space.Event("acme", "rt1", protoAgentHook, "s2", "PreToolUse"), string(encode(pre(1))), "session"},
+		{"another type", space.Event("acme", "rt1", protoAgentHook, "s1", "PostToolUse"), string(encode(pre(1))), "event_type"},
+		{"another protocol", space.Event("acme", "rt1", protoAAEP, "s1", "PreToolUse"), string(encode(pre(1))), "required"},
+		{"no such protocol", space.Event("acme", "rt1", "gossip", "s1", "PreToolUse"), string(encode(pre(1))), "protocol"},
+		{"too few tokens", "gov.events.acme.rt1.agenthook", string(encode(pre(1))), "tokens"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.put(tc.subject, nil, []byte(tc.body))
+			r := l.run()
+			var texts []string
+			for _, f := range r.findings {
+				if f.Rule != SchemaInvalid || f.Severity != events.SeverityMedium || f.Tenant != "acme" {
+					t.Errorf("finding %+v", f)
+				}
+				texts = append(texts, f.Explanation)
+			}
+			all := strings.Join(texts, "\n")
+			if !strings.Contains(all, tc.says) || strings.Contains(all, secret) {
+				t.Errorf("says %q, want %q and no values", all, tc.says)
+			}
+		})
+	}
+}
+
+// TestAAEP: pairing in AAEP, and the sequences of appendix A that concern it.
+func TestAAEP(t *testing.T) {
+	start := wire(90, "session.started", 0, nil)
+	end := wire(91, "session.completed", 5, nil)
+	for _, tc := range []struct {
+		name     string
+		events   []tree
+		want     []string
+		inferred bool
+	}{
+		{"a pair", []tree{start, invoked(1, "call_1"), completed(2, "call_1", "success"), end}, nil, false},
+		{"a failed pair", []tree{start, invoked(1, "call_1"), completed(2, "call_1", "error"), end}, nil, false},
+		{"without ids", []tree{start, invoked(1, ""), completed(2, "", "success"), end}, nil, true},
+		{"two without ids", []tree{start, invoked(1, ""), invoked(2, ""), completed(3, "", "success"), completed(4, "", "success"), end}, nil, true},
+		{"id on one side", []tree{start, invoked(1, "call_1"), completed(2, "", "success"), end}, nil, true},
+		{"id on the other side", []tree{start, invoked(1, ""), completed(2, "call_1", "success"), end}, nil, true},
+		{"A.8.1: completed without invoked", []tree{start, completed(2, "call_1", "success"), end}, []string{orphan}, false},
+		{"completed under another id", []tree{start, invoked(1, "call_1"), completed(2, "call_2", "success"), end}, []string{orphan, missingAAEP}, false},
+		{"completed twice", []tree{start, invoked(1, "call_1"), completed(2, "call_1", "success"), completed(3, "call_1", "error"), end}, []string{orphan}, false},
+		{"A.3: never completed", []tree{start, invoked(1, "call_1"), end}, []string{missingAAEP}, false},
+		{"A.3: closed as timed out", []tree{start, invoked(1, "call_1"), completed(2, "call_1", "timeout"), end}, nil, false},
+		{"A.8.3: completed after the end", []tree{start, invoked(1, "call_1"), end, completed(2, "call_1", "success")}, []string{missingAAEP}, false},
+		{"cancelled with a tool open", []tree{start, invoked(1, "call_1"), wire(92, "session.cancelled", 5, tree{"cancelled_by": "user"})}, []string{missingAAEP}, false},
+		{"an id used twice", []tree{start, invoked(1, "call_1"), completed(2, "call_1", "success"), invoked(3, "call_1"), completed(4, "call_1", "success"), end}, []string{reused}, false},
+		{"an id used twice at once", []tree{start, invoked(1, "call_1"), invoked(3, "call_1"), completed(2, "call_1", "success"), completed(4, "call_1", "success"), end}, []string{reused}, false},
+		{"an event delivered twice", []tree{start, invoked(1, "call_1"), invoked(1, "call_1"), completed(2, "call_1", "success"), completed(2, "call_1", "success"), end}, nil, false},
+		{"another tool completed", []tree{start, invoked(1, "call_1"), set(completed(2, "call_1", "success"), "tool", "erase"), end}, []string{driftHigh}, false},
+		{"ids in another case", []tree{start, invoked(1, "call_a"), completed(2, "call_A", "success"), end}, []string{orphan, missingAAEP}, false},
+		{"open at the end of the recording", []tree{start, invoked(1, "call_1")}, nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.opts.RequireVerdict = false
+			var lines []any
+			for _, e := range tc.events {
+				l.event(e)
+				lines = append(lines, e)
+			}
+			r := l.run()
+			wantRules(t, r.findings, tc.want...)
+			for _, c := range r.last() {
+				if c.State == events.CallCompleted && c.Inferred != tc.inferred {
+					t.Errorf("inferred %v: %+v", c.Inferred, c)
+				}
+			}
+			wantRules(t, check(t, protoAAEP, lines...), tc.want...)
+		})
+	}
+}
+
+// TestAAEPVerdicts: AAEP calls have verdicts without arguments.
+func TestAAEPVerdicts(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		v      events.Verdict
+		status string
+		after  float64
+		want   []string
+	}{
+		{"allowed", events.Allow, "success", 2, nil},
+		{"denied and run", events.Deny, "success", 2, []string{despiteDeny}},
+		{"denied and closed with an error", events.Deny, "error", 2, nil},
+		{"denied and closed as timed out", events.Deny, "timeout", 2, nil},
+		{"asked and run", events.Ask, "success", 2, []string{askPending}},
+		{"invoked after expiry", events.Allow, "success", 100, []string{afterExpiry}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.admit(invoked(1, "call_1"), "d1", tc.v)
+			l.at(tc.after).event(invoked(1, "call_1"))
+			l.event(completed(2, "call_1", tc.status))
+			wantRules(t, l.run().findings, tc.want...)
+		})
+	}
+	t.Run("invoked in time, completed after expiry", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(invoked(1, "call_1"), "d1", events.Allow)
+		l.event(invoked(1, "call_1"))
+		l.at(300).event(completed(2, "call_1", "success"))
+		wantRules(t, l.run().findings)
+	})
+	t.Run("asked for and never invoked", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(invoked(1, "call_1"), "d1", events.Allow)
+		l.at(9000).tick()
+		wantRules(t, l.run().findings)
+	})
+	t.Run("takes as long as it said", func(t *testing.T) {
+		l := newLedger(t)
+		l.opts.RequireVerdict = false
+		l.event(set(invoked(1, "call_1"), "expected_duration_ms", int((time.Hour)/time.Millisecond)))
+		l.at(3000).event(completed(2, "call_1", "success"))
+		wantRules(t, l.run().findings)
+	})
+}
