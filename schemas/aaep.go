@@ -1,0 +1,159 @@
+package schemas
+
+import (
+	"maps"
+	"regexp"
+	"strings"
+)
+
+// What AAEP calls itself (AAEP 1.0.0, 3.2.1 and 3.2.2).
+const (
+	aaepContext  = "https://aaep-protocol.org/context/v1"
+	aaepPrefix   = "aaep:"
+	aaepTypesURI = "https://aaep-protocol.org/types/"
+	// aaepCoreStart begins the local name of every core event.
+	aaepCoreStart = "agent."
+
+	aaepFolder   = "aaep/"
+	aaepEnvelope = "aaep/envelope"
+)
+
+// typeShape is prefix:local or a URI; both have a scheme-like start.
+var typeShape = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_+.-]*:[^\s\x00-\x1f]+$`)
+
+// NormalAAEPType gives the compact form of an AAEP type: the full URI of a core
+// type stands for the same type (3.2.2). Every other text comes back as it is.
+func NormalAAEPType(t string) string {
+	if local, ok := strings.CutPrefix(t, aaepTypesURI); ok && local != "" {
+		return aaepPrefix + local
+	}
+	return t
+}
+
+// AAEP judges an AAEP message by the schema of its type: the twelve core events
+// (compact or full URI), the two replies, the three subscription messages with
+// a schema; an event of anybody else's vocabulary by the envelope alone. A type
+// in the closed aaep: namespace that is none of the twelve is a violation, and
+// so is a type without any vocabulary. The producer manifest (5.10) is a
+// document and no event; do not ask about it here.
+func (r *Registry) AAEP(tree map[string]any) []Violation {
+	t, ok := tree["type"].(string)
+	if !ok {
+		return tagAAEP(r.Validate(aaepEnvelope, tree), nil)
+	}
+	normal := NormalAAEPType(t)
+	schema := r.coreSchema(normal)
+	switch {
+	case schema != "":
+		return tagAAEP(r.Validate(schema, withType(tree, normal)), nil)
+	case strings.HasPrefix(normal, aaepPrefix):
+		return tagAAEP(r.Validate(aaepEnvelope, tree), &unknownCoreType)
+	case r.isAAEPMessage(t):
+		return tag(r.Validate(aaepFolder+t, tree), func(Violation) string { return "AAEP-C-024" })
+	case !typeShape.MatchString(t):
+		return tagAAEP(r.Validate(aaepEnvelope, tree), &noVocabulary)
+	default:
+		return tagAAEP(r.Validate(aaepEnvelope, tree), nil)
+	}
+}
+
+// StrictAAEP is AAEP and AAEPChecks together. A reply or subscription message is
+// judged by its schema alone.
+func (r *Registry) StrictAAEP(tree map[string]any) []Violation {
+	return merge(r.AAEP(tree), AAEPChecks(tree))
+}
+
+var unknownCoreType = Violation{Path: "/type", Keyword: "closed_namespace", Check: "AAEP-C-005", Level: LevelError,
+	Message: "must be one of the twelve core events: the aaep: namespace is closed"}
+
+var noVocabulary = Violation{Path: "/type", Keyword: "type_shape", Check: "AAEP-C-004", Level: LevelError,
+	Message: "must be prefix:local or an absolute URI"}
+
+// coreSchema names the schema of a core event by its compact type, "" for every
+// other type.
+func (r *Registry) coreSchema(t string) string {
+	local, ok := strings.CutPrefix(t, aaepPrefix)
+	if !ok || !strings.HasPrefix(local, aaepCoreStart) || !r.has(aaepFolder+local) {
+		return ""
+	}
+	return aaepFolder + local
+}
+
+func (r *Registry) has(name string) bool {
+	_, ok := r.entries[name]
+	return ok
+}
+
+// isAAEPMessage reports whether t is a message that carries no envelope and has
+// a schema: "confirmation.reply", "subscription.request" and their like.
+func (r *Registry) isAAEPMessage(t string) bool {
+	return r.has(aaepFolder+t) && (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription."))
+}
+
+// withType is tree with its type replaced; the caller's tree stays as it is.
+func withType(tree map[string]any, t string) map[string]any {
+	if tree["type"] == t {
+		return tree
+	}
+	c := maps.Clone(tree)
+	c["type"] = t
+	return c
+}
+
+// tag names the rule that each violation breaks.
+func tag(vs []Violation, check func(Violation) string) []Violation {
+	for i := range vs {
+		vs[i].Check = check(vs[i])
+	}
+	return vs
+}
+
+// tagAAEP names the rules that the violations of an event break and adds one
+// more violation, if there is one.
+func tagAAEP(vs []Violation, more *Violation) []Violation {
+	vs = tag(vs, aaepCheck)
+	if more != nil {
+		vs = merge(vs, []Violation{*more})
+	}
+	return vs
+}
+
+// aaepChecks says which rule the schema enforces at a top-level key.
+var aaepChecks = map[string]string{
+	"@context": "AAEP-C-003", "type": "AAEP-C-004", "event_id": "AAEP-C-007", "session_id": "AAEP-C-008",
+	"timestamp": "AAEP-C-009", "producer": "AAEP-C-010", "verbosity": "AAEP-C-012", "urgency": "AAEP-C-012",
+	"localization_hints": "AAEP-C-013", "sequence_number": "AAEP-C-015", "aaep_version": "AAEP-C-016",
+	"correlation_id": "AAEP-C-017", "extensions": "AAEP-C-018",
+}
+
+// aaepRequired are the messages about absent envelope keys (AAEP-C-002).
+var aaepRequired = messagesFor("@context", "type", "event_id", "session_id", "timestamp", "producer")
+
+func messagesFor(names ...string) map[string]bool {
+	m := map[string]bool{}
+	for _, n := range names {
+		m[missing(n)] = true
+	}
+	return m
+}
+
+func aaepCheck(v Violation) string {
+	switch {
+	case v.Path == "" && v.Keyword == "required" && aaepRequired[v.Message]:
+		return "AAEP-C-002"
+	case v.Path == "/urgency" && v.Keyword == "const":
+		return "AAEP-C-031"
+	case v.Path == "/default_decision" && v.Keyword == "const":
+		return "AAEP-C-032"
+	}
+	if c, ok := aaepChecks[topKey(v.Path)]; ok {
+		return c
+	}
+	return "AAEP-C-030"
+}
+
+// topKey is the first key of a path.
+func topKey(path string) string {
+	key, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return key
+}

@@ -1,0 +1,193 @@
+package schemas
+
+import (
+	"encoding/json"
+	"math"
+	"regexp"
+	"strconv"
+	"unicode/utf8"
+)
+
+// kind is a set of JSON types. An integer is a number whose value has no
+// fraction, however it is written.
+type kind uint8
+
+const (
+	kindNull kind = 1 << iota
+	kindBoolean
+	kindNumber
+	kindInteger
+	kindString
+	kindArray
+	kindObject
+)
+
+var kindNames = map[string]kind{"null": kindNull, "boolean": kindBoolean, "number": kindNumber,
+	"integer": kindInteger, "string": kindString, "array": kindArray, "object": kindObject}
+
+func kindsOf(types []string) kind {
+	var k kind
+	for _, t := range types {
+		k |= kindNames[t]
+	}
+	return k
+}
+
+// has reports whether v is of one of the types in k.
+func (k kind) has(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return k&kindNull != 0
+	case bool:
+		return k&kindBoolean != 0
+	case string:
+		return k&kindString != 0
+	case []any:
+		return k&kindArray != 0
+	case map[string]any:
+		return k&kindObject != 0
+	case json.Number:
+		return k&kindNumber != 0 || k&kindInteger != 0 && isInteger(v)
+	default:
+		return false
+	}
+}
+
+// isInteger relies on strictjson: a number it lets pass is the float64 it names.
+func isInteger(v json.Number) bool {
+	f, err := strconv.ParseFloat(string(v), 64)
+	return err == nil && f == math.Trunc(f)
+}
+
+// node is one schema, ready to be evaluated.
+type node struct {
+	kinds       kind // 0: any
+	kindMessage string
+	keywords    []keyword
+}
+
+// keyword is one demand of a schema. It holds for every value of a type that it
+// does not speak of.
+type keyword interface {
+	holds(v any, c *collector) bool
+}
+
+// eval reports whether v satisfies n and tells the collector, if there is one,
+// of everything that does not.
+func (n *node) eval(v any, c *collector) bool {
+	if n.kinds != 0 && !n.kinds.has(v) {
+		return c.fail("type", n.kindMessage)
+	}
+	ok := true
+	for _, k := range n.keywords {
+		if !k.holds(v, c) {
+			if ok = false; c.stop() {
+				return false
+			}
+		}
+	}
+	return ok
+}
+
+type constant struct {
+	value   any
+	message string
+}
+
+func (k constant) holds(v any, c *collector) bool {
+	return equal(v, k.value) || c.fail("const", k.message)
+}
+
+type enumeration struct {
+	values  []any
+	message string
+}
+
+func (k enumeration) holds(v any, c *collector) bool {
+	for _, want := range k.values {
+		if equal(v, want) {
+			return true
+		}
+	}
+	return c.fail("enum", k.message)
+}
+
+// equal compares a value of a document with one of a schema, which is a scalar:
+// unsupported refuses others.
+func equal(v, want any) bool {
+	switch want := want.(type) {
+	case nil:
+		return v == nil
+	case string:
+		s, ok := v.(string)
+		return ok && s == want
+	case bool:
+		b, ok := v.(bool)
+		return ok && b == want
+	case json.Number:
+		n, ok := v.(json.Number)
+		return ok && sameNumber(n, want)
+	default:
+		return false
+	}
+}
+
+func sameNumber(a, b json.Number) bool {
+	x, errX := strconv.ParseFloat(string(a), 64)
+	y, errY := strconv.ParseFloat(string(b), 64)
+	return errX == nil && errY == nil && x == y
+}
+
+// length counts Unicode code points, as JSON Schema does.
+type length struct{ min, max int }
+
+func (k length) holds(v any, c *collector) bool {
+	s, ok := v.(string)
+	if !ok || len(s) <= k.max && k.min <= 0 {
+		return true
+	}
+	n := utf8.RuneCountInString(s)
+	if n < k.min {
+		return c.fail("minLength", "must have at least "+strconv.Itoa(k.min)+" characters")
+	}
+	if k.max != -1 && n > k.max {
+		return c.fail("maxLength", "must have at most "+strconv.Itoa(k.max)+" characters")
+	}
+	return true
+}
+
+type pattern struct {
+	re      *regexp.Regexp
+	message string
+}
+
+func (k pattern) holds(v any, c *collector) bool {
+	s, ok := v.(string)
+	return !ok || k.re.MatchString(s) || c.fail("pattern", k.message)
+}
+
+type format struct {
+	test    func(any) bool
+	message string
+}
+
+func (k format) holds(v any, c *collector) bool { return k.test(v) || c.fail("format", k.message) }
+
+type bound struct {
+	keyword string
+	limit   float64
+	upper   bool
+	message string
+}
+
+func (k bound) holds(v any, c *collector) bool {
+	n, ok := v.(json.Number)
+	if !ok {
+		return true
+	}
+	f, err := strconv.ParseFloat(string(n), 64)
+	if err == nil && (k.upper && f <= k.limit || !k.upper && f >= k.limit) {
+		return true
+	}
+	return c.fail(k.keyword, k.message)
+}

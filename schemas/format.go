@@ -1,0 +1,42 @@
+package schemas
+
+import "github.com/santhosh-tekuri/jsonschema/v5"
+
+// formats are the formats that schemas may use, with what a violation says. A
+// format takes every value that is not a string.
+var formats = map[string]struct {
+	test func(any) bool
+	what string
+}{
+	"date-time":    {isDateTime, "an RFC 3339 date and time with zone"},
+	"uri":          {jsonschema.Formats["uri"], "an absolute URI"},
+	"uuid":         {jsonschema.Formats["uuid"], "a UUID"},
+	"json-pointer": {jsonschema.Formats["json-pointer"], "a JSON pointer"},
+}
+
+// isDateTime is the library's test with a hole closed: it reads the fields of
+// the time with a function that takes a sign, so 2026-01-01T+1:-0:+3Z passes.
+func isDateTime(v any) bool {
+	s, ok := v.(string)
+	if !ok {
+		return true
+	}
+	return jsonschema.Formats["date-time"](v) && !signsInTime(s)
+}
+
+// signsInTime looks for a sign where a digit belongs, in the time of day and in
+// the offset of a text that the library accepted.
+func signsInTime(s string) bool {
+	for _, i := range []int{11, 12, 14, 15, 17, 18} {
+		if !digit(s[i]) {
+			return true
+		}
+	}
+	if last := s[len(s)-1]; last == 'Z' || last == 'z' {
+		return false
+	}
+	offset := s[len(s)-5:]
+	return !digit(offset[0]) || !digit(offset[1]) || !digit(offset[3]) || !digit(offset[4])
+}
+
+func digit(b byte) bool { return '0' <= b && b <= '9' }

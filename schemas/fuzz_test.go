@@ -1,0 +1,71 @@
+package schemas
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// FuzzValidate: no document that strictjson lets pass makes us panic, change it
+// or answer differently the second time, and the library, where it does not
+// panic itself, gives the same verdict.
+func FuzzValidate(f *testing.F) {
+	for _, s := range corpus(f) {
+		b, err := json.Marshal(s.document)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(s.schema, b)
+	}
+	f.Add("aaep/agent.tool.invoked", []byte(benchAAEP))
+	f.Add("agenthook/action-governance.evidence", []byte(benchProfile))
+	f.Add("aaep/envelope", []byte(`{"sequence_number":0e99999999999999999999}`))
+	f.Add("agenthook/envelope", []byte(`null`))
+	compiled := libraries(f)
+	f.Fuzz(func(t *testing.T, schema string, raw []byte) {
+		tree, err := strictjson.Parse(raw, strictjson.DefaultLimits)
+		if err != nil {
+			return
+		}
+		before, _ := strictjson.Canonical(tree)
+		vs := Default().Validate(schema, tree)
+		if doc, ok := tree.(map[string]any); ok {
+			first := answers(doc)
+			if d := cmp.Diff(first, answers(doc)); d != "" {
+				t.Errorf("the answer changes: %s", d)
+			}
+		}
+		if after, _ := strictjson.Canonical(tree); string(before) != string(after) {
+			t.Error("the document was changed")
+		}
+		library, ok := compiled[schema]
+		if !ok {
+			if vs == nil {
+				t.Error("an unknown schema lets a document pass")
+			}
+			return
+		}
+		if accepts, sane := libraryAccepts(library, tree); sane && accepts != (vs == nil) {
+			t.Errorf("the library says %v, we say %v", accepts, vs)
+		}
+	})
+}
+
+func answers(doc map[string]any) [][]Violation {
+	r := Default()
+	return [][]Violation{r.AAEP(doc), r.AgentHook(doc), AAEPChecks(doc), AgentHookChecks(doc), r.StrictAAEP(doc), r.StrictAgentHook(doc),
+		r.AgentHookProfile(doc, FormRequest), r.AgentHookProfile(doc, FormEvidence)}
+}
+
+// libraryAccepts is the library's verdict; it has none where it panics.
+func libraryAccepts(s *librarySchema, tree any) (accepts, sane bool) {
+	defer func() {
+		if recover() != nil {
+			sane = false
+		}
+	}()
+	return s.Validate(tree) == nil, true
+}

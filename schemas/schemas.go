@@ -1,0 +1,128 @@
+// Package schemas holds Countersign's own JSON Schemas (2020-12) for what agent
+// runtimes send, AAEP 1.0.0 and AgentHook 0.2, and for the records that
+// Countersign writes, and judges parsed documents by them.
+//
+// A schema says what a protocol's published schema says. What a protocol
+// demands in its text alone is a named check (AAEPChecks, AgentHookChecks), so
+// that both can be compared with their source.
+//
+// The schemas are compiled by github.com/santhosh-tekuri/jsonschema with
+// formats asserted and no way to load anything. The compiled form is evaluated
+// here and not by the library, for three reasons: the library panics on a
+// number such as 0e99999999999999999999, its messages quote the values of the
+// document, which may be secrets, and it allocates on every step. The tests
+// hold the two verdicts equal.
+//
+// Everything here is pure and safe for concurrent use.
+package schemas
+
+import (
+	"embed"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Base is where the identifiers of the schemas start: the schema named n has
+// the $id Base + n + "/v1". Nothing is ever fetched from there.
+const Base = "https://schemas.countersign.dev/"
+
+//go:embed aaep/*.json agenthook/*.json countersign/*.json
+var files embed.FS
+
+// Registry is the set of compiled schemas.
+type Registry struct {
+	entries map[string]entry
+	names   []string
+}
+
+type entry struct {
+	source []byte
+	root   *node
+	// fields are the top-level keys that the schema knows, those of the schemas
+	// it builds on included.
+	fields map[string]bool
+}
+
+// Default is the registry of the embedded schemas, compiled at the first call.
+// It panics if they do not compile: they are part of the program.
+func Default() *Registry { return embedded() }
+
+var embedded = sync.OnceValue(func() *Registry {
+	r, err := load(files)
+	if err != nil {
+		panic("schemas: " + err.Error())
+	}
+	return r
+})
+
+// Names lists the schemas in order, as "aaep/agent.tool.invoked".
+func (r *Registry) Names() []string { return slices.Clone(r.names) }
+
+// Source returns the JSON text of a schema; the caller may change it.
+func (r *Registry) Source(name string) ([]byte, bool) {
+	e, ok := r.entries[name]
+	return slices.Clone(e.source), ok
+}
+
+// Validate judges a document by one schema and returns what is wrong with it,
+// in order of Path, nil when nothing is, and at most MaxViolations. The
+// document is what strictjson.Parse returned; a value of any other Go type
+// satisfies no schema that names a type. A name that is not in Names is a
+// violation too: nothing unknown passes.
+func (r *Registry) Validate(name string, tree any) []Violation {
+	e, ok := r.entries[name]
+	if !ok {
+		return []Violation{{Keyword: "$ref", Message: "there is no schema of this name", Level: LevelError}}
+	}
+	if e.root.eval(tree, nil) {
+		return nil
+	}
+	c := &collector{}
+	e.root.eval(tree, c)
+	sortViolations(c.found)
+	return c.found
+}
+
+func load(from fs.FS) (*Registry, error) {
+	sources, err := readAll(from)
+	if err != nil {
+		return nil, err
+	}
+	library, err := newLibrary(sources)
+	if err != nil {
+		return nil, err
+	}
+	r := &Registry{entries: map[string]entry{}}
+	p := planner{done: map[*librarySchema]*node{}}
+	for name, src := range sources {
+		compiled, err := library.Compile(Base + name + "/v1")
+		if err != nil {
+			return nil, fmt.Errorf("schema %s: %w", name, err)
+		}
+		root, err := p.plan(compiled)
+		if err != nil {
+			return nil, fmt.Errorf("schema %s: %w", name, err)
+		}
+		r.entries[name] = entry{source: src, root: root, fields: fieldsOf(compiled)}
+		r.names = append(r.names, name)
+	}
+	slices.Sort(r.names)
+	return r, nil
+}
+
+// readAll maps the name of every schema to its text.
+func readAll(from fs.FS) (map[string][]byte, error) {
+	sources := map[string][]byte{}
+	err := fs.WalkDir(from, ".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		src, err := fs.ReadFile(from, path)
+		sources[strings.TrimSuffix(path, ".json")] = src
+		return err
+	})
+	return sources, err
+}

@@ -1,0 +1,284 @@
+package schemas
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+func TestNamesAndSources(t *testing.T) {
+	r := Default()
+	names := r.Names()
+	for _, want := range []string{"aaep/envelope", "aaep/agent.tool.invoked", "aaep/confirmation.reply", "agenthook/envelope",
+		"agenthook/action-governance.request", "agenthook/action-governance.evidence", "agenthook/approval",
+		"agenthook/runtime-attestation", "agenthook/publisher-manifest", "countersign/decision", "countersign/call", "countersign/finding"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	core := 0
+	for _, name := range names {
+		src, ok := r.Source(name)
+		if doc := parse(t, string(src)); !ok || doc["$id"] != Base+name+"/v1" {
+			t.Errorf("%s: $id is %v", name, doc["$id"])
+		}
+		if r.coreSchema("aaep:"+strings.TrimPrefix(name, "aaep/")) != "" {
+			core++
+		}
+	}
+	if core != 12 {
+		t.Errorf("%d core events, want 12", core)
+	}
+	names[0] = "changed"
+	src, _ := r.Source("aaep/envelope")
+	src[0] = 'x'
+	if again, _ := r.Source("aaep/envelope"); r.Names()[0] == "changed" || again[0] == 'x' {
+		t.Error("a caller can change the registry")
+	}
+	if _, ok := r.Source("aaep/nothing"); ok {
+		t.Error("a source for a name that is not there")
+	}
+	if vs := r.Validate("aaep/nothing", map[string]any{}); !HasErrors(vs) {
+		t.Error("an unknown schema lets a document pass")
+	}
+}
+
+// TestKeywordsAreKnown: the library ignores a keyword that it does not know, so
+// a misspelt one would demand nothing.
+func TestKeywordsAreKnown(t *testing.T) {
+	known := strings.Fields(`$schema $id $ref $defs title description type const enum required properties additionalProperties
+		minProperties items prefixItems minItems maxItems uniqueItems minLength maxLength pattern format minimum maximum allOf anyOf if then else`)
+	var walk func(name string, v any)
+	walk = func(name string, v any) {
+		s, ok := v.(map[string]any)
+		if !ok {
+			return
+		}
+		for k, sub := range s {
+			if !slices.Contains(known, k) {
+				t.Errorf("%s: keyword %s", name, k)
+			}
+			switch k {
+			case "properties", "$defs":
+				for _, p := range sub.(map[string]any) {
+					walk(name, p)
+				}
+			case "allOf", "anyOf", "prefixItems":
+				for _, p := range sub.([]any) {
+					walk(name, p)
+				}
+			default:
+				walk(name, sub)
+			}
+		}
+	}
+	for _, name := range Default().Names() {
+		src, _ := Default().Source(name)
+		walk(name, parse(t, string(src)))
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	const head = `{"$schema":"https://json-schema.org/draft/2020-12/schema","$id":"` + Base + `aaep/x/v1",`
+	for _, tc := range []struct{ name, text, want string }{
+		{"not JSON", `{`, "aaep/x"},
+		{"not a schema", head + `"type":"thing"}`, "aaep/x"},
+		{"loading from outside", head + `"$ref":"https://example.org/schema"}`, errNoLoading.Error()},
+		{"loading a file", head + `"$ref":"file:///etc/hostname"}`, errNoLoading.Error()},
+		{"unknown format", head + `"format":"hostname"}`, "format hostname is not evaluated"},
+		{"misspelt format", head + `"format":"datetime"}`, "format datetime is not evaluated"},
+		{"keyword that is not evaluated", head + `"properties":{"a":{"not":{"type":"string"}}}}`, "not is not evaluated"},
+		{"another one", head + `"items":{"multipleOf":2}}`, "multipleOf is not evaluated"},
+		{"composite const", head + `"anyOf":[{"const":{"a":1}}]}`, "array or object is not evaluated"},
+		{"boolean schema", head + `"properties":{"a":false}}`, "a boolean schema is not evaluated"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := load(fstest.MapFS{"aaep/x.json": {Data: []byte(tc.text)}})
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("error %v, want one with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestMessages pins what people read.
+func TestMessages(t *testing.T) {
+	for _, tc := range []struct{ schema, over, want string }{
+		{"aaep/envelope", `{"event_id":"x"}`, "/event_id: must match ^evt_[A-Za-z0-9]{1,64}$"},
+		{"aaep/envelope", `{"session_id":null}`, "the document: missing property session_id"},
+		{"aaep/envelope", `{"@context":"x"}`, "/@context: must be the AAEP context URI, or an array that starts with it"},
+		{"aaep/envelope", `{"urgency":"x"}`, `/urgency: must be one of "background", "normal", "critical"`},
+		{"aaep/envelope", `{"sequence_number":-5}`, "/sequence_number: must be at least 0"},
+		{"aaep/envelope", `{"timestamp":"x"}`, "/timestamp: must be an RFC 3339 date and time with zone"},
+		{"aaep/envelope", `{"producer":{"agent_id":"a","a/b~c":1}}`, "/producer/a~1b~0c: is not a known property"},
+		{"aaep/agent.state.changed", `{"to_state":5}`, "/to_state: must be a string"},
+		{"agenthook/envelope", `{"resource":5}`, "/resource: must be a string or an object"},
+	} {
+		base := stateChanged
+		if strings.HasPrefix(tc.schema, "agenthook") {
+			base = preToolUse
+		}
+		vs := Default().Validate(tc.schema, edit(t, base, tc.over))
+		if len(vs) != 1 || vs[0].String() != tc.want {
+			t.Errorf("%v, want %s", vs, tc.want)
+		}
+	}
+}
+
+// TestNoValueIsQuoted puts a secret in the place of every value of every
+// document of the corpus.
+func TestNoValueIsQuoted(t *testing.T) {
+	const secret = "sk-live-5fb1e2c77a"
+	m := mutator{values: []any{secret, json.Number("73190284"), []any{secret, secret}, map[string]any{"k": secret}}, share: 1, turn: new(int)}
+	for _, s := range corpus(t) {
+		m.each(s.document, func(what func() string) {
+			doc, ok := s.document.(map[string]any)
+			vs := Default().Validate(s.schema, s.document)
+			if ok {
+				vs = slices.Concat(vs, Default().StrictAAEP(doc), Default().StrictAgentHook(doc))
+			}
+			for _, v := range vs {
+				if line := fmt.Sprintf("%+v", v); strings.Contains(line, secret) || strings.Contains(line, "73190284") {
+					t.Fatalf("%s, %s: %s", s.file, what(), line)
+				}
+			}
+		})
+	}
+}
+
+// TestHostileDocuments: none of these may panic, take long or get a long
+// answer. The first one makes the library panic.
+func TestHostileDocuments(t *testing.T) {
+	many := make([]any, 200_000)
+	for i := range many {
+		many[i] = fmt.Sprint(i)
+	}
+	wide := map[string]any{}
+	for i := range 50_000 {
+		wide[fmt.Sprintf("key%d/%s", i, strings.Repeat("~", 100))] = "x"
+	}
+	for name, over := range map[string]map[string]any{
+		"huge exponent":     parse(t, `{"sequence_number":0e99999999999999999999}`),
+		"not a number":      {"sequence_number": json.Number("1e999")},
+		"not even a number": {"sequence_number": json.Number("x")},
+		"foreign Go type":   {"sequence_number": 7, "producer": struct{}{}},
+		"many items":        {"tools_available": many, "localization_hints": map[string]any{"available_languages": many}},
+		"wide":              {"producer": wide, "extensions": wide, "localization_hints": wide},
+	} {
+		t.Run(name, func(t *testing.T) {
+			doc := edit(t, stateChanged, `{"type":"aaep:agent.session.started","summary_normal":"x"}`)
+			for k, v := range over {
+				doc[k] = v
+			}
+			first := Default().StrictAAEP(doc)
+			if len(first) > MaxViolations {
+				t.Errorf("%d violations", len(first))
+			}
+			for _, v := range first {
+				if len(v.Path) > 3*maxToken {
+					t.Errorf("a path of %d bytes", len(v.Path))
+				}
+			}
+			if d := cmp.Diff(first, Default().StrictAAEP(doc)); d != "" {
+				t.Errorf("the answer changes: %s", d)
+			}
+			if huge := name == "huge exponent"; huge == HasErrors(Default().AAEP(doc)) {
+				t.Errorf("verdict of the schema: %v", first)
+			}
+		})
+	}
+}
+
+// TestValidCostsNothing: judging a valid event allocates nothing.
+func TestValidCostsNothing(t *testing.T) {
+	r := Default()
+	for name, text := range map[string]string{"aaep/agent.tool.invoked": benchAAEP, "agenthook/envelope": benchProfile, "agenthook/action-governance.evidence": benchProfile} {
+		doc := parse(t, text)
+		if n := testing.AllocsPerRun(20, func() { r.Validate(name, doc) }); n >= 1 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func TestUniqueItems(t *testing.T) {
+	for text, want := range map[string]bool{
+		`["a","b"]`: true, `["a","b","a"]`: false, `[1,1.0]`: false, `[1,"1"]`: true, `[{"a":1,"b":2},{"b":2.0,"a":1}]`: false,
+		`[["a"],["a","a"]]`: true, `[null,false,0,"",[],{}]`: true, `[0,-0]`: false, `[]`: true,
+	} {
+		v, err := strictjson.Parse([]byte(text), strictjson.DefaultLimits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := (unique{}).holds(v, nil); got != want {
+			t.Errorf("%s unique: %v", text, got)
+		}
+	}
+}
+
+// TestOwnRecords: what events.Encode writes is what the schemas describe.
+func TestOwnRecords(t *testing.T) {
+	at := events.At(time.Date(2026, 11, 20, 9, 30, 0, 42, time.UTC))
+	keyed, plain := digest.Keyed(make([]byte, digest.KeySize), []byte("x")), digest.Plain([]byte("x"))
+	for _, tc := range []struct {
+		schema string
+		record any
+	}{
+		{"countersign/decision", events.Decision{DecisionID: "019342f0-0000-7000-8000-000000000001", Tenant: "acme", Protocol: "aaep",
+			Source: "desk", RequestDigest: keyed, Verdict: events.Deny, Reasons: []events.Reason{}, DecidedAt: at}},
+		{"countersign/decision", events.Decision{DecisionID: "019342f0-0000-7000-8000-000000000001", EventID: "e", Tenant: "acme", Protocol: "agenthook",
+			Source: "desk", Agent: "a", Session: "s", ToolCallID: "c", Occurrence: 2, Tool: "t", Action: "send", ResourceKind: "email", ArgsDigest: keyed,
+			RequestDigest: plain, Verdict: events.Defer, NativeVerdict: "ask", Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "needs_approval", Path: "/a", Policy: "p/r"}},
+			Policy: &events.PolicyRef{Name: "p", Revision: 3, Digest: plain}, Mandate: &events.MandateRef{ID: "m", Hash: "h"},
+			Approval:   &events.ApprovalRef{WorkflowID: "w", Status: "pending", ActionID: "c", RequestedAt: at, ExpiresAt: at, ResumePolicy: "publisher_waits"},
+			ReceivedAt: at, DecidedAt: at, ExpiresAt: at, ReceiptHash: plain, Durability: "fsync", Trace: "00-x"}},
+		{"countersign/call", events.Call{CallID: "c", Tenant: "acme", Source: "desk", Protocol: "aaep", Occurrence: 1, State: events.CallOpen, Timeline: []events.TimelineEntry{}}},
+		{"countersign/call", events.Call{CallID: "c", Tenant: "acme", Source: "desk", Protocol: "aaep", Agent: "a", Session: "s", ToolCallID: "c", Occurrence: 1,
+			Tool: "t", State: events.CallFailed, Outcome: "error", Verdict: events.Allow, DecisionID: "d", DecisionSeq: 1, ExecutionSeq: 2, AdmittedDigest: keyed, ExecutedDigest: keyed,
+			Match: "equal", Inferred: true, WeakScope: true, Findings: []string{"r"}, Timeline: []events.TimelineEntry{{Step: "completed", Seq: 2, At: at, EventID: "e"}}}},
+		{"countersign/finding", events.Finding{FindingID: "f", Rule: "r", Severity: events.SeverityInfo, EventIDs: []string{}, Explanation: "x"}},
+		{"countersign/finding", events.Finding{FindingID: "f", Rule: "r", Severity: events.SeverityCritical, Tenant: "acme", Source: "desk", Session: "s", ToolCallID: "c",
+			CallID: "c", EventIDs: []string{"e"}, Seqs: []uint64{1}, Explanation: "x", Remedy: "y", DetectedAt: at, Withdraws: "g"}},
+	} {
+		b, err := events.Encode(tc.record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if vs := Default().Validate(tc.schema, parse(t, string(b))); vs != nil {
+			t.Errorf("%s: %v", b, vs)
+		}
+	}
+}
+
+// TestOwnRecordFields: schema and Go type have the same members, so that neither
+// is changed alone.
+func TestOwnRecordFields(t *testing.T) {
+	for schema, record := range map[string]any{
+		"countersign/decision": events.Decision{}, "countersign/call": events.Call{}, "countersign/finding": events.Finding{},
+	} {
+		var fields []string
+		for i := range reflect.TypeOf(record).NumField() {
+			name, _, _ := strings.Cut(reflect.TypeOf(record).Field(i).Tag.Get("json"), ",")
+			fields = append(fields, name)
+		}
+		slices.Sort(fields)
+		var known []string
+		for f := range Default().entries[schema].fields {
+			known = append(known, f)
+		}
+		slices.Sort(known)
+		if d := cmp.Diff(fields, known); d != "" {
+			t.Errorf("%s: %s", schema, d)
+		}
+	}
+}

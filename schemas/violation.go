@@ -1,0 +1,134 @@
+package schemas
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Level grades a violation.
+type Level string
+
+// The levels. A warning is for what a protocol only advises, and for what one
+// part of its text forbids and another part uses.
+const (
+	LevelError   Level = "error"
+	LevelWarning Level = "warning"
+)
+
+// MaxViolations bounds what one call reports: a hostile document must not buy a
+// long answer.
+const MaxViolations = 64
+
+// maxToken is how many bytes of one key a Path shows.
+const maxToken = 64
+
+// Violation says what is wrong with a document and where. It never holds a
+// value of the document, which may be a secret; keys of the document appear in
+// Path only.
+type Violation struct {
+	// Path is the JSON pointer (RFC 6901) of the culprit, "" for the whole
+	// document. A key longer than 64 bytes is cut and ends in "…".
+	Path string `json:"path"`
+	// Keyword is the JSON Schema keyword that failed, or the name of the check
+	// in snake_case.
+	Keyword string `json:"keyword"`
+	// Message says what the schema demands.
+	Message string `json:"message"`
+	// Check is the identifier of the broken rule, as "AAEP-C-007", where one
+	// covers it.
+	Check string `json:"check,omitempty"`
+	Level Level  `json:"level"`
+}
+
+// String puts a violation on one line.
+func (v Violation) String() string {
+	at := v.Path
+	if at == "" {
+		at = "the document"
+	}
+	return at + ": " + v.Message
+}
+
+// HasErrors reports whether a violation is more than a warning.
+func HasErrors(vs []Violation) bool {
+	return slices.ContainsFunc(vs, func(v Violation) bool { return v.Level != LevelWarning })
+}
+
+func sortViolations(vs []Violation) {
+	slices.SortFunc(vs, func(a, b Violation) int {
+		return cmp.Or(strings.Compare(a.Path, b.Path), strings.Compare(a.Keyword, b.Keyword),
+			strings.Compare(a.Message, b.Message), strings.Compare(a.Check, b.Check))
+	})
+}
+
+// merge puts two answers about one document together. Where there are too many,
+// errors are kept before warnings: no amount of warnings may hide an error.
+func merge(a, b []Violation) []Violation {
+	all := slices.Concat(a, b)
+	if len(all) > MaxViolations {
+		slices.SortStableFunc(all, func(a, b Violation) int { return strings.Compare(string(a.Level), string(b.Level)) })
+		all = all[:MaxViolations]
+	}
+	sortViolations(all)
+	return all
+}
+
+// collector gathers violations. The nil collector stands for "the verdict is
+// enough": evaluation then stops at the first failure and allocates nothing.
+type collector struct {
+	path  []string
+	found []Violation
+}
+
+// fail records a violation at the current place and returns false.
+func (c *collector) fail(keyword, message string) bool {
+	if c != nil && !c.full() {
+		c.found = append(c.found, Violation{Path: pointer(c.path...), Keyword: keyword, Message: message, Level: LevelError})
+	}
+	return false
+}
+
+func (c *collector) full() bool { return len(c.found) >= MaxViolations }
+
+// stop reports whether nothing more needs to be looked at once something has
+// failed.
+func (c *collector) stop() bool { return c == nil || c.full() }
+
+func (c *collector) enter(key string) {
+	if c != nil {
+		c.path = append(c.path, key)
+	}
+}
+
+func (c *collector) enterItem(i int) {
+	if c != nil {
+		c.path = append(c.path, strconv.Itoa(i))
+	}
+}
+
+func (c *collector) leave() {
+	if c != nil {
+		c.path = c.path[:len(c.path)-1]
+	}
+}
+
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
+
+// pointer writes a JSON pointer, long keys cut.
+func pointer(keys ...string) string {
+	var b strings.Builder
+	for _, k := range keys {
+		b.WriteByte('/')
+		pointerEscapes.WriteString(&b, cut(k))
+	}
+	return b.String()
+}
+
+func cut(key string) string {
+	if len(key) <= maxToken {
+		return key
+	}
+	return strings.ToValidUTF8(key[:maxToken], "") + "…"
+}
