@@ -1,0 +1,175 @@
+package deploy_test
+
+import (
+	"encoding/json"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// TestSettingsTables: the tables of docs/operating.md have every flag of the
+// services, with its variable and its default, and none besides.
+func TestSettingsTables(t *testing.T) {
+	const head = "| flag | environment | default | meaning |"
+	shared := rows(t, "docs/operating.md", "All three:\n\n"+head)
+	for program, title := range map[string]string{"admitter": "Admitter:", "correlator": "Correlator:", "auditor": "Auditor:"} {
+		table := map[string][]string{}
+		for _, row := range append(slices.Clone(shared), rows(t, "docs/operating.md", title+"\n\n"+head)...) {
+			table[strings.Trim(row[0], "`")] = row
+		}
+		for _, f := range parserOf(t, program).Model.Flags {
+			if f.Name == "help" {
+				continue
+			}
+			row, there := table["--"+f.Name]
+			delete(table, "--"+f.Name)
+			if !there || strings.Trim(row[1], "`") != strings.Join(f.Envs, " ") || strings.Trim(row[2], "`") != f.Default {
+				t.Errorf("%s: --%s reads %q and defaults to %q; the page says %q", program, f.Name, f.Envs, f.Default, row)
+			}
+		}
+		if len(table) > 0 {
+			t.Errorf("%s has no flags %q", program, slices.Sorted(maps.Keys(table)))
+		}
+	}
+}
+
+// TestFindingsTable: every rule is in the table, with its severity.
+func TestFindingsTable(t *testing.T) {
+	want := map[string]events.Severity{"log_recreated": events.SeverityCritical}
+	for _, r := range correlation.Rules() {
+		want[r.Name] = r.Severity
+	}
+	for _, row := range rows(t, "docs/operating.md", "| rule | severity | what happened | do |") {
+		rule := codes(row[0])[0]
+		if want[rule] != events.Severity(row[1]) {
+			t.Errorf("%s is %q in the page and %q in the code", rule, row[1], want[rule])
+		}
+		delete(want, rule)
+	}
+	if len(want) > 0 {
+		t.Errorf("the page leaves out %v", want)
+	}
+}
+
+// TestCodesInDocs: reason codes, rules and problem codes that a page names
+// occur in the code as such.
+func TestCodesInDocs(t *testing.T) {
+	source := sourceOf(t, "admission", "client", "cmd/internal", "correlation", "events", "evidence")
+	for _, table := range []struct {
+		file, head string
+		column     int
+	}{
+		{"docs/security.md", "| cause | verdict | reason code |", 2},
+		{"docs/policies.md", "| the verdict is deny, and the reason is | because |", 0},
+		{"docs/operating.md", "| code | it means |", 0},
+	} {
+		for _, row := range rows(t, table.file, table.head) {
+			for _, c := range codes(row[table.column]) {
+				if !strings.Contains(source, strconv.Quote(c)) {
+					t.Errorf("%s: no code %s", table.file, c)
+				}
+			}
+		}
+	}
+	for _, c := range []evidence.Code{evidence.CodeHash, evidence.CodeGap, evidence.CodeRoot, evidence.CodeCheckpointAhead, evidence.CodeTooShort} {
+		if !strings.Contains(read(t, "docs/operating.md"), "`"+string(c)+"`") {
+			t.Errorf("docs/operating.md does not say what %s means", c)
+		}
+	}
+}
+
+// sourceOf is all Go source below the folders, tests left out.
+func sourceOf(t *testing.T, dirs ...string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, dir := range dirs {
+		ok(t, filepath.WalkDir(path(dir), func(name string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(name)
+			b.Write(text)
+			return err
+		}))
+	}
+	return b.String()
+}
+
+// TestRecordsInDocs: every example is a record of its type, and shows every
+// member that a record always has.
+func TestRecordsInDocs(t *testing.T) {
+	decode := map[string]func([]byte) (any, error){
+		"decision": decoder[events.Decision], "call": decoder[events.Call], "finding": decoder[events.Finding], "approval": decoder[events.Approval],
+		"cursor": decoder[events.Cursor], "tick": decoder[events.Tick], "policy": decoder[events.PolicyChange], "key": decoder[events.KeyRecord],
+		"receipt": decoder[receipt.Claims],
+	}
+	for _, b := range blocks(t, "docs/architecture.md") {
+		kind, isRecord := strings.CutPrefix(b.info, "json ")
+		if !isRecord {
+			continue
+		}
+		read, known := decode[kind]
+		if !known {
+			t.Errorf("%s:%d: no kind of record %q", b.file, b.line, kind)
+			continue
+		}
+		delete(decode, kind)
+		record, err := read([]byte(b.text))
+		if err != nil {
+			t.Errorf("%s:%d: no %s: %v", b.file, b.line, kind, err)
+			continue
+		}
+		var shown map[string]any
+		ok(t, json.Unmarshal([]byte(b.text), &shown))
+		for i := range reflect.TypeOf(record).NumField() {
+			name, options, _ := strings.Cut(reflect.TypeOf(record).Field(i).Tag.Get("json"), ",")
+			if _, there := shown[name]; !there && !strings.Contains(options, "omit") {
+				t.Errorf("%s:%d: a %s always has %s", b.file, b.line, kind, name)
+			}
+		}
+	}
+	if len(decode) > 0 {
+		t.Errorf("no example of %q", slices.Sorted(maps.Keys(decode)))
+	}
+}
+
+func decoder[T any](b []byte) (any, error) { return events.DecodeRecord[T](b) }
+
+// TestSubjectsInDocs: the table of subjects has every class and no other.
+func TestSubjectsInDocs(t *testing.T) {
+	classes := append([]subject.Class{subject.Admit, subject.Resolve, subject.Quarantine, subject.Checkpoints}, subject.LogClasses...)
+	want := slices.Clone(classes)
+	placeholder := regexp.MustCompile(`<[a-z]+>`)
+	for _, row := range rows(t, "docs/architecture.md", "| subject | where | body |") {
+		pattern := codes(row[0])[0]
+		p, err := subject.Space{}.Parse(placeholder.ReplaceAllString(pattern, "x"))
+		if err != nil {
+			t.Errorf("%s: %v", pattern, err)
+		}
+		want = slices.DeleteFunc(want, func(c subject.Class) bool { return c == p.Class })
+	}
+	if len(want) > 0 {
+		t.Errorf("the table leaves out %v", want)
+	}
+	class := regexp.MustCompile(`\bgov\.([a-z]+)\.`)
+	for _, page := range ours {
+		for _, m := range class.FindAllStringSubmatch(read(t, page), -1) {
+			if !slices.Contains(classes, subject.Class(m[1])) {
+				t.Errorf("%s: no class %s", page, m[1])
+			}
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package deploy_test
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// ours are the pages that these tests hold against the code.
+var ours = []string{"docs/architecture.md", "docs/operating.md", "docs/policies.md", "docs/security.md"}
+
+// block is a fenced part of a page.
+type block struct {
+	file, info, text string
+	line             int
+}
+
+func blocks(t testing.TB, file string) (list []block) {
+	t.Helper()
+	var b *block
+	for i, line := range strings.Split(read(t, file), "\n") {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case b == nil && strings.HasPrefix(trimmed, "```"):
+			b = &block{file: file, info: strings.TrimPrefix(trimmed, "```"), line: i + 2}
+		case b != nil && trimmed == "```":
+			list, b = append(list, *b), nil
+		case b != nil:
+			b.text += line + "\n"
+		}
+	}
+	if b != nil {
+		t.Errorf("%s:%d: a block without an end", file, b.line)
+	}
+	return list
+}
+
+// rows gives the cells of a page's table that follows a heading line.
+func rows(t testing.TB, file, after string) (list [][]string) {
+	t.Helper()
+	_, rest, found := strings.Cut(read(t, file), after+"\n")
+	if !found {
+		t.Fatalf("%s has no line %q", file, after)
+	}
+	for _, line := range strings.Split(rest, "\n")[1:] { // the rule below the head
+		if !strings.HasPrefix(strings.TrimSpace(line), "|") {
+			break
+		}
+		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")
+		for i := range cells {
+			cells[i] = strings.TrimSpace(cells[i])
+		}
+		list = append(list, cells)
+	}
+	if len(list) == 0 {
+		t.Fatalf("%s: no table after %q", file, after)
+	}
+	return list
+}
+
+var code = regexp.MustCompile("`([^`]+)`")
+
+func codes(text string) (list []string) {
+	for _, m := range code.FindAllStringSubmatch(text, -1) {
+		list = append(list, m[1])
+	}
+	return list
+}
+
+// TestCommandsInDocs parses every command line of ours that a page shows.
+func TestCommandsInDocs(t *testing.T) {
+	pages := append([]string{"README.md", "deploy/compose.yaml", "deploy/nats/cluster.conf", "deploy/make-secrets.sh"}, ours...)
+	inline := regexp.MustCompile("`((?:bin/)?countersign [a-z][^`]*)`")
+	seen := 0
+	for _, page := range pages {
+		text := read(t, page)
+		var lines []string
+		for _, b := range blocks(t, page) {
+			if b.info == "sh" {
+				lines = append(lines, strings.Split(b.text, "\n")...)
+			}
+		}
+		for _, m := range inline.FindAllStringSubmatch(text, -1) {
+			lines = append(lines, m[1])
+		}
+		if !strings.HasSuffix(page, ".md") {
+			lines = strings.Split(strings.ReplaceAll(text, "#", " "), "\n")
+		}
+		for _, line := range lines {
+			argv := commandOf(line)
+			if argv == nil {
+				continue
+			}
+			seen++
+			if slices.ContainsFunc(argv, func(a string) bool { return a == strings.ToUpper(a) && a == "COMMAND" }) {
+				continue // countersign COMMAND --help
+			}
+			if err := accepts(t, "countersign", nil, argv); err != nil {
+				t.Errorf("%s: countersign %s: %v", page, strings.Join(argv, " "), err)
+			}
+		}
+	}
+	if seen < 25 {
+		t.Errorf("only %d command lines were found", seen)
+	}
+}
+
+var assignment = regexp.MustCompile(`^[A-Z_]+=\S*$`)
+
+// commandOf gives the arguments of a countersign command line, nil if the line
+// holds none.
+func commandOf(line string) []string {
+	line, _, _ = strings.Cut(line, " #")
+	words := strings.Fields(strings.TrimSuffix(strings.TrimSpace(line), "&"))
+	for len(words) > 0 && assignment.MatchString(words[0]) {
+		words = words[1:]
+	}
+	if len(words) < 2 || filepath.Base(words[0]) != "countersign" || strings.HasPrefix(words[0], "/") || strings.HasPrefix(words[1], "(") {
+		return nil
+	}
+	return words[1:]
+}
+
+// TestEnvironmentInDocs: every variable named in a page exists.
+func TestEnvironmentInDocs(t *testing.T) {
+	known := map[string]bool{}
+	for program := range programs {
+		maps.Copy(known, envOf(t, program))
+	}
+	for _, file := range []string{natsConf, "deploy/nats/cluster.conf", usersXML} {
+		for _, name := range envName.FindAllString(read(t, file), -1) {
+			known[name] = true
+		}
+	}
+	for _, page := range append(files(t, "deploy", ".yaml"), ours...) {
+		for _, name := range envName.FindAllString(read(t, page), -1) {
+			if !known[name] {
+				t.Errorf("%s: nothing reads %s", page, name)
+			}
+		}
+	}
+}
+
+// TestLinksInDocs: links lead to files and headings that exist.
+func TestLinksInDocs(t *testing.T) {
+	link := regexp.MustCompile(`\]\(([^)#\s]*)(#[^)\s]*)?\)`)
+	for _, page := range ours {
+		for _, m := range link.FindAllStringSubmatch(read(t, page), -1) {
+			target, anchor := m[1], strings.TrimPrefix(m[2], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			file := filepath.Join(filepath.Dir(page), target)
+			if target == "" {
+				file = page
+			}
+			if _, err := os.Stat(path(file)); err != nil {
+				t.Errorf("%s: %v", page, err)
+				continue
+			}
+			if anchor != "" && !slices.Contains(anchors(read(t, file)), anchor) {
+				t.Errorf("%s: %s has no heading #%s", page, file, anchor)
+			}
+		}
+	}
+}
+
+func anchors(text string) (list []string) {
+	for _, line := range strings.Split(text, "\n") {
+		if title, is := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); is && strings.HasPrefix(line, "#") {
+			title = regexp.MustCompile(`[^a-z0-9 -]`).ReplaceAllString(strings.ToLower(title), "")
+			list = append(list, strings.ReplaceAll(title, " ", "-"))
+		}
+	}
+	return list
+}

@@ -1,0 +1,54 @@
+// Package deploy_test holds the files under deploy and docs against the code
+// that they configure and describe, so that neither can drift from it.
+package deploy_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/storage"
+)
+
+func TestMain(m *testing.M) {
+	storage.RunEngineChildIfAsked() // the ClickHouse test starts the engine from this program
+	os.Exit(m.Run())
+}
+
+// root is the repository, seen from this package's folder.
+const root = "../.."
+
+func path(parts ...string) string { return filepath.Join(append([]string{root}, parts...)...) }
+
+func read(t testing.TB, parts ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(path(parts...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// files lists the files of a folder that end in suffix, as paths from the root.
+func files(t testing.TB, dir, suffix string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(path(dir))
+	ok(t, err)
+	for _, e := range entries {
+		if !e.IsDir() && strings.HasSuffix(e.Name(), suffix) {
+			list = append(list, filepath.Join(dir, e.Name()))
+		}
+	}
+	if len(list) == 0 {
+		t.Fatalf("no *%s in %s", suffix, dir)
+	}
+	return list
+}

@@ -1,0 +1,199 @@
+package deploy_test
+
+import (
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const unitDir = "deploy/systemd"
+
+// unit is a unit file: sections, directives, and their values in order.
+type unit map[string]map[string][]string
+
+func loadUnits(t *testing.T) map[string]unit {
+	t.Helper()
+	units := map[string]unit{}
+	for _, f := range files(t, unitDir, ".service") {
+		units[filepath.Base(f)] = parseUnit(t, f)
+	}
+	return units
+}
+
+func parseUnit(t *testing.T, file string) unit {
+	t.Helper()
+	u, section := unit{}, ""
+	for i, line := range strings.Split(read(t, file), "\n") {
+		key, value, isPair := strings.Cut(line, "=")
+		switch {
+		case line == "" || line[0] == '#':
+		case line[0] == '[' && strings.HasSuffix(line, "]"):
+			section = strings.Trim(line, "[]")
+			u[section] = map[string][]string{}
+		case !isPair || section == "":
+			t.Errorf("%s:%d: %q is no directive of a section", file, i+1, line)
+		default:
+			u[section][key] = append(u[section][key], value)
+		}
+	}
+	return u
+}
+
+// directives that the units may use; anything else is a slip of the pen, which
+// systemd would only warn about.
+var directives = map[string]string{
+	"Unit": "Description Documentation After Wants StartLimitIntervalSec",
+	"Service": "Type RemainAfterExit User DynamicUser EnvironmentFile Environment ExecStart ExecReload Restart RestartSec KillMode TimeoutStopSec" +
+		" StateDirectory StateDirectoryMode CacheDirectory RuntimeDirectory RuntimeDirectoryMode LimitNOFILE IPAddressDeny IPAddressAllow" +
+		" MemoryDenyWriteExecute NoNewPrivileges CapabilityBoundingSet AmbientCapabilities ProtectSystem ProtectHome PrivateTmp PrivateDevices" +
+		" ProtectClock ProtectControlGroups ProtectHostname ProtectKernelLogs ProtectKernelModules ProtectKernelTunables ProtectProc" +
+		" RestrictAddressFamilies RestrictNamespaces RestrictRealtime RestrictSUIDSGID LockPersonality SystemCallArchitectures SystemCallFilter" +
+		" SystemCallErrorNumber UMask",
+	"Install": "WantedBy",
+}
+
+// confined is what every unit must say.
+var confined = map[string]string{
+	"NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "ProtectSystem": "strict", "ProtectHome": "yes",
+	"PrivateTmp": "yes", "PrivateDevices": "yes", "RestrictSUIDSGID": "yes", "UMask": "0077", "Restart": "on-failure", "IPAddressDeny": "any",
+}
+
+func TestUnitsAreConfined(t *testing.T) {
+	units := loadUnits(t)
+	want := []string{"countersign-admitter.service", "countersign-auditor.service", "countersign-clickhouse.service",
+		"countersign-correlator.service", "countersign-nats.service", "countersign-provision.service", "countersign.service"}
+	if got := slices.Sorted(maps.Keys(units)); !slices.Equal(got, want) {
+		t.Fatalf("units %q, want %q", got, want)
+	}
+	users := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?m)^u\s+(\S+)`).FindAllStringSubmatch(read(t, unitDir, "sysusers.conf"), -1) {
+		users[m[1]] = false
+	}
+	for name, u := range units {
+		for section, keys := range u {
+			for key, values := range keys {
+				if !slices.Contains(strings.Fields(directives[section]), key) {
+					t.Errorf("%s: [%s] has no %s", name, section, key)
+				}
+				if many := key == "Environment"; len(values) > 1 && !many {
+					t.Errorf("%s: %s is there %d times", name, key, len(values))
+				}
+			}
+		}
+		s := u["Service"]
+		for key, value := range confined {
+			if got, there := s[key]; !there || got[0] != value {
+				t.Errorf("%s: %s must be %q, is %q", name, key, value, got)
+			}
+		}
+		if s["DynamicUser"] == nil {
+			user := strings.Join(s["User"], "")
+			if _, made := users[user]; !made || user == "" {
+				t.Errorf("%s: sysusers.conf does not make its user %q", name, user)
+			}
+			users[user] = true
+		}
+		for _, other := range strings.Fields(strings.Join(slices.Concat(u["Unit"]["After"], u["Unit"]["Wants"]), " ")) {
+			if _, there := units[other]; !there && other != "network-online.target" {
+				t.Errorf("%s: there is no %s", name, other)
+			}
+		}
+	}
+	for user, used := range users {
+		if !used {
+			t.Errorf("no unit runs as %s", user)
+		}
+	}
+}
+
+// TestUnitsFenced: a service that another instance has fenced off (exit code 3)
+// must not come back at once.
+func TestUnitsFenced(t *testing.T) {
+	units := loadUnits(t)
+	for _, name := range []string{"countersign-correlator.service", "countersign-auditor.service"} {
+		if got := strings.Join(units[name]["Service"]["RestartSec"], ""); got != "15s" {
+			t.Errorf("%s: RestartSec is %q", name, got)
+		}
+	}
+	if got := strings.Join(units["countersign.service"]["Service"]["KillMode"], ""); got != "mixed" {
+		t.Errorf("countersign.service: KillMode %q would stop its children behind its back", got)
+	}
+}
+
+// TestUnitCommands: flags and variables are those of the programs, and the
+// environment files hold what make-secrets.sh puts there.
+func TestUnitCommands(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "secrets")
+	shell(t, "sh", "make-secrets.sh", dir)
+	made := contents(t, dir)
+	conf, xml := read(t, natsConf), read(t, usersXML)
+	for name, u := range loadUnits(t) {
+		env := map[string]string{}
+		for _, pair := range strings.Fields(strings.Join(u["Service"]["Environment"], " ")) {
+			k, v, _ := strings.Cut(pair, "=")
+			env[k] = v
+		}
+		for _, file := range u["Service"]["EnvironmentFile"] {
+			text, there := made[filepath.Base(file)]
+			if !there || filepath.Dir(file) != "/etc/countersign" {
+				t.Errorf("%s: nothing makes %s", name, file)
+			}
+			for _, pair := range strings.Fields(text) {
+				k, v, _ := strings.Cut(pair, "=")
+				env[k] = v
+			}
+		}
+		argv := strings.Fields(u["Service"]["ExecStart"][0])
+		switch program := filepath.Base(argv[0]); program {
+		case "nats-server":
+			consume(t, name, env, envReference, conf)
+		case "clickhouse":
+			consume(t, name, env, fromEnv, xml)
+		default:
+			if err := accepts(t, program, env, argv[1:]); err != nil {
+				t.Errorf("%s: %q is refused: %v", name, argv, err)
+			}
+			for k := range envOf(t, program) {
+				delete(env, k)
+			}
+		}
+		if len(env) > 0 {
+			t.Errorf("%s: nobody reads %q", name, slices.Sorted(maps.Keys(env)))
+		}
+	}
+}
+
+func consume(t *testing.T, name string, env map[string]string, refs *regexp.Regexp, text string) {
+	t.Helper()
+	for _, m := range refs.FindAllStringSubmatch(text, -1) {
+		if env[m[1]] == "" {
+			t.Errorf("%s goes without %s", name, m[1])
+		}
+		delete(env, m[1])
+	}
+}
+
+// TestUnitsVerify asks systemd itself, with programs that exist here.
+func TestUnitsVerify(t *testing.T) {
+	tool, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze here")
+	}
+	dir := t.TempDir()
+	program := regexp.MustCompile(`(?m)^ExecStart=\S+`)
+	args := []string{"verify", "--man=no"}
+	for _, f := range files(t, unitDir, ".service") {
+		to := filepath.Join(dir, filepath.Base(f))
+		ok(t, os.WriteFile(to, []byte(program.ReplaceAllString(read(t, f), "ExecStart=/bin/true")), 0o644))
+		args = append(args, to)
+	}
+	out, err := exec.Command(tool, args...).CombinedOutput()
+	if err != nil || len(strings.TrimSpace(string(out))) > 0 {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, out)
+	}
+}
