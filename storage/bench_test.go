@@ -1,0 +1,64 @@
+package storage
+
+import (
+	"fmt"
+	"testing"
+)
+
+// session makes a batch as the log brings it: of eight rows one is a decision
+// with its request, one a call, the rest events.
+func session(b *testing.B, shard string, first uint64, n int) []EvidenceRow {
+	b.Helper()
+	rows := make([]EvidenceRow, n)
+	for i := range rows {
+		seq := first + uint64(i)
+		switch i % 8 {
+		case 0:
+			rows[i] = recordRow(b, shard, seq, KindDecision, fullDecision)
+		case 1:
+			rows[i] = recordRow(b, shard, seq, KindRequest, fullDecision)
+		case 2:
+			rows[i] = recordRow(b, shard, seq, KindCall, fullCall)
+		default:
+			rows[i] = recordRow(b, shard, seq, KindEvent, fullFinding)
+		}
+		rows[i].Session = fmt.Sprintf("session-%d", i%50)
+	}
+	return rows
+}
+
+func BenchmarkInsertEvidence(b *testing.B) {
+	db := sharedDB(b)
+	for _, size := range []int{1, 100, 1000, 10_000} {
+		b.Run(fmt.Sprintf("batch=%d", size), func(b *testing.B) {
+			shard := fmt.Sprintf("bench@%d@%s", size, randomToken())
+			rows := session(b, shard, 1, size)
+			next := uint64(1)
+			for b.Loop() {
+				for i := range rows {
+					rows[i].Seq = next
+					next++
+				}
+				if err := db.InsertEvidence(b.Context(), EvidenceToken(shard, rows[0].Seq), rows); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(size)*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+		})
+	}
+}
+
+func BenchmarkScan(b *testing.B) {
+	db := sharedDB(b)
+	shard := "bench@scan" + randomToken()
+	const n = 10_000
+	if err := db.InsertEvidence(b.Context(), shard, session(b, shard, 1, n)); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := db.Scan(b.Context(), shard, 1, AllSequences, func(EvidenceRow) error { return nil }); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds(), "rows/s")
+}

@@ -1,0 +1,87 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Locks of a data directory. The engine's child holds one as long as it lives,
+// the process that started it the other.
+const (
+	lockName      = "engine.lock"
+	ownerLockName = "owner.lock"
+)
+
+// orphanGrace is how long a start waits for an engine whose owner died to be gone.
+const orphanGrace = 10 * time.Second
+
+// dataLocks are the locks on a data directory.
+type dataLocks struct {
+	engine *os.File // handed to the child
+	owner  *os.File // kept until the child is gone
+}
+
+func (l dataLocks) close() {
+	l.engine.Close()
+	l.owner.Close()
+}
+
+// lockDataDir makes dir and takes its locks. An engine whose owner was killed dies
+// by itself (see startProcess), so that is waited for; an engine that has an owner
+// is ErrDataDirInUse at once.
+func lockDataDir(ctx context.Context, dir string) (dataLocks, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return dataLocks{}, fmt.Errorf("making the engine's data directory: %w", err)
+	}
+	owner, err := lockNow(ctx, filepath.Join(dir, ownerLockName))
+	if err != nil {
+		return dataLocks{}, inUse(ctx, dir, err)
+	}
+	waiting, cancel := context.WithTimeout(ctx, orphanGrace)
+	defer cancel()
+	engine, err := lockFile(waiting, filepath.Join(dir, lockName), func() {})
+	if err != nil {
+		owner.Close()
+		return dataLocks{}, inUse(ctx, dir, err)
+	}
+	return dataLocks{engine, owner}, nil
+}
+
+// errHeld says that somebody has a lock that was not to be waited for.
+var errHeld = errors.New("the lock is held")
+
+// lockNow takes a lock that is free.
+func lockNow(ctx context.Context, path string) (*os.File, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	f, err := lockFile(ctx, path, func() { cancel(errHeld) })
+	if err != nil && context.Cause(ctx) == errHeld {
+		return nil, errHeld
+	}
+	return f, err
+}
+
+// inUse explains why a directory could not be locked.
+func inUse(ctx context.Context, dir string, err error) error {
+	if ctx.Err() != nil || !(errors.Is(err, errHeld) || errors.Is(err, context.DeadlineExceeded)) {
+		return fmt.Errorf("locking the engine's data directory: %w", err)
+	}
+	var engine, owner int
+	if b, err := os.ReadFile(filepath.Join(dir, lockName)); err == nil {
+		_, _ = fmt.Sscan(string(b), &engine, &owner) // zeroes where nobody has noted anything yet
+	}
+	return fmt.Errorf("%w: %s is used by process %d, which process %d started: stop that one, or choose another data directory", ErrDataDirInUse, dir, engine, owner)
+}
+
+// markHolder notes in the engine's lock file who holds it, for inUse to tell.
+func (l dataLocks) markHolder(enginePID int) error {
+	text := fmt.Sprintf("%-10d %-10d\n", enginePID, os.Getpid()) // fixed width: overwrites the last holder's
+	if _, err := l.engine.WriteAt([]byte(text), 0); err != nil {
+		return fmt.Errorf("marking the engine's data directory as used: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+)
+
+// blockingQuery keeps `clickhouse local` alive; it ends when it is killed.
+const blockingQuery = "SELECT sleepEachRow(1) FROM system.numbers SETTINGS max_block_size = 1, max_threads = 1, max_execution_time = 0 FORMAT Null"
+
+// stopQuery ends blockingQuery. The engine shows its own session's user as an
+// empty name or as default.
+const stopQuery = "KILL QUERY WHERE user IN ('', 'default') ASYNC"
+
+// startEmbedded runs the library in a process of this program. The data
+// directory's lock goes to the child, so it is held as long as the child lives,
+// whatever becomes of this process.
+func startEmbedded(ctx context.Context, l launch, lib string) (*Engine, error) {
+	conf := l.config(true)
+	if err := conf.write(); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(conf.Path(portFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("preparing the engine's data directory: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program's file: %w", err)
+	}
+	argv := append([]string{self, engineArg, childEmbedded, lib}, conf.arguments()...)
+	p, err := startProcess(argv, os.Environ(), []*os.File{l.locks.engine}, l.opts.Log)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.locks.markHolder(p.pid()); err != nil {
+		p.kill()
+		return nil, err
+	}
+	port, err := p.awaitPort(ctx, conf.Path(portFile))
+	if err != nil {
+		p.kill()
+		return nil, startFailure(p, l.opts, err)
+	}
+	e := l.engine(KindEmbedded, p, port)
+	if err := e.prepare(ctx); err != nil {
+		p.kill()
+		return nil, startFailure(p, l.opts, err)
+	}
+	return e.begin(e.stopEmbedded), nil
+}
+
+// arguments are those of `clickhouse local`. The first one must be an option.
+func (c engineConfig) arguments() []string {
+	args := []string{
+		"clickhouse-local", "--config-file=" + c.Path(configFile), "--path=" + c.Path(dataFolder),
+		"--listen_host", c.Host, "--tcp_port", strconv.Itoa(c.TCPPort),
+	}
+	listen := "SYSTEM START LISTEN TCP; "
+	if c.HTTPPort != 0 {
+		args = append(args, "--http_port", strconv.Itoa(c.HTTPPort))
+		listen = "SYSTEM START LISTEN HTTP; " + listen
+	}
+	ports := "SELECT getServerPort('tcp_port') INTO OUTFILE " + sqlString(c.Path(portFile)) + " FORMAT TSV; "
+	return append(args, "--query", listen+ports+blockingQuery)
+}
+
+// portPoll is how often a starting engine's port file is looked for.
+const portPoll = 3 * time.Millisecond
+
+// awaitPort waits for the file into which the engine writes its port once it listens.
+func (p *process) awaitPort(ctx context.Context, path string) (int, error) {
+	tick := time.NewTicker(portPoll)
+	defer tick.Stop()
+	for {
+		if b, err := os.ReadFile(path); err == nil && strings.HasSuffix(string(b), "\n") {
+			return strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+		select {
+		case <-p.done:
+			return 0, errors.New(p.state)
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+// stopEmbedded ends the blocking query, upon which the engine closes its tables
+// and its process ends.
+func (e *Engine) stopEmbedded(ctx context.Context) error {
+	return e.proc.await(ctx, func() error {
+		return withConn(e.controlDSN, func(c clickhouse.Conn) error { return c.Exec(ctx, stopQuery) })
+	})
+}

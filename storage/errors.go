@@ -1,0 +1,51 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors of the engine.
+var (
+	// ErrPlatform: there is no embedded engine for this operating system,
+	// processor or C library.
+	ErrPlatform = errors.New("the embedded ClickHouse engine needs linux/amd64 with glibc")
+	// ErrFetch: the engine's library is not cached and could not be fetched.
+	ErrFetch = errors.New("the embedded ClickHouse engine could not be fetched")
+	// ErrDigest: bytes that claim to be the engine's library are not.
+	ErrDigest = errors.New("not the pinned ClickHouse engine")
+	// ErrDataDirInUse: another engine works on the data directory.
+	ErrDataDirInUse = errors.New("the data directory is in use by another engine")
+	// ErrPortBusy: somebody else listens on the requested port.
+	ErrPortBusy = errors.New("the engine's port is in use")
+	// ErrEngineDied: the engine's process ended without being asked to.
+	ErrEngineDied = errors.New("the ClickHouse engine died")
+)
+
+// Errors of the database.
+var (
+	// ErrAmbiguous: an insert failed in a way that leaves open whether its rows
+	// are stored. Ask Confirm before anything is written again.
+	ErrAmbiguous = errors.New("it is unknown whether the rows were stored")
+	// ErrBatch: the rows given to a writer do not form a batch (see InsertEvidence).
+	ErrBatch = errors.New("not a valid batch")
+	// ErrNotFound: nothing in the database matches.
+	ErrNotFound = errors.New("not found")
+)
+
+// ConflictError says that the database holds something else than this writer
+// put there: another writer is at work on the shard, or somebody changed rows.
+// Whoever meets it must stop writing.
+type ConflictError struct {
+	Shard string
+	Table string // evidence or tree_nodes
+	Seq   uint64 // the first sequence (or tree index) that does not agree
+	What  string // what is wrong there
+}
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("table %s, shard %s, at %d: %s: another writer is at work, or rows were changed", e.Table, e.Shard, e.Seq, e.What)
+}
+
+// clickHouseUnavailable ends every message about an engine that cannot be had.
+const clickHouseUnavailable = "or use a ClickHouse of your own with --clickhouse clickhouse://user:password@host:9000/countersign"

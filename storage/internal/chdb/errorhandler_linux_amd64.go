@@ -1,0 +1,57 @@
+package chdb
+
+import (
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// Addresses in the pinned build of libchdb (see storage.LibrarySHA256), relative
+// to where it is loaded. They are only used after the library's digest was
+// checked, and surviveBadClients checks what it finds there.
+const (
+	addrCmdline      = 0x0f211700 // chdb_query_cmdline, to find the base
+	addrHandler      = 0x229677a8 // Poco::ErrorHandler::_pHandler
+	addrKilling      = 0x2277a940 // LocalServer's static KillingErrorHandler (one vtable pointer)
+	addrKillingGuard = 0x2277a948 // its initialisation guard
+	pageMask         = 0xfff
+)
+
+// errLayout says that the library is not laid out as the pinned build is.
+var errLayout = errors.New("the engine library is not laid out as its pinned build")
+
+// surviveBadClients keeps a failed connection from ending the engine.
+//
+// `clickhouse local` is made for one user at one prompt: outside its interactive
+// mode it installs an error handler that calls std::terminate on every exception
+// that leaves a connection's thread. With the listener open that means that any
+// process on this machine ends the engine with one wrong password, one unknown
+// database or one connection reset. A server's handler drops the connection
+// instead. The killing handler is a function-local static without fields, so it
+// is declared initialised here before anybody initialises it, with the vtable of
+// Poco's own default handler, which does nothing.
+func surviveBadClients(handle uintptr) error {
+	entry, err := purego.Dlsym(handle, "chdb_query_cmdline")
+	if err != nil {
+		return fmt.Errorf("%w: %w", errLayout, err)
+	}
+	base := entry - addrCmdline
+	if base&pageMask != 0 {
+		return errLayout
+	}
+	handler, killing, guard := word(base+addrHandler), word(base+addrKilling), word(base+addrKillingGuard)
+	if *handler == 0 || *killing != 0 || *guard != 0 {
+		return errLayout
+	}
+	*killing = *word(*handler)
+	*(*byte)(unsafe.Pointer(guard)) = 1
+	return nil
+}
+
+// word is the machine word at an address inside the loaded library, which the
+// garbage collector neither moves nor frees.
+func word(addr uintptr) *uintptr {
+	return *(**uintptr)(unsafe.Pointer(&addr))
+}

@@ -1,0 +1,174 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/ext"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+)
+
+// each runs a query and hands every row to fn. An error of fn ends the query and
+// is returned as it is.
+func (db *DB) each(ctx context.Context, query string, fn func(driver.Rows) error, args ...any) (err error) {
+	rows, err := db.conn.Query(reading(ctx), query, args...)
+	if err != nil {
+		return db.failed(err)
+	}
+	defer func() { err = errors.Join(err, db.failed(rows.Close())) }()
+	for rows.Next() {
+		if err := fn(rows); err != nil {
+			return err
+		}
+	}
+	return db.failed(rows.Err())
+}
+
+// failed says where a query failed.
+func (db *DB) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("querying %s: %w", db.where(), err)
+}
+
+// evidenceColumnList is what scanEvidence reads.
+const evidenceColumnList = "shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash"
+
+func scanEvidence(rows driver.Rows) (r EvidenceRow, err error) {
+	var hash string
+	err = rows.Scan(&r.Shard, &r.Seq, &r.Tenant, &r.Session, &r.SessionIndex, &r.Kind, &r.Subject, &r.BrokerTime, &r.BodyDigest, &r.Record, &hash)
+	copy(r.RecordHash[:], hash)
+	r.BrokerTime = r.BrokerTime.UTC()
+	return r, err
+}
+
+// Position gives the last sequence of a shard and its record's hash, zeroes when
+// there is none.
+func (db *DB) Position(ctx context.Context, shard string) (lastSeq uint64, lastHash [32]byte, err error) {
+	err = db.each(ctx, `SELECT seq, record_hash FROM evidence WHERE shard = {shard:String} ORDER BY seq DESC LIMIT 1`, func(r driver.Rows) error {
+		var hash string
+		err := r.Scan(&lastSeq, &hash)
+		copy(lastHash[:], hash)
+		return err
+	}, arg("shard", shard))
+	return lastSeq, lastHash, err
+}
+
+// Shards lists the shards that have evidence, in order of their names, which for
+// the incarnations of one stream is the order of their creation.
+func (db *DB) Shards(ctx context.Context) (shards []string, err error) {
+	err = db.each(ctx, `SELECT DISTINCT shard FROM evidence ORDER BY shard`, func(r driver.Rows) error {
+		var s string
+		err := r.Scan(&s)
+		shards = append(shards, s)
+		return err
+	})
+	return shards, err
+}
+
+// Scan gives fn the rows of a shard from one sequence to another (both included;
+// AllSequences for no end), in the order of the sequences. It hides nothing: a
+// sequence that is there twice comes twice. fn may query db.
+func (db *DB) Scan(ctx context.Context, shard string, from, to uint64, fn func(EvidenceRow) error) error {
+	return db.each(ctx, `SELECT `+evidenceColumnList+` FROM evidence
+		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} ORDER BY shard, seq`,
+		eachEvidence(fn), arg("shard", shard), arg("from", from), arg("to", to))
+}
+
+// Chain gives fn the rows of a session in order, over all shards it has been in.
+func (db *DB) Chain(ctx context.Context, tenant, session string, fn func(EvidenceRow) error) error {
+	return db.each(ctx, `SELECT `+evidenceColumnList+` FROM evidence
+		WHERE (shard, seq) IN (SELECT shard, seq FROM evidence_chain WHERE tenant = {tenant:String} AND session = {session:String})
+		ORDER BY shard, seq`,
+		eachEvidence(fn), arg("tenant", tenant), arg("session", session))
+}
+
+func eachEvidence(fn func(EvidenceRow) error) func(driver.Rows) error {
+	return func(rows driver.Rows) error {
+		r, err := scanEvidence(rows)
+		if err != nil {
+			return err
+		}
+		return fn(r)
+	}
+}
+
+// RecordHashes gives fn the sequences and record hashes of a range, like Scan.
+func (db *DB) RecordHashes(ctx context.Context, shard string, from, to uint64, fn func(seq uint64, hash [32]byte) error) error {
+	return db.hashes(ctx, shard, from, to, fn)
+}
+
+func (db *DB) hashes(ctx context.Context, shard string, from, to uint64, fn func(uint64, [32]byte) error) error {
+	return db.each(ctx, `SELECT seq, record_hash FROM evidence
+		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} ORDER BY shard, seq`,
+		func(rows driver.Rows) error {
+			var seq uint64
+			var text string
+			var hash [32]byte
+			if err := rows.Scan(&seq, &text); err != nil {
+				return err
+			}
+			copy(hash[:], text)
+			return fn(seq, hash)
+		}, arg("shard", shard), arg("from", from), arg("to", to))
+}
+
+// Count is what CountEvidence finds. A shard is dense when Distinct, Rows and
+// Last-First+1 are the same.
+type Count struct {
+	Rows, Distinct uint64
+	First, Last    uint64 // sequences; zero when there is no row
+}
+
+// CountEvidence counts the rows and the sequences of a shard.
+func (db *DB) CountEvidence(ctx context.Context, shard string) (c Count, err error) {
+	err = db.each(ctx, `SELECT count(), uniqExact(seq), min(seq), max(seq) FROM evidence WHERE shard = {shard:String}`,
+		func(r driver.Rows) error { return r.Scan(&c.Rows, &c.Distinct, &c.First, &c.Last) }, arg("shard", shard))
+	return c, err
+}
+
+// SessionKey names one session.
+type SessionKey struct{ Tenant, Session string }
+
+// Head is the last record of a session's chain in one shard.
+type Head struct {
+	Index uint64
+	Hash  [32]byte
+}
+
+// SessionHeads gives the heads of those of the sessions that have records in a
+// shard. It is right after Repair.
+func (db *DB) SessionHeads(ctx context.Context, shard string, keys []SessionKey) (map[SessionKey]Head, error) {
+	heads := make(map[SessionKey]Head, len(keys))
+	if len(keys) == 0 {
+		return heads, nil
+	}
+	table, err := ext.NewTable("keys", ext.Column("t", "String"), ext.Column("s", "String"))
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range keys {
+		if err := table.Append(k.Tenant, k.Session); err != nil {
+			return nil, err
+		}
+	}
+	ctx = clickhouse.Context(reading(ctx), clickhouse.WithExternalTable(table))
+	err = db.each(ctx, `SELECT tenant, session, assumeNotNull(max(session_index)), argMax(record_hash, session_index) FROM evidence_chain
+		WHERE (tenant, session) IN (SELECT t, s FROM keys) AND shard = {shard:String} AND session_index IS NOT NULL
+		GROUP BY tenant, session`,
+		func(r driver.Rows) error {
+			var key SessionKey
+			var head Head
+			var hash string
+			if err := r.Scan(&key.Tenant, &key.Session, &head.Index, &hash); err != nil {
+				return err
+			}
+			copy(head.Hash[:], hash)
+			heads[key] = head
+			return nil
+		}, arg("shard", shard))
+	return heads, err
+}

@@ -1,0 +1,209 @@
+package storage
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+type decisionRow struct {
+	place
+	DecisionID          string     `ch:"decision_id"`
+	EventID             string     `ch:"event_id"`
+	Protocol            string     `ch:"protocol"`
+	Source              string     `ch:"source"`
+	Agent               string     `ch:"agent"`
+	ToolCallID          string     `ch:"tool_call_id"`
+	Occurrence          uint32     `ch:"occurrence"`
+	Tool                string     `ch:"tool"`
+	Action              string     `ch:"action"`
+	ResourceKind        string     `ch:"resource_kind"`
+	ArgsDigest          string     `ch:"args_digest"`
+	RequestDigest       string     `ch:"request_digest"`
+	Verdict             string     `ch:"verdict"`
+	NativeVerdict       string     `ch:"native_verdict"`
+	ReasonEvaluators    []string   `ch:"reasons.evaluator"`
+	ReasonCodes         []string   `ch:"reasons.code"`
+	ReasonPaths         []string   `ch:"reasons.path"`
+	ReasonPolicies      []string   `ch:"reasons.policy"`
+	PolicyName          string     `ch:"policy_name"`
+	PolicyRevision      uint64     `ch:"policy_revision"`
+	PolicyDigest        string     `ch:"policy_digest"`
+	MandateID           string     `ch:"mandate_id"`
+	MandateHash         string     `ch:"mandate_hash"`
+	WorkflowID          string     `ch:"approval_workflow_id"`
+	ApprovalStatus      string     `ch:"approval_status"`
+	ApprovalActionID    string     `ch:"approval_action_id"`
+	ApprovalRequestedAt *time.Time `ch:"approval_requested_at"`
+	ApprovalExpiresAt   *time.Time `ch:"approval_expires_at"`
+	ResumePolicy        string     `ch:"approval_resume_policy"`
+	ReceivedAt          *time.Time `ch:"received_at"`
+	DecidedAt           *time.Time `ch:"decided_at"`
+	ExpiresAt           *time.Time `ch:"expires_at"`
+	ReceiptHash         string     `ch:"receipt_hash"`
+	Durability          string     `ch:"durability"`
+	Trace               string     `ch:"trace"`
+}
+
+var decisionTable = recordTable[decisionRow, events.Decision]{
+	name: "decisions",
+	columns: []string{
+		"decision_id", "event_id", "protocol", "source", "agent", "tool_call_id", "occurrence", "tool", "action", "resource_kind",
+		"args_digest", "request_digest", "verdict", "native_verdict",
+		"reasons.evaluator", "reasons.code", "reasons.path", "reasons.policy", "policy_name", "policy_revision", "policy_digest",
+		"mandate_id", "mandate_hash", "approval_workflow_id", "approval_status", "approval_action_id", "approval_requested_at",
+		"approval_expires_at", "approval_resume_policy", "received_at", "decided_at", "expires_at", "receipt_hash", "durability", "trace",
+	},
+	place:  func(r decisionRow) place { return r.place },
+	record: decisionRow.decision,
+}
+
+func (r decisionRow) decision() events.Decision {
+	d := events.Decision{
+		DecisionID: r.DecisionID, EventID: r.EventID, Tenant: r.Tenant, Protocol: r.Protocol, Source: r.Source, Agent: r.Agent,
+		Session: r.Session, ToolCallID: r.ToolCallID, Occurrence: int(r.Occurrence), Tool: r.Tool, Action: r.Action,
+		ResourceKind: r.ResourceKind, ArgsDigest: r.ArgsDigest, RequestDigest: r.RequestDigest,
+		Verdict: events.Verdict(r.Verdict), NativeVerdict: r.NativeVerdict,
+		ReceivedAt: at(r.ReceivedAt), DecidedAt: at(r.DecidedAt), ExpiresAt: at(r.ExpiresAt),
+		ReceiptHash: r.ReceiptHash, Durability: r.Durability, Trace: r.Trace,
+	}
+	for i, code := range r.ReasonCodes {
+		d.Reasons = append(d.Reasons, events.Reason{
+			Evaluator: element(r.ReasonEvaluators, i), Code: code, Path: element(r.ReasonPaths, i), Policy: element(r.ReasonPolicies, i),
+		})
+	}
+	if p := (events.PolicyRef{Name: r.PolicyName, Revision: r.PolicyRevision, Digest: r.PolicyDigest}); p != (events.PolicyRef{}) {
+		d.Policy = &p
+	}
+	if m := (events.MandateRef{ID: r.MandateID, Hash: r.MandateHash}); m != (events.MandateRef{}) {
+		d.Mandate = &m
+	}
+	if r.WorkflowID != "" {
+		d.Approval = &events.ApprovalRef{
+			WorkflowID: r.WorkflowID, Status: r.ApprovalStatus, ActionID: r.ApprovalActionID,
+			RequestedAt: at(r.ApprovalRequestedAt), ExpiresAt: at(r.ApprovalExpiresAt), ResumePolicy: r.ResumePolicy,
+		}
+	}
+	return d
+}
+
+type callRow struct {
+	place
+	CallID           string       `ch:"call_id"`
+	Source           string       `ch:"source"`
+	Protocol         string       `ch:"protocol"`
+	Agent            string       `ch:"agent"`
+	ToolCallID       string       `ch:"tool_call_id"`
+	Occurrence       uint32       `ch:"occurrence"`
+	Tool             string       `ch:"tool"`
+	State            string       `ch:"state"`
+	Outcome          string       `ch:"outcome"`
+	Verdict          string       `ch:"verdict"`
+	DecisionID       string       `ch:"decision_id"`
+	DecisionSeq      uint64       `ch:"decision_seq"`
+	ExecutionSeq     uint64       `ch:"execution_seq"`
+	AdmittedDigest   string       `ch:"admitted_digest"`
+	ExecutedDigest   string       `ch:"executed_digest"`
+	Match            string       `ch:"match"`
+	Inferred         bool         `ch:"inferred"`
+	WeakScope        bool         `ch:"weak_scope"`
+	Findings         []string     `ch:"findings"`
+	TimelineSteps    []string     `ch:"timeline.step"`
+	TimelineSeqs     []uint64     `ch:"timeline.seq"`
+	TimelineTimes    []*time.Time `ch:"timeline.at"`
+	TimelineEventIDs []string     `ch:"timeline.event_id"`
+}
+
+var callTable = recordTable[callRow, events.Call]{
+	name: "calls",
+	columns: []string{
+		"call_id", "source", "protocol", "agent", "tool_call_id", "occurrence", "tool", "state", "outcome", "verdict", "decision_id",
+		"decision_seq", "execution_seq", "admitted_digest", "executed_digest", "match", "inferred", "weak_scope", "findings",
+		"timeline.step", "timeline.seq", "timeline.at", "timeline.event_id",
+	},
+	place:  func(r callRow) place { return r.place },
+	record: callRow.call,
+}
+
+func (r callRow) call() events.Call {
+	c := events.Call{
+		CallID: r.CallID, Tenant: r.Tenant, Source: r.Source, Protocol: r.Protocol, Agent: r.Agent, Session: r.Session,
+		ToolCallID: r.ToolCallID, Occurrence: int(r.Occurrence), Tool: r.Tool, State: events.CallState(r.State), Outcome: r.Outcome,
+		Verdict: events.Verdict(r.Verdict), DecisionID: r.DecisionID, DecisionSeq: r.DecisionSeq, ExecutionSeq: r.ExecutionSeq,
+		AdmittedDigest: r.AdmittedDigest, ExecutedDigest: r.ExecutedDigest, Match: r.Match, Inferred: r.Inferred, WeakScope: r.WeakScope,
+		Findings: r.Findings,
+	}
+	for i, step := range r.TimelineSteps {
+		c.Timeline = append(c.Timeline, events.TimelineEntry{
+			Step: step, Seq: element(r.TimelineSeqs, i), At: at(element(r.TimelineTimes, i)), EventID: element(r.TimelineEventIDs, i),
+		})
+	}
+	return c
+}
+
+type findingRow struct {
+	place
+	FindingID   string     `ch:"finding_id"`
+	Rule        string     `ch:"rule"`
+	Severity    string     `ch:"severity"`
+	Source      string     `ch:"source"`
+	ToolCallID  string     `ch:"tool_call_id"`
+	CallID      string     `ch:"call_id"`
+	EventIDs    []string   `ch:"event_ids"`
+	Seqs        []uint64   `ch:"seqs"`
+	Explanation string     `ch:"explanation"`
+	Remedy      string     `ch:"remedy"`
+	DetectedAt  *time.Time `ch:"detected_at"`
+	Withdraws   string     `ch:"withdraws"`
+}
+
+var findingTable = recordTable[findingRow, events.Finding]{
+	name: "findings",
+	columns: []string{
+		"finding_id", "rule", "severity", "source", "tool_call_id", "call_id", "event_ids", "seqs", "explanation", "remedy",
+		"detected_at", "withdraws",
+	},
+	place:  func(r findingRow) place { return r.place },
+	record: findingRow.finding,
+}
+
+func (r findingRow) finding() events.Finding {
+	return events.Finding{
+		FindingID: r.FindingID, Rule: r.Rule, Severity: events.Severity(r.Severity), Tenant: r.Tenant, Source: r.Source, Session: r.Session,
+		ToolCallID: r.ToolCallID, CallID: r.CallID, EventIDs: r.EventIDs, Seqs: r.Seqs, Explanation: r.Explanation, Remedy: r.Remedy,
+		DetectedAt: at(r.DetectedAt), Withdraws: r.Withdraws,
+	}
+}
+
+type approvalRow struct {
+	place
+	WorkflowID   string     `ch:"workflow_id"`
+	Status       string     `ch:"status"`
+	ActionDigest string     `ch:"action_digest"`
+	Source       string     `ch:"source"`
+	ToolCallID   string     `ch:"tool_call_id"`
+	DecisionID   string     `ch:"decision_id"`
+	Approver     string     `ch:"approver"`
+	Reason       string     `ch:"reason"`
+	RequestedAt  *time.Time `ch:"requested_at"`
+	DecidedAt    *time.Time `ch:"decided_at"`
+	ExpiresAt    *time.Time `ch:"expires_at"`
+}
+
+var approvalTable = recordTable[approvalRow, events.Approval]{
+	name: "approvals",
+	columns: []string{
+		"workflow_id", "status", "action_digest", "source", "tool_call_id", "decision_id", "approver", "reason",
+		"requested_at", "decided_at", "expires_at",
+	},
+	place:  func(r approvalRow) place { return r.place },
+	record: approvalRow.approval,
+}
+
+func (r approvalRow) approval() events.Approval {
+	return events.Approval{
+		WorkflowID: r.WorkflowID, Tenant: r.Tenant, Status: r.Status, ActionDigest: r.ActionDigest, Source: r.Source, Session: r.Session,
+		ToolCallID: r.ToolCallID, DecisionID: r.DecisionID, Approver: r.Approver, Reason: r.Reason,
+		RequestedAt: at(r.RequestedAt), DecidedAt: at(r.DecidedAt), ExpiresAt: at(r.ExpiresAt),
+	}
+}
