@@ -1,0 +1,10 @@
+// The auditor writes redacted, tamper-evident evidence to ClickHouse.
+package main
+
+import (
+	"os"
+
+	"github.com/countersign-dev/countersign/cmd/internal/auditor"
+)
+
+func main() { os.Exit(auditor.Main(os.Args[1:])) }

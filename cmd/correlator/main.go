@@ -1,0 +1,10 @@
+// The correlator links what was admitted with what ran.
+package main
+
+import (
+	"os"
+
+	"github.com/countersign-dev/countersign/cmd/internal/correlator"
+)
+
+func main() { os.Exit(correlator.Main(os.Args[1:])) }

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// bench measures operations on a running system.
+type bench struct {
+	t        *target.Target
+	duration time.Duration
+	request  []byte
+}
+
+// benchConnections is how many connections the clients of one measurement
+// share at most.
+const benchConnections = 16
+
+// warmUp is how much of a measurement's beginning does not count.
+const warmUp = 10 // a tenth
+
+// operation does one thing once, over a connection of the role it needs.
+type operation struct {
+	role string
+	do   func(ctx context.Context, nc *nats.Conn) error
+}
+
+func (b *bench) run(ctx context.Context, what string, clients int, op func() operation) (benchResult, error) {
+	o := op()
+	conns := make([]*nats.Conn, min(clients, benchConnections))
+	for i := range conns {
+		nc, err := b.t.Connect(ctx, o.role)
+		if err != nil {
+			return benchResult{}, err
+		}
+		defer nc.Close()
+		conns[i] = nc
+	}
+	took := make([][]time.Duration, clients)
+	begin := time.Now().Add(b.duration / warmUp)
+	end := begin.Add(b.duration)
+	g, ctx := errgroup.WithContext(ctx)
+	for i := range clients {
+		g.Go(func() error {
+			for {
+				start := time.Now()
+				if start.After(end) {
+					return nil
+				}
+				if err := o.do(ctx, conns[i%len(conns)]); err != nil {
+					return fmt.Errorf("%s: %w", what, err)
+				}
+				if start.After(begin) {
+					took[i] = append(took[i], time.Since(start))
+				}
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return benchResult{}, err
+	}
+	all := slices.Concat(took...)
+	if len(all) == 0 {
+		return benchResult{}, fmt.Errorf("%s: nothing finished within %s", what, b.duration)
+	}
+	slices.Sort(all)
+	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+	return benchResult{What: what, Clients: clients, Count: len(all), PerSecond: float64(len(all)) / b.duration.Seconds(),
+		P50: us(all[len(all)/2]), P99: us(all[len(all)*99/100])}, nil
+}
+
+// ping is a request that the admitter's process answers without doing anything.
+func (b *bench) ping() operation {
+	return operation{target.Operator, func(ctx context.Context, nc *nats.Conn) error {
+		_, err := nc.RequestWithContext(ctx, "$SRV.PING.admitter", nil)
+		return err
+	}}
+}
+
+// publish stores one event of the request's size, alone, and waits for the
+// acknowledgement.
+func (b *bench) publish() operation {
+	subj := subject.Space{Prefix: b.t.Prefix}.Event(b.t.Tenant, b.t.Publisher(), subject.ProtoAgentHook, "bench", "UserPromptSubmit")
+	return operation{target.Runtime, func(ctx context.Context, nc *nats.Conn) error {
+		_, err := nc.RequestWithContext(ctx, subj, b.request)
+		return err
+	}}
+}
+
+// admit is one admission, to the arrival of the verdict.
+func (b *bench) admit() operation {
+	space := subject.Space{Prefix: b.t.Prefix}
+	return operation{target.Runtime, func(ctx context.Context, nc *nats.Conn) error {
+		reply, err := client.Request(ctx, nc, space, b.t.Tenant, client.Call{Protocol: subject.ProtoAgentHook, Body: b.request})
+		if err != nil {
+			return err
+		}
+		if v := reply.Header.Get(events.HeaderVerdict); v != string(events.Allow) {
+			return errors.New("the sample request was not allowed: " + string(reply.Data))
+		}
+		return nil
+	}}
+}

@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+type chainCmd struct {
+	target.Flags
+	Session string `help:"The session." required:""`
+	JSON    bool   `name:"json" help:"Print the records as they are stored, one a line, each with its hash."`
+}
+
+func (c *chainCmd) Run(ctx context.Context, io stdio) error {
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	l, err := openLedger(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.DB.Close() }()
+	parts, err := l.Session(ctx, t.Tenant, c.Session)
+	if err != nil {
+		return err
+	}
+	for _, p := range parts {
+		if err := printChain(io, p, c.JSON); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chainLine is one record as other programs read it.
+type chainLine struct {
+	Record     json.RawMessage `json:"record"`
+	RecordHash string          `json:"record_hash"`
+}
+
+func printChain(io stdio, s ledger.Session, asJSON bool) error {
+	if asJSON {
+		for _, r := range s.Rows {
+			if err := compactJSON(io, chainLine{json.RawMessage(r.Record), hex.EncodeToString(r.RecordHash[:])}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	p := newPrinter(io.out)
+	p.printf("%s\n", p.paint(bold, fmt.Sprintf("session %s of tenant %s, shard %s: %d records", clean(s.Session, 60), clean(s.Tenant, 40), clean(s.Shard, 80), len(s.Rows))))
+	for _, r := range s.Rows {
+		p.printf("%6d  %s  %-11s %s  %s\n", r.Seq, p.paint(faint, r.BrokerTime.UTC().Format("15:04:05.000")), clean(r.Kind, 11),
+			p.paint(faint, hex.EncodeToString(r.RecordHash[:4])), summary(p, r))
+	}
+	return nil
+}
+
+// summary says in one line what a record holds.
+func summary(p *printer, r evidence.Row) string {
+	rec, err := evidence.ParseRecord([]byte(r.Record))
+	if err != nil {
+		return p.paint(red, "not a record: run countersign verify")
+	}
+	text := "no body: " + clean(rec.Reason, 40)
+	if say, known := summaries[r.Kind]; known && rec.Reason == "" {
+		if text, err = say(p, rec.Body); err != nil {
+			text = "a body that does not read as one"
+		}
+	}
+	if n := len(rec.Redactions); n > 0 {
+		text += p.paint(yellow, fmt.Sprintf("  (%d redacted)", n))
+	}
+	return text
+}
+
+var summaries = map[string]func(p *printer, body []byte) (string, error){
+	evidence.KindRequest:  eventSummary,
+	evidence.KindEvent:    eventSummary,
+	evidence.KindDecision: decisionSummary,
+	evidence.KindCall:     callSummary,
+	evidence.KindFinding:  findingSummary,
+	evidence.KindApproval: func(_ *printer, b []byte) (string, error) {
+		var a events.Approval
+		err := json.Unmarshal(b, &a)
+		return clean(a.Status+" "+a.WorkflowID, 100), err
+	},
+	evidence.KindControl: func(*printer, []byte) (string, error) { return "", nil },
+}
+
+func eventSummary(_ *printer, b []byte) (string, error) {
+	var e struct {
+		EventType string `json:"event_type"`
+		Type      string `json:"type"`
+		ToolName  string `json:"tool_name"`
+		Tool      string `json:"tool"`
+		Summary   string `json:"summary_normal"`
+	}
+	if err := json.Unmarshal(b, &e); err != nil {
+		return "", err
+	}
+	text := or(e.EventType, e.Type)
+	if tool := or(e.ToolName, e.Tool); tool != "" {
+		text += "  " + tool
+	}
+	if e.Summary != "" {
+		text += "  " + e.Summary
+	}
+	return clean(text, 110), nil
+}
+
+func decisionSummary(p *printer, b []byte) (string, error) {
+	var d events.Decision
+	if err := json.Unmarshal(b, &d); err != nil {
+		return "", err
+	}
+	return p.paint(verdictColour[d.Verdict], clean(string(d.Verdict), 5)) + "  " + clean(d.Tool+"  "+codes(d.Reasons), 100), nil
+}
+
+func callSummary(p *printer, b []byte) (string, error) {
+	var c events.Call
+	if err := json.Unmarshal(b, &c); err != nil {
+		return "", err
+	}
+	text := clean(fmt.Sprintf("%s  %s #%d", c.State, c.Tool, c.Occurrence), 80)
+	if len(c.Findings) > 0 {
+		text += p.paint(red, clean(fmt.Sprintf("  %v", c.Findings), 100))
+	}
+	return text, nil
+}
+
+func findingSummary(p *printer, b []byte) (string, error) {
+	var f events.Finding
+	if err := json.Unmarshal(b, &f); err != nil {
+		return "", err
+	}
+	return p.paint(severityColour[f.Severity], clean(string(f.Severity), 8)+"  "+clean(f.Rule, 40)) + "  " + clean(f.Explanation, 300), nil
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+)
+
+type checkCmd struct {
+	Protocol string `help:"Protocol of the recording: aaep or agenthook." required:""`
+	Now      string `help:"How far time passed after the recording, RFC 3339: deadlines up to it fire (default: not at all)." placeholder:"TIME"`
+	Fail     bool   `help:"Exit 1 when a finding above level info was made."`
+	File     string `arg:"" help:"A JSON array or JSON Lines of events in log order; {\"decision\": {...}} may stand between them. - for standard input."`
+}
+
+// checkLine is one finding as other programs read it.
+type checkLine struct {
+	Rule        string          `json:"rule"`
+	Severity    events.Severity `json:"severity"`
+	EventIDs    []string        `json:"event_ids"`
+	Explanation string          `json:"explanation"`
+}
+
+func (c *checkCmd) Run(_ context.Context, io stdio) error {
+	o := correlation.CheckOptions{}
+	if c.Now != "" {
+		var err error
+		if o.Now, err = parseNow(c.Now); err != nil {
+			return usageError{err}
+		}
+	}
+	input, err := readInput(io, c.File)
+	if err != nil {
+		return err
+	}
+	recording, err := correlation.ParseRecording(input)
+	if err != nil {
+		return usageError{fmt.Errorf("%s: %w", c.File, err)}
+	}
+	findings, err := correlation.Check(c.Protocol, recording, o)
+	if err != nil {
+		return usageError{err}
+	}
+	enc := json.NewEncoder(io.out)
+	enc.SetEscapeHTML(false)
+	violated := false
+	for _, f := range findings {
+		violated = violated || f.Severity != events.SeverityInfo
+		ids := f.EventIDs
+		if ids == nil {
+			ids = []string{}
+		}
+		if err := enc.Encode(checkLine{f.Rule, f.Severity, ids, f.Explanation}); err != nil {
+			return err
+		}
+	}
+	if c.Fail && violated {
+		return exitCode(exitFailed)
+	}
+	return nil
+}

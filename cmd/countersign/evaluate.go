@@ -1,0 +1,79 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/correlation"
+)
+
+type evaluateCmd struct {
+	Protocol string `help:"Protocol of the requests, such as agenthook; an unknown name is answered with the list." required:""`
+	Policy   string `help:"Directory of policies; without it the protocol's own evaluator decides alone." placeholder:"DIR"`
+	Tenant   string `help:"Tenant that the policies are to be matched for." default:"acme"`
+	Source   string `help:"Publisher that the policies are to be matched for (default: what the request says of itself)."`
+	Now      string `help:"The time of the decision, RFC 3339 (default: now)." placeholder:"TIME"`
+	Profile  string `help:"How protocols with a reference of their own (aana) are read: ${enum}." enum:"hardened,reference-sdk" default:"hardened"`
+	Strict   bool   `help:"AAEP: high-risk invocations need a confirmation, too."`
+	File     string `arg:"" help:"One request, or JSON Lines of {\"request\", \"headers\"?, \"now\"?}; - for standard input."`
+}
+
+func (c *evaluateCmd) Run(_ context.Context, io stdio) error {
+	if !slices.Contains(admission.Protocols(), c.Protocol) {
+		return usageError{fmt.Errorf("--protocol must be one of %s", strings.Join(admission.Protocols(), ", "))}
+	}
+	now, err := parseNow(c.Now)
+	if err != nil {
+		return usageError{err}
+	}
+	snap := admission.EvaluatorsOnly()
+	if c.Policy != "" {
+		_, set, err := loadPolicies(c.Policy)
+		if err != nil {
+			return usageError{err}
+		}
+		snap = &admission.Snapshot{Policies: set}
+	}
+	snap.Strict, snap.Profile = c.Strict, admission.Profile(c.Profile)
+	input, err := readInput(io, c.File)
+	if err != nil {
+		return err
+	}
+	o := admission.Offline{Protocol: c.Protocol, Tenant: c.Tenant, Source: c.Source, Snapshot: snap, Now: now}
+	for _, line := range requests(input) {
+		if _, err := fmt.Fprintf(io.out, "%s\n", admission.EvaluateLine(line, o)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// requests takes the input apart: JSON Lines, or one request, be it written
+// over several lines or not readable at all.
+func requests(input []byte) []json.RawMessage {
+	whole := bytes.TrimSpace(input)
+	lines, err := correlation.ParseRecording(whole)
+	object := func(l json.RawMessage) bool { return len(l) > 0 && l[0] == '{' && json.Valid(l) }
+	if err != nil || json.Valid(whole) || !slices.ContainsFunc(lines, object) {
+		return []json.RawMessage{whole}
+	}
+	return lines
+}
+
+// parseNow reads --now.
+func parseNow(text string) (time.Time, error) {
+	if text == "" {
+		return time.Now(), nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return t, fmt.Errorf("--now %q is not an RFC 3339 time such as 2026-11-20T09:00:00Z", text)
+	}
+	return t, nil
+}

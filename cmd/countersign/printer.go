@@ -1,0 +1,108 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/mattn/go-isatty"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// printer writes for people: aligned, and in colour on a terminal only.
+// It may be used from several goroutines.
+type printer struct {
+	mu     sync.Mutex
+	w      io.Writer
+	colour bool
+}
+
+func newPrinter(w io.Writer) *printer {
+	f, isFile := w.(*os.File)
+	return &printer{w: w, colour: isFile && isatty.IsTerminal(f.Fd()) && os.Getenv("NO_COLOR") == ""}
+}
+
+// ANSI colours.
+const (
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	blue   = "34"
+	bold   = "1"
+	faint  = "2"
+)
+
+func (p *printer) paint(code, s string) string {
+	if !p.colour || code == "" {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
+
+func (p *printer) printf(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.w, format, args...)
+}
+
+var verdictColour = map[events.Verdict]string{events.Allow: green, events.Ask: yellow, events.Defer: yellow, events.Deny: red}
+
+var severityColour = map[events.Severity]string{
+	events.SeverityInfo: faint, events.SeverityLow: blue, events.SeverityMedium: yellow, events.SeverityHigh: red, events.SeverityCritical: red,
+}
+
+// cleanLines is clean for text that may have several lines and any length.
+func cleanLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		lines[i] = clean(l, len(l)+1)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// clean makes text from a producer safe to print: no control characters, which
+// could move the cursor or forge a line, and not too long.
+func clean(s string, most int) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '\uFFFD'
+	}, s)
+	if r := []rune(s); len(r) > most {
+		s = string(r[:most-1]) + "…"
+	}
+	return s
+}
+
+func (p *printer) decision(d events.Decision) {
+	p.printf("%s  %s  %-24s %-20s %s\n", p.paint(faint, d.DecidedAt.Format("15:04:05.000")),
+		p.paint(verdictColour[d.Verdict], fmt.Sprintf("%-5s", clean(string(d.Verdict), 5))),
+		clean(d.Tool, 24), clean(or(d.ToolCallID, "-"), 20), clean(codes(d.Reasons), 80))
+}
+
+func (p *printer) finding(f events.Finding) {
+	p.printf("%s  %s  %s\n", p.paint(severityColour[f.Severity], fmt.Sprintf("%-8s", clean(string(f.Severity), 8))), p.paint(bold, clean(f.Rule, 40)), clean(f.Explanation, 400))
+	if f.Remedy != "" {
+		p.printf("          %s\n", p.paint(faint, clean(f.Remedy, 400)))
+	}
+}
+
+func codes(reasons []events.Reason) string {
+	list := make([]string, 0, len(reasons))
+	for _, r := range reasons {
+		list = append(list, r.Code)
+	}
+	return strings.Join(list, ", ")
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}

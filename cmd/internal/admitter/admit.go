@@ -1,0 +1,190 @@
+package admitter
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// Reason codes of answers that are not a decision: nothing was recorded, so
+// the caller gets a deny and nothing else.
+const (
+	codeOverloaded   = "overloaded"
+	codeStopping     = "stopping"
+	errorUnavailable = "503"
+)
+
+const (
+	saltBytes  = 16
+	nonceBytes = 16
+)
+
+// passed are the request headers that are kept with the logged copy. A
+// content-type is not: a request is its protocol's own JSON, and nobody may make
+// a reader of the log take it for something else than what was decided on.
+var passed = []string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace}
+
+// crossAccount begins every reply subject that the server makes for a request
+// from another account.
+const crossAccount = "_R_."
+
+// answerable refuses every other reply subject: the caller chose it, and an
+// answer could land in the log or in a bucket. Requests from a tenant's account
+// never have one.
+func answerable(reply string) bool { return strings.HasPrefix(reply, crossAccount) }
+
+// request takes the message apart. known is false when the caller's account is
+// not the account of the tenant it asks for.
+func (s *service) request(r micro.Request, received time.Time) (req admission.Request, known bool) {
+	p, _ := s.space.Parse(r.Subject())
+	req = admission.Request{Tenant: p.Tenant, Protocol: p.Protocol, Header: map[string][]string(r.Headers()), Body: r.Data(), ReceivedAt: received}
+	id, err := streams.RequestIdentity(req.Header)
+	if err != nil {
+		return req, false
+	}
+	req.Source = id.User
+	return req, p.Tenant != "" && id.Account == streams.AccountFor(p.Tenant)
+}
+
+// inputs draws everything in a decision that is not a function of the request.
+func (s *service) inputs(req admission.Request, known bool) (admission.Inputs, error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return admission.Inputs{}, err
+	}
+	random := make([]byte, saltBytes+nonceBytes)
+	if _, err := rand.Read(random); err != nil {
+		return admission.Inputs{}, err
+	}
+	return admission.Inputs{
+		Now:         time.Now(),
+		DecisionID:  id.String(),
+		Salt:        random[:saltBytes],
+		Nonce:       base64.RawURLEncoding.EncodeToString(random[saltBytes:]),
+		TenantKey:   s.master.Tenant(req.Tenant),
+		Occurrence:  0,
+		Durability:  s.durability.Load().(string),
+		KnownTenant: known,
+	}, nil
+}
+
+// answer is what a recorded decision sends back.
+type answer struct {
+	body    []byte
+	receipt string
+	seq     uint64
+}
+
+// record signs the receipt and the decision, and returns once request and
+// decision are durable, in that order.
+func (s *service) record(ctx context.Context, req admission.Request, out *admission.Outcome) (answer, error) {
+	d := &out.Decision
+	d.Occurrence = s.calls.current(*d)
+	var token string
+	if !out.NoReceipt {
+		var err error
+		if token, d.ReceiptHash, err = receipt.Issue(s.key, out.Claims); err != nil {
+			return answer{}, fmt.Errorf("signing the receipt: %w", err)
+		}
+	}
+	body, err := out.Reply()
+	if err != nil {
+		return answer{}, fmt.Errorf("rendering the reply: %w", err)
+	}
+	msgs, err := s.messages(req, *d)
+	if err != nil {
+		return answer{}, err
+	}
+	// A stop must not tear a record apart from its answer.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
+	defer cancel()
+	seqs, err := s.committer.Append(ctx, msgs...)
+	if err != nil {
+		return answer{}, err
+	}
+	if len(seqs) != len(msgs) || seqs[0] >= seqs[1] {
+		return answer{}, errors.New("the log did not keep request and decision in order")
+	}
+	return answer{body: body, receipt: token, seq: seqs[1]}, nil
+}
+
+// messages are the log's copies of a request, byte for byte, and its decision.
+func (s *service) messages(req admission.Request, d events.Decision) ([]streams.Msg, error) {
+	record, err := events.Encode(d)
+	if err != nil {
+		return nil, err
+	}
+	signature, err := s.key.SignDetached(signing.TypeRecord, record)
+	if err != nil {
+		return nil, err
+	}
+	header := map[string][]string{events.HeaderDecisionID: {d.DecisionID}}
+	for _, name := range passed {
+		if v := headerValue(req.Header, name); v != "" {
+			header[name] = []string{v}
+		}
+	}
+	decision := cloudevents.Binary(cloudevents.Attributes{
+		ID: d.DecisionID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: events.TypeDecision, Time: d.DecidedAt.Time,
+	})
+	decision[events.HeaderSignature] = []string{signature}
+	return []streams.Msg{
+		{Subject: s.space.Request(d.Tenant, d.Source, d.Protocol, d.Session), Header: header, Body: req.Body},
+		{Subject: s.space.Decision(d.Tenant, string(d.Verdict), d.Session), Header: decision, Body: record},
+	}, nil
+}
+
+func headerValue(h map[string][]string, name string) string {
+	for k, v := range h {
+		if strings.EqualFold(k, name) && len(v) > 0 {
+			return v[0]
+		}
+	}
+	return ""
+}
+
+func (s *service) respond(r micro.Request, out admission.Outcome, a answer) error {
+	h := micro.Headers{
+		events.HeaderVerdict:     {string(out.Decision.Verdict)},
+		events.HeaderDecisionID:  {out.Decision.DecisionID},
+		events.HeaderDecisionSeq: {strconv.FormatUint(a.seq, 10)},
+	}
+	if a.receipt != "" {
+		h[events.HeaderReceipt], h[events.HeaderKey] = []string{a.receipt}, []string{s.keyRecord}
+	}
+	if out.Malformed {
+		return r.Error(out.ErrorCode, out.ErrorDescription, a.body, micro.WithHeaders(h))
+	}
+	return r.Respond(a.body, micro.WithHeaders(h))
+}
+
+// refuse answers deny without a record: the one case in which a verdict leaves
+// no evidence of its own is the one that lets nothing happen. body is the native
+// refusal, nil for the generic one.
+func (s *service) refuse(r micro.Request, code string, body []byte) {
+	if !answerable(r.Reply()) {
+		return
+	}
+	if body == nil {
+		body = admission.Refusal(code)
+	}
+	h := micro.Headers{events.HeaderVerdict: {string(events.Deny)}}
+	if err := r.Error(errorUnavailable, code, body, micro.WithHeaders(h)); err != nil {
+		s.env.Log.Warn().Err(err).Str("reason", code).Msg("a refusal could not be sent")
+	}
+}

@@ -1,0 +1,281 @@
+// Package admitter is the shell around the admission core: a NATS micro service
+// that answers admission requests. A verdict goes out only after the server has
+// durably acknowledged the request and the decision, in that order.
+package admitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// ServiceName and Version are what `nats micro ls` shows.
+const (
+	ServiceName = "admitter"
+	Version     = "0.1.0"
+)
+
+// Flags configure the service.
+type Flags struct {
+	daemon.Flags
+	MaxInflight int           `help:"Admissions worked on at the same time; more are answered deny." env:"COUNTERSIGN_MAX_INFLIGHT" default:"2048"`
+	Timeout     time.Duration `help:"How long the durable record of a decision may take before the answer is deny." env:"COUNTERSIGN_RECORD_TIMEOUT" default:"4s"`
+}
+
+// Main is the service's main function; it returns the exit code.
+func Main(args []string) int {
+	var f Flags
+	return daemon.Main(ServiceName, "Answers admission requests with verdicts that have durable evidence.", args, &f, &f.Flags,
+		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
+}
+
+// service answers requests until its context ends.
+type service struct {
+	flags      Flags
+	env        daemon.Env
+	space      subject.Space
+	key        signing.PrivateKey
+	keyRecord  string // its public half with the checkpoint key's word for it, JSON
+	master     digest.Master
+	committer  *streams.Committer
+	snapshot   atomic.Pointer[admission.Snapshot]
+	durability atomic.Value // string
+	calls      *occurrences
+	slots      chan struct{}
+	serving    atomic.Bool
+	reread     chan struct{} // the policies must be read again
+
+	mu       sync.Mutex // guards stopping, and inflight against being waited for too early
+	stopping bool
+	inflight sync.WaitGroup
+}
+
+// newService makes a service that is not connected yet.
+func newService(f Flags, env daemon.Env) (s *service, err error) {
+	if f.MaxInflight < 1 || f.Timeout <= 0 {
+		return nil, errors.New("--max-inflight must be at least 1 and --timeout above zero")
+	}
+	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), reread: make(chan struct{}, 1)}
+	if s.key, err = keys.Receipt(f.Keys); err != nil {
+		return nil, err
+	}
+	s.master, err = keys.Master(f.Keys)
+	return s, err
+}
+
+// Run serves until ctx ends; then it answers what it has begun and returns.
+// While the server is away nobody can ask; when it is back, so is the admitter.
+func Run(ctx context.Context, f Flags, env daemon.Env) error {
+	s, err := newService(f, env)
+	if err != nil {
+		return err
+	}
+	nc, release, err := f.Connect(ctx, ServiceName, env, func(nc *nats.Conn) { s.reconnected(ctx, nc) })
+	if err != nil {
+		return err
+	}
+	defer release()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	if err := s.checkDurability(ctx, nc); err != nil {
+		return err
+	}
+	s.committer, err = streams.NewCommitter(nc, streams.CommitterOptions{Stream: f.Stream})
+	if err != nil {
+		return err
+	}
+	defer s.committer.Close()
+	if err := s.publishKey(ctx, js); err != nil {
+		return err
+	}
+	stopPolicies, err := s.watchPolicies(ctx, js)
+	if err != nil {
+		return err
+	}
+	defer stopPolicies()
+	if err := s.followCalls(nc); err != nil {
+		return err
+	}
+	svc, err := s.serve(ctx, nc)
+	if err != nil {
+		return err
+	}
+	s.serving.Store(true)
+	if err := env.Ready(); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	err = svc.Stop()
+	s.finish(nc)
+	return err
+}
+
+// reconnected looks again at what a server that came back may have changed.
+func (s *service) reconnected(ctx context.Context, nc *nats.Conn) {
+	if !s.serving.Load() {
+		return // Run looks itself
+	}
+	select {
+	case s.reread <- struct{}{}:
+	default:
+	}
+	js, err := jetstream.New(nc)
+	if err == nil {
+		err = errors.Join(s.checkDurability(ctx, nc), s.publishKey(ctx, js))
+	}
+	if err != nil && ctx.Err() == nil {
+		s.env.Log.Error().Err(err).Msg("after reconnecting")
+		s.env.Health.Set("durability", err.Error())
+	}
+}
+
+// finish answers what has been begun; what still comes in is denied.
+func (s *service) finish(nc *nats.Conn) {
+	_ = nc.FlushTimeout(flushTimeout) // the server sends nothing new after this
+	s.mu.Lock()
+	s.stopping = true
+	s.mu.Unlock()
+	s.inflight.Wait()
+	_ = nc.FlushTimeout(flushTimeout)
+}
+
+const flushTimeout = time.Second
+
+// checkDurability reads how durable an acknowledgement of the running server
+// is, at the start and whenever a server is connected to again. It goes into
+// every decision; what is less than fsync or replicated is reported as unhealthy,
+// not hidden.
+func (s *service) checkDurability(ctx context.Context, nc *nats.Conn) error {
+	class, detail, err := streams.Durability(ctx, nc, s.flags.Stream)
+	if err != nil {
+		return fmt.Errorf("reading the durability class: %w", err)
+	}
+	s.durability.Store(string(class))
+	s.env.Log.Info().Str("durability", string(class)).Str("detail", detail).Msg("an acknowledged record is this durable")
+	problem := ""
+	if class != streams.ClassFsync && class != streams.ClassReplicated {
+		problem = fmt.Sprintf("an acknowledged record can be lost (%s): %s", class, detail)
+	}
+	s.env.Health.Set("durability", problem)
+	return nil
+}
+
+// serve registers the micro service. Its endpoint takes every tenant and
+// protocol, known or not: what nobody knows is denied, not left unanswered.
+func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, error) {
+	svc, err := micro.AddService(nc, micro.Config{
+		Name:         ServiceName,
+		Version:      Version,
+		Description:  "Countersign admission: verdicts with durable evidence",
+		QueueGroup:   ServiceName,
+		StatsHandler: func(*micro.Endpoint) any { return s.env.Health.Report() },
+		ErrorHandler: func(_ micro.Service, e *micro.NATSError) {
+			s.env.Log.Error().Str("subject", e.Subject).Str("error", e.Description).Msg("micro service")
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("registering the micro service: %w", err)
+	}
+	err = svc.AddEndpoint("admit", micro.HandlerFunc(func(r micro.Request) { s.accept(ctx, r) }),
+		micro.WithEndpointSubject(s.space.All(subject.Admit)))
+	if err != nil {
+		return nil, errors.Join(err, svc.Stop())
+	}
+	return svc, nil
+}
+
+// accept hands a request to a worker; the subscription's own goroutine never
+// waits for the disk. When every worker is busy the answer is deny at once.
+func (s *service) accept(ctx context.Context, r micro.Request) {
+	received := time.Now()
+	if code := s.begin(); code != "" {
+		s.refuse(r, code, nil)
+		return
+	}
+	go func() {
+		defer s.inflight.Done()
+		defer func() { <-s.slots }()
+		s.admit(ctx, r, received)
+	}()
+}
+
+// begin takes a worker's place, or says why there is none.
+func (s *service) begin() (code string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return codeStopping
+	}
+	select {
+	case s.slots <- struct{}{}:
+		s.inflight.Add(1)
+		return ""
+	default:
+		return codeOverloaded
+	}
+}
+
+// admit decides one request, records it and answers. A panic is a deny, too; its
+// text may quote the request and is not logged.
+func (s *service) admit(ctx context.Context, r micro.Request, received time.Time) {
+	defer func() {
+		if recover() != nil {
+			s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a request made the admitter panic")
+			s.refuse(r, admission.CodeInternal, nil)
+		}
+	}()
+	if !answerable(r.Reply()) {
+		s.env.Log.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: nobody can be told a verdict")
+		return
+	}
+	req, known := s.request(r, received)
+	in, err := s.inputs(req, known)
+	if err != nil {
+		s.env.Log.Error().Err(err).Msg("no randomness")
+		s.refuse(r, admission.CodeInternal, nil)
+		return
+	}
+	out := admission.Decide(req, s.snapshot.Load(), in)
+	reply, err := s.record(ctx, req, &out)
+	if err != nil {
+		s.env.Log.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny")
+		if !errors.Is(err, streams.ErrTooLarge) { // that is the request's fault
+			s.env.Health.Set("log", "decisions cannot be recorded")
+		}
+		s.refuse(r, admission.CodeAuditUnavailable, denial(&out))
+		return
+	}
+	s.env.Health.Set("log", "")
+	if err := s.respond(r, out, reply); err != nil {
+		s.env.Log.Warn().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the answer could not be sent")
+	}
+}
+
+// denial renders the native refusal of a request whose decision could not be
+// recorded; nil if even that fails.
+func denial(out *admission.Outcome) []byte {
+	out.Fail(admission.CodeAuditUnavailable)
+	body, err := out.Reply()
+	if err != nil {
+		return nil
+	}
+	return body
+}

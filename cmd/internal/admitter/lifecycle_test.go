@@ -1,0 +1,219 @@
+package admitter
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func rigEnv() daemon.Env { return daemon.Env{Health: daemon.NewHealth()} }
+
+const (
+	keySubject    = "gov.control.GOV.key"
+	policySubject = "gov.control.GOV.policy"
+)
+
+func TestKeyIsInTheLogBeforeTheFirstDecision(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	// What the bucket holds says nothing about the log.
+	k, err := keys.ReceiptRecord(n.Keys)
+	rig.OK(t, err)
+	record, err := events.Encode(k)
+	rig.OK(t, err)
+	_, err = bucket(t, n, "admitter", streams.BucketKeys).Put(t.Context(), k.KeyID, record)
+	rig.OK(t, err)
+
+	for range 2 { // the second one finds it there
+		s := serve(t, n)
+		ask(t, n.Conn(rig.Runtime), "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json"))
+		rig.OK(t, s.Stop())
+	}
+	log := n.Log()
+	published := of(log, keySubject)
+	if len(published) != 1 || published[0].Seq > of(log, "gov.decisions.")[0].Seq {
+		t.Fatalf("%d key records, the first decision at %d", len(published), of(log, "gov.decisions.")[0].Seq)
+	}
+	got, err := events.DecodeRecord[events.KeyRecord](published[0].Body)
+	rig.OK(t, err)
+	if got != k {
+		t.Errorf("published %+v", got)
+	}
+}
+
+func TestRefusesAKeyRecordOfAnotherKey(t *testing.T) {
+	n, other := rig.Start(t, streams.Shard{}), t.TempDir()
+	rig.OK(t, keys.Ensure(other, keys.ReceiptFile, keys.MasterFile))
+	f := flags(n)
+	f.Keys = other
+	if err := Run(t.Context(), f, rigEnv()); !errors.Is(err, keys.ErrMissing) || !strings.Contains(err.Error(), "countersign provision") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPoliciesAreReloaded(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	s := serve(t, n)
+	nc := n.Conn(rig.Runtime)
+	body := file(t, "requests/pre-tool-use.json")
+	answer := func() string { return readNative(t, ask(t, nc, "gov.admit.acme.agenthook", body).Data).Reason }
+	problem := func() string { return s.Health.Report().Problems["policies"] }
+
+	if got := answer(); got != "no_policy" || !strings.Contains(problem(), "no policy") {
+		t.Errorf("empty bucket: %s; health: %s", got, problem())
+	}
+	put(t, n, "mail.yaml", []byte("kind: Nonsense\n"))
+	rig.Eventually(t, "a broken policy is refused", func() bool { return answer() == "policy_error" })
+	if got := problem(); !strings.Contains(got, "mail.yaml:") {
+		t.Errorf("health says %q", got)
+	}
+	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	rig.Eventually(t, "the mended one decides", func() bool { return answer() == "Mail to colleagues is fine." })
+	if s.Health.Report().Status != daemon.StatusOK {
+		t.Errorf("health %+v", s.Health.Report())
+	}
+	rig.OK(t, bucket(t, n, "operator", streams.BucketPolicies).Delete(t.Context(), "mail.yaml"))
+	rig.Eventually(t, "a policy that was taken back decides no more", func() bool { return answer() == "no_policy" })
+	checkPolicyRecords(t, n.Log())
+}
+
+// checkPolicyRecords demands that what a decision went by is in the log before
+// it.
+func checkPolicyRecords(t *testing.T, log []events.LogMessage) {
+	t.Helper()
+	known := map[uint64]string{}
+	for _, m := range log {
+		if m.Subject == policySubject {
+			c, err := events.DecodeRecord[events.PolicyChange](m.Body)
+			rig.OK(t, err)
+			known[c.Revision] = c.Digest
+		}
+		if d, err := events.DecodeRecord[events.Decision](m.Body); err == nil && d.Policy != nil {
+			if digest, there := known[d.Policy.Revision]; !there || digest != d.Policy.Digest {
+				t.Errorf("decision at %d goes by %+v; the log knows %v", m.Seq, *d.Policy, known)
+			}
+		}
+	}
+	if len(known) < 3 {
+		t.Errorf("changes in the log: %v", known)
+	}
+}
+
+func TestDeniesWhileTheServerIsAwayAndRecovers(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	s := serve(t, n)
+	nc := n.Conn(rig.Runtime)
+	body := file(t, "requests/pre-tool-use.json")
+	ask(t, nc, "gov.admit.acme.agenthook", body)
+	n.Stop()
+	rig.Eventually(t, "the admitter says that it is cut off", func() bool { return s.Health.Report().Problems["nats"] != "" })
+	if _, err := nc.Request("gov.admit.acme.agenthook", body, rig.Guard); err == nil {
+		t.Error("an answer without a server")
+	}
+	n.Restart()
+	rig.Eventually(t, "it is healthy again", func() bool { return s.Health.Report().Status == daemon.StatusOK })
+	s.Running()
+	nc = n.Conn(rig.Runtime)
+	rig.Eventually(t, "it answers again", func() bool {
+		reply, err := nc.Request("gov.admit.acme.agenthook", body, rig.Guard)
+		return err == nil && reply.Header.Get(events.HeaderVerdict) == "allow"
+	})
+	// A policy that is taken back now must be taken back.
+	put(t, n, "mail.yaml", []byte("kind: Nonsense\n"))
+	rig.Eventually(t, "it still follows the policies", func() bool {
+		return readNative(t, ask(t, nc, "gov.admit.acme.agenthook", body).Data).Reason == "policy_error"
+	})
+}
+
+func TestAReplacedLogGetsTheKeyAgain(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	serve(t, n)
+	n.Stop()
+	n.Recreate()
+	rig.Eventually(t, "the key is published", func() bool { return len(of(n.Log(), keySubject)) > 0 })
+}
+
+func TestStopAnswersWhatIsUnderWay(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	s := serve(t, n)
+	nc := n.Conn(rig.Runtime)
+	inbox, err := nc.SubscribeSync(nc.NewInbox() + ".*")
+	rig.OK(t, err)
+	const asked = 50
+	prefix := strings.TrimSuffix(inbox.Subject, "*")
+	for range asked {
+		rig.OK(t, nc.PublishRequest("gov.admit.acme.agenthook", prefix+"r", file(t, "requests/pre-tool-use.json")))
+	}
+	rig.OK(t, nc.Flush())
+	rig.OK(t, s.Stop())
+	rig.OK(t, nc.Flush())
+	for i := range asked {
+		m, err := inbox.NextMsg(rig.Guard)
+		if err != nil {
+			t.Fatalf("%d of %d were answered: %v", i, asked, err)
+		}
+		if m.Header.Get(events.HeaderVerdict) != "deny" && m.Header.Get("Status") != "503" {
+			t.Errorf("answer %v", m.Header)
+		}
+	}
+	if _, err := nc.Request("gov.admit.acme.agenthook", nil, rig.Guard); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("after the stop: %v", err)
+	}
+}
+
+func TestPolicyChangeThatCannotBeRecordedIsRecordedLater(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	w := &policyWatch{s: s}
+	n.Stop()
+	w.load(t.Context())
+	if len(w.unrecorded) != 1 || s.env.Health.Report().Problems["policy_log"] == "" {
+		t.Fatalf("%d changes wait; health %+v", len(w.unrecorded), s.env.Health.Report())
+	}
+	if s.snapshot.Load() == nil {
+		t.Error("the change has no effect")
+	}
+	n.Restart()
+	rig.Eventually(t, "the change is recorded", func() bool { w.record(t.Context()); return len(w.unrecorded) == 0 })
+	if got := of(n.Log(), policySubject); len(got) != 1 {
+		t.Errorf("%d changes in the log", len(got))
+	}
+	if got := s.env.Health.Report().Problems["policy_log"]; got != "" {
+		t.Errorf("health still says %q", got)
+	}
+}
+
+func TestOccurrences(t *testing.T) {
+	o := newOccurrences(2)
+	at := func(id string) int {
+		return o.current(events.Decision{Tenant: "t", Source: "s", Session: "x", ToolCallID: id})
+	}
+	end := func(id string, n int) {
+		o.closed(events.Call{Tenant: "t", Source: "s", Session: "x", ToolCallID: id, Occurrence: n})
+	}
+	if at("") != 0 || at("a") != 1 || at("a") != 1 {
+		t.Error("nothing closed yet")
+	}
+	end("a", 1)
+	end("b", 3)
+	end("b", 2) // late
+	if at("a") != 2 || at("b") != 4 {
+		t.Errorf("a %d, b %d", at("a"), at("b"))
+	}
+	end("a", 2) // now b is the older one
+	end("c", 1)
+	if at("a") != 3 || at("b") != 1 || at("c") != 2 || len(o.byKey) != 2 {
+		t.Errorf("a %d, b %d, c %d, %d remembered", at("a"), at("b"), at("c"), len(o.byKey))
+	}
+	if o.current(events.Decision{Tenant: "t", Source: "other", Session: "x", ToolCallID: "a"}) != 1 {
+		t.Error("another source has the same occurrence")
+	}
+}

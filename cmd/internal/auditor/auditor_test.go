@@ -1,0 +1,307 @@
+package auditor
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func TestEveryMessageBecomesOneRecord(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	n.Publish(rig.Runtime, append(session(t, "s1"), garbage("{nope"))...)
+	s := start(t, flags(n, dsn, 100)).AwaitReady()
+	holds(t, n, dsn)
+	n.Publish(rig.Runtime, session(t, "s2")...)
+	rig.Eventually(t, "what comes later is signed, too", func() bool {
+		cp, err := evidence.PeekCheckpoint(string(n.LastPublished(streams.StreamCheckpoints).Body))
+		return err == nil && cp.Size == int64(len(n.Log()))
+	})
+	if s.Health.Report().Status != daemon.StatusOK {
+		t.Errorf("health %+v", s.Health.Report())
+	}
+	holds(t, n, dsn)
+	l := ledgerOf(t, dsn)
+	parts, err := l.Session(t.Context(), rig.Tenant, "s1")
+	rig.OK(t, err)
+	for _, r := range parts[0].Rows {
+		if strings.Contains(r.Record, "sk-live-") {
+			t.Errorf("record %d holds a secret", r.Seq)
+		}
+	}
+}
+
+// cutPoints are the places where an auditor can die with a batch under way.
+var cutPoints = map[string]func(*auditor, []storage.EvidenceRow, []storage.TreeNode) error{
+	"before anything": func(*auditor, []storage.EvidenceRow, []storage.TreeNode) error { return nil },
+	"after the tree": func(a *auditor, _ []storage.EvidenceRow, nodes []storage.TreeNode) error {
+		return a.db.InsertTreeNodes(a.keys.ctx, a.shard, nodes)
+	},
+	"after the evidence": func(a *auditor, rows []storage.EvidenceRow, nodes []storage.TreeNode) error {
+		return a.store(a.keys.ctx, rows, nodes)
+	},
+}
+
+func TestARestartAtAnyPoint(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	round := 0
+	for point, die := range cutPoints {
+		for _, size := range []int{1, 3, 8} {
+			round++
+			n.Publish(rig.Runtime, append(session(t, fmt.Sprintf("s%d", round%3)), garbage(fmt.Sprint("{", round)))...)
+			a := standing(t, flags(n, dsn, size))
+			log := n.Log()[a.tree.Size():]
+			rig.OK(t, a.audit(t.Context(), log[:1]))
+			batch := log[1:min(1+size, len(log))]
+			rows, nodes := prepare(t, a, batch)
+			if err := die(a, rows, nodes); err != nil {
+				t.Fatalf("%s: %v", point, err)
+			}
+			if round%2 == 0 { // the next one may cut other batches
+				audited(t, flags(n, dsn, round))
+				holds(t, n, dsn)
+			}
+		}
+	}
+	audited(t, flags(n, dsn, 1000))
+	holds(t, n, dsn)
+}
+
+// prepare makes what audit would store of a batch.
+func prepare(t *testing.T, a *auditor, batch []events.LogMessage) (rows []storage.EvidenceRow, nodes []storage.TreeNode) {
+	t.Helper()
+	rig.OK(t, a.loadHeads(t.Context(), batch))
+	built, err := a.build(t.Context(), batch)
+	rig.OK(t, err)
+	rig.OK(t, a.quarant.put(t.Context(), batch, built))
+	tree := a.tree.Clone()
+	for _, b := range built {
+		rows = append(rows, row(b))
+		for _, node := range tree.Append(b.Hash) {
+			nodes = append(nodes, storage.TreeNode{Index: uint64(node.Index), Hash: node.Hash})
+		}
+	}
+	return rows, nodes
+}
+
+func TestACheckpointThatWasNotPublishedIsPublishedLater(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	n.Publish(rig.Runtime, session(t, "s1")...)
+	a := standing(t, flags(n, dsn, 100))
+	rows, nodes := prepare(t, a, n.Log())
+	rig.OK(t, a.store(t.Context(), rows, nodes))
+	b := standing(t, flags(n, dsn, 100))
+	text, err := evidence.SignCheckpoint(b.signer, evidence.Checkpoint{Shard: b.shard, Size: b.tree.Size(), Root: b.tree.Root()})
+	rig.OK(t, err)
+	rig.OK(t, b.db.InsertCheckpoint(t.Context(), storage.Checkpoint{Shard: b.shard, Size: uint64(b.tree.Size()), Root: b.tree.Root(), Note: text, Created: time.Now()}))
+	audited(t, flags(n, dsn, 100))
+	holds(t, n, dsn)
+}
+
+func TestAnInsertWhoseAnswerIsLost(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	n.Publish(rig.Runtime, session(t, "CUT-HERE")...)
+	p, through := startProxy(t, dsn, "CUT-HERE")
+	p.cuts.Store(3)
+	audited(t, flags(n, through, 2))
+	if p.cuts.Load() >= 0 {
+		t.Errorf("%d cuts were not made", p.cuts.Load()+1)
+	}
+	holds(t, n, dsn)
+}
+
+func TestOutlivesClickHouseAndNATS(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	p, through := startProxy(t, dsn, "never")
+	s := start(t, flags(n, through, 3)).AwaitReady()
+	p.away(true)
+	n.Publish(rig.Runtime, session(t, "s1")...)
+	rig.Eventually(t, "it says that it cannot store", func() bool { return s.Health.Report().Problems["store"] != "" })
+	p.away(false)
+	rig.Eventually(t, "it goes on", func() bool { return signedUp(n) == len(n.Log()) })
+	n.Stop()
+	rig.Eventually(t, "it says that it is cut off", func() bool { return s.Health.Report().Problems["nats"] != "" })
+	n.Restart()
+	n.Publish(rig.Runtime, append(session(t, "s2"), garbage("{"))...)
+	rig.Eventually(t, "it goes on again", func() bool { return signedUp(n) == len(n.Log()) })
+	s.Running()
+	rig.Eventually(t, "it is healthy", func() bool { return s.Health.Report().Status == daemon.StatusOK })
+	holds(t, n, dsn)
+}
+
+// signedUp is how far the newest published checkpoint goes.
+func signedUp(n *rig.NATS) int {
+	m := n.LastPublished(streams.StreamCheckpoints)
+	if m == nil {
+		return 0
+	}
+	cp, err := evidence.PeekCheckpoint(string(m.Body))
+	if err != nil {
+		return -1
+	}
+	return int(cp.Size)
+}
+
+func TestOfTwoAuditorsOneStepsDownAndNothingIsDoubled(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	n.Publish(rig.Runtime, session(t, "s1")...)
+	log := n.Log()
+	a, b, c := standing(t, flags(n, dsn, 100)), standing(t, flags(n, dsn, 100)), standing(t, flags(n, dsn, 100))
+	rows, nodes := prepare(t, b, log[:4])
+	rig.OK(t, a.audit(t.Context(), log[:6]))
+	// a got in between b's look at the position and its insert: the same token.
+	rig.OK(t, b.db.InsertTreeNodes(t.Context(), b.shard, nodes))
+	rig.OK(t, b.db.CommitEvidence(t.Context(), rows))
+	b.chain.Commit()
+	for _, r := range rows {
+		b.tree.Append(r.RecordHash)
+	}
+	// Neither may go on where they think the evidence ends.
+	if err := b.audit(t.Context(), log[4:]); !errors.Is(err, daemon.ErrFenced) {
+		t.Errorf("a batch that begins inside another one: %v", err)
+	}
+	if err := c.audit(t.Context(), log[:4]); !errors.Is(err, daemon.ErrFenced) {
+		t.Errorf("a batch that is there: %v", err)
+	}
+	rig.OK(t, a.audit(t.Context(), log[6:]))
+	rig.OK(t, a.idle(t.Context()))
+	holds(t, n, dsn)
+}
+
+func TestOneOfTwoRunningAuditorsStepsDown(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	a := start(t, flags(n, dsn, 2)).AwaitReady()
+	b := start(t, flags(n, dsn, 3)).AwaitReady()
+	n.Publish(rig.Runtime, session(t, "s1")...)
+	var fenced error
+	rig.Eventually(t, "one of them steps down", func() bool {
+		for _, s := range []*rig.Service{a, b} {
+			if ended, err := s.Ended(); ended {
+				fenced = err
+				return true
+			}
+		}
+		return false
+	})
+	if !errors.Is(fenced, daemon.ErrFenced) {
+		t.Errorf("it ended with %v", fenced)
+	}
+	rig.Eventually(t, "the other one goes on", func() bool { return signedUp(n) == len(n.Log()) })
+	holds(t, n, dsn)
+}
+
+func TestRefusesARewoundLog(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	n.Publish(rig.Runtime, session(t, "s1")...)
+	a := standing(t, flags(n, dsn, 100))
+	state, err := streams.StreamState(t.Context(), a.js, streams.DefaultShard)
+	rig.OK(t, err)
+	rig.OK(t, a.audit(t.Context(), n.Log()))
+	state.LastSeq--
+	if err := a.compare(t.Context(), uint64(a.tree.Size()), state); !errors.Is(err, ErrRewound) {
+		t.Errorf("a log that ends before the evidence: %v", err)
+	}
+}
+
+func TestRefusesALogThatDiffers(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	n.Publish(rig.Runtime, session(t, "s1")...)
+	a := standing(t, flags(n, dsn, 100))
+	log := n.Log()
+	log[len(log)-1].Body = bytes.Replace(log[len(log)-1].Body, []byte("mail"), []byte("male"), 1)
+	rig.OK(t, a.audit(t.Context(), log)) // evidence of something that was never in the log
+	if err := start(t, flags(n, dsn, 100)).Wait(); !errors.Is(err, ErrDiffers) {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+func TestARecreatedLogIsAFinding(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	n.Publish(rig.Runtime, session(t, "s1")...)
+	s := start(t, flags(n, dsn, 100)).AwaitReady()
+	n.Stop()
+	n.Recreate()
+	if err := s.Wait(); !errors.Is(err, streams.ErrRewound) {
+		t.Errorf("a log replaced while it was read: %v", err)
+	}
+	standing(t, flags(n, dsn, 100)) // dies before it has stored anything
+	audited(t, flags(n, dsn, 100))
+	log := n.Log()
+	if len(log) != 1 {
+		t.Fatalf("%d messages, want one finding", len(log))
+	}
+	f, err := events.DecodeRecord[events.Finding](log[0].Body)
+	rig.OK(t, err)
+	if f.Rule != ruleRecreated || f.Severity != events.SeverityCritical || !strings.HasPrefix(log[0].Subject, "gov.findings.") {
+		t.Errorf("%s: %+v", log[0].Subject, f)
+	}
+	holds(t, n, dsn)
+}
+
+func TestQuarantineHoldsEverythingOnce(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	huge := strings.Repeat("x", 8<<20-256) // as large as the server takes
+	n.Publish(rig.Runtime, garbage("{1"), garbage("{2"))
+	n.Publish(rig.Runtime, garbage(huge[:8<<20-1024]))
+	n.Publish(rig.Runtime, session(t, "s1")[0])
+	a := standing(t, flags(n, dsn, 100))
+	prepare(t, a, n.Log()) // dies with everything in quarantine and nothing stored
+	a.quarant.doubt, a.quarant.last = true, 0
+	prepare(t, a, n.Log()) // as after a lost acknowledgement
+	audited(t, flags(n, dsn, 1))
+	holds(t, n, dsn)
+	var bodies []string
+	for seq := uint64(1); ; seq++ {
+		m := n.At(streams.StreamQuarantine, seq)
+		if m == nil {
+			break
+		}
+		if part := m.HeaderValue(headerQuarantinePart); strings.HasPrefix(part, "2/") {
+			bodies[len(bodies)-1] += string(m.Body)
+			continue
+		}
+		if m.Subject != "gov.quarantine.acme" || m.HeaderValue(headerQuarantineReason) == "" || m.HeaderValue(headerQuarantineShard) != a.shard {
+			t.Errorf("%s %v", m.Subject, m.Header)
+		}
+		bodies = append(bodies, string(m.Body))
+	}
+	if len(bodies) != 3 || bodies[0] != "{1" || bodies[1] != "{2" || bodies[2] != huge[:8<<20-1024] {
+		t.Errorf("%d bodies in quarantine", len(bodies))
+	}
+}
+
+func TestSessionKeysAreMadeOnceAndWrapped(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	a, b := standing(t, flags(n, dsn, 1)), standing(t, flags(n, dsn, 1))
+	a.keys.begin(t.Context())
+	b.keys.begin(t.Context())
+	first, err := a.keys.SessionKey("acme", "s1")
+	rig.OK(t, err)
+	second, err := b.keys.SessionKey("acme", "s1")
+	rig.OK(t, err)
+	other, err := b.keys.SessionKey("acme", "s2")
+	rig.OK(t, err)
+	if !bytes.Equal(first, second) || bytes.Equal(first, other) {
+		t.Error("keys of a session differ, or two sessions share one")
+	}
+	stored := n.LastPublished("KV_" + streams.BucketSessionKeys)
+	if stored != nil && (bytes.Contains(stored.Body, other) || strings.Contains(stored.Subject, "s2")) {
+		t.Error("the bucket gives the key or the session away")
+	}
+}
+
+func TestRefusesBadFlags(t *testing.T) {
+	f := Flags{Batch: 0, CheckpointEvery: time.Second}
+	if err := Run(t.Context(), f, daemon.Env{}); err == nil || !strings.Contains(err.Error(), "--batch") {
+		t.Errorf("error %v", err)
+	}
+}

@@ -1,0 +1,122 @@
+package auditor
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// Headers of a quarantined message.
+const (
+	headerQuarantineShard  = "Countersign-Shard"  // the log's incarnation
+	headerQuarantineSeq    = "Countersign-Seq"    // its sequence in the log
+	headerQuarantineReason = "Countersign-Reason" // why it is here
+	headerQuarantinePart   = "Countersign-Part"   // "1/2": one of several messages that make up the body
+)
+
+// quarantineRoom is what is left of the server's max_payload for headers.
+const quarantineRoom = 2048
+
+// quarantine keeps the bytes that could not be parsed, apart from the evidence,
+// for the few who may look at them.
+type quarantine struct {
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	space subject.Space
+	shard string
+	last  uint64 // log sequence of the newest message in quarantine
+	doubt bool   // last may be too low
+}
+
+// newQuarantine finds out what is in quarantine already.
+func newQuarantine(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, space subject.Space, shard string) (*quarantine, error) {
+	q := &quarantine{nc: nc, js: js, space: space, shard: shard}
+	return q, q.look(ctx)
+}
+
+// look reads the newest message in quarantine. One that is there in part only
+// does not count: it is stored again, whole.
+func (q *quarantine) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := streams.LastBySubject(ctx, q.js, streams.StreamQuarantine, q.space.All(subject.Quarantine))
+	if err != nil {
+		return fmt.Errorf("reading the quarantine: %w", err)
+	}
+	q.doubt = false
+	if m == nil || m.HeaderValue(headerQuarantineShard) != q.shard {
+		return nil
+	}
+	seq, err := strconv.ParseUint(m.HeaderValue(headerQuarantineSeq), 10, 64)
+	if err != nil {
+		return nil
+	}
+	if part := m.HeaderValue(headerQuarantinePart); part != "" && !lastPart(part) {
+		seq--
+	}
+	q.last = max(q.last, seq)
+	return nil
+}
+
+func lastPart(text string) bool {
+	var i, n int
+	_, err := fmt.Sscanf(text, "%d/%d", &i, &n)
+	return err == nil && i == n
+}
+
+// put stores the bytes of those messages whose record has none. It comes before
+// the evidence is stored; what a crash or a lost acknowledgement makes it see
+// again it skips.
+func (q *quarantine) put(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
+	if q.doubt {
+		if err := q.look(ctx); err != nil {
+			return err
+		}
+	}
+	var out []streams.Msg
+	newest := q.last
+	for i, b := range built {
+		if b.Quarantine && msgs[i].Seq > q.last {
+			newest = msgs[i].Seq
+			out = append(out, q.messages(b, msgs[i])...)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	if err := streams.PublishEvents(ctx, q.nc, out); err != nil {
+		q.doubt = true
+		return fmt.Errorf("storing %d messages in quarantine: %w", len(out), err)
+	}
+	q.last = newest
+	return nil
+}
+
+// messages are the copies of one message: several where its body is so large
+// that it leaves no room for the headers.
+func (q *quarantine) messages(b evidence.Built, m events.LogMessage) (out []streams.Msg) {
+	most := max(1, int(q.nc.MaxPayload())-quarantineRoom)
+	parts := max(1, (len(m.Body)+most-1)/most)
+	for i := range parts {
+		h := map[string][]string{
+			headerQuarantineShard:  {q.shard},
+			headerQuarantineSeq:    {strconv.FormatUint(m.Seq, 10)},
+			headerQuarantineReason: {b.Record.Reason},
+		}
+		if parts > 1 {
+			h[headerQuarantinePart] = []string{fmt.Sprintf("%d/%d", i+1, parts)}
+		}
+		out = append(out, streams.Msg{
+			Subject: q.space.Quarantine(b.Record.Tenant), Header: h, Body: m.Body[i*most : min((i+1)*most, len(m.Body))],
+		})
+	}
+	return out
+}

@@ -1,0 +1,211 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// Errors that stop an auditor until a person has looked.
+var (
+	ErrRewound = errors.New("the log holds less than the evidence")
+	ErrDiffers = errors.New("the log and the evidence differ")
+)
+
+// ruleRecreated is the finding for a log that was created anew.
+const ruleRecreated = "log_recreated"
+
+// restore finds the position in ClickHouse and makes chain and tree stand
+// there.
+func (a *auditor) restore(ctx context.Context) error {
+	state, err := streams.StreamState(ctx, a.js, a.flags.Stream)
+	if err != nil {
+		return err
+	}
+	a.shard = streams.EpochName(a.flags.Stream, state.Created)
+	if a.builder, err = evidence.NewBuilder(a.shard, a.flags.Space()); err != nil {
+		return err
+	}
+	a.chain = evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	if a.keys, err = newSessionKeys(ctx, a.js, a.master); err != nil {
+		return err
+	}
+	if a.quarant, err = newQuarantine(ctx, a.nc, a.js, a.flags.Space(), a.shard); err != nil {
+		return err
+	}
+	// A writer that died in the middle of an insert may have left tables behind
+	// that the heads of sessions are read from.
+	if added, err := a.db.Repair(ctx, a.shard); err != nil {
+		return fmt.Errorf("repairing the derived tables: %w", err)
+	} else if added > 0 {
+		a.env.Log.Warn().Uint64("rows", added).Msg("derived tables were behind the evidence and were completed")
+	}
+	position, _, err := a.db.Position(ctx, a.shard)
+	if err != nil {
+		return fmt.Errorf("reading the position: %w", err)
+	}
+	if err := a.compare(ctx, position, state); err != nil {
+		return err
+	}
+	if err := a.restoreTree(ctx, position); err != nil {
+		return err
+	}
+	last, err := a.db.LatestCheckpoint(ctx, a.shard)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("reading the last checkpoint: %w", err)
+	}
+	// A checkpoint counts as signed once it is published, too.
+	published, err := a.published(ctx)
+	if err != nil {
+		return err
+	}
+	a.signed = min(int64(last.Size), published)
+	a.env.Log.Info().Str("shard", a.shard).Uint64("position", position).Uint64("log", state.LastSeq).Msg("resuming")
+	return nil
+}
+
+// published is the size of the newest checkpoint of this shard on NATS.
+func (a *auditor) published(ctx context.Context) (int64, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := streams.LastBySubject(ctx, a.js, streams.StreamCheckpoints, a.flags.Space().Checkpoints(a.flags.Stream))
+	if err != nil {
+		return 0, fmt.Errorf("reading the published checkpoint: %w", err)
+	}
+	if m == nil {
+		return 0, nil
+	}
+	cp, err := evidence.PeekCheckpoint(string(m.Body))
+	if err != nil || cp.Shard != a.shard {
+		return 0, nil // an earlier incarnation's
+	}
+	return cp.Size, nil
+}
+
+// readTimeout is for one message read from a stream.
+const readTimeout = 5 * time.Second
+
+// compare holds the evidence against the log: the log must reach at least as
+// far, and the last record must be of the message that is still there.
+func (a *auditor) compare(ctx context.Context, position uint64, state streams.State) error {
+	if position == 0 {
+		return a.reportRecreated(ctx)
+	}
+	if state.LastSeq < position {
+		return fmt.Errorf("%w: the log of shard %s ends at sequence %d and the evidence at %d; acknowledged messages are gone. Keep both as they are and look for the cause (a restored backup, a lost disk) before anything is written",
+			ErrRewound, a.shard, state.LastSeq, position)
+	}
+	m, err := a.messageAt(ctx, position)
+	if err != nil {
+		return err
+	}
+	var want string
+	err = a.db.Scan(ctx, a.shard, position, position, func(r storage.EvidenceRow) error {
+		want = r.BodyDigest
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("reading record %d: %w", position, err)
+	}
+	p, _ := a.flags.Space().Parse(m.Subject)
+	got, known := digest.Of(want, a.master.Tenant(p.Tenant), m.Body)
+	if !known || !digest.Equal(got, want) {
+		return fmt.Errorf("%w at sequence %d of shard %s: run `countersign verify`", ErrDiffers, position, a.shard)
+	}
+	return nil
+}
+
+func (a *auditor) messageAt(ctx context.Context, seq uint64) (*events.LogMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	m, err := streams.MessageAt(ctx, a.js, a.flags.Stream, seq)
+	if err != nil {
+		return nil, fmt.Errorf("reading sequence %d of the log: %w", seq, err)
+	}
+	if m == nil {
+		return nil, fmt.Errorf("%w: sequence %d of shard %s is gone from the log", ErrDiffers, seq, a.shard)
+	}
+	return m, nil
+}
+
+// reportRecreated writes a finding when evidence of an earlier incarnation of
+// this log is there: a log that begins anew must not go unnoticed.
+func (a *auditor) reportRecreated(ctx context.Context) error {
+	shards, err := a.db.Shards(ctx)
+	if err != nil {
+		return err
+	}
+	for _, earlier := range shards {
+		if !strings.HasPrefix(earlier, a.flags.Stream+"@") || earlier == a.shard {
+			continue
+		}
+		f := events.Finding{
+			FindingID: "log-recreated-" + a.shard, Rule: ruleRecreated, Severity: events.SeverityCritical, EventIDs: []string{},
+			Explanation: fmt.Sprintf("The log began anew as %s; evidence of %s is there and its log is gone.", a.shard, earlier),
+			Remedy:      "Find out who deleted or replaced the stream. The earlier evidence still verifies by itself.",
+			DetectedAt:  events.At(time.Now()),
+		}
+		return a.report(ctx, f)
+	}
+	return nil
+}
+
+// report writes a finding of the auditor's own, unless an attempt before this
+// one did.
+func (a *auditor) report(ctx context.Context, f events.Finding) error {
+	body, err := events.Encode(f)
+	if err != nil {
+		return err
+	}
+	subj := a.flags.Space().Finding("", string(f.Severity), "")
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	last, err := streams.LastBySubject(ctx, a.js, a.flags.Stream, subj)
+	if err != nil {
+		return err
+	}
+	if last != nil {
+		if before, err := events.DecodeRecord[events.Finding](last.Body); err == nil && before.FindingID == f.FindingID {
+			return nil
+		}
+	}
+	return streams.PublishEvents(ctx, a.nc, []streams.Msg{{
+		Subject: subj, Body: body,
+		Header: cloudevents.Binary(cloudevents.Attributes{
+			ID: f.FindingID, Source: "/countersign/" + a.flags.Stream + "/auditor", Type: events.TypeFinding, Time: f.DetectedAt.Time,
+		}),
+	}})
+}
+
+// restoreTree loads the tree's right edge. Tree hashes are stored before the
+// evidence they cover, so they are there.
+func (a *auditor) restoreTree(ctx context.Context, position uint64) error {
+	indexes := evidence.FrontierIndexes(int64(position))
+	ask := make([]uint64, len(indexes))
+	for i, n := range indexes {
+		ask[i] = uint64(n)
+	}
+	hashes, err := a.db.TreeNodes(ctx, a.shard, ask)
+	if err == nil {
+		frontier := make([]tlog.Hash, len(hashes))
+		for i, h := range hashes {
+			frontier[i] = h
+		}
+		a.tree, err = evidence.NewTree(int64(position), frontier)
+	}
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("restoring the tree of %d records: %w", position, err)
+}

@@ -1,0 +1,180 @@
+package correlator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/examples"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func flags(n *rig.NATS, missingAfter time.Duration) Flags {
+	return Flags{Flags: n.Flags("correlator"), MissingAfter: missingAfter}
+}
+
+// start runs a correlator.
+func start(tb testing.TB, n *rig.NATS, missingAfter time.Duration) *rig.Service {
+	tb.Helper()
+	f := flags(n, missingAfter)
+	return rig.Run(tb, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
+}
+
+// newCore is a core as Run makes it.
+func newCore(tb testing.TB, n *rig.NATS, missingAfter time.Duration) *correlation.Correlator {
+	tb.Helper()
+	master, err := keys.Master(n.Keys)
+	rig.OK(tb, err)
+	v, err := keys.CheckpointVerifier(n.Keys, "")
+	rig.OK(tb, err)
+	return correlation.New(correlation.Options{
+		Shard: streams.DefaultShard, TenantKey: master.Tenant, RequireVerdict: true, MissingAfter: missingAfter,
+		KeyVoucher: func(k events.KeyRecord) bool { return evidence.CheckVouch(note.VerifierList(v), k) },
+	})
+}
+
+// newWorker is a worker that stands where the last cursor left off.
+func newWorker(tb testing.TB, n *rig.NATS, missingAfter time.Duration, name string) *worker {
+	tb.Helper()
+	nc := n.Conn("correlator")
+	js, err := jetstream.New(nc)
+	rig.OK(tb, err)
+	w := &worker{
+		flags: flags(n, missingAfter), nc: nc, js: js, core: newCore(tb, n, missingAfter), writer: name,
+		env: daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth(), Ready: func() error { return nil }},
+	}
+	rig.OK(tb, w.restore(tb.Context()))
+	return w
+}
+
+// session is a sample session under another name.
+func session(tb testing.TB, name string) []streams.Msg {
+	tb.Helper()
+	text, err := examples.FS.ReadFile("sessions/agenthook-rogue.jsonl")
+	rig.OK(tb, err)
+	var out []streams.Msg
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		line = strings.ReplaceAll(line, "sess-rogue-1", name)
+		line = strings.ReplaceAll(line, "9a3e5b70-1111", "9a3e5b70-"+name[len(name)-4:])
+		typ := []string{"PreToolUse", "PostToolUse"}[i%2]
+		out = append(out, streams.Msg{Subject: "gov.events.acme.rt1.agenthook." + name + "." + typ, Body: []byte(line)})
+	}
+	return out
+}
+
+// pre is an event that announces a call which never ends.
+func pre(i int) streams.Msg {
+	body := fmt.Sprintf(`{"schema_version":1,"event_id":"9a3e5b70-2222-4c22-8d33-%012d","event_type":"PreToolUse","timestamp":"2026-11-20T09:02:00Z",`+
+		`"source":"a","session_id":"sess-open","evidence_phase":"pre_commit","tool_name":"read_file","tool_input":{"path":"/x"},`+
+		`"metadata":{"tool_call_id":"call-%d"},"action":"read","resource_kind":"file","resource":"/x","resource_scope":"workspace","operation_risk":"read_only"}`, i, i)
+	return streams.Msg{Subject: "gov.events.acme.rt1.agenthook.sess-open.PreToolUse", Body: []byte(body)}
+}
+
+// output is a record of the correlator as it stands in the log.
+type output struct{ subject, id, typ, body string }
+
+// outputs are the calls and findings in a log, in order.
+func outputs(log []events.LogMessage) (out []output) {
+	for _, m := range log {
+		if strings.HasPrefix(m.Subject, "gov.calls.") || strings.HasPrefix(m.Subject, "gov.findings.") {
+			out = append(out, output{m.Subject, m.HeaderValue("ce-id"), m.HeaderValue("ce-type"), string(m.Body)})
+		}
+	}
+	return out
+}
+
+// undisturbed is what one correlator that never stopped puts out for a log.
+func undisturbed(core *correlation.Correlator, log []events.LogMessage) (out []output, most int) {
+	for _, m := range log {
+		now := core.Apply(m)
+		most = max(most, len(now))
+		for _, o := range now {
+			out = append(out, output{o.Subject, o.ID, o.Type, string(o.Body)})
+		}
+	}
+	return out, most
+}
+
+// compare demands that a log holds exactly what an undisturbed run puts out.
+func compare(t *testing.T, n *rig.NATS, missingAfter time.Duration) (most int) {
+	t.Helper()
+	log := n.Log()
+	want, most := undisturbed(newCore(t, n, missingAfter), log)
+	got := outputs(log)
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			t.Fatalf("output %d of %d is\n%+v\nwant\n%+v", i, len(want), got[i], want[i])
+		}
+	}
+	if len(got) != len(want) || len(want) == 0 {
+		t.Fatalf("%d outputs in the log, want %d", len(got), len(want))
+	}
+	checkCursors(t, log)
+	return most
+}
+
+// checkCursors demands that the cursors account for every output before them.
+func checkCursors(t *testing.T, log []events.LogMessage) {
+	t.Helper()
+	since := 0
+	for _, m := range log {
+		if m.Subject != "gov.control.GOV.cursor" {
+			since += len(outputs([]events.LogMessage{m}))
+			continue
+		}
+		c, err := events.DecodeRecord[events.Cursor](m.Body)
+		rig.OK(t, err)
+		if c.Outputs != since || c.Consumed >= m.Seq {
+			t.Errorf("cursor at %d: %+v after %d outputs", m.Seq, c, since)
+		}
+		since = 0
+	}
+	if since != 0 {
+		t.Errorf("%d outputs without a cursor", since)
+	}
+}
+
+var errCut = errors.New("cut")
+
+// cut drives a worker over the log until it has applied the message with a
+// sequence, flushing after every so many messages, and lets it die there: what it
+// has not flushed is lost with it.
+func cut(tb testing.TB, w *worker, at uint64, every int) {
+	tb.Helper()
+	seen := 0
+	err := streams.ReadLog(tb.Context(), w.js, streams.ReadOptions{Stream: streams.DefaultShard, MaxBatch: 1}, func(batch []events.LogMessage) error {
+		for _, m := range batch {
+			if err := w.apply(tb.Context(), m); err != nil {
+				return err
+			}
+			if seen++; seen%every == 0 {
+				if err := w.flush(tb.Context(), w.head, 0); err != nil {
+					return err
+				}
+			}
+			if m.Seq == at {
+				return errCut
+			}
+		}
+		return nil
+	})
+	if !errors.Is(err, errCut) {
+		tb.Fatal(err)
+	}
+}

@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Status words of a health report.
+const (
+	StatusStarting  = "starting"
+	StatusOK        = "ok"
+	StatusUnhealthy = "unhealthy"
+)
+
+// Report is the body of GET /healthz. The response is 200 when Status is ok and
+// 503 otherwise.
+type Report struct {
+	Status   string            `json:"status"`
+	Problems map[string]string `json:"problems,omitempty"` // by component
+}
+
+// Health collects what is wrong with a service. Its methods may be called from
+// any goroutine.
+type Health struct {
+	mu       sync.Mutex
+	ready    bool
+	problems map[string]string
+}
+
+// NewHealth makes a Health that is starting.
+func NewHealth() *Health { return &Health{problems: map[string]string{}} }
+
+// SetReady says that the service answers.
+func (h *Health) SetReady() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ready = true
+}
+
+// Set records what is wrong with a component; the empty text says it is well.
+func (h *Health) Set(component, problem string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if problem == "" {
+		delete(h.problems, component)
+		return
+	}
+	h.problems[component] = problem
+}
+
+// Report says how the service is.
+func (h *Health) Report() Report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := Report{Status: StatusOK}
+	switch {
+	case len(h.problems) > 0:
+		r.Status = StatusUnhealthy
+		r.Problems = make(map[string]string, len(h.problems))
+		for k, v := range h.problems {
+			r.Problems[k] = v
+		}
+	case !h.ready:
+		r.Status = StatusStarting
+	}
+	return r
+}
+
+func (h *Health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	WriteReport(w, h.Report())
+}
+
+// WriteReport answers a health request.
+func WriteReport(w http.ResponseWriter, r Report) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.Status != StatusOK {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(r)
+}
+
+// Serve answers GET /healthz on addr until stop is called; the empty addr
+// serves nothing. It returns the endpoint's base URL.
+func (h *Health) Serve(addr string) (url string, stop func(), err error) {
+	if addr == "" {
+		return "", func() {}, nil
+	}
+	return ServeHTTP(addr, map[string]http.Handler{"GET /healthz": h})
+}
+
+// ServeHTTP serves the given patterns on addr until stop is called.
+func ServeHTTP(addr string, routes map[string]http.Handler) (url string, stop func(), err error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", nil, fmt.Errorf("health endpoint: %w", err)
+	}
+	mux := http.NewServeMux()
+	for pattern, h := range routes {
+		mux.Handle(pattern, h)
+	}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	go func() { _ = srv.Serve(l) }()
+	return "http://" + l.Addr().String(), func() { _ = srv.Close() }, nil
+}

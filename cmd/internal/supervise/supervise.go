@@ -1,0 +1,163 @@
+// Package supervise runs the process tree of `countersign up`: it starts
+// children in order, restarts those that die, and stops them in the reverse
+// order. A child dies with its parent, whatever kills the parent.
+package supervise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Defaults of the restart delay: it doubles from Min to Max and starts over
+// once a child has lived for Settled.
+const (
+	BackoffMin = 100 * time.Millisecond
+	BackoffMax = 5 * time.Second
+	Settled    = 30 * time.Second
+	StopGrace  = 15 * time.Second // how long a child may take to stop before it is killed
+)
+
+// Process is one running child.
+type Process interface {
+	PID() int
+	Done() <-chan struct{}          // closed when the process is gone
+	Err() error                     // why, once Done is closed
+	Stop(ctx context.Context) error // ask it to stop; kill it when ctx ends
+}
+
+// Spec says how to start one child. Start returns when the child is ready.
+type Spec struct {
+	Name  string
+	Start func(ctx context.Context) (Process, error)
+}
+
+// Supervisor owns its children. Its methods may be called from any goroutine.
+type Supervisor struct {
+	log      zerolog.Logger
+	onChange func(name string, pid int)
+
+	mu       sync.Mutex
+	children []*child
+	stopping bool
+}
+
+type child struct {
+	spec Spec
+	life context.Context // ends when the child is to quit
+	quit context.CancelFunc
+	done chan struct{} // closed when nobody will restart the child any more
+
+	mu   sync.Mutex
+	proc Process
+}
+
+// New makes a supervisor. onChange, which may be nil, is told the process id of
+// a child whenever it was started or restarted.
+func New(log zerolog.Logger, onChange func(name string, pid int)) *Supervisor {
+	if onChange == nil {
+		onChange = func(string, int) {}
+	}
+	return &Supervisor{log: log, onChange: onChange}
+}
+
+// Start starts a child, waits until it is ready and keeps it running until
+// Stop. An error on this first start is returned; later ones are retried.
+func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
+	proc, err := spec.Start(ctx)
+	if err != nil {
+		return fmt.Errorf("starting %s: %w", spec.Name, err)
+	}
+	c := &child{spec: spec, proc: proc, done: make(chan struct{})}
+	c.life, c.quit = context.WithCancel(context.Background())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopping {
+		return errors.Join(errors.New("stopping"), proc.Stop(ctx))
+	}
+	s.children = append(s.children, c)
+	s.onChange(spec.Name, proc.PID())
+	go s.watch(c)
+	return nil
+}
+
+// watch restarts c whenever it dies before it was told to quit.
+func (s *Supervisor) watch(c *child) {
+	defer close(c.done)
+	delay, born := BackoffMin, time.Now()
+	for {
+		select {
+		case <-c.life.Done():
+			return
+		case <-c.current().Done():
+		}
+		select {
+		case <-c.life.Done():
+			return
+		default:
+		}
+		if time.Since(born) > Settled {
+			delay = BackoffMin
+		}
+		s.log.Warn().Str("child", c.spec.Name).Err(c.current().Err()).Dur("restart_in", delay).Msg("a child died and will be restarted")
+		if !s.restart(c, &delay) {
+			return
+		}
+		born = time.Now()
+	}
+}
+
+// restart tries until the child runs again; false when it was told to quit.
+func (s *Supervisor) restart(c *child, delay *time.Duration) bool {
+	for {
+		select {
+		case <-c.life.Done():
+			return false
+		case <-time.After(*delay):
+		}
+		*delay = min(2*(*delay), BackoffMax)
+		proc, err := c.spec.Start(c.life)
+		if err != nil {
+			s.log.Error().Str("child", c.spec.Name).Err(err).Dur("retry_in", *delay).Msg("restart failed")
+			continue
+		}
+		c.mu.Lock()
+		c.proc = proc
+		c.mu.Unlock()
+		s.log.Info().Str("child", c.spec.Name).Int("pid", proc.PID()).Msg("restarted")
+		s.onChange(c.spec.Name, proc.PID())
+		return true
+	}
+}
+
+func (c *child) current() Process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.proc
+}
+
+// Stop stops every child, the last started first, each within StopGrace or
+// until ctx ends, whichever comes first; then it is killed.
+func (s *Supervisor) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.stopping = true
+	children := s.children
+	s.children = nil
+	s.mu.Unlock()
+	var errs []error
+	for i := len(children) - 1; i >= 0; i-- {
+		c := children[i]
+		c.quit()
+		<-c.done
+		grace, cancel := context.WithTimeout(ctx, StopGrace)
+		if err := c.current().Stop(grace); err != nil {
+			errs = append(errs, fmt.Errorf("stopping %s: %w", c.spec.Name, err))
+		}
+		cancel()
+	}
+	return errors.Join(errs...)
+}

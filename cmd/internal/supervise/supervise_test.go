@@ -1,0 +1,106 @@
+package supervise
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// TestMain doubles as the child program: its role is its first argument.
+func TestMain(m *testing.M) {
+	if !Supervised() {
+		os.Exit(m.Run())
+	}
+	ctx, stop := signal.NotifyContext(Attach(context.Background()), syscall.SIGTERM)
+	defer stop()
+	switch os.Args[1] {
+	case "dies":
+		os.Exit(7)
+	case "parent": // starts a child of its own, tells its pid, and waits to be killed
+		p, err := Run(ctx, Command{Path: os.Args[0], Args: []string{"serves"}}, nil)
+		if err != nil {
+			os.Exit(8)
+		}
+		_ = Ready(map[string]int{"pid": p.PID()})
+	default:
+		_ = Ready(map[string]int{"pid": os.Getpid()})
+	}
+	<-ctx.Done()
+	os.Exit(0)
+}
+
+func spec(role string) Spec {
+	return Spec{Name: role, Start: func(ctx context.Context) (Process, error) {
+		return Run(ctx, Command{Path: os.Args[0], Args: []string{role}}, nil)
+	}}
+}
+
+func TestRestartsWhatDiesAndStopsInOrder(t *testing.T) {
+	pids := make(chan int, 10)
+	s := New(zerolog.Nop(), func(_ string, pid int) { pids <- pid })
+	ctx := t.Context()
+	if err := s.Start(ctx, spec("serves")); err != nil {
+		t.Fatal(err)
+	}
+	first := <-pids
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	second := <-pids
+	if second == first {
+		t.Fatal("not restarted")
+	}
+	if err := s.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+	if alive(second) {
+		t.Error("the child outlived Stop")
+	}
+}
+
+func TestFirstStartReportsFailure(t *testing.T) {
+	s := New(zerolog.Nop(), nil)
+	if err := s.Start(t.Context(), spec("dies")); err == nil {
+		t.Fatal("no error for a child that ends before it is ready")
+	}
+}
+
+func TestChildDiesWithKilledParent(t *testing.T) {
+	var grandchild struct{ PID int }
+	p, err := Run(t.Context(), Command{Path: os.Args[0], Args: []string{"parent"}}, &grandchild)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !alive(grandchild.PID) {
+		t.Fatal("no grandchild")
+	}
+	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-p.Done()
+	deadline := time.Now().Add(10 * time.Second)
+	for alive(grandchild.PID) {
+		if time.Now().After(deadline) {
+			t.Fatal("the grandchild outlived its parent")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// alive reports whether a process runs; a zombie does not.
+func alive(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	var id int
+	var name, state string
+	_, _ = fmt.Sscanf(string(stat), "%d %s %s", &id, &name, &state)
+	return state != "Z"
+}

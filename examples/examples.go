@@ -1,0 +1,10 @@
+// Package examples embeds the sample policies, requests and sessions that the
+// documentation shows, `countersign demo` plays and the tests run.
+package examples
+
+import "embed"
+
+// FS holds policies/*.yaml, requests/*.json and sessions/*.jsonl.
+//
+//go:embed policies/*.yaml requests/*.json sessions/*.jsonl
+var FS embed.FS
