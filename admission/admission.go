@@ -11,10 +11,14 @@
 package admission
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/aaep"
+	"github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/admission/agenthook"
+	"github.com/countersign-dev/countersign/admission/aioc"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
@@ -43,12 +47,15 @@ const ResumePolicy = "retry_same_event"
 
 // protocols are the admission protocols by their subject token.
 var protocols = map[string]call.Protocol{
-	agenthook.Name: agenthook.Evaluator{},
-	aaep.Name:      aaep.Evaluator{},
+	agenthook.Name:   agenthook.Evaluator{},
+	aaep.Name:        aaep.Evaluator{},
+	aioc.NameTool:    aioc.Tool{},
+	aioc.NameHandoff: aioc.Handoff{},
+	aana.Name:        aana.Evaluator{},
 }
 
-// Protocols lists the protocol tokens that Decide knows.
-func Protocols() []string { return []string{aaep.Name, agenthook.Name} }
+// Protocols lists the protocol tokens that Decide knows, in order.
+func Protocols() []string { return slices.Sorted(maps.Keys(protocols)) }
 
 // Request is an admission request as it arrived. Tenant and Source are what was
 // authenticated, never what the body says. The caller must not change Header and
@@ -83,13 +90,23 @@ type Inputs struct {
 	Confirmations call.Confirmations
 }
 
+// Profile says how strictly a protocol that has a reference of its own is read.
+type Profile = call.Profile
+
+// The profiles; the zero Profile is ProfileHardened.
+const (
+	ProfileHardened     = call.ProfileHardened
+	ProfileReferenceSDK = call.ProfileReferenceSDK
+)
+
 // Snapshot is the configuration that decides. It is immutable. The nil Snapshot
 // denies everything.
 type Snapshot struct {
 	Policies  *policy.Set
-	PolicyErr error  // why there is no usable set; denies everything, whatever Policies holds
-	Revision  uint64 // of the policies, as the store counts them
-	Strict    bool   // AAEP: high-risk invocations need a confirmation too (AAEP-C-101)
+	PolicyErr error   // why there is no usable set; denies everything, whatever Policies holds
+	Revision  uint64  // of the policies, as the store counts them
+	Strict    bool    // AAEP: high-risk invocations need a confirmation too (AAEP-C-101)
+	Profile   Profile // AANA: whether its reference's known holes are closed; the zero Profile closes them
 }
 
 // Outcome is a decision on its way out. The service may still set
@@ -114,5 +131,6 @@ type Outcome struct {
 
 	protocol call.Protocol // nil: the generic refusal
 	call     call.Call
+	ruling   call.Ruling
 	text     string // why, for the caller
 }

@@ -84,19 +84,29 @@ func refuse(out Outcome, code string) Outcome {
 }
 
 func (out *Outcome) judge(req Request, snap *Snapshot, in Inputs) {
-	c, native := out.protocol.Read(call.Request{
+	ask := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
-		Limits: strictjson.DefaultLimits, Confirmations: confirmations(in), Strict: snap != nil && snap.Strict,
-	})
+		Limits: strictjson.DefaultLimits, Confirmations: confirmations(in), Digest: in.digest,
+	}
+	if snap != nil {
+		ask.Strict, ask.Profile = snap.Strict, snap.Profile
+	}
+	c, native := out.protocol.Read(ask)
 	out.call, out.Session = c, c.Session
 	out.describe(c, in)
 	tools := policy.Verdicts{Verdict: events.Allow}
 	if !native.Malformed && !native.Observational {
 		tools = consult(snap, req, c, in)
+		if out.protocol.Tightens() && tools.Silent() {
+			tools = policy.Verdicts{Verdict: events.Allow}
+		}
 		out.Decision.Policy = policyRef(snap, tools.Policy)
 	}
+	out.ruling = call.Ruling{Own: native, Policies: tools}
 	out.consolidate(native, tools, in)
 	switch {
+	case len(out.Decision.Reasons) == 0:
+		panic("a verdict without a reason") // Decide makes a deny of it
 	case native.Malformed:
 		out.Malformed = true
 		out.ErrorCode, out.ErrorDescription = microError(native.Reasons[0])
@@ -134,6 +144,7 @@ func consult(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdict
 	return snap.Policies.Evaluate(policy.Input{
 		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, Tool: c.Tool, Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
+		FromAgent: c.FromAgent, ToAgent: c.ToAgent, RawArguments: c.RawArguments,
 		Risk: c.Risk, Args: c.Args, Event: c.Event, Now: in.Now,
 	})
 }

@@ -122,7 +122,23 @@ func (out *Outcome) Fail(code string) {
 	d.Reasons = append(d.Reasons, events.Reason{Evaluator: Evaluator, Code: code})
 	d.Approval, d.ExpiresAt, d.ReceiptHash = nil, events.Time{}, ""
 	out.Claims, out.NoReceipt = receipt.Claims{}, true
-	out.text = code
+	out.text, out.ruling.Failed = code, code
+}
+
+// Trace gives the messages that the protocol demands on the log beside the
+// decision, in order; none for most protocols. The service appends them right
+// after the decision, signed like it, and replies only when they are durable
+// too. Call it when nothing more will change in Decision. On an error, Fail with
+// CodeInternal.
+func (out *Outcome) Trace() (list []call.TraceEvent, err error) {
+	traced, ok := out.protocol.(call.Traced)
+	if !ok {
+		return nil, nil
+	}
+	if !guard(func() { list, err = traced.Trace(out.call, out.Decision, out.ruling) }) {
+		return nil, fmt.Errorf("admission: the trace of protocol %s cannot be rendered", out.Decision.Protocol)
+	}
+	return list, err
 }
 
 // Reply renders the body of the reply. On an error, send Refusal(CodeInternal).
@@ -130,7 +146,11 @@ func (out *Outcome) Reply() (body []byte, err error) {
 	if out.protocol == nil {
 		return Refusal(out.text), nil
 	}
-	if !guard(func() { body, err = out.protocol.Reply(out.call, out.Decision, out.text) }) {
+	render := func() { body, err = out.protocol.Reply(out.call, out.Decision, out.text) }
+	if ruled, ok := out.protocol.(call.Ruled); ok {
+		render = func() { body, err = ruled.RuledReply(out.call, out.Decision, out.ruling) }
+	}
+	if !guard(render) {
 		return nil, fmt.Errorf("admission: the reply of protocol %s cannot be rendered", out.Decision.Protocol)
 	}
 	return body, err

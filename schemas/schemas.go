@@ -1,5 +1,5 @@
 // Package schemas holds Countersign's own JSON Schemas (2020-12) for what agent
-// runtimes send, AAEP 1.0.0 and AgentHook 0.2, and for the records that
+// runtimes send, AAEP 1.0.0, AANA v1 and AgentHook 0.2, and for the records that
 // Countersign writes, and judges parsed documents by them.
 //
 // A schema says what a protocol's published schema says. What a protocol
@@ -29,7 +29,7 @@ import (
 // the $id Base + n + "/v1". Nothing is ever fetched from there.
 const Base = "https://schemas.countersign.dev/"
 
-//go:embed aaep/*.json agenthook/*.json countersign/*.json
+//go:embed aaep/*.json aana/*.json agenthook/*.json aioc/*.json aump/*.json countersign/*.json
 var files embed.FS
 
 // Registry is the set of compiled schemas.

@@ -34,6 +34,9 @@ const (
 // Evaluator implements call.Protocol.
 type Evaluator struct{}
 
+// Tightens implements call.Protocol: tool policies decide.
+func (Evaluator) Tightens() bool { return false }
+
 var violationCodes = map[string]string{
 	"unpublished_version": call.CodeUnknownVersion,
 	"AAEP-C-032":          CodeUnsafe,

@@ -34,6 +34,9 @@ const (
 // Evaluator implements call.Protocol.
 type Evaluator struct{}
 
+// Tightens implements call.Protocol: tool policies decide.
+func (Evaluator) Tightens() bool { return false }
+
 // violationCodes are the reason codes of violations that have one of their own.
 var violationCodes = map[string]string{
 	"unknown_schema_version": call.CodeUnknownVersion,

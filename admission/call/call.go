@@ -10,6 +10,7 @@ package call
 import (
 	"time"
 
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -24,7 +25,26 @@ type Request struct {
 	Limits         strictjson.Limits
 	Confirmations  Confirmations // never nil
 	Strict         bool          // see admission.Snapshot
+	Profile        Profile       // see admission.Snapshot
+
+	// Records is what Countersign itself knows about mandates.
+	Records mandate.Records
+
+	// Digest is the digest of records for this tenant: keyed, or plain where the
+	// decision is an offline one. It is for what must be told apart and not be
+	// shown. It may be nil.
+	Digest func([]byte) string
 }
+
+// Profile says how strictly a protocol that has a reference of its own is read.
+// The empty and every unknown profile is ProfileHardened.
+type Profile string
+
+// The profiles.
+const (
+	ProfileHardened     Profile = "hardened"      // without the holes that the reference is known to have
+	ProfileReferenceSDK Profile = "reference-sdk" // as the reference decides; for comparison with it
+)
 
 // Confirmations knows which tool invocations a user has accepted (AAEP chapter
 // 6). Whoever implements it must have verified the reply itself: the request is
@@ -59,6 +79,16 @@ type Call struct {
 	ArgsCanonical  []byte         // RFC 8785 form of Args; nil if there are none
 	Event          map[string]any // the document, less what a publisher says in its own favour
 	Trace          string         // W3C traceparent
+
+	FromAgent, ToAgent string // of a handoff: who proposes, and who shall take over
+	RawArguments       bool   // Args only holds the text of arguments that are not JSON
+
+	// Mandate is the mandate that the call is judged under, nil if there is none.
+	Mandate *events.MandateRef
+
+	// Own is what the protocol's Read leaves for its Reply; nobody else looks at
+	// it. It is nil if Read did not come back.
+	Own any
 }
 
 // Opinion is what one evaluator says.
@@ -83,6 +113,12 @@ type Protocol interface {
 	// the proposed call. With a malformed opinion the call holds what could be
 	// read nonetheless, for the record.
 	Read(Request) (Call, Opinion)
+
+	// Tightens says that the protocol's specification has an evaluator of its own,
+	// which is the policy: tool policies can only make its verdict stricter, and
+	// where none matches the call its verdict stands. A tenant without any policy
+	// is denied all the same. Such a protocol gives a reason for every verdict.
+	Tightens() bool
 
 	// Native is the protocol's own word for a verdict, "" if it has none.
 	Native(events.Verdict) string

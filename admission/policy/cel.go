@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
+	"cel.dev/cel-go/interpreter"
 )
 
 // newEnv declares what a condition sees.
@@ -32,7 +34,7 @@ func newEnv() (*cel.Env, error) {
 		cel.Variable("resource", cel.DynType),
 		cel.Variable("now", cel.TimestampType),
 	}
-	for _, name := range []string{"tenant", "source", "protocol", "tool", "action", "resource_kind", "resource_scope", "session", "agent"} {
+	for _, name := range []string{"tenant", "source", "protocol", "tool", "action", "resource_kind", "resource_scope", "session", "agent", "from_agent", "to_agent"} {
 		opts = append(opts, cel.Variable(name, cel.StringType))
 	}
 	return cel.NewEnv(opts...)
@@ -77,17 +79,23 @@ func celIssues(issues *cel.Issues) error {
 }
 
 // holds evaluates a condition. Any error, a panic of the interpreter included,
-// is reported by ok false and must deny.
-func (c condition) holds(v cel.Activation) (matched, ok bool) {
+// is a fault and must deny.
+func (c condition) holds(v cel.Activation) (matched bool, fault Fault) {
 	if c.program == nil {
-		return true, true
+		return true, ""
 	}
 	out, _, err := c.program.Eval(v)
-	if err != nil {
-		return false, false
+	var cancelled interpreter.EvalCancelledError
+	switch {
+	case errors.As(err, &cancelled):
+		return false, FaultLimit
+	case err != nil:
+		return false, FaultEvaluation
 	}
-	b, isBool := out.(types.Bool)
-	return bool(b), isBool
+	if b, isBool := out.(types.Bool); isBool {
+		return bool(b), ""
+	}
+	return false, FaultEvaluation
 }
 
 // sizes is what the static estimate assumes about the input.
@@ -154,6 +162,8 @@ var variables = map[string]func(*Input) any{
 	"resource_scope": func(in *Input) any { return in.ResourceScope },
 	"session":        func(in *Input) any { return in.Session },
 	"agent":          func(in *Input) any { return in.Agent },
+	"from_agent":     func(in *Input) any { return in.FromAgent },
+	"to_agent":       func(in *Input) any { return in.ToAgent },
 	"risk":           func(in *Input) any { return in.Risk },
 	"args":           func(in *Input) any { return in.Args },
 	"event":          func(in *Input) any { return in.Event },

@@ -16,7 +16,7 @@
 //	      message: "Mail inside the company."
 //
 // The operands of match are tenants, sources, protocols, tools, actions,
-// resourceKinds and risks. An operand that is left out places no condition; one
+// resourceKinds, risks, fromAgents and toAgents. An operand that is left out places no condition; one
 // that is there and empty (null, [], "" or a list with such an entry) is an
 // error, so that nothing matches everything by accident. Entries are exact in
 // case and cover the whole value; * stands for any characters, ? for one. No
@@ -25,7 +25,7 @@
 // irreversible if the request is that.
 //
 // CEL sees tenant, source, protocol, tool, action, resource_kind,
-// resource_scope, session and agent (strings), resource (text or object), risk,
+// resource_scope, session, agent, from_agent and to_agent (strings), resource (text or object), risk,
 // args and event (maps) and now (timestamp). Numbers are ints when their value
 // is an integer, else doubles, however they were written. Parts of an event in
 // which a publisher speaks for itself on approvals, verdicts or identity are
@@ -41,6 +41,35 @@
 //
 // is the policy of that name: it allows everything, so that the protocol's own
 // evaluator decides alone.
+//
+// # Gates: tool and handoff
+//
+// The protocols tool and handoff (aioc, RFC-0002) have no judgement of their
+// own. For them evaluators-only is no policy, and a tenant whose policies can
+// all not speak on such a call has none: no_policy.
+//
+// A handoff proposes another agent instead of a tool. A policy speaks on
+// handoffs only if it says so, with fromAgents or toAgents or with the very word
+// handoff in protocols; a pattern such as * there, or a match that is left out,
+// does not reach them, for allow and for deny alike. A rule that shall hold for
+// everything therefore stands in a policy with protocols [handoff] too.
+// fromAgents and toAgents are the agents' names, written as operands are; a
+// policy that has them speaks on nothing else, and has no tools. The payload of
+// a handoff is args. Names of agents get the care that names of tools get:
+// invalid_agent_name, agent_name_case.
+//
+// spec.fallback: true makes a policy the * entry of aioc's composition
+// (RFC-0010): it keeps silent where another policy that matches the call lists
+// the tool, or the agent that the handoff is to, by its exact name, whether or
+// not a rule of that one matches. Without the key the strictest wins, as ever.
+//
+// Arguments that are not JSON come as {"__raw": text}. They are denied with
+// invalid_arguments unless a rule matched in a policy with
+// spec.acceptRawArguments: true; all others are evaluated nonetheless.
+//
+// resultMode: tool_result on a rule that does not allow makes its refusal soft:
+// the runtime tells the model and goes on. The default is throw. Where several
+// rules give the verdict all of them must be soft.
 //
 // The package is pure: it reads no clock and has no state. A Set is immutable
 // and safe for concurrent use.

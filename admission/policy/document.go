@@ -41,10 +41,13 @@ type spec struct {
 	Name         string        `json:"name"`
 	Match        match         `json:"match"`
 	ExpiresAfter time.Duration `json:"expires_after_ns"`
+	Fallback     bool          `json:"fallback,omitempty"`
+	AcceptRaw    bool          `json:"accept_raw_arguments,omitempty"`
 	Rules        []ruleSpec    `json:"rules"`
 
-	file string
-	line int
+	file    string
+	line    int
+	builtin bool
 }
 
 type match struct {
@@ -55,14 +58,17 @@ type match struct {
 	Actions       []string `json:"actions,omitempty"`
 	ResourceKinds []string `json:"resource_kinds,omitempty"`
 	Risks         []string `json:"risks,omitempty"`
+	FromAgents    []string `json:"from_agents,omitempty"`
+	ToAgents      []string `json:"to_agents,omitempty"`
 }
 
 type ruleSpec struct {
-	Name    string         `json:"name"`
-	When    string         `json:"when"`
-	Verdict events.Verdict `json:"verdict"`
-	Reason  string         `json:"reason"`
-	Message string         `json:"message,omitempty"`
+	Name       string         `json:"name"`
+	When       string         `json:"when"`
+	Verdict    events.Verdict `json:"verdict"`
+	Reason     string         `json:"reason"`
+	Message    string         `json:"message,omitempty"`
+	ResultMode string         `json:"result_mode,omitempty"`
 
 	line, whenLine int
 }
@@ -72,6 +78,7 @@ var (
 	ruleForm   = regexp.MustCompile(`^[a-z0-9]([-_.a-z0-9]*[a-z0-9])?$`)
 	reasonForm = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 	anyText    = regexp.MustCompile(`^[^\x00-\x1f\x7f]+$`)
+	modeForm   = regexp.MustCompile("^(" + ModeThrow + "|" + ModeToolResult + ")$")
 )
 
 // readFile reads the policies of one file.
@@ -126,15 +133,18 @@ func (r *reader) builtin(root *yaml.Node, s spec) spec {
 	r.mapping(root, "a built-in policy", map[string]field{
 		"builtin": r.matching("builtin", 63, regexp.MustCompile("^"+EvaluatorsOnly+"$"), &s.Name),
 	}, "builtin")
+	s.builtin = true
 	s.Rules = []ruleSpec{{Name: "all", When: "true", Verdict: events.Allow, Reason: CodeEvaluatorsOnly, line: root.Line, whenLine: root.Line}}
 	return s
 }
 
 func (r *reader) spec(n *yaml.Node, s *spec) {
 	r.mapping(n, "spec", map[string]field{
-		"match":        func(n *yaml.Node) { r.match(n, &s.Match) },
-		"expiresAfter": r.lifetime(&s.ExpiresAfter),
-		"rules":        r.list("spec.rules", MaxRules, func(n *yaml.Node) { r.rule(n, s) }),
+		"match":              func(n *yaml.Node) { r.match(n, &s.Match) },
+		"expiresAfter":       r.lifetime(&s.ExpiresAfter),
+		"fallback":           r.flag("spec.fallback", &s.Fallback),
+		"acceptRawArguments": r.flag("spec.acceptRawArguments", &s.AcceptRaw),
+		"rules":              r.list("spec.rules", MaxRules, func(n *yaml.Node) { r.rule(n, s) }),
 	}, "rules")
 }
 
@@ -151,7 +161,10 @@ func (r *reader) match(n *yaml.Node, m *match) {
 		"actions":       r.patterns("actions", &m.Actions),
 		"resourceKinds": r.patterns("resourceKinds", &m.ResourceKinds),
 		"risks":         r.patterns("risks", &m.Risks),
+		"fromAgents":    r.patterns("fromAgents", &m.FromAgents),
+		"toAgents":      r.patterns("toAgents", &m.ToAgents),
 	})
+	r.coherent(n, m)
 }
 
 func (r *reader) rule(n *yaml.Node, s *spec) {
@@ -163,13 +176,17 @@ func (r *reader) rule(n *yaml.Node, s *spec) {
 			rule.whenLine = n.Line
 			r.text("the rule's when", MaxExpression, &rule.When)(n)
 		},
-		"verdict": r.text("the rule's verdict", 16, &verdict),
-		"reason":  r.matching("the rule's reason", 64, reasonForm, &rule.Reason),
-		"message": r.matching("the rule's message", MaxMessage, anyText, &rule.Message),
+		"verdict":    r.text("the rule's verdict", 16, &verdict),
+		"reason":     r.matching("the rule's reason", 64, reasonForm, &rule.Reason),
+		"message":    r.matching("the rule's message", MaxMessage, anyText, &rule.Message),
+		"resultMode": r.matching("the rule's resultMode", 16, modeForm, &rule.ResultMode),
 	}, "name", "when", "verdict", "reason")
 	rule.Verdict = events.Verdict(verdict)
 	if verdict != "" && !slices.Contains(events.Verdicts, rule.Verdict) {
 		r.fail(n, "the verdict %.16q is none of allow, ask, defer, deny", verdict)
+	}
+	if rule.ResultMode != "" && rule.Verdict == events.Allow {
+		r.fail(n, "resultMode says how a refusal is told; a rule that allows has none")
 	}
 	if rule.Name != "" && slices.ContainsFunc(s.Rules, func(o ruleSpec) bool { return o.Name == rule.Name }) {
 		r.fail(n, "two rules are named %s", rule.Name)

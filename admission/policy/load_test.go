@@ -84,6 +84,19 @@ func TestMistakesAreNamedWithFileAndLine(t *testing.T) {
 		"alias":                {replace("name: mail", "name: &n mail") + "---\n" + replace("name: mail", "name: *n"), "is an alias"},
 		"merge":                {replace("name: internal", "<<: {name: x}"), `a rule has no key "<<"`},
 		"tag":                  {replace("name: mail", "name: !!str mail"), "metadata.name must be a string"},
+		"agents and tools":     {replace("tools:", "toAgents: [a], tools:"), "p.yaml:5: match.tools excludes match.fromAgents and match.toAgents"},
+		"handoff and tools":    {replace("[agenthook]", "[handoff, tool]"), "p.yaml:5: match.tools excludes the protocol handoff"},
+		"agents elsewhere":     {replace(`tools: ["send_*"]`, "fromAgents: [a]"), "p.yaml:5: match.fromAgents and match.toAgents are of the protocol handoff"},
+		"empty agents":         {replace("tools:", "toAgents: [], tools:"), "p.yaml:5: match.toAgents is empty"},
+		"null agents":          {replace("tools:", "fromAgents: , tools:"), "p.yaml:5: match.fromAgents is empty"},
+		"blank agent":          {replace("tools:", `fromAgents: [""], tools:`), "p.yaml:5: an entry of match.fromAgents is empty"},
+		"impossible agent":     {replace("tools:", "toAgents: [\"Fin\u0430nce\"], tools:"), "can match no acceptable agent name"},
+		"fallback no boolean":  {replace("expiresAfter: 90s", "fallback: yes"), "p.yaml:6: spec.fallback must be true or false"},
+		"fallback text":        {replace("expiresAfter: 90s", `fallback: "true"`), "p.yaml:6: spec.fallback must be true or false"},
+		"fallback null":        {replace("expiresAfter: 90s", "fallback:"), "p.yaml:6: spec.fallback must be true or false"},
+		"raw no boolean":       {replace("expiresAfter: 90s", "acceptRawArguments: 1"), "p.yaml:6: spec.acceptRawArguments must be true or false"},
+		"result mode":          {replace("verdict: allow", "verdict: deny\n      resultMode: soft"), "p.yaml:11: the rule's resultMode"},
+		"result mode of allow": {replace("verdict: allow", "verdict: allow\n      resultMode: throw"), "resultMode says how a refusal is told"},
 		"syntax":               {replace(`'args.to.endsWith("@example.com")'`, `'args.to ='`), "p.yaml:9: policy mail, rule internal: when is not valid CEL; at 1:"},
 		"unknown variable":     {replace("args.to", "arg.to"), "undeclared reference"},
 		"type":                 {replace(`'args.to.endsWith("@example.com")'`, `'tool == 5'`), "p.yaml:9: policy mail, rule internal: when is not valid CEL"},
@@ -220,7 +233,8 @@ func TestDigestCoversWhatDecidesAndNothingElse(t *testing.T) {
 		t.Error("order changed the digest")
 	}
 	for _, edit := range [][2]string{{"acme", "acmf"}, {"90s", "91s"}, {"allow", "deny"}, {"internal_recipient", "x"}, {"company", "house"},
-		{"name: mail", "name: post"}, {"name: internal", "name: i"}, {"example.com", "example.org"}, {"[agenthook]", "[aaep]"}} {
+		{"name: mail", "name: post"}, {"  expires", "  fallback: true\n  expires"}, {"  expires", "  acceptRawArguments: true\n  expires"}, {"verdict: allow", "verdict: ask\n      resultMode: tool_result"},
+		{`protocols: [agenthook], tools: ["send_*"]`, "toAgents: [a]"}, {`protocols: [agenthook], tools: ["send_*"]`, "fromAgents: [a]"}, {"name: internal", "name: i"}, {"example.com", "example.org"}, {"[agenthook]", "[aaep]"}} {
 		if compileDocs(t, strings.Replace(goodPolicy, edit[0], edit[1], 1)).Digest() == base {
 			t.Errorf("%s did not change the digest", edit)
 		}

@@ -19,16 +19,30 @@ import (
 // Set is a compiled set of policies. It is immutable and safe for concurrent
 // use; the nil Set denies everything with no_policy.
 type Set struct {
-	policies []*policy // by name
-	index    map[indexKey][]int
-	tenants  *operand // who has a policy at all; nil is everybody
-	digest   string
+	policies  []*policy // by name
+	index     map[indexKey][]int
+	tenants   tenancy            // who has a policy at all
+	gated     map[string]tenancy // of each gate: who has one that reaches it, the built-in one not counted
+	fallbacks bool               // there is a policy that is a fallback
+	digest    string
 }
+
+// tenancy is a set of tenants.
+type tenancy struct {
+	some bool
+	who  *operand // nil is everybody
+}
+
+func (t tenancy) includes(tenant string) bool { return t.some && t.who.matches(tenant) }
 
 type policy struct {
 	name                                                          string
 	tenants, sources, protocols, tools, actions, kinds, riskWords *operand
-	foldedTools                                                   *operand // set if a rule restricts and tools are named
+	from, to                                                      *operand
+	foldedTools, foldedFrom, foldedTo                             *operand
+	restricts                                                     bool // names are given, and a rule does not allow
+	calls, handoffs                                               bool // what it speaks on
+	builtin, fallback, acceptRaw                                  bool
 	expiresAfter                                                  time.Duration
 	rules                                                         []rule
 }
@@ -39,13 +53,18 @@ type rule struct {
 	verdict events.Verdict
 	reason  string
 	message string
+	soft    bool // ModeToolResult
 }
 
 // indexKey finds the policies that may speak on a tenant's use of a tool. The
 // empty string in either place holds the policies that do not list it by its
-// full name. Tools are folded, so that a name in another case finds the policy
-// that restricts it.
-type indexKey struct{ tenant, tool string }
+// full name. Names are folded, so that one in another case finds the policy
+// that restricts it. Handoffs have an index of their own, in which the agent
+// that the handoff is to stands for the tool.
+type indexKey struct {
+	tenant, name string
+	handoff      bool
+}
 
 // Compile reads, checks and compiles every policy in docs. Either all of them
 // are good or none is used: the error joins every mistake found, each as an
@@ -101,11 +120,16 @@ func compileAll(specs []spec) (*Set, error) {
 	for i, s := range specs {
 		p, err := compilePolicy(env, s)
 		set.policies, errs = append(set.policies, p), append(errs, err)
+		set.fallbacks = set.fallbacks || s.Fallback
 		for _, k := range indexKeys(s) {
 			set.index[k] = append(set.index[k], i)
 		}
 	}
-	set.tenants = allTenants(specs)
+	set.tenants = tenantsOf(specs)
+	set.gated = map[string]tenancy{}
+	for _, gate := range gates {
+		set.gated[gate] = tenantsOf(slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return s.builtin || !s.Match.reaches(gate) }))
+	}
 	canonical, err := events.Encode(map[string]any{"language": apiVersion, "policies": specs})
 	set.digest = digest.Plain(canonical)
 	return set, errors.Join(append(errs, err)...)
@@ -117,17 +141,20 @@ func compilePolicy(env *cel.Env, s spec) (*policy, error) {
 		name: s.Name, expiresAfter: s.ExpiresAfter,
 		tenants: newOperand(m.Tenants), sources: newOperand(m.Sources), protocols: newOperand(m.Protocols),
 		tools: newOperand(m.Tools), actions: newOperand(m.Actions), kinds: newOperand(m.ResourceKinds), riskWords: newOperand(m.Risks),
+		from: newOperand(m.FromAgents), to: newOperand(m.ToAgents), calls: m.addressesCalls(), handoffs: m.addressesHandoffs(),
+		builtin: s.builtin, fallback: s.Fallback, acceptRaw: s.AcceptRaw,
 	}
+	p.foldedTools, p.foldedFrom, p.foldedTo = p.tools.folded(), p.from.folded(), p.to.folded()
+	named := p.tools != nil || m.hasAgents()
 	var errs []error
 	for _, r := range s.Rules {
 		when, err := compile(env, r.When)
 		if err != nil {
 			errs = append(errs, &Error{File: s.file, Line: r.whenLine, Msg: fmt.Sprintf("policy %s, rule %s: %v", s.Name, r.Name, err)})
 		}
-		if r.Verdict != events.Allow {
-			p.foldedTools = p.tools.folded()
-		}
-		p.rules = append(p.rules, rule{id: s.Name + "/" + r.Name, when: when, verdict: r.Verdict, reason: r.Reason, message: r.Message})
+		p.restricts = p.restricts || named && r.Verdict != events.Allow
+		p.rules = append(p.rules, rule{id: s.Name + "/" + r.Name, when: when, verdict: r.Verdict, reason: r.Reason, message: r.Message,
+			soft: r.ResultMode == ModeToolResult})
 	}
 	return p, errors.Join(errs...)
 }
@@ -135,8 +162,15 @@ func compilePolicy(env *cel.Env, s spec) (*policy, error) {
 func indexKeys(s spec) []indexKey {
 	var keys []indexKey
 	for _, tenant := range exactOrAll(s.Match.Tenants, func(t string) string { return t }) {
-		for _, tool := range exactOrAll(s.Match.Tools, fold) {
-			keys = append(keys, indexKey{tenant, tool})
+		if s.Match.addressesCalls() {
+			for _, tool := range exactOrAll(s.Match.Tools, fold) {
+				keys = append(keys, indexKey{tenant, tool, false})
+			}
+		}
+		if s.Match.addressesHandoffs() {
+			for _, agent := range exactOrAll(s.Match.ToAgents, fold) {
+				keys = append(keys, indexKey{tenant, agent, true})
+			}
 		}
 	}
 	return keys
@@ -157,15 +191,15 @@ func exactOrAll(patterns []string, key func(string) string) []string {
 	return keys
 }
 
-func allTenants(specs []spec) *operand {
+func tenantsOf(specs []spec) tenancy {
 	var all []string
 	for _, s := range specs {
 		if len(s.Match.Tenants) == 0 {
-			return nil
+			return tenancy{some: true}
 		}
 		all = append(all, s.Match.Tenants...)
 	}
-	return newOperand(all)
+	return tenancy{some: len(specs) > 0, who: newOperand(all)}
 }
 
 // Digest is "sha256:<hex>" of everything in the set that decides, in canonical

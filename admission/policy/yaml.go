@@ -76,6 +76,17 @@ func (r *reader) text(what string, limit int, into *string) field {
 	}
 }
 
+// flag reads true or false.
+func (r *reader) flag(what string, into *bool) field {
+	return func(n *yaml.Node) {
+		if n.Kind != yaml.ScalarNode || r.tagged(n) || n.Value != "true" && n.Value != "false" || n.ShortTag() != "!!bool" {
+			r.fail(n, "%s must be true or false", what)
+			return
+		}
+		*into = n.Value == "true"
+	}
+}
+
 // matching is text that must have a form.
 func (r *reader) matching(what string, limit int, form *regexp.Regexp, into *string) field {
 	return func(n *yaml.Node) {
@@ -122,8 +133,8 @@ func (r *reader) patterns(operand string, into *[]string) field {
 		switch {
 		case strings.TrimSpace(p) != p || strings.ContainsFunc(p, unicode.IsControl):
 			r.fail(n, "the entry %.64q of match.%s has white space around it or control characters in it", p, operand)
-		case operand == "tools" && !ToolName(wildcards.Replace(p)):
-			r.fail(n, "the entry %.64q of match.tools can match no acceptable tool name", p)
+		case nameOf[operand] != "" && !ToolName(wildcards.Replace(p)):
+			r.fail(n, "the entry %.64q of match.%s can match no acceptable %s name", p, operand, nameOf[operand])
 		case seen[p]:
 			r.fail(n, "match.%s lists %.64q twice", operand, p)
 		default:
@@ -132,6 +143,10 @@ func (r *reader) patterns(operand string, into *[]string) field {
 		}
 	})
 }
+
+// nameOf are the operands that are compared with names for which ToolName must
+// hold.
+var nameOf = map[string]string{"tools": "tool", "fromAgents": "agent", "toAgents": "agent"}
 
 var wildcards = strings.NewReplacer("*", "_", "?", "_")
 

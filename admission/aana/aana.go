@@ -1,0 +1,222 @@
+// Package aana is the AANA Agent Action Contract v1 as an admission protocol: it
+// reads a proposed tool call with its evidence, decides by the contract's own
+// algorithm whether it may be executed, and writes the contract's result
+// envelope. Tool policies can only make the decision stricter; a stricter one is
+// written into every place of the envelope that a client of the contract goes by.
+//
+// # Profiles
+//
+// The profile reference-sdk does what the contract's reference does, holes
+// included: its text rules let a summary prove a confirmation, and it guesses
+// what is missing. It is for comparison. The profile hardened, the default,
+// differs in this:
+//
+//   - Nothing is guessed: what is not valid by the schema is refused with
+//     schema_validation_failed. Only evidence references may be plain text or
+//     lack fields, and what they lack gets its weakest value.
+//   - An accept that the contract's conditions forbid becomes ask (a write, a
+//     private read) or defer (an unknown category), schema_version or not.
+//   - An authorization is supported by evidence of the right kind whose trust tier
+//     is verified or runtime, never by a word in an identifier, and not by a
+//     summary that says the opposite. Evidence never raises what is declared.
+//   - Whether a read is bound to an identity is decided by the arguments, at any
+//     depth and in any spelling of their names, and by whole words of the tool's
+//     name; no prose turns the question off.
+//   - Evidence from the future is refused like an unreadable time, and an own
+//     limit of age is honoured where it is below the contract's 168 hours.
+//   - Every text of a reference is scanned for leaks. So are the proposed
+//     arguments, for secrets; personal data is what many calls are about.
+//   - Arguments that the runtime could not parse ({"__raw": …}) are refused.
+//   - Route and gate agree: an accept with a hard blocker becomes ask.
+//   - evidence_integrity is computed for the corrected category.
+//
+// Both profiles bound how much evidence they look at, write their prose anew,
+// quote no value in an error and put no value of an argument into a reply. Text is
+// compared in its NFKC form and in lower case by the hardened profile; word
+// boundaries are those of ASCII, so that a pattern is found beside any other
+// letter.
+//
+// The pure evaluation is Judge. Everything a sender says about trust is its own
+// word; a tool catalogue and policies are there to tighten what that leads to.
+package aana
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/aana"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Name of the protocol and of its evaluator under the hardened profile.
+const Name = "aana"
+
+// NameReference is the evaluator's name in the reasons of a decision that was
+// made under the profile reference-sdk, so that a record shows it.
+const NameReference = "aana_reference_sdk"
+
+// MaxEvidenceRefs is how many references an event may have.
+const MaxEvidenceRefs = 128
+
+// Evaluator implements call.Protocol.
+type Evaluator struct{}
+
+// Tightens implements call.Protocol: the contract's own evaluator is the policy.
+func (Evaluator) Tightens() bool { return true }
+
+// own is what Read hands to Reply.
+type own struct {
+	result  Result
+	verdict events.Verdict // as strict as the result is
+}
+
+// Read implements call.Protocol.
+func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
+	p := profileFor(r.Profile)
+	o := call.Opinion{Verdict: events.Allow}
+	e, blocker, violations := p.decode(r, &o)
+	c := call.Call{}
+	if e != nil {
+		c = read(e, r, p, &o)
+	}
+	var result Result
+	if o.Malformed {
+		result = refusal(e, blocker, violations, o.Reasons)
+	} else {
+		result = Judge(e, Inputs{Now: r.Now, Profile: r.Profile, Digest: r.Digest})
+		result.tell(p.evaluator, c, &o)
+		c.Risk = risk(e, result)
+	}
+	c.Own = own{result, o.Verdict}
+	return c, o
+}
+
+// decode reads the event, nil if it is no object, and judges its shape. blocker
+// is the hard blocker in case it is malformed.
+func (p *profile) decode(r call.Request, o *call.Opinion) (e *wire.Event, blocker string, vs []schemas.Violation) {
+	e, err := p.read(r)
+	if e == nil {
+		o.Undecodable(p.evaluator, err)
+		return nil, p.unreadable, nil
+	}
+	if errors.Is(err, wire.ErrNotNormal) {
+		o.Refuse(p.evaluator, CodeNormalizationFailed, "")
+		return e, CodeNormalizationFailed, nil
+	}
+	vs = p.invalid(e)
+	o.Invalid(p.evaluator, vs, violationCodes)
+	if err != nil && !o.Malformed {
+		o.Undecodable(p.evaluator, err)
+	}
+	if len(e.Evidence) > MaxEvidenceRefs {
+		o.Refuse(p.evaluator, CodeTooManyRefs, "/evidence_refs")
+	}
+	return e, CodeSchemaFailed, vs
+}
+
+// violationCodes are the reason codes of violations that have one of their own.
+var violationCodes = map[string]string{"const": call.CodeUnknownVersion}
+
+func read(e *wire.Event, r call.Request, p *profile, o *call.Opinion) call.Call {
+	c := call.Call{
+		EventID: e.RequestID, EventIDAsSent: e.RequestID, Tool: e.ToolName, Args: e.Arguments, Event: withoutClaims(e.Sent),
+		Session: o.Fallback(p.evaluator, r, events.HeaderSession, ""),
+		Agent:   o.Fallback(p.evaluator, r, events.HeaderAgent, e.AgentID),
+		Trace:   call.TraceOf(r), Risk: map[string]any{},
+	}
+	if c.Tool != "" {
+		c.ToolCallID = o.Fallback(p.evaluator, r, events.HeaderToolCallID, "")
+	}
+	canonical, err := e.ArgumentsCanonical()
+	if err != nil {
+		o.Refuse(p.evaluator, call.CodeSchemaInvalid, "/proposed_arguments")
+	}
+	c.ArgsCanonical = canonical
+	o.Bound(p.evaluator, map[string]*string{
+		"/tool_name": &c.Tool, "/agent_id": &c.Agent, "/request_id": &c.EventID, "/session_id": &c.Session, "/tool_call_id": &c.ToolCallID,
+	})
+	c.EventIDAsSent = c.EventID
+	return c
+}
+
+// claims are what a sender says in its own favour. Policies see the effective
+// authorization in risk instead.
+var claims = []string{"authorization_state", "evidence_refs", "recommended_route"}
+
+func withoutClaims(tree map[string]any) map[string]any {
+	clean := make(map[string]any, len(tree))
+	for k, v := range tree {
+		clean[k] = v
+	}
+	for _, k := range claims {
+		delete(clean, k)
+	}
+	return clean
+}
+
+// levels grade the categories for policies.
+var levels = map[wire.Category]string{wire.PublicRead: "low", wire.PrivateRead: "medium", wire.Write: "medium", wire.Unknown: "high"}
+
+// risk is what policies see: the corrected category as risk_class, the level,
+// the domain, the effective authorization, and whether the call is a high-risk
+// write, which counts as irreversible.
+func risk(e *wire.Event, r Result) map[string]any {
+	level := levels[r.category]
+	if r.highRisk {
+		level = "high"
+	}
+	return map[string]any{
+		"risk_class": string(r.category), "level": level, "risk_domain": e.RiskDomain, "irreversible": r.highRisk,
+		"authorization_state": string(r.Authorization.Effective),
+	}
+}
+
+// verdicts and natives translate between the contract's routes and ours.
+var (
+	verdicts = map[wire.Route]events.Verdict{wire.Accept: events.Allow, wire.Ask: events.Ask, wire.Defer: events.Defer, wire.Refuse: events.Deny}
+	natives  = map[events.Verdict]wire.Route{events.Allow: wire.Accept, events.Ask: wire.Ask, events.Defer: wire.Defer, events.Deny: wire.Refuse}
+)
+
+// verdictOf is deny for a route that nobody knows.
+func verdictOf(r wire.Route) events.Verdict {
+	if v, ok := verdicts[r]; ok {
+		return v
+	}
+	return events.Deny
+}
+
+// routeOf is refuse for a verdict that nobody knows.
+func routeOf(v events.Verdict) wire.Route {
+	if r, ok := natives[v]; ok {
+		return r
+	}
+	return wire.Refuse
+}
+
+// Native implements call.Protocol.
+func (Evaluator) Native(v events.Verdict) string { return string(routeOf(v)) }
+
+// tell gives the result's reasons to the record.
+func (r Result) tell(evaluator string, c call.Call, o *call.Opinion) {
+	for _, s := range r.said {
+		o.Say(verdictOf(s.route), evaluator, s.code, s.path)
+	}
+	if c.ToolCallID == "" {
+		o.Say(events.Allow, evaluator, call.CodeNoToolCallID, "")
+	}
+	if c.Session == "" {
+		o.Say(events.Allow, evaluator, call.CodeWeakScope, "")
+	}
+}
+
+// dotted writes a JSON pointer as the contract's errors do.
+func dotted(pointer string) string {
+	if pointer == "" {
+		return "event"
+	}
+	return unescape.Replace(strings.ReplaceAll(pointer[1:], "/", "."))
+}
+
+var unescape = strings.NewReplacer("~1", "/", "~0", "~")

@@ -1,0 +1,226 @@
+package aana
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	wire "github.com/countersign-dev/countersign/events/aana"
+)
+
+// EvidenceSafetyVersion names the rules of evidence_integrity.
+const EvidenceSafetyVersion = "0.1"
+
+// Limits of age and time.
+const (
+	// MaxAge is how old evidence may be.
+	MaxAge = 168 * time.Hour
+	// MaxSkew is how far a sender's clock may be ahead of ours.
+	MaxSkew = 5 * time.Minute
+)
+
+// maxIssues bounds how many issues a result lists; its codes are complete.
+const maxIssues = 128
+
+// Issue is one thing that is wrong with the evidence. Message never quotes it.
+type Issue struct {
+	Level   string `json:"level"` // error or warning
+	Code    string `json:"code"`
+	Path    string `json:"path"` // $.evidence_refs[0].freshness.status
+	Message string `json:"message"`
+
+	pointer string // the same place as a JSON pointer
+}
+
+// EvidenceIntegrity is the report on the evidence. Identifiers in it that look
+// like credentials are masked; each is named once, in order of first occurrence.
+type EvidenceIntegrity struct {
+	Version       string   `json:"evidence_safety_version"`
+	Checked       int      `json:"checked_ref_count"`
+	Used          []string `json:"used_source_ids"`
+	Missing       []string `json:"missing_evidence_source_ids"`
+	Contradictory []string `json:"contradictory_evidence_source_ids"`
+	Citations     []string `json:"citation_source_ids"`
+	Provenance    []string `json:"provenance_source_ids"`
+	Issues        []Issue  `json:"issues"`
+	ErrorCodes    []string `json:"error_codes"`
+	WarningCodes  []string `json:"warning_codes"`
+	HasErrors     bool     `json:"has_errors"`
+	HasWarnings   bool     `json:"has_warnings"`
+
+	first map[string]string // the JSON pointer of each code's first issue
+}
+
+// publishable reports whether nothing keeps the evidence out of public logs.
+func (r *EvidenceIntegrity) publishable() bool {
+	if r == nil {
+		return false
+	}
+	return !slices.ContainsFunc(slices.Concat(r.ErrorCodes, r.WarningCodes), func(c string) bool { return unpublishable[c] })
+}
+
+// inspection is one run over the evidence of one event.
+type inspection struct {
+	*profile
+	category wire.Category
+	now      time.Time
+	mask     func(id, fallback string) string
+	report   *EvidenceIntegrity
+}
+
+// inspect is the first half of step 4: it looks at every reference and decides
+// nothing.
+func (p *profile) inspect(refs []wire.EvidenceRef, c wire.Category, now time.Time, mask func(id, fallback string) string) *EvidenceIntegrity {
+	r := &EvidenceIntegrity{
+		Version: EvidenceSafetyVersion, Checked: len(refs), Used: []string{}, Missing: []string{}, Contradictory: []string{}, Citations: []string{},
+		Provenance: []string{}, Issues: []Issue{}, ErrorCodes: []string{}, WarningCodes: []string{}, first: map[string]string{},
+	}
+	in := inspection{p, c, now, mask, r}
+	if len(refs) == 0 && consequential[c] {
+		in.issue("error", CodeNoRefs, -1, "")
+	}
+	for i, ref := range refs {
+		in.trust(i, ref)
+		in.leaks(i, ref)
+		in.freshness(i, ref)
+		in.content(i, ref)
+	}
+	r.HasErrors, r.HasWarnings = len(r.ErrorCodes) > 0, len(r.WarningCodes) > 0
+	return r
+}
+
+// issue adds an issue with reference i, -1 for none, at a dotted member.
+func (in inspection) issue(level, code string, i int, member string) {
+	path, pointer := "$.evidence_refs", "/evidence_refs"
+	if i >= 0 {
+		path, pointer = path+"["+strconv.Itoa(i)+"]", pointer+"/"+strconv.Itoa(i)
+	}
+	if member != "" {
+		path, pointer = path+"."+member, pointer+"/"+strings.ReplaceAll(member, ".", "/")
+	}
+	codes := &in.report.ErrorCodes
+	if level == "warning" {
+		codes = &in.report.WarningCodes
+	}
+	add(codes, code)
+	if _, there := in.report.first[code]; !there {
+		in.report.first[code] = pointer
+	}
+	if len(in.report.Issues) < maxIssues {
+		in.report.Issues = append(in.report.Issues, Issue{level, code, path, issueTexts[code], pointer})
+	}
+}
+
+// warn adds an issue that only counts for private reads and writes.
+func (in inspection) warn(code string, i int, member string) {
+	if sensitive[in.category] {
+		in.issue("warning", code, i, member)
+	}
+}
+
+// add appends what is not there yet.
+func add(list *[]string, s string) {
+	if !slices.Contains(*list, s) {
+		*list = append(*list, s)
+	}
+}
+
+var issueTexts = map[string]string{
+	CodeNoRefs:           "A call with consequences needs evidence.",
+	codeWeakTrust:        "Private reads and writes need evidence that the runtime or a verifier vouches for.",
+	codeUnsafeRedaction:  "The evidence is marked as sensitive.",
+	codeUnknownRedaction: "Nobody says whether the evidence is redacted.",
+	codeSecretLeak:       "The reference looks as if it held a secret.",
+	codePIILeak:          "The reference looks as if it held personal data, and it is not marked as redacted.",
+	codeStale:            "The evidence is too old.",
+	codeInvalidTime:      "The time of the evidence is no ISO 8601 time, or lies in the future.",
+	codeUnknownFreshness: "Nobody says whether the evidence is fresh.",
+	codeNoTimestamp:      "The evidence has no time.",
+	codeNoProvenance:     "Nobody says where the evidence comes from.",
+}
+
+func (in inspection) trust(i int, ref wire.EvidenceRef) {
+	if ref.TrustTier == wire.TrustUnknown || ref.TrustTier == wire.TrustUnverified {
+		in.warn(codeWeakTrust, i, "trust_tier")
+	}
+	switch ref.Redaction {
+	case wire.RedactionSensitive:
+		in.issue("error", codeUnsafeRedaction, i, "redaction_status")
+	case wire.RedactionUnknown:
+		in.warn(codeUnknownRedaction, i, "redaction_status")
+	}
+}
+
+func (in inspection) leaks(i int, ref wire.EvidenceRef) {
+	texts := in.evidenceText(ref)
+	switch {
+	case leaks(secrets, texts...):
+		in.issue("error", codeSecretLeak, i, "")
+	case ref.Redaction != wire.RedactionRedacted && leaks(personal, texts...):
+		in.issue("error", codePIILeak, i, "")
+	}
+}
+
+func (in inspection) freshness(i int, ref wire.EvidenceRef) {
+	switch ref.Freshness.Status {
+	case wire.Stale:
+		in.issue("error", codeStale, i, "freshness.status")
+	case wire.FreshnessUnknown:
+		in.warn(codeUnknownFreshness, i, "freshness.status")
+	}
+	limit := in.limit(ref.Freshness)
+	if age := ref.Freshness.AgeHours; in.strictTimes && age != nil && *age > limit.Hours() {
+		in.issue("error", codeStale, i, "freshness.age_hours")
+	}
+	text, member := ref.RetrievedAt, "retrieved_at"
+	if text == "" && ref.Freshness.CheckedAt != "" {
+		text, member = ref.Freshness.CheckedAt, "freshness.checked_at"
+	}
+	if text == "" {
+		in.warn(codeNoTimestamp, i, member)
+		return
+	}
+	switch at, ok := parseTime(text); {
+	case !ok, in.strictTimes && at.After(in.now.Add(MaxSkew)):
+		in.issue("error", codeInvalidTime, i, member)
+	case in.now.Sub(at) > limit:
+		in.issue("error", codeStale, i, member)
+	}
+}
+
+// limit is how old a reference may be: its own limit where that is the stricter
+// one and the profile minds it.
+func (in inspection) limit(f wire.Freshness) time.Duration {
+	if !in.strictTimes || f.MaxAgeHours == nil || *f.MaxAgeHours >= MaxAge.Hours() {
+		return MaxAge
+	}
+	return time.Duration(max(0, *f.MaxAgeHours) * float64(time.Hour))
+}
+
+func (in inspection) content(i int, ref wire.EvidenceRef) {
+	id := in.mask(ref.SourceID, fallbackID(i))
+	summary := in.fold(ref.Summary)
+	add(&in.report.Used, id)
+	if ref.CitationURL != "" {
+		add(&in.report.Citations, id)
+	}
+	if ref.CitationURL != "" || ref.RetrievalURL != "" || ref.Provenance != "" {
+		add(&in.report.Provenance, id)
+	} else {
+		in.warn(codeNoProvenance, i, "")
+	}
+	if containsAny(summary, missingPhrases) {
+		add(&in.report.Missing, id)
+	}
+	if len(ref.Contradicts) > 0 || containsAny(summary, contradictionPhrases) {
+		add(&in.report.Contradictory, id)
+	}
+}
+
+// deniesAuthorization reports whether a reference says that the authorization is
+// missing.
+func (p *profile) deniesAuthorization(ref wire.EvidenceRef) bool {
+	return strings.HasPrefix(ref.SourceID, missingAuthSource) ||
+		ref.Kind == wire.KindSystemState && containsAny(p.fold(ref.Summary), missingAuthPhrases)
+}

@@ -1,0 +1,157 @@
+package aana
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+
+	wire "github.com/countersign-dev/countersign/events/aana"
+)
+
+// leak is a pattern of what must not be in evidence. The patterns are slow
+// beside the tests that come before them: every text with a match has one of the
+// marks and at least so many digits in it.
+type leak struct {
+	pattern *regexp.Regexp
+	marks   []string // nil for no such test
+	digits  int
+}
+
+// secrets are the contract's patterns: keys of model providers and of a cloud,
+// credentials with their name, numbers of social security and of payment cards.
+var secrets = []leak{
+	{regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{12,}\b`), []string{"sk-"}, 0},
+	{regexp.MustCompile(`\bsk-or-v1-[A-Za-z0-9]{20,}\b`), []string{"sk-or-v1-"}, 0},
+	{regexp.MustCompile(`\bAKIA[0-9A-Z]{16}\b`), []string{"AKIA"}, 0},
+	{credential, []string{":", "="}, 0},
+	{regexp.MustCompile(`\b\d{3}-\d{2}-\d{4}\b`), []string{"-"}, 9},
+	{regexp.MustCompile(`\b(?:\d[ -]*?){13,16}\b`), nil, 13},
+}
+
+// argumentSecrets are what is looked for in arguments: the same, with payment
+// cards told from time stamps and counters.
+var argumentSecrets = secrets[:len(secrets)-1]
+
+var (
+	credential = regexp.MustCompile(`(?i)\b(?:api[_-]?key|secret|token|password)\s*[:=]\s*['"]?[A-Za-z0-9_.\-]{8,}`)
+	cardNumber = regexp.MustCompile(`\b\d(?:[ -]?\d){12,15}\b`)
+)
+
+// personal are the contract's patterns of personal data: e-mail addresses and
+// North American telephone numbers.
+var personal = []leak{
+	{regexp.MustCompile(`(?i)\b[A-Z0-9._%+-]+@[A-Z0-9.-]+\.[A-Z]{2,}\b`), []string{"@"}, 0},
+	{regexp.MustCompile(`\b(?:\+?1[-.\s]?)?\(?\d{3}\)?[-.\s]?\d{3}[-.\s]?\d{4}\b`), nil, 10},
+}
+
+func leaks(list []leak, texts ...string) bool {
+	return slices.ContainsFunc(texts, func(text string) bool {
+		digits := 0
+		for i := range len(text) {
+			if text[i] >= '0' && text[i] <= '9' {
+				digits++
+			}
+		}
+		return slices.ContainsFunc(list, func(l leak) bool {
+			return digits >= l.digits && (l.marks == nil || containsAny(text, l.marks)) && l.pattern.MatchString(text)
+		})
+	})
+}
+
+// scannedText is what the reference scans, as one text.
+func scannedText(r wire.EvidenceRef) []string {
+	return []string{strings.Join([]string{r.SourceID, r.Summary, r.CitationURL, r.RetrievalURL, r.Provenance}, " ")}
+}
+
+// wholeText is every text of a reference, with a second reading in which
+// full-width characters are plain ones.
+func wholeText(r wire.EvidenceRef) []string {
+	texts := append(scannedText(r), r.Freshness.Source)
+	texts = append(append(texts, r.Supports...), r.Contradicts...)
+	for _, t := range slices.Clone(texts) {
+		if n := normal(t); n != t {
+			texts = append(texts, n)
+		}
+	}
+	return texts
+}
+
+// secretArgument reports whether an argument, at any depth, holds a secret in
+// its value, in its name, or in both together as in {"password": "…"}.
+func secretArgument(v any) bool { return secretMember("", v) }
+
+func secretMember(name string, v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, member := range v {
+			if secretText(key) || secretMember(key, member) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(item any) bool { return secretMember(name, item) })
+	case string:
+		return secretText(v) || !placeholder(v) && credential.MatchString(credentialName(name)+"="+strings.TrimSpace(v))
+	case json.Number:
+		return isCard(string(v))
+	}
+	return false
+}
+
+// credentialName gives the last words of a member's name that say credential:
+// dbPassword and x-api-key are a password and an api_key.
+func credentialName(name string) string {
+	words := nameWords(name)
+	if n := len(words); n > 1 && words[n-2] == "api" && words[n-1] == "key" {
+		return "api_key"
+	} else if n > 0 {
+		return words[n-1]
+	}
+	return ""
+}
+
+// placeholder recognises what stands for a value that was taken out.
+func placeholder(v string) bool {
+	return placeholders[strings.Trim(strings.ToLower(v), "[]<>{}()*_ ")] || strings.Trim(v, "*•xX.-_ ") == ""
+}
+
+var placeholders = set("", "redacted", "masked", "removed", "hidden", "secret", "password", "token", "placeholder")
+
+func secretText(text string) bool {
+	for _, t := range []string{text, normal(text)} {
+		if leaks(argumentSecrets, t) || slices.ContainsFunc(cardNumber.FindAllString(t, -1), isCard) {
+			return true
+		}
+	}
+	return false
+}
+
+// isCard reports whether digits, spaces and dashes between them allowed, can be
+// the number of a payment card: 13 to 16 digits of an issuer's range with a
+// right check digit. Times in milliseconds or microseconds are in none.
+func isCard(text string) bool {
+	digits := strings.Map(func(r rune) rune {
+		if r == ' ' || r == '-' {
+			return -1
+		}
+		return r
+	}, text)
+	if len(digits) < 13 || len(digits) > 16 || !(digits[0] >= '3' && digits[0] <= '6' || digits[0] == '2' && len(digits) == 16 && digits[1] >= '2' && digits[1] <= '7') {
+		return false
+	}
+	sum := 0
+	for i := range len(digits) {
+		d := int(digits[len(digits)-1-i]) - '0'
+		if d < 0 || d > 9 {
+			return false
+		}
+		if i%2 == 1 {
+			if d *= 2; d > 9 {
+				d -= 9
+			}
+		}
+		sum += d
+	}
+	return sum%10 == 0
+}

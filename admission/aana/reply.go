@@ -1,0 +1,145 @@
+package aana
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/aana"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// refusal is the contract's answer to an event that is not valid. e is nil if
+// there is not even an object.
+func refusal(e *wire.Event, blocker string, vs []schemas.Violation, reasons []events.Reason) Result {
+	r := Result{
+		Route: wire.Refuse, Own: wire.Refuse, Blockers: []string{blocker}, Reasons: []string{reasonSchemaFailed},
+		Event: EventView{ArgumentKeys: []string{}, SourceIDs: []string{}},
+	}
+	if blocker == CodeNormalizationFailed {
+		r.Reasons, r.unread = []string{reasonFailClosed, blocker}, true
+	}
+	if e != nil {
+		r.Event = viewOf(e, masker(nil))
+	}
+	for _, v := range vs {
+		r.Errors = append(r.Errors, ValidationError{dotted(v.Path), v.Keyword + ": " + v.Message})
+	}
+	for _, reason := range reasons {
+		if !fromSchema[reason.Code] {
+			r.Errors = append(r.Errors, ValidationError{dotted(reason.Path), reason.Code})
+		}
+	}
+	return r
+}
+
+// fromSchema are the reason codes that stand for violations of the schema.
+var fromSchema = map[string]bool{call.CodeSchemaInvalid: true, call.CodeUnknownVersion: true}
+
+// Reply implements call.Protocol: the contract's envelope. Where the decision is
+// stricter than the contract's own, the envelope says so in route, blockers,
+// gate and execution policy.
+func (Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, error) {
+	o, ok := c.Own.(own)
+	if !ok {
+		// There was no evaluation, or it is not to be trusted.
+		o = own{Result{Route: wire.Refuse, Own: wire.Refuse, Blockers: []string{}, Reasons: []string{},
+			Event: EventView{ArgumentKeys: []string{}, SourceIDs: []string{}}}, events.Allow}
+	}
+	r := o.result
+	if d.Verdict.Strictness() > o.verdict.Strictness() {
+		r = r.tightened(d, reason)
+	}
+	e := r.Envelope()
+	e.Approval = approval(d.Approval)
+	e.Architecture.Audit.LatencyMS = latency(d)
+	e.Architecture.SafeLog = e.Architecture.Audit
+	b, err := json.Marshal(e)
+	if err != nil {
+		return nil, fmt.Errorf("aana: rendering the reply: %w", err)
+	}
+	return b, nil
+}
+
+// tightened is the result with the consolidated verdict in it. The reason that
+// the caller may hear is a hard blocker if it is a code; words are a reason.
+// Neither names the rule that decided.
+func (r Result) tightened(d events.Decision, reason string) Result {
+	r.Route = wire.Stricter(r.Route, routeOf(d.Verdict))
+	code := reason
+	r.Reasons = slices.Clone(r.Reasons)
+	if !reasonCode.MatchString(reason) {
+		code = tighteningCodes[d.Verdict]
+		if reason != "" {
+			r.Reasons = append(r.Reasons, reason)
+		}
+	}
+	r.Reasons = append(r.Reasons, reasonConsolidated+":"+string(r.Route))
+	r.Blockers = slices.Clone(r.Blockers)
+	add(&r.Blockers, code)
+	return r
+}
+
+var reasonCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
+
+const reasonConsolidated = "consolidated_stricter_route"
+
+// tighteningCodes are the hard blockers of a stricter verdict whose reason is in
+// words.
+var tighteningCodes = map[events.Verdict]string{
+	events.Ask: "approval_required", events.Defer: "decision_deferred", events.Deny: "denied_by_policy",
+}
+
+func approval(a *events.ApprovalRef) *Approval {
+	if a == nil {
+		return nil
+	}
+	return &Approval{
+		Required: true, Status: a.Status, WorkflowID: a.WorkflowID, ActionID: a.ActionID, RequestedAt: a.RequestedAt, ExpiresAt: a.ExpiresAt,
+		ResumePolicy: a.ResumePolicy,
+	}
+}
+
+// latency is nil if the record does not say when the request came, or says that
+// it came later.
+func latency(d events.Decision) *float64 {
+	if d.ReceivedAt.IsZero() || d.DecidedAt.Before(d.ReceivedAt.Time) {
+		return nil
+	}
+	ms := math.Round(float64(d.DecidedAt.Sub(d.ReceivedAt.Time).Microseconds())) / 1000
+	return &ms
+}
+
+// sensitiveKeys are parts of argument names that are not repeated.
+var sensitiveKeys = []string{"api_key", "apikey", "auth_token", "bearer_token", "client_secret", "password", "private_account_id", "raw_token",
+	"secret", "session_token", "token"}
+
+const redactedKey = "[redacted_sensitive_key]"
+
+// argumentKeys are the names of the arguments, sorted, without those that say
+// what they hide. A name that is no identifier is hidden too: it may be a value.
+func argumentKeys(args map[string]any) []string {
+	keys := []string{}
+	for _, key := range sortedKeys(args) {
+		low := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(key)), "-", "_")
+		if containsAny(low, sensitiveKeys) || len(key) > maxKey || !identifier.MatchString(key) || secretText(key) {
+			key = redactedKey
+		}
+		add(&keys, key)
+		if len(keys) == maxKeys {
+			break
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+var identifier = regexp.MustCompile(`^[\pL_$][\pL\pN_.$:\- ]*$`)
+
+func fallbackID(i int) string { return "evidence_ref:" + strconv.Itoa(i+1) }

@@ -1,0 +1,140 @@
+package aioc
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/aioc"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Reasons of the default-deny matrix (RFC-0002, Default-Deny Rules).
+const (
+	ReasonNotConfigured = "policy_not_configured"
+	ReasonError         = "policy_error"
+	ReasonDenyMode      = "deprecated_policy_field_denyMode"
+	ReasonInvalid       = "invalid_policy_result"
+	ReasonExpired       = "policy_result_expired" // ours: an allow that no longer holds
+	reasonNoTool        = "deny_unconfigured_tool_"
+	reasonNoHandoff     = "deny_unconfigured_handoff_"
+)
+
+// ErrDeadline says that a policy took too long. It has a name of its own in
+// metadata.
+var ErrDeadline = errors.New("aioc: the policy took too long")
+
+// Names of errors in metadata. Their messages may quote arguments and are in
+// nothing that leaves the program.
+const (
+	errorName    = "Error"
+	deadlineName = "DeadlineExceeded"
+)
+
+// Returned is what came of asking a policy.
+type Returned struct {
+	Configured bool   // there is a policy
+	Err        error  // it threw, panicked or ran out of time (ErrDeadline, context.DeadlineExceeded)
+	Value      []byte // the JSON text of what it returned
+	Seed       bool   // RFC-0002 as first accepted: there is no require_approval
+}
+
+// Settle applies the default-deny matrix, first match wins: no policy, an error,
+// the withdrawn member denyMode, an invalid result, an allow that has expired at
+// now; and else the result, with the mode that counts. It is for whoever asks
+// for a verdict as well: a reply that nobody can read is no allow.
+func Settle(r Returned, now time.Time) wire.PolicyResult {
+	switch {
+	case !r.Configured:
+		return denied(ReasonNotConfigured, nil)
+	case r.Err != nil:
+		return denied(ReasonError, map[string]any{"errorName": nameOf(r.Err)})
+	}
+	tree, err := strictjson.ParseObject(r.Value, strictjson.DefaultLimits)
+	if err != nil {
+		return denied(ReasonInvalid, nil)
+	}
+	if received, there := tree["denyMode"]; there {
+		return denied(ReasonDenyMode, withdrawn(received))
+	}
+	result, ok := read(tree, r.Seed)
+	if !ok {
+		return denied(ReasonInvalid, nil)
+	}
+	if result.Decision != wire.Allow {
+		return result
+	}
+	result.ResultMode = ""
+	if result.ExpiresAt == "" {
+		return result
+	}
+	switch until, err := events.ParseTime(result.ExpiresAt); {
+	case err != nil:
+		return denied(ReasonInvalid, nil)
+	case !now.Before(until):
+		return denied(ReasonExpired, nil)
+	}
+	return result
+}
+
+func denied(reason string, metadata map[string]any) wire.PolicyResult {
+	return wire.PolicyResult{Decision: wire.Deny, Reason: reason, ResultMode: wire.ModeThrow, Metadata: metadata}
+}
+
+// nameOf is the class of an error, never its text.
+func nameOf(err error) string {
+	var timeout interface{ Timeout() bool }
+	if errors.Is(err, ErrDeadline) || errors.As(err, &timeout) && timeout.Timeout() {
+		return deadlineName
+	}
+	return errorName
+}
+
+// withdrawn describes the use of denyMode. What was received is told only if it
+// is one of the words that the member once had.
+func withdrawn(received any) map[string]any {
+	m := map[string]any{"deprecatedField": "denyMode", "replacementField": "resultMode"}
+	if word, ok := received.(string); ok && slices.Contains(modes, word) {
+		m["receivedValue"] = word
+	}
+	return m
+}
+
+var (
+	decisions = []string{wire.Allow, wire.Deny, wire.RequireApproval}
+	modes     = []string{wire.ModeThrow, wire.ModeToolResult}
+)
+
+// read takes a result out of an object and reports whether it is valid. The
+// types of policyVersion and metadata are not looked at; of another type they
+// are left out.
+func read(tree map[string]any, seed bool) (wire.PolicyResult, bool) {
+	var r wire.PolicyResult
+	ok := true
+	text := func(key string, into *string) bool {
+		v, there := tree[key]
+		s, isText := v.(string)
+		ok = ok && (!there || isText)
+		*into = s
+		return there
+	}
+	text("decision", &r.Decision)
+	text("reason", &r.Reason)
+	text("publicReason", &r.PublicReason)
+	text("expiresAt", &r.ExpiresAt)
+	moded := text("resultMode", &r.ResultMode)
+	r.PolicyVersion, _ = tree["policyVersion"].(string)
+	r.Metadata, _ = tree["metadata"].(map[string]any)
+	ok = ok && slices.Contains(decisions, r.Decision) && !(seed && r.Decision == wire.RequireApproval) &&
+		strings.TrimFunc(r.Reason, blank) != "" && (!moded || slices.Contains(modes, r.ResultMode))
+	if !moded {
+		r.ResultMode = wire.ModeThrow
+	}
+	return r, ok
+}
+
+// blank is white space, as any reader may understand it.
+func blank(c rune) bool { return unicode.IsSpace(c) || c == '\ufeff' }

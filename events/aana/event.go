@@ -1,0 +1,138 @@
+// Package aana is the typed model of events of the AANA Agent Action Contract
+// v1. It reads; it does not judge: whether an event satisfies the contract's
+// schema is package schemas' business, what may happen is admission/aana's.
+//
+// Evidence references come in two forms: structured ones, and plain strings for
+// quick starts. Normalise brings both into one; the model is a view of the
+// normalised document.
+package aana
+
+import (
+	"github.com/countersign-dev/countersign/events/internal/field"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// FieldError says that a known field has another JSON type than the contract
+// gives it. Path is its JSON pointer. It never holds the field's value.
+type FieldError = field.Error
+
+// Event is one proposed tool call. Fields that the document does not have are
+// zero. An Event and everything it points to must not be changed.
+type Event struct {
+	ToolName    string
+	Category    Category
+	Authorized  State // authorization_state, as declared
+	Evidence    []EvidenceRef
+	RiskDomain  string
+	Arguments   map[string]any // proposed_arguments; nil if absent, an empty object is not nil
+	Recommended Route          // recommended_route: the runtime's own proposal
+
+	SchemaVersion string
+	RequestID     string
+	AgentID       string
+	UserIntent    string
+	Subject       *Subject // nil if absent
+
+	// Tree is the document with its evidence references normalised: what the
+	// schema is asked about. Sent is the document as it was sent. They share all
+	// they can.
+	Tree, Sent map[string]any
+}
+
+// Subject is whose authorization was checked.
+type Subject struct{ Type, Ref string }
+
+// EvidenceRef is one structured evidence reference. Everything in it is the
+// sender's word.
+type EvidenceRef struct {
+	SourceID     string
+	Kind         string
+	TrustTier    string
+	Redaction    string // redaction_status
+	Summary      string
+	RetrievedAt  string
+	CitationURL  string
+	RetrievalURL string
+	Provenance   string
+	Supports     []string
+	Contradicts  []string
+	Freshness    Freshness
+}
+
+// Freshness is how old a piece of evidence is said to be.
+type Freshness struct {
+	Status      string
+	CheckedAt   string
+	MaxAgeHours *float64 // nil if absent
+	AgeHours    *float64 // nil if absent
+	Source      string
+}
+
+// Decode reads one event and normalises its evidence references. The error is a
+// *strictjson.Error (the bytes are not acceptable JSON or no object; the event
+// is nil) or a *FieldError (a known field has the wrong JSON type, null
+// included; the event is there nonetheless, with that field empty, so that
+// evidence can name what it is about). Missing fields, unknown members and
+// values outside a vocabulary are no errors here.
+func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
+	sent, err := strictjson.ParseObject(raw, lim)
+	if err != nil {
+		return nil, err
+	}
+	return Read(Normalise(sent), sent)
+}
+
+// Read is the typed view of a document that was normalised; see Decode for the
+// error. Neither tree is changed.
+func Read(normalised, sent map[string]any) (*Event, error) {
+	e := &Event{Tree: normalised, Sent: sent}
+	var first *FieldError
+	e.fill(field.Root(normalised, &first))
+	if first != nil {
+		return e, first
+	}
+	return e, nil
+}
+
+func (e *Event) fill(o field.Object) {
+	e.ToolName = o.Text("tool_name")
+	e.Category = Category(o.Text("tool_category"))
+	e.Authorized = State(o.Text("authorization_state"))
+	for _, ref := range o.Objects("evidence_refs") {
+		e.Evidence = append(e.Evidence, readRef(ref))
+	}
+	e.RiskDomain = o.Text("risk_domain")
+	e.Arguments = o.Map("proposed_arguments")
+	e.Recommended = Route(o.Text("recommended_route"))
+	e.SchemaVersion = o.Text("schema_version")
+	e.RequestID = o.Text("request_id")
+	e.AgentID = o.Text("agent_id")
+	e.UserIntent = o.Text("user_intent")
+	if s, ok := o.Child("authorization_subject"); ok {
+		e.Subject = &Subject{Type: s.Text("subject_type"), Ref: s.Text("subject_ref")}
+	}
+}
+
+func readRef(o field.Object) EvidenceRef {
+	r := EvidenceRef{
+		SourceID: o.Text("source_id"), Kind: o.Text("kind"), TrustTier: o.Text("trust_tier"), Redaction: o.Text("redaction_status"),
+		Summary: o.Text("summary"), RetrievedAt: o.Text("retrieved_at"), CitationURL: o.Text("citation_url"),
+		RetrievalURL: o.Text("retrieval_url"), Provenance: o.Text("provenance"), Supports: o.Texts("supports"), Contradicts: o.Texts("contradicts"),
+	}
+	if f, ok := o.Child("freshness"); ok {
+		r.Freshness = Freshness{
+			Status: f.Text("status"), CheckedAt: f.Text("checked_at"), Source: f.Text("source"),
+			MaxAgeHours: f.Number("max_age_hours"), AgeHours: f.Number("age_hours"),
+		}
+	}
+	return r
+}
+
+// ArgumentsCanonical gives the RFC 8785 form of proposed_arguments: what a
+// receipt binds and argument digests are made of. It is nil if there are none.
+func (e *Event) ArgumentsCanonical() ([]byte, error) {
+	if e.Arguments == nil {
+		return nil, nil
+	}
+	return strictjson.Canonical(e.Arguments)
+}

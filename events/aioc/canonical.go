@@ -1,0 +1,178 @@
+package aioc
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// protoKey is the member that JavaScript takes for an object's prototype.
+const protoKey = "__proto__"
+
+// Canonical gives aioc's canonical form of a tree that strictjson made. It is
+// RFC 8785 but for two habits of JavaScript objects: members whose name is an
+// array index (0 to 2^32-2) come first, in the order of their number, and a
+// member __proto__ is lost. See Ambiguous.
+func Canonical(v any) ([]byte, error) {
+	if !oddBelow(v) {
+		return strictjson.Canonical(v)
+	}
+	return appendCanonical(nil, v)
+}
+
+func appendCanonical(b []byte, v any) (_ []byte, err error) {
+	switch v := v.(type) {
+	case map[string]any:
+		b = append(b, '{')
+		for _, k := range keys(v) {
+			if b[len(b)-1] != '{' {
+				b = append(b, ',')
+			}
+			if b, err = appendCanonical(b, k); err != nil {
+				return nil, err
+			}
+			if b, err = appendCanonical(append(b, ':'), v[k]); err != nil {
+				return nil, err
+			}
+		}
+		return append(b, '}'), nil
+	case []any:
+		b = append(b, '[')
+		for i, e := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			if b, err = appendCanonical(b, e); err != nil {
+				return nil, err
+			}
+		}
+		return append(b, ']'), nil
+	default:
+		leaf, err := strictjson.Canonical(v)
+		return append(b, leaf...), err
+	}
+}
+
+// keys are the member names in aioc's order.
+func keys(m map[string]any) []string {
+	names := slices.DeleteFunc(slices.Collect(maps.Keys(m)), func(k string) bool { return k == protoKey })
+	slices.SortFunc(names, func(a, b string) int {
+		x, isX := arrayIndex(a)
+		y, isY := arrayIndex(b)
+		switch {
+		case isX && isY && x < y, isX && !isY:
+			return -1
+		case isX && isY, isY:
+			return 1
+		}
+		return slices.Compare(utf16.Encode([]rune(a)), utf16.Encode([]rune(b)))
+	})
+	return names
+}
+
+// arrayIndex reads a name that JavaScript takes for an array index.
+func arrayIndex(name string) (uint64, bool) {
+	if name == "" || name[0] < '0' || name[0] > '9' {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(name, 10, 32)
+	if err != nil || n == 1<<32-1 || strconv.FormatUint(n, 10) != name {
+		return 0, false
+	}
+	return n, true
+}
+
+// Ambiguous looks for a member that aioc and RFC 8785 treat differently, so that
+// one of two readers would hash another document than the other. path is the
+// JSON pointer of the first one, in order of names.
+func Ambiguous(v any) (path string, found bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		if !oddBelow(v) {
+			return "", false
+		}
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			if oddName(k) {
+				return "/" + escape.Replace(k), true
+			}
+			if below, found := Ambiguous(v[k]); found {
+				return "/" + escape.Replace(k) + below, true
+			}
+		}
+	case []any:
+		for i, e := range v {
+			if below, found := Ambiguous(e); found {
+				return "/" + strconv.Itoa(i) + below, true
+			}
+		}
+	}
+	return "", false
+}
+
+// oddBelow answers as Ambiguous does, without a path and so without sorting.
+func oddBelow(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for k, e := range v {
+			if oddName(k) || oddBelow(e) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, oddBelow)
+	}
+	return false
+}
+
+func oddName(name string) bool {
+	_, index := arrayIndex(name)
+	return index || name == protoKey
+}
+
+var escape = strings.NewReplacer("~", "~0", "/", "~1")
+
+// Hashes name a proposal. They are plain SHA-256 in lower-case hex, without
+// prefix and without salt: whoever sees one can guess short arguments. They
+// belong in a reply to who has the arguments anyway, and in no record.
+type Hashes struct {
+	Proposal  string // of agent, tool and arguments, or of both agents and payload
+	Payload   string // of Canonical: argsHash or payloadHash
+	Canonical string // argsCanonicalJson or payloadCanonicalJson
+}
+
+// HashTool computes the hashes of a tool proposal.
+func HashTool(agentName, toolName string, arguments any) (Hashes, error) {
+	return hashes(arguments, "argsCanonicalJson", map[string]string{"kind": "tool", "agentName": agentName, "toolName": toolName})
+}
+
+// HashHandoff computes the hashes of a handoff proposal.
+func HashHandoff(fromAgentName, toAgentName string, payload any) (Hashes, error) {
+	return hashes(payload, "payloadCanonicalJson", map[string]string{"kind": "handoff", "fromAgentName": fromAgentName, "toAgentName": toAgentName})
+}
+
+// hashes puts the canonical form of the payload into the proposal as a text: it
+// is encoded twice.
+func hashes(payload any, member string, proposal map[string]string) (Hashes, error) {
+	canonical, err := Canonical(payload)
+	if err != nil {
+		return Hashes{}, fmt.Errorf("aioc: %w", err)
+	}
+	proposal[member] = string(canonical)
+	whole, err := strictjson.Canonical(proposal)
+	if err != nil {
+		return Hashes{}, fmt.Errorf("aioc: %w", err)
+	}
+	return Hashes{Proposal: hexSum(whole), Payload: hexSum(canonical), Canonical: string(canonical)}, nil
+}
+
+func hexSum(b []byte) string {
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+}

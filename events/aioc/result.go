@@ -1,0 +1,93 @@
+package aioc
+
+import (
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Decisions of a policy.
+const (
+	Allow           = "allow"
+	Deny            = "deny"
+	RequireApproval = "require_approval"
+)
+
+// How a runtime tells a refusal: as an error that ends the run, or as the result
+// of the call.
+const (
+	ModeThrow      = "throw"
+	ModeToolResult = "tool_result"
+)
+
+// PolicyResult is what a policy returns for a proposal, and Countersign's reply.
+// Reason is for the runtime, its trace and its errors; PublicReason is the only
+// text meant for people.
+type PolicyResult struct {
+	Decision      string         `json:"decision"`
+	Reason        string         `json:"reason"`
+	PublicReason  string         `json:"publicReason,omitempty"`
+	ResultMode    string         `json:"resultMode,omitempty"` // not of allow
+	PolicyVersion string         `json:"policyVersion,omitempty"`
+	ExpiresAt     string         `json:"expiresAt,omitempty"`
+	Metadata      map[string]any `json:"metadata,omitempty"`
+}
+
+// Encode gives the RFC 8785 form of a result.
+func (r PolicyResult) Encode() ([]byte, error) { return events.Encode(r) }
+
+// Types of the trace events, and the last token of their subject.
+const (
+	TypeToolEvaluated    = "tool_policy_evaluated"
+	TypeHandoffEvaluated = "handoff_policy_evaluated"
+)
+
+// CloudEventType is the type of the CloudEvent that carries a PolicyEvaluated.
+const CloudEventType = "dev.countersign.policy_evaluated.v1"
+
+// Levels of trace events.
+const (
+	LevelInfo = "info"
+	LevelWarn = "warn"
+)
+
+// PolicyEvaluated is the trace event that every proposal leaves (RFC-0002, Trace
+// Requirements). Its metadata never holds an argument or a plain hash of one.
+type PolicyEvaluated struct {
+	Timestamp     string         `json:"timestamp"`
+	Level         string         `json:"level"` // info for allow, else warn
+	Type          string         `json:"type"`
+	Agent         string         `json:"agent"` // who proposed
+	Turn          int64          `json:"turn"`
+	ToolName      string         `json:"toolName,omitempty"`    // of a tool proposal
+	HandoffName   string         `json:"handoffName,omitempty"` // of a handoff
+	ToAgent       string         `json:"toAgent,omitempty"`     // of a handoff
+	CallID        string         `json:"callId"`                // "" if the runtime named none
+	Decision      string         `json:"decision"`
+	Reason        string         `json:"reason"`
+	PublicReason  string         `json:"publicReason,omitempty"`
+	ResultMode    string         `json:"resultMode,omitempty"` // not of allow
+	PolicyVersion string         `json:"policyVersion,omitempty"`
+	ExpiresAt     string         `json:"expiresAt,omitempty"`
+	Metadata      map[string]any `json:"metadata,omitempty"`
+}
+
+// Encode gives the RFC 8785 form of a trace event.
+func (e PolicyEvaluated) Encode() ([]byte, error) { return events.Encode(e) }
+
+// DecodePolicyEvaluated reads what Encode wrote, strictly.
+func DecodePolicyEvaluated(raw []byte) (PolicyEvaluated, error) {
+	return events.DecodeRecord[PolicyEvaluated](raw)
+}
+
+// ToolResultEnvelope is what a model gets for its call: all four members, always.
+type ToolResultEnvelope struct {
+	Status       string  `json:"status"` // ok denied approval_required
+	Code         *string `json:"code"`
+	PublicReason *string `json:"publicReason"`
+	Data         any     `json:"data"`
+}
+
+// Texts for people where a policy gives none.
+const (
+	PublicDenied   = "Action not allowed."
+	PublicApproval = "Action requires approval."
+)
