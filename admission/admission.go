@@ -19,6 +19,8 @@ import (
 	"github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/aioc"
+	"github.com/countersign-dev/countersign/admission/aump"
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
@@ -52,6 +54,7 @@ var protocols = map[string]call.Protocol{
 	aioc.NameTool:    aioc.Tool{},
 	aioc.NameHandoff: aioc.Handoff{},
 	aana.Name:        aana.Evaluator{},
+	aump.Name:        aump.Evaluator{},
 }
 
 // Protocols lists the protocol tokens that Decide knows, in order.
@@ -88,6 +91,10 @@ type Inputs struct {
 
 	// Confirmations is who knows about accepted confirmations; nil knows of none.
 	Confirmations call.Confirmations
+
+	// Mandates is what is known about AUMP mandates; the zero Records knows of none,
+	// and every request that names one is denied.
+	Mandates mandate.Records
 }
 
 // Profile says how strictly a protocol that has a reference of its own is read.
@@ -106,7 +113,7 @@ type Snapshot struct {
 	PolicyErr error   // why there is no usable set; denies everything, whatever Policies holds
 	Revision  uint64  // of the policies, as the store counts them
 	Strict    bool    // AAEP: high-risk invocations need a confirmation too (AAEP-C-101)
-	Profile   Profile // AANA: whether its reference's known holes are closed; the zero Profile closes them
+	Profile   Profile // AANA, AUMP: whether the references' known holes are closed; the zero Profile closes them
 }
 
 // Outcome is a decision on its way out. The service may still set

@@ -86,7 +86,7 @@ func refuse(out Outcome, code string) Outcome {
 func (out *Outcome) judge(req Request, snap *Snapshot, in Inputs) {
 	ask := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
-		Limits: strictjson.DefaultLimits, Confirmations: confirmations(in), Digest: in.digest,
+		Limits: strictjson.DefaultLimits, Confirmations: confirmations(in), Records: in.Mandates, Digest: in.digest,
 	}
 	if snap != nil {
 		ask.Strict, ask.Profile = snap.Strict, snap.Profile
@@ -127,7 +127,7 @@ func confirmations(in Inputs) call.Confirmations {
 func (out *Outcome) describe(c call.Call, in Inputs) {
 	d := &out.Decision
 	d.EventID, d.Agent, d.Session, d.ToolCallID, d.Tool = c.EventID, c.Agent, c.Session, c.ToolCallID, c.Tool
-	d.Action, d.ResourceKind, d.Trace = c.Action, c.ResourceKind, c.Trace
+	d.Action, d.ResourceKind, d.Trace, d.Mandate = c.Action, c.ResourceKind, c.Trace, c.Mandate
 	if c.ArgsCanonical != nil {
 		d.ArgsDigest = in.digest(c.ArgsCanonical)
 	}

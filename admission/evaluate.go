@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/admission/agenthook"
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
@@ -32,10 +33,11 @@ const CodeMalformedLine = "malformed_line"
 // Offline is how EvaluateLine decides.
 type Offline struct {
 	Protocol string
-	Tenant   string    // OfflineTenant if empty
-	Source   string    // if empty, what the request says of itself, or OfflineSource
-	Snapshot *Snapshot // nil: EvaluatorsOnly, compiled anew for every line
-	Now      time.Time // for lines that name no time; must not be zero
+	Tenant   string         // OfflineTenant if empty
+	Source   string         // if empty, what the request says of itself, or OfflineSource
+	Snapshot *Snapshot      // nil: EvaluatorsOnly, compiled anew for every line
+	Now      time.Time      // for lines that name no time; must not be zero
+	Mandates mandate.Source // nil: there are none
 }
 
 // Verdict reads the verdict of a line that EvaluateLine made.
@@ -67,7 +69,9 @@ func EvaluateLine(line []byte, o Offline) []byte {
 		Tenant: or(o.Tenant, OfflineTenant), Source: or(o.Source, claimedSource(o.Protocol, w.request)),
 		Protocol: o.Protocol, Header: w.headers, Body: w.request, ReceivedAt: w.now,
 	}
-	out := Decide(req, snap, derived(line, w.now))
+	in := derived(line, w.now)
+	in.Mandates.Mandates = o.Mandates
+	out := Decide(req, snap, in)
 	body, err := out.Reply()
 	if err != nil {
 		out.Fail(CodeInternal)

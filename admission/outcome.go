@@ -20,21 +20,35 @@ func (out *Outcome) consolidate(native call.Opinion, tools policy.Verdicts, in I
 	d.NativeVerdict = out.protocol.Native(d.Verdict)
 	d.Reasons = slices.Concat(native.Reasons, tools.Reasons)
 	out.text = explain(d.Verdict, native, tools)
-	lifetime := receipt.DefaultLifetime
-	if tools.ExpiresAfter > 0 {
-		lifetime = tools.ExpiresAfter
-	}
+	lifetime := lifetime(d.Verdict, native, tools, in.Now)
 	switch d.Verdict {
 	case events.Allow:
 		d.ExpiresAt = events.At(in.Now.Add(lifetime))
 	case events.Ask, events.Defer:
-		if tools.ExpiresAfter == 0 {
-			lifetime = DefaultApprovalLifetime
-		}
 		d.ExpiresAt = events.At(in.Now.Add(lifetime))
 		d.Approval = out.workflow(in)
 	}
 	out.claim(in, lifetime)
+}
+
+// lifetime is how long a verdict holds, or stays open. A policy's word goes
+// before the protocol's; neither outlives what the protocol's opinion rests on,
+// but for the shortest lifetime that a receipt can have.
+func lifetime(v events.Verdict, native call.Opinion, tools policy.Verdicts, now time.Time) time.Duration {
+	asks := v == events.Ask || v == events.Defer
+	d := receipt.DefaultLifetime
+	switch {
+	case tools.ExpiresAfter > 0:
+		d = tools.ExpiresAfter
+	case asks && native.Patience > 0:
+		d = native.Patience
+	case asks:
+		d = DefaultApprovalLifetime
+	}
+	if !native.NotAfter.IsZero() {
+		d = min(d, native.NotAfter.Sub(now))
+	}
+	return max(receipt.MinLifetime, min(d, receipt.MaxLifetime))
 }
 
 // claim fills the claims of the receipt. Verdicts other than allow get one too:
@@ -43,7 +57,7 @@ func (out *Outcome) claim(in Inputs, lifetime time.Duration) {
 	d := out.Decision
 	out.Claims = receipt.Claims{
 		V: receipt.Version, DecisionID: d.DecisionID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, ToolCallID: d.ToolCallID,
-		Tool: d.Tool, Verdict: d.Verdict, IssuedAt: d.DecidedAt, ExpiresAt: events.At(in.Now.Add(lifetime)), Nonce: in.Nonce,
+		Tool: d.Tool, Verdict: d.Verdict, Mandate: d.Mandate, IssuedAt: d.DecidedAt, ExpiresAt: events.At(in.Now.Add(lifetime)), Nonce: in.Nonce,
 	}
 	if d.Policy != nil {
 		out.Claims.Policy = *d.Policy
@@ -76,6 +90,9 @@ func (out *Outcome) actionID(in Inputs) string {
 		// Without arguments two calls of one tool cannot be told apart but by
 		// their ids.
 		action["tool_call_id"], action["event_id"] = c.ToolCallID, c.EventID
+	}
+	if m := out.Decision.Mandate; m != nil {
+		action["mandate"] = m.Hash
 	}
 	canonical, err := events.Encode(action)
 	if err != nil {

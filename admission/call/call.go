@@ -97,6 +97,12 @@ type Opinion struct {
 	Reasons []events.Reason
 	Because string // the code of the reason that made the verdict as strict as it is; "" for a bare allow
 
+	// NotAfter, unless it is zero, is when that ends on which the opinion rests.
+	NotAfter time.Time
+	// Patience, unless it is zero, is how long an approval that the opinion asks for
+	// stays open.
+	Patience time.Duration
+
 	// Malformed says that the request is not valid for its protocol: there is no
 	// call that a further evaluator could judge. The verdict is deny.
 	Malformed bool

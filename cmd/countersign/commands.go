@@ -22,7 +22,9 @@ type commands struct {
 	Chain     chainCmd     `cmd:"" help:"Print the evidence chain of a session."`
 	Verify    verifyCmd    `cmd:"" help:"Recompute chain, tree, checkpoints and signatures; succeeds only if everything holds."`
 	Export    exportCmd    `cmd:"" help:"Write the compliance bundle of a session."`
+	Rules     rulesCmd     `cmd:"" help:"List and explain the rules that findings name."`
 	Policy    policyCmd    `cmd:"" help:"Check, push and list admission policies."`
+	Mandate   mandateCmd   `cmd:"" help:"Judge AUMP mandates and what refers to them."`
 	Doctor    doctorCmd    `cmd:"" help:"Check durability, streams, permissions, lag, clock and keys; say what is unsafe."`
 	Provision provisionCmd `cmd:"" help:"Create keys, streams and buckets for a system that 'up' does not run."`
 	Engine    engineCmd    `cmd:"" help:"The embedded ClickHouse engine."`

@@ -1,0 +1,106 @@
+// Package aump is the Agentic User Mandate Protocol 0.1 as an admission
+// protocol: it judges a proposed action by the mandate that it names. The
+// specification's evaluator is the policy; tool policies can only tighten it.
+//
+// What decides is the mandate in force as the service knows it, never what the
+// request says of it. A request only names its mandate, by id and hash. Of its
+// context, what makes a decision stricter counts (conditions, low confidence);
+// what would make it looser (trusted_ui_approved, approval) is a claim and
+// counts only if Countersign's own records say so.
+//
+// Every row of the table in rows.go is looked at; a denial outranks an
+// escalation; each list of the answer repeats nothing and keeps the order in
+// which things were found, so that its i-th code and its i-th path need not
+// belong together.
+//
+// The profile reference-sdk decides as the protocol's published evaluators do.
+// The hardened one, which is the default, closes what they leave open:
+//
+//   - the reference must carry the hash of the mandate in force;
+//   - a mandate does not hold before it was issued, nor once revoked;
+//   - an advisory mandate commits to nothing;
+//   - requires_trusted_ui_for_commitment holds unless it is false;
+//   - counterparties and categories are compared with the purpose. A list names
+//     parties or classes of parties; whether a party belongs to a class only a
+//     person can say, so one that is named after a class (local_buyer_001 of
+//     local_buyers) is escalated, where exact comparison would deny it;
+//   - disclosing a part of a protected field, or something that contains it, is
+//     disclosing it; so is quoting a private note under another name;
+//   - money that earlier actions spent counts against the budget.
+//
+// Not here: the ledger behind that money. A decision is a pure function of what
+// it says; reserving and settling, and so what two concurrent requests see, is
+// the service's.
+package aump
+
+import (
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/aump"
+)
+
+// Name of the protocol and of its evaluator.
+const Name = "aump"
+
+// Reason codes of AUMP.
+const (
+	CodeSchemaInvalid   = call.CodeSchemaInvalid
+	CodeNotFound        = "mandate_not_found"
+	CodeHashMismatch    = "mandate_hash_mismatch" // AUMP has no code for it
+	CodeRevoked         = "mandate_revoked"
+	CodeSignature       = "signature_invalid"
+	CodeInactive        = "mandate_inactive"
+	CodeExpired         = "mandate_expired"
+	CodeScope           = "scope_violation"
+	CodeHardConstraint  = "hard_constraint_violation"
+	CodePrice           = "price_above_budget"
+	CodeCurrency        = "currency_mismatch"
+	CodeDisclosure      = "disclosure_denied"
+	CodeFactor          = "prohibited_decision_factor"
+	CodeReview          = "compliance_review_required"
+	CodeEscalation      = "escalation_required"
+	CodeConfidence      = "confidence_below_threshold"
+	CodeEvidenceMandate = "evidence_mandate_mismatch"
+	CodeEvidenceHash    = "evidence_mandate_hash_mismatch"
+	CodeEvidenceType    = "evidence_event_type_not_required"
+	CodeEvidenceRetain  = "evidence_retention_mismatch"
+	CodeEvidencePrivate = "evidence_private_field_leak"
+	CodeEvidenceChain   = "evidence_event_hash_mismatch" // AUMP has no code for it
+)
+
+// Reason codes that stand in decision records only; they change no verdict.
+const (
+	CodeWithinMandate = "within_mandate"
+	CodeUnevaluated   = "unevaluated_constraints"   // a hard constraint in words
+	CodeClaimsIgnored = "context_claims_ignored"    // the request approves of itself
+	CodeCumulative    = "cumulative_spend"          // the price is too high because of what was spent before
+	CodeNotVerified   = "signature_not_verified"    // there are signatures, and no keys
+	CodeReasonsCut    = "further_reasons_not_given" // a hostile request must not buy a long record
+)
+
+// ActionCommit is the action of a proposal that commits the principal, for
+// policies.
+const ActionCommit = "commit"
+
+// Evaluator implements call.Protocol.
+type Evaluator struct{}
+
+// Tightens implements call.Protocol: the mandate is the policy.
+func (Evaluator) Tightens() bool { return true }
+
+// Native implements call.Protocol: AUMP has no defer, and whatever is none of
+// its words is denied.
+func (Evaluator) Native(v events.Verdict) string {
+	switch v {
+	case events.Allow:
+		return wire.Allowed
+	case events.Ask, events.Defer:
+		return wire.RequiresEscalation
+	}
+	return wire.Denied
+}
+
+// verdicts are ours for AUMP's decisions; a note has none.
+var verdicts = map[string]events.Verdict{
+	wire.Denied: events.Deny, wire.RequiresEscalation: events.Ask, wire.Allowed: events.Allow, note: events.Allow,
+}

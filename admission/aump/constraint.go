@@ -1,0 +1,135 @@
+package aump
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	wire "github.com/countersign-dev/countersign/events/aump"
+)
+
+// holds evaluates a machine-readable hard constraint. A fact that is missing,
+// null or of another type than the operand breaks it, whatever the operator:
+// what was not said cannot be held against anybody else's limit.
+func holds(c wire.Rule, a wire.Action) bool {
+	fact, there := lookup(c.Field, a)
+	if c.Op == "exists" {
+		want, said := c.Value.(bool)
+		return there == (want || !said)
+	}
+	test, known := operators[c.Op]
+	return there && known && test(fact, c.Value)
+}
+
+var operators = map[string]func(fact, value any) bool{
+	"eq":     equal,
+	"ne":     func(fact, value any) bool { return noneOf(fact, []any{value}) },
+	"lt":     ordered(func(f, v float64) bool { return f < v }),
+	"lte":    ordered(func(f, v float64) bool { return f <= v }),
+	"gt":     ordered(func(f, v float64) bool { return f > v }),
+	"gte":    ordered(func(f, v float64) bool { return f >= v }),
+	"in":     among,
+	"not_in": noneOf,
+}
+
+// lookup follows a path such as attributes.load.kg. Members are found by their
+// exact names; null is nothing.
+func lookup(field string, a wire.Action) (fact any, there bool) {
+	part, path, _ := strings.Cut(field, ".")
+	fact = map[string]map[string]any{"attributes": a.Attributes, "terms": a.Terms}[part]
+	for key := range strings.SplitSeq(path, ".") {
+		m, ok := fact.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		fact = m[key]
+	}
+	return fact, fact != nil
+}
+
+func number(v any) (float64, bool) {
+	n, ok := v.(json.Number)
+	if !ok {
+		return 0, false
+	}
+	f, err := n.Float64()
+	return f, err == nil
+}
+
+func ordered(test func(fact, value float64) bool) func(fact, value any) bool {
+	return func(fact, value any) bool {
+		f, ok := number(fact)
+		v, also := number(value)
+		return ok && also && test(f, v)
+	}
+}
+
+// equal compares scalars; numbers by value, however they are written.
+func equal(a, b any) bool {
+	if x, ok := number(a); ok {
+		y, also := number(b)
+		return also && x == y
+	}
+	return scalar(a) && a == b
+}
+
+// scalar is what can be compared: a text, a number or a truth value.
+func scalar(v any) bool {
+	switch v.(type) {
+	case string, bool, json.Number:
+		return true
+	}
+	return false
+}
+
+// sameType reports whether two values are of one type: "no" and false differ,
+// and yet neither is what the other's limit speaks of.
+func sameType(a, b any) bool {
+	switch a.(type) {
+	case string:
+		_, ok := b.(string)
+		return ok
+	case bool:
+		_, ok := b.(bool)
+		return ok
+	case json.Number:
+		_, ok := b.(json.Number)
+		return ok
+	}
+	return false
+}
+
+func among(fact, value any) bool {
+	list, _ := value.([]any)
+	return slices.ContainsFunc(list, func(v any) bool { return equal(fact, v) })
+}
+
+// noneOf must not be got around by a spelling: texts that differ only in case or
+// in white space at the ends are the same here.
+func noneOf(fact, value any) bool {
+	list, _ := value.([]any)
+	return slices.ContainsFunc(list, func(v any) bool { return sameType(fact, v) }) &&
+		!slices.ContainsFunc(list, func(v any) bool { return equal(fact, v) || resembles(fact, v) })
+}
+
+func resembles(a, b any) bool {
+	x, ok := a.(string)
+	y, also := b.(string)
+	return ok && also && fold(x) == fold(y)
+}
+
+// truthy is how the published evaluators read a value that they do not type.
+func truthy(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return false
+	case bool:
+		return v
+	case string:
+		return v != ""
+	case json.Number:
+		f, err := v.Float64()
+		return err != nil || f != 0
+	}
+	return true
+}

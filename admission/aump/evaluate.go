@@ -1,0 +1,123 @@
+package aump
+
+import (
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/call"
+	wire "github.com/countersign-dev/countersign/events/aump"
+)
+
+// Input is everything that a decision depends on.
+type Input struct {
+	Mandate *mandate.Mandate // nil: there is none of this id
+	Ref     wire.Ref         // what the request names
+	Action  wire.Action
+	Context wire.Context
+	Now     time.Time
+	Profile call.Profile
+
+	// From Countersign's own records.
+	Revoked    bool
+	Facts      mandate.Facts
+	Spend      mandate.Spend
+	Signatures mandate.SignaturePolicy
+}
+
+// note is the decision of a finding that decides nothing.
+const note = ""
+
+// Finding is one thing that was found.
+type Finding struct {
+	Decision string // wire.Denied, wire.RequiresEscalation, or "" for a note
+	Code     string
+	Path     string // JSONPath into the mandate, or below $.proposed_action into the request
+}
+
+// Result is what an evaluation found.
+type Result struct {
+	Decision string
+	Findings []Finding // in the order of the table; notes last
+}
+
+// Evaluate judges one action. The same input gives the same result. Documents
+// must satisfy their schemas; a mandate that does not is refused.
+func Evaluate(in Input) Result {
+	var r Result
+	switch {
+	case in.Mandate == nil:
+		r.find(wire.Denied, CodeNotFound, "$.mandate_ref.id")
+	case in.Mandate.Problems != nil:
+		r.find(wire.Denied, CodeSchemaInvalid, "$")
+	default:
+		r.judge(subject{Input: in, rules: rulesFor(in.Profile), commits: commits(in.Action)})
+	}
+	r.Decision = wire.Allowed
+	for _, d := range []string{wire.RequiresEscalation, wire.Denied} {
+		if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Decision == d }) {
+			r.Decision = d
+		}
+	}
+	return r
+}
+
+// subject is what the rows look at.
+type subject struct {
+	Input
+	rules   rules
+	commits bool
+}
+
+// maxPaths bounds how many places of one kind become findings. The decision does
+// not depend on the ones left out.
+const maxPaths = 32
+
+func (r *Result) judge(s subject) {
+	for _, decision := range []string{wire.Denied, wire.RequiresEscalation, note} {
+		for _, row := range rows {
+			if row.decision != decision {
+				continue
+			}
+			paths := row.where(&s)
+			for _, path := range paths[:min(len(paths), maxPaths)] {
+				for _, code := range row.codes {
+					r.find(decision, code, path)
+				}
+			}
+			if len(paths) > maxPaths {
+				r.find(note, CodeReasonsCut, "")
+			}
+		}
+	}
+}
+
+func (r *Result) find(decision, code, path string) {
+	r.Findings = append(r.Findings, Finding{decision, code, path})
+}
+
+// ReasonCodes are the codes of the findings that made the decision, each once.
+func (r Result) ReasonCodes() []string {
+	return r.collect(func(f Finding) string { return f.Code })
+}
+
+// Paths are the places of the findings that made the decision, each once.
+func (r Result) Paths() []string {
+	return r.collect(func(f Finding) string { return f.Path })
+}
+
+func (r Result) collect(what func(Finding) string) []string {
+	list := []string{}
+	for _, f := range r.Findings {
+		if f.Decision == r.Decision && !slices.Contains(list, what(f)) {
+			list = append(list, what(f))
+		}
+	}
+	return list
+}
+
+// committing are the types of action that always commit the principal.
+var committing = []string{"accept_deal", "complete_checkout", "place_order", "create_ap2_payment_mandate"}
+
+// commits reports whether an action commits the principal.
+func commits(a wire.Action) bool { return a.Commitment || slices.Contains(committing, a.Type) }

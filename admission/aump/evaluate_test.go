@@ -1,0 +1,206 @@
+package aump
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/call"
+	wire "github.com/countersign-dev/countersign/events/aump"
+)
+
+// TestConstraints: facts against operators.
+func TestConstraints(t *testing.T) {
+	for _, tc := range []struct {
+		op, value, facts string // value "" if there is none
+		holds            bool
+	}{
+		{"eq", `2`, `{"x":2.0}`, true}, {"eq", `2`, `{"x":3}`, false}, {"eq", `2`, `{"x":"2"}`, false}, {"eq", `"a"`, `{"x":"A"}`, false},
+		{"eq", `false`, `{"x":false}`, true}, {"eq", `false`, `{"x":0}`, false}, {"eq", `false`, `{}`, false}, {"eq", `false`, `{"x":null}`, false},
+		{"eq", `"a"`, `{"x":["a"]}`, false},
+		{"ne", `"a"`, `{"x":"b"}`, true}, {"ne", `"a"`, `{"x":"a"}`, false}, {"ne", `"a"`, `{}`, false}, {"ne", `"a"`, `{"x":1}`, false},
+		{"ne", `"a"`, `{"x":" A"}`, false}, {"ne", `1`, `{"x":2}`, true}, {"ne", `true`, `{"x":false}`, true}, {"ne", `"a"`, `{"x":{}}`, false},
+		{"lt", `2`, `{"x":1}`, true}, {"lt", `2`, `{"x":2}`, false}, {"lte", `2`, `{"x":2}`, true}, {"lte", `2`, `{"x":2.01}`, false},
+		{"gt", `2`, `{"x":3}`, true}, {"gt", `2`, `{"x":2}`, false}, {"gte", `2`, `{"x":2}`, true}, {"gte", `2`, `{"x":1}`, false},
+		{"gte", `2`, `{"x":"3"}`, false}, {"gte", `2`, `{}`, false}, {"lte", `2`, `{"x":null}`, false}, {"lte", `2`, `{"x":true}`, false},
+		{"in", `["a",1]`, `{"x":1}`, true}, {"in", `["a",1]`, `{"x":"b"}`, false}, {"in", `["a"]`, `{}`, false}, {"in", `["a"]`, `{"x":["a"]}`, false},
+		{"not_in", `["a","b"]`, `{"x":"c"}`, true}, {"not_in", `["a","b"]`, `{"x":"b"}`, false}, {"not_in", `["a"]`, `{"x":"A "}`, false},
+		{"not_in", `["a"]`, `{"x":1}`, false}, {"not_in", `["a"]`, `{}`, false},
+		{"exists", ``, `{"x":0}`, true}, {"exists", ``, `{}`, false}, {"exists", ``, `{"x":null}`, false},
+		{"exists", `true`, `{"x":false}`, true}, {"exists", `false`, `{}`, true}, {"exists", `false`, `{"x":1}`, false},
+	} {
+		value := ""
+		if tc.value != "" {
+			value = `,"value":` + tc.value
+		}
+		for _, part := range []string{"attributes", "terms"} {
+			m := compiled(t, courier, "preferences.hard_constraints",
+				fmt.Sprintf(`[{"id":"w","description":"in words"},{"id":"c","description":"d","field":"%s.deep.x","op":%q%s}]`, part, tc.op, value))
+			if m.Problems != nil {
+				t.Fatalf("%s %s: %v", tc.op, tc.value, m.Problems)
+			}
+			r := evaluate(m, fmt.Sprintf(`{"type":"book_courier","summary":"s","%s":{"deep":%s}}`, part, tc.facts), nil)
+			want := "denied [hard_constraint_violation] [$.preferences.hard_constraints[1]]"
+			if tc.holds {
+				want = "allowed [] []"
+			}
+			if got := spaced(r); got != want {
+				t.Errorf("%s.deep %s %s with %s: %s, want %s", part, tc.op, tc.value, tc.facts, got, want)
+			}
+		}
+	}
+}
+
+func spaced(r Result) string { return fmt.Sprintf("%s %v %v", r.Decision, r.ReasonCodes(), r.Paths()) }
+
+// TestDisclosures: field names against rules, under both profiles.
+func TestDisclosures(t *testing.T) {
+	m := func(byDefault string) *mandate.Mandate {
+		return compiled(t, courier, "disclosure.default", `"`+byDefault+`"`,
+			"disclosure.allowed", `[{"field":"purpose.summary","condition":"c"},{"field":"negotiation.target_price_minor","condition":"c"},{"field":"preferences","condition":"c"}]`,
+			"disclosure.prohibited", `[{"field":"principal.subject","condition":"c"}]`,
+			"negotiation.protected_fields", `["target_price_minor"]`,
+			"preferences.soft_preferences", `[{"id":"early","description":"d","protected":true},{"id":"green","description":"d"}]`,
+			"preferences.private_notes", `["The warehouse is empty by Friday."]`)
+	}
+	for _, tc := range []struct {
+		field, byDefault string
+		reference, hard  bool // whether it may be told
+	}{
+		{"purpose.summary", "deny", true, true},
+		{"purpose.intent", "deny", false, false},
+		{"purpose.intent", "allow", true, true},
+		{"principal.subject", "allow", false, false},
+		{"Principal.Subject", "allow", true, false},
+		{" principal.subject ", "allow", true, false},
+		{"principal.subject.did", "allow", true, false},
+		{"principal", "allow", true, false},
+		{"principal['subject']", "allow", true, false},
+		{"$.principal.subject", "allow", true, false},
+		{"principal.subjects", "allow", true, true},
+		{"negotiation.target_price_minor", "deny", false, false}, // protected wins over allowed
+		{"target_price_minor", "allow", false, false},
+		{"foo.target_price_minor", "allow", false, false},
+		{"foo.target_price_minor.value", "allow", true, false},
+		{"negotiation", "allow", true, false},
+		{"negotiation.max_rounds", "allow", true, true},
+		{"preferences.private_notes", "allow", false, false},
+		{"foo.private_notes", "allow", false, false},
+		{"preferences.private_notes[0]", "allow", true, false},
+		{"preferences", "deny", true, false}, // allowed, but it holds what is not
+		{"preferences.soft_preferences", "allow", true, false},
+		{"preferences.soft_preferences.early", "allow", true, false},
+		{"preferences.soft_preferences.green", "allow", true, true},
+		{"", "allow", true, false},
+		{"..", "allow", true, false},
+		{"", "deny", false, false},
+	} {
+		for p, may := range map[call.Profile]bool{ref: tc.reference, call.ProfileHardened: tc.hard} {
+			action := fmt.Sprintf(`{"type":"book_courier","summary":"s","disclosures":[{"field":%q,"content":"c"}]}`, tc.field)
+			r := evaluate(m(tc.byDefault), action, func(in *Input) { in.Profile = p })
+			want := "denied [disclosure_denied] [$.proposed_action.disclosures[0].field]"
+			if may {
+				want = "allowed [] []"
+			}
+			if got := spaced(r); got != want {
+				t.Errorf("%q, default %s, %s: %s, want %s", tc.field, tc.byDefault, p, got, want)
+			}
+		}
+	}
+}
+
+func TestManyDisclosures(t *testing.T) {
+	m := compiled(t, courier, "disclosure.allowed", `[{"field":"purpose.summary","condition":"c"}]`)
+	r := evaluate(m, `{"type":"book_courier","summary":"s","disclosures":[{"field":"purpose.summary","content":"c"},{"field":"foo.private_notes","content":"c"},{"field":"purpose.intent","content":"c"}]}`, nil)
+	if got := spaced(r); got != "denied [disclosure_denied] [$.proposed_action.disclosures[1].field $.proposed_action.disclosures[2].field]" {
+		t.Error(got)
+	}
+	list := ""
+	for range 5000 {
+		list += `,{"field":"x","content":"c"}`
+	}
+	r = evaluate(m, `{"type":"book_courier","summary":"s","disclosures":[`+list[1:]+`]}`, nil)
+	if len(r.Findings) != maxPaths+1 || r.Decision != wire.Denied || r.Findings[maxPaths].Code != CodeReasonsCut {
+		t.Errorf("%d findings", len(r.Findings))
+	}
+}
+
+func TestLedgerThatGivesMoney(t *testing.T) {
+	for _, s := range []mandate.Spend{{Reserved: -5000, Settled: 5000}, {Reserved: 5000, Settled: -5000}} {
+		if r := evaluate(compiled(t, courier), fair, func(in *Input) { in.Spend = s }); r.Decision != wire.Denied {
+			t.Errorf("%+v: %s", s, spaced(r))
+		}
+	}
+}
+
+func TestNoMandate(t *testing.T) {
+	for name, in := range map[string]Input{
+		"none":      {Ref: wire.Ref{ID: "aump_mnd_x"}},
+		"a bad one": {Mandate: compiled(t, courier, "status", `"paused"`)},
+	} {
+		in.Now = noon
+		want := "denied [schema_invalid] [$]"
+		if in.Mandate == nil {
+			want = "denied [mandate_not_found] [$.mandate_ref.id]"
+		}
+		if got := spaced(Evaluate(in)); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestReferenceMismatch(t *testing.T) {
+	m := compiled(t, courier)
+	other := compiled(t, courier, "authority.budget.max_total_minor", "20001")
+	for name, tc := range map[string]struct {
+		ref     wire.Ref
+		profile call.Profile
+		want    string
+	}{
+		"right":                {wire.Ref{ID: m.ID, Hash: m.Hash}, "", "allowed [] []"},
+		"another hash":         {wire.Ref{ID: m.ID, Hash: other.Hash}, "", "denied [mandate_hash_mismatch] [$.mandate_ref.hash]"},
+		"no hash":              {wire.Ref{ID: m.ID}, "", "denied [mandate_hash_mismatch] [$.mandate_ref.hash]"},
+		"another id":           {wire.Ref{ID: "aump_mnd_x", Hash: m.Hash}, "", "denied [mandate_hash_mismatch] [$.mandate_ref.id]"},
+		"another id and hash":  {wire.Ref{ID: "aump_mnd_x", Hash: other.Hash}, "", "denied [mandate_hash_mismatch] [$.mandate_ref.id $.mandate_ref.hash]"},
+		"no hash, reference":   {wire.Ref{ID: m.ID}, ref, "allowed [] []"},
+		"unknown profile":      {wire.Ref{ID: m.ID}, "lenient", "denied [mandate_hash_mismatch] [$.mandate_ref.hash]"},
+		"digits in upper case": {wire.Ref{ID: m.ID, Hash: upperHash(m.Hash)}, "", "allowed [] []"},
+	} {
+		r := evaluate(m, book, func(in *Input) { in.Ref, in.Profile = tc.ref, tc.profile })
+		if got := spaced(r); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
+func TestSignaturePolicies(t *testing.T) {
+	for _, tc := range []struct {
+		state  wire.SignatureState
+		denied string // the policies under which it is denied
+	}{
+		{wire.SignatureNone, "[required other]"},
+		{wire.SignatureVerified, "[]"},
+		{wire.SignatureUnverifiable, "[ if_present required other]"},
+		{wire.SignatureInvalid, "[ if_present required other]"},
+		{"", "[if_present required other]"},
+	} {
+		m := *compiled(t, courier)
+		m.Signatures = tc.state
+		var denied []mandate.SignaturePolicy
+		for _, p := range []mandate.SignaturePolicy{mandate.SignaturesAuto, mandate.SignaturesOff, mandate.SignaturesIfPresent, mandate.SignaturesRequired, "other"} {
+			r := evaluate(&m, book, func(in *Input) { in.Signatures = p })
+			if r.Decision == wire.Denied {
+				denied = append(denied, p)
+				if got := spaced(r); got != "denied [signature_invalid] [$.signatures]" {
+					t.Error(got)
+				}
+			}
+		}
+		if got := fmt.Sprint(denied); got != tc.denied {
+			t.Errorf("%q is denied under %s, want %s", tc.state, got, tc.denied)
+		}
+	}
+}
+
+func upperHash(h string) string { return "sha256-" + strings.ToUpper(strings.TrimPrefix(h, "sha256-")) }

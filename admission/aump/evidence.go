@@ -1,0 +1,109 @@
+package aump
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	wire "github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// EvidenceSchema is the name of the schema that evidence events must satisfy.
+const EvidenceSchema = "aump/evidence-event"
+
+// Evidence finds what is wrong with an evidence event under a mandate; the event
+// is valid if that is nothing. Both must satisfy their schemas; a mandate that
+// does not is found. m may be nil: then only the event itself is looked at.
+//
+// Whether the mandate could be used is asked for the time at which the event was
+// created, and only of events that say that something was allowed: a denial
+// because of expiry could never be recorded otherwise. What the event says of
+// its own privacy is not believed: it is also searched for the mandate's private
+// notes.
+func Evidence(m *mandate.Mandate, e *wire.Evidence) []Finding {
+	var r Result
+	if m != nil {
+		r.against(m, e)
+	}
+	private := e.Privacy.ContainsPrivateFields && e.Privacy.Retention != wire.FullTranscript
+	if m != nil && m.Evidence.Retention != wire.FullTranscript {
+		private = private || e.Privacy.ContainsPrivateFields || quotesPrivately(m, e)
+	}
+	if private {
+		r.find(wire.Denied, CodeEvidencePrivate, "$.privacy.contains_private_fields")
+	}
+	if h, err := wire.EventHash(e.Tree); e.Hashes.Event != "" && (err != nil || !sameHash(e.Hashes.Event, h)) {
+		r.find(wire.Denied, CodeEvidenceChain, "$.hashes.event_hash")
+	}
+	return r.Findings
+}
+
+// against compares an event with its mandate.
+func (r *Result) against(m *mandate.Mandate, e *wire.Evidence) {
+	if m.Problems != nil {
+		r.find(wire.Denied, CodeSchemaInvalid, "$")
+		return
+	}
+	if e.Result == wire.Allowed {
+		r.Findings = append(r.Findings, State(m, e.CreatedAt)...)
+	}
+	switch {
+	case e.Ref.ID != m.ID:
+		r.find(wire.Denied, CodeEvidenceMandate, "$.mandate_ref.id")
+	case !sameHash(e.Ref.Hash, m.Hash):
+		r.find(wire.Denied, CodeEvidenceHash, "$.mandate_ref.hash")
+	}
+	if types := m.Evidence.EventsRequired; len(types) > 0 && !slices.Contains(types, e.EventType) {
+		r.find(wire.Denied, CodeEvidenceType, "$.event_type")
+	}
+	if e.Privacy.Retention != m.Evidence.Retention {
+		r.find(wire.Denied, CodeEvidenceRetain, "$.privacy.retention")
+	}
+}
+
+func sameHash(sent, want string) bool {
+	h, ok := wire.NormaliseHash(sent)
+	return ok && h == want
+}
+
+// quotesPrivately reports whether a text of an event repeats a private note.
+func quotesPrivately(m *mandate.Mandate, e *wire.Evidence) bool {
+	texts := []string{e.Summary}
+	if e.Action != nil {
+		texts = append(texts, e.Action.Summary)
+	}
+	for v := range maps.Values(e.Metadata) {
+		if s, ok := v.(string); ok {
+			texts = append(texts, s)
+		}
+	}
+	return slices.ContainsFunc(texts, func(t string) bool { return quotes(m.Preferences.PrivateNotes, t) })
+}
+
+// problems judges a document by a schema and by what its decoder said.
+func problems(schema string, tree map[string]any, version string, err error) []schemas.Violation {
+	vs := schemas.Default().Validate(schema, tree)
+	if len(vs) > 0 {
+		return vs
+	}
+	var field *wire.FieldError
+	if errors.As(err, &field) {
+		vs = append(vs, schemas.Violation{Path: field.Path, Message: "must be " + field.Want})
+	}
+	if version != wire.Version {
+		vs = append(vs, schemas.Violation{Path: "/aump/version", Message: "must be " + wire.Version + ", the only version this program knows"})
+	}
+	return vs
+}
+
+// unreadableTime is for times that the schema's format lets pass and no clock
+// has: leap seconds.
+func unreadableTime(path string, t time.Time) []schemas.Violation {
+	if !t.IsZero() {
+		return nil
+	}
+	return []schemas.Violation{{Path: path, Message: "must be an RFC 3339 time that exists"}}
+}

@@ -1,0 +1,163 @@
+package aump
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// RequestSchema is the name of the schema that requests must satisfy.
+const RequestSchema = "aump/action-evaluation.request"
+
+// own is what Read hands to Reply.
+type own struct {
+	ref     wire.ResponseRef
+	result  Result
+	channel string // whom to ask, if the result is an escalation and the mandate says so
+}
+
+// Read implements call.Protocol.
+func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
+	o := call.Opinion{Verdict: events.Allow}
+	req, err := wire.DecodeRequest(r.Body, r.Limits)
+	if req == nil {
+		o.Undecodable(Name, err)
+		return call.Call{Own: refused("$", wire.Ref{})}, o
+	}
+	c := read(req, r, &o)
+	o.Invalid(Name, schemas.Default().Validate(RequestSchema, req.Tree), nil)
+	if err != nil && !o.Malformed {
+		o.Undecodable(Name, err)
+	}
+	at := "$"
+	if !o.Malformed {
+		at = checkReference(req, r, &o)
+	}
+	if o.Malformed {
+		c.Own = refused(at, req.Ref)
+		return c, o
+	}
+	judge(req, r, &c, &o)
+	return c, o
+}
+
+// checkReference makes the checks of a reference that no schema makes, and gives the
+// path of what is wrong with it.
+func checkReference(req *wire.Request, r call.Request, o *call.Opinion) string {
+	if req.Version != wire.Version {
+		o.Refuse(Name, call.CodeUnknownVersion, "/aump/version")
+	}
+	if v := req.Ref.Version; v != "" && v != wire.Version {
+		o.Refuse(Name, call.CodeUnknownVersion, "/mandate_ref/version")
+	}
+	o.Fallback(Name, r, wire.HeaderMandateID, req.Ref.ID)
+	o.Fallback(Name, r, wire.HeaderMandateHash, req.Ref.Hash)
+	o.Fallback(Name, r, wire.HeaderMandateVersion, req.Ref.Version)
+	if o.Malformed {
+		return "$"
+	}
+	if _, ok := wire.NormaliseHash(req.Ref.Hash); !ok && !rulesFor(r.Profile).anyReference {
+		o.Refuse(Name, CodeSchemaInvalid, "$.mandate_ref.hash")
+	}
+	return "$.mandate_ref.hash"
+}
+
+// read gives the call. The action is what its arguments are: that is what a
+// receipt binds.
+func read(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
+	a := req.Action
+	c := call.Call{
+		EventType: req.Type,
+		Session:   o.Fallback(Name, r, events.HeaderSession, ""), Agent: o.Fallback(Name, r, events.HeaderAgent, ""),
+		ToolCallID: o.Fallback(Name, r, events.HeaderToolCallID, ""), Tool: a.Type,
+		Risk: map[string]any{"commitment": commits(a)}, Args: a.Tree, Event: withoutClaims(req.Tree), Trace: call.TraceOf(r),
+	}
+	if commits(a) {
+		c.Action = ActionCommit
+	}
+	if a.Counterparty != nil {
+		c.Resource = *a.Counterparty
+	}
+	if a.Tree != nil {
+		canonical, err := strictjson.Canonical(a.Tree)
+		if err != nil {
+			o.Refuse(Name, CodeSchemaInvalid, "/proposed_action")
+		}
+		c.ArgsCanonical = canonical
+	}
+	o.Bound(Name, map[string]*string{
+		"/proposed_action/type": &c.Tool, "/mandate_ref/id": &req.Ref.ID, "/mandate_ref/hash": &req.Ref.Hash,
+		"/mandate_ref/version": &req.Ref.Version,
+	})
+	for _, header := range []*string{&c.Session, &c.Agent, &c.ToolCallID} {
+		o.Bound(Name, map[string]*string{"": header})
+	}
+	return c
+}
+
+// withoutClaims is the document for policies: without what a request says in its
+// own favour.
+func withoutClaims(tree map[string]any) map[string]any {
+	context, _ := tree["context"].(map[string]any)
+	claims := []string{"trusted_ui_approved", "approval"}
+	if !slices.ContainsFunc(claims, func(k string) bool { _, there := context[k]; return there }) {
+		return tree
+	}
+	kept := maps.Clone(context)
+	maps.DeleteFunc(kept, func(k string, _ any) bool { return slices.Contains(claims, k) })
+	clean := maps.Clone(tree)
+	clean["context"] = kept
+	return clean
+}
+
+func judge(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
+	hash, _ := wire.NormaliseHash(req.Ref.Hash)
+	m := r.Records.Find(r.Tenant, req.Ref.ID, hash)
+	in := Input{
+		Mandate: m, Ref: req.Ref, Action: req.Action, Context: req.Context, Now: r.Now, Profile: r.Profile, Signatures: r.Records.Signatures,
+	}
+	ref := wire.ResponseRef{ID: req.Ref.ID, Hash: hash, Version: wire.Version}
+	if m != nil {
+		ref.Hash = m.Hash
+		c.Mandate = &events.MandateRef{ID: m.ID, Hash: m.Hash}
+		p := proposal(req, r, *c, m)
+		in.Revoked, in.Facts, in.Spend = r.Records.Revoked(r.Tenant, m), r.Records.Facts(p), r.Records.Spent(p)
+	}
+	result := Evaluate(in)
+	for _, f := range result.Findings {
+		o.Say(verdicts[f.Decision], Name, f.Code, f.Path)
+	}
+	if result.Decision == wire.Allowed {
+		o.Say(events.Allow, Name, CodeWithinMandate, "")
+	}
+	if c.ToolCallID == "" {
+		o.Say(events.Allow, Name, call.CodeNoToolCallID, "")
+	}
+	if c.Session == "" {
+		o.Say(events.Allow, Name, call.CodeWeakScope, "")
+	}
+	if result.Decision != wire.Denied {
+		o.NotAfter = m.ExpiresAt
+	}
+	if result.Decision == wire.RequiresEscalation {
+		o.Patience = patience(m, r.Now)
+	}
+	c.Own = own{ref: ref, result: result, channel: channel(result, m)}
+}
+
+func proposal(req *wire.Request, r call.Request, c call.Call, m *mandate.Mandate) mandate.Proposal {
+	p := mandate.Proposal{
+		Tenant: r.Tenant, Source: r.Source, Session: c.Session, ToolCallID: c.ToolCallID,
+		MandateID: m.ID, MandateHash: m.Hash, Action: c.ArgsCanonical,
+	}
+	if req.Action.Amount != nil {
+		p.Currency = req.Action.Amount.Currency
+	}
+	return p
+}

@@ -1,0 +1,164 @@
+package aump
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	wire "github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Kinds of documents that Validate knows.
+const (
+	KindMandate      = "mandate"
+	KindProfile      = "profile"
+	KindEvidence     = "evidence"
+	KindMCPMeta      = "mcp_meta"
+	KindMCPTool      = "mcp_tool"
+	KindA2AExtension = "a2a_extension"
+	KindA2AMessage   = "a2a_message"
+	KindUCPReference = "ucp_reference"
+)
+
+// Kinds lists them.
+var Kinds = []string{KindMandate, KindProfile, KindEvidence, KindMCPMeta, KindMCPTool, KindA2AExtension, KindA2AMessage, KindUCPReference}
+
+// Errors of Validate about how it was called.
+var (
+	ErrKind       = errors.New("unknown kind of document; it must be one of " + strings.Join(Kinds, ", "))
+	ErrNoMandate  = errors.New("a mandate says nothing about this kind of document; leave it out")
+	ErrBadMandate = errors.New("the mandate to compare with cannot be read")
+)
+
+// ProfileSchema is the name of the schema that profiles must satisfy.
+const ProfileSchema = "aump/profile"
+
+// Report is what Validate found. No list is nil.
+type Report struct {
+	Valid       bool     `json:"valid"`
+	ReasonCodes []string `json:"reason_codes"` // each once
+	Errors      []string `json:"errors"`       // for people; no values of the document
+}
+
+func (r *Report) add(code, message string) {
+	if !slices.Contains(r.ReasonCodes, code) {
+		r.ReasonCodes = append(r.ReasonCodes, code)
+	}
+	if len(r.Errors) < schemas.MaxViolations {
+		r.Errors = append(r.Errors, message)
+	}
+}
+
+func (r *Report) invalid(what string, vs []schemas.Violation) {
+	for _, v := range vs {
+		r.add(CodeSchemaInvalid, what+v.String())
+	}
+}
+
+func (r *Report) findings(found []Finding) {
+	for _, f := range found {
+		r.add(f.Code, f.Code+" at "+f.Path)
+	}
+}
+
+// Validate judges one document. against is the mandate to compare evidence or a
+// reference with; nil leaves the comparison out. now is when a mandate is to be
+// usable; the other kinds do not ask for it.
+//
+// The error says that Validate was called wrongly. Whatever is wrong with doc is
+// in the report.
+func Validate(kind string, doc, against []byte, now time.Time) (Report, error) {
+	r := Report{ReasonCodes: []string{}, Errors: []string{}}
+	check, known := kinds[kind]
+	if !known {
+		return r, ErrKind
+	}
+	var m *mandate.Mandate
+	if against != nil {
+		if !refers[kind] {
+			return r, ErrNoMandate
+		}
+		var err error
+		if m, err = mandate.Compile(against, nil); err != nil {
+			return r, errors.Join(ErrBadMandate, err)
+		}
+		r.invalid("the mandate to compare with: ", m.Problems)
+	}
+	tree, err := strictjson.ParseObject(doc, strictjson.DefaultLimits)
+	if err != nil {
+		r.add(CodeSchemaInvalid, err.Error())
+	} else {
+		check(&r, subjectDocument{raw: doc, tree: tree, mandate: m, now: now})
+	}
+	r.Valid = len(r.ReasonCodes) == 0
+	return r, nil
+}
+
+// subjectDocument is what the checks of the kinds look at.
+type subjectDocument struct {
+	raw     []byte
+	tree    map[string]any
+	mandate *mandate.Mandate
+	now     time.Time
+}
+
+var kinds = map[string]func(*Report, subjectDocument){
+	KindMandate:      validateMandate,
+	KindProfile:      validateProfile,
+	KindEvidence:     validateEvidence,
+	KindMCPMeta:      bridge(MCPMeta),
+	KindMCPTool:      bridge(MCPTool),
+	KindA2AExtension: bridge(A2AExtension),
+	KindA2AMessage:   bridge(A2AMessage),
+	KindUCPReference: bridge(UCPReference),
+}
+
+// refers are the kinds that refer to a mandate.
+var refers = map[string]bool{KindEvidence: true, KindMCPMeta: true, KindA2AMessage: true, KindUCPReference: true}
+
+func validateMandate(r *Report, d subjectDocument) {
+	m, err := wire.DecodeMandate(d.raw, strictjson.DefaultLimits)
+	if vs := mandate.Problems(m, err); vs != nil {
+		r.invalid("", vs)
+		return
+	}
+	r.findings(State(&mandate.Mandate{Mandate: m}, d.now))
+}
+
+func validateProfile(r *Report, d subjectDocument) {
+	p, err := wire.DecodeProfile(d.raw, strictjson.DefaultLimits)
+	vs := problems(ProfileSchema, d.tree, p.Version, err)
+	if vs == nil && (wire.KeySet{}).Add(p) != nil {
+		vs = []schemas.Violation{{Path: "/signing_keys", Message: "must not have two keys with one kid"}}
+	}
+	r.invalid("", vs)
+}
+
+func validateEvidence(r *Report, d subjectDocument) {
+	e, err := wire.DecodeEvidence(d.raw, strictjson.DefaultLimits)
+	vs := problems(EvidenceSchema, d.tree, e.Version, err)
+	if vs == nil {
+		vs = unreadableTime("/created_at", e.CreatedAt)
+	}
+	if vs != nil {
+		r.invalid("", vs)
+		return
+	}
+	r.findings(Evidence(d.mandate, e))
+}
+
+func bridge(check func(map[string]any) Bridge) func(*Report, subjectDocument) {
+	return func(r *Report, d subjectDocument) {
+		b := check(d.tree)
+		for _, f := range b.Findings {
+			r.add(f.Code, f.Text)
+		}
+		if m := d.mandate; m != nil && (b.Ref.ID != m.ID || !sameHash(b.Ref.Hash, m.Hash)) {
+			r.add(CodeHashMismatch, "the reference does not name the mandate to compare with")
+		}
+	}
+}

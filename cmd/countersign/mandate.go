@@ -1,0 +1,68 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/countersign-dev/countersign/admission/aump"
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+)
+
+type mandateCmd struct {
+	Validate mandateValidateCmd `cmd:"" help:"Judge a mandate, or a document that refers to one, offline."`
+}
+
+type mandateValidateCmd struct {
+	Mandate string `help:"The mandate that evidence, or a reference, is to be compared with." placeholder:"FILE"`
+	Now     string `help:"When a mandate is to be usable, RFC 3339 (default: now)." placeholder:"TIME"`
+	Kind    string `arg:"" help:"What it is: mandate, profile, evidence, mcp_meta, mcp_tool, a2a_extension, a2a_message or ucp_reference."`
+	File    string `arg:"" help:"The document; - for standard input."`
+}
+
+// Run prints {"valid", "reason_codes", "errors"} and fails if it is not valid.
+func (c *mandateValidateCmd) Run(io stdio) error {
+	now, err := parseNow(c.Now)
+	if err != nil {
+		return usageError{err}
+	}
+	if c.File == "-" && c.Mandate == "-" {
+		return usageError{errors.New("only one of the two files can be standard input")}
+	}
+	doc, err := readInput(io, c.File)
+	if err != nil {
+		return err
+	}
+	var against []byte
+	if c.Mandate != "" {
+		if against, err = readInput(io, c.Mandate); err != nil {
+			return err
+		}
+	}
+	report, err := aump.Validate(c.Kind, doc, against, now)
+	if err != nil {
+		return usageError{fmt.Errorf("mandate validate %s: %w", c.Kind, err)}
+	}
+	enc := json.NewEncoder(io.out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(report); err != nil {
+		return err
+	}
+	if !report.Valid {
+		return exitCode(exitFailed)
+	}
+	return nil
+}
+
+// loadMandates reads a directory of mandates; "" is none.
+func loadMandates(dir string) (mandate.Source, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	d, err := mandate.Load(os.DirFS(dir))
+	if err != nil {
+		return nil, fmt.Errorf("mandates in %s: %w", dir, err)
+	}
+	return d, nil
+}

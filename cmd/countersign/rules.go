@@ -1,0 +1,138 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+)
+
+type rulesCmd struct {
+	List rulesListCmd `cmd:"" help:"List every rule and check, those that no log can decide included."`
+	Show rulesShowCmd `cmd:"" help:"Show one rule or check."`
+}
+
+type rulesListCmd struct {
+	Protocol string `help:"Only the checks of a protocol (aaep or agenthook), or our own rules (countersign)." enum:"aaep,agenthook,countersign," default:""`
+	Status   string `help:"Only what is implemented, or undecidable." enum:"implemented,undecidable," default:""`
+	JSON     bool   `name:"json" help:"One JSON object a line."`
+}
+
+// ownRules is what the column of protocols says of rules that are ours.
+const ownRules = "countersign"
+
+// ruleLine is a rule or check as other programs read it.
+type ruleLine struct {
+	ID          string            `json:"id"`
+	Protocol    string            `json:"protocol"`
+	Level       catalogue.Level   `json:"level,omitempty"` // our own rules have none
+	Severity    events.Severity   `json:"severity"`
+	Scope       catalogue.Scope   `json:"scope"`
+	Inputs      string            `json:"inputs,omitempty"`
+	Refs        string            `json:"refs"`
+	Explanation string            `json:"explanation"`
+	Remedy      string            `json:"remedy,omitempty"`
+	Status      catalogue.Status  `json:"status"`
+	Reason      string            `json:"reason,omitempty"`
+	Cases       map[string]string `json:"cases,omitempty"`
+}
+
+func allRules() []ruleLine {
+	var list []ruleLine
+	for _, r := range correlation.Rules() {
+		list = append(list, ruleLine{
+			ID: r.Name, Protocol: ownRules, Severity: r.Severity, Scope: catalogue.ScopeSession, Inputs: "requests, verdicts, events",
+			Refs: strings.Join(r.Refs, ", "), Explanation: readable(r.Explanation), Remedy: r.Remedy, Status: catalogue.Implemented, Cases: readableCases(r.Cases),
+		})
+	}
+	for _, c := range catalogue.All() {
+		list = append(list, ruleLine{
+			ID: c.ID, Protocol: c.Protocol, Level: c.Level, Severity: c.Severity, Scope: c.Scope, Inputs: c.Inputs, Refs: c.Ref,
+			Explanation: c.Explanation, Remedy: c.Remedy, Status: c.Status, Reason: c.Reason,
+		})
+	}
+	return list
+}
+
+// readable puts words where a finding has names.
+func readable(text string) string {
+	text = strings.NewReplacer("{tool}", "a tool", "{call}", "a call", "{verdict}", "ask or defer", ": {what}", "").Replace(text)
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func readableCases(cases map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, text := range cases {
+		out[name] = readable(text)
+	}
+	return out
+}
+
+func (c *rulesListCmd) Run(io stdio) error {
+	var list []ruleLine
+	for _, r := range allRules() {
+		if (c.Protocol == "" || c.Protocol == r.Protocol) && (c.Status == "" || c.Status == string(r.Status)) {
+			list = append(list, r)
+		}
+	}
+	if c.JSON {
+		return writeLines(io.out, list)
+	}
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	for _, r := range list {
+		grade := string(r.Severity)
+		if r.Status == catalogue.Undecidable {
+			grade = "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.ID, or(string(r.Level), "-"), grade, r.Status, r.Explanation)
+	}
+	return w.Flush()
+}
+
+func writeLines(w io.Writer, list []ruleLine) error {
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	for _, r := range list {
+		if err := enc.Encode(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type rulesShowCmd struct {
+	ID   string `arg:"" help:"Of a rule or check, as findings name it: input_drift, AAEP-C-100, AH-C-075."`
+	JSON bool   `name:"json" help:"As JSON."`
+}
+
+func (c *rulesShowCmd) Run(io stdio) error {
+	for _, r := range allRules() {
+		if !strings.EqualFold(r.ID, c.ID) {
+			continue
+		}
+		if c.JSON {
+			return writeLines(io.out, []ruleLine{r})
+		}
+		return r.print(io.out)
+	}
+	return usageError{fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", c.ID)}
+}
+
+func (r ruleLine) print(out io.Writer) error {
+	fmt.Fprintf(out, "%s: %s\n\n", r.ID, r.Explanation)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, row := range [][2]string{
+		{"protocol", r.Protocol}, {"level", string(r.Level)}, {"severity", string(r.Severity)}, {"scope", string(r.Scope)},
+		{"decided from", r.Inputs}, {"specification", r.Refs}, {"status", string(r.Status)}, {"why not", r.Reason}, {"remedy", r.Remedy},
+	} {
+		if row[1] != "" && !(row[0] == "severity" && r.Status == catalogue.Undecidable) {
+			fmt.Fprintf(w, "%s\t%s\n", row[0], row[1])
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,137 @@
+// Package aump is the typed model of the documents of the Agentic User Mandate
+// Protocol 0.1 (AUMP): mandates, profiles, action evaluation requests and
+// responses, evidence events; with the hash that names a mandate and the
+// signatures on it. It reads; it does not judge: whether a document satisfies
+// the protocol's schemas is package schemas' business, what an action may do is
+// package admission/aump's.
+//
+// Nothing of a document is lost on the way: Tree holds all of it and Raw the
+// bytes it came in. The models are only typed views of both.
+package aump
+
+import (
+	"github.com/countersign-dev/countersign/events/internal/field"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Version is the only version of the protocol that this program knows.
+const Version = "0.1.0"
+
+// Values of aump.type.
+const (
+	TypeMandate  = "mandate"
+	TypeProfile  = "profile"
+	TypeRequest  = "action_evaluation_request"
+	TypeResponse = "action_evaluation_response"
+	TypeEvidence = "evidence_event"
+)
+
+// Decisions of an evaluation, from the least to the most strict.
+const (
+	Allowed            = "allowed"
+	RequiresEscalation = "requires_escalation"
+	Denied             = "denied"
+)
+
+// Headers in which a message may name a mandate beside its body. Where both do,
+// they must agree.
+const (
+	HeaderMandateID      = "Aump-Mandate-Id"
+	HeaderMandateHash    = "Aump-Mandate-Hash"
+	HeaderMandateVersion = "Aump-Mandate-Version"
+)
+
+// FieldError says that a known field has another JSON type than AUMP gives it.
+// Path is its JSON pointer. It never holds the field's value.
+type FieldError = field.Error
+
+// Ref names a mandate.
+type Ref struct {
+	ID      string
+	Hash    string // as sent; see NormaliseHash
+	URL     string
+	Version string
+}
+
+func readRef(o field.Object) Ref {
+	return Ref{ID: o.Text("id"), Hash: o.Text("hash"), URL: o.Text("url"), Version: o.Text("version")}
+}
+
+// DownstreamRef names what an action leads to in another protocol.
+type DownstreamRef struct {
+	Protocol string
+	ID       string
+	Hash     string
+	URL      string
+}
+
+func readDownstream(o field.Object) []DownstreamRef {
+	return each(o, "downstream_refs", func(r field.Object) DownstreamRef {
+		return DownstreamRef{Protocol: r.Text("protocol"), ID: r.Text("id"), Hash: r.Text("hash"), URL: r.Text("url")}
+	})
+}
+
+// TypeOf is the aump.type of a document, "" if it has none.
+func TypeOf(tree map[string]any) string {
+	header, _ := tree["aump"].(map[string]any)
+	t, _ := header["type"].(string)
+	return t
+}
+
+// envelope is what every document has.
+type envelope struct{ version, kind string }
+
+// decode reads the document and fills a model with it. The error is a
+// *strictjson.Error (not acceptable JSON; tree is nil) or a *FieldError (a known
+// field has the wrong JSON type, null included).
+func decode(raw []byte, lim strictjson.Limits, fill func(field.Object)) (map[string]any, envelope, error) {
+	tree, err := strictjson.ParseObject(raw, lim)
+	if err != nil {
+		return nil, envelope{}, err
+	}
+	var first *FieldError
+	o := field.Root(tree, &first)
+	header, _ := o.Child("aump")
+	env := envelope{version: header.Text("version"), kind: header.Text("type")}
+	fill(o)
+	if first != nil {
+		return tree, env, first
+	}
+	return tree, env, nil
+}
+
+// child reads an object below o, which may be absent.
+func child[T any](o field.Object, key string, read func(field.Object) T) T {
+	c, _ := o.Child(key)
+	return read(c)
+}
+
+// optional reads an object whose presence matters.
+func optional[T any](o field.Object, key string, read func(field.Object) T) *T {
+	c, ok := o.Child(key)
+	if !ok {
+		return nil
+	}
+	v := read(c)
+	return &v
+}
+
+// each reads an array of objects; nil if it is absent.
+func each[T any](o field.Object, key string, read func(field.Object) T) []T {
+	list := o.Objects(key)
+	if list == nil {
+		return nil
+	}
+	out := make([]T, 0, len(list))
+	for _, item := range list {
+		out = append(out, read(item))
+	}
+	return out
+}
+
+func whole(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}

@@ -1,0 +1,86 @@
+package aump
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/events/internal/field"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Evidence is an evidence event: what a runtime records about an action.
+type Evidence struct {
+	Version        string // aump.version
+	Type           string // aump.type
+	ID             string
+	Ref            Ref
+	Sequence       int64
+	CreatedAt      time.Time // zero if it is not RFC 3339
+	EventType      string
+	Summary        string
+	Result         string
+	Actor          Actor
+	Action         *EvidenceAction
+	ReasonCodes    []string
+	Paths          []string
+	DownstreamRefs []DownstreamRef
+	Privacy        Privacy
+	Hashes         Hashes
+	Metadata       map[string]any
+
+	Tree map[string]any
+	Raw  []byte // the bytes that DecodeEvidence was given, not a copy
+}
+
+// Actor is who an event speaks of.
+type Actor struct{ Role, ID string }
+
+// EvidenceAction is the action that an event speaks of.
+type EvidenceAction struct{ Type, Summary, Hash string }
+
+// Privacy is what an event says about what it holds.
+type Privacy struct {
+	Retention             string
+	ContainsPrivateFields bool
+	Redaction             string
+	ProtectedFields       []string
+}
+
+// Hashes chain events.
+type Hashes struct{ Event, PreviousEvent, Transcript string }
+
+// DecodeEvidence reads one evidence event. Its errors are those of
+// DecodeMandate.
+func DecodeEvidence(raw []byte, lim strictjson.Limits) (*Evidence, error) {
+	e := &Evidence{Raw: raw}
+	tree, env, err := decode(raw, lim, e.fill)
+	if tree == nil {
+		return nil, err
+	}
+	e.Tree, e.Version, e.Type = tree, env.version, env.kind
+	return e, err
+}
+
+func (e *Evidence) fill(o field.Object) {
+	e.ID, e.EventType, e.Summary, e.Result = o.Text("id"), o.Text("event_type"), o.Text("summary"), o.Text("result")
+	e.Ref = child(o, "mandate_ref", readRef)
+	e.Sequence = whole(o.Int("sequence"))
+	e.CreatedAt = field.Instant(o.Text("created_at"))
+	e.Actor = child(o, "actor", func(a field.Object) Actor { return Actor{Role: a.Text("role"), ID: a.Text("id")} })
+	e.Action = optional(o, "action", func(a field.Object) EvidenceAction {
+		return EvidenceAction{Type: a.Text("type"), Summary: a.Text("summary"), Hash: a.Text("hash")}
+	})
+	e.ReasonCodes, e.Paths = o.Texts("reason_codes"), o.Texts("paths")
+	e.DownstreamRefs = readDownstream(o)
+	e.Privacy = child(o, "privacy", readPrivacy)
+	e.Hashes = child(o, "hashes", func(h field.Object) Hashes {
+		return Hashes{Event: h.Text("event_hash"), PreviousEvent: h.Text("previous_event_hash"), Transcript: h.Text("transcript_hash")}
+	})
+	e.Metadata = o.Map("metadata")
+}
+
+func readPrivacy(o field.Object) Privacy {
+	return Privacy{
+		Retention: o.Text("retention"), ContainsPrivateFields: isTrue(o.Bool("contains_private_fields")),
+		Redaction: o.Text("redaction"), ProtectedFields: o.Texts("protected_fields"),
+	}
+}

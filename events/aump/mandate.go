@@ -1,0 +1,182 @@
+package aump
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/events/internal/field"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Statuses, modes and disclosure defaults that decide something.
+const (
+	StatusActive   = "active"
+	ModeAdvisory   = "advisory"
+	ModeSupervised = "supervised"
+	ModeDelegated  = "delegated"
+	DiscloseAllow  = "allow"
+	FullTranscript = "full_transcript"
+)
+
+// Mandate is what a principal lets an agent do. Fields that the document does
+// not have are zero; pointers are nil where absence means something else than
+// zero. A Mandate and everything it points to must not be changed.
+type Mandate struct {
+	Version     string // aump.version
+	Type        string // aump.type
+	ID          string
+	Status      string
+	IssuedAt    time.Time // zero if it is not RFC 3339
+	ExpiresAt   time.Time // likewise
+	Supersedes  string
+	Principal   Principal
+	Agent       Agent
+	Purpose     Purpose
+	Authority   Authority
+	Preferences Preferences
+	Negotiation Negotiation
+	Disclosure  Disclosure
+	Escalation  Escalation
+	Evidence    EvidencePolicy
+	Compliance  Compliance
+	Signatures  []Signature
+	Links       []Link
+
+	Tree map[string]any // the whole document
+	Raw  []byte         // the bytes that DecodeMandate was given, not a copy
+}
+
+// Principal is who is represented.
+type Principal struct{ Type, DisplayName, Subject, Jurisdiction string }
+
+// Agent is who acts.
+type Agent struct{ ID, Name, Provider, Model, A2AAgentCardURL, MCPClientID string }
+
+// Purpose bounds what a mandate is for.
+type Purpose struct {
+	Summary, Domain, Intent string
+	AllowedCategories       []string
+	AllowedCounterparties   []string
+	ExcludedCounterparties  []string
+}
+
+// Authority says what the agent may do by itself.
+type Authority struct {
+	Mode              string
+	Budget            *Budget
+	Permissions       []string
+	ProhibitedActions []string
+	RequiresTrustedUI *bool // requires_trusted_ui_for_commitment; absent means true
+}
+
+// Budget bounds amounts, in minor units of Currency.
+type Budget struct {
+	Currency    string
+	MaxTotal    int64
+	MaxItem     *int64
+	MaxShipping *int64
+}
+
+// Rule is a preference.
+type Rule struct {
+	ID          string
+	Description string
+	Weight      *float64
+	Protected   bool
+
+	// The machine-readable form of a hard constraint. Op is "" for one in words.
+	Field string // attributes.… or terms.…
+	Op    string // eq ne lt lte gt gte in not_in exists
+	Value any    // as in the tree; nil if absent
+}
+
+// Preferences are what the principal wants.
+type Preferences struct {
+	HardConstraints       []Rule
+	SoftPreferences       []Rule
+	RankedNeeds           []string
+	AcceptableSubstitutes []string
+	Dealbreakers          []string
+	PrivateNotes          []string
+}
+
+// Negotiation is how to bargain. Prices are in minor units.
+type Negotiation struct {
+	Strategy, CommunicationStyle, ConcessionPolicy string
+	TargetPrice, ReservationPrice, OpeningOffer    *int64
+	MaxRounds                                      int64
+	BundleAllowed, TradeAllowed                    bool
+	WalkAwayConditions                             []string
+	ProtectedFields                                []string
+}
+
+// DisclosureRule speaks of one field.
+type DisclosureRule struct{ Field, Condition, CounterpartyScope string }
+
+// Disclosure says what may be told to whom.
+type Disclosure struct {
+	Default       string
+	Allowed       []DisclosureRule
+	Prohibited    []DisclosureRule
+	PublicSummary string
+}
+
+// Escalation says when the principal must be asked.
+type Escalation struct {
+	RequiredConditions  []string
+	ConfidenceThreshold *float64
+	ContactModes        []string
+	ApprovalTimeout     *int64 // seconds
+}
+
+// EvidencePolicy says what must be recorded and how much of it.
+type EvidencePolicy struct {
+	Retention          string
+	EventsRequired     []string
+	TranscriptHashAlg  string
+	StorePrivateFields bool
+}
+
+// Compliance is what a regulated domain adds.
+type Compliance struct {
+	ProhibitedDecisionFactors []string
+	ReviewRequiredActions     []string
+	RequiredEvidenceEvents    []string
+}
+
+// Signature is one signature on a mandate.
+type Signature struct{ Type, Algorithm, KeyID, Value string }
+
+// Link points to something beside the mandate.
+type Link struct{ Type, URL, Title string }
+
+// DecodeMandate reads one mandate. The error is a *strictjson.Error (the bytes
+// are not acceptable JSON; the mandate is nil) or a *FieldError (a known field
+// has the wrong JSON type; the mandate is there nonetheless, with that field
+// empty). Missing fields, unknown members and values outside a vocabulary are no
+// errors here.
+func DecodeMandate(raw []byte, lim strictjson.Limits) (*Mandate, error) {
+	m := &Mandate{Raw: raw}
+	tree, env, err := decode(raw, lim, m.fill)
+	if tree == nil {
+		return nil, err
+	}
+	m.Tree, m.Version, m.Type = tree, env.version, env.kind
+	return m, err
+}
+
+func (m *Mandate) fill(o field.Object) {
+	m.ID, m.Status, m.Supersedes = o.Text("id"), o.Text("status"), o.Text("supersedes")
+	m.IssuedAt, m.ExpiresAt = field.Instant(o.Text("issued_at")), field.Instant(o.Text("expires_at"))
+	m.Principal = child(o, "principal", readPrincipal)
+	m.Agent = child(o, "agent", readAgent)
+	m.Purpose = child(o, "purpose", readPurpose)
+	m.Authority = child(o, "authority", readAuthority)
+	m.Preferences = child(o, "preferences", readPreferences)
+	m.Negotiation = child(o, "negotiation", readNegotiation)
+	m.Disclosure = child(o, "disclosure", readDisclosure)
+	m.Escalation = child(o, "escalation", readEscalation)
+	m.Evidence = child(o, "evidence", readEvidencePolicy)
+	m.Compliance = child(o, "compliance", readCompliance)
+	m.Signatures = each(o, "signatures", readSignature)
+	m.Links = each(o, "links", readLink)
+}

@@ -1,0 +1,72 @@
+package aump
+
+import (
+	"github.com/countersign-dev/countersign/events/internal/field"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Profile is what an issuer publishes under /.well-known/aump.
+type Profile struct {
+	Version           string // aump.version
+	Type              string // aump.type
+	Issuer            Issuer
+	SupportedVersions []string
+	Bindings          map[string]Binding
+	Revocation        Revocation
+	SigningKeys       []map[string]any // JSON Web Keys as in the tree
+
+	Tree map[string]any
+	Raw  []byte // the bytes that DecodeProfile was given, not a copy
+}
+
+// Issuer is whose profile it is.
+type Issuer struct{ ID, Name, HomepageURL string }
+
+// Binding is a protocol that carries references to mandates.
+type Binding struct {
+	Supported      bool
+	Endpoint, Spec string
+	Methods        []string
+}
+
+// Revocation says where revocations are published.
+type Revocation struct {
+	Endpoint           string
+	SupportsStatusList bool
+}
+
+// DecodeProfile reads one profile. Its errors are those of DecodeMandate.
+func DecodeProfile(raw []byte, lim strictjson.Limits) (*Profile, error) {
+	p := &Profile{Raw: raw}
+	tree, env, err := decode(raw, lim, p.fill)
+	if tree == nil {
+		return nil, err
+	}
+	p.Tree, p.Version, p.Type = tree, env.version, env.kind
+	return p, err
+}
+
+func (p *Profile) fill(o field.Object) {
+	p.Issuer = child(o, "issuer", func(i field.Object) Issuer {
+		return Issuer{ID: i.Text("id"), Name: i.Text("name"), HomepageURL: i.Text("homepage_url")}
+	})
+	p.SupportedVersions = o.Texts("supported_versions")
+	if bindings, ok := o.Child("bindings"); ok {
+		p.Bindings = map[string]Binding{}
+		for _, name := range []string{"mcp", "a2a", "ucp_ap2", "rest"} {
+			if b := optional(bindings, name, readBinding); b != nil {
+				p.Bindings[name] = *b
+			}
+		}
+	}
+	p.Revocation = child(o, "revocation", func(r field.Object) Revocation {
+		return Revocation{Endpoint: r.Text("endpoint"), SupportsStatusList: isTrue(r.Bool("supports_status_list"))}
+	})
+	p.SigningKeys = each(o, "signing_keys", func(k field.Object) map[string]any { return k.Members })
+}
+
+func readBinding(o field.Object) Binding {
+	return Binding{
+		Supported: isTrue(o.Bool("supported")), Endpoint: o.Text("endpoint"), Spec: o.Text("spec"), Methods: o.Texts("methods"),
+	}
+}
