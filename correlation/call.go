@@ -61,7 +61,9 @@ type call struct {
 	inferred bool
 	rules    []string
 	missing  string // finding_id of its missing_completion, "" if none stands
-	timeline []events.TimelineEntry
+	// missingCheck is the finding_id of the same under the protocol's check.
+	missingCheck string
+	timeline     []events.TimelineEntry
 
 	deadline time.Time
 	emitted  emitted

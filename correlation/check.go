@@ -24,6 +24,8 @@ type CheckOptions struct {
 	Now time.Time
 	// MissingAfter as in Options.
 	MissingAfter time.Duration
+	// Rules as in Options; the tenant is empty.
+	Rules func(tenant, rule string) Mode
 }
 
 // Check correlates a recorded session: events in the order of the log, as
@@ -52,7 +54,7 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 	for i, line := range recording {
 		r.lines = append(r.lines, r.read(uint64(i)+1, line, read))
 	}
-	m := newMachine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, ClockSkew: -1})
+	m := newMachine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
 	m.offline = true
 	r.play(m)
 	if !o.Now.IsZero() {
@@ -168,6 +170,8 @@ func (r *recorded) play(m *machine) {
 			m.report(ruleForged, nil, f, about().distinct(f.content).detail(detailUndecodable).saying(l.wrong))
 		case l.decision != nil:
 			r.decide(m, f, *l.decision)
+		case f.kind != kindReply && f.aaep == nil && f.hook == nil:
+			m.unreadable(f, l.err)
 		default:
 			m.valid(f, l.err, l.violations)
 			r.index.locate(f)

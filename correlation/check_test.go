@@ -207,9 +207,10 @@ func TestParseRecording(t *testing.T) {
 }
 
 // TestReferenceProducer: a session as AAEP's reference producer emits it pairs
-// cleanly. What is wrong with it, invoking what cannot be undone before asking
-// the user (AAEP-C-100), is no matter of pairing; that nobody admitted the call
-// shows as soon as admission is there to be held against.
+// cleanly. What is wrong with it is that it invokes what cannot be undone and
+// asks the user afterwards (AAEP-C-100), goes on without the answer, and ends
+// with the question open; that nobody admitted the call shows as soon as
+// admission is there to be held against.
 func TestReferenceProducer(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(shared(), "upstream", "aaep", "session-from-reference-producer.json"))
 	if err != nil {
@@ -224,6 +225,11 @@ func TestReferenceProducer(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRules(t, found)
+	wantChecks(t, found, "AAEP-C-100/high", "AAEP-C-103/medium", "AAEP-C-124/low")
+	late := slices.IndexFunc(found, func(f events.Finding) bool { return f.Rule == "AAEP-C-100" })
+	if len(found[late].EventIDs) != 2 || !strings.Contains(found[late].Explanation, "late_confirmation") {
+		t.Errorf("the finding is %+v", found[late])
+	}
 	elsewhere := json.RawMessage(`{"decision":{"verdict":"allow","session":"sess_other","tool_call_id":"call_1"}}`)
 	found, err = Check(protoAAEP, append([]json.RawMessage{elsewhere}, lines...), CheckOptions{})
 	if err != nil {
@@ -235,6 +241,30 @@ func TestReferenceProducer(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRules(t, found, missingAAEP)
+	wantChecks(t, found, "AAEP-C-100/high", "AAEP-C-124/low", "AAEP-C-065/medium", "AAEP-C-081/high", "AAEP-C-087/medium")
+}
+
+// TestExamples: the sample sessions of the repository that are meant to be fine
+// are, and the rogue one is not.
+func TestExamples(t *testing.T) {
+	for file, want := range map[string][]string{
+		"aaep-flight.jsonl": nil, "agenthook-mail.jsonl": nil, "agenthook-rogue.jsonl": {"AH-C-080/high"},
+	} {
+		b, err := os.ReadFile(filepath.Join("..", "examples", "sessions", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines, err := ParseRecording(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		protocol, _, _ := strings.Cut(file, "-")
+		found, err := Check(protocol, lines, CheckOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantChecks(t, found, want...)
+	}
 }
 
 // TestUpstreamPair: upstream's own golden pair of events is fine.
@@ -253,6 +283,7 @@ func TestUpstreamPair(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantRules(t, found)
+	wantChecks(t, found)
 }
 
 func shared() string {

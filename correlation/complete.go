@@ -20,6 +20,7 @@ func (m *machine) complete(f *fact) {
 		return
 	}
 	c.complete(f)
+	m.unnamedEnd(c, f, inferred)
 	m.judge(c, f)
 	m.withdraw(c, f)
 	m.close(c, stateAfter(f), byPost)
@@ -65,6 +66,7 @@ func (m *machine) orphan(s *session, f *fact) {
 		detail = detailOrphanAgain
 	}
 	m.report(ruleOrphan, c, f, about(f.eventID).detail(detail))
+	m.orphanChecks(sl, c, f)
 	m.emit(c)
 	m.makeRoom(s, sl)
 }

@@ -7,6 +7,12 @@
 // given; there is no clock, goroutine, I/O or randomness in it, and nothing
 // depends on the order of a map.
 //
+// Beside the calls it follows every session as its protocol orders it (packages
+// aaepsession and hooksession) and reports which checks of package catalogue are
+// broken. Calls and sessions are judged apart: what depends on verdicts and
+// executions comes from the calls, also under the protocol's check (see
+// equivalences); what only depends on the order of events comes from the session.
+//
 // Memory is bounded; the bounds and what happens at them are with Options.
 package correlation
 
@@ -86,7 +92,8 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 // NextDeadline is when the next open call counts as abandoned. It fires with
 // the first input message whose broker time is not before it; on an idle shard
 // somebody must write a tick then. Compare it with Stats().LogTime, not with
-// the time of the last message: some messages let no time pass.
+// the time of the last message: some messages let no time pass. That a session
+// fell silent is no deadline: it is noticed with the first input after its time.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
 	d, ok := c.m.due.next()
 	return d.at, ok
@@ -95,7 +102,7 @@ func (c *Correlator) NextDeadline() (time.Time, bool) {
 // Stats says what the correlator holds and has done.
 func (c *Correlator) Stats() Stats {
 	s := c.m.stats
-	s.LogTime, s.Sessions, s.Sources = c.m.now, c.m.sessions.len(), c.m.sources.len()
+	s.LogTime, s.Sessions, s.Sources, s.Watched = c.m.now, c.m.sessions.len(), c.m.sources.len(), c.m.flows.len()
 	return s
 }
 

@@ -324,8 +324,8 @@ func TestDeadlines(t *testing.T) {
 	if outs := tick(51, due.Add(-1)); outs != nil {
 		t.Errorf("fired too early: %v", outs)
 	}
-	if outs := tick(52, due); len(outs) != 2 {
-		t.Errorf("%d outputs at the deadline, want a finding and a call", len(outs))
+	if outs := tick(52, due); len(outs) != 3 {
+		t.Errorf("%d outputs at the deadline, want a finding, its check and a call", len(outs))
 	}
 	if _, ok := r.core.NextDeadline(); ok || r.core.Stats().Open != 0 {
 		t.Error("something is still open")
@@ -592,7 +592,7 @@ func TestPrefix(t *testing.T) {
 			subjects = append(subjects, o.Subject)
 		}
 	}
-	want := []string{"a.b.findings.acme.high.s1", "a.b.calls.acme.orphaned.s1", "a.b.findings.acme.medium.~"}
+	want := []string{"a.b.findings.acme.high.s1", "a.b.findings.acme.high.s1", "a.b.calls.acme.orphaned.s1", "a.b.findings.acme.medium.~"}
 	if !slices.Equal(subjects, want) {
 		t.Errorf("subjects %v, want %v", subjects, want)
 	}

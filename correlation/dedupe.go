@@ -30,7 +30,7 @@ func (m *machine) source(k sourceKey) *sourceState {
 	}
 	s := &sourceState{
 		seen:    newWindow[sum, []variant](m.opts.MaxEventsPerSource),
-		emitted: newWindow[sum, struct{}](m.opts.MaxEventsPerSource),
+		emitted: newWindow[sum, struct{}](findingsPerEvent * m.opts.MaxEventsPerSource),
 	}
 	m.sources.add(k, s)
 	return s

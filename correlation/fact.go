@@ -6,6 +6,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -25,6 +28,7 @@ const (
 	kindGrant                  // the producer says that the call was approved
 	kindReply                  // a recorded reply to an admission request
 	kindSessionEnd             // nothing of this session comes after it
+	kindAnswer                 // a user's reply to an AAEP question
 )
 
 // ran is whether a completion means that the call had effects.
@@ -120,6 +124,11 @@ type fact struct {
 	startedAt time.Time
 	mutation  bool // a mutation_reason is recorded
 	unnamed   bool // a Post event that has no id of its own, only that of the call it tries again (H-07)
+	preCommit bool // it claims to come before what it announces
+
+	aaep  *aaepsession.Event // what its session makes of it; nil for requests and decisions
+	hook  *hooksession.Event
+	notes []*catalogue.Breach // checks that it fails by itself
 }
 
 func (f *fact) hasTool() bool {

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -38,6 +40,10 @@ var impliedStatus = map[string]string{
 func agentHookFact(f *fact, e *agenthook.Event, key []byte, request bool) {
 	f.kind, f.eventID, f.agent = agentHookKinds[e.EventType], e.EventID, show(e.AgentID)
 	f.setCall(e.ToolCallID(), e.ToolName)
+	f.preCommit = e.EvidencePhase == agenthook.PhasePreCommit
+	if !request {
+		f.hook = hooksession.NewEvent(e)
+	}
 	if e.CorrelationID != "" {
 		f.links = []string{agenthook.NormaliseID(e.CorrelationID)}
 	}
@@ -137,6 +143,9 @@ func agentHookError(f *fact, e *agenthook.Event) {
 func aaepFact(f *fact, e *aaep.Event, request bool) {
 	f.eventID, f.agent = e.EventID, show(e.Producer.AgentID)
 	f.setCall(e.ToolCallID(), e.Tool())
+	if !request {
+		f.aaep = aaepsession.NewEvent(e)
+	}
 	f.core = treeSum(e.Tree)
 	f.frame = f.core
 	switch p := e.Payload.(type) {
@@ -151,8 +160,11 @@ func aaepFact(f *fact, e *aaep.Event, request bool) {
 			f.ran = ranMaybe
 		}
 	}
-	if e.IsTerminal() {
+	switch {
+	case e.IsTerminal():
 		f.kind = kindSessionEnd
+	case e.IsReply():
+		f.kind = kindAnswer
 	}
 	if request && f.kind == kindPre {
 		f.kind = kindRequest

@@ -3,11 +3,11 @@ package correlation
 import (
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -66,7 +66,7 @@ func (c *Correlator) event(m events.LogMessage, p subject.Parsed) {
 			err = errNoData
 		}
 		if err != nil {
-			c.m.invalid(f, reason(err))
+			c.m.unreadable(f, err)
 			return
 		}
 		data = ce.Data
@@ -104,7 +104,7 @@ func knownProtocol(p string) bool {
 func (c *Correlator) agentHook(m events.LogMessage, p subject.Parsed, f *fact, data []byte, request bool) {
 	e, err := agenthook.Decode(data, strictjson.DefaultLimits)
 	if e == nil {
-		c.m.invalid(f, reason(err))
+		c.m.unreadable(f, err)
 		return
 	}
 	agentHookFact(f, e, c.digestKey(p.Tenant), request)
@@ -123,7 +123,7 @@ func (c *Correlator) agentHook(m events.LogMessage, p subject.Parsed, f *fact, d
 func (c *Correlator) aaep(m events.LogMessage, p subject.Parsed, f *fact, data []byte, request bool) {
 	e, err := aaep.Decode(data, strictjson.DefaultLimits)
 	if e == nil {
-		c.m.invalid(f, reason(err))
+		c.m.unreadable(f, err)
 		return
 	}
 	aaepFact(f, e, request)
@@ -173,8 +173,18 @@ func (c *Correlator) finish(p subject.Parsed, f *fact, session string) {
 	c.m.step(f)
 }
 
-// valid reports what is wrong with an event that could be read nonetheless.
+// unreadable reports an event that could not be read at all.
+func (m *machine) unreadable(f *fact, err error) {
+	m.invalid(f, reason(err))
+	if check := unreadableCheck(f.protocol, err); check != "" {
+		m.finding(checkRules[check], nil, f, about(f.eventID).distinct(f.content).saying(reason(err)))
+	}
+}
+
+// valid reports what is wrong with an event that could be read nonetheless. The
+// checks that it breaks are noted for later, when its session is known.
 func (m *machine) valid(f *fact, err error, vs []schemas.Violation) {
+	f.notes = notesOn(f, vs)
 	what, more := "", 0
 	if err != nil {
 		what = reason(err)
@@ -242,16 +252,7 @@ var cloudEventErrors = []struct {
 }
 
 // at puts a code and a JSON pointer into words.
-func at(code, path string) string {
-	if path == "" {
-		return code
-	}
-	const longest = 160
-	if len(path) > longest {
-		path = strings.ToValidUTF8(path[:longest], "") + "…"
-	}
-	return fmt.Sprintf("%s at %s", code, strings.Trim(strconv.QuoteToGraphic(path), `"`))
-}
+func at(code, path string) string { return catalogue.At(code, path) }
 
 // instant reads RFC 3339 text; anything else is the zero time.
 func instant(text string) time.Time {

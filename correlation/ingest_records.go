@@ -80,9 +80,12 @@ func decisionFact(f *fact, d events.Decision) {
 // approval takes an approval record. Approvals do not change what stands: an
 // approved call is decided again, and it is the decision that counts.
 func (c *Correlator) approval(m events.LogMessage, p subject.Parsed) {
-	if _, err := events.DecodeRecord[events.Approval](m.Body); err != nil {
+	a, err := events.DecodeRecord[events.Approval](m.Body)
+	if err != nil {
 		c.m.invalid(envelope(m, p), reason(err))
+		return
 	}
+	c.m.ledger.put(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status)
 }
 
 // What a receipt key must be.

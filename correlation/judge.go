@@ -10,6 +10,7 @@ import (
 const (
 	statusPending  = "pending"
 	statusApproved = "approved"
+	statusConsumed = "consumed"
 )
 
 // standing is the verdict that stands for a call, and where it comes from.
@@ -82,12 +83,14 @@ func (m *machine) judge(c *call, f *fact) {
 }
 
 func (m *machine) judgeUnasked(c *call, f *fact) {
+	m.unanswered(c, f)
 	switch {
 	case !m.opts.RequireVerdict:
 	case c.failOpen:
 		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID).detail(detailFailOpen).grade(events.SeverityInfo))
 	default:
 		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID))
+		m.outsideGate(c, f)
 	}
 }
 
@@ -144,6 +147,7 @@ func (c *call) start(f *fact) time.Time {
 }
 
 func (m *machine) judgeAllowed(c *call, f *fact, st standing) {
+	m.unnamedApproval(c, f)
 	decided := st.decidedAt
 	if st.ledger != nil {
 		decided = st.ledger.at
@@ -256,7 +260,9 @@ func (m *machine) missing(c *call, f *fact) {
 	if c.closing == bySessionEnd {
 		detail = detailSessionEnd
 	}
-	c.missing = m.report(ruleMissing, c, f, about(c.firstEvent()).detail(detail).grade(grade))
+	v := about(c.firstEvent()).detail(detail).grade(grade)
+	c.missing = m.report(ruleMissing, c, f, v)
+	c.missingCheck = m.finding(c.missingRule(), c, f, v.as(ruleMissing))
 }
 
 // withdraw takes a missing completion back that a late event proved wrong. In
@@ -267,5 +273,7 @@ func (m *machine) withdraw(c *call, f *fact) {
 		return
 	}
 	m.report(ruleMissing, c, f, about(c.firstEvent(), f.eventID).detail(detailWithdrawn).grade(events.SeverityInfo).withdrawing(c.missing))
-	c.missing = ""
+	back := about(c.firstEvent(), f.eventID).detail(detailWithdrawn).withdrawing(c.missingCheck)
+	m.finding(c.missingRule(), c, f, back.saying("the completion has arrived after all").grade(events.SeverityInfo))
+	c.missing, c.missingCheck = "", ""
 }

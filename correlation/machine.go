@@ -19,8 +19,9 @@ type machine struct {
 	sessions *lru[sessionKey, *session]
 	sources  *lru[sourceKey, *sourceState]
 	tombs    *window[sessionKey, int]
-	due      deadlines
-	order    uint64 // calls armed so far
+	watch
+	due   deadlines
+	order uint64 // calls armed so far
 
 	stats    Stats
 	reported int // violations seen, those that were put out before included
@@ -33,6 +34,7 @@ func newMachine(opts Options) *machine {
 		sessions: newLRU[sessionKey, *session](),
 		sources:  newLRU[sourceKey, *sourceState](),
 		tombs:    newWindow[sessionKey, int](maxTombstones),
+		watch:    newWatch(),
 	}
 }
 
@@ -49,6 +51,7 @@ func (m *machine) pass(t time.Time) {
 		}
 		m.abandon(c, byDeadline, &fact{at: c.deadline})
 	}
+	m.passFlows()
 	for {
 		s, ok := m.sessions.oldest()
 		if !ok || len(s.open) > 0 || m.now.Sub(s.lastSeen) < sessionIdle {
@@ -60,11 +63,13 @@ func (m *machine) pass(t time.Time) {
 
 // step takes one fact; the outputs are collected in m.out.
 func (m *machine) step(f *fact) {
-	switch m.novelty(f) {
-	case duplicate:
+	n := m.novelty(f)
+	if n == duplicate {
 		m.stats.Duplicates++
 		return
-	case amended:
+	}
+	m.follow(f, n)
+	if n == amended {
 		m.amend(f)
 		return
 	}
@@ -95,6 +100,7 @@ func (m *machine) announce(f *fact) {
 		c.attach(f)
 	}
 	m.secondInvocation(s, c, f)
+	m.pendingTwin(s, c, f)
 	s.join(c, f.decisionID)
 	m.extend(c, f)
 	m.settle(c, f)
@@ -128,6 +134,7 @@ func (m *machine) arm(s *session, f *fact) *call {
 	c.attach(f)
 	s.open = append(s.open, c)
 	m.stats.Open++
+	m.cameFirst(sl, c, f)
 	if other != nil && f.slot.id != "" && f.protocol != protoAAEP {
 		m.report(ruleReused, c, f, about(other.firstEvent(), f.eventID).detail(detailReusedOpen))
 	}

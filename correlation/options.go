@@ -15,7 +15,9 @@ const (
 	// before its started_at proves anything.
 	DefaultClockSkew = time.Second
 	// DefaultMaxSessions bounds the sessions that are remembered; the least
-	// recently active one is closed and forgotten for a new one.
+	// recently active one is closed and forgotten for a new one. The sessions
+	// whose calls are open and the sessions whose order is followed (about 1 KB
+	// each, and what they remember) are counted apart.
 	DefaultMaxSessions = 65_536
 	// DefaultMaxCalls bounds the calls of all sessions together, open ones and
 	// closed ones that are remembered (about 1.5 KB each, ids and arguments not
@@ -37,8 +39,8 @@ const (
 	// DefaultMaxSources bounds the publishers whose event ids are remembered.
 	DefaultMaxSources = 1024
 	// DefaultMaxEventsPerSource is how many event ids of one publisher are
-	// remembered to tell duplicates from conflicts, and how many of its findings
-	// so that none is put out twice (together about 250 B).
+	// remembered to tell duplicates from conflicts, and twice as many of its
+	// findings so that none is put out twice (together about 300 B).
 	DefaultMaxEventsPerSource = 2048
 	// DefaultMaxArgsBytes bounds the canonical arguments that are kept, over all
 	// open calls, to compare redacted copies. Without its arguments a redacted
@@ -48,18 +50,22 @@ const (
 
 // Fixed bounds.
 const (
-	sessionIdle     = 24 * time.Hour // log time after which an idle session without open calls is forgotten
-	maxArgsPerCall  = 16 << 10       // bytes of canonical arguments kept for one call
-	maxDecisions    = 16             // verdicts kept for one call; the latest stay
-	maxTimeline     = 32             // steps kept for one call; the first stay
-	maxCallEvents   = 16             // event ids kept for one call; the first stay
-	maxOpenPerID    = 64             // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
-	maxVariants     = 8              // contents told apart under one event id
-	maxTombstones   = 262_144        // forgotten sessions whose highest occurrence is remembered
-	maxShown        = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256
-	maxChain        = 8              // retries that are followed back
-	maxExpected     = 48 * time.Hour // longest announced duration that is believed
-	maxApprovalWait = 30 * 24 * time.Hour
+	sessionIdle      = 24 * time.Hour // log time after which an idle session without open calls is forgotten
+	maxArgsPerCall   = 16 << 10       // bytes of canonical arguments kept for one call
+	maxDecisions     = 16             // verdicts kept for one call; the latest stay
+	maxTimeline      = 32             // steps kept for one call; the first stay
+	maxCallEvents    = 16             // event ids kept for one call; the first stay
+	maxOpenPerID     = 64             // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
+	maxVariants      = 8              // contents told apart under one event id
+	maxTombstones    = 262_144        // forgotten sessions whose highest occurrence is remembered, and whether they had ended
+	findingsPerEvent = 2              // of which it is remembered that they were put out: see DefaultMaxEventsPerSource
+	maxWeight        = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten
+	maxTokens        = 65_536         // reply tokens and nonces, each; the oldest are forgotten
+	maxLedger        = 65_536         // approval workflows whose status is remembered
+	maxShown         = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256
+	maxChain         = 8              // retries that are followed back
+	maxExpected      = 48 * time.Hour // longest announced duration that is believed
+	maxApprovalWait  = 30 * 24 * time.Hour
 )
 
 // Options configure a Correlator. The zero value of each field means its
@@ -78,6 +84,12 @@ type Options struct {
 	// receipt key. Nil trusts no key: every decision is then a forged record.
 	KeyVoucher func(events.KeyRecord) bool
 
+	// Rules says what becomes of a tenant's findings of a rule, by the names of
+	// Rules and of package catalogue; nil means ModeWarn throughout. It must give
+	// the same answers whenever the log is replayed: what it takes away, later
+	// findings do not refer to.
+	Rules func(tenant, rule string) Mode
+
 	// RequireVerdict makes an execution that no verdict was recorded for finding
 	// executed_without_verdict.
 	RequireVerdict bool
@@ -95,6 +107,23 @@ type Options struct {
 	MaxSources          int
 	MaxEventsPerSource  int
 	MaxArgsBytes        int
+}
+
+// Mode says what becomes of the findings of a rule.
+type Mode int
+
+// The modes.
+const (
+	ModeWarn    Mode = iota // they are put out
+	ModeOff                 // they are not
+	ModeEnforce             // they are put out and marked, for whoever acts on them
+)
+
+func (m *machine) mode(tenant string, r *Rule) Mode {
+	if m.opts.Rules == nil {
+		return ModeWarn
+	}
+	return m.opts.Rules(tenant, r.Name)
 }
 
 func (o Options) withDefaults() Options {
@@ -131,6 +160,7 @@ type Stats struct {
 	Findings   uint64
 	Records    uint64 // call records put out
 	Sessions   int
+	Watched    int // sessions whose order is followed
 	Sources    int
 	Open       int // open calls
 	Calls      int // open calls and remembered ones

@@ -17,6 +17,9 @@ type Output struct {
 	ID      string // of the CloudEvent; the same in every replay
 	Record  any    // events.Call or events.Finding
 	Body    []byte // RFC 8785
+	// Enforced says of a finding that its tenant wants the rule enforced: see
+	// Options.Rules.
+	Enforced bool
 }
 
 // violation is what a finding is about, beside its rule and call.
@@ -60,17 +63,40 @@ func (v *violation) distinct(content sum) *violation         { v.content = strin
 
 // report puts a finding out, unless it was put out before, and gives its id. c
 // is nil where no call is concerned. Who did it is taken from the call, else
-// from the fact.
+// from the fact. What breaks a protocol's own check as well is put out under
+// that check, too.
 func (m *machine) report(r *Rule, c *call, f *fact, v *violation) string {
-	m.reported++
+	id := m.finding(r, c, f, v)
+	for _, check := range equivalents(r, c, f, v) {
+		m.finding(checkRules[check], c, f, v.as(r))
+	}
+	return id
+}
+
+// identify gives the key and the id of a finding: the same for the same
+// violation, whenever and however often it is seen.
+func identify(r *Rule, c *call, f *fact, v *violation) (key sum, id string) {
 	who, callID, occurrence := f.origin, f.slot, 0
 	if c != nil {
 		who, callID, occurrence = c.session.names, c.slot, c.occurrence
 	}
 	parts := []string{"finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
 		callID.id, callID.tool, itoa(occurrence), v.content, v.withdraws}
-	key := sumOf(append(parts, v.events...)...)
-	id := "fnd_" + hex.EncodeToString(key[:])
+	key = sumOf(append(parts, v.events...)...)
+	return key, "fnd_" + hex.EncodeToString(key[:])
+}
+
+func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
+	m.reported++
+	who := f.origin
+	if c != nil {
+		who = c.session.names
+	}
+	key, id := identify(r, c, f, v)
+	mode := m.mode(who.tenant, r)
+	if mode == ModeOff {
+		return id
+	}
 	seen := m.source(sourceKey{who.key.tenant, who.key.source}).emitted
 	if _, again := seen.get(key); again {
 		return id
@@ -94,6 +120,7 @@ func (m *machine) report(r *Rule, c *call, f *fact, v *violation) string {
 	}
 	m.stats.Findings++
 	m.put(subject.Findings, string(finding.Severity), who.key, events.TypeFinding, id, finding)
+	m.out[len(m.out)-1].Enforced = mode == ModeEnforce
 	return id
 }
 
@@ -108,6 +135,9 @@ func (c *call) broke(r *Rule, severity events.Severity, v *violation) {
 }
 
 func explain(r *Rule, c *call, f *fact, v *violation) string {
+	if r.check {
+		return v.sentence(r)
+	}
 	text := r.Explanation
 	if special, ok := r.Cases[v.caseOf]; ok {
 		text = special
@@ -119,6 +149,27 @@ func explain(r *Rule, c *call, f *fact, v *violation) string {
 	text = strings.NewReplacer("{tool}", quoted(tool, "a tool"), "{call}", callName(id, occurrence),
 		"{verdict}", string(v.verdict), "{what}", v.what).Replace(text)
 	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// sentence is the explanation of a check's finding.
+func (v *violation) sentence(r *Rule) string {
+	switch {
+	case v.withdraws != "":
+		return "An earlier finding of this check is taken back: " + first(v.what, "the log has shown more since") + "."
+	case v.what != "":
+		return strings.TrimSuffix(r.Explanation, ".") + ": " + v.what + "."
+	}
+	return r.Explanation
+}
+
+// as is the same violation in the words of a protocol's check.
+func (v *violation) as(r *Rule) *violation {
+	cp := *v
+	cp.what, cp.severity = "see "+r.Name, ""
+	if v.withdraws != "" {
+		cp.severity = events.SeverityInfo
+	}
+	return &cp
 }
 
 func callName(id string, occurrence int) string {

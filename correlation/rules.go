@@ -17,12 +17,16 @@ type Rule struct {
 	// Cases are the explanations of special cases, by case.
 	Cases  map[string]string
 	Remedy string
+
+	check bool // it is a check of package catalogue
 }
 
-// Rules gives the catalogue, by name.
+// Rules gives our own rules, by name: what is broken between verdict and
+// execution, whatever the protocol. The protocols' checks are in package
+// catalogue; findings of both kinds name their rule.
 func Rules() []Rule {
-	list := make([]Rule, 0, len(catalogue))
-	for _, r := range catalogue {
+	list := make([]Rule, 0, len(ruleList))
+	for _, r := range ruleList {
 		list = append(list, *r)
 	}
 	slices.SortFunc(list, func(a, b Rule) int {
@@ -186,7 +190,7 @@ var (
 	}
 )
 
-var catalogue = []*Rule{
+var ruleList = []*Rule{
 	ruleDespiteDeny, rulePending, ruleWithoutVerdict, ruleExpired, ruleBeforeVerdict, ruleDrift,
 	ruleMissing, ruleOrphan, ruleSchema, ruleReused, ruleForged, ruleConflict,
 }

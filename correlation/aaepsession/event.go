@@ -1,0 +1,101 @@
+package aaepsession
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Event is what the state machine needs of one event or reply. It keeps nothing
+// of the document but its payload.
+type Event struct {
+	ID      string
+	Type    string
+	Time    time.Time // the publisher's; zero if it says none that can be read
+	Number  *int64
+	Payload any // as aaep.Event has it
+
+	bound string // the call that a question is about, if it says so
+	about string // the tool that it is about, if it says so
+	hints hints
+
+	// Seq and At are the message's place in the log and the broker's time. They
+	// are to be set before the event is applied.
+	Seq uint64
+	At  time.Time
+}
+
+// Prefix is the extension prefix under which a producer may say which call a
+// question is about: extensions.countersign.tool_call_id.
+const Prefix = "countersign"
+
+// maxText bounds the ids that are kept of an event; longer ones appear as "~h"
+// and their SHA-256.
+const maxText = 1024
+
+// NewEvent reads an event.
+func NewEvent(e *aaep.Event) *Event {
+	out := &Event{ID: bounded(e.EventID), Type: e.Type, Time: e.Time, Number: e.SequenceNumber, Payload: e.Payload}
+	switch p := e.Payload.(type) {
+	case *aaep.AwaitingConfirmation:
+		ours := e.Extensions[Prefix]
+		out.bound = first(text(ours["tool_call_id"]), text(p.ExtraContext["tool_call_id"]))
+		out.about = first(text(ours["tool"]), text(p.ExtraContext["tool"]))
+	case *aaep.ConfirmationReply:
+		out.Time = p.Time
+	case *aaep.ClarificationReply:
+		out.Time = p.Time
+	}
+	if !e.IsReply() {
+		out.hints = read(e)
+	}
+	return out
+}
+
+// Token is the reply token of a question or a reply, "" for other events.
+func (e *Event) Token() string {
+	switch p := e.Payload.(type) {
+	case *aaep.AwaitingConfirmation:
+		return p.ReplyToken
+	case *aaep.AwaitingClarification:
+		return p.ReplyToken
+	case *aaep.ConfirmationReply:
+		return p.ReplyToken
+	case *aaep.ClarificationReply:
+		return p.ReplyToken
+	}
+	return ""
+}
+
+// when is the event's own time, else the broker's.
+func (e *Event) when() time.Time {
+	if e.Time.IsZero() {
+		return e.At
+	}
+	return e.Time
+}
+
+func (e *Event) terminal() bool {
+	switch e.Payload.(type) {
+	case *aaep.SessionCompleted, *aaep.SessionErrored, *aaep.SessionCancelled:
+		return true
+	}
+	return false
+}
+
+func text(v any) string { s, _ := v.(string); return s }
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+func bounded(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return subject.Escape(s)
+}

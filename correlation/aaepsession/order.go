@@ -1,0 +1,149 @@
+package aaepsession
+
+import (
+	"github.com/countersign-dev/countersign/events/aaep"
+)
+
+// numbering says whether a session's events have sequence numbers (AAEP 3.4.1).
+type numbering uint8
+
+const (
+	unnumbered numbering = iota // not known yet
+	withNumbers
+	withoutNumbers
+	mixedNumbers
+)
+
+// number checks the sequence number. It tells whether the event stands where it
+// was emitted: one with a lower number than the last came late.
+func (s *Session) number(e *Event) (inOrder bool) {
+	if s.numbering == mixedNumbers || (e.Number != nil && *e.Number < 0) {
+		return true
+	}
+	_, starts := e.Payload.(*aaep.SessionStarted)
+	switch {
+	case e.Number == nil && s.numbering == withNumbers, e.Number != nil && s.numbering == withoutNumbers:
+		s.numbering = mixedNumbers
+		s.breach("AAEP-C-065", "only some events have one", e.ref())
+		return true
+	case e.Number == nil:
+		s.numbering = withoutNumbers
+		return true
+	case s.numbering == unnumbered:
+		s.numbering, s.last = withNumbers, *e.Number
+		if starts && *e.Number != 0 {
+			s.breach("AAEP-C-065", "the session does not start at zero", e.ref())
+		}
+		return true
+	case *e.Number == s.last+1:
+		s.last++
+		return true
+	case *e.Number <= s.last:
+		s.breach("AAEP-C-065", "a number comes again or late", e.ref())
+		return false
+	}
+	s.last = *e.Number
+	s.breach("AAEP-C-065", "numbers are missing", e.ref())
+	return true
+}
+
+// clock checks that time does not run backwards.
+func (s *Session) clock(e *Event) {
+	if e.Time.IsZero() {
+		return
+	}
+	if e.Time.Before(s.lastTime) {
+		s.breach("AAEP-C-066", "", e.ref())
+	}
+	s.lastTime = e.Time
+}
+
+// States that the machine knows; the set is open (AAEP 4.2.1).
+const (
+	stateIdle     = "idle"
+	stateCalling  = "calling_tool"
+	stateWriting  = "writing_output"
+	stateAwaiting = "awaiting_input"
+)
+
+// phase holds the states that were announced, and what proves that they were
+// there.
+type phase uint8
+
+const (
+	announcedCalling phase = 1 << iota
+	announcedWriting
+	provedWriting
+)
+
+func (s *Session) changed(e *Event, p *aaep.StateChanged) {
+	switch {
+	case s.state == "" && s.started && !s.restored && p.FromState != stateIdle:
+		s.breach("AAEP-C-068", "", e.ref())
+	case s.state != "" && s.state != p.FromState && !s.explained:
+		s.breach("AAEP-C-069", "", e.ref())
+	}
+	if p.FromState == stateCalling && p.ToState != stateCalling && len(s.open) == 1 {
+		s.breach("AAEP-C-087", "", s.open[0].ref, e.ref()).Call = s.open[0].id
+	}
+	if (p.FromState == stateAwaiting || s.state == stateAwaiting) && p.ToState != stateAwaiting {
+		s.supersede()
+	}
+	switch p.ToState {
+	case stateCalling:
+		s.phases |= announcedCalling
+	case stateWriting:
+		s.phases |= announcedWriting
+	}
+	s.state, s.explained = bounded(p.ToState), false
+}
+
+// quietState is said once: a question or its answer without its change of state.
+func (s *Session) quietState(proof ...ref) {
+	if s.said&saidQuietState == 0 {
+		s.said |= saidQuietState
+		s.breach("AAEP-C-123", "", proof...)
+	}
+}
+
+// finish takes the terminal event.
+func (s *Session) finish(e *Event) {
+	_, cancelled := e.Payload.(*aaep.SessionCancelled)
+	completed, _ := e.Payload.(*aaep.SessionCompleted)
+	for _, a := range s.asks {
+		s.closeAsk(e, a, cancelled)
+	}
+	for _, o := range s.outputs {
+		s.closeOutput(e, o, completed != nil)
+	}
+	if completed != nil {
+		s.figures(e, completed)
+	}
+	if s.started && !s.restored {
+		s.missingPhases(e)
+	}
+	s.ended, s.end = true, e.ref()
+	s.open, s.outputs, s.tools = nil, nil, nil
+}
+
+func (s *Session) missingPhases(e *Event) {
+	if s.invocations > 0 && s.phases&announcedCalling == 0 {
+		s.breach("AAEP-C-070", "calling a tool", e.ref()).Case = stateCalling
+	}
+	if s.phases&(provedWriting|announcedWriting) == provedWriting {
+		s.breach("AAEP-C-070", "writing output", e.ref()).Case = stateWriting
+	}
+}
+
+// figures compares what the last event sums up with what was seen.
+func (s *Session) figures(e *Event, p *aaep.SessionCompleted) {
+	if s.restored || !s.started {
+		return
+	}
+	if n := p.ToolInvocationsCount; n != nil && *n != s.invocations {
+		s.breach("AAEP-C-071", "the number of invocations", e.ref()).Case = "count"
+	}
+	if ms := p.DurationMS; ms != nil && differs(*ms, e.when().Sub(s.startTime).Milliseconds()) {
+		hint(s.breach("AAEP-C-071", "the duration", e.ref())).Case = "duration"
+	}
+}

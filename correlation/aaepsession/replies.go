@@ -1,0 +1,126 @@
+package aaepsession
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// reply takes an answer (6.3.4). One that does not count changes nothing.
+func (s *Session) reply(e *Event, token string, r answer) {
+	i := len(s.asks) - 1
+	for ; i >= 0 && s.asks[i].token != bounded(token); i-- {
+	}
+	if i < 0 {
+		return
+	}
+	a := s.asks[i]
+	if slices.Contains(a.answers, r) {
+		return // delivered again
+	}
+	if len(a.answers) < maxAnswers {
+		a.answers = append(a.answers, answer{bounded(r.subscription), bounded(r.response), r.kind, r.time})
+	}
+	yes := a.isConfirmation() && r.response == accept
+	switch a.stage {
+	case accepted, rejected, answered:
+		s.again(e, a, r, yes)
+		return
+	case superseded, closed:
+		hint(s.breach("AAEP-C-109", "", a.ref, e.ref()))
+		a.tooLate = a.tooLate || yes
+		return
+	}
+	if a.stage != pending || s.overdue(e, a) {
+		s.breach("AAEP-C-111", "its time was over", a.ref, e.ref()).Case = "late"
+		a.lateAccept = a.lateAccept || yes
+		return
+	}
+	if !e.Time.IsZero() && e.Time.Add(clockSkew).Before(a.when) {
+		s.breach("AAEP-C-111", "it is dated before its question", a.ref, e.ref()).Severity = events.SeverityLow
+	}
+	s.answer(e, a, r)
+}
+
+// again takes an answer to a question that has one: the first valid one counts
+// (6.3.5). From another subscriber it only came second.
+func (s *Session) again(e *Event, a *ask, r answer, yes bool) {
+	b := s.breach("AAEP-C-110", "it has been answered", a.ref, e.ref())
+	b.Case = "consumed"
+	if a.by != bounded(r.subscription) {
+		hint(b)
+	}
+	a.notFirst = a.notFirst || (yes && a.stage == rejected)
+}
+
+// overdue compares with the deadline by the subscriber's clock and, since that
+// can be set at will, by the broker's (A-20, A-26 of the digest).
+func (s *Session) overdue(e *Event, a *ask) bool {
+	if a.deadline.IsZero() {
+		return false
+	}
+	byClock := !e.Time.IsZero() && !e.Time.Before(a.deadline)
+	return byClock || e.At.Sub(a.at) > a.timeout+grace
+}
+
+func (s *Session) answer(e *Event, a *ask, r answer) {
+	switch {
+	case !a.isConfirmation() && !a.accepts(r):
+		s.breach("AAEP-C-117", "", a.ref, e.ref())
+	case !a.isConfirmation():
+		s.resolve(a, answered, e.ref(), e.when())
+	case !a.allows(r.response):
+		s.breach("AAEP-C-113", "", a.ref, e.ref())
+	case r.response == accept:
+		s.resolve(a, accepted, e.ref(), e.when())
+	case r.response == reject:
+		s.resolve(a, rejected, e.ref(), e.when())
+	}
+	if a.stage != pending {
+		a.by = bounded(r.subscription)
+	}
+	s.explained = true
+}
+
+func (a *ask) allows(decision string) bool {
+	if len(a.allowed) == 0 {
+		return decision == accept || decision == reject
+	}
+	return slices.Contains(a.allowed, decision)
+}
+
+// accepts tells whether a response is of a kind that the question asks for
+// (6.5.5).
+func (a *ask) accepts(r answer) bool {
+	kinds := a.question.kinds
+	if len(kinds) == 0 && len(a.question.choices) == 0 {
+		return true
+	}
+	isText := r.kind == "string"
+	chosen := isText && slices.Contains(a.question.choices, bounded(r.response))
+	if len(kinds) == 0 {
+		return chosen
+	}
+	return slices.ContainsFunc(kinds, func(kind string) bool {
+		switch kind {
+		case "yes_no":
+			return r.kind == "boolean" || (isText && slices.Contains([]string{"yes", "no"}, strings.ToLower(r.response)))
+		case "numeric":
+			return r.kind == "number"
+		case "multiple_choice":
+			return chosen
+		}
+		return isText
+	})
+}
+
+// UnknownReply is the breach of a reply whose token its publisher does not know
+// (AAEP-C-110).
+func UnknownReply(e *Event) *catalogue.Breach {
+	s := Session{}
+	b := s.breach("AAEP-C-110", "nobody asked under this token", e.ref())
+	b.Case = "unknown"
+	return b
+}

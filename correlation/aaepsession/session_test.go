@@ -1,0 +1,71 @@
+package aaepsession
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+func event(t testing.TB, n int, typ, members string) *Event {
+	t.Helper()
+	raw := fmt.Sprintf(`{"type":"aaep:agent.%s","event_id":"evt_%d","session_id":"sess_1","timestamp":"2026-11-20T12:00:00.000Z"%s}`, typ, n, members)
+	e, err := aaep.Decode([]byte(raw), strictjson.DefaultLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := NewEvent(e)
+	out.Seq, out.At = uint64(n), time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	return out
+}
+
+// TestBounds: whatever a session does, it is remembered within its bounds, and
+// what was forgotten is not held against it.
+func TestBounds(t *testing.T) {
+	s := &Session{}
+	s.Apply(event(t, 0, "session.started", ""))
+	for i := range 1000 {
+		for _, b := range s.Apply(event(t, i, "awaiting.confirmation", fmt.Sprintf(`,"action":"a%d","reply_token":"rpl_%d","timeout_seconds":60`, i, i))) {
+			if b.Check != "AAEP-C-014" && b.Check != "AAEP-C-041" {
+				t.Fatalf("%s at question %d", b.Check, i)
+			}
+		}
+		s.Apply(event(t, i, "tool.invoked", fmt.Sprintf(`,"tool":"t","tool_call_id":"call_%d"`, i)))
+		s.Apply(event(t, i, "output.streaming", fmt.Sprintf(`,"output_id":"out_%d","chunk":"","position":0,"complete":%v`, i, i%2 == 0)))
+	}
+	if len(s.open) != maxOpen || len(s.asks) != maxAsks || len(s.outputs) != maxOutputs || s.Weight() != 1+maxOpen+maxAsks+maxOutputs {
+		t.Errorf("%d invocations, %d questions, %d outputs", len(s.open), len(s.asks), len(s.outputs))
+	}
+	for i := range 2 * maxAnswers {
+		reply, err := aaep.Decode(fmt.Appendf(nil, `{"type":"confirmation.reply","reply_token":"rpl_999","decision":"perhaps%d"}`, i), strictjson.DefaultLimits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Apply(NewEvent(reply))
+	}
+	if n := len(s.asks[maxAsks-1].answers); n != maxAnswers {
+		t.Errorf("%d answers are remembered", n)
+	}
+}
+
+// TestRestore: a session that was forgotten is known to have been there.
+func TestRestore(t *testing.T) {
+	s := &Session{}
+	s.Apply(event(t, 0, "session.started", ""))
+	restored := Restore(s.Memory())
+	if !restored.Running() || restored.Unstarted() {
+		t.Error("it is not running any more")
+	}
+	if found := restored.Apply(event(t, 1, "state.changed", `,"from_state":"deciding","to_state":"thinking"`)); len(found) != 1 { // a hint
+		t.Errorf("what was forgotten is held against it: %+v", found[len(found)-1])
+	}
+	s.Apply(event(t, 2, "session.completed", ""))
+	if found := Restore(s.Memory()).Apply(event(t, 3, "progress.updated", "")); found[len(found)-1].Check != "AAEP-C-063" {
+		t.Errorf("its end is forgotten: %+v", found)
+	}
+	if Restore(0).Running() || (&Session{}).Silent() != nil {
+		t.Error("a new session is not new")
+	}
+}

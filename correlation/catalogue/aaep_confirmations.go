@@ -1,0 +1,33 @@
+package catalogue
+
+import "slices"
+
+// aaepConfirmations are the checks of questions and answers, 2.F, and 2.G.
+var aaepConfirmations = slices.Concat([]Check{
+	aaep("100", "4.3.1, 6.1, A.8.4", Must, high, ScopeSession, "questions, replies, invocations; binding by extensions.countersign.tool_call_id, extra_context.tool_call_id, else the latest accepted question", "Something irreversible was invoked that the user had not accepted.", fixConfirm),
+	aaep("101", "2.3.5", Must, low, ScopeSession, "questions, replies, invocations", "Something of high risk was invoked that the user had not accepted.", fixConfirm),
+	aaep("102", "6.3.4", Derived, low, ScopeSession, "questions, replies, invocations", "One acceptance was used for a second invocation.", fixConfirm),
+	aaep("103", "6.1", Must, medium, ScopeSession, "questions, replies, invocations and completions", "The action went on while the user was still being asked.", fixConfirm),
+	aaep("104", "6.1, 6.4, A.8.5", Must, high, ScopeSession, "questions, replies, invocations, event time", "The action was taken although it had been rejected.", fixConfirm),
+	aaep("105", "6.4, 6.3.4", Must, medium, ScopeSession, "questions, replies, invocations, event time", "The default was acted on before its time, or an answer that came after it.", fixConfirm),
+	aaep("106", "6.1, 4.5.3, 9.4.1", Must, medium, ScopeSession, "events in order", "Nothing followed a rejection that would show it was taken note of.", fixConfirm),
+	aaep("107", "4.5.3", Must, medium, ScopeSession, "whole session", "The user accepted an action, and the session ended without it.", fixConfirm),
+	aaep("108", "6.1", Must, medium, ScopeSession, "questions", "The user is asked again about an action while the first question is still open.", fixConfirm),
+	aaep("109", "6.8", Must, medium, ScopeSession, "questions, replies, invocations; a hint unless it was acted on", "An answer came after its question had been withdrawn.", fixReply),
+	aaep("110", "6.3.4", Must, medium, ScopeSession, "questions and replies of the publisher; a hint if another subscriber was first", "A reply is to no question that is open.", fixReply),
+	aaep("111", "6.3.4", Must, medium, ScopeSession, "question and reply, event time and broker time", "A reply came when its time was over, or before its question.", fixReply),
+	aaepNot("112", "6.3.4, 6.2.4", Must, ScopeSession, "subscriptions", "A reply came from somebody who may not reply.", subscriptions),
+	aaep("113", "6.3.4", Must, medium, ScopeSession, "question and reply", "A reply is none of those that its question allows.", fixReply),
+	aaepNot("114", "6.3.4", Must, ScopeEndpoint, "own endpoint", "A reply that failed was not ignored, or its sender was told why it failed.", ownEndpoint),
+	aaep("115", "6.3.5, 5.9, 6.7.1", Must, medium, ScopeSession, "question, replies, invocations", "A later answer was acted on although an earlier one counts.", fixReply),
+	aaepNot("116", "6.3.2", Must, ScopeSession, "reply, producer", "A changed action was taken for a plain yes.", "Whether a producer supports changed actions is in no event."),
+	aaep("117", "6.5.5", Must, medium, ScopeSession, "question and reply", "An answer is of a kind, or a choice, that was not offered.", fixReply),
+	aaepNot("118", "4.4.1, 9.4.2, 10.1.3", Must, ScopeSession, "reply, configuration", "A program answered for the user without being allowed to.", "Which programs may answer is configuration that is not on the log."),
+	aaep("119", "10.2", Derived, low, ScopeSession, "question and invocation", "What was invoked is described as less, or as another tool, than what the user accepted.", fixConfirm),
+	aaepNot("120", "5.8.2, 8.2.5", Must, ScopeEndpoint, "subscriptions", "A question stayed open although nobody who could answer was left.", subscriptions),
+	aaep("121", "6.7.2, 5.9", Should, low, ScopeSession, "events in order", "A question was answered, and nothing told the others so before the session ended.", fixConfirm),
+	aaep("122", "6.4.3", Should, info, ScopeSession, "events in order, event time", "A long wait for an answer came without a countdown.", "Send progress at about half and a tenth of the time left."),
+	aaep("123", "A.4", Must, info, ScopeSession, "events in order; said once a session", "A question was asked or answered without the change of state that goes with it.", fixStates),
+	aaep("124", "6.8", Derived, low, ScopeSession, "whole session", "The session ended with a question still open.", fixConfirm),
+	aaepNot("125", "10.2", Should, ScopeEndpoint, "own logs", "Attempts to reply are not on record.", ownEndpoint),
+}, aaepStreams)

@@ -1,0 +1,44 @@
+package catalogue
+
+// aaepSessions are the checks over several events but for confirmations: 2.C,
+// 2.D, 2.E and 2.G.
+var aaepSessions = []Check{
+	aaep("050", "3.2.3, 8.2.4", Must, medium, ScopeSession, "events of the publisher", "One event id came with two contents.", fixIDs),
+	aaep("051", "3.2.4, 4.1.1", Must, medium, ScopeSession, "sessions of the publisher", "A session id is used for another session.", fixIDs),
+	aaep("052", "4.3.1", Must, high, ScopeSession, "invocations", "A tool call id is used for another invocation of the session.", fixIDs),
+	aaep("053", "6.2.2", Must, medium, ScopeSession, "questions of the publisher", "A reply token is used for another question.", fixIDs),
+	aaep("054", "3.2.4", Must, low, ScopeSession, "sessions of the publisher", "An event of a session that never began came in between those of another.", "Check whether the publisher mixes up its session ids."),
+
+	aaep("060", "4.1.1, 4.5.1", Must, medium, ScopeSession, "events in order", "An event came before its session had started.", fixOrder),
+	aaep("061", "4.1.1", Must, medium, ScopeSession, "events in order", "A session started more than once.", fixOrder),
+	aaep("062", "4.1, 4.1.2", Must, medium, ScopeSession, "events in order", "A session ended more than once.", fixOrder),
+	aaep("063", "4.5.1", Must, medium, ScopeSession, "events in order", "An event came after its session had ended.", fixOrder),
+	aaep("064", "9.3.1", Must, medium, ScopeSession, "events in order, log time; after 24 hours without an event", "A session fell silent and never ended.", fixOrder),
+	aaep("065", "3.4.1", Must, medium, ScopeSession, "events in order", "The sequence numbers of a session do not run from zero in steps of one.", fixOrder),
+	aaep("066", "3.2.5", Must, medium, ScopeSession, "events in order", "Time runs backwards within a session.", fixOrder),
+	aaep("067", "3.2.5", Must, info, ScopeEvent, "event, broker time; more than 5 minutes ahead or 24 hours behind; said once a session", "A publisher's clock is far from the broker's.", "Check the publisher's clock."),
+	aaep("068", "4.2.1", Must, medium, ScopeSession, "events in order", "A session's first change of state does not begin at idle.", fixStates),
+	aaep("069", "4.2.1", Must, low, ScopeSession, "events in order", "A change of state begins elsewhere than the last one led, and nothing in between explains it.", fixStates),
+	aaep("070", "9.3.1", Must, info, ScopeSession, "whole session; said once", "The session did something in a state that it never announced.", fixStates),
+	aaep("071", "4.1.2", Derived, low, ScopeSession, "whole session; a duration that differs is a hint", "The figures that a session ends with are not those of its events.", fixText),
+
+	aaep("080", "4.5.2, 4.3.2", Must, high, ScopeSession, "invocations and completions", "A tool completed that nobody had invoked.", fixTools),
+	aaep("081", "9.3.1, 4.3.2, A.3", Must, high, ScopeSession, "invocations and completions, log time", "A tool was invoked and never completed.", fixTools),
+	aaep("082", "4.3.2", Must, medium, ScopeSession, "invocation and completion", "Another tool completed than was invoked.", fixTools),
+	aaep("083", "A.3", Must, medium, ScopeSession, "invocations and completions", "An invocation completed more than once.", fixTools),
+	aaep("084", "4.3.1", Must, medium, ScopeSession, "invocation and completion", "Only one of invocation and completion has a tool call id.", fixTools),
+	aaep("085", "4.5.2", Should, low, ScopeSession, "invocations", "Invocations of one tool overlap without ids that tell them apart.", fixIDs),
+	aaep("086", "4.3.2", Derived, info, ScopeSession, "invocation and completion", "A tool's duration is not what its events show, or was announced.", fixText),
+	aaep("087", "4.3.2", Must, medium, ScopeSession, "events in order", "The agent left the state of calling a tool before the tool completed.", fixStates),
+	aaep("088", "4.1.1", Derived, low, ScopeSession, "session", "A tool was invoked that the session had not announced.", "List every tool in tools_available, or leave the list out."),
+	aaepNot("089", "4.3.1, 9.3.1", Must, ScopeSession, "the tool's side", "A side effect began before the invocation was announced.", outside),
+}
+
+// aaepStreams are the checks of streamed output: 2.G.
+var aaepStreams = []Check{
+	aaep("140", "A.6", Must, medium, ScopeSession, "chunks of an output", "The position within an output went back.", fixStream),
+	aaep("141", "4.3.3", Must, medium, ScopeSession, "chunks of an output", "A chunk does not begin where the one before it ended.", fixStream),
+	aaep("142", "4.5.4", Must, medium, ScopeSession, "chunks of an output; a hint if the session failed or was cancelled", "An output was closed never, or more than once.", fixStream),
+	aaep("143", "4.5.4", Must, medium, ScopeSession, "chunks of an output", "A chunk came after its output was closed.", fixStream),
+	aaep("144", "4.3.3", Derived, low, ScopeSession, "chunks of a session", "Some chunks of a session say which output they are of, and some do not.", fixStream),
+}

@@ -1,0 +1,161 @@
+// Package catalogue lists every check that AAEP 1.0.0 and AgentHook 0.2 give
+// rise to, those that no log can decide included, each under a stable
+// identifier. It is data: what decides the checks is in package correlation and
+// the packages beside this one.
+package catalogue
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Level says how much the specification insists.
+type Level string
+
+// The levels. Derived checks are ours: no specification states them, but what
+// it states makes no sense without them.
+const (
+	Must    Level = "MUST"
+	Should  Level = "SHOULD"
+	Derived Level = "derived"
+)
+
+// Scope says how much must be seen to decide a check.
+type Scope string
+
+// The scopes.
+const (
+	ScopeEvent      Scope = "event"      // one message
+	ScopeSession    Scope = "session"    // several messages, of one session unless the inputs say more
+	ScopeEndpoint   Scope = "endpoint"   // how an endpoint of Countersign's own behaves
+	ScopeDeployment Scope = "deployment" // how the system is set up
+)
+
+// Status says whether the log decides a check.
+type Status string
+
+// The statuses.
+const (
+	Implemented Status = "implemented"
+	Undecidable Status = "undecidable"
+)
+
+// Check is one entry. Texts are sentences that hold no value of any event.
+type Check struct {
+	ID       string          `json:"id"`
+	Protocol string          `json:"protocol"` // aaep or agenthook
+	Level    Level           `json:"level"`
+	Severity events.Severity `json:"severity"` // of its findings, unless a case is graded lower; findings of info are hints
+	Scope    Scope           `json:"scope"`
+	Inputs   string          `json:"inputs"` // what it is decided from
+	Ref      string          `json:"ref"`    // section of the specification, or proposal
+	// Explanation says in one sentence what is wrong when it is broken.
+	Explanation string `json:"explanation"`
+	Remedy      string `json:"remedy"`
+	Status      Status `json:"status"`
+	// Reason says why the log does not decide the check; empty if it does.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Breach is one violation of a check.
+type Breach struct {
+	Check    string
+	Case     string          // tells kinds of violations of one check apart; may be empty
+	What     string          // what exactly, in words, without values; may be empty
+	Severity events.Severity // "" means the check's
+	Events   []string        // ids of the events that prove it
+	Seqs     []uint64        // their places in the log
+	Call     string          // tool_call_id that is concerned, if one is
+	// Withdraws is an earlier breach that this one replaces or takes back: the
+	// log has shown since that it was something else.
+	Withdraws *Breach
+	// Retracts says that nothing takes the place of the earlier breach: this one
+	// is no violation.
+	Retracts bool
+}
+
+// All gives the catalogue in order of the identifiers, AAEP first. The caller
+// may change the result.
+func All() []Check {
+	return slices.Concat(aaepEvents, aaepSessions, aaepConfirmations, aaepElsewhere,
+		hookEvents, hookSessions, hookTrust, hookElsewhere)
+}
+
+// At puts a code and a JSON pointer into words: bounded, and without anything
+// that a terminal could take for a command.
+func At(code, path string) string {
+	if path == "" {
+		return code
+	}
+	const longest = 160
+	if len(path) > longest {
+		path = strings.ToValidUTF8(path[:longest], "") + "…"
+	}
+	return code + " at " + strings.Trim(strconv.QuoteToGraphic(path), `"`)
+}
+
+// grades of findings, short for the tables.
+const (
+	info     = events.SeverityInfo
+	low      = events.SeverityLow
+	medium   = events.SeverityMedium
+	high     = events.SeverityHigh
+	critical = events.SeverityCritical
+)
+
+// aaep and hook make entries that are implemented, by their number.
+func aaep(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
+	return Check{ID: "AAEP-C-" + n, Protocol: subject.ProtoAAEP, Level: l, Severity: s, Scope: scope, Inputs: inputs,
+		Ref: ref, Explanation: explanation, Remedy: remedy, Status: Implemented}
+}
+
+func hook(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
+	return Check{ID: "AH-C-" + n, Protocol: subject.ProtoAgentHook, Level: l, Severity: s, Scope: scope, Inputs: inputs,
+		Ref: ref, Explanation: explanation, Remedy: remedy, Status: Implemented}
+}
+
+// aaepNot and hookNot make entries that the log does not decide.
+func aaepNot(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
+	c := aaep(n, ref, l, info, scope, inputs, explanation, "")
+	c.Status, c.Reason = Undecidable, reason
+	return c
+}
+
+func hookNot(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
+	c := hook(n, ref, l, info, scope, inputs, explanation, "")
+	c.Status, c.Reason = Undecidable, reason
+	return c
+}
+
+// Why the log does not decide a check.
+const (
+	ownEndpoint   = "It binds an endpoint of Countersign's own; tests of that endpoint decide it, not the log."
+	deployment    = "It is about how the system is deployed; doctor and the deployment's own configuration decide it."
+	subscriptions = "Subscriptions, and who may reply on them, do not appear on the log."
+	scanner       = "It takes a search for secrets in texts; the auditor's redaction searches, and marks what it found in the evidence."
+	manifests     = "Manifests and registrations are kept beside the log, not on it."
+	outside       = "Only evidence from outside the protocol could show it."
+)
+
+// Remedies that many entries share.
+const (
+	fixEnvelope   = "Have the publisher validate its events before it sends them; the bytes are in the log."
+	fixText       = "Have the publisher complete this event; nothing else is wrong with it."
+	fixIDs        = "Make the publisher give every event, session, call and token an id of its own."
+	fixOrder      = "Make the publisher emit a session's events in one order: started first, one terminal event last, numbers and clock rising."
+	fixStates     = "Make the publisher announce every change of state when it happens."
+	fixTools      = "Make the publisher close every invocation once, under the same tool and id, before it ends the session."
+	fixConfirm    = "Make the agent ask first, wait for the answer and act on that answer once; have what it did reviewed."
+	fixReply      = "Check who answered and when; an answer that does not count must not be acted on."
+	fixStream     = "Make the publisher count positions in characters and close every output exactly once."
+	fixGovernance = "Have the publisher complete the action-governance blocks, writing \"unknown\" where it does not know."
+	fixGate       = "Find out why the call did not wait at its gate; treat what it did as unauthorised until that is known."
+	fixApproval   = "Have the approval looked into, and make the runtime wait for one that is for this very action."
+	fixAttest     = "Have the runtime attest what its gate really does, at the beginning of each session."
+	fixWeb        = "Make the publisher record every step from the search to the evidence it uses, with the ids that link them."
+	fixLLM        = "Make the publisher pair its model calls and report their figures as they were."
+)

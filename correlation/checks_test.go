@@ -1,0 +1,445 @@
+package correlation
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// checksOf lists the findings of the protocols' checks that count as
+// "check/severity", sorted.
+func checksOf(list []events.Finding) []string {
+	out := []string{}
+	for _, f := range list {
+		if f.Severity != events.SeverityInfo && checkRules[f.Rule] != nil {
+			out = append(out, f.Rule+"/"+string(f.Severity))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func wantChecks(t testing.TB, got []events.Finding, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	if want == nil {
+		want = []string{}
+	}
+	if have := checksOf(got); !slices.Equal(have, want) {
+		t.Errorf("checks %v, want %v", have, want)
+		for _, f := range got {
+			t.Logf("  %s %s %v: %s", f.Rule, f.Severity, f.Seqs, f.Explanation)
+		}
+	}
+}
+
+// TestCatalogueIsComplete: every check of the digests is in it.
+func TestCatalogueIsComplete(t *testing.T) {
+	have := map[string]bool{}
+	for _, c := range catalogue.All() {
+		have[c.ID] = true
+	}
+	row := regexp.MustCompile(`(?m)^\| ((?:AAEP|AH)-C-\d{3}) \|`)
+	for file, want := range map[string]int{"aaep.md": 125, "agenthook.md": 109} {
+		b, err := os.ReadFile(filepath.Join(shared(), "specs", file))
+		if err != nil {
+			t.Skipf("the digests are not there: %v", err)
+		}
+		ids := row.FindAllStringSubmatch(string(b), -1)
+		if len(ids) != want {
+			t.Errorf("%s has %d checks, want %d", file, len(ids), want)
+		}
+		for _, id := range ids {
+			if !have[id[1]] {
+				t.Errorf("%s is not in the catalogue", id[1])
+			}
+		}
+	}
+}
+
+// TestCatalogueEntries: every entry says what it must.
+func TestCatalogueEntries(t *testing.T) {
+	last, implemented := "", 0
+	for _, c := range catalogue.All() {
+		if c.ID[:4] == last[:min(4, len(last))] && c.ID <= last {
+			t.Errorf("%s comes after %s", c.ID, last)
+		}
+		last = c.ID
+		if !strings.HasSuffix(c.Explanation, ".") || c.Ref == "" || c.Inputs == "" || c.Level == "" || c.Scope == "" || c.Severity == "" {
+			t.Errorf("%s lacks something: %+v", c.ID, c)
+		}
+		if (c.Status == catalogue.Implemented) != (c.Remedy != "") || (c.Status == catalogue.Implemented) == (c.Reason != "") {
+			t.Errorf("%s has not what its status wants: %+v", c.ID, c)
+		}
+		if c.Status == catalogue.Implemented {
+			implemented++
+			if c.Scope == catalogue.ScopeDeployment || c.Scope == catalogue.ScopeEndpoint {
+				t.Errorf("%s is implemented and no matter of the log", c.ID)
+			}
+		}
+	}
+	if implemented != len(checkRules) {
+		t.Errorf("%d rules for %d implemented checks", len(checkRules), implemented)
+	}
+	for _, ids := range equivalences {
+		for _, id := range ids {
+			if checkRules[id] == nil {
+				t.Errorf("no check %s", id)
+			}
+		}
+	}
+}
+
+// TestGoldenChecks: what agenthook.md derives from the golden pair breaks the
+// checks that it names, and the pair itself none.
+func TestGoldenChecks(t *testing.T) {
+	before, after := golden()
+	noApproval := set(after, "metadata.approval", nil)
+	verdict := func(v string) tree {
+		return ledgerLine(tree{"verdict": v, "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0)})
+	}
+	for _, tc := range []struct {
+		name  string
+		lines []any
+		want  []string
+	}{
+		{"golden", []any{before, after}, nil},
+		{"deny and succeeded", []any{set(before, "metadata.admission_verdict.verdict", "deny"), after}, []string{"AH-C-075/critical"}},
+		{"ask and succeeded without approval", []any{before, noApproval}, []string{"AH-C-076/high"}},
+		{"changed without a reason", []any{before, set(after, "metadata.tool_input_executed.invoice", "B-1")}, []string{"AH-C-080/high"}},
+		{"changed with a reason", []any{before, set(set(after, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, nil},
+		{"linked to nothing", []any{before, set(set(after, "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c9"})}, []string{"AH-C-078/high"}},
+		{"linked by the id it tries again", []any{before, set(set(after, "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c1"})}, nil},
+		{"flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{"AH-C-082/high"}},
+		{"no entry in the ledger", []any{before, after, ledgerLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{"AH-C-082/high"}},
+		{"begun before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{"AH-C-083/medium"}},
+		{"Post before Pre", []any{after, before}, []string{"AH-C-054/low", "AH-C-078/high", "AH-C-083/medium", "AH-C-102/low"}},
+		{"approval for another action", []any{before, set(after, "metadata.approval.action_id", "act-8")}, []string{"AH-C-076/high", "AH-C-104/high"}},
+		{"one id, another body", []any{before, set(before, "tool_input.amount", 5), after}, []string{"AH-C-050/medium"}},
+		{"approval expired", []any{before, set(after, "metadata.approval.status", "expired")}, []string{"AH-C-076/high", "AH-C-103/high"}},
+		{"run after the approval's time", []any{before, set(set(after, "timestamp", stamp(800)), "metadata.execution.started_at", stamp(790))}, []string{"AH-C-103/high", "AH-C-041/low"}},
+		{"approved too late", []any{before, set(after, "metadata.approval.decided_at", stamp(900))}, []string{"AH-C-076/high", "AH-C-103/high", "AH-C-109/low"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) { wantChecks(t, check(t, protoAgentHook, tc.lines...), tc.want...) })
+	}
+}
+
+// confirmed is an AAEP session in which the user is asked and says what reply
+// says.
+func confirmed(reply string) []tree {
+	ask := completeAAEP(tree{"t": "awaiting.confirmation", "ask": "1", "at": 1.0}, 1)
+	ask = set(set(ask, "irreversible", true), "risk_level", "high")
+	answer := set(set(completeAAEP(tree{"t": "confirmation.reply", "at": 2.0}, 2), "reply_token", "rpl_1"), "decision", reply)
+	call := set(set(wire(3, "tool.invoked", 3, tree{"tool": "transfer", "tool_call_id": "call_1"}), "irreversible", true), "risk_level", "high")
+	done := wire(4, "tool.completed", 4, tree{"tool": "transfer", "tool_call_id": "call_1", "status": "success"})
+	return []tree{wire(0, "session.started", 0, nil), ask, answer, call, done, wire(5, "session.completed", 5, nil)}
+}
+
+// TestEverythingTwice: a log in which everything comes twice has the same findings.
+func TestEverythingTwice(t *testing.T) {
+	for _, reply := range []string{"accept", "reject"} {
+		once, twice := newLedger(t), newLedger(t)
+		for i, e := range confirmed(reply) {
+			e = set(e, "timestamp", stamp(float64(i)))
+			once.at(float64(i)).event(e)
+			twice.at(float64(i)).event(e)
+			twice.event(e)
+		}
+		a, b := once.run(), twice.run()
+		if diff := cmp.Diff(checksOf(a.checks), checksOf(b.checks)); diff != "" {
+			t.Errorf("%s: %s", reply, diff)
+		}
+		if broken := len(checksOf(a.checks)) > 0; broken != (reply == "reject") {
+			t.Errorf("%s: %v", reply, checksOf(a.checks))
+		}
+	}
+}
+
+// TestLateConfirmation: the finding that a call was invoked unasked is taken
+// back for the one that says more, by a record of its own.
+func TestLateConfirmation(t *testing.T) {
+	l := newLedger(t)
+	s := confirmed("accept")
+	for _, e := range []tree{s[0], set(s[3], "timestamp", stamp(0.5)), s[1]} {
+		l.event(e)
+	}
+	var list []events.Finding
+	for _, f := range l.run().checks {
+		if f.Rule == "AAEP-C-100" {
+			list = append(list, f)
+		}
+	}
+	if len(list) != 3 || list[1].Withdraws != list[0].FindingID || list[1].Severity != events.SeverityInfo ||
+		!strings.Contains(list[2].Explanation, "late_confirmation") || list[2].Withdraws != "" {
+		t.Errorf("findings %+v", list)
+	}
+}
+
+// TestSilence: a session that goes on after all has not fallen silent; and what
+// is known of it after it was forgotten is enough to see an event after its end.
+func TestSilence(t *testing.T) {
+	l := newLedger(t)
+	l.event(wire(0, "session.started", 0, nil))
+	l.event(set(wire(10, "session.started", 0, nil), "session_id", "sess_2"))
+	l.event(set(wire(11, "session.completed", 1, nil), "session_id", "sess_2"))
+	l.at(90_000).tick()
+	l.at(90_001).event(wire(1, "session.completed", 90_001, nil))
+	l.event(set(wire(12, "progress.updated", 90_001, tree{"progress": tree{"percent": 1}}), "session_id", "sess_2"))
+	var list []string
+	first := ""
+	for _, f := range l.run().checks {
+		if f.Rule == "AAEP-C-064" && f.Withdraws == "" {
+			first = f.FindingID
+		}
+		if f.Rule == "AAEP-C-064" && f.Withdraws != "" && f.Withdraws != first {
+			t.Errorf("takes back %q, not %q", f.Withdraws, first)
+		}
+		if f.Severity != events.SeverityInfo || f.Withdraws != "" {
+			list = append(list, fmt.Sprint(f.Rule, " ", f.Withdraws != ""))
+		}
+	}
+	want := []string{"AAEP-C-064 false", "AAEP-C-064 true", "AAEP-C-063 false"}
+	if diff := cmp.Diff(want, list); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestModes: a rule that is off is off for its tenant alone, and an enforced one
+// is marked.
+func TestModes(t *testing.T) {
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	l.opts.Rules = func(tenant, rule string) Mode {
+		switch {
+		case tenant == "quiet" && (rule == "AAEP-C-060" || rule == MissingCompletion):
+			return ModeOff
+		case rule == "AAEP-C-080":
+			return ModeEnforce
+		}
+		return ModeWarn
+	}
+	for _, tenant := range []string{"quiet", "loud"} {
+		l.eventFrom(tenant, "rt1", invoked(1, "call_1"))
+		l.eventFrom(tenant, "rt1", completed(2, "call_2", "success"))
+	}
+	l.at(9000).tick()
+	got := map[string]int{}
+	for _, o := range l.run().outputs {
+		if f, ok := o.Record.(events.Finding); ok && f.Severity != events.SeverityInfo {
+			got[f.Tenant+" "+f.Rule]++
+			if o.Enforced != (f.Rule == "AAEP-C-080") {
+				t.Errorf("%s is marked: %v", f.Rule, o.Enforced)
+			}
+		}
+	}
+	want := map[string]int{
+		"loud AAEP-C-060": 1, "loud missing_completion": 1,
+		"quiet AAEP-C-080": 1, "quiet orphan_completion": 1, "quiet AAEP-C-081": 1,
+		"loud AAEP-C-080": 1, "loud orphan_completion": 1, "loud AAEP-C-081": 1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestTenantsApart: a reply, a token and a nonce are a tenant's own.
+func TestTenantsApart(t *testing.T) {
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	s := confirmed("accept")
+	for i, e := range s {
+		tenant := "acme"
+		if i == 2 {
+			tenant = "other"
+		}
+		l.at(float64(i)).eventFrom(tenant, "rt1", e)
+	}
+	r := l.run()
+	got := map[string]bool{}
+	for _, f := range r.checks {
+		if f.Severity != events.SeverityInfo {
+			got[f.Tenant+" "+f.Rule] = true
+		}
+	}
+	want := map[string]bool{"other AAEP-C-110": true, "acme AAEP-C-100": true, "acme AAEP-C-103": true, "acme AAEP-C-124": true}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestFlood: sessions without end, and a session without end, stay within their
+// bounds.
+func TestFlood(t *testing.T) {
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	l.opts.MaxSessions = 64
+	for i := range 2000 {
+		l.event(set(wire(i, "session.started", 0, nil), "session_id", fmt.Sprint("sess_x", i)))
+		l.event(wire(10_000+i, "tool.invoked", 1, tree{"tool": fmt.Sprint("t", i)}))
+		ask := completeAAEP(tree{"t": "awaiting.confirmation", "ask": fmt.Sprint(i)}, 1)
+		l.event(set(set(ask, "event_id", fmt.Sprint("evt_q", i)), "action", fmt.Sprint("Do ", i)))
+		l.event(wire(20_000+i, "output.streaming", 1, tree{"chunk": "x", "position": 0, "complete": false, "output_id": fmt.Sprint("out_", i)}))
+		l.event(set(hook(i, "PreLLMCall", 1), "metadata", tree{"approval": tree{"required": true, "status": "pending", "workflow_id": fmt.Sprint("w", i)}}))
+		l.event(set(hook(10_000+i, "WebSearchRequested", 1), "metadata", tree{"web": tree{"search_id": fmt.Sprint("q", i)}}))
+	}
+	st := l.run().core.Stats()
+	if st.Watched > 64 {
+		t.Errorf("%d sessions are followed", st.Watched)
+	}
+}
+
+// TestWeight: all sessions together stay within one bound.
+func TestWeight(t *testing.T) {
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	core := New(l.opts)
+	core.m.most = 500
+	for i := range 3000 {
+		e := wire(i, "tool.invoked", 1, tree{"tool": "lookup", "tool_call_id": fmt.Sprint("call_", i), "session_id": fmt.Sprint("sess_", i%100)})
+		l.event(e)
+	}
+	for _, m := range l.msgs {
+		core.Apply(m)
+	}
+	sum := 0
+	for w, ok := core.m.flows.oldest(); ok; w, ok = core.m.flows.oldest() {
+		sum += w.weight
+		core.m.flows.remove(w.key)
+	}
+	if core.m.weight > 500 || sum != core.m.weight {
+		t.Errorf("the weight is %d, and the sum %d", core.m.weight, sum)
+	}
+}
+
+// TestCleanSessions: whatever a producer does in the right order is fine.
+func TestCleanSessions(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		g := &producer{t: rt, state: "idle"}
+		g.emit("session.started", nil)
+		for range rapid.IntRange(0, 12).Draw(rt, "steps") {
+			g.step()
+		}
+		g.emit("session.completed", tree{"tool_invocations_count": g.calls})
+		found, err := Check(protoAAEP, recording(g.lines...), CheckOptions{})
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if bad := slices.Concat(checksOf(found), rulesOf(found)); len(bad) > 0 {
+			for _, l := range g.lines {
+				rt.Logf("%s", encode(l))
+			}
+			rt.Fatalf("found %v", bad)
+		}
+	})
+}
+
+// producer emits a session as it should be.
+type producer struct {
+	t                   *rapid.T
+	lines               []any
+	n, calls, asks, out int
+	now                 time.Duration
+	state               string
+}
+
+func (g *producer) line(typ string, members tree) {
+	g.now += time.Duration(rapid.IntRange(0, 2000).Draw(g.t, "pause")) * time.Millisecond
+	e := completeAAEP(tree{"t": typ, "at": g.now.Seconds()}, g.n)
+	for k, v := range members {
+		e[k] = v
+	}
+	g.lines = append(g.lines, e)
+}
+
+func (g *producer) emit(typ string, members tree) {
+	m := tree{"sequence_number": g.n}
+	for k, v := range members {
+		m[k] = v
+	}
+	g.line(typ, m)
+	g.n++
+}
+
+func (g *producer) to(state string) {
+	if state != g.state {
+		g.emit("state.changed", tree{"from_state": g.state, "to_state": state})
+		g.state = state
+	}
+}
+
+func (g *producer) step() {
+	switch rapid.SampledFrom([]string{"tool", "careful", "stream", "question", "progress"}).Draw(g.t, "step") {
+	case "tool":
+		g.to("calling_tool")
+		g.tool(tree{"risk_level": "low"})
+		g.to("thinking")
+	case "careful":
+		g.careful()
+	case "stream":
+		g.stream()
+	case "question":
+		g.to("awaiting_input")
+		g.asks++
+		token := fmt.Sprint("rpl_", g.asks)
+		g.emit("awaiting.clarification", tree{"reply_token": token})
+		g.line("clarification.reply", tree{"reply_token": token, "response": "This one."})
+		g.to("thinking")
+	case "progress":
+		g.emit("progress.updated", tree{"progress": tree{"percent": 5}})
+	}
+}
+
+func (g *producer) tool(members tree) {
+	g.calls++
+	id := tree{"tool": rapid.SampledFrom([]string{"lookup", "book"}).Draw(g.t, "tool")}
+	if rapid.Bool().Draw(g.t, "named") {
+		id["tool_call_id"] = fmt.Sprint("call_", g.calls)
+	}
+	begin, end := tree{}, tree{"status": "success"}
+	for k, v := range id {
+		begin[k], end[k] = v, v
+	}
+	for k, v := range members {
+		begin[k] = v
+	}
+	g.emit("tool.invoked", begin)
+	g.emit("tool.completed", end)
+}
+
+func (g *producer) careful() {
+	g.to("awaiting_input")
+	g.asks++
+	token := fmt.Sprint("rpl_", g.asks)
+	grave := tree{"risk_level": "high", "irreversible": true}
+	g.emit("awaiting.confirmation", tree{"reply_token": token, "risk_level": "high", "irreversible": true, "timeout_seconds": 300})
+	decision := rapid.SampledFrom([]string{"accept", "reject"}).Draw(g.t, "decision")
+	g.line("confirmation.reply", tree{"reply_token": token, "decision": decision})
+	g.to("calling_tool")
+	if decision == "accept" {
+		g.tool(grave)
+	}
+	g.to("thinking")
+}
+
+func (g *producer) stream() {
+	g.to("writing_output")
+	g.out++
+	position := 0
+	parts := rapid.SliceOfN(rapid.SampledFrom([]string{"word ", "Zwölf", "😀"}), 1, 4).Draw(g.t, "chunks")
+	for i, chunk := range parts {
+		g.emit("output.streaming", tree{"output_id": fmt.Sprint("out_", g.out), "chunk": chunk, "position": position, "complete": i == len(parts)-1})
+		position += len([]rune(chunk))
+	}
+	g.to("thinking")
+}

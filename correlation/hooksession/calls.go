@@ -1,0 +1,151 @@
+package hooksession
+
+import (
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
+
+// governed is a call whose event has the action-governance blocks.
+type governed struct {
+	pre       ref
+	call      string
+	unstamped ref  // it claims pre_commit and has no verdict; zero if not
+	failed    bool // its validation failed
+}
+
+func (s *Session) preLLM(x *Event) {
+	s.announcesLLM = true
+	if len(s.openLLM) >= maxOpenLLM {
+		s.openLLM = append(s.openLLM[:0], s.openLLM[1:]...)
+	}
+	s.openLLM = append(s.openLLM, x.ref())
+}
+
+// postLLM ends a model call. A session that never announces its model calls
+// does not claim to pair them.
+func (s *Session) postLLM(x *Event) {
+	switch {
+	case len(s.openLLM) > 0:
+		s.openLLM = s.openLLM[1:]
+	case s.announcesLLM && !s.restored:
+		s.breach("AH-C-057", "nobody had announced it", x.ref())
+	}
+}
+
+// failure: an error about no call ends a model call, too (H-13 of the digest).
+func (s *Session) failure(x *Event) {
+	if x.failMode {
+		if g := s.governed.entries[x.Call]; g != nil {
+			g.unstamped = ref{}
+		}
+	}
+	if x.Call == "" && len(s.openLLM) > 0 {
+		s.openLLM = s.openLLM[1:]
+	}
+}
+
+func (s *Session) pre(x *Event) {
+	if s.acted == (ref{}) {
+		s.acted = x.ref()
+	}
+	if s.attested != nil && s.attested.gated && x.phase != agenthook.PhasePreCommit && !s.ungated {
+		s.ungated = true
+		s.breach("AH-C-124", "a call does not claim pre_commit", s.attestation, x.ref()).Call = x.Call
+	}
+	if !x.governed || x.Call == "" {
+		return
+	}
+	g := &governed{pre: x.ref(), call: x.Call, failed: x.failed}
+	if x.phase == agenthook.PhasePreCommit && x.verdict == "" {
+		g.unstamped = x.ref()
+	}
+	if old := s.governed.entries[x.Call]; old != nil {
+		s.unstamped(old, x)
+	}
+	s.governed.put(x.Call, g, maxGoverned)
+}
+
+// unstamped: the verdict must be on the event, unless the fail mode fired.
+func (s *Session) unstamped(g *governed, x *Event) {
+	if g != nil && g.unstamped != (ref{}) {
+		s.breach("AH-C-032", "", g.unstamped, x.ref()).Call = g.call
+		g.unstamped = ref{}
+	}
+}
+
+func (s *Session) post(x *Event) {
+	g := s.governed.entries[x.Call]
+	if g == nil {
+		if x.governed {
+			s.afterwards(x, x.ref())
+		}
+		return
+	}
+	s.unstamped(g, x)
+	s.afterwards(x, g.pre)
+	if g.failed && x.execution != nil && x.execution.Outcome == "succeeded" {
+		s.breach("AH-C-037", "succeeded", g.pre, x.ref()).Call = x.Call
+	}
+}
+
+// afterwards: what a governed call must say when it is over (AHP-013).
+func (s *Session) afterwards(x *Event, pre ref) {
+	what := ""
+	switch {
+	case x.Call == "":
+		what = "tool_call_id"
+	case x.execution == nil || x.execution.Outcome == "":
+		what = "the outcome"
+	case !x.executed && !notRun[x.execution.Outcome]:
+		what = "the executed input"
+	}
+	if what != "" {
+		s.breach("AH-C-033", what+" is missing", pre, x.ref()).Call = x.Call
+	}
+}
+
+// attest checks a session's attestation (SPEC 6).
+func (s *Session) attest(x *Event) {
+	if a := x.attest; a != nil {
+		if s.worked != (ref{}) && s.attested == nil && !s.restored {
+			s.breach("AH-C-121", "", s.worked, x.ref())
+		}
+		s.validity(x, a)
+		s.attested, s.attestation = a, x.ref()
+		if a.gated && a.hasList && !a.canDeny {
+			s.breach("AH-C-124", "no subscriber could deny", x.ref()).Case = "subscriber"
+		}
+	}
+	switch x.Type {
+	case agenthook.SessionStart, agenthook.PreLLMCall, agenthook.UserPromptSubmit:
+		if s.worked == (ref{}) {
+			s.worked = x.ref()
+		}
+	}
+}
+
+func (s *Session) validity(x *Event, a *attestation) {
+	if a.session != "" && a.session != x.Session {
+		s.breach("AH-C-122", "it is for another session", x.ref()).Case = "session"
+	}
+	issued, expires := instant(a.issued), instant(a.expires)
+	early := !issued.IsZero() && x.Time.Add(attestSkew).Before(issued)
+	late := !expires.IsZero() && x.Time.After(expires)
+	if !x.Time.IsZero() && (early || late) {
+		s.breach("AH-C-122", "it is for another time", x.ref()).Case = "time"
+	}
+}
+
+// trust compares what a hook is with what it should be (AHP-008).
+func (s *Session) trust(x *Event) {
+	for _, h := range x.hooks {
+		observed := first(h.observedPrint, h.fingerprint)
+		expected := first(h.expectedPrint, s.prints.entries[h.id])
+		if h.status == "trusted" && observed != "" && expected != "" && observed != expected {
+			b := s.breach("AH-C-129", "", x.ref())
+			b.Case = h.id
+		}
+		if observed != "" && h.id != "" {
+			s.prints.put(h.id, observed, maxPrints)
+		}
+	}
+}

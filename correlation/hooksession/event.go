@@ -1,0 +1,152 @@
+package hooksession
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Event is what the state machine needs of one event. It keeps nothing of the
+// document but the blocks that it knows.
+type Event struct {
+	ID      string
+	Type    string
+	Session string // as the event names it
+	Call    string // tool_call_id
+	Time    time.Time
+
+	phase     string
+	correlate bool // it has a correlation id
+	instances []string
+	named     string // the session that managed_runtime names
+	verdict   string
+	approval  *agenthook.Approval
+	execution *agenthook.Execution
+	executed  bool // it says what ran
+	retries   bool
+	failMode  bool
+	governed  bool // it has a tool_identity
+	failed    bool // its validation failed
+
+	web    *web
+	attest *attestation
+	hooks  []hookTrust
+	local  []finding
+
+	// Seq and At are the message's place in the log and the broker's time. They
+	// are to be set before the event is applied.
+	Seq uint64
+	At  time.Time
+}
+
+// finding is a check that an event fails by itself.
+type finding struct {
+	check, what string
+	hint        bool
+}
+
+// maxText bounds the ids that are kept of an event; longer ones appear as "~h"
+// and their SHA-256.
+const maxText = 1024
+
+func bounded(s string) string {
+	if len(s) <= maxText {
+		return s
+	}
+	return subject.Escape(s)
+}
+
+// NewEvent reads an event.
+func NewEvent(e *agenthook.Event) *Event {
+	out := &Event{ID: bounded(e.EventID), Type: e.EventType, Session: bounded(e.SessionID), Call: bounded(e.ToolCallID()),
+		Time: e.Time, phase: e.EvidencePhase, correlate: e.CorrelationID != ""}
+	if len(e.Metadata) > 0 {
+		out.blocks(e)
+	}
+	out.check(e)
+	return out
+}
+
+func (x *Event) blocks(e *agenthook.Event) {
+	if v, ok := e.AdmissionVerdict(); ok {
+		x.verdict = v.Verdict
+	}
+	x.approval, _ = e.Approval()
+	x.execution, _ = e.Execution()
+	_, x.executed = e.Metadata["tool_input_executed"].(map[string]any)
+	if r, ok := e.Retry(); ok {
+		x.retries = r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1)
+	}
+	if m, ok := e.FailMode(); ok {
+		x.failMode = m.Triggered
+	}
+	_, x.governed = e.ToolIdentity()
+	if v, ok := e.Validation(); ok {
+		x.failed = v.Status == "failed"
+	}
+	x.identity(e.Metadata)
+	if block, ok := e.Metadata["web"].(map[string]any); ok {
+		x.web = newWeb(block)
+	}
+	if block, ok := e.Metadata["runtime_attestation"].(map[string]any); ok {
+		x.attest = newAttestation(block)
+		x.hooks = append(x.hooks, trusts(block["hooks"])...)
+	}
+	x.hooks = append(x.hooks, trusts(e.Metadata["hook_trust"])...)
+}
+
+func (x *Event) identity(metadata map[string]any) {
+	if id := text(metadata, "instance_id"); id != "" {
+		x.instances = append(x.instances, bounded(id))
+	}
+	if m, ok := metadata["managed_runtime"].(map[string]any); ok {
+		if id := text(m, "instance_id"); id != "" {
+			x.instances = append(x.instances, bounded(id))
+		}
+		x.named = bounded(text(m, "session_id"))
+		x.hooks = append(x.hooks, trusts(m["hooks"])...)
+	}
+}
+
+// Nonce is that of the event's attestation, "" if it has none.
+func (x *Event) Nonce() string {
+	if x.attest == nil {
+		return ""
+	}
+	return x.attest.nonce
+}
+
+func text(m map[string]any, key string) string { s, _ := m[key].(string); return s }
+
+func instant(s string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// profile judges an event of a governed call by the action-governance profile,
+// but for what can only be said when the call ends.
+func profile(e *agenthook.Event) []finding {
+	if !schemas.ProfileCovers(e.EventType) {
+		return nil
+	}
+	var found []finding
+	seen := map[string]bool{"AH-C-032": true, "AH-C-033": true} // decided when the call ends
+	for _, v := range schemas.Default().AgentHookProfile(e.Tree, schemas.FormEvidence) {
+		if seen[v.Check] {
+			continue
+		}
+		seen[v.Check] = true
+		found = append(found, finding{check: v.Check, what: catalogue.At(v.Keyword, v.Path)})
+	}
+	return found
+}
+
+// notRun are the outcomes that say that nothing ran: such a call has no executed
+// input (H-06 of the digest).
+var notRun = map[string]bool{"denied": true, "blocked": true, "cancelled": true, "timed_out": true}

@@ -1,0 +1,59 @@
+package hooksession
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+func event(t testing.TB, n int, typ, metadata string) *Event {
+	t.Helper()
+	raw := fmt.Sprintf(`{"event_type":"%s","event_id":"00000000-0000-4000-8000-%012d","session_id":"s1","metadata":{%s}}`, typ, n, metadata)
+	e, err := agenthook.Decode([]byte(raw), strictjson.DefaultLimits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewEvent(e)
+}
+
+// TestBounds: whatever a session does, it is remembered within its bounds, and
+// what was forgotten is not held against it.
+func TestBounds(t *testing.T) {
+	s := &Session{}
+	for i := range 1000 {
+		s.Apply(event(t, i, "PreLLMCall", ""))
+		s.Apply(event(t, i, "PreToolUse", fmt.Sprintf(`"tool_call_id":"c%d","tool_identity":{},"approval":{"status":"pending","workflow_id":"w%d"}`, i, i)))
+		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h%d","fingerprint":"f"}`, i)))
+		s.Apply(event(t, i, "WebSearchRequested", fmt.Sprintf(`"web":{"search_id":"q%d","evidence_id":"e%d","content_ref":"c%d","content_hash":"sha256:%064d"}`, i, i, i, i)))
+		s.Apply(event(t, i, "WebSearchResultsReturned", fmt.Sprintf(`"web":{"search_id":"q%d","result_set_id":"r%d"}`, i, i)))
+		s.Apply(event(t, i, "WebActionRequested", fmt.Sprintf(`"web":{"action_id":"a%d"}`, i)))
+	}
+	most := 1 + maxOpenLLM + maxWorkflows + maxGoverned + maxPrints + 5*maxWeb + maxResults*maxSets
+	if w := s.Weight(); w != most {
+		t.Errorf("it remembers %d things, want %d", w, most)
+	}
+	for _, forgotten := range []*Event{
+		event(t, 2000, "WebResultSelected", `"web":{"result_set_id":"r1","selected_result_id":"x"}`),
+		event(t, 2001, "WebActionCompleted", `"web":{"action_id":"a1"}`),
+		event(t, 2002, "EvidenceUsedInOutput", `"web":{"evidence_ids":["e1"]}`),
+	} {
+		if found := s.Apply(forgotten); len(found) > 0 {
+			t.Errorf("%s: %+v", forgotten.Type, found[0])
+		}
+	}
+}
+
+// TestRestore: a session that was forgotten is known to have been there.
+func TestRestore(t *testing.T) {
+	s := &Session{}
+	s.Apply(event(t, 1, "SessionStart", ""))
+	if found := Restore(s.Memory()).Apply(event(t, 2, "WebActionCompleted", `"web":{"action_id":"a1"}`)); len(found) > 0 {
+		t.Errorf("what was forgotten is held against it: %+v", found[0])
+	}
+	s.Apply(event(t, 3, "SessionEnd", ""))
+	if found := Restore(s.Memory()).Apply(event(t, 4, "ModelResponse", "")); len(found) != 1 || found[0].Check != "AH-C-056" {
+		t.Errorf("its end is forgotten: %+v", found)
+	}
+}

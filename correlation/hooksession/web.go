@@ -1,0 +1,122 @@
+package hooksession
+
+import "github.com/countersign-dev/countersign/events/agenthook"
+
+// webState is what a session's web events have told so far (AHP-012).
+type webState struct {
+	events   table[struct{}]
+	searches table[struct{}]
+	sets     table[*web]
+	evidence table[struct{}]
+	actions  table[webAction]
+	hashes   table[string]
+}
+
+// webAction is a web action that was requested.
+type webAction struct {
+	ref     ref
+	gated   bool
+	verdict string
+}
+
+func (s *Session) browse(x *Event) {
+	if s.webState == nil {
+		s.webState = &webState{}
+	}
+	w, st := x.web, s.webState
+	if w.parent != "" && !st.events.has(w.parent) && !st.events.dropped && !s.restored {
+		s.breach("AH-C-141", "its parent is not known", x.ref()).Case = "parent"
+	}
+	switch x.Type {
+	case agenthook.WebSearchRequested:
+		st.searches.put(w.search, struct{}{}, maxWeb)
+	case agenthook.WebSearchResultsReturned:
+		s.results(x, w)
+	case agenthook.WebResultSelected:
+		s.selected(x, w)
+	case agenthook.WebPageRead:
+		if w.url == "" && w.selected == "" {
+			s.breach("AH-C-141", "a page was read that is not named", x.ref()).Case = "page"
+		}
+	case agenthook.WebActionRequested:
+		st.actions.put(w.action, webAction{x.ref(), x.phase == agenthook.PhasePreCommit, x.verdict}, maxWeb)
+	case agenthook.WebActionCompleted:
+		s.webCompleted(x, w)
+	case agenthook.EvidenceUsedInOutput:
+		s.used(x, w)
+	}
+	s.contents(x, w)
+	if w.evidence != "" && x.Type != agenthook.EvidenceUsedInOutput {
+		st.evidence.put(w.evidence, struct{}{}, maxWeb)
+	}
+	if x.ID != "" {
+		st.events.put(x.ID, struct{}{}, maxWeb)
+	}
+}
+
+func (s *Session) results(x *Event, w *web) {
+	st := s.webState
+	if !st.searches.has(w.search) && !st.searches.dropped && !s.restored {
+		s.breach("AH-C-141", "nobody had requested the search", x.ref()).Case = "search"
+	}
+	if w.set != "" {
+		st.sets.put(w.set, w, maxSets)
+	}
+}
+
+func (s *Session) selected(x *Event, w *web) {
+	set, known := s.webState.sets.entries[w.set]
+	switch {
+	case s.restored || (!known && s.webState.sets.dropped):
+	case !known:
+		s.breach("AH-C-141", "the result set is not known", x.ref()).Case = "set"
+	case set.hasResults:
+		rank, there := set.results[w.selected]
+		if !there {
+			s.breach("AH-C-141", "the result is not in its set", x.ref()).Case = "result"
+		} else if w.ranked && rank != 0 && rank != w.rank {
+			s.breach("AH-C-141", "the result has another rank", x.ref()).Case = "rank"
+		}
+	}
+}
+
+func (s *Session) webCompleted(x *Event, w *web) {
+	a, known := s.webState.actions.entries[w.action]
+	switch {
+	case s.restored || (!known && s.webState.actions.dropped):
+	case !known:
+		s.breach("AH-C-142", "", x.ref())
+	case a.gated && a.verdict != "allow":
+		s.breach("AH-C-145", "", a.ref, x.ref())
+	}
+}
+
+func (s *Session) used(x *Event, w *web) {
+	st := s.webState
+	for _, id := range append(w.uses, w.evidence) {
+		if id != "" && !st.evidence.has(id) && !st.evidence.dropped && !s.restored {
+			s.breach("AH-C-143", "", x.ref())
+			return
+		}
+	}
+}
+
+func (s *Session) contents(x *Event, w *web) {
+	for _, c := range w.contents {
+		reference, hash := c[0], c[1]
+		if hash == "" {
+			continue
+		}
+		if !sha256Text.MatchString(hash) {
+			s.breach("AH-C-144", "a hash is none", x.ref()).Case = "form"
+			continue
+		}
+		if reference == "" {
+			continue
+		}
+		if known, there := s.webState.hashes.entries[reference]; there && known != hash {
+			s.breach("AH-C-144", "one content has two hashes", x.ref()).Case = "differs"
+		}
+		s.webState.hashes.put(reference, hash, maxWeb)
+	}
+}

@@ -1,0 +1,69 @@
+package correlation
+
+import "github.com/countersign-dev/countersign/correlation/aaepsession"
+
+// token notes whose a question's reply token is (AAEP-C-053).
+func (m *machine) token(w *flow, f *fact) {
+	token := f.aaep.Token()
+	if token == "" {
+		return
+	}
+	key := tokenKey{f.key.tenant, f.key.source, sumOf(token)}
+	if use, known := m.tokens.get(key); known && use.event != f.eventID {
+		b := single("AAEP-C-053", "", f)
+		b.Events = append([]string{use.event}, b.Events...)
+		m.breach(f, w.names, b)
+	}
+	m.tokens.put(key, tokenUse{w.key, f.eventID})
+	m.asked.put(tenantToken{key.tenant, key.token}, key)
+}
+
+// answer takes a reply. It has no session: it belongs to the question of its
+// publisher that has its token or, where subscribers publish their replies
+// themselves, of the publisher in the same tenant that used the token last.
+func (m *machine) answer(f *fact) {
+	m.notes(nil, f)
+	f.aaep.Seq, f.aaep.At = f.seq, f.at
+	token := sumOf(f.aaep.Token())
+	use, known := m.tokens.get(tokenKey{f.key.tenant, f.key.source, token})
+	if !known {
+		if key, other := m.asked.get(tenantToken{f.key.tenant, token}); other {
+			use, known = m.tokens.get(key)
+		}
+	}
+	if !known {
+		m.breach(f, f.origin, aaepsession.UnknownReply(f.aaep))
+		return
+	}
+	if w, ok := m.flows.get(use.flow); ok {
+		w.lastSeen = m.now
+		m.breaches(f, w.names, w.aaep.Apply(f.aaep))
+	}
+}
+
+// nonce notes in which attestation a nonce was used (AH-C-122).
+func (m *machine) nonce(w *flow, f *fact) {
+	if f.hook.Nonce() == "" {
+		return
+	}
+	key := tokenKey{f.key.tenant, f.key.source, sumOf(f.hook.Nonce())}
+	if before, used := m.nonces.get(key); used && before != f.eventID {
+		b := single("AH-C-122", "its nonce was used before", f)
+		b.Case, b.Events = "nonce", append([]string{before}, b.Events...)
+		m.breach(f, w.names, b)
+	}
+	m.nonces.put(key, f.eventID)
+}
+
+// contradicted compares what an event tells of an approval with its record
+// (AH-C-111).
+func (m *machine) contradicted(w *flow, f *fact) {
+	if f.kind != kindGrant || f.approval.workflow == "" {
+		return
+	}
+	status, known := m.ledger.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
+	granted := status == statusApproved || status == statusConsumed
+	if known && granted != (f.approval.status == statusApproved) {
+		m.breach(f, w.names, single("AH-C-111", "", f))
+	}
+}

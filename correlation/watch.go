@@ -1,0 +1,253 @@
+package correlation
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/hooksession"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// watch follows sessions as their protocol orders them, beside the calls: which
+// event may follow which, who was asked what, which output is complete.
+type watch struct {
+	flows   *lru[flowKey, *flow]
+	gone    *window[flowKey, departed]
+	weight  int // of all flows; at most the next
+	most    int
+	running map[sourceKey]int              // AAEP sessions that have started and not ended
+	tokens  *window[tokenKey, tokenUse]    // reply tokens, by publisher
+	asked   *window[tenantToken, tokenKey] // the publisher that used a token last
+	nonces  *window[tokenKey, string]      // of attestations, by publisher: the event
+	ledger  *window[workflowKey, string]   // approval workflows: their status on record
+}
+
+func newWatch() watch {
+	return watch{
+		most:  maxWeight,
+		flows: newLRU[flowKey, *flow](), gone: newWindow[flowKey, departed](maxTombstones), running: map[sourceKey]int{},
+		tokens: newWindow[tokenKey, tokenUse](maxTokens), asked: newWindow[tenantToken, tokenKey](maxTokens),
+		nonces: newWindow[tokenKey, string](maxTokens), ledger: newWindow[workflowKey, string](maxLedger),
+	}
+}
+
+// flowKey is one session in one protocol.
+type flowKey struct {
+	sessionKey
+	protocol string
+}
+
+// flow is a session that is followed; one of the two is set.
+type flow struct {
+	key      flowKey
+	names    origin
+	lastSeen time.Time
+	aaep     *aaepsession.Session
+	hook     *hooksession.Session
+	hinted   map[string]bool // hints of schemas that were given
+	weight   int
+}
+
+// weigh counts what a session remembers, and forgets the least recently active
+// ones if all together remember too much.
+func (m *machine) weigh(w *flow) {
+	before := w.weight
+	if w.aaep != nil {
+		w.weight = w.aaep.Weight()
+	} else {
+		w.weight = w.hook.Weight()
+	}
+	m.weight += w.weight - before
+	for m.weight > m.most && m.flows.len() > 1 {
+		old, _ := m.flows.oldest()
+		m.forgetFlow(old, departed{})
+	}
+}
+
+// departed is what is kept of a session that is not followed any more.
+type departed struct {
+	aaep   aaepsession.Memory
+	hook   hooksession.Memory
+	silent *catalogue.Breach // it was said to have fallen silent
+}
+
+type (
+	tokenKey struct {
+		tenant, source string
+		token          sum
+	}
+	tenantToken struct {
+		tenant string
+		token  sum
+	}
+	workflowKey struct {
+		tenant   string
+		workflow sum
+	}
+	tokenUse struct {
+		flow  flowKey
+		event string
+	}
+)
+
+// passFlows forgets the sessions that have been idle for too long.
+func (m *machine) passFlows() {
+	for {
+		w, ok := m.flows.oldest()
+		if !ok || m.now.Sub(w.lastSeen) < sessionIdle {
+			return
+		}
+		d := departed{}
+		if w.aaep != nil {
+			if d.silent = w.aaep.Silent(); d.silent != nil {
+				m.breach(&fact{protocol: protoAAEP}, w.names, d.silent)
+			}
+		}
+		m.forgetFlow(w, d)
+	}
+}
+
+func (m *machine) forgetFlow(w *flow, d departed) {
+	if w.aaep != nil {
+		d.aaep = w.aaep.Memory()
+		m.count(w, w.aaep.Running(), false)
+	} else {
+		d.hook = w.hook.Memory()
+	}
+	m.weight -= w.weight
+	m.gone.put(w.key, d)
+	m.flows.remove(w.key)
+}
+
+// flow finds the session of a fact or begins to follow it.
+func (m *machine) flow(f *fact) *flow {
+	key := flowKey{f.key, f.protocol}
+	w, ok := m.flows.get(key)
+	if !ok {
+		if m.flows.len() >= m.opts.MaxSessions {
+			if old, any := m.flows.oldest(); any {
+				m.forgetFlow(old, departed{})
+			}
+		}
+		d, _ := m.gone.get(key)
+		w = &flow{key: key, names: f.origin}
+		if f.aaep != nil {
+			w.aaep = aaepsession.Restore(d.aaep)
+			m.count(w, false, w.aaep.Running())
+			m.unsilence(w, f, d)
+		} else {
+			w.hook = hooksession.Restore(d.hook)
+		}
+		m.flows.add(key, w)
+	}
+	w.lastSeen = m.now
+	return w
+}
+
+// unsilence takes back that a session fell silent.
+func (m *machine) unsilence(w *flow, f *fact, d departed) {
+	if d.silent == nil {
+		return
+	}
+	m.breach(f, w.names, &catalogue.Breach{Check: d.silent.Check, What: "the session goes on", Events: []string{f.eventID},
+		Seqs: []uint64{f.seq}, Withdraws: d.silent, Retracts: true})
+	d.silent = nil
+	m.gone.put(w.key, d)
+}
+
+// count keeps how many AAEP sessions of a publisher are running.
+func (m *machine) count(w *flow, before, after bool) {
+	k := sourceKey{w.key.tenant, w.key.source}
+	switch {
+	case after && !before:
+		m.running[k]++
+	case before && !after:
+		if m.running[k]--; m.running[k] <= 0 {
+			delete(m.running, k)
+		}
+	}
+}
+
+// follow hands a fact to its session.
+func (m *machine) follow(f *fact, n novelty) {
+	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
+	switch {
+	case f.aaep != nil && f.kind == kindAnswer:
+		m.answer(f)
+	case watched && f.aaep != nil:
+		m.followAAEP(m.flow(f), f, n)
+	case watched:
+		m.followHook(m.flow(f), f, n)
+	case f.aaep != nil:
+		m.notes(nil, f)
+		m.breaches(f, f.origin, aaepsession.Hints(f.aaep))
+	case f.hook != nil:
+		m.notes(nil, f)
+		m.breaches(f, f.origin, hooksession.Alone(f.hook))
+	default:
+		m.notes(nil, f)
+	}
+}
+
+func (m *machine) followAAEP(w *flow, f *fact, n novelty) {
+	m.notes(w, f)
+	if n != novel {
+		return
+	}
+	f.aaep.Seq, f.aaep.At = f.seq, f.at
+	before, stray := w.aaep.Running(), w.aaep.Unstarted()
+	found := w.aaep.Apply(f.aaep)
+	m.count(w, before, w.aaep.Running())
+	m.weigh(w)
+	m.breaches(f, w.names, found)
+	if !stray && w.aaep.Unstarted() && m.running[sourceKey{f.key.tenant, f.key.source}] > 0 {
+		m.breach(f, w.names, single("AAEP-C-054", "", f))
+	}
+	m.token(w, f)
+}
+
+func (m *machine) followHook(w *flow, f *fact, n novelty) {
+	m.notes(w, f)
+	if n != novel {
+		w.hook.Amend(f.hook)
+		return
+	}
+	f.hook.Seq, f.hook.At = f.seq, f.at
+	found := w.hook.Apply(f.hook)
+	m.weigh(w)
+	m.breaches(f, w.names, found)
+	m.nonce(w, f)
+	m.contradicted(w, f)
+}
+
+// single is a breach that one event proves.
+func single(check, what string, f *fact) *catalogue.Breach {
+	b := &catalogue.Breach{Check: check, What: what, Seqs: []uint64{f.seq}, Call: f.callID}
+	if f.eventID != "" {
+		b.Events = []string{f.eventID}
+	}
+	return b
+}
+
+// notes reports the checks that an event fails by itself; hints once a session.
+func (m *machine) notes(w *flow, f *fact) {
+	for _, b := range f.notes {
+		if b.Severity == events.SeverityInfo && w != nil {
+			if w.hinted[b.Check+b.Case] {
+				continue
+			}
+			if w.hinted == nil {
+				w.hinted = map[string]bool{}
+			}
+			w.hinted[b.Check+b.Case] = true
+		}
+		m.breach(f, f.origin, b)
+	}
+}
+
+func (m *machine) breaches(f *fact, who origin, found []*catalogue.Breach) {
+	for _, b := range found {
+		m.breach(f, who, b)
+	}
+}
