@@ -153,7 +153,6 @@ func (c *modelCall) validUntil() float64 {
 type model struct {
 	calls    []*modelCall
 	findings map[string]int
-	states   map[events.CallState]int
 }
 
 func (m *model) of(id int, fits func(*modelCall) bool) (first, last *modelCall) {

@@ -38,6 +38,9 @@ func (c *policyLintCmd) Run(io stdio) error {
 // loadPolicies reads and compiles a directory. A missing or empty one is an
 // error: "no rules" must never be read as "allow".
 func loadPolicies(dir string) ([]policy.Document, *policy.Set, error) {
+	if _, err := os.ReadDir(dir); err != nil {
+		return nil, nil, fmt.Errorf("reading the policies: %w", err)
+	}
 	docs, err := policy.LoadDir(os.DirFS(dir))
 	if err != nil {
 		return nil, nil, fmt.Errorf("policies in %s: %w", dir, err)

@@ -182,7 +182,12 @@ func readConfig(path string, into any) error {
 	dec := yaml.NewDecoder(file)
 	dec.KnownFields(true)
 	err = dec.Decode(into)
-	if err != nil && !errors.Is(err, io.EOF) { // an empty file sets nothing
+	if err == nil { // one document, nothing after it
+		if err = dec.Decode(new(yaml.Node)); err == nil {
+			err = errors.New("there is a second document")
+		}
+	}
+	if !errors.Is(err, io.EOF) { // an empty file sets nothing
 		return fmt.Errorf("%s: %s", path, strings.Join(strings.Fields(err.Error()), " "))
 	}
 	return nil

@@ -1,11 +1,13 @@
 package admitter
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
@@ -216,4 +218,24 @@ func TestOccurrences(t *testing.T) {
 	if o.current(events.Decision{Tenant: "t", Source: "other", Session: "x", ToolCallID: "a"}) != 1 {
 		t.Error("another source has the same occurrence")
 	}
+}
+
+// After a lost connection the library's watch notices only much later what it
+// missed; the admitter does not wait for that.
+func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	w := &policyWatch{s: s, kv: bucket(t, n, "admitter", streams.BucketPolicies)}
+	rig.OK(t, w.open(ctx))
+	w.updates = make(chan jetstream.KeyValueEntry) // deaf
+	done := make(chan struct{})
+	go func() { defer close(done); w.follow(ctx) }()
+	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	s.serving.Store(true)
+	s.reconnected(ctx, n.Conn("admitter"))
+	rig.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })
+	cancel()
+	<-done
+	_ = w.watcher.Stop() // it has ended with its context
 }

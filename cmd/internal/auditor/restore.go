@@ -55,6 +55,11 @@ func (a *auditor) restore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("reading the position: %w", err)
 	}
+	// Only now: beside another auditor the evidence may have passed what the log
+	// held when this one began to look.
+	if state, err = streams.StreamState(ctx, a.js, a.flags.Stream); err != nil {
+		return err
+	}
 	if err := a.compare(ctx, position, state); err != nil {
 		return err
 	}

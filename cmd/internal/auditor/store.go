@@ -59,7 +59,7 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 			return nil
 		case errors.As(err, &conflict):
 			return fmt.Errorf("%w: %w", daemon.ErrFenced, err)
-		case errors.Is(err, daemon.ErrFenced):
+		case errors.Is(err, daemon.ErrFenced), errors.Is(err, storage.ErrBatch): // trying again does not help
 			return err
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -65,7 +65,15 @@ func TestMoreOutputsThanABatchHolds(t *testing.T) {
 			if partial > 0 {
 				dieInside(t, n, missing, last, partial)
 			}
-			rig.OK(t, ignoreCancel(start(t, n, missing).AwaitReady().Stop()))
+			s := start(t, n, missing).AwaitReady()
+			rig.Eventually(t, "every call is given up", func() bool {
+				core := newCore(t, n, missing)
+				log := n.Log()
+				want, _ := undisturbed(core, log)
+				_, open := core.NextDeadline()
+				return !open && len(outputs(log)) == len(want)
+			})
+			rig.OK(t, ignoreCancel(s.Stop()))
 			if most := compare(t, n, missing); most <= streams.MaxBatch {
 				t.Fatalf("no message had more than %d outputs", most)
 			}

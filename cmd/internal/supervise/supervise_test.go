@@ -93,6 +93,68 @@ func TestChildDiesWithKilledParent(t *testing.T) {
 	}
 }
 
+// scripted is a process that lives until it is told to stop or killed by die.
+type scripted struct {
+	name string
+	log  func(string)
+	done chan struct{}
+}
+
+func (p *scripted) PID() int              { return 1 }
+func (p *scripted) Done() <-chan struct{} { return p.done }
+func (p *scripted) Err() error            { return nil }
+func (p *scripted) Stop(context.Context) error {
+	p.log("stop " + p.name)
+	return nil
+}
+
+func TestStopsTheLastFirst(t *testing.T) {
+	var order []string
+	s := New(zerolog.Nop(), nil)
+	for _, name := range []string{"a", "b", "c"} {
+		err := s.Start(t.Context(), Spec{Name: name, Start: func(context.Context) (Process, error) {
+			return &scripted{name, func(what string) { order = append(order, what) }, make(chan struct{})}, nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(order); got != "[stop c stop b stop a]" {
+		t.Error(got)
+	}
+	late := &scripted{"d", func(what string) { order = append(order, what) }, make(chan struct{})}
+	if err := s.Start(t.Context(), Spec{Name: "d", Start: func(context.Context) (Process, error) { return late, nil }}); err == nil || order[len(order)-1] != "stop d" {
+		t.Errorf("a child that came too late: %v, %v", err, order)
+	}
+}
+
+func TestStopEndsARestartThatDoesNotSucceed(t *testing.T) {
+	s := New(zerolog.Nop(), nil)
+	first := &scripted{"a", func(string) {}, make(chan struct{})}
+	tries := make(chan struct{}, 100)
+	started := false
+	err := s.Start(t.Context(), Spec{Name: "a", Start: func(ctx context.Context) (Process, error) {
+		if !started {
+			started = true
+			return first, nil
+		}
+		tries <- struct{}{}
+		<-ctx.Done() // a child that never becomes ready
+		return nil, ctx.Err()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(first.done)
+	<-tries
+	if err := s.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

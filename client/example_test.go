@@ -1,0 +1,88 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// An executor asks before a tool runs, and once more right before it runs.
+func ExampleClient_Admit() {
+	nc, publicKey, stop := connect() // as the runtime rt1 of tenant acme
+	defer stop()
+
+	c, err := client.New(nc, client.Options{Tenant: "acme", Publisher: "rt1", PublicKey: publicKey})
+	if err != nil {
+		log.Fatal(err)
+	}
+	args := []byte(`{"to":"dana@acme.example","amount":10}`)
+	v := c.Admit(context.Background(), client.Call{
+		Protocol: "agenthook", Body: []byte(`{"event_id":"e1"}`), // the whole PreToolUse event
+		Session: "s1", ToolCallID: "c1", Tool: "send_email", Arguments: args,
+	})
+	fmt.Println("allowed:", v.Allowed())
+	fmt.Println("other arguments:", v.Permits([]byte(`{"to":"dana@acme.example","amount":1000}`)) == nil)
+	fmt.Println("these arguments:", v.Permits(args) == nil)
+	fmt.Println("once more:", v.Permits(args))
+	// Output:
+	// allowed: true
+	// other arguments: false
+	// these arguments: true
+	// once more: client: this receipt was used before; ask again
+}
+
+// Whatever goes wrong, the verdict is deny.
+func ExampleClient_Admit_nobodyAnswers() {
+	w, err := newWorld(streams.Shard{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer w.close()
+	nc, err := w.conn("rt1")
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := client.New(nc, client.Options{Tenant: "acme", Publisher: "rt1", PublicKey: w.publicKey})
+	if err != nil {
+		log.Fatal(err)
+	}
+	v := c.Admit(context.Background(), client.Call{Protocol: "agenthook", Body: []byte(`{}`), Tool: "send_email"})
+	fmt.Println(v.Decision, v.Reason)
+	// Output: deny no_responders
+}
+
+// Events are stored durably and in order, or the error says which are not.
+func ExampleClient_Publish() {
+	nc, publicKey, stop := connect()
+	defer stop()
+
+	c, err := client.New(nc, client.Options{Tenant: "acme", Publisher: "rt1", PublicKey: publicKey})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = c.Publish(context.Background(), "agenthook",
+		[]byte(`{"event_type":"PreToolUse","session_id":"s1"}`),
+		[]byte(`{"event_type":"PostToolUse","session_id":"s1"}`))
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// connect stands for streams.Connect to a running system.
+func connect() (nc *nats.Conn, publicKey string, stop func()) {
+	w, err := newWorld(streams.Shard{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := w.answer(func(*nats.Msg) *nats.Msg { return w.allow(nil) }); err != nil {
+		log.Fatal(err)
+	}
+	if nc, err = w.conn("rt1"); err != nil {
+		log.Fatal(err)
+	}
+	return nc, w.publicKey, w.close
+}

@@ -1,0 +1,113 @@
+package client_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// log reads what is in the log.
+func (w *world) log(t *testing.T) (out []events.LogMessage) {
+	t.Helper()
+	nc, err := w.conn("auditor")
+	ok(t, err)
+	js, err := jetstream.New(nc)
+	ok(t, err)
+	done := errors.New("caught up")
+	err = streams.ReadLog(t.Context(), js, streams.ReadOptions{Stream: streams.DefaultShard, Idle: func() error { return done }},
+		func(b []events.LogMessage) error { out = append(out, b...); return nil })
+	if !errors.Is(err, done) {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func hook(i int) []byte {
+	return []byte(fmt.Sprintf(`{"event_type":"PostToolUse", "session_id":"s%d","n":%d}`, i%3, i))
+}
+
+func TestPublishKeepsOrderAndBytes(t *testing.T) {
+	w := start(t, streams.Shard{})
+	c := w.client(t, 0)
+	var want [][]byte
+	for _, count := range []int{0, 1, 12, 13, 1100} { // singly and in atomic batches
+		var list [][]byte
+		for range count {
+			list = append(list, hook(len(want)+len(list)))
+		}
+		ok(t, c.Publish(t.Context(), subject.ProtoAgentHook, list...))
+		want = append(want, list...)
+	}
+	log := w.log(t)
+	if len(log) != len(want) {
+		t.Fatalf("%d events in the log, want %d", len(log), len(want))
+	}
+	for i, m := range log {
+		if !bytes.Equal(m.Body, want[i]) || m.Subject != fmt.Sprintf("gov.events.acme.rt1.agenthook.s%d.PostToolUse", i%3) {
+			t.Fatalf("event %d is %s on %s", i, m.Body, m.Subject)
+		}
+	}
+}
+
+func TestPublishSendsWhatItCannotRead(t *testing.T) {
+	w := start(t, streams.Shard{})
+	c := w.client(t, 0)
+	for name, e := range map[string]struct{ protocol, body, subject string }{
+		"not JSON":         {subject.ProtoAgentHook, "{nope", "~.unknown"},
+		"empty":            {subject.ProtoAgentHook, "", "~.unknown"},
+		"binary":           {subject.ProtoAAEP, "\x00\xff\xfe", "~.unknown"},
+		"no type":          {subject.ProtoAgentHook, `{"session_id":"s1"}`, "s1.unknown"},
+		"wrong field":      {subject.ProtoAgentHook, `{"session_id":"s1","event_type":"Stop","source":7}`, "s1.Stop"},
+		"posing":           {subject.ProtoAgentHook, `{"session_id":"s1","event_type":"request"}`, "s1.unknown"},
+		"odd session":      {subject.ProtoAgentHook, `{"session_id":"a.b *","event_type":"Stop"}`, "~YS5iICo.Stop"},
+		"a subject of 8 K": {subject.ProtoAgentHook, `{"session_id":"s1","event_type":"` + strings.Repeat("a.", 4096) + `"}`, "s1.unknown"},
+		"AAEP":             {subject.ProtoAAEP, `{"type":"aaep:agent.tool.invoked","session_id":"s9"}`, "s9.agent.tool.invoked"},
+	} {
+		ok(t, c.Publish(t.Context(), e.protocol, []byte(e.body)))
+		log := w.log(t)
+		last := log[len(log)-1]
+		if want := "gov.events.acme.rt1." + e.protocol + "." + e.subject; string(last.Body) != e.body || last.Subject != want {
+			t.Errorf("%s: %q on %s, want %s", name, last.Body, last.Subject, want)
+		}
+	}
+	if err := c.Publish(t.Context(), "telnet", []byte("{}")); err == nil || !strings.Contains(err.Error(), "aaep") {
+		t.Errorf("an unknown protocol: %v", err)
+	}
+}
+
+func TestPublishFailsUnlessEverythingIsStored(t *testing.T) {
+	w := start(t, streams.Shard{MaxBytes: 64 << 10})
+	c := w.client(t, 0)
+	large := func(n int) []byte { return []byte(fmt.Sprintf(`{"n":%d,"x":"%s"}`, n, strings.Repeat("x", 10_000))) }
+	var list [][]byte
+	for i := range 10 {
+		list = append(list, large(i))
+	}
+	var failed *streams.PublishError
+	if err := c.Publish(t.Context(), subject.ProtoAgentHook, list...); !errors.As(err, &failed) {
+		t.Fatalf("error %v", err)
+	}
+	if stored := len(w.log(t)); stored != len(list)-len(failed.Failed) || stored == 0 {
+		t.Errorf("%d stored, %d reported as not", stored, len(failed.Failed))
+	}
+	if err := c.Publish(t.Context(), subject.ProtoAgentHook, bytes.Repeat([]byte("x"), 9<<20)); !errors.Is(err, streams.ErrTooLarge) {
+		t.Errorf("an event that no server takes: %v", err)
+	}
+}
+
+func TestMessagesNeedNoConnection(t *testing.T) {
+	msgs, err := client.Messages(subject.Space{Prefix: "x.y"}, "acme", "rt 1", subject.ProtoAgentHook, hook(1))
+	ok(t, err)
+	if len(msgs) != 1 || msgs[0].Subject != "x.y.events.acme.~cnQgMQ.agenthook.s1.PostToolUse" {
+		t.Errorf("%+v", msgs)
+	}
+}

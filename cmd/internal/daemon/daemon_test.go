@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"syscall"
+	"testing"
+)
+
+type testFlags struct {
+	Flags
+	Extra int `help:"x" default:"1"`
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Setenv("COUNTERSIGN_LOG_LEVEL", "error")
+	for name, c := range map[string]struct {
+		args []string
+		run  func(context.Context, Env) error
+		want int
+	}{
+		"ends":         {run: func(context.Context, Env) error { return nil }, want: ExitOK},
+		"fails":        {run: func(context.Context, Env) error { return errors.New("broken") }, want: ExitFailed},
+		"fenced":       {run: func(context.Context, Env) error { return fmt.Errorf("x: %w", ErrFenced) }, want: ExitFenced},
+		"unknown flag": {args: []string{"--nope"}, want: ExitUsage},
+		"bad address":  {args: []string{"--http", "nonsense:-1"}, want: ExitFailed},
+		"told to stop": {run: func(ctx context.Context, _ Env) error {
+			_ = syscall.Kill(syscall.Getpid(), syscall.SIGTERM)
+			<-ctx.Done()
+			return ctx.Err()
+		}, want: ExitStopped},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var f testFlags
+			if got := Main("test", "a test", c.args, &f, &f.Flags, c.run); got != c.want {
+				t.Errorf("exit code %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestHealthOverHTTP(t *testing.T) {
+	h := NewHealth()
+	url, stop, err := h.Serve("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	get := func() (status int, r Report) {
+		t.Helper()
+		res, err := http.Get(url + "/healthz")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		if err := json.NewDecoder(res.Body).Decode(&r); err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, r
+	}
+	check := func(status int, word, problem string) {
+		t.Helper()
+		if got, r := get(); got != status || r.Status != word || r.Problems["nats"] != problem {
+			t.Errorf("%d %+v, want %d %s %q", got, r, status, word, problem)
+		}
+	}
+	check(503, StatusStarting, "")
+	h.SetReady()
+	check(200, StatusOK, "")
+	h.Set("nats", "away")
+	check(503, StatusUnhealthy, "away")
+	h.Set("nats", "")
+	check(200, StatusOK, "")
+}

@@ -1,0 +1,160 @@
+package examples_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/examples"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, name string) []byte {
+	t.Helper()
+	b, err := fs.ReadFile(examples.FS, name)
+	ok(t, err)
+	return b
+}
+
+// covered demands that a table says something about every file of a folder.
+func covered[T any](t *testing.T, folder string, table map[string]T) {
+	t.Helper()
+	files, err := fs.ReadDir(examples.FS, folder)
+	ok(t, err)
+	for _, f := range files {
+		if _, known := table[f.Name()]; !known {
+			t.Errorf("%s is not in the table", path.Join(folder, f.Name()))
+		}
+	}
+	if len(files) != len(table) {
+		t.Errorf("%d files in %s and %d entries", len(files), folder, len(table))
+	}
+}
+
+func policies(t *testing.T) *policy.Set {
+	t.Helper()
+	sub, err := fs.Sub(examples.FS, "policies")
+	ok(t, err)
+	docs, err := policy.LoadDir(sub)
+	ok(t, err)
+	set, err := policy.Compile(docs)
+	ok(t, err)
+	return set
+}
+
+func TestPoliciesCompile(t *testing.T) {
+	files, err := fs.ReadDir(examples.FS, "policies")
+	ok(t, err)
+	names := policies(t).Names()
+	for _, f := range files {
+		if name := strings.TrimSuffix(f.Name(), ".yaml"); !slices.Contains(names, name) {
+			t.Errorf("%s holds no policy of its name; there are %v", f.Name(), names)
+		}
+	}
+}
+
+func TestRequestsAreDecidedAsDocumented(t *testing.T) {
+	table := map[string]struct{ verdict, reason string }{
+		"pre-tool-use.json":          {"allow", "Mail to colleagues is fine."},
+		"pre-tool-use-external.json": {"ask", "Mail that leaves the company needs a person's consent."},
+		"pre-tool-use-denied.json":   {"deny", "Agents do not delete databases here."},
+	}
+	covered(t, "requests", table)
+	o := admission.Offline{Protocol: "agenthook", Snapshot: &admission.Snapshot{Policies: policies(t)}, Now: noon}
+	for name, want := range table {
+		body := read(t, "requests/"+name)
+		tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)
+		ok(t, err)
+		for _, v := range schemas.Default().StrictAgentHook(tree) {
+			t.Errorf("%s: %+v", name, v)
+		}
+		var got struct {
+			Verdict string `json:"verdict"`
+			Reply   struct {
+				Reason string `json:"reason"`
+			} `json:"reply"`
+		}
+		line := admission.EvaluateLine(body, o)
+		ok(t, json.Unmarshal(line, &got))
+		if got.Verdict != want.verdict || got.Reply.Reason != want.reason {
+			t.Errorf("%s: %s", name, line)
+		}
+	}
+}
+
+func TestSessionsAreFoundOutAsDocumented(t *testing.T) {
+	table := map[string]struct {
+		protocol string
+		strict   func(map[string]any) []schemas.Violation
+		asked    string   // a tool whose denial is on record
+		rules    []string // what is found
+	}{
+		"aaep-flight.jsonl":     {"aaep", schemas.Default().StrictAAEP, "", nil},
+		"agenthook-mail.jsonl":  {"agenthook", schemas.Default().StrictAgentHook, "", nil},
+		"agenthook-rogue.jsonl": {"agenthook", schemas.Default().StrictAgentHook, "delete_database", []string{"AH-C-075", "AH-C-080", "executed_despite_deny", "input_drift"}},
+	}
+	covered(t, "sessions", table)
+	for name, want := range table {
+		var recording []json.RawMessage
+		for _, line := range bytes.Split(bytes.TrimSpace(read(t, "sessions/"+name)), []byte("\n")) {
+			tree, err := strictjson.ParseObject(line, strictjson.DefaultLimits)
+			ok(t, err)
+			for _, v := range want.strict(tree) {
+				t.Errorf("%s: %+v", name, v)
+			}
+			recording = append(recording, line)
+			if pre := tree["event_type"] == "PreToolUse"; pre && want.asked != "" {
+				recording = append(recording, decided(t, line, tree["tool_name"] == want.asked))
+			}
+		}
+		findings, err := correlation.Check(want.protocol, recording, correlation.CheckOptions{})
+		ok(t, err)
+		var rules []string
+		for _, f := range findings {
+			rules = append(rules, f.Rule)
+		}
+		slices.Sort(rules)
+		if !slices.Equal(rules, want.rules) {
+			t.Errorf("%s: findings %v, want %v", name, rules, want.rules)
+		}
+	}
+}
+
+// decided is the line of a recording that holds the decision on an event.
+func decided(t *testing.T, event []byte, deny bool) json.RawMessage {
+	t.Helper()
+	var e struct {
+		EventID   string `json:"event_id"`
+		SessionID string `json:"session_id"`
+		ToolName  string `json:"tool_name"`
+		Metadata  struct {
+			ToolCallID string `json:"tool_call_id"`
+		} `json:"metadata"`
+	}
+	ok(t, json.Unmarshal(event, &e))
+	verdict := map[bool]string{true: "deny", false: "allow"}[deny]
+	line, err := json.Marshal(map[string]any{"decision": map[string]any{
+		"decision_id": "d-" + e.EventID, "event_id": e.EventID, "session": e.SessionID, "tool_call_id": e.Metadata.ToolCallID,
+		"tool": e.ToolName, "verdict": verdict,
+	}})
+	ok(t, err)
+	return line
+}
