@@ -6,7 +6,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,7 +16,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
-	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/supervise"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -122,38 +120,6 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 		}
 	}
 	return p, p.serveHealth()
-}
-
-// prepare makes the data directory, its keys and its passwords.
-func (p *Pipeline) prepare() error {
-	if err := os.MkdirAll(p.opt.DataDir, 0o700); err != nil {
-		return fmt.Errorf("creating the data directory: %w", err)
-	}
-	var err error
-	if p.lock, err = lockDir(p.opt.DataDir); err != nil {
-		return err
-	}
-	if err := keys.Ensure(p.keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile); err != nil {
-		return err
-	}
-	public, err := keys.Vouch(p.keys, time.Now())
-	if err != nil {
-		return err
-	}
-	if p.state, err = loadState(filepath.Join(p.opt.DataDir, "state.json"), p.opt.Tenant); err != nil {
-		return err
-	}
-	p.ready = target.Ready{
-		Tenant: p.opt.Tenant, PublicKey: public, PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
-	}
-	for role, u := range p.state.roles(p.opt.Tenant) {
-		r := target.Role{User: u.Name, Password: u.Password, InboxPrefix: u.Inbox()}
-		if role == target.Runtime {
-			r.Publisher = u.Name
-		}
-		p.ready.Roles[role] = r
-	}
-	return nil
 }
 
 // Ready is what a ready file should say now.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 )
 
@@ -48,6 +49,33 @@ func TestStateKeepsPasswordsAndAddsNewOnes(t *testing.T) {
 	}
 	if _, err := loadState(path, "acme"); err == nil || !strings.Contains(err.Error(), "move it away") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a damaged state: %v", err)
+	}
+}
+
+func TestALogKeepsItsKeys(t *testing.T) {
+	dir := t.TempDir()
+	p := &Pipeline{opt: Options{DataDir: dir}, keys: filepath.Join(dir, "keys")}
+	if err := p.ensureKeys(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(dir, "nats", "jetstream"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]error{keys.ReceiptFile: nil, keys.MasterFile: ErrKeyLost, keys.CheckpointFile: ErrKeyLost} {
+		path := filepath.Join(p.keys, name)
+		key, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.ensureKeys(); !errors.Is(err, want) {
+			t.Errorf("without %s: %v, want %v", name, err, want)
+		}
+		if err := os.WriteFile(path, key, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
