@@ -92,6 +92,7 @@ func rehearse(line []byte, protocol string) ([]byte, *client.Call, error) {
 	}
 	now := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
 	e["timestamp"] = now
+	delete(e, "duration_ms") // it was another one when the session was recorded
 	meta, _ := e["metadata"].(map[string]any)
 	if ran, is := meta["execution"].(map[string]any); is {
 		ran["started_at"], ran["completed_at"] = now, now

@@ -63,14 +63,17 @@ func (p *progress) end() {
 func showProgress(io stdio) func(stage string, done, total int64) {
 	p := newProgress(io)
 	var stage string
+	var over bool // the stage's last line is out
 	return func(s string, done, total int64) {
 		if s != stage {
 			p.end()
-			stage, p.last = s, time.Time{}
+			stage, over, p.last = s, false, time.Time{}
 		}
-		if !p.due(time.Now()) && done != total {
+		ended := total > 0 && done >= total
+		if over || !p.due(time.Now()) && !ended {
 			return
 		}
+		over = ended
 		switch {
 		case total > 0:
 			p.tell(fmt.Sprintf("%s: %d of %d MB", s, done/1e6, total/1e6))
@@ -79,7 +82,7 @@ func showProgress(io stdio) func(stage string, done, total int64) {
 		default:
 			p.tell(s)
 		}
-		if total > 0 && done >= total {
+		if ended {
 			p.end()
 		}
 	}

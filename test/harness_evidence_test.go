@@ -1,0 +1,190 @@
+package e2e_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+)
+
+// row is a row of the evidence table, by the columns that architecture.md
+// section 6 promises.
+type row struct {
+	Shard      string    `ch:"shard"`
+	Seq        uint64    `ch:"seq"`
+	Tenant     string    `ch:"tenant"`
+	Session    string    `ch:"session"`
+	Kind       string    `ch:"kind"`
+	Subject    string    `ch:"subject"`
+	BrokerTime time.Time `ch:"broker_time"`
+	BodyDigest string    `ch:"body_digest"`
+	Record     string    `ch:"record"`
+	RecordHash string    `ch:"record_hash"`
+}
+
+const columns = "shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash"
+
+// record parses the canonical text.
+func (r row) record(t testing.TB) object {
+	t.Helper()
+	var o object
+	ok(t, json.Unmarshal([]byte(r.Record), &o))
+	return o
+}
+
+// body is the (redacted) body in the record.
+func (r row) body(t testing.TB) object {
+	t.Helper()
+	b, _ := r.record(t)["body"].(map[string]any)
+	return b
+}
+
+func openClickHouse(t testing.TB, dsn string) driver.Conn {
+	t.Helper()
+	opt, err := clickhouse.ParseDSN(dsn)
+	ok(t, err)
+	conn, err := clickhouse.Open(opt)
+	ok(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// auditors connects as the auditors' read-only user, owner as the database's
+// owner.
+func (s *system) auditors(t testing.TB) driver.Conn {
+	t.Helper()
+	return openClickHouse(t, s.info(t).ClickHouseReadonlyDSN)
+}
+
+func (s *system) owner(t testing.TB) driver.Conn {
+	t.Helper()
+	return openClickHouse(t, s.info(t).ClickHouseDSN)
+}
+
+// evidence reads rows in log order; where is a condition.
+func evidence(t testing.TB, db driver.Conn, where string, args ...any) (rows []row) {
+	t.Helper()
+	ok(t, db.Select(context.Background(), &rows, "SELECT "+columns+" FROM evidence WHERE "+where+" ORDER BY shard, seq", args...))
+	return rows
+}
+
+// number runs a query that gives one number.
+func number(t testing.TB, db driver.Conn, query string, args ...any) (n uint64) {
+	t.Helper()
+	if err := db.QueryRow(context.Background(), query, args...).Scan(&n); err != nil {
+		t.Fatalf("%s: %v", query, err)
+	}
+	return n
+}
+
+// change runs a statement as the owner, to its end.
+func change(t testing.TB, db driver.Conn, statement string, args ...any) {
+	t.Helper()
+	ctx := clickhouse.Context(context.Background(), clickhouse.WithSettings(clickhouse.Settings{"mutations_sync": 2}))
+	if err := db.Exec(ctx, statement, args...); err != nil {
+		t.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// atSeq waits for the evidence of one message.
+func atSeq(t testing.TB, db driver.Conn, seq uint64) (r row) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("evidence of sequence %d", seq), func() error {
+		rows := evidence(t, db, "seq = ?", seq)
+		if len(rows) != 1 {
+			return fmt.Errorf("%d rows", len(rows))
+		}
+		r = rows[0]
+		return nil
+	})
+	return r
+}
+
+// session gives a session's evidence.
+func session(t testing.TB, db driver.Conn, name string) []row {
+	t.Helper()
+	return evidence(t, db, "session = ?", name)
+}
+
+// kinds are the kinds of rows, in order.
+func kinds(rows []row) (list []string) {
+	for _, r := range rows {
+		list = append(list, r.Kind)
+	}
+	return list
+}
+
+var barriers atomic.Uint64
+
+// settle returns once everything that is in the log now has been correlated and
+// everything that came of it is in evidence. Log, correlator and auditor work in
+// order: when the evidence holds the call record of an event, it holds all that
+// came of what was before.
+func (s *system) settle(t testing.TB) {
+	t.Helper()
+	name := fmt.Sprintf("barrier-%d", barriers.Add(1))
+	s.runtime(t).publish(t, preToolUse(name, "call-"+name, "read_file", object{"path": "/workspace/barrier"}))
+	db := s.auditors(t)
+	eventually(t, "the correlator's word on "+name, func() error {
+		if n := number(t, db, "SELECT count() FROM evidence WHERE session = ? AND kind = 'call'", name); n != 1 {
+			return fmt.Errorf("%d call records", n)
+		}
+		return nil
+	})
+	operator := s.connect(t, "operator")
+	eventually(t, "the evidence reaches the end of the log", func() error {
+		if last, have := lastSeq(t, operator), number(t, db, "SELECT max(seq) FROM evidence"); have != last {
+			return fmt.Errorf("%d of %d", have, last)
+		}
+		return nil
+	})
+	derived(t, db)
+}
+
+// derived waits until the tables for people hold what the evidence holds: they
+// are filled by the same insert, and a moment later.
+func derived(t testing.TB, db driver.Conn) {
+	t.Helper()
+	for table, condition := range map[string]string{
+		"decisions": "kind = 'decision'", "calls": "kind = 'call'", "findings": "kind = 'finding'", "approvals": "kind = 'approval'",
+		"evidence_chain": "session != '' OR session_index IS NOT NULL",
+	} {
+		eventually(t, "table "+table+" is complete", func() error {
+			want, have := number(t, db, "SELECT count() FROM evidence WHERE "+condition), number(t, db, "SELECT count() FROM "+table)
+			if have != want {
+				return fmt.Errorf("%d rows of %d", have, want)
+			}
+			return nil
+		})
+	}
+}
+
+// exact checks that the evidence has exactly one record for every message of
+// the log: dense from sequence 1 to its end, none twice, one incarnation.
+func (s *system) exact(t testing.TB) {
+	t.Helper()
+	s.settle(t)
+	db, operator := s.auditors(t), s.connect(t, "operator")
+	// Once more for what the admitter has to say of policies after the fact.
+	eventually(t, "evidence and log are the same", func() error {
+		var rows, seqs, first, end, shards uint64
+		last := lastSeq(t, operator)
+		ok(t, db.QueryRow(context.Background(), "SELECT count(), uniqExact(seq), min(seq), max(seq), uniqExact(shard) FROM evidence").
+			Scan(&rows, &seqs, &first, &end, &shards))
+		if rows != last || seqs != last || first != 1 || end != last || shards != 1 {
+			return fmt.Errorf("the log has %d messages, the evidence %d rows, %d sequences from %d to %d, of %d shards", last, rows, seqs, first, end, shards)
+		}
+		return nil
+	})
+}
+
+// verified runs `countersign verify` and expects an exit code.
+func (s *system) verified(t testing.TB, code int, args ...string) result {
+	t.Helper()
+	return s.run(t, append([]string{"verify"}, args...)...).want(t, code)
+}

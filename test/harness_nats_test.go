@@ -1,0 +1,217 @@
+package e2e_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// connect connects in a role of the ready file, as a plain client would.
+func (s *system) connect(t testing.TB, roleName string, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	r := s.info(t)
+	c, there := r.Roles[roleName]
+	if !there {
+		t.Fatalf("the ready file has no role %s", roleName)
+	}
+	return s.dial(t, r.NATSURL, c, opts...)
+}
+
+// service connects as one of the pipeline's own users, whose passwords only the
+// data directory knows.
+func (s *system) service(t testing.TB, name string) *nats.Conn {
+	t.Helper()
+	return s.dial(t, s.info(t).NATSURL, role{User: name, Password: s.password(t, name), InboxPrefix: "_INBOX_" + name})
+}
+
+func (s *system) password(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(s.data, "state.json"))
+	ok(t, err)
+	var st struct{ Passwords map[string]string }
+	ok(t, json.Unmarshal(b, &st))
+	if st.Passwords[name] == "" {
+		t.Fatalf("state.json has no password of %s", name)
+	}
+	return st.Passwords[name]
+}
+
+func (s *system) dial(t testing.TB, url string, c role, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(url, append([]nats.Option{
+		nats.UserInfo(c.User, c.Password), nats.CustomInboxPrefix(c.InboxPrefix), nats.Name("e2e"), nats.Timeout(patience),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // permission errors are for those who look for them
+	}, opts...)...)
+	ok(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// runtime is an agent runtime: a connection and the token it publishes under.
+type runtimeClient struct {
+	nc        *nats.Conn
+	tenant    string
+	publisher string
+}
+
+func (s *system) runtime(t testing.TB, opts ...nats.Option) runtimeClient {
+	t.Helper()
+	r := s.info(t)
+	return runtimeClient{s.connect(t, "runtime", opts...), r.Tenant, r.Roles["runtime"].Publisher}
+}
+
+// answer is the reply to an admission request, taken apart.
+type answer struct {
+	msg     *nats.Msg
+	verdict string
+	id      string
+	receipt string
+	seq     uint64
+	body    object
+}
+
+// admit asks for admission. Headers are name, value, name, value, ...
+func (r runtimeClient) admit(t testing.TB, protocol string, body []byte, headers ...string) answer {
+	t.Helper()
+	a, err := r.ask(protocol, body, headers...)
+	ok(t, err)
+	return a
+}
+
+// ask is admit for those who expect failure, too.
+func (r runtimeClient) ask(protocol string, body []byte, headers ...string) (answer, error) {
+	m := nats.NewMsg("gov.admit." + r.tenant + "." + protocol)
+	m.Data = body
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	reply, err := r.nc.RequestMsg(m, patience)
+	if err != nil {
+		return answer{}, fmt.Errorf("asking on %s: %w", m.Subject, err)
+	}
+	a := answer{msg: reply, verdict: reply.Header.Get("Countersign-Verdict"), id: reply.Header.Get("Countersign-Decision-Id"),
+		receipt: reply.Header.Get("Countersign-Receipt")}
+	a.seq, _ = strconv.ParseUint(reply.Header.Get("Countersign-Decision-Seq"), 10, 64)
+	return a, json.Unmarshal(reply.Data, &a.body)
+}
+
+// subject is where the runtime publishes an event.
+func (r runtimeClient) subject(protocol, session, typ string) string {
+	return "gov.events." + r.tenant + "." + r.publisher + "." + protocol + "." + token(session) + "." + typ
+}
+
+// token writes a subject token as architecture.md section 3 says.
+func token(v string) string {
+	if v == "" {
+		return "~"
+	}
+	for _, c := range []byte(v) {
+		if c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') {
+			return "~" + base64.RawURLEncoding.EncodeToString([]byte(v))
+		}
+	}
+	return v
+}
+
+// put publishes bytes on a subject and gives their sequence in the log.
+func (r runtimeClient) put(t testing.TB, subject string, body []byte, headers ...string) uint64 {
+	t.Helper()
+	m := nats.NewMsg(subject)
+	m.Data = body
+	for i := 0; i < len(headers); i += 2 {
+		m.Header.Set(headers[i], headers[i+1])
+	}
+	seq, err := r.store(m)
+	ok(t, err)
+	return seq
+}
+
+// store publishes a message durably.
+func (r runtimeClient) store(m *nats.Msg) (uint64, error) {
+	reply, err := r.nc.RequestMsg(m, patience)
+	if err != nil {
+		return 0, fmt.Errorf("publishing on %s: %w", m.Subject, err)
+	}
+	if seq := ackSeq(reply); seq > 0 {
+		return seq, nil
+	}
+	return 0, fmt.Errorf("publishing on %s: %s", m.Subject, reply.Data)
+}
+
+// ackSeq is the sequence in a publish acknowledgement, 0 if it is none.
+func ackSeq(reply *nats.Msg) uint64 {
+	var ack struct {
+		Seq   uint64
+		Error json.RawMessage
+	}
+	if err := json.Unmarshal(reply.Data, &ack); err != nil || ack.Error != nil {
+		return 0
+	}
+	return ack.Seq
+}
+
+// publish publishes an event where it belongs.
+func (r runtimeClient) publish(t testing.TB, e object) uint64 {
+	t.Helper()
+	return r.put(t, e.subject(r), e.bytes())
+}
+
+// api asks JetStream, as a client that knows nothing but NATS would.
+func api(nc *nats.Conn, subject string, request, into any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	reply, err := nc.Request("$JS.API."+subject, body, patience)
+	if err != nil {
+		return fmt.Errorf("%s: %w", subject, err)
+	}
+	var failed struct {
+		Error *struct {
+			Description string `json:"description"`
+			ErrCode     int    `json:"err_code"`
+		}
+	}
+	if err := json.Unmarshal(reply.Data, &failed); err != nil {
+		return err
+	}
+	if failed.Error != nil {
+		return errors.New(failed.Error.Description)
+	}
+	return json.Unmarshal(reply.Data, into)
+}
+
+// lastSeq is the sequence of the log's last message.
+func lastSeq(t testing.TB, operator *nats.Conn) uint64 {
+	t.Helper()
+	var info struct {
+		State struct {
+			LastSeq uint64 `json:"last_seq"`
+		}
+	}
+	ok(t, api(operator, "STREAM.INFO.GOV", struct{}{}, &info))
+	return info.State.LastSeq
+}
+
+// stored is a message in a stream.
+type stored struct {
+	Subject string    `json:"subject"`
+	Seq     uint64    `json:"seq"`
+	Header  []byte    `json:"hdrs"`
+	Data    []byte    `json:"data"`
+	Time    time.Time `json:"time"`
+}
+
+// message reads one message of a stream.
+func message(nc *nats.Conn, stream string, request object) (stored, error) {
+	var got struct{ Message stored }
+	return got.Message, api(nc, "STREAM.MSG.GET."+stream, request, &got)
+}

@@ -1,0 +1,285 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// readyFile is the ready file as architecture.md section 7 describes it.
+type readyFile struct {
+	NATSURL               string          `json:"nats_url"`
+	Roles                 map[string]role `json:"roles"`
+	ClickHouseDSN         string          `json:"clickhouse_dsn"`
+	ClickHouseReadonlyDSN string          `json:"clickhouse_readonly_dsn"`
+	HTTPURL               string          `json:"http_url"`
+	PublicKey             string          `json:"public_key"`
+	Tenant                string          `json:"tenant"`
+	PIDs                  map[string]int  `json:"pids"`
+}
+
+type role struct {
+	User        string `json:"user"`
+	Password    string `json:"password"`
+	InboxPrefix string `json:"inbox_prefix"`
+	Publisher   string `json:"publisher"`
+}
+
+// system is one `countersign up`.
+type system struct {
+	dir   string // everything of it: data, ready file, log
+	data  string
+	ready string
+	log   string
+	proc  *proc
+}
+
+// proc is a program that this process started and owns.
+type proc struct {
+	pid  int
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// launch starts a program that dies with this process, whatever kills it. The
+// kernel ties a child to the thread that started it, so that thread is kept.
+func launch(cmd *exec.Cmd) (*proc, error) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	p, started := &proc{done: make(chan struct{})}, make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		err := cmd.Start()
+		if err == nil {
+			p.pid = cmd.Process.Pid
+		}
+		started <- err
+		if err == nil {
+			p.err = cmd.Wait()
+			close(p.done)
+		}
+	}()
+	return p, <-started
+}
+
+func (p *proc) signal(sig syscall.Signal) { _ = syscall.Kill(p.pid, sig) }
+
+// wait waits for the end of the program.
+func (p *proc) wait() error {
+	select {
+	case <-p.done:
+		return p.err
+	case <-time.After(patience):
+		return errors.New("the program does not end")
+	}
+}
+
+const samplePolicies = root + "/examples/policies"
+
+// boot starts `countersign up` in dir, which may hold the data of an earlier
+// one, and waits for its ready file.
+func boot(dir string, args ...string) (*system, error) {
+	s := &system{dir: dir, data: filepath.Join(dir, "data"), ready: filepath.Join(dir, "ready.json"), log: filepath.Join(dir, "up.log")}
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(program("countersign"), append([]string{"up", "--data-dir", s.data, "--ready-file", s.ready}, args...)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = cleanEnv(), log, log
+	if s.proc, err = launch(cmd); err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(s.ready); err == nil {
+			return s, nil
+		}
+		select {
+		case <-s.proc.done:
+			return nil, fmt.Errorf("up ended before it was ready: %v\n%s", s.proc.err, s.tail())
+		default:
+		}
+		if time.Now().After(deadline) {
+			s.proc.signal(syscall.SIGKILL)
+			return nil, fmt.Errorf("up is not ready\n%s", s.tail())
+		}
+	}
+}
+
+// stop ends the system with SIGTERM.
+func (s *system) stop() error {
+	s.proc.signal(syscall.SIGTERM)
+	if err := s.proc.wait(); err != nil {
+		s.proc.signal(syscall.SIGKILL)
+		return fmt.Errorf("%w\n%s", err, s.tail())
+	}
+	return nil
+}
+
+// tail is the end of the system's log, for messages about failures.
+func (s *system) tail() string {
+	b, _ := os.ReadFile(s.log)
+	const most = 6000
+	if len(b) > most {
+		b = b[len(b)-most:]
+	}
+	return string(b)
+}
+
+// start boots a system of the test's own, with the sample policies unless args
+// say otherwise, and stops it at the test's end.
+func start(t testing.TB, args ...string) *system {
+	t.Helper()
+	return startIn(t, t.TempDir(), args...)
+}
+
+func startIn(t testing.TB, dir string, args ...string) *system {
+	t.Helper()
+	needSystem(t)
+	if len(args) == 0 {
+		args = []string{"--policy", samplePolicies}
+	}
+	s, err := boot(dir, args...)
+	ok(t, err)
+	t.Cleanup(func() {
+		select {
+		case <-s.proc.done: // the test ended it itself
+		default:
+			if err := s.stop(); err != nil {
+				t.Error(err)
+			}
+		}
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", s.dir, s.tail())
+		}
+	})
+	return s
+}
+
+// shared gives the system that tests share. When the test is over, every
+// message that it caused must be in evidence, exactly once.
+func shared(t testing.TB) *system {
+	t.Helper()
+	needSystem(t)
+	if common.used[t.Name()] {
+		ok(t, dropCommon())
+	}
+	if common.sys == nil {
+		dir, err := os.MkdirTemp("", "countersign-e2e-shared-")
+		ok(t, err)
+		common.used = map[string]bool{}
+		common.sys, err = boot(dir, "--policy", samplePolicies)
+		ok(t, err)
+	}
+	common.used[t.Name()] = true
+	s := common.sys
+	t.Cleanup(func() {
+		if !t.Skipped() {
+			s.exact(t)
+		}
+		if t.Failed() {
+			t.Logf("log of the shared system:\n%s", s.tail())
+		}
+	})
+	return s
+}
+
+// info reads the ready file, which changes when a child is restarted.
+func (s *system) info(t testing.TB) readyFile {
+	t.Helper()
+	b, err := os.ReadFile(s.ready)
+	ok(t, err)
+	var r readyFile
+	ok(t, json.Unmarshal(b, &r))
+	return r
+}
+
+// result is what a command left.
+type result struct {
+	code     int
+	out, err string
+}
+
+// run runs the tool against the system.
+func (s *system) run(t testing.TB, args ...string) result {
+	t.Helper()
+	return command(t, exec.Command(program("countersign"), args...), "COUNTERSIGN_READY_FILE="+s.ready)
+}
+
+// tool runs the tool without a system to talk to.
+func tool(t testing.TB, args ...string) result {
+	t.Helper()
+	return command(t, exec.Command(program("countersign"), args...))
+}
+
+func command(t testing.TB, cmd *exec.Cmd, env ...string) result {
+	t.Helper()
+	var out, errs bytes.Buffer
+	if cmd.Env == nil {
+		cmd.Env = cleanEnv(env...)
+	}
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	p, err := launch(cmd)
+	ok(t, err)
+	err = p.wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		p.signal(syscall.SIGKILL)
+		t.Fatalf("%v: %v", cmd.Args, err)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// want fails the test unless the command ended with a code.
+func (r result) want(t testing.TB, code int) result {
+	t.Helper()
+	if r.code != code {
+		t.Fatalf("exit %d, want %d\nstdout: %s\nstderr: %s", r.code, code, r.out, r.err)
+	}
+	return r
+}
+
+// oneLine fails the test unless standard error is one line that holds every
+// one of the texts.
+func (r result) oneLine(t testing.TB, texts ...string) {
+	t.Helper()
+	line := strings.TrimSuffix(r.err, "\n")
+	if line == "" || strings.Contains(line, "\n") || len(line) > 500 {
+		t.Errorf("standard error is not one line:\n%s", r.err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(line, text) {
+			t.Errorf("standard error does not say %q:\n%s", text, line)
+		}
+	}
+}
+
+func errorf(format string, args ...any) error { return fmt.Errorf(format, args...) }
+
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// eventually waits until check gives no error; the last one it gave is in the
+// failure.
+func eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	var last error
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if last = check(); last == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: %v", what, last)
+}

@@ -1,0 +1,151 @@
+// Package e2e_test runs the built programs against a real NATS server and a
+// real ClickHouse and talks to them as any other program would: over plain
+// nats.go and clickhouse-go, with replies and records decoded by hand. Nothing
+// of Countersign is imported on the driving side, except in the test of the
+// client SDK itself.
+//
+// Most tests share one `countersign up`; those that kill, tamper or change
+// policies start one of their own.
+package e2e_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// programs are built once, without cgo, as `make build` does.
+var programs = []string{"countersign", "admitter", "correlator", "auditor"}
+
+// binDir is where the built programs are.
+var binDir string
+
+// root is the repository, seen from this package's folder.
+const root = ".."
+
+// patience is how long anything that must happen may take. It is far beyond what
+// it takes; nothing is measured by it.
+const patience = 90 * time.Second
+
+// common is the system that tests share, and the tests that have used it. A
+// test that comes again (-count) gets a new one: sessions are named, and
+// everything that was ever said in one is in the log.
+var common struct {
+	sys  *system
+	used map[string]bool
+}
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(runTests(m))
+}
+
+func runTests(m *testing.M) int {
+	if testing.Short() {
+		return m.Run() // every test skips itself, visibly
+	}
+	dir, err := os.MkdirTemp("", "countersign-e2e-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binDir = filepath.Join(dir, "bin")
+	if err := build(); err != nil {
+		fmt.Fprintln(os.Stderr, "building the programs:", err)
+		return 1
+	}
+	code := m.Run()
+	if err := dropCommon(); err != nil {
+		fmt.Fprintln(os.Stderr, "stopping the shared system:", err)
+		return 1
+	}
+	return code
+}
+
+// dropCommon ends the shared system, if there is one.
+func dropCommon() error {
+	if common.sys == nil {
+		return nil
+	}
+	err := common.sys.stop()
+	os.RemoveAll(common.sys.dir)
+	common.sys = nil
+	return err
+}
+
+func build() error {
+	args := []string{"build", "-trimpath", "-o", binDir + string(filepath.Separator)}
+	for _, p := range programs {
+		args = append(args, "./cmd/"+p)
+	}
+	cmd := exec.Command("go", args...)
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+func program(name string) string { return filepath.Join(binDir, name) }
+
+// engine says why there is no ClickHouse engine to test with; it fetches it
+// if it is not cached.
+var engine struct {
+	once sync.Once
+	out  string
+	err  error
+}
+
+// needPrograms skips a test that does without servers under -short.
+func needPrograms(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("end-to-end tests run the built programs: not under -short")
+	}
+}
+
+// needSystem skips a test that cannot have the real thing, and says why.
+func needSystem(t testing.TB) {
+	t.Helper()
+	needPrograms(t)
+	if _, err := exec.LookPath("clickhouse"); err == nil {
+		return
+	}
+	engine.once.Do(func() {
+		cmd := exec.Command(program("countersign"), "engine", "fetch", "--quiet")
+		cmd.Env = cleanEnv()
+		var out []byte
+		out, engine.err = cmd.CombinedOutput()
+		engine.out = strings.TrimSpace(string(out))
+	})
+	if engine.err == nil {
+		return
+	}
+	for _, absent := range []string{"could not be fetched", "needs linux/amd64"} {
+		if strings.Contains(engine.out, absent) {
+			t.Skip("no ClickHouse to test with: " + engine.out)
+		}
+	}
+	t.Fatalf("countersign engine fetch: %v: %s", engine.err, engine.out)
+}
+
+// cleanEnv is this process's environment without what would lead the programs
+// to a system of the developer's own.
+func cleanEnv(add ...string) []string {
+	var env []string
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		ours := strings.HasPrefix(name, "COUNTERSIGN_") && name != "COUNTERSIGN_CACHE"
+		if !ours && !strings.HasPrefix(name, "NATS_") {
+			env = append(env, e)
+		}
+	}
+	return append(env, add...)
+}

@@ -1,0 +1,71 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The tool that everybody has: issue and README promise that `nats` alone is
+// enough to ask and to follow.
+func TestNATSCommandLine(t *testing.T) {
+	s := shared(t)
+	nats := natsTool(t)
+	info := s.info(t)
+	as := func(name string, args ...string) *exec.Cmd {
+		c := info.Roles[name]
+		cmd := exec.Command(nats, append([]string{"--server", info.NATSURL, "--user", c.User, "--password", c.Password,
+			"--inbox-prefix", c.InboxPrefix, "--timeout", "30s"}, args...)...)
+		cmd.Env = cleanEnv("XDG_CONFIG_HOME=" + t.TempDir())
+		return cmd
+	}
+	t.Run("micro", func(t *testing.T) {
+		for _, args := range [][]string{{"micro", "ls"}, {"micro", "info", "admitter"}, {"micro", "stats", "admitter"}} {
+			if r := command(t, as("operator", args...)).want(t, 0); !strings.Contains(r.out, "admitter") {
+				t.Errorf("nats %v shows no admitter:\n%s", args, r.out)
+			}
+		}
+	})
+	t.Run("req and sub", func(t *testing.T) {
+		sub := as("subscriber", "sub", "--count", "2", "gov.decisions.acme.>")
+		var heard bytes.Buffer
+		sub.Stdout, sub.Stderr = &heard, &heard
+		p, err := launch(sub)
+		ok(t, err)
+		until(t, p, func() {
+			for name, want := range map[string]string{"pre-tool-use.json": "allow", "pre-tool-use-denied.json": "deny"} {
+				request, err := os.ReadFile(filepath.Join(root, "examples", "requests", name))
+				ok(t, err)
+				r := command(t, as("runtime", "req", "--raw", "gov.admit.acme.agenthook", string(request))).want(t, 0)
+				var reply object
+				ok(t, json.Unmarshal([]byte(r.out), &reply))
+				if reply.text("decision") != want {
+					t.Errorf("%s: %s", name, r.out)
+				}
+			}
+		})
+		if n := strings.Count(heard.String(), `"decision_id"`); n != 2 {
+			t.Errorf("nats sub heard %d decisions:\n%s", n, heard.String())
+		}
+	})
+}
+
+// natsTool builds the tool, which the go build cache keeps.
+func natsTool(t testing.TB) string {
+	t.Helper()
+	needPrograms(t)
+	path := program("nats")
+	if _, err := os.Stat(path); err == nil {
+		return path
+	}
+	cmd := exec.Command("go", "build", "-o", path, "github.com/nats-io/natscli/nats")
+	cmd.Dir = filepath.Join(root, "tools", "natscli")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Skipf("the nats tool does not build here (%v): %s", err, out)
+	}
+	return path
+}
