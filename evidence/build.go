@@ -106,7 +106,7 @@ func (b *Builder) Build(m events.LogMessage, head Head, keys Keys) (Built, error
 	sc := scopeOf(b.space, m.Subject)
 	body := b.read(sc, m)
 	key := sessionOf(sc, body.tree)
-	headers, hits := redactHeaders(m.Header)
+	headers, hits := redactHeaders(sc.kind, m.Header)
 	b.redact(sc, m, &body)
 	rec := Record{V: Version, Shard: b.shard, Seq: m.Seq, Tenant: key.Tenant, Session: key.Session, Kind: body.kind,
 		Subject: printable(m.Subject), Headers: headers, BrokerTime: events.At(m.Time), Reason: body.reason}

@@ -199,6 +199,28 @@ func TestDecisionSignatureVerifiesFromTheRecord(t *testing.T) {
 	}
 }
 
+// A signature is random text: one that happens to look like a token must stay as
+// it is on a decision, and only there.
+func TestSignatureThatLooksLikeASecret(t *testing.T) {
+	signature := "eyJhbGciOiJFZERTQSJ9..A-" + "ghp" + "_" + strings.Repeat("a1B2c3D4e5", 4) + "-Zz"
+	header := map[string][]string{events.HeaderSignature: {signature}}
+	for name, c := range map[string]struct {
+		subject string
+		header  map[string][]string
+		kept    bool
+	}{
+		"on a decision":            {"gov.decisions.acme.allow.s", header, true},
+		"on an event":              {eventSubject, header, false},
+		"another header":           {"gov.decisions.acme.allow.s", map[string][]string{"X-Note": {signature}}, false},
+		"not in the form of a JWS": {"gov.decisions.acme.allow.s", map[string][]string{events.HeaderSignature: {signature + " x"}}, false},
+		"twice":                    {"gov.decisions.acme.allow.s", map[string][]string{events.HeaderSignature: {signature, signature}}, false},
+	} {
+		if kept := strings.Contains(string(build(t, c.subject, c.header, plainEvent).Canonical), signature); kept != c.kept {
+			t.Errorf("%s: kept is %t, want %t", name, kept, c.kept)
+		}
+	}
+}
+
 func TestForeignDecisionIsRedacted(t *testing.T) {
 	b := build(t, "gov.decisions.acme.allow.s", nil, `{"password":"hunter2"}`)
 	if strings.Contains(string(b.Canonical), "hunter2") || b.Record.Kind != KindDecision {

@@ -3,9 +3,11 @@ package evidence
 import (
 	"encoding/base64"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
@@ -23,13 +25,28 @@ var transportHeaders = map[string]bool{
 	"Nats-Batch-Commit":                           true,
 }
 
-// redactHeaders copies the headers that a record keeps, redacted. With more
-// findings than a record may carry it keeps none and says so in one.
-func redactHeaders(in map[string][]string) (map[string][]string, []redact.Hit) {
+// detachedJWS is the form of the signature on a decision.
+var detachedJWS = regexp.MustCompile(`^[A-Za-z0-9_-]+\.\.[A-Za-z0-9_-]+$`)
+
+// ownSignature reports whether a header is the signature on a decision. It is
+// kept to the letter: it is random text, in which a detector sees a token now
+// and then, and one changed letter would make an honest decision a forged one.
+func ownSignature(kind, name string, values []string) bool {
+	return kind == KindDecision && name == events.HeaderSignature && len(values) == 1 && detachedJWS.MatchString(values[0])
+}
+
+// redactHeaders copies the headers that the record of a message keeps,
+// redacted; kind is that of its subject. With more findings than a record may
+// carry it keeps none and says so in one.
+func redactHeaders(kind string, in map[string][]string) (map[string][]string, []redact.Hit) {
 	out := make(map[string][]string, len(in))
 	var hits []redact.Hit
 	for _, raw := range slices.Sorted(maps.Keys(in)) {
 		if transportHeaders[raw] {
+			continue
+		}
+		if ownSignature(kind, raw, in[raw]) {
+			out[raw] = slices.Clone(in[raw])
 			continue
 		}
 		name := headerName(raw)
