@@ -18,9 +18,6 @@ func (s *system) standby(t testing.TB, name string) *proc {
 	cmd := exec.Command(program(name))
 	cmd.Env = cleanEnv("COUNTERSIGN_NATS_URL="+info.NATSURL, "COUNTERSIGN_NATS_USER="+name, "COUNTERSIGN_NATS_PASSWORD="+s.password(t, name),
 		"COUNTERSIGN_KEYS="+filepath.Join(s.data, "keys"))
-	if name == "auditor" {
-		cmd.Env = append(cmd.Env, "COUNTERSIGN_CLICKHOUSE="+info.ClickHouseDSN)
-	}
 	path := filepath.Join(s.dir, name+"-standby.log")
 	log, err := os.Create(path)
 	ok(t, err)
@@ -42,7 +39,7 @@ func TestSecondInstances(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)
 	var second []*proc
-	for _, name := range []string{"admitter", "correlator", "auditor"} {
+	for _, name := range []string{"admitter", "correlator"} {
 		second = append(second, s.standby(t, name))
 	}
 	operator := s.connect(t, "operator")

@@ -157,7 +157,7 @@ func (s *service) finish(nc *nats.Conn) {
 	_ = nc.FlushTimeout(flushTimeout)
 }
 
-const flushTimeout = time.Second
+const flushTimeout = 5 * time.Second
 
 // checkDurability reads how durable an acknowledgement of the running server
 // is, at the start and whenever a server is connected to again. It goes into
@@ -196,6 +196,9 @@ func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, erro
 	}
 	err = svc.AddEndpoint("admit", micro.HandlerFunc(func(r micro.Request) { s.accept(ctx, r) }),
 		micro.WithEndpointSubject(s.space.All(subject.Admit)))
+	if err == nil { // the server must know of it before anybody is told that this service answers
+		err = nc.FlushTimeout(flushTimeout)
+	}
 	if err != nil {
 		return nil, errors.Join(err, svc.Stop())
 	}
