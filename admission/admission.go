@@ -19,10 +19,12 @@ import (
 	"github.com/countersign-dev/countersign/admission/aana"
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/aioc"
+	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/aump"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -95,6 +97,11 @@ type Inputs struct {
 	// Mandates is what is known about AUMP mandates; the zero Records knows of none,
 	// and every request that names one is denied.
 	Mandates mandate.Records
+
+	// Approvals, Counters and Publishers are nil where nothing is known of any.
+	Approvals  approval.Book
+	Counters   policy.Counters
+	Publishers publisher.Registry
 }
 
 // Profile says how strictly a protocol that has a reference of its own is read.
@@ -135,6 +142,9 @@ type Outcome struct {
 	Malformed        bool
 	ErrorCode        string
 	ErrorDescription string
+
+	// Takes must be taken before the decision is recorded.
+	Takes Takes
 
 	protocol call.Protocol // nil: the generic refusal
 	call     call.Call

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,9 +91,10 @@ type answer struct {
 	seq     uint64
 }
 
-// record signs the receipt and the decision, and returns once request and
-// decision are durable, in that order.
-func (s *service) record(ctx context.Context, req admission.Request, out *admission.Outcome) (answer, error) {
+// record signs the receipt and the decision, and returns once request, decision
+// and what goes with them are durable, in that order. take is what the verdict
+// takes from the stores; it is given back if the record fails.
+func (s *service) record(ctx context.Context, req admission.Request, out *admission.Outcome, beside []streams.Msg) (answer, error) {
 	d := &out.Decision
 	d.Occurrence = s.calls.current(*d)
 	var token string
@@ -110,14 +112,15 @@ func (s *service) record(ctx context.Context, req admission.Request, out *admiss
 	if err != nil {
 		return answer{}, err
 	}
-	// A stop must not tear a record apart from its answer.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
-	defer cancel()
-	seqs, err := s.committer.Append(ctx, msgs...)
+	traces, err := s.traces(out)
 	if err != nil {
 		return answer{}, err
 	}
-	if len(seqs) != len(msgs) || seqs[0] >= seqs[1] {
+	seqs, err := s.committer.Append(ctx, slices.Concat(msgs, traces, beside)...)
+	if err != nil {
+		return answer{}, err
+	}
+	if len(seqs) != len(msgs)+len(traces)+len(beside) || seqs[0] >= seqs[1] {
 		return answer{}, errors.New("the log did not keep request and decision in order")
 	}
 	return answer{body: body, receipt: token, seq: seqs[1]}, nil
@@ -147,6 +150,29 @@ func (s *service) messages(req admission.Request, d events.Decision) ([]streams.
 		{Subject: s.space.Request(d.Tenant, d.Source, d.Protocol, d.Session), Header: header, Body: req.Body},
 		{Subject: s.space.Decision(d.Tenant, string(d.Verdict), d.Session), Header: decision, Body: record},
 	}, nil
+}
+
+// traces are the events that the protocol demands on the log beside a decision:
+// events of the request's publisher, but signed by the admitter.
+func (s *service) traces(out *admission.Outcome) ([]streams.Msg, error) {
+	list, err := out.Trace()
+	if err != nil {
+		return nil, err
+	}
+	d := out.Decision
+	msgs := make([]streams.Msg, 0, len(list))
+	for _, e := range list {
+		signature, err := s.key.SignDetached(signing.TypeRecord, e.Body)
+		if err != nil {
+			return nil, err
+		}
+		header := cloudevents.Binary(cloudevents.Attributes{
+			ID: e.ID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: e.EventType, Time: d.DecidedAt.Time,
+		})
+		header[events.HeaderDecisionID], header[events.HeaderSignature] = []string{d.DecisionID}, []string{signature}
+		msgs = append(msgs, streams.Msg{Subject: s.space.Event(d.Tenant, d.Source, d.Protocol, d.Session, e.Type), Header: header, Body: e.Body})
+	}
+	return msgs, nil
 }
 
 func headerValue(h map[string][]string, name string) string {

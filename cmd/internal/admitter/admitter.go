@@ -57,6 +57,7 @@ type service struct {
 	snapshot   atomic.Pointer[admission.Snapshot]
 	durability atomic.Value // string
 	calls      *occurrences
+	parts      []part
 	slots      chan struct{}
 	serving    atomic.Bool
 	reread     chan struct{} // the policies must be read again
@@ -114,6 +115,11 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err := s.followCalls(nc); err != nil {
 		return err
 	}
+	stopParts, err := s.startParts(ctx, nc, js)
+	if err != nil {
+		return err
+	}
+	defer stopParts()
 	svc, err := s.serve(ctx, nc)
 	if err != nil {
 		return err
@@ -250,20 +256,13 @@ func (s *service) admit(ctx context.Context, r micro.Request, received time.Time
 		return
 	}
 	req, known := s.request(r, received)
-	in, err := s.inputs(req, known)
-	if err != nil {
-		s.env.Log.Error().Err(err).Msg("no randomness")
-		s.refuse(r, admission.CodeInternal, nil)
-		return
-	}
-	out := admission.Decide(req, s.snapshot.Load(), in)
-	reply, err := s.record(ctx, req, &out)
+	out, reply, err := s.decide(ctx, req, known)
 	if err != nil {
 		s.env.Log.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny")
-		if !errors.Is(err, streams.ErrTooLarge) { // that is the request's fault
+		if !errors.Is(err, streams.ErrTooLarge) && !errors.Is(err, errNoInputs) { // the first is the request's fault
 			s.env.Health.Set("log", "decisions cannot be recorded")
 		}
-		s.refuse(r, admission.CodeAuditUnavailable, denial(&out))
+		s.refuse(r, failureCode(err), denial(&out, failureCode(err)))
 		return
 	}
 	s.env.Health.Set("log", "")
@@ -274,8 +273,8 @@ func (s *service) admit(ctx context.Context, r micro.Request, received time.Time
 
 // denial renders the native refusal of a request whose decision could not be
 // recorded; nil if even that fails.
-func denial(out *admission.Outcome) []byte {
-	out.Fail(admission.CodeAuditUnavailable)
+func denial(out *admission.Outcome, code string) []byte {
+	out.Fail(code)
 	body, err := out.Reply()
 	if err != nil {
 		return nil

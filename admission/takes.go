@@ -1,0 +1,18 @@
+package admission
+
+import (
+	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/policy"
+)
+
+// Takes is what a verdict uses up and what can be used only once, or only so
+// often. Decide says what it is; the service takes it from its store, by
+// compare-and-set, before it records the decision. If somebody else was faster,
+// it decides again.
+type Takes struct {
+	Approval     *approval.Step       // a workflow opened, joined or consumed
+	Spend        *mandate.Reservation // money of a mandate's budget
+	Confirmation bool                 // the accepted AAEP confirmation of this invocation
+	Counts       []policy.Count       // what rate and budget conditions count
+}
