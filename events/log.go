@@ -1,7 +1,6 @@
 package events
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -25,15 +24,6 @@ func (m LogMessage) HeaderValue(name string) string {
 		return v[0]
 	}
 	return ""
-}
-
-// Encode gives the bytes of a record as they go onto the log: RFC 8785.
-func Encode(record any) ([]byte, error) {
-	b, err := json.Marshal(record)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a %T: %w", record, err)
-	}
-	return strictjson.CanonicalBytes(b)
 }
 
 // DecodeRecord reads a record written by Encode, strictly: unknown fields are

@@ -231,6 +231,18 @@ type PolicyChange struct {
 	Digest   string      `json:"digest"`
 	Policies []PolicyRef `json:"policies"`
 	Error    string      `json:"error,omitempty"` // why a candidate was refused; everything is denied meanwhile
+
+	// Who pushed the set, and why, as they say themselves; empty for documents
+	// that were put into the bucket one by one.
+	Author     string `json:"author,omitempty"`
+	Message    string `json:"message,omitempty"`
+	PushedAt   Time   `json:"pushed_at,omitzero"`
+	RollbackTo uint64 `json:"rollback_to,omitempty"`
+	// Documents are the policies as they were written, so that every decision can
+	// be made again from the log alone. Omitted says that they were too large for
+	// the record; the bucket may still have them.
+	Documents []PolicyDocument `json:"documents,omitempty"`
+	Omitted   bool             `json:"documents_omitted,omitempty"`
 }
 
 // KeyRecord publishes a verification key. Vouch is a signed note of the
