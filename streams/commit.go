@@ -9,15 +9,15 @@ import (
 // maxBackoff is how many groups at most go by singles after a refused batch.
 const maxBackoff = 64
 
-// commit stores one group and settles its calls. It is not tied to the
-// Committer's context: a commit under way ends by itself or by its timeout.
-func (c *Committer) commit(group []*appendCall) {
+// commit stores one group and settles its calls. Nothing cuts it short: a commit
+// under way ends by itself or by its timeout.
+func (c *Committer) commit(l *lane, group []*appendCall) {
 	var msgs []Msg
 	for _, call := range group {
 		msgs = append(msgs, call.msgs...)
 	}
 	if len(msgs) > c.opt.BatchAbove && !c.skipBatch() {
-		seqs, err := c.lane.batch(context.Background(), msgs, nil)
+		seqs, err := l.batch(context.Background(), msgs, nil)
 		if !errors.Is(err, ErrRefused) {
 			c.settle(group, func(i int) outcome { return batchOutcome(seqs, err, i) })
 			return
@@ -26,7 +26,7 @@ func (c *Committer) commit(group []*appendCall) {
 		// batches only slows this down and a bad message fails alone.
 		c.refusedBatch()
 	}
-	out := c.lane.singles(context.Background(), msgs, nil)
+	out := l.singles(context.Background(), msgs, nil)
 	c.settle(group, func(i int) outcome { return out[i] })
 }
 
@@ -39,6 +39,8 @@ func batchOutcome(seqs []uint64, err error, i int) outcome {
 
 // skipBatch counts down the groups that go singly after a refusal.
 func (c *Committer) skipBatch() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.skip > 0 {
 		c.skip--
 		return true
@@ -47,6 +49,8 @@ func (c *Committer) skipBatch() bool {
 }
 
 func (c *Committer) refusedBatch() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.backoff = min(2*c.backoff+1, maxBackoff)
 	c.skip = c.backoff
 }

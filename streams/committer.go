@@ -14,6 +14,7 @@ import (
 // Defaults of CommitterOptions.
 const (
 	DefaultBatchAbove    = 12
+	DefaultLanes         = 2
 	DefaultMaxPending    = 8192
 	DefaultCommitTimeout = 5 * time.Second
 )
@@ -27,6 +28,9 @@ type CommitterOptions struct {
 	BatchAbove int
 	// MaxBatch is the size of a group at most, in messages (at most 1000).
 	MaxBatch int
+	// Lanes is how many groups may be in flight at the same time, so that the next
+	// one is prepared while the server stores the last.
+	Lanes int
 	// MaxPending is how many messages may wait or be in flight; Append blocks
 	// beyond it.
 	MaxPending int
@@ -35,23 +39,23 @@ type CommitterOptions struct {
 }
 
 // Committer appends messages to the log for many goroutines: what is queued
-// while a commit is in flight is committed together. One goroutine owns the
-// sending; Close ends it.
+// while commits are in flight is committed together. Every lane has a goroutine
+// that owns it; Close ends them.
 type Committer struct {
-	lane  *lane
+	nc    *nats.Conn
 	opt   CommitterOptions
 	slots *semaphore.Weighted
+	lanes sync.WaitGroup
 
-	mu     sync.Mutex
-	queue  []*appendCall
-	closed bool
+	mu       sync.Mutex
+	changed  *sync.Cond // queue, inflight or closed
+	queue    []*appendCall
+	queued   int // messages in queue
+	inflight int // messages that lanes work on
+	closed   bool
 
-	wake    chan struct{}
-	stop    context.CancelFunc
-	stopped chan struct{}
-
-	// Of the owner goroutine: how many groups still go by singles after a
-	// refused batch, and the next such number.
+	// How many groups still go by singles after a refused batch, and the next such
+	// number.
 	skip, backoff int
 }
 
@@ -80,20 +84,21 @@ func NewCommitter(nc *nats.Conn, opt CommitterOptions) (*Committer, error) {
 	orInt(&opt.BatchAbove, DefaultBatchAbove)
 	orInt(&opt.MaxBatch, MaxBatch)
 	orInt(&opt.MaxPending, DefaultMaxPending)
+	orInt(&opt.Lanes, DefaultLanes)
 	opt.MaxBatch = min(opt.MaxBatch, MaxBatch, opt.MaxPending)
 	if opt.Timeout <= 0 {
 		opt.Timeout = DefaultCommitTimeout
 	}
-	l, err := newLane(nc, opt.Stream, opt.Timeout)
-	if err != nil {
-		return nil, err
+	c := &Committer{nc: nc, opt: opt, slots: semaphore.NewWeighted(int64(opt.MaxPending))}
+	c.changed = sync.NewCond(&c.mu)
+	for range opt.Lanes {
+		l, err := newLane(nc, opt.Stream, opt.Timeout)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		c.lanes.Go(func() { c.run(l) })
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	c := &Committer{
-		lane: l, opt: opt, slots: semaphore.NewWeighted(int64(opt.MaxPending)),
-		wake: make(chan struct{}, 1), stop: stop, stopped: make(chan struct{}),
-	}
-	go c.run(ctx)
 	return c, nil
 }
 
@@ -110,7 +115,7 @@ func (c *Committer) Append(ctx context.Context, msgs ...Msg) ([]uint64, error) {
 	if len(msgs) > c.opt.MaxBatch {
 		return nil, fmt.Errorf("%w: %w: %d messages in one Append, at most %d", ErrRefused, ErrTooLarge, len(msgs), c.opt.MaxBatch)
 	}
-	bytes, err := checkAll(msgs, c.lane.nc.MaxPayload())
+	bytes, err := checkAll(msgs, c.nc.MaxPayload())
 	if err != nil {
 		return nil, err
 	}
@@ -140,76 +145,103 @@ func (c *Committer) enqueue(call *appendCall) bool {
 	if c.closed {
 		return false
 	}
-	c.queue = append(c.queue, call)
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
+	c.queue, c.queued = append(c.queue, call), c.queued+len(call.msgs)
+	c.changed.Signal()
 	return true
 }
 
-// Close lets the commit in flight end, refuses what is queued and all that
-// comes later, and returns when the owner goroutine is gone. The connection
+// Close lets the commits in flight end, refuses what is queued and all that
+// comes later, and returns when the lanes' goroutines are gone. The connection
 // stays open.
 func (c *Committer) Close() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
-	c.stop()
-	<-c.stopped
+	c.changed.Broadcast()
+	c.lanes.Wait()
+	c.refuseQueued()
 }
 
-// run is the owner. Only it touches the lane.
-func (c *Committer) run(ctx context.Context) {
-	defer close(c.stopped)
-	defer c.lane.close()
-	defer c.refuseQueued()
+// run owns a lane.
+func (c *Committer) run(l *lane) {
+	defer l.close()
 	for {
-		select {
-		case <-ctx.Done():
+		group, n := c.next()
+		if group == nil {
 			return
-		case <-c.wake:
 		}
-		for ctx.Err() == nil {
-			group := c.take()
-			if len(group) == 0 {
-				break
-			}
-			c.commit(group)
+		c.commit(l, group)
+		c.mu.Lock()
+		c.inflight -= n
+		c.mu.Unlock()
+		c.changed.Broadcast()
+	}
+}
+
+// next waits for a group that is worth a lane; nil says that the Committer is
+// closed.
+func (c *Committer) next() (group []*appendCall, messages int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for {
+		for !c.closed && !c.worthwhile() {
+			c.changed.Wait()
+		}
+		if c.closed {
+			return nil, 0
+		}
+		if group, messages = c.take(); len(group) > 0 {
+			c.inflight += messages
+			return group, messages
 		}
 	}
 }
 
+// worthwhile reports whether what is queued shall be sent now: at once when
+// nothing is in flight, and else when it is a group that can keep step with what
+// is. Small batches beside large ones would cost the server more than they save.
+func (c *Committer) worthwhile() bool {
+	if c.inflight == 0 {
+		return c.queued > 0
+	}
+	return c.queued > max(c.opt.BatchAbove, c.inflight/2)
+}
+
 func (c *Committer) refuseQueued() {
-	for group := c.take(); len(group) > 0; group = c.take() {
-		for _, call := range group {
+	c.mu.Lock()
+	group := c.queue
+	c.queue, c.queued = nil, 0
+	c.mu.Unlock()
+	for _, call := range group {
+		if call.claimed.CompareAndSwap(false, true) {
 			c.finish(call, nil, fmt.Errorf("%w: %w", ErrRefused, ErrClosed))
+		} else {
+			c.slots.Release(int64(len(call.msgs)))
 		}
 	}
 }
 
 // take claims as many queued calls as fit into one group.
-func (c *Committer) take() (group []*appendCall) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, bytes, used := 0, 0, 0
+func (c *Committer) take() (group []*appendCall, messages int) {
+	bytes, used := 0, 0
 	for _, call := range c.queue {
-		if len(group) > 0 && (n+len(call.msgs) > c.opt.MaxBatch || bytes+call.bytes > maxRoundBytes) {
+		if len(group) > 0 && (messages+len(call.msgs) > c.opt.MaxBatch || bytes+call.bytes > maxRoundBytes) {
 			break
 		}
 		used++
+		c.queued -= len(call.msgs)
 		if !call.claimed.CompareAndSwap(false, true) { // its caller gave up
 			c.slots.Release(int64(len(call.msgs)))
 			continue
 		}
 		group = append(group, call)
-		n, bytes = n+len(call.msgs), bytes+call.bytes
+		messages, bytes = messages+len(call.msgs), bytes+call.bytes
 	}
 	clear(c.queue[:used])
 	if c.queue = c.queue[used:]; len(c.queue) == 0 {
 		c.queue = nil
 	}
-	return group
+	return group, messages
 }
 
 func (c *Committer) finish(call *appendCall, seqs []uint64, err error) {

@@ -178,9 +178,9 @@ func TestCommitterBadMessageFailsAlone(t *testing.T) {
 		calls = append(calls, call)
 	}
 	c.mu.Lock()
-	c.queue = append(c.queue, calls...) // one group for certain
+	c.queue, c.queued = append(c.queue, calls...), 20 // one group for certain
 	c.mu.Unlock()
-	c.wake <- struct{}{}
+	c.changed.Signal()
 	for i, call := range calls {
 		<-call.done
 		switch {

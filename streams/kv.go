@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/events"
 )
 
 // KVKeys lists the keys of a bucket, sorted, deleted ones included. Unlike the
@@ -28,4 +31,51 @@ func KVKeys(ctx context.Context, js jetstream.JetStream, bucket string) ([]strin
 	}
 	slices.Sort(keys)
 	return keys, nil
+}
+
+// KVEntry is one revision of a key.
+type KVEntry struct {
+	Key      string
+	Revision uint64
+	Created  time.Time
+	Deleted  bool // the revision took the key away; Value is empty
+	Value    []byte
+}
+
+// KVLast reads the newest revision of a key, be it a deletion; nil if the key
+// was never there.
+func KVLast(ctx context.Context, js jetstream.JetStream, bucket, key string) (*KVEntry, error) {
+	m, err := LastBySubject(ctx, js, "KV_"+bucket, "$KV."+bucket+"."+key)
+	return kvEntry(bucket, m), err
+}
+
+// KVHistory lists the revisions of a key that the bucket still has, oldest
+// first. Unlike the library's History it needs no consumer.
+func KVHistory(ctx context.Context, js jetstream.JetStream, bucket, key string) (list []KVEntry, err error) {
+	for next := uint64(1); ; {
+		m, err := NextBySubject(ctx, js, "KV_"+bucket, "$KV."+bucket+"."+key, next)
+		if err != nil || m == nil {
+			return list, err
+		}
+		list = append(list, *kvEntry(bucket, m))
+		next = m.Seq + 1
+	}
+}
+
+// Headers of a revision that takes a key away: by the client, or by the server
+// for a limit.
+const (
+	headerKVOperation  = "KV-Operation"
+	headerMarkerReason = "Nats-Marker-Reason"
+)
+
+func kvEntry(bucket string, m *events.LogMessage) *KVEntry {
+	if m == nil {
+		return nil
+	}
+	op := m.HeaderValue(headerKVOperation)
+	return &KVEntry{
+		Key: strings.TrimPrefix(m.Subject, "$KV."+bucket+"."), Revision: m.Seq, Created: m.Time, Value: m.Body,
+		Deleted: op == "DEL" || op == "PURGE" || m.HeaderValue(headerMarkerReason) != "",
+	}
 }

@@ -33,6 +33,12 @@ type ReadOptions struct {
 	Stream string // required
 	// From is the first sequence to deliver; 0 is 1.
 	From uint64
+	// Filter, if it is not empty, names the subjects to deliver (wildcards allowed);
+	// what lies between is passed over, and the sequences have gaps.
+	Filter []string
+	// Since, if it is not zero, leaves out what was stored before; From must be 0 and
+	// Filter must not be empty then.
+	Since time.Time
 	// MaxBatch and MaxBytes bound one call of handle (a single message may be
 	// larger than MaxBytes).
 	MaxBatch int
@@ -55,12 +61,18 @@ type ReadOptions struct {
 // restarts and vanished consumers are survived: reading goes on at the next
 // sequence. handle owns the slice and must not change headers or bodies.
 //
+// With a Filter it delivers what matches, all of it and in order: the server's
+// own count of deliveries shows that none was lost.
+//
 // It uses a push consumer with flow control: unacknowledged data in flight is
 // bounded by the server (32 MiB), and what the server says of a message
 // (sequence, time) comes by its reply subject, which no publisher can forge.
 func ReadLog(ctx context.Context, js jetstream.JetStream, o ReadOptions, handle func(batch []events.LogMessage) error) error {
-	if o.Stream == "" {
+	switch {
+	case o.Stream == "":
 		return errors.New("ReadLog: ReadOptions.Stream is empty")
+	case !o.Since.IsZero() && (o.From != 0 || len(o.Filter) == 0):
+		return errors.New("ReadLog: ReadOptions.Since needs a Filter and no From")
 	}
 	o.From = max(1, o.From)
 	if o.MaxBatch <= 0 {
@@ -141,11 +153,25 @@ func (r *reader) session(ctx context.Context) error {
 	down := r.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer r.nc.RemoveStatusListener(down)
 	name := "read-" + nuid.Next()
-	if err := r.createConsumer(ctx, name, sub.Subject); err != nil {
+	waiting, err := r.createConsumer(ctx, name, sub.Subject)
+	if err != nil {
 		return err
 	}
 	defer r.dropConsumer(name)
-	return r.follow(ctx, in, down, st.LastSeq)
+	return r.follow(ctx, in, down, r.backlog(st.LastSeq, waiting))
+}
+
+// backlog is the sequence up to which the log must be handled to be caught up,
+// as far as it is known: its last one or, where only some subjects are read, at
+// least the next of them.
+func (r *reader) backlog(last, waiting uint64) uint64 {
+	switch {
+	case len(r.o.Filter) == 0:
+		return last
+	case waiting == 0:
+		return 0
+	}
+	return r.next
 }
 
 // checkStream makes sure that the stream is still the one that was read.
@@ -169,34 +195,41 @@ func (r *reader) checkStream(ctx context.Context) (State, error) {
 	return st, nil
 }
 
-func (r *reader) createConsumer(ctx context.Context, name, deliver string) error {
-	req, err := json.Marshal(map[string]any{
-		"stream_name": r.o.Stream,
-		"config": map[string]any{
-			"name": name, "deliver_subject": deliver, "deliver_policy": "by_start_sequence", "opt_start_seq": r.next,
-			"ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true, "num_replicas": 1,
-			"flow_control": true, "idle_heartbeat": r.o.heartbeat, "inactive_threshold": consumerIdle,
-		},
-	})
+// createConsumer also tells how many messages wait for the consumer.
+func (r *reader) createConsumer(ctx context.Context, name, deliver string) (waiting uint64, err error) {
+	config := map[string]any{
+		"name": name, "deliver_subject": deliver, "deliver_policy": "by_start_sequence", "opt_start_seq": r.next,
+		"ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true, "num_replicas": 1,
+		"flow_control": true, "idle_heartbeat": r.o.heartbeat, "inactive_threshold": consumerIdle,
+	}
+	if len(r.o.Filter) > 0 {
+		config["filter_subjects"] = r.o.Filter
+	}
+	if !r.o.Since.IsZero() && r.next == 1 { // nothing was handled yet
+		config["deliver_policy"], config["opt_start_time"] = "by_start_time", r.o.Since.UTC()
+		delete(config, "opt_start_seq")
+	}
+	req, err := json.Marshal(map[string]any{"stream_name": r.o.Stream, "config": config})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
 	defer cancel()
 	msg, err := r.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.CREATE."+r.o.Stream+"."+name, req)
 	if err != nil {
-		return retryable("creating a consumer: %w", err)
+		return 0, retryable("creating a consumer: %w", err)
 	}
 	var resp struct {
-		Error *apiError `json:"error"`
+		Error   *apiError `json:"error"`
+		Pending uint64    `json:"num_pending"`
 	}
 	if err := json.Unmarshal(msg.Data, &resp); err != nil {
-		return retryable("creating a consumer: the answer is not JSON")
+		return 0, retryable("creating a consumer: the answer is not JSON")
 	}
 	if resp.Error != nil {
-		return retryable("creating a consumer: %w", resp.Error)
+		return 0, retryable("creating a consumer: %w", resp.Error)
 	}
-	return nil
+	return resp.Pending, nil
 }
 
 // dropConsumer spares the server the wait; it is a courtesy.

@@ -88,12 +88,15 @@ func (r *reader) accept(m *nats.Msg) (seen uint64, err error) {
 	if !isLog {
 		return 0, r.control(m)
 	}
-	want := r.next + uint64(len(r.batch))
+	want := r.next
+	if n := len(r.batch); n > 0 {
+		want = r.batch[n-1].Seq + 1
+	}
 	r.order++
 	switch {
 	case d.order != r.order:
 		return 0, retryable("delivery %d was lost on the way", r.order)
-	case d.seq != want:
+	case d.seq < want, d.seq > want && len(r.o.Filter) == 0:
 		return 0, &GapError{Stream: r.o.Stream, Want: want, Got: d.seq}
 	}
 	r.batch = append(r.batch, events.LogMessage{

@@ -59,6 +59,12 @@ func MessageAt(ctx context.Context, js jetstream.JetStream, stream string, seq u
 	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": seq})
 }
 
+// NextBySubject reads the first message at or after a sequence whose subject
+// matches (wildcards allowed), nil if there is none.
+func NextBySubject(ctx context.Context, js jetstream.JetStream, stream, subj string, from uint64) (*events.LogMessage, error) {
+	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": max(1, from), "next_by_subj": subj})
+}
+
 const codeNoMessage = 10037
 
 // getMessage asks by STREAM.MSG.GET, never by direct get: its answer keeps the
