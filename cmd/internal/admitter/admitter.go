@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -59,6 +60,7 @@ type service struct {
 	calls      *occurrences
 	parts      []part
 	slots      chan struct{}
+	jobs       chan job
 	serving    atomic.Bool
 	reread     chan struct{} // the policies must be read again
 
@@ -72,7 +74,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if f.MaxInflight < 1 || f.Timeout <= 0 {
 		return nil, errors.New("--max-inflight must be at least 1 and --timeout above zero")
 	}
-	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), reread: make(chan struct{}, 1)}
+	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job), reread: make(chan struct{}, 1)}
 	if s.key, err = keys.Receipt(f.Keys); err != nil {
 		return nil, err
 	}
@@ -80,9 +82,16 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	return s, err
 }
 
+// gcPercent trades memory, of which an admitter needs little, for time: a
+// decision makes much garbage and keeps nothing. GOGC in the environment wins.
+const gcPercent = 400
+
 // Run serves until ctx ends; then it answers what it has begun and returns.
 // While the server is away nobody can ask; when it is back, so is the admitter.
 func Run(ctx context.Context, f Flags, env daemon.Env) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	s, err := newService(f, env)
 	if err != nil {
 		return err
@@ -211,19 +220,40 @@ func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, erro
 	return svc, nil
 }
 
+// job is a request on its way to a worker.
+type job struct {
+	request  micro.Request
+	received time.Time
+}
+
 // accept hands a request to a worker; the subscription's own goroutine never
 // waits for the disk. When every worker is busy the answer is deny at once.
 func (s *service) accept(ctx context.Context, r micro.Request) {
-	received := time.Now()
+	j := job{r, time.Now()}
 	if code := s.begin(); code != "" {
 		s.refuse(r, code, nil)
 		return
 	}
-	go func() {
-		defer s.inflight.Done()
-		defer func() { <-s.slots }()
-		s.admit(ctx, r, received)
-	}()
+	select {
+	case s.jobs <- j:
+	default: // nobody is free, and begin says that there may be one more
+		go s.work(ctx, j)
+	}
+}
+
+// work does one job after the other until ctx ends. A worker that is kept has the
+// stack that a decision needs; a new one would have to grow it each time.
+func (s *service) work(ctx context.Context, j job) {
+	for {
+		s.admit(ctx, j.request, j.received)
+		<-s.slots
+		s.inflight.Done()
+		select {
+		case j = <-s.jobs:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // begin takes a worker's place, or says why there is none.
