@@ -24,6 +24,10 @@ type benchAdmitCmd struct {
 	Clients      []int         `help:"Numbers of concurrent clients." default:"1,64,256"`
 	Duration     time.Duration `help:"How long each measurement takes." default:"4s"`
 	SyncInterval string        `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
+	Policies     int           `help:"How many policies are loaded." default:"100"`
+	Rules        []int         `help:"Numbers of policies to compare the latency of one client under; none if empty." default:"10,1000"`
+	Beside       int           `help:"Events a second that a publisher sends in one more measurement; 0 leaves it out." default:"2000"`
+	Services     string        `help:"Which services run: all, or the admitter alone." enum:"all,admitter" default:"all"`
 	CacheDir     string        `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
 }
@@ -36,7 +40,9 @@ type benchResult struct {
 	PerSecond float64 `json:"per_second"`
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
-	Ratio     float64 `json:"p50_to_floor,omitempty"` // only where the floor is of one client
+	Ratio     float64 `json:"p50_to_floor,omitempty"`  // only where the floor is of one client
+	Allocs    float64 `json:"allocs_per_op,omitempty"` // of this process; only for what is measured inside it
+	Bytes     float64 `json:"bytes_per_op,omitempty"`
 }
 
 func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) (err error) {
@@ -50,15 +56,15 @@ func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) (err error) {
 		return err
 	}
 	defer func() { _ = logFile.Close() }()
-	policies := filepath.Join(dir, "policies")
-	if err := copyPolicies(policies); err != nil {
-		return err
-	}
-	pipe, err := pipeline.Start(ctx, pipeline.Options{
+	opt := pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, SyncInterval: c.SyncInterval, LogLevel: "warn",
 		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: showProgress(io),
-		BeforeServices: func(ctx context.Context, r target.Ready) error { return pushTo(ctx, r, policies) },
-	})
+		BeforeServices: func(ctx context.Context, r target.Ready) error { return pushDocs(ctx, r, benchPolicies(c.Policies)) },
+	}
+	if c.Services != "all" {
+		opt.Services = []string{c.Services}
+	}
+	pipe, err := pipeline.Start(ctx, opt)
 	if err != nil {
 		return err
 	}
@@ -67,43 +73,72 @@ func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) (err error) {
 		defer cancel()
 		err = errors.Join(err, pipe.Stop(stop))
 	}()
-	return c.measure(ctx, io, target.FromReady(pipe.Ready()))
+	return c.measure(ctx, io, pipe.Ready())
 }
 
 // measure takes the floors first and then admission under each load, all on the
 // same servers.
-func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, t *target.Target) error {
+func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, ready target.Ready) error {
 	request, err := fs.ReadFile(examples.FS, "requests/pre-tool-use.json")
 	if err != nil {
 		return err
 	}
 	if !c.JSON {
-		fmt.Fprintf(io.out, "%d CPUs, %s, request of %d B, log synced: %s, %s a measurement\n\n%-30s %8s %10s %12s %10s %10s\n",
-			runtime.NumCPU(), runtime.Version(), len(request), c.SyncInterval, c.Duration, "", "clients", "count", "per second", "p50", "p99")
+		fmt.Fprintf(io.out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
+			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Services, c.Duration, "", "clients", "count", "per second", "p50", "p99")
 	}
-	b := &bench{t: t, duration: c.Duration, request: request}
-	ping, err := b.run(ctx, "raw NATS round trip", 1, b.ping)
-	if err != nil {
-		return err
+	b := &bench{t: target.FromReady(ready), duration: c.Duration, request: request}
+	floor := 0.0
+	steps := []func() (benchResult, error){
+		func() (benchResult, error) { return b.decide("decision alone, minimal", minimalRequest, c.Policies) },
+		func() (benchResult, error) {
+			return b.decide("decision alone, 1.8 KB governed", governedRequest(), c.Policies)
+		},
+		func() (benchResult, error) {
+			r, err := b.run(ctx, "raw NATS round trip", 1, b.ping)
+			floor = r.P50
+			return r, err
+		},
+		func() (benchResult, error) {
+			r, err := b.run(ctx, "raw durable publish", 1, b.publish)
+			floor += 2 * r.P50
+			return r, err
+		},
+		func() (benchResult, error) {
+			return benchResult{What: "floor: round trip + 2 publishes", Clients: 1, P50: floor}, nil
+		},
 	}
-	publish, err := b.run(ctx, "raw durable publish", 1, b.publish)
-	if err != nil {
-		return err
-	}
-	floor := ping.P50 + 2*publish.P50
-	results := []benchResult{ping, publish, {What: "floor: round trip + 2 publishes", Clients: 1, P50: floor}}
-	for _, n := range c.Clients {
-		r, err := b.run(ctx, "admission", n, b.admit)
-		if err != nil {
-			return err
-		}
-		if n == 1 {
+	admission := func(what string, clients int) (benchResult, error) {
+		r, err := b.run(ctx, what, clients, b.admit)
+		if clients == 1 && err == nil {
 			r.Ratio = r.P50 / floor
 		}
-		results = append(results, r)
+		return r, err
 	}
-	for _, r := range results {
-		if err := c.print(io, r); err != nil {
+	for _, n := range c.Clients {
+		steps = append(steps, func() (benchResult, error) { return admission("admission", n) })
+	}
+	if c.Beside > 0 {
+		steps = append(steps, func() (benchResult, error) {
+			stop := b.publishBeside(ctx, c.Beside)
+			r, err := admission(fmt.Sprintf("admission beside %d events/s", c.Beside), 1)
+			return r, errors.Join(err, stop())
+		})
+	}
+	for _, n := range c.Rules {
+		steps = append(steps, func() (benchResult, error) {
+			if err := b.replacePolicies(ctx, ready, n); err != nil {
+				return benchResult{}, err
+			}
+			return admission(fmt.Sprintf("admission under %d policies", n), 1)
+		})
+	}
+	for _, step := range steps {
+		r, err := step()
+		if err == nil {
+			err = c.print(io, r)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -115,13 +150,16 @@ func (c *benchAdmitCmd) print(io stdio, r benchResult) error {
 		return compactJSON(io, r)
 	}
 	if r.Count == 0 {
-		_, err := fmt.Fprintf(io.out, "%-30s %8d %10s %12s %8.0fus\n", r.What, r.Clients, "", "", r.P50)
+		_, err := fmt.Fprintf(io.out, "%-34s %8d %10s %12s %8.0fus\n", r.What, r.Clients, "", "", r.P50)
 		return err
 	}
-	ratio := ""
-	if r.Ratio > 0 {
-		ratio = fmt.Sprintf("   %.2fx the floor", r.Ratio)
+	note := ""
+	switch {
+	case r.Ratio > 0:
+		note = fmt.Sprintf("   %.2fx the floor", r.Ratio)
+	case r.Allocs > 0:
+		note = fmt.Sprintf("   %.0f allocs, %.0f B", r.Allocs, r.Bytes)
 	}
-	_, err := fmt.Fprintf(io.out, "%-30s %8d %10d %12.0f %8.0fus %8.0fus%s\n", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, ratio)
+	_, err := fmt.Fprintf(io.out, "%-34s %8d %10d %12.0f %8.0fus %8.0fus%s\n", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
 	return err
 }

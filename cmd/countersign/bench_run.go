@@ -75,9 +75,8 @@ func (b *bench) run(ctx context.Context, what string, clients int, op func() ope
 		return benchResult{}, fmt.Errorf("%s: nothing finished within %s", what, b.duration)
 	}
 	slices.Sort(all)
-	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	return benchResult{What: what, Clients: clients, Count: len(all), PerSecond: float64(len(all)) / b.duration.Seconds(),
-		P50: us(all[len(all)/2]), P99: us(all[len(all)*99/100])}, nil
+		P50: micros(all[len(all)/2]), P99: micros(all[len(all)*99/100])}, nil
 }
 
 // ping is a request that the admitter's process answers without doing anything.

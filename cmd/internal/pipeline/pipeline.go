@@ -40,6 +40,7 @@ type Options struct {
 	ChildLog       io.Writer                             // what children print; default standard error
 	Progress       func(stage string, done, total int64) // of the engine's download
 	OnChange       func(target.Ready)                    // told whenever a process id changed
+	Services       []string                              // which of the services run; default all
 	// BeforeServices runs once NATS is provisioned and before any service
 	// decides anything; nil does nothing.
 	BeforeServices func(context.Context, target.Ready) error
@@ -81,6 +82,9 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 	if opt.HTTP == "" {
 		opt.HTTP = opt.Host + ":0"
 	}
+	if opt.Services == nil {
+		opt.Services = serviceNames
+	}
 	if opt.ChildLog == nil {
 		opt.ChildLog = os.Stderr
 	}
@@ -114,7 +118,7 @@ func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
 			return p, err
 		}
 	}
-	for _, name := range serviceNames {
+	for _, name := range opt.Services {
 		if err := p.sup.Start(ctx, supervise.Spec{Name: name, Start: p.startService(name)}); err != nil {
 			return p, err
 		}
