@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -75,7 +74,7 @@ func makeWriter(t reflect.Type) writer {
 	}
 	switch t.Kind() {
 	case reflect.String:
-		return func(b []byte, v reflect.Value) ([]byte, bool) { return appendString(b, v.String()), true }
+		return func(b []byte, v reflect.Value) ([]byte, bool) { return strictjson.AppendString(b, v.String()), true }
 	case reflect.Bool:
 		return func(b []byte, v reflect.Value) ([]byte, bool) { return strconv.AppendBool(b, v.Bool()), true }
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -216,38 +215,4 @@ func skipRule(t reflect.Type, options string) func(reflect.Value) bool {
 		return reflect.Value.IsZero
 	}
 	return nil
-}
-
-const hexDigits = "0123456789abcdef"
-
-// appendString writes a string as RFC 8785 wants it: only what must be escaped
-// is. What is not UTF-8 becomes U+FFFD, as with encoding/json.
-func appendString(b []byte, s string) []byte {
-	b = append(b, '"')
-	start := 0
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c >= utf8.RuneSelf {
-			r, size := utf8.DecodeRuneInString(s[i:])
-			if r == utf8.RuneError && size == 1 {
-				b = append(append(b, s[start:i]...), "\uFFFD"...)
-				start = i + 1
-			}
-			i += size
-			continue
-		}
-		if c >= ' ' && c != '"' && c != '\\' {
-			i++
-			continue
-		}
-		b = append(b, s[start:i]...)
-		if short := strings.IndexByte("\"\\\b\t\n\f\r", c); short >= 0 {
-			b = append(b, '\\', `"\btnfr`[short])
-		} else {
-			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
-		}
-		i++
-		start = i
-	}
-	return append(append(b, s[start:]...), '"')
 }

@@ -99,6 +99,13 @@ func CanonicalBytes(raw []byte) ([]byte, error) {
 // Canonical gives the RFC 8785 form of a tree that Parse made, or of any value
 // that marshals to JSON.
 func Canonical(v any) ([]byte, error) {
+	if b, ok := appendTree(make([]byte, 0, 256), v); ok {
+		return b, nil
+	}
+	return canonicalAny(v)
+}
+
+func canonicalAny(v any) ([]byte, error) {
 	b, err := jsonv1.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("canonical form: %w", err)

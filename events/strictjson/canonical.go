@@ -1,0 +1,119 @@
+package strictjson
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// AppendString appends a string as RFC 8785 wants it: only what must be escaped
+// is. What is not UTF-8 becomes U+FFFD, as with encoding/json.
+func AppendString(b []byte, s string) []byte {
+	b = append(b, '"')
+	start := 0
+	for i := 0; i < len(s); {
+		c := s[i]
+		if c >= utf8.RuneSelf {
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if r == utf8.RuneError && size == 1 {
+				b = append(append(b, s[start:i]...), "\uFFFD"...)
+				start = i + 1
+			}
+			i += size
+			continue
+		}
+		if c >= ' ' && c != '"' && c != '\\' {
+			i++
+			continue
+		}
+		b = append(b, s[start:i]...)
+		if short := strings.IndexByte("\"\\\b\t\n\f\r", c); short >= 0 {
+			b = append(b, '\\', `"\btnfr`[short])
+		} else {
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&15])
+		}
+		i++
+		start = i
+	}
+	return append(append(b, s[start:]...), '"')
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendTree appends the RFC 8785 form of a tree of the types that Parse makes.
+// It reports false when there is something in it that only the long way can
+// write: another type, a number that is no plain integer, a key that is not
+// ASCII and so sorts by its UTF-16 form.
+func appendTree(b []byte, v any) ([]byte, bool) {
+	switch v := v.(type) {
+	case nil:
+		return append(b, "null"...), true
+	case bool:
+		return strconv.AppendBool(b, v), true
+	case string:
+		return AppendString(b, v), true
+	case json.Number:
+		return append(b, v...), plainInteger(string(v))
+	case []any:
+		return appendList(b, v)
+	case map[string]any:
+		return appendObject(b, v)
+	}
+	return b, false
+}
+
+func appendList(b []byte, list []any) ([]byte, bool) {
+	if list == nil {
+		return b, false
+	}
+	b = append(b, '[')
+	ok := true
+	for i, e := range list {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b, ok = appendTree(b, e); !ok {
+			return b, false
+		}
+	}
+	return append(b, ']'), true
+}
+
+func appendObject(b []byte, object map[string]any) ([]byte, bool) {
+	if object == nil {
+		return b, false
+	}
+	var room [16]string
+	keys := room[:0]
+	for k := range object {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	b = append(b, '{')
+	ok := true
+	for i, k := range keys {
+		if strings.ContainsFunc(k, func(r rune) bool { return r >= utf8.RuneSelf }) {
+			return b, false
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(AppendString(b, k), ':')
+		if b, ok = appendTree(b, object[k]); !ok {
+			return b, false
+		}
+	}
+	return append(b, '}'), true
+}
+
+// plainInteger reports whether a number's text is its canonical form for
+// certain: an integer of at most 15 digits without a sign of zero.
+func plainInteger(s string) bool {
+	digits := strings.TrimPrefix(s, "-")
+	if digits == "" || len(digits) > 15 || digits[0] == '0' && s != "0" {
+		return false
+	}
+	return !strings.ContainsFunc(digits, func(r rune) bool { return r < '0' || r > '9' })
+}
