@@ -147,7 +147,9 @@ type Outcome struct {
 	Takes Takes
 
 	protocol call.Protocol // nil: the generic refusal
+	asked    Request
 	call     call.Call
+	under    *call.Call // as the evaluator of the mandate read it that the call names; nil if that is the call itself
 	ruling   call.Ruling
 	text     string // why, for the caller
 }

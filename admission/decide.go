@@ -84,26 +84,42 @@ func refuse(out Outcome, code string) Outcome {
 }
 
 func (out *Outcome) judge(req Request, snap *Snapshot, in Inputs) {
+	known := &witness{stores: in}
 	ask := call.Request{
 		Tenant: req.Tenant, Source: req.Source, Header: req.Header, Body: req.Body, Now: in.Now,
-		Limits: strictjson.DefaultLimits, Confirmations: confirmations(in), Records: in.Mandates, Digest: in.digest,
+		Limits: strictjson.DefaultLimits, Confirmations: known, Records: known.records(), Publishers: in.Publishers, Digest: in.digest,
 	}
 	if snap != nil {
 		ask.Strict, ask.Profile = snap.Strict, snap.Profile
 	}
 	c, native := out.protocol.Read(ask)
+	judged := !native.Malformed && !native.Observational
+	if judged && !alone(&ask, req.Protocol, &c) {
+		var m *matter
+		m, native = further(ask, req.Protocol, c, native)
+		c, out.under = m.call, m.under
+	}
+	out.asked = req
 	out.call, out.Session = c, c.Session
 	out.describe(c, in)
+	out.Decision.Inputs = known.inputs(ask, c.Mandate)
 	tools := policy.Verdicts{Verdict: events.Allow}
-	if !native.Malformed && !native.Observational {
+	if judged {
 		tools = consult(snap, req, c, in)
 		if out.protocol.Tightens() && tools.Silent() {
-			tools = policy.Verdicts{Verdict: events.Allow}
+			tools = tools.Aside()
 		}
 		out.Decision.Policy = policyRef(snap, tools.Policy)
 	}
 	out.ruling = call.Ruling{Own: native, Policies: tools}
 	out.consolidate(native, tools, in)
+	out.Takes.Spend = out.spend()
+	out.Takes.Unconfirmed = c.Unconfirmed
+	out.Decision.Counts = policy.Record(tools.Counts)
+	if out.Decision.Verdict == events.Allow {
+		out.Takes.Counts = tools.Counts
+		out.Takes.Confirmation = c.Confirmed
+	}
 	switch {
 	case len(out.Decision.Reasons) == 0:
 		panic("a verdict without a reason") // Decide makes a deny of it
@@ -116,18 +132,15 @@ func (out *Outcome) judge(req Request, snap *Snapshot, in Inputs) {
 	}
 }
 
-func confirmations(in Inputs) call.Confirmations {
-	if in.Confirmations == nil {
-		return call.NoConfirmations{}
-	}
-	return in.Confirmations
-}
-
 // describe copies into the record what it may hold of the call.
 func (out *Outcome) describe(c call.Call, in Inputs) {
 	d := &out.Decision
 	d.EventID, d.Agent, d.Session, d.ToolCallID, d.Tool = c.EventID, c.Agent, c.Session, c.ToolCallID, c.Tool
 	d.Action, d.ResourceKind, d.Trace, d.Mandate = c.Action, c.ResourceKind, c.Trace, c.Mandate
+	d.CanonicalTool = c.CanonicalTool
+	if in.Publishers != nil {
+		d.Publishers = in.Publishers.State(d.Tenant)
+	}
 	if c.ArgsCanonical != nil {
 		d.ArgsDigest = in.digest(c.ArgsCanonical)
 	}
@@ -142,10 +155,10 @@ func consult(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdict
 		return policyRefusal(policy.CodePolicyError)
 	}
 	return snap.Policies.Evaluate(policy.Input{
-		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, Tool: c.Tool, Action: c.Action,
+		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: or(c.CanonicalTool, c.Tool), Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
 		FromAgent: c.FromAgent, ToAgent: c.ToAgent, RawArguments: c.RawArguments,
-		Risk: c.Risk, Args: c.Args, Event: c.Event, Now: in.Now,
+		Risk: c.Risk, Args: c.Args, Event: c.Event, Catalog: c.Catalogue, Now: in.Now, Counters: in.Counters,
 	})
 }
 

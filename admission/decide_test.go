@@ -282,7 +282,7 @@ func TestPanicsAreDenied(t *testing.T) {
 // the middle of an evaluation.
 type panicsLater struct{}
 
-func (panicsLater) Accepted(string, string, string, string, string) bool { panic(secret) }
+func (panicsLater) Confirmation(call.Invocation) call.Confirmation { panic(secret) }
 
 func TestPanicInsideAnEvaluation(t *testing.T) {
 	in := inputs()
@@ -300,18 +300,26 @@ func TestConfirmationsReachTheEvaluator(t *testing.T) {
 	body := edit(t, toolInvoked, `"tool":`, `"irreversible":true,"risk_level":"high","tool":`)
 	snap := allowAll(t)
 	snap.Strict = true
-	if out := Decide(request(aaep.Name, body), snap, in); codes(out) != "allow ok" {
-		t.Error(codes(out))
+	out := Decide(request(aaep.Name, body), snap, in)
+	if codes(out) != "allow confirmation_accepted ok" || out.Takes.Confirmation != "q1" || out.Takes.Unconfirmed != nil {
+		t.Errorf("%s %+v", codes(out), out.Takes)
+	}
+	// What is not allowed in the end uses nothing up.
+	if out := Decide(request(aaep.Name, body), nil, in); out.Decision.Verdict != events.Deny || out.Takes.Confirmation != "" {
+		t.Errorf("%s %+v", codes(out), out.Takes)
 	}
 	in.Confirmations = nil
-	if out := Decide(request(aaep.Name, body), snap, in); codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" {
-		t.Error(codes(out))
+	out = Decide(request(aaep.Name, body), snap, in)
+	if codes(out) != "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level ok" || out.Takes.Confirmation != "" || out.Takes.Unconfirmed == nil {
+		t.Errorf("%s %+v", codes(out), out.Takes)
 	}
 }
 
 type yes struct{}
 
-func (yes) Accepted(string, string, string, string, string) bool { return true }
+func (yes) Confirmation(call.Invocation) call.Confirmation {
+	return call.Confirmation{Standing: call.StandingAccepted, ID: "q1", Explicit: true, Until: noon.Add(time.Hour)}
+}
 
 func TestProtocolsHaveAnEvaluator(t *testing.T) {
 	if len(Protocols()) != len(protocols) {

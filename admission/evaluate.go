@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -38,6 +39,8 @@ type Offline struct {
 	Snapshot *Snapshot      // nil: EvaluatorsOnly, compiled anew for every line
 	Now      time.Time      // for lines that name no time; must not be zero
 	Mandates mandate.Source // nil: there are none
+
+	Publishers publisher.Registry // nil: nothing is declared about publishers and tools
 }
 
 // Verdict reads the verdict of a line that EvaluateLine made.
@@ -66,11 +69,11 @@ func EvaluateLine(line []byte, o Offline) []byte {
 		snap = EvaluatorsOnly()
 	}
 	req := Request{
-		Tenant: or(o.Tenant, OfflineTenant), Source: or(o.Source, claimedSource(o.Protocol, w.request)),
+		Tenant: or(o.Tenant, OfflineTenant), Source: or(o.Source, ClaimedSource(o.Protocol, w.request)),
 		Protocol: o.Protocol, Header: w.headers, Body: w.request, ReceivedAt: w.now,
 	}
 	in := derived(line, w.now)
-	in.Mandates.Mandates = o.Mandates
+	in.Mandates.Mandates, in.Counters, in.Publishers = o.Mandates, policy.NoCounts{}, o.Publishers
 	out := Decide(req, snap, in)
 	body, err := out.Reply()
 	if err != nil {
@@ -98,8 +101,9 @@ func EvaluatorsOnly() *Snapshot {
 	return &Snapshot{Policies: set, PolicyErr: err}
 }
 
-// claimedSource is who a recorded request says it comes from.
-func claimedSource(protocol string, body []byte) string {
+// ClaimedSource is who a recorded request says it comes from, OfflineSource if it
+// does not say. It is no authority; only offline decisions use it.
+func ClaimedSource(protocol string, body []byte) string {
 	tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)
 	if err != nil {
 		return OfflineSource

@@ -111,7 +111,7 @@ func TestUpstreamExamples(t *testing.T) {
 	for _, c := range []struct {
 		protocol, file, want string
 	}{
-		{agenthook.Name, "agenthook/examples/pre-tool-use-action-governance-email-send.json", "ask human_approval_required publisher_verdict_ignored publisher_approval_ignored ok"},
+		{agenthook.Name, "agenthook/examples/pre-tool-use-action-governance-email-send.json", "ask human_approval_required earlier_verdict publisher_verdict_ignored publisher_approval_ignored ok"},
 		{agenthook.Name, "agenthook/examples/pre-tool-use-action-governance-mcp-call.json", "allow publisher_verdict_ignored ok"},
 		{agenthook.Name, "agenthook/examples/pre-tool-use-normalized-resource.json", "allow tool_call_id_missing ok"},
 		{agenthook.Name, "agenthook/examples/post-tool-use-action-governance-email-send.json", "allow observational"},

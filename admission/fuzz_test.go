@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/countersign-dev/countersign/admission/aaep"
@@ -69,6 +70,41 @@ func FuzzEvaluateLine(f *testing.F) {
 		var v Verdict
 		if err := json.Unmarshal(got, &v); err != nil || !v.Verdict.Valid() {
 			t.Fatalf("%v: %s", err, got)
+		}
+	})
+}
+
+// FuzzCarried: whatever an event brings along for other evaluators, it is judged,
+// and a catalogue makes nothing looser.
+func FuzzCarried(f *testing.F) {
+	m := courierMandate(f)
+	member := func(text string) string { return "{" + text + "}" }
+	f.Add(member(under(m.Hash)))
+	f.Add(member(under(m.Hash, "1500", "1e3", `"summary"`, `"commitment":true,"summary"`)))
+	f.Add(member(carrying("send_mail", `{"to":"a@example.com"}`)))
+	f.Add(member(under(m.Hash) + "," + carrying("x", `{}`)))
+	f.Add(`{"aump":null,"aana":{"contract":null}}`)
+	f.Add(`{"aump":{"aump":{},"mandate_ref":{},"proposed_action":{"amount":{"total_minor":-1}}},"aana":{"contract":{"proposed_arguments":{"__raw":"x"}}}}`)
+	f.Add(`{"tool_identity":{"canonical_name":"courier.book"},"aana":[]}`)
+	set, snap := desk(f), allowAll(f)
+	f.Fuzz(func(t *testing.T, metadata string) {
+		body := edit(t, preToolUse, `"metadata":{"tool_call_id":"c1"}`, `"metadata":`+metadata, "send_mail", "book")
+		in := inputs()
+		in.Mandates.Mandates, in.Publishers = known{m}, set
+		out := Decide(request(agenthook.Name, body), snap, in)
+		if strings.Contains(codes(out), CodeInternal) {
+			t.Fatalf("%s for %s", codes(out), metadata)
+		}
+		if _, err := out.Reply(); err != nil {
+			t.Fatal(err)
+		}
+		bare := in
+		bare.Publishers = nil
+		if free := Decide(request(agenthook.Name, body), snap, bare); out.Decision.Verdict.Strictness() < free.Decision.Verdict.Strictness() {
+			t.Fatalf("%s with a catalogue, %s without", codes(out), codes(free))
+		}
+		if out.Decision.Verdict == events.Allow && out.Decision.Mandate == nil {
+			t.Fatalf("allowed without the mandate that the tool requires: %s", metadata)
 		}
 	})
 }

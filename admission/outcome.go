@@ -1,12 +1,12 @@
 package admission
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
@@ -19,7 +19,7 @@ func (out *Outcome) consolidate(native call.Opinion, tools policy.Verdicts, in I
 	d.Verdict = events.Strictest(native.Verdict, tools.Verdict)
 	d.NativeVerdict = out.protocol.Native(d.Verdict)
 	d.Reasons = slices.Concat(native.Reasons, tools.Reasons)
-	out.text = explain(d.Verdict, native, tools)
+	out.text = warned(explain(d.Verdict, native, tools), d.Verdict, tools)
 	lifetime := lifetime(d.Verdict, native, tools, in.Now)
 	switch d.Verdict {
 	case events.Allow:
@@ -28,7 +28,7 @@ func (out *Outcome) consolidate(native call.Opinion, tools policy.Verdicts, in I
 		d.ExpiresAt = events.At(in.Now.Add(lifetime))
 		d.Approval = out.workflow(in)
 	}
-	out.claim(in, lifetime)
+	out.claim(in, out.approvals(native, tools, in, lifetime))
 }
 
 // lifetime is how long a verdict holds, or stays open. A policy's word goes
@@ -38,6 +38,8 @@ func lifetime(v events.Verdict, native call.Opinion, tools policy.Verdicts, now 
 	asks := v == events.Ask || v == events.Defer
 	d := receipt.DefaultLifetime
 	switch {
+	case asks && terms(tools).Lifetime > 0:
+		d = terms(tools).Lifetime
 	case tools.ExpiresAfter > 0:
 		d = tools.ExpiresAfter
 	case asks && native.Patience > 0:
@@ -74,32 +76,16 @@ func (out *Outcome) workflow(in Inputs) *events.ApprovalRef {
 	d := out.Decision
 	return &events.ApprovalRef{
 		WorkflowID: "wf-" + d.DecisionID, Status: "pending", ActionID: out.actionID(in),
-		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: ResumePolicy,
+		RequestedAt: d.DecidedAt, ExpiresAt: d.ExpiresAt, ResumePolicy: cmp.Or(terms(out.ruling.Policies).Resume, ResumePolicy),
 	}
 }
 
 func (out *Outcome) actionID(in Inputs) string {
-	c := out.call
-	action := map[string]any{
-		"tenant": out.Decision.Tenant, "source": out.Decision.Source, "session": c.Session,
-		"tool": c.Tool, "action": c.Action, "resource_kind": c.ResourceKind, "resource": c.Resource,
-	}
-	if c.ArgsCanonical != nil {
-		action["args"] = json.RawMessage(c.ArgsCanonical)
-	} else {
-		// Without arguments two calls of one tool cannot be told apart but by
-		// their ids.
-		action["tool_call_id"], action["event_id"] = c.ToolCallID, c.EventID
-	}
-	if m := out.Decision.Mandate; m != nil {
-		action["mandate"] = m.Hash
-	}
-	canonical, err := events.Encode(action)
+	keys, err := approval.KeysOf(out.action(), in.digest)
 	if err != nil {
 		panic(err) // cannot happen: everything in it came out of strictjson
 	}
-	_, sum, _ := strings.Cut(in.digest(canonical), ":")
-	return "act-" + sum[:32]
+	return keys.ActionID
 }
 
 // explain says why in words that give no rule away: the code of the protocol's
@@ -121,7 +107,7 @@ func explain(verdict events.Verdict, native call.Opinion, tools policy.Verdicts)
 // general are the codes of verdicts that no rule gave.
 var general = map[string]bool{
 	policy.CodeNoPolicy: true, policy.CodeNoMatch: true, policy.CodePolicyError: true,
-	policy.CodeInvalidToolName: true, policy.CodeInvalidOperand: true,
+	policy.CodeInvalidToolName: true, policy.CodeInvalidOperand: true, policy.CodeCounters: true,
 }
 
 var genericTexts = map[events.Verdict]string{

@@ -3,6 +3,7 @@ package admission
 import (
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/policy"
 )
 
@@ -13,6 +14,11 @@ import (
 type Takes struct {
 	Approval     *approval.Step       // a workflow opened, joined or consumed
 	Spend        *mandate.Reservation // money of a mandate's budget
-	Confirmation bool                 // the accepted AAEP confirmation of this invocation
+	Confirmation string               // the ID of the AAEP confirmation that the verdict rests on; "" for none
 	Counts       []policy.Count       // what rate and budget conditions count
+
+	// Unconfirmed is no thing to take: the AAEP invocation that has no confirmation
+	// as far as Inputs.Confirmations knew. Whoever follows the log makes sure that
+	// it knew all there was, and decides again if it did not.
+	Unconfirmed *call.Invocation
 }

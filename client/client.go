@@ -10,29 +10,23 @@
 //	...
 //	v := c.Admit(ctx, client.Call{Protocol: "agenthook", Body: preToolUse, Tool: "send_email",
 //		Session: "sess-1", ToolCallID: "call-1", Arguments: args})
-//	if err := v.Permits(args); err != nil {
-//		return err // do not run the tool
-//	}
+//	return v.Run(ctx, args, func(ctx context.Context) error { return sendEmail(ctx, args) })
+//
+// An executor in another process checks the receipt with a Guard, which needs
+// neither a connection nor the admitter.
 package client
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 // DefaultTimeout is how long Admit waits for a verdict unless told otherwise.
@@ -61,18 +55,26 @@ type Options struct {
 	PublicKey string
 	Timeout   time.Duration // default DefaultTimeout
 	Space     subject.Space
+
+	// For the checks of receipts; see GuardOptions.
+	Records [][]byte
+	Pinned  bool
+	Uses    Uses
+	Now     func() time.Time
+
+	// OnUnreported is told of every fail-mode event that could not be put into the
+	// log, from a goroutine of the client's own; it may be nil. See Unreported.
+	OnUnreported func(event []byte, err error)
 }
 
 // Client asks for admission and publishes events over a connection that it
-// does not own. It is safe for concurrent use.
+// does not own. It is safe for concurrent use. Close it when nobody asks any
+// more.
 type Client struct {
-	nc       *nats.Conn
-	opt      Options
-	vouchers note.Verifiers
-
-	mu   sync.RWMutex
-	keys signing.KeySet // vouched for
-	used uses
+	nc      *nats.Conn
+	opt     Options
+	guard   *Guard
+	reports *reporter
 }
 
 // ErrNoPublicKey says that a Client has nothing to check receipts with.
@@ -83,18 +85,26 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.PublicKey == "" {
 		return nil, ErrNoPublicKey
 	}
-	v, err := evidence.CheckpointVerifier(strings.TrimSpace(opt.PublicKey))
-	if err != nil {
-		return nil, fmt.Errorf("client: Options.PublicKey: %w", err)
-	}
 	if opt.Tenant == "" || opt.Publisher == "" {
 		return nil, errors.New("client: Options.Tenant and Options.Publisher are required")
+	}
+	guard, err := NewGuard(GuardOptions{
+		Tenant: opt.Tenant, PublicKey: opt.PublicKey, Records: opt.Records, Pinned: opt.Pinned, Uses: opt.Uses, Now: opt.Now,
+	})
+	if err != nil {
+		return nil, err
 	}
 	if opt.Timeout == 0 {
 		opt.Timeout = DefaultTimeout
 	}
-	return &Client{nc: nc, opt: opt, vouchers: note.VerifierList(v), keys: signing.KeySet{}}, nil
+	c := &Client{nc: nc, opt: opt, guard: guard}
+	c.reports = newReporter(c.publishReport, opt.OnUnreported)
+	return c, nil
 }
+
+// Guard is what checks the receipts of this client: for Trust, and for receipts
+// that did not come by Admit. Both share one memory of uses.
+func (c *Client) Guard() *Guard { return c.guard }
 
 // Call is one tool call that is to be admitted.
 type Call struct {
@@ -110,11 +120,25 @@ type Call struct {
 
 	Agent string // sent as a header, for protocols whose body has no field for it
 	Trace string // W3C traceparent
+
+	// Workflow names the approval workflow that the call waited for, where its
+	// resume policy wants that (Verdict.Workflow).
+	Workflow string
 }
 
 // Admit asks for admission and checks the answer. The Verdict is deny in any
-// doubt; Admit never returns an error beside it.
+// doubt; Admit never returns an error beside it. A deny that is the client's own
+// because nobody gave a verdict that counts is AgentHook's fail mode, and
+// reported as such (see Unreported).
 func (c *Client) Admit(ctx context.Context, call Call) Verdict {
+	v := c.admit(ctx, call)
+	if v.failMode() {
+		c.reportFailMode(call, v.Reason)
+	}
+	return v
+}
+
+func (c *Client) admit(ctx context.Context, call Call) Verdict {
 	deny := func(reason string, err error) Verdict {
 		return Verdict{Decision: events.Deny, Reason: reason, Err: err}
 	}
@@ -133,8 +157,9 @@ func (c *Client) Admit(ctx context.Context, call Call) Verdict {
 	}
 	v := Verdict{
 		Decision: events.Verdict(reply.Header.Get(events.HeaderVerdict)), DecisionID: reply.Header.Get(events.HeaderDecisionID),
-		Receipt: reply.Header.Get(events.HeaderReceipt), Reply: reply.Data, client: c,
-		want: receipt.Expectation{Tenant: c.opt.Tenant, Source: c.opt.Publisher, Session: call.Session, ToolCallID: call.ToolCallID, Tool: call.Tool},
+		Receipt: reply.Header.Get(events.HeaderReceipt), Key: reply.Header.Get(events.HeaderKey), Reply: reply.Data,
+		Workflow: reply.Header.Get(events.HeaderWorkflow),
+		guard:    c.guard, source: c.opt.Publisher, session: call.Session, toolCallID: call.ToolCallID, tool: call.Tool,
 	}
 	v.Reason = reasonOf(reply)
 	if !v.Decision.Valid() {
@@ -143,9 +168,8 @@ func (c *Client) Admit(ctx context.Context, call Call) Verdict {
 	if v.Decision != events.Allow {
 		return v
 	}
-	c.learn(reply.Header.Get(events.HeaderKey))
-	if _, reason, err := v.verify(call.Arguments, time.Now()); err != nil {
-		v.Decision, v.Reason, v.Err = events.Deny, reason, err
+	if err := c.guard.Check(v.Execution(call.Arguments)); err != nil {
+		v.Decision, v.Reason, v.Err = events.Deny, reasonFor(err), err
 	}
 	return v
 }
@@ -157,6 +181,7 @@ func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant str
 	msg.Data = call.Body
 	for name, v := range map[string]string{
 		events.HeaderSession: call.Session, events.HeaderToolCallID: call.ToolCallID, events.HeaderAgent: call.Agent, events.HeaderTrace: call.Trace,
+		events.HeaderWorkflow: call.Workflow,
 	} {
 		if v != "" {
 			msg.Header.Set(name, v)
@@ -182,26 +207,14 @@ func reasonOf(reply *nats.Msg) string {
 	return reply.Header.Get("Nats-Service-Error")
 }
 
-// learn takes a receipt key that came with a reply, if the checkpoint key
-// vouches for it.
-func (c *Client) learn(record string) {
-	k, err := events.DecodeRecord[events.KeyRecord]([]byte(record))
-	if err != nil {
-		return
+// reasonFor is the reason of a deny for an allow that Check refused.
+func reasonFor(err error) string {
+	switch code := Code(err); code {
+	case ReasonReceiptMissing, ReasonBadArguments:
+		return code
+	default:
+		return ReasonReceiptInvalid
 	}
-	c.mu.RLock()
-	_, known := c.keys[k.KeyID]
-	c.mu.RUnlock()
-	if known || !evidence.CheckVouch(c.vouchers, k) {
-		return
-	}
-	pub, err := signing.DecodePublic(k.PublicKey)
-	if err != nil || signing.KeyID(pub) != k.KeyID {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.keys[k.KeyID] = pub
 }
 
 func canonical(args []byte) ([]byte, error) {

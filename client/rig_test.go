@@ -52,7 +52,7 @@ func newWorld(shard streams.Shard) (*world, error) {
 	w.srv, err = streams.StartServer(streams.ServerConfig{
 		StoreDir: dir, Log: zerolog.Nop(),
 		Services: []streams.User{user("provisioner", streams.RoleProvisioner), user("admitter", streams.RoleAdmitter), user("auditor", streams.RoleAuditor)},
-		Tenants:  []streams.Tenant{{Name: "acme", Users: []streams.User{user("rt1", streams.RoleRuntime)}}},
+		Tenants:  []streams.Tenant{{Name: "acme", Users: []streams.User{user("rt1", streams.RoleRuntime), user("dana", streams.RoleReviewer)}}},
 	})
 	if err != nil {
 		return nil, err

@@ -1,12 +1,10 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"sync"
-	"time"
 
-	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -14,89 +12,55 @@ import (
 type Verdict struct {
 	Decision   events.Verdict // allow only if the receipt was checked
 	Reason     string         // why, where it is not allow: one of the Reason constants or the admitter's code
-	Err        error          // what went wrong, for a Reason of this package
+	Err        error          // what went wrong, for a Reason of this package; Code gives the exact one
 	DecisionID string
 	Receipt    string // compact JWS
+	Key        string // the record of the key that signed it, JSON
 	Reply      []byte // the protocol's own reply
+	Workflow   string // the approval workflow that an ask or a defer waits for, or that was used; else ""
 
-	client *Client
-	want   receipt.Expectation
+	guard                             *Guard
+	source, session, toolCallID, tool string
 }
 
-// Errors of Permits.
+// Errors of Permits and Run.
 var (
 	ErrNotAllowed  = errors.New("client: not allowed")
 	ErrReceiptUsed = errors.New("client: this receipt was used before; ask again")
 )
 
 // Allowed reports whether the call was admitted. An executor that cannot call
-// Permits with the arguments it is about to run may go by it alone.
+// Run or Permits with the arguments it is about to run may go by it alone.
 func (v Verdict) Allowed() bool { return v.Decision == events.Allow }
 
-// Permits is the executor's last check, right before the tool runs: the call
+// Run is the executor's last check and the execution in one: f runs if the call
 // was admitted, the receipt holds now, for this call and for exactly these
 // arguments (the JSON the tool is about to be run with; nil where the protocol
-// has none), and it has not been used in this client before. It is nil once for
-// every receipt.
-func (v Verdict) Permits(args []byte) error {
-	if !v.Allowed() || v.client == nil {
-		return fmt.Errorf("%w: %s", ErrNotAllowed, v.Reason)
-	}
-	now := time.Now()
-	claims, _, err := v.verify(args, now)
-	if err != nil {
+// has none), and was not used before. Otherwise the error is *Refused and f was
+// not called.
+func (v Verdict) Run(ctx context.Context, args []byte, f func(context.Context) error) error {
+	if err := v.permits(ctx, args); err != nil {
 		return err
 	}
-	if !v.client.used.first(claims.Nonce, claims.ExpiresAt.Time, now) {
-		return ErrReceiptUsed
-	}
-	return nil
+	return f(ctx)
 }
 
-// verify checks the receipt against the call and the arguments.
-func (v Verdict) verify(args []byte, now time.Time) (c receipt.Claims, reason string, err error) {
-	if v.Receipt == "" {
-		return c, ReasonReceiptMissing, errors.New("client: the reply says allow, but has no receipt")
+// Permits is Run for executors that cannot hand over what they do: the tool must
+// run right after it, and only if it is nil. It is nil once for every receipt.
+func (v Verdict) Permits(args []byte) error { return v.permits(context.Background(), args) }
+
+func (v Verdict) permits(ctx context.Context, args []byte) error {
+	if !v.Allowed() || v.guard == nil {
+		return refuse(CodeNotAllowed, fmt.Errorf("%w: %s", ErrNotAllowed, v.Reason))
 	}
-	want := v.want
-	if want.ArgsCanonical, err = canonical(args); err != nil {
-		return c, ReasonBadArguments, fmt.Errorf("client: the arguments: %w", err)
-	}
-	v.client.mu.RLock()
-	defer v.client.mu.RUnlock()
-	if c, err = receipt.Verify(v.client.keys, v.Receipt, want, now); err != nil {
-		return c, ReasonReceiptInvalid, err
-	}
-	return c, "", nil
+	return v.guard.take(ctx, v.Execution(args))
 }
 
-// uses remembers which receipts have been used, until they expire.
-type uses struct {
-	mu      sync.Mutex
-	expires map[string]time.Time // by nonce
-	sweep   int                  // the size at which the expired ones are dropped
-}
-
-const firstSweep = 1024
-
-// first reports whether this is the first use of a receipt.
-func (u *uses) first(nonce string, expires, now time.Time) bool {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if _, used := u.expires[nonce]; used {
-		return false
+// Execution is the admitted call as a Guard in another process takes it. What it
+// says of the call is what this client asked for; the executor fills in what it
+// is itself about to run.
+func (v Verdict) Execution(args []byte) Execution {
+	return Execution{
+		Receipt: v.Receipt, Key: v.Key, Source: v.source, Session: v.session, ToolCallID: v.toolCallID, Tool: v.tool, Arguments: args,
 	}
-	if len(u.expires) >= max(u.sweep, firstSweep) {
-		for n, e := range u.expires {
-			if now.After(e) {
-				delete(u.expires, n)
-			}
-		}
-		u.sweep = 2 * len(u.expires)
-	}
-	if u.expires == nil {
-		u.expires = map[string]time.Time{}
-	}
-	u.expires[nonce] = expires
-	return true
 }

@@ -204,7 +204,8 @@ func (m *machine) pendingTwin(s *session, c *call, f *fact) {
 	if f.protocol != protoAgentHook || f.kind == kindRequest || f.approval.status == statusApproved || len(s.open) < 2 {
 		return
 	}
-	if v := c.own(); v.verdict != events.Allow || f.decision.pending.status == statusApproved {
+	// The verdict itself says when it rests on an approval, which it uses up.
+	if v, given := c.own(), f.decision.pending.status; v.verdict != events.Allow || given == statusApproved || given == statusConsumed {
 		return
 	}
 	twin := s.findOpen(func(o *call) bool {

@@ -238,8 +238,8 @@ func TestModes(t *testing.T) {
 	for _, o := range l.run().outputs {
 		if f, ok := o.Record.(events.Finding); ok && f.Severity != events.SeverityInfo {
 			got[f.Tenant+" "+f.Rule]++
-			if o.Enforced != (f.Rule == "AAEP-C-080") {
-				t.Errorf("%s is marked: %v", f.Rule, o.Enforced)
+			if f.Enforced != (f.Rule == "AAEP-C-080") {
+				t.Errorf("%s is marked: %v", f.Rule, f.Enforced)
 			}
 		}
 	}

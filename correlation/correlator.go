@@ -36,16 +36,20 @@ type Correlator struct {
 	space      subject.Space
 	shard      string
 	vouched    func(events.KeyRecord) bool
+	retires    func(events.KeyRetirement) bool
 	tenantKey  func(string) []byte
 	tenantKeys map[string][]byte
 	keys       signing.KeySet
+	records    signing.RecordVerifier // of keys
+	retired    map[string]bool        // by key id: it counts no more
 }
 
 // New makes a correlator that has seen nothing yet.
 func New(o Options) *Correlator {
+	keys := signing.KeySet{}
 	return &Correlator{
-		m: newMachine(o), space: o.Space, shard: o.Shard, vouched: o.KeyVoucher,
-		tenantKey: o.TenantKey, tenantKeys: map[string][]byte{}, keys: signing.KeySet{},
+		m: newMachine(o), space: o.Space, shard: o.Shard, vouched: o.KeyVoucher, retires: o.RetireVoucher, retired: map[string]bool{},
+		tenantKey: o.TenantKey, tenantKeys: map[string][]byte{}, keys: keys, records: signing.RecordVerifier{Keys: keys},
 	}
 }
 
@@ -85,6 +89,10 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 		c.approval(m, p)
 	case p.Class == subject.Control && p.Kind == events.ControlKey:
 		c.key(m, p)
+	case p.Class == subject.Control && p.Kind == events.ControlKeyRetired:
+		c.retire(m, p)
+	case p.Class == subject.Control && p.Kind == events.ControlRules:
+		c.rules(m, p)
 	}
 	return c.m.out
 }

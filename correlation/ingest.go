@@ -60,6 +60,10 @@ func (c *Correlator) event(m events.LogMessage, p subject.Parsed) {
 	f := envelope(m, p)
 	request := p.Type == subject.TypeRequest
 	data := m.Body
+	if protocol, ours := traceTypes[p.Type]; ours && protocol == p.Protocol {
+		c.trace(m, p, f)
+		return
+	}
 	if !request {
 		ce, err := cloudevents.Decode(m.Header, m.Body)
 		if err == nil && ce.Data == nil {

@@ -34,6 +34,7 @@ func (c *Correlator) decision(m events.LogMessage, p subject.Parsed) {
 		return
 	}
 	decisionFact(f, d)
+	c.m.expectTrace(d)
 	c.m.step(f)
 }
 
@@ -47,8 +48,10 @@ func (c *Correlator) unsigned(m events.LogMessage) string {
 	if token == "" {
 		return "it has no signature"
 	}
-	_, err := c.keys.VerifyDetached(signing.TypeRecord, token, m.Body)
+	kid, err := c.records.Verify(token, m.Body)
 	switch {
+	case err == nil && c.retired[kid]:
+		return "its key was retired before"
 	case err == nil:
 		return ""
 	case errors.Is(err, signing.ErrUnknownKey):
@@ -59,8 +62,12 @@ func (c *Correlator) unsigned(m events.LogMessage) string {
 	return "its signature cannot be read"
 }
 
-// decisionFact reads a decision that counts.
+// decisionFact reads a decision that counts. What a handoff is decided on is more
+// than the arguments of the call that makes it, so its digest is not theirs.
 func decisionFact(f *fact, d events.Decision) {
+	if d.Protocol == subject.ProtoHandoff {
+		d.ArgsDigest = ""
+	}
 	f.kind, f.protocol, f.eventID, f.agent = kindDecision, d.Protocol, d.EventID, show(d.Agent)
 	f.origin = originOf(d.Tenant, d.Source, d.Session)
 	f.setCall(d.ToolCallID, d.Tool)
@@ -109,4 +116,18 @@ func (c *Correlator) key(m events.LogMessage, p subject.Parsed) {
 	}
 	f := envelope(m, subject.Parsed{})
 	c.forged(f, detailKey, "")
+}
+
+// retire takes a key back if the checkpoint key says so. It stays retired, also
+// when its record is published again.
+func (c *Correlator) retire(m events.LogMessage, p subject.Parsed) {
+	if c.retires == nil || (c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard)) {
+		return
+	}
+	k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
+	if err != nil || !c.retires(k) {
+		c.forged(envelope(m, subject.Parsed{}), detailKey, "")
+		return
+	}
+	c.retired[k.KeyID] = true
 }

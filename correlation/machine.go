@@ -20,8 +20,9 @@ type machine struct {
 	sources  *lru[sourceKey, *sourceState]
 	tombs    *window[sessionKey, int]
 	watch
-	due   deadlines
-	order uint64 // calls armed so far
+	switches map[string]switches // by tenant token
+	due      deadlines
+	order    uint64 // calls armed so far
 
 	stats    Stats
 	reported int // violations seen, those that were put out before included
@@ -35,6 +36,7 @@ func newMachine(opts Options) *machine {
 		sources:  newLRU[sourceKey, *sourceState](),
 		tombs:    newWindow[sessionKey, int](maxTombstones),
 		watch:    newWatch(),
+		switches: map[string]switches{},
 	}
 }
 

@@ -62,6 +62,7 @@ const (
 	maxWeight        = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten
 	maxTokens        = 65_536         // reply tokens and nonces, each; the oldest are forgotten
 	maxLedger        = 65_536         // approval workflows whose status is remembered
+	maxTraces        = 65_536         // decisions whose trace event is recognised; it follows its decision at once
 	maxShown         = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256
 	maxChain         = 8              // retries that are followed back
 	maxExpected      = 48 * time.Hour // longest announced duration that is believed
@@ -84,10 +85,15 @@ type Options struct {
 	// receipt key. Nil trusts no key: every decision is then a forged record.
 	KeyVoucher func(events.KeyRecord) bool
 
+	// RetireVoucher reports whether the checkpoint key took a receipt key back. What
+	// the key signs behind that record is a forged record. Nil retires no key.
+	RetireVoucher func(events.KeyRetirement) bool
+
 	// Rules says what becomes of a tenant's findings of a rule, by the names of
-	// Rules and of package catalogue; nil means ModeWarn throughout. It must give
-	// the same answers whenever the log is replayed: what it takes away, later
-	// findings do not refer to.
+	// Rules and of package catalogue. It must give the same answers whenever the log
+	// is replayed: what it takes away, later findings do not refer to. If it is nil,
+	// the log itself says so, by its control records of kind rules; a rule that they
+	// do not name is ModeWarn.
 	Rules func(tenant, rule string) Mode
 
 	// RequireVerdict makes an execution that no verdict was recorded for finding
@@ -118,13 +124,6 @@ const (
 	ModeOff                 // they are not
 	ModeEnforce             // they are put out and marked, for whoever acts on them
 )
-
-func (m *machine) mode(tenant string, r *Rule) Mode {
-	if m.opts.Rules == nil {
-		return ModeWarn
-	}
-	return m.opts.Rules(tenant, r.Name)
-}
 
 func (o Options) withDefaults() Options {
 	fill(&o.MissingAfter, DefaultMissingAfter)

@@ -17,9 +17,6 @@ type Output struct {
 	ID      string // of the CloudEvent; the same in every replay
 	Record  any    // events.Call or events.Finding
 	Body    []byte // RFC 8785
-	// Enforced says of a finding that its tenant wants the rule enforced: see
-	// Options.Rules.
-	Enforced bool
 }
 
 // violation is what a finding is about, beside its rule and call.
@@ -93,7 +90,7 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 		who = c.session.names
 	}
 	key, id := identify(r, c, f, v)
-	mode := m.mode(who.tenant, r)
+	mode := m.mode(who, r)
 	if mode == ModeOff {
 		return id
 	}
@@ -107,6 +104,7 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
 		EventIDs: v.events, Seqs: v.seqs, Explanation: explain(r, c, f, v), Remedy: r.Remedy,
 		DetectedAt: events.At(m.now), Withdraws: v.withdraws,
+		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {
 		finding.EventIDs = []string{}
@@ -120,7 +118,6 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 	}
 	m.stats.Findings++
 	m.put(subject.Findings, string(finding.Severity), who.key, events.TypeFinding, id, finding)
-	m.out[len(m.out)-1].Enforced = mode == ModeEnforce
 	return id
 }
 

@@ -73,6 +73,8 @@ const (
 	detailUndecodable        = "undecodable"
 	detailKey                = "key"
 	detailVerdict            = "verdict"
+	detailTrace              = "trace"
+	detailTraceSubject       = "trace_subject"
 )
 
 var (
@@ -174,11 +176,13 @@ var (
 		Refs:        []string{"architecture 3", "AH-C-082"},
 		Explanation: "A decision is in the log that no admitter signed: {what}.",
 		Cases: map[string]string{
-			detailSubject:     "A decision is in the log under a subject that contradicts it: {what}.",
-			detailUndecodable: "A message among the decisions is no decision record: {what}.",
-			detailVerdict:     "A decision is in the log with a verdict that does not exist.",
-			detailKey:         "A key was published that the checkpoint key does not vouch for.",
-			detailClaim:       "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
+			detailSubject:      "A decision is in the log under a subject that contradicts it: {what}.",
+			detailUndecodable:  "A message among the decisions is no decision record: {what}.",
+			detailVerdict:      "A decision is in the log with a verdict that does not exist.",
+			detailKey:          "A key was published or retired that the checkpoint key does not vouch for.",
+			detailTrace:        "A trace event is in the log that no admitter wrote for a decision: {what}.",
+			detailTraceSubject: "A trace event is in the log under a subject that contradicts it: {what}.",
+			detailClaim:        "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
 		},
 		Remedy: "Find out who could write this; do not trust anything that was done on it.",
 	}

@@ -21,6 +21,7 @@ type watch struct {
 	asked   *window[tenantToken, tokenKey] // the publisher that used a token last
 	nonces  *window[tokenKey, string]      // of attestations, by publisher: the event
 	ledger  *window[workflowKey, string]   // approval workflows: their status on record
+	traces  *window[sum, *traced]          // decisions that leave a trace event, by id
 }
 
 func newWatch() watch {
@@ -29,6 +30,7 @@ func newWatch() watch {
 		flows: newLRU[flowKey, *flow](), gone: newWindow[flowKey, departed](maxTombstones), running: map[sourceKey]int{},
 		tokens: newWindow[tokenKey, tokenUse](maxTokens), asked: newWindow[tenantToken, tokenKey](maxTokens),
 		nonces: newWindow[tokenKey, string](maxTokens), ledger: newWindow[workflowKey, string](maxLedger),
+		traces: newWindow[sum, *traced](maxTraces),
 	}
 }
 

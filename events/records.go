@@ -24,13 +24,16 @@ const (
 	HeaderToolCallID = "Countersign-Tool-Call-Id"
 	HeaderAgent      = "Countersign-Agent"
 	HeaderTrace      = "traceparent"
+	// HeaderWorkflow names the approval workflow that a request resumes; a claim.
+	HeaderWorkflow = "Countersign-Workflow-Id"
 
 	// Reply headers.
 	HeaderVerdict     = "Countersign-Verdict"
 	HeaderDecisionID  = "Countersign-Decision-Id"
 	HeaderDecisionSeq = "Countersign-Decision-Seq"
 	HeaderReceipt     = "Countersign-Receipt"
-	HeaderKey         = "Countersign-Key" // the KeyRecord of the key that signed the receipt, JSON
+	HeaderWarning     = "Countersign-Warning" // a word of a policy that only warns; may be there several times
+	HeaderKey         = "Countersign-Key"     // the KeyRecord of the key that signed the receipt, JSON
 
 	// HeaderSignature is on every decision record in the log: a detached JWS of
 	// the admitter's key over the record's bytes. A decision without a valid
@@ -44,12 +47,33 @@ type Reason struct {
 	Code      string `json:"code"`             // stable, snake_case
 	Path      string `json:"path,omitempty"`   // JSON pointer into the request, where one part is to blame
 	Policy    string `json:"policy,omitempty"` // "<policy>/<rule>" where a policy spoke
+
+	// Action is "warn" or "audit" where a policy spoke that does not decide: such
+	// a reason has no part in the verdict. Would is then what it would have been.
+	Action string  `json:"action,omitempty"`
+	Would  Verdict `json:"would,omitempty"`
+}
+
+// Count is one counter of a rate or budget condition as a decision saw it. Every
+// decision of verdict allow adds Amount to it; the others add nothing.
+type Count struct {
+	Key      string `json:"key"`       // hashed; begins with what all counters of the tenant have in common
+	WindowMS int64  `json:"window_ms"` // how long an addition counts
+	Amount   int64  `json:"amount"`
+	Total    int64  `json:"total"` // before this decision; -1 if it could not be told
 }
 
 // PolicyRef names exactly what decided: the policy whose rule gave the verdict,
 // the revision of the policy snapshot and the digest of that snapshot.
 type PolicyRef struct {
 	Name     string `json:"name"`
+	Revision uint64 `json:"revision"`
+	Digest   string `json:"digest"`
+}
+
+// SnapshotRef names the state of a kind of documents that a decision was made
+// from.
+type SnapshotRef struct {
 	Revision uint64 `json:"revision"`
 	Digest   string `json:"digest"`
 }
@@ -97,9 +121,15 @@ type Decision struct {
 	ReceivedAt    Time         `json:"received_at,omitzero"`
 	DecidedAt     Time         `json:"decided_at"`
 	ExpiresAt     Time         `json:"expires_at,omitzero"`
-	ReceiptHash   string       `json:"receipt_hash,omitempty"` // sha256 of the compact receipt
-	Durability    string       `json:"durability,omitempty"`   // fsync replicated interval memory
-	Trace         string       `json:"trace,omitempty"`        // W3C traceparent
+	ReceiptHash   string       `json:"receipt_hash,omitempty"`   // sha256 of the compact receipt
+	Durability    string       `json:"durability,omitempty"`     // fsync replicated interval memory
+	Trace         string       `json:"trace,omitempty"`          // W3C traceparent
+	CanonicalTool string       `json:"canonical_tool,omitempty"` // the tool catalogue's name for Tool, where it has one
+	Publishers    *SnapshotRef `json:"publishers,omitempty"`     // the tenant's manifests and tool catalogue, where it has any
+	Counts        []Count      `json:"counts,omitempty"`         // what rate and budget conditions looked at
+
+	// Inputs is what else the service knew; see DecisionInputs.
+	Inputs *DecisionInputs `json:"inputs,omitempty"`
 }
 
 // CallState is where a call stands.
@@ -117,7 +147,7 @@ const (
 
 // TimelineEntry is one step in the life of a call.
 type TimelineEntry struct {
-	Step    string `json:"step"` // requested decided invoked completed closed
+	Step    string `json:"step"` // requested decided traced invoked completed closed
 	Seq     uint64 `json:"seq"`
 	At      Time   `json:"at"` // broker time
 	EventID string `json:"event_id,omitempty"`
@@ -179,6 +209,7 @@ type Finding struct {
 	Remedy      string   `json:"remedy,omitempty"`
 	DetectedAt  Time     `json:"detected_at,omitzero"` // broker time of the message that completed the proof
 	Withdraws   string   `json:"withdraws,omitempty"`  // finding_id that a late event proved wrong
+	Enforced    bool     `json:"enforced,omitempty"`   // the tenant wants the rule enforced: somebody must act on it
 }
 
 // Approval is the record of one step of an approval workflow.
@@ -196,6 +227,35 @@ type Approval struct {
 	RequestedAt  Time   `json:"requested_at"`
 	DecidedAt    Time   `json:"decided_at,omitzero"`
 	ExpiresAt    Time   `json:"expires_at,omitzero"`
+
+	Step           int         `json:"step,omitempty"`            // counts the changes of the workflow, from 1
+	Act            string      `json:"act,omitempty"`             // open join vote approve deny cancel expire consume
+	ActionID       string      `json:"action_id,omitempty"`       // short form of ActionDigest
+	Tool           string      `json:"tool,omitempty"`            //
+	Calls          []string    `json:"tool_call_ids,omitempty"`   // all calls that wait for it
+	Policy         *PolicyRef  `json:"policy,omitempty"`          // that asked
+	Mandate        *MandateRef `json:"mandate,omitempty"`         //
+	ReviewerGroups []string    `json:"reviewer_groups,omitempty"` // of which a reviewer must be in one
+	Quorum         int         `json:"quorum,omitempty"`          // reviewers that must approve
+	Approvers      []string    `json:"approvers,omitempty"`       // who has
+	PreviewDigest  string      `json:"preview_digest,omitempty"`  // keyed; of what a reviewer is shown
+	ResumePolicy   string      `json:"resume_policy,omitempty"`   //
+	ChangedAt      Time        `json:"changed_at,omitzero"`       // when the act was done, by the admitter's clock
+	// Refused is why an attempt to resolve the workflow changed nothing: Approver
+	// tried Act, and Status is what it was and is.
+	Refused string `json:"refused,omitempty"`
+}
+
+// ResolveAttempt records a reviewer's request that concerns no workflow that
+// is known, or cannot be read.
+type ResolveAttempt struct {
+	Tenant        string `json:"tenant"`
+	User          string `json:"user"`
+	Action        string `json:"action,omitempty"`
+	WorkflowID    string `json:"workflow_id,omitempty"` // if it can be one of ours
+	RequestDigest string `json:"request_digest"`        // keyed
+	Refused       string `json:"refused"`
+	At            Time   `json:"at"`
 }
 
 // Kinds of control records (the last token of their subject).
@@ -206,6 +266,13 @@ const (
 	ControlMandate   = "mandate"
 	ControlKey       = "key"
 	ControlPublisher = "publisher"
+	ControlRules     = "rules"
+	ControlResolve   = "resolve" // a ResolveAttempt
+	ControlRedaction = "redaction"
+
+	// ControlKeyRetired has a kind of its own: a reader that knows only keys must not
+	// take a retirement for one.
+	ControlKeyRetired = "key_retired"
 )
 
 // Tick lets time pass on an idle shard: its broker time is what counts.
@@ -245,6 +312,40 @@ type PolicyChange struct {
 	Omitted   bool             `json:"documents_omitted,omitempty"`
 }
 
+// PublisherChange records that an admitter now decides from other publisher
+// manifests, registrations and tool catalogues.
+type PublisherChange struct {
+	Writer    string              `json:"writer"`
+	Revision  uint64              `json:"revision"`
+	Digest    string              `json:"digest"`
+	Documents []PublisherDocument `json:"documents"`
+	Error     string              `json:"error,omitempty"` // what cannot be used; everything of its tenant is denied meanwhile
+}
+
+// PublisherDocument names one document that is in force.
+type PublisherDocument struct {
+	Tenant   string `json:"tenant"`
+	Name     string `json:"name"` // "<kind>.<name>"
+	Revision uint64 `json:"revision"`
+	Digest   string `json:"digest"`
+}
+
+// RedactionChange records that an auditor now redacts by other policies. Each
+// record of evidence names the one that it was made by.
+type RedactionChange struct {
+	Writer   string         `json:"writer"`
+	Store    string         `json:"store"`    // the incarnation of the bucket
+	Revision uint64         `json:"revision"` // its last sequence
+	Policies []RedactionRef `json:"policies"` // of tenants that have one, by tenant
+}
+
+// RedactionRef names the redaction policy of one tenant.
+type RedactionRef struct {
+	Tenant string `json:"tenant"`
+	Policy string `json:"policy,omitempty"` // its id
+	Error  string `json:"error,omitempty"`  // why it cannot be used; the tenant's bodies are withheld meanwhile
+}
+
 // KeyRecord publishes a verification key. Vouch is a signed note of the
 // checkpoint key over VouchText.
 type KeyRecord struct {
@@ -259,4 +360,20 @@ type KeyRecord struct {
 // VouchText is the text that the checkpoint key signs to vouch for k.
 func (k KeyRecord) VouchText() string {
 	return "countersign/key/v1\n" + k.Use + " " + k.KeyID + " " + k.Algorithm + " " + k.PublicKey + "\n"
+}
+
+// KeyRetirement takes a verification key back. From its place in the log on
+// nothing counts that the key signs; what it signed before stays valid. It
+// cannot be undone. Vouch is a signed note of the checkpoint key over VouchText.
+type KeyRetirement struct {
+	KeyID     string `json:"kid"`
+	Use       string `json:"use"`        // receipt
+	RetiredAt Time   `json:"retired_at"` // when it was signed, by the clock there; the log's order is what counts
+	Vouch     string `json:"vouch,omitempty"`
+}
+
+// VouchText is the text that the checkpoint key signs to retire a key. Its first
+// line is another than that of every other text that key signs.
+func (k KeyRetirement) VouchText() string {
+	return "countersign/key-retired/v1\n" + k.Use + " " + k.KeyID + " " + k.RetiredAt.String() + "\n"
 }

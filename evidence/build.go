@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
+	policies "github.com/countersign-dev/countersign/evidence/redaction"
 )
 
 // Reasons of a record without a body, besides the codes of strictjson.
@@ -32,12 +33,14 @@ type Keys interface {
 }
 
 // Built is a record, its canonical text and hash. Quarantine says that the raw
-// body is not in the record and belongs into the tenant's quarantine.
+// body is not in the record and belongs into the tenant's quarantine. Alarms
+// says what should be a finding (Alarm…).
 type Built struct {
 	Record     Record
 	Canonical  []byte
 	Hash       [32]byte
 	Quarantine bool
+	Alarms     []string
 }
 
 // Head is the head of the record's session after it; the zero Head when the
@@ -61,7 +64,8 @@ func (b Built) Row() Row {
 type Builder struct {
 	shard    string
 	space    subject.Space
-	document func(root any, prefix string, declared []string) (any, []redact.Hit, error)
+	policies Policies
+	document documentFunc
 }
 
 // NewBuilder makes a builder for a shard, named as in records:
@@ -106,19 +110,23 @@ func (b *Builder) Build(m events.LogMessage, head Head, keys Keys) (Built, error
 	sc := scopeOf(b.space, m.Subject)
 	body := b.read(sc, m)
 	key := sessionOf(sc, body.tree)
-	headers, hits := redactHeaders(sc.kind, m.Header)
-	b.redact(sc, m, &body)
+	r := redaction{b: b, sc: sc, m: m, key: key, keys: keys}
+	r.choose()
+	headers, hits := r.redactAll(&body)
 	rec := Record{V: Version, Shard: b.shard, Seq: m.Seq, Tenant: key.Tenant, Session: key.Session, Kind: body.kind,
 		Subject: printable(m.Subject), Headers: headers, BrokerTime: events.At(m.Time), Reason: body.reason}
+	if id := r.policyID(); id != policies.BuiltinID {
+		rec.RedactionPolicy = id
+	}
 	rec.chain(head)
-	if err := fill(&rec, body, append(body.hits, hits...), m.Body, keys); err != nil {
+	if err := r.fill(&rec, body, append(body.hits, hits...)); err != nil {
 		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
 	}
 	text, err := rec.Canonical()
 	if err != nil {
 		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
 	}
-	return Built{Record: rec, Canonical: text, Hash: HashRecord(text), Quarantine: body.reason != ""}, nil
+	return Built{Record: rec, Canonical: text, Hash: HashRecord(text), Quarantine: body.reason != "", Alarms: r.alarms(body, hits)}, nil
 }
 
 // content is a body on its way into a record.
@@ -145,67 +153,35 @@ func (b *Builder) read(sc scope, m events.LogMessage) content {
 	return content{kind: sc.kind, tree: tree}
 }
 
-// redact takes the secrets out of a parsed body. A failure, a panic included,
-// withholds the body; it never lets it pass.
-func (b *Builder) redact(sc scope, m events.LogMessage, c *content) {
-	if c.reason != "" {
-		return
-	}
-	defer func() {
-		if recover() != nil {
-			c.withhold(ReasonRedactionFailed, m.Body)
-		}
-	}()
-	var err error
-	switch {
-	case sc.kind == KindFinding && ownRecord(sc, m.Body):
-		redactFinding(c)
-	case sc.class != subject.Events && ownRecord(sc, m.Body):
-		// Our own records are kept as they are: a decision's signature covers
-		// every byte of it.
-	case sc.class == subject.Events && structured(m.Header):
-		err = b.redactCloudEvent(c)
-	default:
-		c.tree, c.hits, err = b.document(c.tree, "/body", redact.DeclaredFields(c.tree))
-	}
-	if errors.Is(err, redact.ErrTooMuch) {
-		c.withhold(ReasonTooMany, m.Body)
-	} else if err != nil {
-		c.withhold(ReasonRedactionFailed, m.Body)
-	}
-}
-
 func (c *content) withhold(reason string, raw []byte) {
 	c.tree, c.reason = nil, reason
 	c.hits = []redact.Hit{{Path: "/body", Detector: redact.Withheld, Text: string(raw)}}
 }
 
 // fill adds body, digest and commitments to a record.
-func fill(rec *Record, c content, hits []redact.Hit, raw []byte, keys Keys) (err error) {
+func (r *redaction) fill(rec *Record, c content, hits []redact.Hit) (err error) {
+	raw := r.m.Body
 	if rec.Body, err = appendCanonical(make([]byte, 0, len(raw)+64), c.tree); err != nil {
 		return err
 	}
 	rec.Redactions = []Redaction{}
 	if len(hits) == 0 && c.reason == "" {
 		rec.BodyDigest = digest.Plain(raw)
-		return nil
+		return r.keyErr
 	}
-	tenantKey := keys.TenantKey(rec.Tenant)
+	tenantKey := r.keys.TenantKey(rec.Tenant)
 	if len(tenantKey) < digest.KeySize {
 		return fmt.Errorf("%w: the digest key of tenant %.64q", ErrKeys, rec.Tenant)
 	}
 	rec.BodyDigest = digest.Keyed(tenantKey, raw)
 	if len(hits) == 0 {
-		return nil
+		return r.keyErr
 	}
-	key, err := keys.SessionKey(rec.Tenant, rec.Session)
-	if err != nil {
-		return fmt.Errorf("the session key: %w", err)
+	key := r.sessionKey()
+	if r.keyErr != nil {
+		return r.keyErr
 	}
-	if len(key) < digest.KeySize {
-		return fmt.Errorf("%w: the session key", ErrKeys)
-	}
-	rec.Redactions, err = commit(key, rec.Seq, hits)
+	rec.Redactions, err = commit(key, rec.Seq, hits, r.policyID())
 	return err
 }
 
@@ -240,19 +216,6 @@ func ownType(sc scope) any {
 		return &map[string]json.RawMessage{}
 	}
 	return nil
-}
-
-// redactFinding looks at the texts that a finding's rule wrote: they quote ids
-// and names that producers chose.
-func redactFinding(c *content) {
-	m, _ := c.tree.(map[string]any)
-	for _, name := range [...]string{"explanation", "remedy"} {
-		if s, ok := m[name].(string); ok {
-			out, hits := redact.One(s, "/body/"+name)
-			m[name] = out
-			c.hits = append(c.hits, hits...)
-		}
-	}
 }
 
 // structured reports whether the headers say that the body is a whole

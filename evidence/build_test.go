@@ -109,6 +109,7 @@ func TestRedactionIsCommittedTo(t *testing.T) {
 		{"/body/tool_input/cmd", redact.URLPassword, "hunter2"},
 		{"/body/tool_input/cmd", "github_token", "ghp_0123456789abcdefghijABCDEFGHIJ012345"},
 		{"/body/tool_input/headers/Authorization", redact.CredentialField, "Bearer abcdef0123456789"},
+		{"/body/tool_input/to", redact.Email, "a@example.invalid"},
 		{"/headers/X-Api-Key/0", redact.CredentialField, "abc"},
 	}
 	if len(b.Record.Redactions) != len(want) {
@@ -163,9 +164,11 @@ func TestJSONValuesAreCommittedCanonically(t *testing.T) {
 
 func TestRedactionPanicWithholdsTheBody(t *testing.T) {
 	f := newFixture(t)
-	for name, broken := range map[string]func(any, string, []string) (any, []redact.Hit, error){
-		"panic": func(any, string, []string) (any, []redact.Hit, error) { panic("secret: " + plainEvent) },
-		"error": func(any, string, []string) (any, []redact.Hit, error) { return nil, nil, errors.New("no") },
+	for name, broken := range map[string]documentFunc{
+		"panic": func(any, string, []string, redact.Config) (any, []redact.Hit, error) { panic("secret: " + plainEvent) },
+		"error": func(any, string, []string, redact.Config) (any, []redact.Hit, error) {
+			return nil, nil, errors.New("no")
+		},
 	} {
 		f.builder.document = broken
 		b := f.log(eventSubject, nil, []byte(plainEvent))
@@ -194,7 +197,7 @@ func TestDecisionSignatureVerifiesFromTheRecord(t *testing.T) {
 		t.Errorf("the body changed:\n%s\n%s", rec.Body, f.msgs[0].Body)
 	}
 	set := signing.KeySet{f.receipt.ID: f.receipt.Public()}
-	if _, err := set.VerifyDetached(signing.TypeRecord, rec.Headers[events.HeaderSignature][0], rec.Body); err != nil {
+	if _, err := set.VerifyRecord(rec.Headers[events.HeaderSignature][0], rec.Body); err != nil {
 		t.Error(err)
 	}
 }

@@ -2,6 +2,7 @@ package evidence
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"strconv"
@@ -188,19 +189,24 @@ func (c *rowChecker) redactions(r Row, rec Record) {
 }
 
 func marked(tree any, red Redaction, rec Record) bool {
+	action, known := redact.ParseAction(cmp.Or(red.Action, redact.Mask.String()))
 	switch {
+	case !known || action == redact.Allow:
+		return false
 	case red.Path == "/body" && red.Detector == redact.Withheld:
 		return rec.Reason != ""
-	case red.Path == "/headers" && red.Detector == redact.TooMany:
+	case red.Path == "/headers" && (red.Detector == redact.TooMany || red.Detector == redact.Withheld):
 		return len(rec.Headers) == 0
 	}
-	mark := redact.Placeholder(red.Detector)
 	value, last, ok := resolve(tree, red.Path)
+	if action == redact.Drop {
+		return !ok || value == nil || value == "" || redact.Marked(last, red.Detector, redact.Mask)
+	}
 	if !ok {
 		return false
 	}
 	s, _ := value.(string)
-	return strings.Contains(s, mark) || strings.Contains(last, mark)
+	return redact.Marked(s, red.Detector, action) || redact.Marked(last, red.Detector, action)
 }
 
 // resolve follows a JSON pointer and returns the value and the last token.

@@ -29,51 +29,43 @@ func validCloudEvent(tree any) bool {
 	return err == nil && !both && s != ""
 }
 
-// redactCloudEvent redacts an envelope with the event in it: declared fields
-// are paths from data. Encoded data that holds a secret goes as a whole.
-func (b *Builder) redactCloudEvent(c *content) (err error) {
+// cloudEvent redacts an envelope with the event in it: declared fields are paths
+// from data. Encoded data that holds a secret goes as a whole.
+func (r *redaction) cloudEvent(c *content) (err error) {
 	m := c.tree.(map[string]any)
 	declared := redact.DeclaredFields(m["data"])
 	for i, f := range declared {
-		declared[i] = inData(f)
+		declared[i] = redact.Below("data", f)
 	}
-	if s, ok := m["data_base64"].(string); ok && b.encodedSecret(s) {
+	config := r.config("", true)
+	if s, ok := m["data_base64"].(string); ok && r.encodedSecret(s, config) {
 		declared = append(declared, "data_base64")
 	}
-	c.tree, c.hits, err = b.document(m, "/body", declared)
+	c.tree, c.hits, err = r.document(m, "/body", declared, config)
 	for i := range c.hits {
 		if c.hits[i].Path == "/body/data_base64" && c.hits[i].Detector == redact.DeclaredField {
 			c.hits[i].Detector = redact.EncodedData
-			m["data_base64"] = redact.Placeholder(redact.EncodedData)
+			if m["data_base64"] != nil {
+				m["data_base64"] = redact.Placeholder(redact.EncodedData)
+				c.hits[i].Action = redact.Mask
+			}
 		}
 	}
 	return err
 }
 
-func inData(field string) string {
-	if field != "" && field[0] == '/' {
-		return "/data" + field
-	}
-	for len(field) > 0 && (field[0] == '$' || field[0] == '.') {
-		field = field[1:]
-	}
-	if field == "" {
-		return ""
-	}
-	return "data." + field
-}
-
 // encodedSecret reports whether data holds anything that would be redacted if
 // it were not encoded.
-func (b *Builder) encodedSecret(data string) bool {
+func (r *redaction) encodedSecret(data string, config redact.Config) bool {
 	raw, err := base64.StdEncoding.DecodeString(data)
-	if err != nil || len(redact.Scan(string(raw))) > 0 {
+	if err != nil || len(redact.Scan(string(raw))) > 0 || config.Echoes.In(string(raw)) {
 		return true
 	}
 	tree, err := strictjson.Parse(raw, strictjson.DefaultLimits)
 	if err != nil {
 		return false
 	}
-	_, hits, err := b.document(tree, "", redact.DeclaredFields(tree))
+	config.Forced = nil
+	_, hits, err := r.document(tree, "", redact.DeclaredFields(tree), config)
 	return err != nil || len(hits) > 0
 }

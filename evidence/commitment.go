@@ -1,10 +1,12 @@
 package evidence
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"hash"
 
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
@@ -30,20 +32,28 @@ const (
 // different commitments. Who holds the session key and the value can show that
 // it is the one; once the key is destroyed the commitment says nothing.
 func Commitment(sessionKey []byte, seq uint64, index int, path string, form byte, value []byte) string {
-	mac := hmac.New(sha256.New, sessionKey)
-	head := append(make([]byte, 0, 128+len(path)), commitmentPrefix...)
+	return commitment(hmac.New(sha256.New, sessionKey), seq, index, path, form, value)
+}
+
+func commitment(mac hash.Hash, seq uint64, index int, path string, form byte, value []byte) string {
+	var buf [192]byte
+	head := append(buf[:0], commitmentPrefix...)
 	head = binary.BigEndian.AppendUint64(head, seq)
 	head = binary.BigEndian.AppendUint32(head, uint32(index))
 	head = binary.BigEndian.AppendUint32(head, uint32(len(path)))
 	head = append(append(head, path...), form)
+	mac.Reset()
 	mac.Write(head)
 	mac.Write(value)
-	return digest.PrefixKeyed + hex.EncodeToString(mac.Sum(nil))
+	out := append(buf[:0], digest.PrefixKeyed...)
+	return string(hex.AppendEncode(out, mac.Sum(buf[len(buf)-sha256.Size:len(buf)-sha256.Size])))
 }
 
-// commit turns hits into redactions of record seq.
-func commit(key []byte, seq uint64, hits []redact.Hit) ([]Redaction, error) {
+// commit turns hits into redactions of record seq. policy is the id of the
+// policy that applied, "" where there are no policies.
+func commit(key []byte, seq uint64, hits []redact.Hit, policy string) ([]Redaction, error) {
 	list := make([]Redaction, len(hits))
+	mac := hmac.New(sha256.New, key)
 	for i, h := range hits {
 		form, value := FormText, []byte(h.Text)
 		if h.IsJSON {
@@ -53,7 +63,10 @@ func commit(key []byte, seq uint64, hits []redact.Hit) ([]Redaction, error) {
 			}
 			form = FormJSON
 		}
-		list[i] = Redaction{Path: h.Path, Detector: h.Detector, Commitment: Commitment(key, seq, i, h.Path, form, value)}
+		list[i] = Redaction{Path: h.Path, Detector: h.Detector, Commitment: commitment(mac, seq, i, h.Path, form, value)}
+		if policy != "" {
+			list[i].Action, list[i].Policy = h.Action.String(), cmp.Or(h.Rule, policy)
+		}
 	}
 	return list, nil
 }

@@ -126,6 +126,14 @@ func (f *fixture) keyRecord() events.KeyRecord {
 	return k
 }
 
+func (f *fixture) retirement() events.KeyRetirement {
+	k := events.KeyRetirement{KeyID: f.receipt.ID, Use: "receipt", RetiredAt: events.At(testStart)}
+	var err error
+	k.Vouch, err = signing.Retire(f.signer, k)
+	must(f.t, err)
+	return k
+}
+
 // admit logs a request and its decision as the admitter does.
 func (f *fixture) admit(session, id string, verdict events.Verdict, body string) (request, decision Built) {
 	f.t.Helper()

@@ -30,6 +30,9 @@ func vectors(t *testing.T) string {
 	f.log("gov.control.GOV.tick", nil, f.encode(events.Tick{Shard: "GOV", Due: events.At(testStart)}))
 	f.decision(events.Decision{DecisionID: "0199a000-0000-7000-8000-000000000001", Tenant: "acme", Protocol: "agenthook", Source: "runtime-1", Session: "sess-a",
 		RequestDigest: digest.Plain([]byte("{}")), Verdict: events.Deny, Reasons: []events.Reason{}, DecidedAt: events.At(testStart)})
+	f.builder = policyFixture(t, samplePolicy).builder
+	f.log("gov.events.acme.runtime-1.agenthook.sess-a.PostToolUse", map[string][]string{"X-User": {"dana"}}, []byte(personalEvent))
+	f.log("gov.events.acme.runtime-1.aana.sess-a.request", nil, []byte(`{"tool_name":"send_email","proposed_arguments":{"to":"dana@other.example","n":3}}`))
 
 	var b strings.Builder
 	block := func(title, text string) {
@@ -46,14 +49,15 @@ func vectors(t *testing.T) string {
 		leaf := LeafHash(f.built[i].Hash)
 		block("Record hash, leaf hash.", hex.EncodeToString(f.built[i].Hash[:])+"\n"+hex.EncodeToString(leaf[:]))
 	}
+	block("The redaction policy of messages 6 and 7.", samplePolicy)
 	block("Signed checkpoint.", f.checkpoint())
-	proof, err := InclusionProof(f, 5, 2)
+	proof, err := InclusionProof(f, int64(len(f.msgs)), 2)
 	must(t, err)
 	var path []string
 	for _, h := range proof {
 		path = append(path, h.String())
 	}
-	block("Inclusion proof of sequence 2 in the tree of size 5 (base64).", strings.Join(path, "\n"))
+	block("Inclusion proof of sequence 2 in the tree of size 7 (base64).", strings.Join(path, "\n"))
 	k := f.keyRecord()
 	block("Vouched key record (RFC 8785).", string(f.encode(k)))
 	wrapped, err := WrapKey(derived("wrapping"), "acme", "sess-a", derived("session/acme/sess-a"), derived("nonce")[:12])

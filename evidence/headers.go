@@ -25,20 +25,21 @@ var transportHeaders = map[string]bool{
 	"Nats-Batch-Commit":                           true,
 }
 
-// detachedJWS is the form of the signature on a decision.
-var detachedJWS = regexp.MustCompile(`^[A-Za-z0-9_-]+\.\.[A-Za-z0-9_-]+$`)
+// recordSignature is the form of the signature on a decision: a detached JWS,
+// and its share of it where it covers several records.
+var recordSignature = regexp.MustCompile(`^[A-Za-z0-9_-]+\.\.[A-Za-z0-9_-]+(~[0-9]+~[0-9]+~[A-Za-z0-9_-]+)?$`)
 
-// ownSignature reports whether a header is the signature on a decision. It is
+// ownSignature reports whether a header is the signature on a decision or an approval. It is
 // kept to the letter: it is random text, in which a detector sees a token now
 // and then, and one changed letter would make an honest decision a forged one.
 func ownSignature(kind, name string, values []string) bool {
-	return kind == KindDecision && name == events.HeaderSignature && len(values) == 1 && detachedJWS.MatchString(values[0])
+	return (kind == KindDecision || kind == KindApproval) && name == events.HeaderSignature && len(values) == 1 && recordSignature.MatchString(values[0])
 }
 
 // redactHeaders copies the headers that the record of a message keeps,
-// redacted; kind is that of its subject. With more findings than a record may
-// carry it keeps none and says so in one.
-func redactHeaders(kind string, in map[string][]string) (map[string][]string, []redact.Hit) {
+// redacted; kind is that of its subject, config the policy's view of a header.
+// With more findings than a record may carry it keeps none and says so in one.
+func redactHeaders(kind string, in map[string][]string, config func(header string) redact.Config) (map[string][]string, []redact.Hit) {
 	out := make(map[string][]string, len(in))
 	var hits []redact.Hit
 	for _, raw := range slices.Sorted(maps.Keys(in)) {
@@ -49,10 +50,14 @@ func redactHeaders(kind string, in map[string][]string) (map[string][]string, []
 			out[raw] = slices.Clone(in[raw])
 			continue
 		}
+		c := config(raw)
 		name := headerName(raw)
 		path := "/headers/" + strings.ReplaceAll(name, "~", "~0")
 		values := slices.Clone(in[raw])
-		if shown, odd := redact.One(name, path); len(odd) > 0 { // the name itself holds a secret
+		if shown, odd := redact.One(name, path, c); len(odd) > 0 { // the name itself holds a secret
+			if shown == "" { // dropped
+				shown = redact.Placeholder(odd[0].Detector)
+			}
 			for name = shown; out[name] != nil; {
 				name += "_"
 			}
@@ -62,13 +67,18 @@ func redactHeaders(kind string, in map[string][]string) (map[string][]string, []
 			}
 			hits = append(hits, odd...)
 		}
-		hits = append(hits, redact.Strings(values, raw, path)...)
+		hits = append(hits, redact.Strings(values, raw, path, c)...)
 		out[name] = append(out[name], values...)
 		if len(hits) > redact.MaxHits {
-			return map[string][]string{}, []redact.Hit{{Path: "/headers", Detector: redact.TooMany, Text: flatten(in)}}
+			return withheldHeaders(in, redact.TooMany)
 		}
 	}
 	return out, hits
+}
+
+// withheldHeaders keeps no header and says so.
+func withheldHeaders(in map[string][]string, detector string) (map[string][]string, []redact.Hit) {
+	return map[string][]string{}, []redact.Hit{{Path: "/headers", Detector: detector, Text: flatten(in)}}
 }
 
 // headerName writes a header's name: as it is when it is an HTTP token that

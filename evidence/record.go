@@ -36,11 +36,15 @@ const (
 // Redaction says that something was taken out of the evidence copy: where (a
 // JSON pointer into the record), which detector found it, and a commitment to
 // what it was (see Commitment). Its index in the list is part of the
-// commitment.
+// commitment. Action says what was done (see redaction policies; "" is mask),
+// Policy by which rule of which policy; both are empty in records that were
+// built without policies.
 type Redaction struct {
-	Path       string `json:"path"`
-	Detector   string `json:"detector"`
+	Action     string `json:"action,omitempty"`
 	Commitment string `json:"commitment"`
+	Detector   string `json:"detector"`
+	Path       string `json:"path"`
+	Policy     string `json:"policy,omitempty"`
 }
 
 // Record is the evidence of one log message. Body is the message's body in RFC
@@ -50,6 +54,8 @@ type Redaction struct {
 // tenant's key otherwise. SessionIndex counts the records of the session from
 // 1 and is nil, like SessionPrev, for records outside any session; SessionPrev
 // is the hex hash of the session's record before this one, nil for the first.
+// RedactionPolicy is the id of the tenant's redaction policy that applied, empty
+// where the built-in rules alone did.
 type Record struct {
 	V            int                 `json:"v"`
 	Shard        string              `json:"shard"`
@@ -66,6 +72,8 @@ type Record struct {
 	SessionIndex *uint64             `json:"session_index"`
 	SessionPrev  *string             `json:"session_prev"`
 	Reason       string              `json:"reason,omitempty"`
+
+	RedactionPolicy string `json:"redaction_policy,omitempty"`
 }
 
 // Canonical gives the record's text: RFC 8785. Body must be in that form
@@ -79,6 +87,9 @@ func (r Record) Canonical() ([]byte, error) {
 	w.text(`,"kind":`, r.Kind)
 	if r.Reason != "" {
 		w.text(`,"reason":`, r.Reason)
+	}
+	if r.RedactionPolicy != "" {
+		w.text(`,"redaction_policy":`, r.RedactionPolicy)
 	}
 	w.redactions(r.Redactions)
 	w.raw(`,"seq":`, strconv.FormatUint(r.Seq, 10))
@@ -142,9 +153,17 @@ func (w *recordWriter) headers(h map[string][]string) {
 func (w *recordWriter) redactions(list []Redaction) {
 	w.raw(`,"redactions":[`, "")
 	for i, r := range list {
-		w.text([]string{`{"commitment":`, `,{"commitment":`}[min(i, 1)], r.Commitment)
+		w.raw([]string{`{`, `,{`}[min(i, 1)], "")
+		if r.Action != "" {
+			w.text(`"action":`, r.Action)
+			w.raw(",", "")
+		}
+		w.text(`"commitment":`, r.Commitment)
 		w.text(`,"detector":`, r.Detector)
 		w.text(`,"path":`, r.Path)
+		if r.Policy != "" {
+			w.text(`,"policy":`, r.Policy)
+		}
 		w.raw("}", "")
 	}
 	w.raw("]", "")

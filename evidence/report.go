@@ -35,6 +35,7 @@ const (
 	CodeDecisionUnsigned  Code = "decision_unsigned"        // no signature header
 	CodeDecisionSignature Code = "decision_signature"       // the signature does not verify
 	CodeDecisionKey       Code = "decision_key_unknown"     // signed with a key nobody vouched for
+	CodeDecisionRetired   Code = "decision_key_retired"     // signed with a key that was retired before
 	CodeDecisionRequest   Code = "decision_without_request" // its request was not recorded before it
 	CodeRequestDigest     Code = "request_digest_mismatch"  // its request is another one
 	CodeKeyVouch          Code = "key_vouch"                // a published key with a false vouch

@@ -17,6 +17,8 @@ type scope struct {
 	kind   string        // what the record is if its body can be parsed
 	key    SessionKey
 	member string // for control records, their kind
+
+	protocol string // of events
 }
 
 // kinds maps the classes of the log to the kinds of records; events whose type
@@ -42,7 +44,7 @@ func scopeOf(space subject.Space, subj string) scope {
 	if p.Class == subject.Events && p.Type == subject.TypeRequest {
 		kind = KindRequest
 	}
-	return scope{class: p.Class, kind: kind, member: p.Kind,
+	return scope{class: p.Class, kind: kind, member: p.Kind, protocol: p.Protocol,
 		key: SessionKey{Tenant: printable(p.Tenant), Session: printable(p.Session)}}
 }
 

@@ -31,6 +31,8 @@ type trust struct {
 	known    note.Verifiers // checkpoint keys
 	blind    bool           // there are none
 	keys     signing.KeySet
+	records  signing.RecordVerifier       // of keys
+	retired  map[string]uint64            // by key id: the sequence from which on it counts no more
 	pending  map[string][]pendingDecision // by key id
 	waiting  int
 	requests [2]map[SessionKey]string // (tenant, decision id) -> digest of the request; newer first
@@ -46,8 +48,9 @@ type pendingDecision struct {
 // newTrust trusts receipt keys that one of known vouches for. Without any known
 // key no signature is judged; the report says so once, elsewhere.
 func newTrust(rep *Report, known []note.Verifier, keys []events.KeyRecord, receipts []string) *trust {
-	t := &trust{rep: rep, known: note.VerifierList(known...), blind: len(known) == 0, keys: signing.KeySet{}, pending: map[string][]pendingDecision{},
+	t := &trust{rep: rep, known: note.VerifierList(known...), blind: len(known) == 0, keys: signing.KeySet{}, retired: map[string]uint64{}, pending: map[string][]pendingDecision{},
 		requests: [2]map[SessionKey]string{{}, {}}, receipts: map[string]string{}}
+	t.records.Keys = t.keys
 	for _, k := range keys {
 		t.key(0, k)
 	}
@@ -72,6 +75,24 @@ func (t *trust) row(rec Record, sc scope) {
 		if json.Unmarshal(rec.Body, &k) == nil && k.Vouch != "" {
 			t.key(rec.Seq, k)
 		}
+	case rec.Kind == KindControl && sc.member == events.ControlKeyRetired:
+		t.retire(rec)
+	}
+}
+
+// retire takes a key back from the record's place in the log on; the first one
+// counts.
+func (t *trust) retire(rec Record) {
+	if t.blind {
+		return
+	}
+	k, err := events.DecodeRecord[events.KeyRetirement](rec.Body)
+	if err != nil || !signing.CheckRetirement(t.known, k) {
+		t.rep.add(CodeKeyVouch, rec.Seq, "vouch", "receipt key %.32q is not retired by the checkpoint key", k.KeyID)
+		return
+	}
+	if _, already := t.retired[k.KeyID]; !already {
+		t.retired[k.KeyID] = rec.Seq
 	}
 }
 
@@ -127,8 +148,11 @@ func (t *trust) signature(d pendingDecision) {
 	if t.blind {
 		return
 	}
-	kid, err := t.keys.VerifyDetached(signing.TypeRecord, d.signature, d.body)
+	kid, err := t.records.Verify(d.signature, d.body)
+	at, retired := t.retired[kid]
 	switch {
+	case err == nil && retired && d.seq > at:
+		t.rep.add(CodeDecisionRetired, d.seq, "headers/"+events.HeaderSignature, "signed with key %.32q, which was retired at sequence %d", kid, at)
 	case err == nil:
 	case errors.Is(err, signing.ErrUnknownKey) && t.waiting < maxPending:
 		t.waiting++

@@ -223,6 +223,20 @@ func TestDecisionsAndReceipts(t *testing.T) {
 			f.log("gov.control.GOV.key", nil, f.encode(k))
 			f.admit("s", id, events.Allow, "{}")
 		}, "decision_key_unknown@3"},
+		"retired key": {func(f *fixture, o *VerifyOptions) { // what it signed before stays good
+			f.log("gov.control.GOV.key", nil, f.encode(f.keyRecord()))
+			f.admit("s", id, events.Allow, "{}")
+			f.log("gov.control.GOV.key_retired", nil, f.encode(f.retirement()))
+			f.log("gov.control.GOV.key", nil, f.encode(f.keyRecord())) // changes nothing
+			f.admit("s", strings.Replace(id, "9", "8", 1), events.Allow, "{}")
+		}, "decision_key_retired@7"},
+		"key retired by a stranger": {func(f *fixture, o *VerifyOptions) {
+			o.ReceiptKeys = []events.KeyRecord{f.keyRecord()}
+			k := f.retirement()
+			k.Vouch = ""
+			f.log("gov.control.GOV.key_retired", nil, f.encode(k))
+			f.admit("s", id, events.Allow, "{}")
+		}, "key_vouch@1"},
 		"signed by a stranger": {func(f *fixture, o *VerifyOptions) {
 			o.ReceiptKeys = []events.KeyRecord{f.keyRecord()}
 			f.receipt = stranger

@@ -4,7 +4,7 @@ package examples
 
 import "embed"
 
-// FS holds policies/*.yaml, requests/*.json and sessions/*.jsonl.
+// FS holds policies/*.yaml, tables/*.yaml, requests/*.json and sessions/*.jsonl.
 //
-//go:embed policies/*.yaml requests/*.json sessions/*.jsonl
+//go:embed policies/*.yaml tables/*.yaml requests/*.json sessions/*.jsonl
 var FS embed.FS

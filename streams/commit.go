@@ -16,6 +16,10 @@ func (c *Committer) commit(l *lane, group []*appendCall) {
 	for _, call := range group {
 		msgs = append(msgs, call.msgs...)
 	}
+	if err := c.seal(msgs); err != nil {
+		c.settle(group, func(int) outcome { return outcome{err: err} })
+		return
+	}
 	if len(msgs) > c.opt.BatchAbove && !c.skipBatch() {
 		seqs, err := l.batch(context.Background(), msgs, nil)
 		if !errors.Is(err, ErrRefused) {
@@ -28,6 +32,25 @@ func (c *Committer) commit(l *lane, group []*appendCall) {
 	}
 	out := l.singles(context.Background(), msgs, nil)
 	c.settle(group, func(i int) outcome { return out[i] })
+}
+
+func (c *Committer) seal(msgs []Msg) error {
+	var sealed []Msg
+	for _, m := range msgs {
+		if m.Seal {
+			sealed = append(sealed, m)
+		}
+	}
+	if len(sealed) == 0 {
+		return nil
+	}
+	if c.opt.Seal == nil {
+		return fmt.Errorf("%w: a message asks for a seal, and the Committer has none", ErrRefused)
+	}
+	if err := c.opt.Seal(sealed); err != nil {
+		return fmt.Errorf("%w: sealing %d messages: %w", ErrRefused, len(sealed), err)
+	}
+	return nil
 }
 
 func batchOutcome(seqs []uint64, err error, i int) outcome {

@@ -34,6 +34,9 @@ type CommitterOptions struct {
 	// MaxPending is how many messages may wait or be in flight; Append blocks
 	// beyond it.
 	MaxPending int
+	// Seal adds headers to messages that ask for it, those of one group at once; it
+	// may be nil if none does. On an error nothing of the group is sent.
+	Seal func([]Msg) error
 	// Timeout for the acknowledgements of one group.
 	Timeout time.Duration
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -446,4 +448,60 @@ func FuzzReadAck(f *testing.F) {
 			t.Errorf("unclassified: %v", err)
 		}
 	})
+}
+
+// What asks for a seal gets it once, together with all of its group; what does
+// not is left alone.
+func TestCommitterSeals(t *testing.T) {
+	f := start(t)
+	var groups atomic.Int64
+	var most atomic.Int64
+	c := newCommitter(t, f, CommitterOptions{Seal: func(msgs []Msg) error {
+		groups.Add(1)
+		for _, m := range msgs {
+			if !m.Seal || m.Header["X-Seal"] != nil {
+				return errors.New("sealed twice, or not asked for")
+			}
+			m.Header["X-Seal"] = []string{strings.Repeat("s", SealRoom-20)}
+		}
+		most.Store(max(most.Load(), int64(len(msgs))))
+		return nil
+	}})
+	var wg sync.WaitGroup
+	for i := range 200 {
+		wg.Go(func() {
+			plain, sealed := decision(i), decision(i)
+			plain.Header, sealed.Header, sealed.Seal = map[string][]string{}, map[string][]string{}, true
+			_, err := c.Append(ctx(t), plain, sealed)
+			ok(t, err)
+		})
+	}
+	wg.Wait()
+	js := f.js(f.conn("correlator"))
+	for seq := uint64(1); seq <= 400; seq++ {
+		m, err := MessageAt(ctx(t), js, DefaultShard, seq)
+		ok(t, err)
+		if got := m.Header["X-Seal"] != nil; got != (seq%2 == 0) {
+			t.Fatalf("message %d sealed: %v", seq, got)
+		}
+	}
+	if groups.Load() == 200 || most.Load() < 2 {
+		t.Errorf("%d groups, the largest of %d: nothing was sealed together", groups.Load(), most.Load())
+	}
+}
+
+// A message that cannot be sealed is refused, and nothing of its group is sent.
+func TestCommitterSealRefuses(t *testing.T) {
+	f := start(t)
+	m := decision(1)
+	m.Seal = true
+	for name, seal := range map[string]func([]Msg) error{"none": nil, "failing": func([]Msg) error { return errors.New("no key") }} {
+		c := newCommitter(t, f, CommitterOptions{Seal: seal})
+		if _, err := c.Append(ctx(t), m); !errors.Is(err, ErrRefused) || errors.Is(err, ErrDoubt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := f.state().Messages; n != 0 {
+		t.Errorf("%d messages stored", n)
+	}
 }

@@ -183,7 +183,7 @@ func TestKVByRole(t *testing.T) {
 		return kv
 	}
 	for writer, buckets := range map[string][]string{
-		"operator": {BucketPolicies, BucketMandates, BucketPublishers}, "admitter": {BucketApprovals, BucketKeys}, "auditor": {BucketSessionKeys, BucketKeys},
+		"operator": {BucketPolicies, BucketMandates, BucketPublishers}, "admitter": {BucketApprovals, BucketKeys, BucketSpend}, "auditor": {BucketSessionKeys, BucketKeys},
 	} {
 		for _, b := range buckets {
 			kv := bucket(writer, b)

@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -78,4 +79,26 @@ func kvEntry(bucket string, m *events.LogMessage) *KVEntry {
 		Key: strings.TrimPrefix(m.Subject, "$KV."+bucket+"."), Revision: m.Seq, Created: m.Time, Value: m.Body,
 		Deleted: op == "DEL" || op == "PURGE" || m.HeaderValue(headerMarkerReason) != "",
 	}
+}
+
+// KVAsOf gives the keys of a bucket as they were at a revision, sorted, as far
+// as the bucket's history reaches.
+func KVAsOf(ctx context.Context, js jetstream.JetStream, bucket string, revision uint64) ([]KVEntry, error) {
+	state := map[string]KVEntry{}
+	for next := uint64(1); next <= revision; {
+		m, err := NextBySubject(ctx, js, "KV_"+bucket, "$KV."+bucket+".>", next)
+		if err != nil {
+			return nil, err
+		}
+		if m == nil || m.Seq > revision {
+			break
+		}
+		if e := kvEntry(bucket, m); e.Deleted {
+			delete(state, e.Key)
+		} else {
+			state[e.Key] = *e
+		}
+		next = m.Seq + 1
+	}
+	return slices.SortedFunc(maps.Values(state), func(a, b KVEntry) int { return strings.Compare(a.Key, b.Key) }), nil
 }

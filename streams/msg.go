@@ -14,7 +14,15 @@ type Msg struct {
 	Subject string
 	Header  map[string][]string // no "Nats-…" keys: those steer the server
 	Body    []byte
+
+	// Seal asks the Committer to have CommitterOptions.Seal add headers to the
+	// message, of SealRoom bytes at most, once it is known with which others it goes.
+	// The Committer changes Header then.
+	Seal bool
 }
+
+// SealRoom is how many bytes the headers that Seal adds to a message may take.
+const SealRoom = 1024
 
 // Headers that this package itself sets.
 const (
@@ -32,6 +40,9 @@ const (
 // size is about how many bytes a message takes on the wire.
 func (m Msg) size() int {
 	n := len(m.Subject) + len(m.Body) + headerRoom
+	if m.Seal {
+		n += SealRoom
+	}
 	for k, vs := range m.Header {
 		for _, v := range vs {
 			n += len(k) + len(v) + 4

@@ -108,10 +108,10 @@ func (s Shard) streams() []jetstream.StreamConfig {
 	quarantine.MaxAge = age
 	checkpoints := s.base(StreamCheckpoints, "Countersign: signed checkpoints of the evidence log", s.Space.All(subject.Checkpoints))
 	out := []jetstream.StreamConfig{log, quarantine, checkpoints}
-	for _, b := range []string{BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys} {
+	for _, b := range []string{BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketRedaction} {
 		out = append(out, s.bucket(b, kvHistory))
 	}
-	return append(out, s.bucket(BucketSessionKeys, 1))
+	return append(out, s.bucket(BucketSessionKeys, 1), s.bucket(BucketConfirmed, 1), s.bucket(BucketSpend, 1), s.bucket(BucketLeases, 1))
 }
 
 // base is a stream that loses nothing: no deletion, no purge, no rollup, no

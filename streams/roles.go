@@ -30,6 +30,11 @@ const (
 	BucketApprovals   = "approvals"
 	BucketKeys        = "keys"
 	BucketSessionKeys = "session_keys"
+	BucketLeases      = "leases"        // which instance of correlator and auditor is active
+	BucketRules       = "rules"         // what becomes of the findings of a tenant's rules
+	BucketConfirmed   = "confirmations" // AAEP confirmations that were used
+	BucketSpend       = "spend"         // money that mandates' budgets have spent or reserved
+	BucketRedaction   = "redaction"     // the tenants' redaction policies
 )
 
 // Streams beside the log itself.
@@ -90,8 +95,8 @@ var roles = map[Role]role{
 	},
 	RoleAdmitter: {
 		place: placeServices,
-		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys),
-			writeKV(BucketApprovals, BucketKeys),
+		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed),
+			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed),
 			[]string{"{p}.events.*.*.*.*." + subject.TypeRequest,
 				"{p}.events.*.*.tool.*.tool_policy_evaluated", "{p}.events.*.*.handoff.*.handoff_policy_evaluated", "{p}.decisions.>", "{p}.approvals.>",
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
@@ -99,14 +104,15 @@ var roles = map[Role]role{
 	},
 	RoleCorrelator: {
 		place: placeServices,
-		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys),
+		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketLeases),
+			writeKV(BucketLeases),
 			[]string{"{p}.calls.>", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
 		sub: []string{"$SRV.>", "{inbox}.>"},
 	},
 	RoleAuditor: {
 		place: placeServices,
-		pub: join(common, readLog, readKV(BucketPolicies, BucketPublishers, BucketKeys, BucketSessionKeys),
-			writeKV(BucketKeys, BucketSessionKeys),
+		pub: join(common, readLog, readKV(BucketPolicies, BucketPublishers, BucketKeys, BucketSessionKeys, BucketLeases, BucketRedaction),
+			writeKV(BucketKeys, BucketSessionKeys, BucketLeases),
 			[]string{"{p}.checkpoints.*", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>",
 				"$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints,
 				"$JS.API.STREAM.MSG.GET." + StreamQuarantine}),
@@ -134,8 +140,8 @@ var operatorServices = join(
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
 		"$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*",
 		"$JS.API.STREAM.MSG.GET.{shard}", "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
-	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys),
-	writeKV(BucketPolicies, BucketMandates, BucketPublishers),
+	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction),
+	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction),
 )
 
 // getKV reads single keys.

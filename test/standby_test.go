@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -17,7 +18,7 @@ func (s *system) standby(t testing.TB, name string) *proc {
 	info := s.info(t)
 	cmd := exec.Command(program(name))
 	cmd.Env = cleanEnv("COUNTERSIGN_NATS_URL="+info.NATSURL, "COUNTERSIGN_NATS_USER="+name, "COUNTERSIGN_NATS_PASSWORD="+s.password(t, name),
-		"COUNTERSIGN_KEYS="+filepath.Join(s.data, "keys"))
+		"COUNTERSIGN_KEYS="+filepath.Join(s.data, "keys"), "COUNTERSIGN_CLICKHOUSE="+info.ClickHouseDSN)
 	path := filepath.Join(s.dir, name+"-standby.log")
 	log, err := os.Create(path)
 	ok(t, err)
@@ -30,6 +31,13 @@ func (s *system) standby(t testing.TB, name string) *proc {
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := launch(cmd)
 	ok(t, err)
+	eventually(t, "the second "+name+" is ready", func() error {
+		b, err := os.ReadFile(path)
+		if err == nil && !strings.Contains(string(b), `"message":"ready"`) {
+			err = errorf("not yet")
+		}
+		return err
+	})
 	return p
 }
 
@@ -39,7 +47,7 @@ func TestSecondInstances(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)
 	var second []*proc
-	for _, name := range []string{"admitter", "correlator"} {
+	for _, name := range []string{"admitter", "correlator", "auditor"} {
 		second = append(second, s.standby(t, name))
 	}
 	operator := s.connect(t, "operator")
@@ -78,6 +86,35 @@ func TestSecondInstances(t *testing.T) {
 	// What is left goes on alone.
 	r.admit(t, "agenthook", allowedCall("s-two-after", "c1").bytes())
 	s.exact(t)
+	s.verified(t, 0)
+}
+
+// An active auditor that hangs is succeeded by its standby. When it goes on it
+// finds the shard taken, and nothing is there twice.
+func TestStandbyTakesOver(t *testing.T) {
+	s := start(t)
+	r := s.runtime(t)
+	s.standby(t, "auditor")
+	r.admit(t, "agenthook", allowedCall("s-over", "c1").bytes())
+	s.exact(t)
+	hung := s.info(t).PIDs["auditor"]
+	ok(t, syscall.Kill(hung, syscall.SIGSTOP))
+	for i := range 20 {
+		r.admit(t, "agenthook", allowedCall("s-over", fmt.Sprint("during-", i)).bytes())
+	}
+	s.exact(t)
+	ok(t, syscall.Kill(hung, syscall.SIGCONT))
+	eventually(t, "the one that hung steps down", func() error {
+		if pid := s.info(t).PIDs["auditor"]; pid == hung {
+			return errorf("it still runs as %d", pid)
+		}
+		return nil
+	})
+	for i := range 20 {
+		r.admit(t, "agenthook", allowedCall("s-over", fmt.Sprint("after-", i)).bytes())
+	}
+	s.exact(t)
+	emittedOnce(t, s)
 	s.verified(t, 0)
 }
 

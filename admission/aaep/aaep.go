@@ -3,8 +3,15 @@
 // unchanged, and the reply is Countersign's decision record.
 //
 // The one gate that AAEP knows is the user's confirmation. This package looks
-// at whether there was one; it never answers for the user (sections 4.4.1,
-// 9.4.2): allowing an awaiting.confirmation says that the user may be asked.
+// at whether there was one (see confirmed, and package confirm, which reads the
+// log for it); it never answers for the user (sections 4.4.1, 9.4.2): allowing
+// an awaiting.confirmation says that the user may be asked. Clarifications
+// (section 4.4.2) give no leave to anything and do not matter here.
+//
+// An irreversible invocation needs an accepted confirmation (AAEP-C-100), and so
+// does a high-risk one (AAEP-C-101, section 2.3.5). The specification's chapters
+// differ on the latter, and the digest that we follow otherwise makes it a
+// warning: profile reference-sdk does that, unless the snapshot is strict.
 package aaep
 
 import (
@@ -26,7 +33,7 @@ const ActionConfirm = "confirm"
 const (
 	CodeNotARequest  = "not_a_request"         // neither tool.invoked nor awaiting.confirmation
 	CodeConfirmation = "confirmation_required" // AAEP-C-100
-	CodeHighRisk     = "high_risk_unconfirmed" // AAEP-C-101: ask in strict mode, else only recorded
+	CodeHighRisk     = "high_risk_unconfirmed" // AAEP-C-101; only recorded in profile reference-sdk
 	CodeUnsafe       = "unsafe_default"        // AAEP-C-032: silence would accept what cannot be undone
 	CodeRiskyDefault = "risky_default"         // AAEP-C-033: only recorded
 )
@@ -64,7 +71,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	}
 	switch p := e.Payload.(type) {
 	case *wire.ToolInvoked:
-		invoked(p, r, c, &o)
+		invoked(p, r, &c, &o)
 	case *wire.AwaitingConfirmation:
 		confirmation(p, &o)
 	}
@@ -121,18 +128,11 @@ func orLow(level string) string {
 	return level
 }
 
-func invoked(p *wire.ToolInvoked, r call.Request, c call.Call, o *call.Opinion) {
-	confirmed := r.Confirmations.Accepted(r.Tenant, r.Source, c.Session, c.ToolCallID, c.Tool)
-	if isTrue(p.Irreversible) && !confirmed {
-		o.Say(events.Ask, Name, CodeConfirmation, "/irreversible")
-	}
-	if p.RiskLevel == "high" && !confirmed {
-		verdict := events.Allow
-		if r.Strict {
-			verdict = events.Ask
-		}
-		o.Say(verdict, Name, CodeHighRisk, "/risk_level")
-	}
+func invoked(p *wire.ToolInvoked, r call.Request, c *call.Call, o *call.Opinion) {
+	confirmed(call.Invocation{
+		Tenant: r.Tenant, Source: r.Source, Session: c.Session, ToolCallID: c.ToolCallID, Tool: c.Tool,
+		Risk: orLow(p.RiskLevel), Irreversible: isTrue(p.Irreversible), Now: r.Now,
+	}, r, c, o)
 	if c.ToolCallID == "" {
 		o.Say(events.Allow, Name, call.CodeNoToolCallID, "/tool_call_id")
 	}

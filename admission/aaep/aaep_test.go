@@ -38,13 +38,6 @@ func event(t testing.TB, kind string, more ...set) string {
 	return string(b)
 }
 
-// accepted holds the one invocation that a user has accepted.
-type accepted struct{ tenant, source, session, call, tool string }
-
-func (a accepted) Accepted(tenant, source, session, id, tool string) bool {
-	return a == accepted{tenant, source, session, id, tool}
-}
-
 func request(body string) call.Request {
 	return call.Request{Tenant: "acme", Source: "rt1", Body: []byte(body), Limits: strictjson.DefaultLimits, Confirmations: call.NoConfirmations{}}
 }
@@ -71,7 +64,7 @@ func TestRequests(t *testing.T) {
 		"full type":                 {invoked, set{"type": "https://aaep-protocol.org/types/agent.tool.invoked"}, "allow"},
 		"reversible":                {invoked, set{"irreversible": false}, "allow"},
 		"irreversible":              {invoked, set{"irreversible": true}, "ask confirmation_required@/irreversible"},
-		"high risk":                 {invoked, set{"risk_level": "high"}, "allow high_risk_unconfirmed@/risk_level"},
+		"high risk":                 {invoked, set{"risk_level": "high"}, "ask high_risk_unconfirmed@/risk_level"},
 		"both":                      {invoked, set{"risk_level": "high", "irreversible": true}, "ask confirmation_required@/irreversible high_risk_unconfirmed@/risk_level"},
 		"no call id":                {invoked, set{"tool_call_id": nil}, "allow tool_call_id_missing@/tool_call_id"},
 		"no tool":                   {invoked, set{"tool": nil}, "deny schema_invalid (malformed)"},
@@ -115,36 +108,6 @@ func TestRequests(t *testing.T) {
 		if _, o := (Evaluator{}).Read(request(body)); !o.Malformed || o.Verdict != events.Deny {
 			t.Errorf("%s: %s", name, said(o))
 		}
-	}
-}
-
-// AAEP-C-100: only an accepted confirmation of this very invocation counts.
-func TestConfirmations(t *testing.T) {
-	body := event(t, "tool.invoked", set{"irreversible": true, "risk_level": "high"})
-	for name, c := range map[string]struct {
-		known accepted
-		want  events.Verdict
-	}{
-		"accepted":      {accepted{"acme", "rt1", "sess_1", "call_1", "pay"}, events.Allow},
-		"other tenant":  {accepted{"evil", "rt1", "sess_1", "call_1", "pay"}, events.Ask},
-		"other source":  {accepted{"acme", "rt2", "sess_1", "call_1", "pay"}, events.Ask},
-		"other session": {accepted{"acme", "rt1", "sess_2", "call_1", "pay"}, events.Ask},
-		"other call":    {accepted{"acme", "rt1", "sess_1", "call_2", "pay"}, events.Ask},
-		"other tool":    {accepted{"acme", "rt1", "sess_1", "call_1", "rm"}, events.Ask},
-	} {
-		r := request(body)
-		r.Confirmations, r.Strict = c.known, true
-		if _, o := (Evaluator{}).Read(r); o.Verdict != c.want {
-			t.Errorf("%s: %s", name, said(o))
-		}
-	}
-}
-
-func TestStrictModeAsksForHighRisk(t *testing.T) {
-	r := request(event(t, "tool.invoked", set{"risk_level": "high"}))
-	r.Strict = true
-	if _, o := (Evaluator{}).Read(r); said(o) != "ask high_risk_unconfirmed@/risk_level" || o.Because != CodeHighRisk {
-		t.Error(said(o))
 	}
 }
 

@@ -56,6 +56,9 @@ func (Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, e
 	if d.Verdict.Strictness() > o.verdict.Strictness() {
 		r = r.tightened(d, reason)
 	}
+	if d.Verdict == events.Allow && o.verdict != events.Allow {
+		r = r.approved(reason)
+	}
 	e := r.Envelope()
 	e.Approval = approval(d.Approval)
 	e.Architecture.Audit.LatencyMS = latency(d)
@@ -83,6 +86,14 @@ func (r Result) tightened(d events.Decision, reason string) Result {
 	r.Reasons = append(r.Reasons, reasonConsolidated+":"+string(r.Route))
 	r.Blockers = slices.Clone(r.Blockers)
 	add(&r.Blockers, code)
+	return r
+}
+
+// approved is the result once a reviewer has approved what the contract asks or
+// defers for. What the contract's own route is, and why, stays in it.
+func (r Result) approved(reason string) Result {
+	r.Route, r.Blockers = wire.Accept, []string{}
+	r.Reasons = append(slices.Clone(r.Reasons), reason)
 	return r
 }
 

@@ -2,9 +2,20 @@
 // (the request form of an AgentHook event, AHP-013), makes the checks that the
 // protocol asks of whoever answers them, and writes its replies.
 //
+// An event comes in one of two forms (H-02). The request form asks and has no
+// verdict yet. The evidence form has one stamped on it, a subscriber's or ours;
+// it is judged anew all the same, and so is an event that was asked about
+// before: no answer is ever taken from an earlier one (AH-C-051).
+//
 // What a publisher says about verdicts, approvals, trust or attestation is a
 // claim. It never loosens anything here and is hidden from policies (AH-C-082,
-// AH-C-088, AH-C-105, AH-C-136).
+// AH-C-088, AH-C-105, AH-C-136). What it says against itself counts: a hook that
+// was tampered with, a runtime that lost its approval, a verdict of another
+// subscriber's that was stricter.
+//
+// What an operator has declared about the publisher is honoured: the types of
+// events that its manifest says it does not have, and the profiles that its
+// registration holds it to (admission-bound, action-governance).
 package agenthook
 
 import (
@@ -29,6 +40,19 @@ const (
 	CodeVerdictIgnored   = "publisher_verdict_ignored" // no verdict
 	CodeApprovalIgnored  = "publisher_approval_ignored"
 	CodeClaimsIgnored    = "publisher_claims_ignored"
+
+	CodeEarlierVerdict  = "earlier_verdict"           // another subscriber's, stamped on the event
+	CodeHookUntrusted   = "hook_not_trusted"          // hook_trust.trust_status
+	CodeFingerprint     = "hook_fingerprint_mismatch" // of what the event, or the manifest, expects
+	CodeRuntime         = "runtime_not_approved"      // managed_runtime
+	CodeContract        = "runtime_contract_invalid"  // runtime_contract.signature_status
+	CodeSurface         = "tool_surface_mismatch"     // no verdict
+	CodeFailMode        = "fail_mode_event"           // no verdict: the publisher decided by itself
+	CodeFailModeUnclear = "fail_mode_incomplete"      // no verdict: the event does not say for which call, or how
+	CodeFailModeOther   = "fail_mode_contradicted"    // no verdict: it let a call pass, and is registered not to
+
+	CodePublisher = "publisher_mismatch"     // registered, but not as what the event says it is
+	CodeEvent     = "event_type_not_exposed" // the manifest says that there is no such event
 )
 
 // Evaluator implements call.Protocol.
@@ -58,6 +82,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		if !o.Malformed {
 			o.Observational, o.Because = true, CodeObservational
 			o.Say(events.Allow, Name, CodeObservational, "")
+			failMode(e, declared(r, e), &o)
 		}
 		// The answer must not be mistakable for one on a call.
 		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
@@ -68,7 +93,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 		o.Undecodable(Name, err)
 	}
 	if !o.Malformed {
-		judge(e, c, &o)
+		judge(e, c, declared(r, e), &o)
 	}
 	return c, o
 }

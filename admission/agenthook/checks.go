@@ -2,10 +2,12 @@ package agenthook
 
 import (
 	"maps"
+	"slices"
 
 	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	wire "github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/schemas"
@@ -33,9 +35,20 @@ var checks = []check{
 		return ok && v.Status == "failed" // AH-C-037
 	}},
 	{CodeHashConflict, "/metadata", events.Deny, hashConflict}, // AH-C-036
+	{CodeEarlierVerdict, "/metadata/admission_verdict/verdict", events.Deny, func(e *wire.Event, _ call.Call) bool {
+		return earlier(e) == events.Deny // AH-C-086
+	}},
+	{CodeHookUntrusted, "/metadata/hook_trust", events.Deny, hookUntrusted}, // AH-C-130
+	{CodeRuntime, "/metadata/managed_runtime", events.Deny, runtimeRefused}, // AH-C-134
+	{CodeContract, "/metadata/runtime_contract/signature_status", events.Deny, func(e *wire.Event, _ call.Call) bool {
+		return word(object(e.Metadata["runtime_contract"]), "signature_status") == "invalid" // AH-C-132
+	}},
 	{CodeHumanApproval, "/metadata/risk/requires_human_approval", events.Ask, func(e *wire.Event, _ call.Call) bool {
 		r, ok := e.Risk()
 		return ok && r.RequiresHumanApproval != nil && *r.RequiresHumanApproval // AH-C-042
+	}},
+	{CodeEarlierVerdict, "/metadata/admission_verdict/verdict", events.Ask, func(e *wire.Event, _ call.Call) bool {
+		return earlier(e) == events.Ask // AH-C-086
 	}},
 	{call.CodeNoToolCallID, "/metadata/tool_call_id", events.Allow, func(_ *wire.Event, c call.Call) bool {
 		return c.Tool != "" && c.ToolCallID == "" // AH-C-087
@@ -50,34 +63,74 @@ var checks = []check{
 		return ok // AH-C-105
 	}},
 	{CodeClaimsIgnored, "/metadata", events.Allow, claimsTrust}, // AH-C-088
+	{CodeSurface, "/metadata/provider_translation/provider_surface", events.Allow, func(e *wire.Event, _ call.Call) bool {
+		i, identified := e.ToolIdentity()
+		p, translated := e.ProviderTranslation()
+		return identified && translated && i.Source != "" && p.ProviderSurface != "" && i.Source != p.ProviderSurface // AH-C-035
+	}},
 }
 
-func judge(e *wire.Event, c call.Call, o *call.Opinion) {
+func judge(e *wire.Event, c call.Call, d publisher.Declared, o *call.Opinion) {
+	limits(e, c, d, o)
 	for _, k := range checks {
-		if k.applies(e, c) {
+		if k.applies(e, c) && !has(o, k.code, k.path) {
 			o.Say(k.verdict, Name, k.code, k.path)
 		}
 	}
-	profile(e, o)
+	profile(e, d, o)
 }
 
-// profile records where a request that speaks the language of the
+func has(o *call.Opinion, code, path string) bool {
+	return slices.ContainsFunc(o.Reasons, func(r events.Reason) bool { return r.Code == code && r.Path == path })
+}
+
+// form is the form in which an event comes: with a verdict on it, it is
+// evidence.
+func form(e *wire.Event) schemas.Form {
+	if _, stamped := e.AdmissionVerdict(); stamped {
+		return schemas.FormEvidence
+	}
+	return schemas.FormRequest
+}
+
+// profile records where an event that speaks the language of the
 // action-governance profile falls short of it. That is a SHOULD of the
 // publisher's (AH-C-030) and no reason to refuse; wrong types are refused
-// before.
-func profile(e *wire.Event, o *call.Opinion) {
+// before. A publisher that is registered for the profile must say all that it
+// demands before a call (AH-C-031), in its form (AH-C-034), unless its manifest
+// says that the event is only partly there.
+func profile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 	_, identified := e.ToolIdentity()
 	_, rated := e.Risk()
-	if !identified && !rated || !schemas.ProfileCovers(e.EventType) {
+	bound := d.Declaration != nil && d.ActionGovernance
+	if !identified && !rated && !bound || !schemas.ProfileCovers(e.EventType) {
 		return
 	}
-	last := "none"
-	for _, v := range schemas.Default().AgentHookProfile(e.Tree, schemas.FormRequest) { // in order of Path
-		if v.Path != last {
-			o.Say(events.Allow, Name, CodeProfile, v.Path)
+	bound = bound && d.Support(e.EventType) != publisher.Partial
+	vs := schemas.Default().AgentHookProfile(e.Tree, form(e)) // in order of Path
+	for i := 0; i < len(vs); {
+		path, verdict := vs[i].Path, events.Allow
+		for ; i < len(vs) && vs[i].Path == path; i++ {
+			if bound && (vs[i].Check == "AH-C-031" || vs[i].Check == "AH-C-034") {
+				verdict = events.Deny
+			}
 		}
-		last = v.Path
+		o.Say(verdict, Name, CodeProfile, path)
 	}
+}
+
+// earlier is the verdict that another subscriber is said to have given, allow if
+// there is none. Our own is not counted: an event that is sent again after an
+// approval may carry it.
+func earlier(e *wire.Event) events.Verdict {
+	v, there := e.AdmissionVerdict()
+	switch {
+	case !there || v.Subscriber == Subscriber || v.Verdict == "allow":
+		return events.Allow
+	case v.Verdict == "ask":
+		return events.Ask
+	}
+	return events.Deny
 }
 
 func hashConflict(e *wire.Event, _ call.Call) bool {

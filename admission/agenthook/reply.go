@@ -46,9 +46,12 @@ func approval(a *events.ApprovalRef) *wire.Approval {
 	if a == nil {
 		return nil
 	}
-	required := true
+	required, status := true, a.Status
+	if status == "consumed" { // AgentHook has no word for it: what was approved may now run
+		status = "approved"
+	}
 	return &wire.Approval{
-		Required: &required, Status: a.Status, WorkflowID: a.WorkflowID, ActionID: a.ActionID,
+		Required: &required, Status: status, WorkflowID: a.WorkflowID, ActionID: a.ActionID,
 		RequestedAt: a.RequestedAt.String(), ExpiresAt: a.ExpiresAt.String(), ResumePolicy: a.ResumePolicy,
 	}
 }

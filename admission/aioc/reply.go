@@ -129,7 +129,7 @@ func malformed(_ call.Call, _ events.Decision, r call.Ruling) (settlement, bool)
 // gave a code. A rule may have any word for its reason.
 func general(r call.Ruling, code string) bool {
 	for _, reason := range r.Policies.Reasons {
-		if reason.Code == code && !strings.Contains(reason.Policy, "/") {
+		if reason.Code == code && reason.Action == "" && !strings.Contains(reason.Policy, "/") {
 			return true
 		}
 	}

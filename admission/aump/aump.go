@@ -28,9 +28,9 @@
 //     disclosing it; so is quoting a private note under another name;
 //   - money that earlier actions spent counts against the budget.
 //
-// Not here: the ledger behind that money. A decision is a pure function of what
-// it says; reserving and settling, and so what two concurrent requests see, is
-// the service's.
+// A decision is a pure function of what the ledger behind that money says; its
+// document is mandate.Account. Keeping it, and so what two concurrent requests
+// see, is the service's.
 package aump
 
 import (
@@ -60,6 +60,8 @@ const (
 	CodeReview          = "compliance_review_required"
 	CodeEscalation      = "escalation_required"
 	CodeConfidence      = "confidence_below_threshold"
+	CodeLedgerFull      = "ledger_full"       // AUMP has no code for it: too many outcomes are awaited
+	CodeLedgerUnknown   = "ledger_unreadable" // AUMP has no code for it
 	CodeEvidenceMandate = "evidence_mandate_mismatch"
 	CodeEvidenceHash    = "evidence_mandate_hash_mismatch"
 	CodeEvidenceType    = "evidence_event_type_not_required"

@@ -20,6 +20,16 @@ type own struct {
 	ref     wire.ResponseRef
 	result  Result
 	channel string // whom to ask, if the result is an escalation and the mandate says so
+
+	// spends is what the action takes of the budget if it is allowed; nil for none.
+	spends *mandate.Reservation
+}
+
+// Spends is what a call takes of its mandate's budget once it is allowed, nil
+// for nothing.
+func Spends(c call.Call) *mandate.Reservation {
+	o, _ := c.Own.(own)
+	return o.spends
 }
 
 // Read implements call.Protocol.
@@ -123,11 +133,15 @@ func judge(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
 		Mandate: m, Ref: req.Ref, Action: req.Action, Context: req.Context, Now: r.Now, Profile: r.Profile, Signatures: r.Records.Signatures,
 	}
 	ref := wire.ResponseRef{ID: req.Ref.ID, Hash: hash, Version: wire.Version}
+	var spends *mandate.Reservation
 	if m != nil {
 		ref.Hash = m.Hash
 		c.Mandate = &events.MandateRef{ID: m.ID, Hash: m.Hash}
 		p := proposal(req, r, *c, m)
 		in.Revoked, in.Facts, in.Spend = r.Records.Revoked(r.Tenant, m), r.Records.Facts(p), r.Records.Spent(p)
+		if a := req.Action.Amount; a != nil {
+			spends = p.Reservation(m, a.Total)
+		}
 	}
 	result := Evaluate(in)
 	for _, f := range result.Findings {
@@ -148,7 +162,7 @@ func judge(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
 	if result.Decision == wire.RequiresEscalation {
 		o.Patience = patience(m, r.Now)
 	}
-	c.Own = own{ref: ref, result: result, channel: channel(result, m)}
+	c.Own = own{ref: ref, result: result, channel: channel(result, m), spends: spends}
 }
 
 func proposal(req *wire.Request, r call.Request, c call.Call, m *mandate.Mandate) mandate.Proposal {

@@ -60,7 +60,11 @@ func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte,
 	if !ok && native == wire.Allowed {
 		return nil, errors.New("aump: nothing was evaluated that could be allowed")
 	}
-	if native != o.result.Decision {
+	switch {
+	case native == o.result.Decision:
+	case native == wire.Allowed: // approved: what the mandate wanted a review for was reviewed
+		o.result = Result{Decision: native}
+	default:
 		o.result = tightened(native, d, reason)
 	}
 	b, err := wire.Response{

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
@@ -36,6 +35,8 @@ var rows = []row{
 	{wire.Denied, one(CodeScope), at("$.authority.budget", noBudget)},
 	{wire.Denied, []string{CodeHardConstraint, CodeCurrency}, at("$.authority.budget.currency", otherCurrency)},
 	{wire.Denied, []string{CodeHardConstraint, CodePrice}, at("$.authority.budget.max_total_minor", aboveBudget)},
+	{wire.Denied, one(CodeLedgerFull), at("$.authority.budget", func(s *subject) bool { return s.Action.Amount != nil && s.Spend.Full })},
+	{wire.Denied, one(CodeLedgerUnknown), at("$.authority.budget", func(s *subject) bool { return s.Action.Amount != nil && s.Spend.Unknown })},
 	{wire.Denied, one(CodeHardConstraint), brokenConstraints},
 	{wire.Denied, one(CodeDisclosure), disclosures},
 	{wire.Denied, one(CodeFactor), at("$.compliance.prohibited_decision_factors", prohibitedFactor)},
@@ -76,18 +77,7 @@ func otherHash(s *subject) bool {
 }
 
 // unsigned reports whether the signatures fall short of the policy.
-func unsigned(s *subject) bool {
-	state := s.Mandate.Signatures
-	switch s.Signatures {
-	case mandate.SignaturesOff:
-		return false
-	case mandate.SignaturesAuto:
-		return state == wire.SignatureInvalid || state == wire.SignatureUnverifiable
-	case mandate.SignaturesIfPresent:
-		return state != wire.SignatureNone && state != wire.SignatureVerified
-	}
-	return state != wire.SignatureVerified
-}
+func unsigned(s *subject) bool { return !s.Signatures.Accepts(s.Mandate.Signatures) }
 
 func notLookedAt(s *subject) bool { return s.Mandate.Signatures == "" }
 

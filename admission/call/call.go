@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
@@ -30,6 +31,10 @@ type Request struct {
 	// Records is what Countersign itself knows about mandates.
 	Records mandate.Records
 
+	// Publishers is what the tenant's operator declares; nil if nobody declares
+	// anything.
+	Publishers publisher.Registry
+
 	// Digest is the digest of records for this tenant: keyed, or plain where the
 	// decision is an offline one. It is for what must be told apart and not be
 	// shown. It may be nil.
@@ -45,21 +50,6 @@ const (
 	ProfileHardened     Profile = "hardened"      // without the holes that the reference is known to have
 	ProfileReferenceSDK Profile = "reference-sdk" // as the reference decides; for comparison with it
 )
-
-// Confirmations knows which tool invocations a user has accepted (AAEP chapter
-// 6). Whoever implements it must have verified the reply itself: the request is
-// no source for it.
-type Confirmations interface {
-	// Accepted reports whether a confirmation of exactly this invocation was
-	// accepted by a valid reply, has not expired and has not been used.
-	Accepted(tenant, source, session, toolCallID, tool string) bool
-}
-
-// NoConfirmations knows of no accepted confirmation.
-type NoConfirmations struct{}
-
-// Accepted implements Confirmations.
-func (NoConfirmations) Accepted(string, string, string, string, string) bool { return false }
 
 // Call is one proposed call, as far as it could be read. Its maps belong to the
 // request's document and must not be changed.
@@ -83,8 +73,23 @@ type Call struct {
 	FromAgent, ToAgent string // of a handoff: who proposes, and who shall take over
 	RawArguments       bool   // Args only holds the text of arguments that are not JSON
 
+	// CanonicalTool is the tool catalogue's name for Tool, "" if it has none: what
+	// policies see as the tool. Catalogue is what it knows of the tool besides, nil
+	// if nobody looked (package publisher, Tool.Facts).
+	CanonicalTool string
+	Catalogue     map[string]any
+
 	// Mandate is the mandate that the call is judged under, nil if there is none.
-	Mandate *events.MandateRef
+	// Mandated is the RFC 8785 form of the action that was judged under it where
+	// that is not Args.
+	Mandate  *events.MandateRef
+	Mandated []byte
+
+	// Confirmed is the ID of the confirmation that the protocol's opinion rests on,
+	// "" if it rests on none. Unconfirmed is the invocation that would need one and
+	// has none, nil if there is no such.
+	Confirmed   string
+	Unconfirmed *Invocation
 
 	// Own is what the protocol's Read leaves for its Reply; nobody else looks at
 	// it. It is nil if Read did not come back.

@@ -50,7 +50,7 @@ func TestUndecodable(t *testing.T) {
 	o.Undecodable("e", &aaep.FieldError{Path: "/a"})
 	o.Undecodable("e", &agenthook.FieldError{Path: "/b"})
 	o.Undecodable("e", errors.New("?"))
-	if got := fmt.Sprint(o.Reasons); got != "[{e too_deep /x } {e schema_invalid /a } {e schema_invalid /b } {e schema_invalid  }]" {
+	if got := fmt.Sprint(o.Reasons); got != "[{e too_deep /x   } {e schema_invalid /a   } {e schema_invalid /b   } {e schema_invalid    }]" {
 		t.Error(got)
 	}
 }
@@ -63,7 +63,7 @@ func TestInvalid(t *testing.T) {
 		{Path: "/d", Keyword: "x", Check: "C-1", Level: schemas.LevelError},
 	}
 	o.Invalid("e", vs, map[string]string{"special": "s", "C-1": "c1"})
-	if got := fmt.Sprint(o.Reasons); got != "[{e s /c } {e c1 /d } {e schema_invalid /a }]" {
+	if got := fmt.Sprint(o.Reasons); got != "[{e s /c   } {e c1 /d   } {e schema_invalid /a   }]" {
 		t.Error(got)
 	}
 	if len(vs) != 5 || vs[2].Keyword != "advice" {
@@ -86,7 +86,7 @@ func TestBound(t *testing.T) {
 	a, b, c := strings.Repeat("x", MaxField), strings.Repeat("x", MaxField+1), strings.Repeat("y", MaxField+1)
 	o := Opinion{Verdict: events.Allow}
 	o.Bound("e", map[string]*string{"/c": &c, "/a": &a, "/b": &b})
-	if a == "" || b != "" || c != "" || fmt.Sprint(o.Reasons) != "[{e field_too_long /b } {e field_too_long /c }]" {
+	if a == "" || b != "" || c != "" || fmt.Sprint(o.Reasons) != "[{e field_too_long /b   } {e field_too_long /c   }]" {
 		t.Errorf("%v", o.Reasons)
 	}
 }
@@ -109,7 +109,12 @@ func TestTraceOf(t *testing.T) {
 }
 
 func TestNoConfirmations(t *testing.T) {
-	if (NoConfirmations{}).Accepted("a", "b", "c", "d", "e") {
-		t.Error("accepted")
+	if (NoConfirmations{}).Confirmation(Invocation{Irreversible: true}) != (Confirmation{}) {
+		t.Error("it knows of one")
+	}
+	for i, grave := range map[Invocation]bool{{}: false, {Risk: "medium"}: false, {Risk: "high"}: true, {Irreversible: true}: true} {
+		if i.Grave() != grave {
+			t.Errorf("%+v", i)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package call
 import (
 	"errors"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events"
@@ -128,4 +129,61 @@ func sortedPaths(fields map[string]*string) []string {
 	}
 	slices.Sort(paths)
 	return paths
+}
+
+// Join makes one opinion of two: the stricter verdict, all reasons, the shorter
+// of what limits them. Whether a request is malformed or observational is for its
+// own protocol to say.
+func (o *Opinion) Join(other Opinion) {
+	if other.Verdict.Strictness() > o.Verdict.Strictness() {
+		o.Verdict, o.Because = other.Verdict, other.Because
+	}
+	if len(other.Reasons) > 0 {
+		o.Reasons = slices.Concat(o.Reasons, other.Reasons)
+	}
+	if o.NotAfter.IsZero() || !other.NotAfter.IsZero() && other.NotAfter.Before(o.NotAfter) {
+		o.NotAfter = other.NotAfter
+	}
+	if o.Patience == 0 || other.Patience != 0 && other.Patience < o.Patience {
+		o.Patience = other.Patience
+	}
+}
+
+// aboutTheCall are the codes of what a protocol notes of a call as such: whoever
+// carries a document for another protocol has noted it itself.
+var aboutTheCall = map[string]bool{CodeNoToolCallID: true, CodeWeakScope: true}
+
+// Adopt takes over another protocol's opinion of a document that stands at a JSON
+// pointer of the request; "" is a document that the request does not have. A
+// document that is not valid denies; the request is no less valid for it. Paths
+// into the document become paths into the request.
+func (o *Opinion) Adopt(inner Opinion, at string) {
+	adopted := Opinion{Verdict: inner.Verdict, Because: inner.Because, NotAfter: inner.NotAfter, Patience: inner.Patience}
+	for _, r := range inner.Reasons {
+		if !aboutTheCall[r.Code] {
+			adopted.Say(inner.Verdict, r.Evaluator, r.Code, within(r.Path, at))
+		}
+	}
+	o.Join(adopted)
+}
+
+// requestParts are where the JSONPaths of AUMP lead into the request and not
+// into the mandate.
+var requestParts = []string{"$.proposed_action", "$.mandate_ref", "$.context"}
+
+// within makes a path into a document a path into the request that has the
+// document at a JSON pointer.
+func within(path, at string) string {
+	if at == "" {
+		return path
+	}
+	for _, part := range requestParts {
+		if strings.HasPrefix(path, part) {
+			return "$" + strings.ReplaceAll(at, "/", ".") + path[1:]
+		}
+	}
+	if strings.HasPrefix(path, "$") {
+		return path
+	}
+	return at + path
 }

@@ -7,7 +7,7 @@ import (
 
 // Ruling is how a verdict came about, in more detail than the record keeps.
 type Ruling struct {
-	Own      Opinion         // the protocol's own
+	Own      Opinion         // the protocol's own, with those of who judged beside it joined to it
 	Policies policy.Verdicts // without reasons if they were not asked
 	Failed   string          // the code of a failure of the service's, which overrides everything; else ""
 }

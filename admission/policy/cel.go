@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cel.dev/cel-go/cel"
+	celast "cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/cost"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
@@ -31,23 +32,31 @@ func newEnv() (*cel.Env, error) {
 		cel.Variable("risk", object),
 		cel.Variable("args", object),
 		cel.Variable("event", object),
+		cel.Variable("catalog", object),
 		cel.Variable("resource", cel.DynType),
 		cel.Variable("now", cel.TimestampType),
 	}
-	for _, name := range []string{"tenant", "source", "protocol", "tool", "action", "resource_kind", "resource_scope", "session", "agent", "from_agent", "to_agent"} {
+	for _, name := range []string{"tenant", "source", "protocol", "event_type", "tool", "action", "resource_kind", "resource_scope", "session", "agent", "from_agent", "to_agent"} {
 		opts = append(opts, cel.Variable(name, cel.StringType))
 	}
 	return cel.NewEnv(opts...)
 }
 
 // condition is a compiled when. A nil program is the constant true.
-type condition struct{ program cel.Program }
+type condition struct {
+	program cel.Program
 
-// compile checks a condition and plans it. The error names no file or line.
-func compile(env *cel.Env, when string) (condition, error) {
-	ast, issues := env.Compile(when)
-	if issues != nil && issues.Err() != nil {
-		return condition{}, celIssues(issues)
+	// The first thing that it asks is whether a variable has one of these values:
+	// with another it is false, and nothing else in it is evaluated.
+	variable string
+	values   []string
+}
+
+// condition compiles a when. The error names no file or line.
+func (sc *scope) condition(when string) (condition, error) {
+	ast, err := sc.check("when", when)
+	if err != nil {
+		return condition{}, err
 	}
 	if t := ast.OutputType(); t != cel.BoolType {
 		return condition{}, fmt.Errorf("when must be true or false, and this is of type %s; compare it with something", t)
@@ -55,23 +64,69 @@ func compile(env *cel.Env, when string) (condition, error) {
 	if strings.TrimSpace(when) == "true" {
 		return condition{}, nil
 	}
-	est, err := env.EstimateCost(ast, sizes{})
-	if err != nil {
-		return condition{}, fmt.Errorf("the cost of when cannot be estimated: %w", err)
+	if _, err := sc.estimate("when", ast); err != nil {
+		return condition{}, err
 	}
-	if est.Max > MaxStaticCost {
-		return condition{}, fmt.Errorf("when may cost more than %d steps; nest fewer loops and compare shorter texts", MaxStaticCost)
-	}
-	program, err := env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(MaxRuntimeCost))
-	if err != nil {
-		return condition{}, fmt.Errorf("when cannot be compiled: %w", err)
-	}
-	return condition{program: program}, nil
+	c := condition{}
+	c.variable, c.values = demands(conjuncts(ast.NativeRep().Expr())[0])
+	c.program, err = sc.plan("when", ast)
+	return c, err
 }
 
-func celIssues(issues *cel.Issues) error {
+// amount compiles the amount of a limit.
+func (sc *scope) amount(expression string) (cel.Program, error) {
+	if expression == "" {
+		return nil, nil
+	}
+	ast, err := sc.check("limit.amount", expression)
+	if err != nil {
+		return nil, err
+	}
+	if t := ast.OutputType(); t != cel.IntType && t != cel.DynType {
+		return nil, fmt.Errorf("limit.amount must be a whole number, and this is of type %s; int(…) makes one", t)
+	}
+	if _, err := sc.estimate("limit.amount", ast); err != nil {
+		return nil, err
+	}
+	return sc.plan("limit.amount", ast)
+}
+
+func (sc *scope) check(what, expression string) (*cel.Ast, error) {
+	ast, issues := sc.env.Compile(expression)
+	if issues != nil && issues.Err() != nil {
+		return nil, celIssues(what, issues)
+	}
+	return ast, nil
+}
+
+// estimate gives the static cost of an expression, with the variables that it
+// uses, directly or not.
+func (sc *scope) estimate(what string, ast *cel.Ast) (uint64, error) {
+	est, err := sc.env.EstimateCost(ast, sc.sizes)
+	if err != nil {
+		return 0, fmt.Errorf("the cost of %s cannot be estimated: %w", what, err)
+	}
+	total := est.Max
+	for _, name := range uses(ast, variablesPrefix) {
+		total += min(sc.sizes.variables[name], MaxStaticCost)
+	}
+	if total > MaxStaticCost || total < est.Max {
+		return 0, fmt.Errorf("%s may cost more than %d steps; nest fewer loops and compare shorter texts", what, MaxStaticCost)
+	}
+	return total, nil
+}
+
+func (sc *scope) plan(what string, ast *cel.Ast) (cel.Program, error) {
+	program, err := sc.env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(MaxRuntimeCost))
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be compiled: %w", what, err)
+	}
+	return program, nil
+}
+
+func celIssues(what string, issues *cel.Issues) error {
 	var b strings.Builder
-	b.WriteString("when is not valid CEL")
+	b.WriteString(what + " is not valid CEL")
 	for _, e := range issues.Errors() {
 		fmt.Fprintf(&b, "; at %d:%d %s", e.Location.Line(), e.Location.Column()+1, e.Message)
 	}
@@ -84,13 +139,9 @@ func (c condition) holds(v cel.Activation) (matched bool, fault Fault) {
 	if c.program == nil {
 		return true, ""
 	}
-	out, _, err := c.program.Eval(v)
-	var cancelled interpreter.EvalCancelledError
-	switch {
-	case errors.As(err, &cancelled):
-		return false, FaultLimit
-	case err != nil:
-		return false, FaultEvaluation
+	out, fault := evaluate(c.program, v)
+	if fault != "" {
+		return false, fault
 	}
 	if b, isBool := out.(types.Bool); isBool {
 		return bool(b), ""
@@ -98,11 +149,55 @@ func (c condition) holds(v cel.Activation) (matched bool, fault Fault) {
 	return false, FaultEvaluation
 }
 
-// sizes is what the static estimate assumes about the input.
-type sizes struct{}
+// evaluate runs a program. A variable that costs too much is a fault even where
+// CEL could do without its value.
+func evaluate(program cel.Program, v cel.Activation) (ref.Val, Fault) {
+	e, scoped := v.(*evaluation)
+	if scoped {
+		e.over = false
+	}
+	out, _, err := program.Eval(v)
+	if scoped && e.over {
+		return nil, FaultLimit
+	}
+	return out, faultOf(err)
+}
 
-func (sizes) EstimateSize(cost.AstNode) *cost.SizeEstimate {
+func faultOf(err error) Fault {
+	var cancelled interpreter.EvalCancelledError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &cancelled):
+		return FaultLimit
+	}
+	return FaultEvaluation
+}
+
+// sizes is what the static estimate assumes about the input, and knows about
+// params and about the cost of variables.
+type sizes struct{ params, variables map[string]uint64 }
+
+func (s sizes) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
+	if e := n.Expr(); e != nil && e.Kind() == celast.IdentKind {
+		if size, known := s.params[e.AsIdent()]; known {
+			return &cost.SizeEstimate{Min: 0, Max: max(size, 1)}
+		}
+	}
 	return &cost.SizeEstimate{Min: 0, Max: assumedSize}
+}
+
+// sizeOf is the size of a constant as CEL counts it.
+func sizeOf(v any) uint64 {
+	switch v := v.(type) {
+	case string:
+		return uint64(len(v))
+	case []any:
+		return uint64(len(v))
+	case map[string]any:
+		return uint64(len(v))
+	}
+	return 1
 }
 
 func (sizes) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
@@ -155,6 +250,7 @@ var variables = map[string]func(*Input) any{
 	"tenant":         func(in *Input) any { return in.Tenant },
 	"source":         func(in *Input) any { return in.Source },
 	"protocol":       func(in *Input) any { return in.Protocol },
+	"event_type":     func(in *Input) any { return in.EventType },
 	"tool":           func(in *Input) any { return in.Tool },
 	"action":         func(in *Input) any { return in.Action },
 	"resource":       func(in *Input) any { return in.Resource },
@@ -167,5 +263,14 @@ var variables = map[string]func(*Input) any{
 	"risk":           func(in *Input) any { return in.Risk },
 	"args":           func(in *Input) any { return in.Args },
 	"event":          func(in *Input) any { return in.Event },
-	"now":            func(in *Input) any { return in.Now.In(time.UTC) },
+	"catalog": func(in *Input) any {
+		if in.Catalog == nil {
+			return unlisted
+		}
+		return in.Catalog
+	},
+	"now": func(in *Input) any { return in.Now.In(time.UTC) },
 }
+
+// unlisted is the catalogue's word on a tool where there is no catalogue.
+var unlisted = map[string]any{"known": false}

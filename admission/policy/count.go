@@ -1,17 +1,188 @@
 package policy
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"math"
+	"slices"
+	"time"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+
+	"github.com/countersign-dev/countersign/events"
+)
 
 // Count is one counter that a call adds to if it is allowed.
 type Count struct {
-	Key    string        // unique among all counters of all tenants
+	Key    string        // unique among all counters of all tenants; see CounterTenant
 	Window time.Duration // how long an addition counts
-	Amount int64
+	Amount int64         // 0 to MaxAmount
+	Total  int64         // what Counters said before the call; -1 if they did not know
+
+	// Max is what Total and Amount together must not exceed for the verdict to
+	// stand, Unbounded where it stands whatever others have added meanwhile.
+	Max int64
 }
+
+// Unbounded is a Max that no total exceeds.
+const Unbounded = math.MaxInt64
 
 // Counters knows what was counted before the call.
 type Counters interface {
 	// Total gives the sum of the amounts added to a counter within its window
-	// before now.
-	Total(key string, window time.Duration, now time.Time) int64
+	// before now, 0 for a counter that nobody has added to. known is false where
+	// the sum cannot be told, which denies.
+	Total(key string, window time.Duration, now time.Time) (total int64, known bool)
+}
+
+// NoCounts are the counters of a decision that keeps no state: nothing was
+// counted before.
+type NoCounts struct{}
+
+// Total implements Counters.
+func (NoCounts) Total(string, time.Duration, time.Time) (int64, bool) { return 0, true }
+
+// Totals are the counters of a decision that was recorded, by key. A negative
+// total, and a counter that is not there, are not known.
+type Totals map[string]int64
+
+// Total implements Counters.
+func (t Totals) Total(key string, _ time.Duration, _ time.Time) (int64, bool) {
+	total, there := t[key]
+	return total, there && total >= 0
+}
+
+// Recorded makes the counters of a decision again out of its record.
+func Recorded(counts []events.Count) Totals {
+	t := Totals{}
+	for _, c := range counts {
+		t[c.Key] = c.Total
+	}
+	return t
+}
+
+// Record is the form of counts in a decision record.
+func Record(counts []Count) []events.Count {
+	if len(counts) == 0 {
+		return nil
+	}
+	out := make([]events.Count, len(counts))
+	for i, c := range counts {
+		out[i] = events.Count{Key: c.Key, WindowMS: c.Window.Milliseconds(), Amount: c.Amount, Total: c.Total}
+	}
+	return out
+}
+
+// limit is a compiled limit.
+type limit struct {
+	max    int64
+	window time.Duration
+	by     []string    // sorted, without tenant
+	amount cel.Program // nil is 1
+}
+
+// partOf are the words of limit.by. A counter is always one tenant's.
+var partOf = map[string]func(*Input) string{
+	"tenant":  func(in *Input) string { return in.Tenant },
+	"source":  func(in *Input) string { return in.Source },
+	"session": func(in *Input) string { return in.Session },
+	"agent":   func(in *Input) string { return in.Agent },
+	"tool":    func(in *Input) string { return in.Tool },
+	"action":  func(in *Input) string { return in.Action },
+}
+
+// tenantPart is how many characters of a key are the tenant's.
+const tenantPart = 12
+
+// CounterTenant is the part of a key that all counters of one tenant have in
+// common, and no other tenant's.
+func CounterTenant(key string) string { return key[:min(len(key), tenantPart)] }
+
+// key names the counter of a rule for a call: a hash of the tenant, and one of
+// everything, each field with its length before it.
+func (l *limit) key(rule string, in *Input) string {
+	fields := []string{"countersign/counter/v1", in.Tenant, rule, l.window.String()}
+	for _, name := range l.by {
+		fields = append(fields, name, partOf[name](in))
+	}
+	return sum(fields[:2])[:tenantPart] + sum(fields)[:32]
+}
+
+func sum(fields []string) string {
+	var b []byte
+	for _, f := range fields {
+		b = binary.BigEndian.AppendUint32(b, uint32(len(f)))
+		b = append(b, f...)
+	}
+	h := sha256.Sum256(b)
+	return base64.RawURLEncoding.EncodeToString(h[:])
+}
+
+// price is what one call adds. Anything but a whole number of at least 0 is a
+// fault: a negative amount would give room to others.
+func (l *limit) price(v cel.Activation) (int64, Fault) {
+	if l.amount == nil {
+		return 1, ""
+	}
+	out, fault := evaluate(l.amount, v)
+	if fault != "" {
+		return 0, fault
+	}
+	n, isInt := out.(types.Int)
+	if !isInt || n < 0 || n > MaxAmount {
+		return 0, FaultEvaluation
+	}
+	return int64(n), ""
+}
+
+// exceeded reports whether the call takes the rule beyond its limit, and notes
+// the counter that it adds to.
+func (j *judgement) exceeded(p *policy, r *rule, v cel.Activation) (bool, Fault) {
+	if len(j.out.Counts) >= MaxCounts {
+		return false, FaultCounters
+	}
+	price, fault := r.limit.price(v)
+	if fault != "" {
+		return false, fault
+	}
+	c := Count{Key: r.limit.key(r.id, j.in), Window: r.limit.window, Amount: price, Total: -1, Max: Unbounded}
+	known := false
+	if j.in.Counters != nil {
+		var total int64
+		if total, known = j.in.Counters.Total(c.Key, c.Window, j.in.Now); known {
+			c.Total = min(max(total, 0), MaxAmount)
+		}
+	}
+	over := c.Total > r.limit.max-price
+	if known && !over && p.action == "" {
+		c.Max = r.limit.max
+	}
+	j.out.Counts = append(j.out.Counts, c)
+	if !known {
+		return false, FaultCounters
+	}
+	return over, ""
+}
+
+// Limits reports whether a rule of the set has a limit, and the longest window
+// of all.
+func (s *Set) Limits() (longest time.Duration, any bool) {
+	if s == nil {
+		return 0, false
+	}
+	for _, p := range s.policies {
+		for i := range p.rules {
+			if l := p.rules[i].limit; l != nil {
+				longest, any = max(longest, l.window), true
+			}
+		}
+	}
+	return longest, any
+}
+
+// sortedBy brings by into the order of keys; a counter is one tenant's anyway.
+func sortedBy(by []string) []string {
+	return slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(by), func(b string) bool { return b == "tenant" })))
 }

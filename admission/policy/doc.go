@@ -15,18 +15,22 @@
 //	      reason: internal_recipient
 //	      message: "Mail inside the company."
 //
-// The operands of match are tenants, sources, protocols, tools, actions,
-// resourceKinds, risks, fromAgents and toAgents. An operand that is left out places no condition; one
+// The operands of match are tenants, sources, protocols, eventTypes, tools,
+// actions, resourceKinds, risks, fromAgents and toAgents. An operand that is left out places no condition; one
 // that is there and empty (null, [], "" or a list with such an entry) is an
 // error, so that nothing matches everything by accident. Entries are exact in
 // case and cover the whole value; * stands for any characters, ? for one. No
 // entry matches a value that the request does not have. risks is compared with
 // operation_risk, risk_class and level of the request and with the word
-// irreversible if the request is that.
+// irreversible if the request is that. A rule may have a match of its own with
+// tools, actions and eventTypes.
 //
-// CEL sees tenant, source, protocol, tool, action, resource_kind,
+// CEL sees tenant, source, protocol, event_type, tool, action, resource_kind,
 // resource_scope, session, agent, from_agent and to_agent (strings), resource (text or object), risk,
-// args and event (maps) and now (timestamp). Numbers are ints when their value
+// args, event and catalog (maps) and now (timestamp); params.<name> for the
+// constants of spec.params and of the Params documents that spec.paramsFrom
+// names; and variables.<name> for the expressions of spec.variables, each worked
+// out at most once for a call, and only if somebody asks. Numbers are ints when their value
 // is an integer, else doubles, however they were written. Parts of an event in
 // which a publisher speaks for itself on approvals, verdicts or identity are
 // not in event: claims are no authority (AH-C-088, AH-C-105).
@@ -34,6 +38,30 @@
 // All matching policies and all their rules are evaluated; the strictest
 // matching rule wins (allow < ask < defer < deny) and every matching rule is a
 // reason. What nothing matches is denied, and so is what cannot be evaluated.
+//
+// # Levels
+//
+// Policies of scope global and tenant are always evaluated; those of scope
+// default only where no rule of a policy of scope tenant has spoken. Everything
+// that is evaluated goes into one verdict, the strictest, so that nothing can
+// loosen what a global policy says.
+//
+// spec.validationActions: [audit] or [warn] keeps a policy from deciding: its
+// reasons are recorded with Reason.Action, after all others, and have no part
+// in anything but Verdicts.Warnings.
+//
+// # Approvals and limits
+//
+// approval on a policy or rule says how an ask is approved (Verdicts.Approval).
+// Its reviewers are documents of kind ReviewerGroup (Set.Members). Where several
+// rules ask, all are satisfied: see combine.
+//
+// A rule with a limit matches only if the call takes a counter beyond its max.
+// What was counted before is an input (Input.Counters), what the call adds if it
+// is allowed an output (Verdicts.Counts): there is no state here. What is not
+// known denies (counter_unavailable).
+//
+// # Built-in
 //
 // A document that consists of the one line
 //

@@ -2,10 +2,10 @@ package policy
 
 import (
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"go.yaml.in/yaml/v3"
 
@@ -30,103 +30,120 @@ func Builtin(name string) (Document, bool) {
 	return Document{Name: name, Data: []byte("builtin: " + name + "\n")}, true
 }
 
+const apiVersion = "countersign.dev/v1"
+
+// Kinds of documents.
 const (
-	apiVersion = "countersign.dev/v1"
-	kind       = "AdmissionPolicy"
+	kindPolicy = "AdmissionPolicy"
+	kindParams = "Params"
+	kindGroup  = "ReviewerGroup"
 )
 
-// spec is a policy as written, checked but not compiled. Its JSON form is what
-// the digest of a set is made of: everything that decides, and nothing else.
-type spec struct {
-	Name         string        `json:"name"`
-	Match        match         `json:"match"`
-	ExpiresAfter time.Duration `json:"expires_after_ns"`
-	Fallback     bool          `json:"fallback,omitempty"`
-	AcceptRaw    bool          `json:"accept_raw_arguments,omitempty"`
-	Rules        []ruleSpec    `json:"rules"`
-
-	file    string
-	line    int
-	builtin bool
+// source is what documents hold, checked one by one and not compiled.
+type source struct {
+	policies []spec
+	params   []paramsDoc
+	groups   []groupDoc
 }
 
-type match struct {
-	Tenants       []string `json:"tenants,omitempty"`
-	Sources       []string `json:"sources,omitempty"`
-	Protocols     []string `json:"protocols,omitempty"`
-	Tools         []string `json:"tools,omitempty"`
-	Actions       []string `json:"actions,omitempty"`
-	ResourceKinds []string `json:"resource_kinds,omitempty"`
-	Risks         []string `json:"risks,omitempty"`
-	FromAgents    []string `json:"from_agents,omitempty"`
-	ToAgents      []string `json:"to_agents,omitempty"`
+// place is where a document stands.
+type place struct {
+	file string
+	line int
 }
 
-type ruleSpec struct {
-	Name       string         `json:"name"`
-	When       string         `json:"when"`
-	Verdict    events.Verdict `json:"verdict"`
-	Reason     string         `json:"reason"`
-	Message    string         `json:"message,omitempty"`
-	ResultMode string         `json:"result_mode,omitempty"`
-
-	line, whenLine int
+func (p place) fail(format string, args ...any) *Error {
+	return &Error{File: p.file, Line: p.line, Msg: fmt.Sprintf(format, args...)}
 }
 
-var (
-	nameForm   = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
-	ruleForm   = regexp.MustCompile(`^[a-z0-9]([-_.a-z0-9]*[a-z0-9])?$`)
-	reasonForm = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
-	anyText    = regexp.MustCompile(`^[^\x00-\x1f\x7f]+$`)
-	modeForm   = regexp.MustCompile("^(" + ModeThrow + "|" + ModeToolResult + ")$")
-)
+func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
-// readFile reads the policies of one file.
-func readFile(d Document) ([]spec, error) {
+// readAll reads every document of every file. The error joins every mistake;
+// documents without one are there all the same.
+func readAll(docs []Document) (source, error) {
+	var src source
+	var errs []error
+	for _, d := range docs {
+		errs = append(errs, src.readFile(d))
+	}
+	errs = append(errs, src.duplicates()...)
+	return src, errors.Join(errs...)
+}
+
+func (src *source) readFile(d Document) error {
 	nodes, err := documents(d.Name, d.Data)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r := &reader{file: d.Name}
-	var specs []spec
 	for _, n := range nodes {
-		before := len(r.errs)
-		s := r.document(n)
-		if len(r.errs) == before {
-			specs = append(specs, s)
-		}
+		r.document(n, src)
 	}
 	if len(nodes) == 0 {
 		r.fail(&yaml.Node{Line: 1}, "the file holds no policy")
 	}
-	return specs, errors.Join(r.errs...)
+	return errors.Join(r.errs...)
 }
 
-func (r *reader) document(doc *yaml.Node) spec {
-	s := spec{file: r.file, line: max(doc.Line, 1)}
+// document reads one document and keeps it if there is nothing wrong with it.
+func (r *reader) document(doc *yaml.Node, src *source) {
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		r.fail(doc, "the document is not a policy; it must be a mapping with apiVersion, kind, metadata and spec")
-		return s
+		return
 	}
 	root := doc.Content[0]
-	s.line = root.Line
-	if len(root.Content) > 0 && slices.ContainsFunc(root.Content, func(n *yaml.Node) bool { return n.Value == "builtin" }) {
-		return r.builtin(root, s)
+	at, before := place{r.file, root.Line}, len(r.errs)
+	var keep func()
+	switch {
+	case slices.ContainsFunc(root.Content, func(n *yaml.Node) bool { return n.Value == "builtin" }):
+		s := r.builtin(root, spec{place: at})
+		keep = func() { src.policies = append(src.policies, s) }
+	case kindOf(root) == kindParams:
+		p := paramsDoc{place: at}
+		r.envelope(root, kindParams, &p.name, func(n *yaml.Node) { r.params(n, "spec", &p.values) })
+		keep = func() { src.params = append(src.params, p) }
+	case kindOf(root) == kindGroup:
+		g := groupDoc{place: at}
+		r.envelope(root, kindGroup, &g.Name, func(n *yaml.Node) { r.group(n, &g) })
+		keep = func() { src.groups = append(src.groups, g) }
+	default:
+		s := spec{place: at}
+		r.envelope(root, kindPolicy, &s.Name, func(n *yaml.Node) { r.spec(n, &s) })
+		if s.Name == EvaluatorsOnly {
+			r.fail(root, "the name %s belongs to the built-in policy; write the line \"builtin: %s\" to use it", EvaluatorsOnly, EvaluatorsOnly)
+		}
+		keep = func() { src.policies = append(src.policies, s) }
 	}
-	var version, kindName string
-	r.mapping(root, "the policy", map[string]field{
-		"apiVersion": r.matching("apiVersion", 64, regexp.MustCompile("^"+regexp.QuoteMeta(apiVersion)+"$"), &version),
-		"kind":       r.matching("kind", 64, regexp.MustCompile("^"+kind+"$"), &kindName),
-		"metadata": func(n *yaml.Node) {
-			r.mapping(n, "metadata", map[string]field{"name": r.matching("metadata.name", 63, nameForm, &s.Name)}, "name")
-		},
-		"spec": func(n *yaml.Node) { r.spec(n, &s) },
-	}, "apiVersion", "kind", "metadata", "spec")
-	if s.Name == EvaluatorsOnly {
-		r.fail(root, "the name %s belongs to the built-in policy; write the line \"builtin: %s\" to use it", EvaluatorsOnly, EvaluatorsOnly)
+	if len(r.errs) == before {
+		keep()
 	}
-	return s
 }
+
+// kindOf is what a document says of itself, "" if it says nothing.
+func kindOf(root *yaml.Node) string {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value == "kind" {
+			return root.Content[i+1].Value
+		}
+	}
+	return ""
+}
+
+// envelope reads the four keys that every document but the built-in ones has.
+func (r *reader) envelope(root *yaml.Node, kind string, name *string, body field) {
+	what := map[string]string{kindPolicy: "the policy", kindParams: "the params document", kindGroup: "the reviewer group"}[kind]
+	var version, said string
+	r.mapping(root, what, map[string]field{
+		"apiVersion": r.matching("apiVersion", 64, regexp.MustCompile("^"+regexp.QuoteMeta(apiVersion)+"$"), &version),
+		"kind":       r.matching("kind", 64, kindForm, &said),
+		"metadata": func(n *yaml.Node) {
+			r.mapping(n, "metadata", map[string]field{"name": r.matching("metadata.name", 63, nameForm, name)}, "name")
+		},
+		"spec": body,
+	}, "apiVersion", "kind", "metadata", "spec")
+}
+
+var kindForm = regexp.MustCompile("^(" + strings.Join([]string{kindPolicy, kindParams, kindGroup}, "|") + ")$")
 
 // builtin expands the one-line form.
 func (r *reader) builtin(root *yaml.Node, s spec) spec {
@@ -138,74 +155,24 @@ func (r *reader) builtin(root *yaml.Node, s spec) spec {
 	return s
 }
 
-func (r *reader) spec(n *yaml.Node, s *spec) {
-	r.mapping(n, "spec", map[string]field{
-		"match":              func(n *yaml.Node) { r.match(n, &s.Match) },
-		"expiresAfter":       r.lifetime(&s.ExpiresAfter),
-		"fallback":           r.flag("spec.fallback", &s.Fallback),
-		"acceptRawArguments": r.flag("spec.acceptRawArguments", &s.AcceptRaw),
-		"rules":              r.list("spec.rules", MaxRules, func(n *yaml.Node) { r.rule(n, s) }),
-	}, "rules")
-}
-
-func (r *reader) match(n *yaml.Node, m *match) {
-	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
-		r.fail(n, "spec.match is empty; leave it out to match everything")
-		return
-	}
-	r.mapping(n, "spec.match", map[string]field{
-		"tenants":       r.patterns("tenants", &m.Tenants),
-		"sources":       r.patterns("sources", &m.Sources),
-		"protocols":     r.patterns("protocols", &m.Protocols),
-		"tools":         r.patterns("tools", &m.Tools),
-		"actions":       r.patterns("actions", &m.Actions),
-		"resourceKinds": r.patterns("resourceKinds", &m.ResourceKinds),
-		"risks":         r.patterns("risks", &m.Risks),
-		"fromAgents":    r.patterns("fromAgents", &m.FromAgents),
-		"toAgents":      r.patterns("toAgents", &m.ToAgents),
-	})
-	r.coherent(n, m)
-}
-
-func (r *reader) rule(n *yaml.Node, s *spec) {
-	rule := ruleSpec{line: n.Line}
-	var verdict string
-	r.mapping(n, "a rule", map[string]field{
-		"name": r.matching("the rule's name", 63, ruleForm, &rule.Name),
-		"when": func(n *yaml.Node) {
-			rule.whenLine = n.Line
-			r.text("the rule's when", MaxExpression, &rule.When)(n)
-		},
-		"verdict":    r.text("the rule's verdict", 16, &verdict),
-		"reason":     r.matching("the rule's reason", 64, reasonForm, &rule.Reason),
-		"message":    r.matching("the rule's message", MaxMessage, anyText, &rule.Message),
-		"resultMode": r.matching("the rule's resultMode", 16, modeForm, &rule.ResultMode),
-	}, "name", "when", "verdict", "reason")
-	rule.Verdict = events.Verdict(verdict)
-	if verdict != "" && !slices.Contains(events.Verdicts, rule.Verdict) {
-		r.fail(n, "the verdict %.16q is none of allow, ask, defer, deny", verdict)
-	}
-	if rule.ResultMode != "" && rule.Verdict == events.Allow {
-		r.fail(n, "resultMode says how a refusal is told; a rule that allows has none")
-	}
-	if rule.Name != "" && slices.ContainsFunc(s.Rules, func(o ruleSpec) bool { return o.Name == rule.Name }) {
-		r.fail(n, "two rules are named %s", rule.Name)
-	}
-	s.Rules = append(s.Rules, rule)
-}
-
-func (r *reader) lifetime(into *time.Duration) field {
-	return func(n *yaml.Node) {
-		var s string
-		before := len(r.errs)
-		if r.text("spec.expiresAfter", 32, &s)(n); len(r.errs) > before {
+// duplicates finds names that two documents of one kind have.
+func (src *source) duplicates() (errs []error) {
+	first := map[[2]string]place{}
+	check := func(kind, what, name string, at place) {
+		if o, taken := first[[2]string{kind, name}]; taken {
+			errs = append(errs, at.fail("the name %s is taken by the %s at %s", name, what, o))
 			return
 		}
-		d, err := time.ParseDuration(strings.TrimSpace(s))
-		if err != nil || d < MinLifetime || d > MaxLifetime {
-			r.fail(n, "spec.expiresAfter must be a duration between %s and %s, such as 60s", MinLifetime, MaxLifetime)
-			return
-		}
-		*into = d
+		first[[2]string{kind, name}] = at
 	}
+	for _, s := range src.policies {
+		check(kindPolicy, "policy", s.Name, s.place)
+	}
+	for _, p := range src.params {
+		check(kindParams, "params document", p.name, p.place)
+	}
+	for _, g := range src.groups {
+		check(kindGroup, "reviewer group", g.Name, g.place)
+	}
+	return errs
 }

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"cel.dev/cel-go/cel"
+
+	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -14,18 +17,24 @@ const Evaluator = "tool_policy"
 // them are json.Number, as strictjson makes them.
 type Input struct {
 	Tenant, Source, Protocol    string
+	EventType                   string // of the request, as its protocol calls it
 	Tool, Action                string
 	ResourceKind, ResourceScope string
 	Resource                    any // string, map[string]any or nil
 	Session, Agent              string
 	FromAgent, ToAgent          string // of a handoff, which has no Tool
 	Risk, Args, Event           map[string]any
-	RawArguments                bool // Args only holds the text of arguments that are not JSON
+	Catalog                     map[string]any // what the tool catalogue says of Tool; nil: nothing is known of it
+	RawArguments                bool           // Args only holds the text of arguments that are not JSON
 	Now                         time.Time
+
+	// Counters is what rules with a limit go by. With nil they deny; NoCounts is
+	// for decisions that keep no state.
+	Counters Counters
 }
 
 // riskOperands are the members of Risk that match.risks is compared with.
-var riskOperands = []string{"operation_risk", "risk_class", "level"}
+var riskOperands = [...]string{"operation_risk", "risk_class", "level"}
 
 // riskIrreversible is the word for a request whose Risk has irreversible true.
 const riskIrreversible = "irreversible"
@@ -33,13 +42,16 @@ const riskIrreversible = "irreversible"
 // Verdicts is what a set says: the strictest verdict and every reason.
 type Verdicts struct {
 	Verdict      events.Verdict
-	Reasons      []events.Reason // never empty
+	Reasons      []events.Reason // never empty; those of policies that do not decide (Reason.Action) come last
 	Policy       string          // the policy whose rule gave the verdict; "" if none did
 	Code         string          // that rule's reason; "" if no rule gave the verdict
 	Message      string          // that rule's message, for people; may be empty
 	Mode         string          // ModeToolResult if every rule with this verdict says so, else ModeThrow
 	Fault        Fault           // the first failure to evaluate a condition; "" if there was none
 	ExpiresAfter time.Duration   // the shortest lifetime that a matching policy sets; 0 if none does
+	Approval     approval.Terms  // with ask and defer: what satisfies every rule that asks
+	Counts       []Count         // the counters that were looked at, and that the call adds to if it is allowed
+	Warnings     []string        // for the caller, from policies that only warn
 }
 
 // Fault says why a condition has no value.
@@ -49,18 +61,37 @@ type Fault string
 const (
 	FaultEvaluation Fault = "evaluation" // a missing key, a wrong type, …
 	FaultLimit      Fault = "limit"      // MaxRuntimeCost; the deterministic form of a deadline
+	FaultCounters   Fault = "counters"   // what a limit counts is not known
 )
+
+// faultCodes are the reasons that faults give.
+var faultCodes = map[Fault]string{FaultEvaluation: CodePolicyError, FaultLimit: CodePolicyError, FaultCounters: CodeCounters}
+
+// WarningUnsaid is the warning of a rule that has no message.
+const WarningUnsaid = "policy_warning"
 
 // Silent reports whether the tenant has policies and none of their rules matched:
 // the verdict is then deny, but nobody has spoken on the call.
 func (v Verdicts) Silent() bool {
-	return len(v.Reasons) == 1 && v.Reasons[0].Code == CodeNoMatch && v.Reasons[0].Policy == ""
+	return len(v.Reasons) > 0 && v.Reasons[0].Code == CodeNoMatch && v.Reasons[0].Policy == "" &&
+		(len(v.Reasons) == 1 || v.Reasons[1].Action != "")
+}
+
+// Aside is what remains of silence when somebody else decides: an allow without
+// a reason, and what policies say that do not decide.
+func (v Verdicts) Aside() Verdicts {
+	aside := slices.IndexFunc(v.Reasons, func(r events.Reason) bool { return r.Action != "" })
+	out := Verdicts{Verdict: events.Allow, Counts: v.Counts, Warnings: v.Warnings}
+	if aside >= 0 {
+		out.Reasons = v.Reasons[aside:]
+	}
+	return out
 }
 
 // Evaluate judges one call by every policy that matches it.
 func (s *Set) Evaluate(in Input) Verdicts {
 	switch {
-	case s == nil || !s.tenants.includes(in.Tenant), in.isGate() && !s.gated[in.Protocol].includes(in.Tenant):
+	case s == nil || !s.all.covers(&in):
 		return refuse(CodeNoPolicy)
 	case in.handoff():
 		in.Tool = ""
@@ -70,11 +101,12 @@ func (s *Set) Evaluate(in Input) Verdicts {
 	case in.Tool != "" && !ToolName(in.Tool):
 		return refuse(CodeInvalidToolName)
 	}
-	words := riskWords(in.Risk)
-	if !slices.ContainsFunc([]string{in.Source, in.Protocol, in.Action, in.ResourceKind}, unclean) && !slices.ContainsFunc(words, unclean) {
-		return s.judge(&in, words)
+	var room [len(riskOperands) + 1]string
+	words := riskWords(room[:0], in.Risk)
+	if !clean(in.Source) || !clean(in.Protocol) || !clean(in.EventType) || !clean(in.Action) || !clean(in.ResourceKind) || slices.ContainsFunc(words, unclean) {
+		return refuse(CodeInvalidOperand)
 	}
-	return refuse(CodeInvalidOperand)
+	return s.judge(&in, words)
 }
 
 func unclean(v string) bool { return !clean(v) }
@@ -83,8 +115,10 @@ func refuse(code string) Verdicts {
 	return Verdicts{Verdict: events.Deny, Mode: ModeThrow, Reasons: []events.Reason{{Evaluator: Evaluator, Code: code}}}
 }
 
-func riskWords(risk map[string]any) []string {
-	var words []string
+func riskWords(words []string, risk map[string]any) []string {
+	if len(risk) == 0 {
+		return nil
+	}
 	for _, key := range riskOperands {
 		if w, ok := risk[key].(string); ok && w != "" {
 			words = append(words, w)
@@ -96,54 +130,71 @@ func riskWords(risk map[string]any) []string {
 	return words
 }
 
+// judgement is a verdict in the making.
+type judgement struct {
+	in     *Input
+	query  query
+	out    Verdicts
+	aside  []events.Reason   // of policies that do not decide
+	terms  []*approval.Terms // of the rules that ask
+	tenant bool              // a policy of the tenant's own has spoken
+}
+
 func (s *Set) judge(in *Input, words []string) Verdicts {
-	out := Verdicts{Verdict: events.Allow}
-	accepted := !in.RawArguments
-	candidates := s.candidates(in)
+	j := judgement{in: in, out: Verdicts{Verdict: events.Allow}, query: query{handoff: in.handoff(),
+		indexKey: indexKey{tenant: in.Tenant, name: fold(in.name()), action: in.Action, event: in.EventType}}}
+	var room [64]int
+	candidates := s.index.find(room[:0], j.query)
 	overruled := s.overruled(in, words, candidates)
+	accepted := s.level(&j, words, candidates, overruled, false)
+	if s.defaults && !j.tenant {
+		accepted = s.level(&j, words, candidates, overruled, true) || accepted
+	}
+	out := &j.out
+	if len(out.Reasons) == 0 {
+		code := CodeNoMatch
+		if !s.enforced.covers(in) {
+			code = CodeNoPolicy
+		}
+		out.add(events.Deny, events.Reason{Evaluator: Evaluator, Code: code}, "", nil)
+	}
+	if in.RawArguments && !accepted {
+		// A rule that looks at arguments has seen none. Only a policy that says
+		// it knows what to do with the bare text can let it pass.
+		out.add(events.Deny, events.Reason{Evaluator: Evaluator, Code: CodeInvalidArgs}, "", nil)
+	}
+	if out.Verdict == events.Ask || out.Verdict == events.Defer {
+		out.Approval = combine(j.terms)
+	}
+	out.Reasons = append(out.Reasons, j.aside...)
+	return *out
+}
+
+// level lets the policies of scope default speak, or all others. It reports
+// whether one that decides takes raw arguments.
+func (s *Set) level(j *judgement, words []string, candidates []int, overruled, defaults bool) (accepted bool) {
+	in := j.in
 	for _, i := range candidates {
 		p := s.policies[i]
-		if p.builtin && in.isGate() || p.fallback && overruled || !p.matchesBesidesNames(in, words) {
+		if (p.level == ScopeDefault) != defaults || p.builtin && in.isGate() || p.fallback && overruled || !p.matchesBesidesNames(in, words) {
 			continue
 		}
 		switch exact, folded := p.matches(in); {
 		case exact:
-			accepted = p.apply(vars{in}, &out) && p.acceptRaw || accepted
+			accepted = j.apply(p) && p.acceptRaw && p.action == "" || accepted
 		case folded:
 			// A rule that restricts read_file was written for whatever runs
 			// read_file; an executor that does not mind case would run it as
 			// Read_File too.
-			out.add(events.Deny, events.Reason{Evaluator: Evaluator, Code: caseCode(in), Policy: p.name}, p.name, rule{})
+			j.say(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: caseCode(in), Policy: p.name}, nil)
 		}
 	}
-	if len(out.Reasons) == 0 {
-		out = refuse(CodeNoMatch)
-	}
-	if !accepted {
-		// A rule that looks at arguments has seen none. Only a policy that says
-		// it knows what to do with the bare text can let it pass.
-		out.add(events.Deny, events.Reason{Evaluator: Evaluator, Code: CodeInvalidArgs}, "", rule{})
-	}
-	return out
-}
-
-// candidates are the policies that the index cannot exclude, in order.
-func (s *Set) candidates(in *Input) []int {
-	handoff := in.handoff()
-	list := slices.Clone(s.index[indexKey{handoff: handoff}])
-	list = append(list, s.index[indexKey{tenant: in.Tenant, handoff: handoff}]...)
-	if name := in.name(); name != "" {
-		folded := fold(name)
-		list = append(list, s.index[indexKey{name: folded, handoff: handoff}]...)
-		list = append(list, s.index[indexKey{in.Tenant, folded, handoff}]...)
-	}
-	slices.Sort(list)
-	return slices.Compact(list) // an absent tenant would find the first list twice
+	return accepted
 }
 
 func (p *policy) matchesBesidesNames(in *Input, words []string) bool {
-	return p.tenants.matches(in.Tenant) && p.sources.matches(in.Source) && p.protocols.matches(in.Protocol) &&
-		p.actions.matches(in.Action) && p.kinds.matches(in.ResourceKind) && p.riskWords.matchesAny(words)
+	return p.tenants.matches(in.Tenant) && p.sources.matches(in.Source) && p.protocols.matches(in.Protocol) && p.eventTypes.matches(in.EventType) &&
+		p.actions.matches(in.Action) && p.kinds.matches(in.ResourceKind) && p.risks.matchesAny(words)
 }
 
 func caseCode(in *Input) string {
@@ -153,49 +204,61 @@ func caseCode(in *Input) string {
 	return CodeToolNameCase
 }
 
-// apply evaluates every rule and reports whether one matched. There is no way
-// out of the loop before its end: a later rule may be stricter, and every reason
-// is kept.
-func (p *policy) apply(v vars, out *Verdicts) (matched bool) {
-	for _, r := range p.rules {
-		holds, fault := r.when.holds(v)
-		switch {
-		case fault != "":
-			out.add(events.Deny, events.Reason{Evaluator: Evaluator, Code: CodePolicyError, Policy: r.id}, p.name, rule{})
-			if out.Fault == "" {
-				out.Fault = fault
-			}
-		case holds:
-			out.add(r.verdict, events.Reason{Evaluator: Evaluator, Code: r.reason, Policy: r.id}, p.name, r)
-		default:
-			continue
+// apply evaluates every rule that may speak and reports whether one did. There
+// is no way out of the loop before its end: a later rule may be stricter, and
+// every reason is kept.
+func (j *judgement) apply(p *policy) (spoke bool) {
+	var v cel.Activation = vars{j.in}
+	if p.names != nil {
+		v = &evaluation{in: j.in, names: p.names}
+	}
+	if p.ruleIndex == nil {
+		for i := range p.rules {
+			spoke = j.rule(p, &p.rules[i], v) || spoke
 		}
-		matched = true
+	} else {
+		var room [64]int
+		q := j.query
+		q.tenant, q.handoff = "", false
+		if j.query.handoff {
+			q.name = "" // rules select by tools, and a handoff has none
+		}
+		for _, i := range p.ruleIndex.find(room[:0], q) {
+			spoke = j.rule(p, &p.rules[i], v) || spoke
+		}
 	}
-	if matched && p.expiresAfter > 0 && (out.ExpiresAfter == 0 || p.expiresAfter < out.ExpiresAfter) {
-		out.ExpiresAfter = p.expiresAfter
+	if spoke && p.action == "" && p.expiresAfter > 0 && (j.out.ExpiresAfter == 0 || p.expiresAfter < j.out.ExpiresAfter) {
+		j.out.ExpiresAfter = p.expiresAfter
 	}
-	return matched
+	return spoke
 }
 
-// add keeps the reason and, if the verdict is stricter than what there is, lets
-// it stand. Among equals the first rule that has a message speaks, and one that
-// is not soft makes the whole verdict hard. r is the rule that spoke, or none.
-func (v *Verdicts) add(verdict events.Verdict, reason events.Reason, policy string, r rule) {
-	first := len(v.Reasons) == 0
-	v.Reasons = append(v.Reasons, reason)
-	switch stricter := verdict.Strictness() - v.Verdict.Strictness(); {
-	case first || stricter > 0:
-		v.Verdict, v.Policy, v.Code, v.Message, v.Mode = verdict, policy, r.reason, r.message, ModeThrow
-		if r.soft {
-			v.Mode = ModeToolResult
-		}
-	case stricter == 0:
-		if v.Message == "" && r.message != "" {
-			v.Policy, v.Code, v.Message = policy, r.reason, r.message
-		}
-		if !r.soft {
-			v.Mode = ModeThrow
-		}
+// rule lets one rule speak.
+func (j *judgement) rule(p *policy, r *rule, v cel.Activation) (spoke bool) {
+	if !r.actions.matches(j.in.Action) || !r.eventTypes.matches(j.in.EventType) {
+		return false
 	}
+	if !r.tools.matches(j.in.Tool) {
+		folded := r.verdict != events.Allow && j.in.Tool != "" && r.foldedTools.matches(j.query.name)
+		if folded {
+			j.say(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: CodeToolNameCase, Policy: p.name}, nil)
+		}
+		return folded
+	}
+	holds, fault := r.when.holds(v)
+	if holds && r.limit != nil {
+		holds, fault = j.exceeded(p, r, v)
+	}
+	switch {
+	case fault != "":
+		j.say(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: faultCodes[fault], Policy: r.id}, nil)
+		if j.out.Fault == "" && p.action == "" {
+			j.out.Fault = fault
+		}
+	case holds:
+		j.say(p, r.verdict, events.Reason{Evaluator: Evaluator, Code: r.reason, Policy: r.id}, r)
+	default:
+		return false
+	}
+	return true
 }

@@ -114,12 +114,17 @@ func (p *policy) namesExactly(in *Input) bool {
 // overruled reports whether fallback policies keep silent: another policy that
 // matches the call names it exactly (RFC-0010: exact name, then *).
 func (s *Set) overruled(in *Input, words []string, candidates []int) bool {
-	return s.fallbacks && slices.ContainsFunc(candidates, func(i int) bool {
+	if !s.fallbacks {
+		return false
+	}
+	for _, i := range candidates {
 		p := s.policies[i]
-		if p.fallback || !p.namesExactly(in) || !p.matchesBesidesNames(in, words) {
-			return false
+		if p.fallback || p.action != "" || !p.namesExactly(in) || !p.matchesBesidesNames(in, words) {
+			continue
 		}
-		exact, _ := p.matches(in)
-		return exact
-	})
+		if exact, _ := p.matches(in); exact {
+			return true
+		}
+	}
+	return false
 }

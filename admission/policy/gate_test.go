@@ -252,10 +252,10 @@ func TestGatesAreClosedByDefault(t *testing.T) {
 		}
 		got := set.Evaluate(in)
 		all := *set // without the index
-		all.index = map[indexKey][]int{}
+		all.index = index{}
 		for i := range set.policies {
 			for _, side := range []bool{true, false} {
-				all.index[indexKey{handoff: side}] = append(all.index[indexKey{handoff: side}], i)
+				all.index.add(i, entry{handoff: side})
 			}
 		}
 		if want := codes(all.Evaluate(in)); codes(got) != want {

@@ -13,13 +13,34 @@ const (
 	MaxExpression = 8_192   // characters of one condition
 	MaxMessage    = 1_024   // characters of one message
 
+	MaxVariables    = 64    // of one policy
+	MaxParams       = 256   // of one policy, those of other documents included
+	MaxParamEntries = 1_024 // entries of one list or mapping among the params
+	MaxParamText    = 8_192 // characters of one text among the params
+	MaxParamsFrom   = 16    // documents of one paramsFrom
+	MaxMembers      = 1_024 // of one reviewer group
+	MaxReviewers    = 16    // groups that one approval names
+	MaxQuorum       = 16
+	MaxShown        = 64 // entries of approval.show
+	MaxCounts       = 64 // counters that one call can be counted in
+
 	// MinLifetime and MaxLifetime bound expiresAfter.
 	MinLifetime = time.Second
 	MaxLifetime = 24 * time.Hour
 
+	// MinWindow and MaxWindow bound limit.per.
+	MinWindow = time.Second
+	MaxWindow = 31 * 24 * time.Hour
+
+	// MaxAmount bounds the amount of one call and the max of a limit: the largest
+	// number that RFC 8785 can tell from the next.
+	MaxAmount = 1<<53 - 1
+
 	// MaxStaticCost bounds what CEL estimates for the worst input of assumedSize
 	// when a policy is loaded: two nested loops over the arguments pass, three do
-	// not. MaxRuntimeCost bounds what a condition may really cost.
+	// not. The variables that a condition uses count as if they stood in it.
+	// MaxRuntimeCost bounds what a condition may really cost, and what all
+	// variables of a policy may cost together on one call.
 	MaxStaticCost  = 10_000_000
 	MaxRuntimeCost = 1_000_000
 	assumedSize    = 256 // elements of a list or map, characters of a text

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"io/fs"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -268,13 +269,22 @@ func FuzzCompile(f *testing.F) {
 	f.Add([]byte(strings.ReplaceAll(goodPolicy, "[acme]", "[]")))
 	f.Add([]byte("? {a: b}\n: c\n---\n- - -\n"))
 	f.Add([]byte(doc("x", "{tools: ['?*']}", `ask a: args.a.exists(x, x in [1, 2.0]) || event.b > 1`)))
+	f.Add([]byte(other("Params", "a", "{x: [1, 2], y: {z: t}}") + "---\n" + written("p", "paramsFrom: [a]", "variables: [{name: v, expression: 'params.x[0] + 1'}]",
+		ruleOf("ask", "variables.v in params.x", "match: {tools: ['s*'], eventTypes: [Pre]}", "limit: {max: 1, per: 1m, by: [session], amount: 'params.x[1]'}"))))
+	f.Add([]byte(other("ReviewerGroup", "g", "{members: [a, b], tenants: [acme]}") + "---\n" + written("p", "scope: default", "validationActions: [warn, audit]",
+		"approval: {reviewers: [g], quorum: 2, resume: manual_retry, expiresAfter: 1h, show: [/to]}", ruleOf("defer", "has(catalog.risk)", "approval: {quorum: 1}"))))
 	in := call("send_mail")
+	in.Counters = NoCounts{}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		set, err := Compile([]Document{{Name: "f", Data: data}})
 		if (set == nil) != (err != nil) {
 			t.Fatal("neither a set nor an error, or both")
 		}
+		problems := Lint([]Document{{Name: "f", Data: data}})
 		if err != nil {
+			if len(problems) == 0 || problems[0].Severity != SeverityError {
+				t.Fatalf("an error, and Lint says %+v", problems)
+			}
 			return
 		}
 		v := set.Evaluate(in)
@@ -282,7 +292,7 @@ func FuzzCompile(f *testing.F) {
 			t.Fatalf("%+v", v)
 		}
 		again, err := Compile([]Document{{Name: "f", Data: data}})
-		if err != nil || again.Digest() != set.Digest() {
+		if err != nil || again.Digest() != set.Digest() || !reflect.DeepEqual(again.Evaluate(in), v) {
 			t.Fatal("not deterministic")
 		}
 	})

@@ -87,6 +87,18 @@ func (r *reader) flag(what string, into *bool) field {
 	}
 }
 
+// integer reads a whole number, written in decimal.
+func (r *reader) integer(what string, least, most int64, into *int64) field {
+	return func(n *yaml.Node) {
+		v, err := strconv.ParseInt(n.Value, 10, 64)
+		if n.Kind != yaml.ScalarNode || r.tagged(n) || n.ShortTag() != "!!int" || err != nil || v < least || v > most {
+			r.fail(n, "%s must be a whole number between %d and %d", what, least, most)
+			return
+		}
+		*into = v
+	}
+}
+
 // matching is text that must have a form.
 func (r *reader) matching(what string, limit int, form *regexp.Regexp, into *string) field {
 	return func(n *yaml.Node) {

@@ -8,7 +8,9 @@ package receipt
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -102,26 +104,42 @@ func Hash(token string) string { return digest.Plain([]byte(token)) }
 
 // check refuses claims that say too little or contradict themselves.
 func (c Claims) check() error {
-	salt, saltErr := base64.RawURLEncoding.Strict().DecodeString(c.ArgsSalt)
-	lifetime := c.ExpiresAt.Sub(c.IssuedAt.Time)
-	for _, broken := range []struct {
-		is   bool
-		what string
-	}{
-		{c.V != Version, "v is not a version that is known here"},
-		{c.DecisionID == "", "decision_id is missing"},
-		{c.Tenant == "", "tenant is missing"},
-		{c.Source == "", "source is missing"},
-		{c.Nonce == "", "nonce is missing"},
-		{!c.Verdict.Valid(), "verdict is none of the four"},
-		{c.IssuedAt.IsZero() || c.ExpiresAt.IsZero(), "issued_at or expires_at is missing"},
-		{lifetime < MinLifetime || lifetime > MaxLifetime, "the lifetime is out of bounds"},
-		{(c.ArgsSalt == "") != (c.ArgsHash == ""), "one of args_salt and args_hash is missing"},
-		{c.ArgsSalt != "" && (saltErr != nil || len(salt) != SaltSize), "args_salt is not 16 bytes in base64url"},
-	} {
-		if broken.is {
-			return fmt.Errorf("%s", broken.what)
-		}
+	if what := c.wrong(); what != "" {
+		return errors.New(what)
 	}
 	return nil
+}
+
+func (c Claims) wrong() string {
+	lifetime := c.ExpiresAt.Sub(c.IssuedAt.Time)
+	switch {
+	case c.V != Version:
+		return "v is not a version that is known here"
+	case c.DecisionID == "":
+		return "decision_id is missing"
+	case c.Tenant == "":
+		return "tenant is missing"
+	case c.Source == "":
+		return "source is missing"
+	case c.Nonce == "":
+		return "nonce is missing"
+	case !c.Verdict.Valid():
+		return "verdict is none of the four"
+	case c.IssuedAt.IsZero() || c.ExpiresAt.IsZero():
+		return "issued_at or expires_at is missing"
+	case lifetime < MinLifetime || lifetime > MaxLifetime:
+		return "the lifetime is out of bounds"
+	case (c.ArgsSalt == "") != (c.ArgsHash == ""):
+		return "one of args_salt and args_hash is missing"
+	}
+	if _, ok := salt(c.ArgsSalt); c.ArgsSalt != "" && !ok {
+		return "args_salt is not 16 bytes in base64url"
+	}
+	return ""
+}
+
+// salt reads ArgsSalt, in its one spelling.
+func salt(text string) ([]byte, bool) {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
+	return b, err == nil && len(b) == SaltSize && !strings.ContainsAny(text, "\r\n")
 }

@@ -2,7 +2,6 @@ package receipt
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"time"
@@ -10,19 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
-)
-
-// Errors that callers decide on. Whatever the error, the call must not run.
-var (
-	ErrMalformed      = errors.New("receipt: not a receipt")
-	ErrUntrusted      = errors.New("receipt: not signed by a key that is trusted here")
-	ErrOtherCall      = errors.New("receipt: made for another call")
-	ErrOtherArguments = errors.New("receipt: made for other arguments")
-	ErrNoArguments    = errors.New("receipt: binds no arguments, but the call has some")
-	ErrNotAllowed     = errors.New("receipt: the verdict is not allow")
-	ErrNotYetValid    = errors.New("receipt: issued in the future; compare the clocks")
-	ErrExpired        = errors.New("receipt: expired; ask again")
-	ErrIncomplete     = errors.New("receipt: cannot be issued")
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Expectation is the call that is about to run, as the executor knows it. Every
@@ -43,8 +30,8 @@ type Expectation struct {
 }
 
 // Verify checks a receipt against the call that is about to run. The claims are
-// returned with ErrOtherCall and the errors after it in the list above, for
-// the log; with any error they allow nothing.
+// returned with ErrOtherCall and the errors after it in errors.go, for the log;
+// with any error they allow nothing.
 func Verify(ks signing.KeySet, token string, want Expectation, now time.Time) (Claims, error) {
 	c, err := Open(ks, token)
 	if err != nil {
@@ -54,7 +41,7 @@ func Verify(ks signing.KeySet, token string, want Expectation, now time.Time) (C
 		func() error { return c.sameCall(want) },
 		func() error { return c.sameArguments(want.ArgsCanonical) },
 		func() error { return c.allows() },
-		func() error { return c.holdsAt(now) },
+		func() error { return c.HoldsAt(now) },
 	} {
 		if err := check(); err != nil {
 			return c, err
@@ -71,13 +58,17 @@ func Open(ks signing.KeySet, token string) (Claims, error) {
 	}
 	payload, _, err := ks.Verify(signing.TypeReceipt, token)
 	switch {
-	case errors.Is(err, signing.ErrUnknownKey), errors.Is(err, signing.ErrBadSignature):
-		return Claims{}, ErrUntrusted
+	case errors.Is(err, signing.ErrUnknownKey):
+		return Claims{}, ErrUnknownKey
+	case errors.Is(err, signing.ErrBadSignature):
+		return Claims{}, ErrBadSignature
 	case err != nil:
 		return Claims{}, ErrMalformed
 	}
-	c, err := events.DecodeRecord[Claims](payload)
-	if err != nil {
+	// Only claims whose one spelling is the payload, byte for byte, are in it: what
+	// a strict parser would refuse (a key twice, in another case, a blank) has none.
+	var c Claims
+	if err := strictjson.Unmarshal(payload, &c, strictjson.RejectUnknown); err != nil {
 		return Claims{}, ErrMalformed
 	}
 	if again, err := events.Encode(c); err != nil || !bytes.Equal(again, payload) {
@@ -90,15 +81,18 @@ func Open(ks signing.KeySet, token string) (Claims, error) {
 }
 
 func (c Claims) sameCall(want Expectation) error {
-	for _, f := range []struct{ name, have, want string }{
-		{"tenant", c.Tenant, want.Tenant},
-		{"source", c.Source, want.Source},
-		{"session", c.Session, want.Session},
-		{"tool_call_id", c.ToolCallID, want.ToolCallID},
-		{"tool", c.Tool, want.Tool},
+	for _, f := range []struct {
+		have, want string
+		err        error
+	}{
+		{c.Tenant, want.Tenant, ErrOtherTenant},
+		{c.Source, want.Source, ErrOtherSource},
+		{c.Session, want.Session, ErrOtherSession},
+		{c.ToolCallID, want.ToolCallID, ErrOtherToolCall},
+		{c.Tool, want.Tool, ErrOtherTool},
 	} {
 		if f.have != f.want {
-			return fmt.Errorf("%w: its %s differs", ErrOtherCall, f.name)
+			return f.err
 		}
 	}
 	return nil
@@ -113,8 +107,7 @@ func (c Claims) sameArguments(canonical []byte) error {
 	case c.ArgsHash == "":
 		return ErrNoArguments
 	}
-	salt, err := base64.RawURLEncoding.Strict().DecodeString(c.ArgsSalt)
-	if err != nil || !digest.Equal(digest.Salted(salt, canonical), c.ArgsHash) {
+	if s, ok := salt(c.ArgsSalt); !ok || !digest.Equal(digest.Salted(s, canonical), c.ArgsHash) {
 		return ErrOtherArguments
 	}
 	return nil
@@ -127,7 +120,9 @@ func (c Claims) allows() error {
 	return nil
 }
 
-func (c Claims) holdsAt(now time.Time) error {
+// HoldsAt is nil while the receipt is in force: from IssuedAt, less Leeway, to
+// before ExpiresAt.
+func (c Claims) HoldsAt(now time.Time) error {
 	switch {
 	case now.Add(Leeway).Before(c.IssuedAt.Time):
 		return ErrNotYetValid

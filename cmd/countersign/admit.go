@@ -16,10 +16,12 @@ import (
 
 type admitCmd struct {
 	target.Flags
-	Protocol   string        `help:"Protocol of the request: agenthook or aaep." required:""`
+	Protocol   string        `help:"Protocol of the request: agenthook, aaep, tool, handoff, aana or aump." required:""`
 	Session    string        `help:"Session, for protocols whose body has no field for it."`
 	ToolCallID string        `help:"Tool call id, for protocols whose body has no field for it."`
 	Timeout    time.Duration `help:"How long to wait for the verdict." default:"5s"`
+	Key        string        `help:"The public checkpoint key that receipts are checked with, or a file that holds it (default: the ready file's)." env:"COUNTERSIGN_PUBLIC_KEY" placeholder:"FILE"`
+	Unchecked  bool          `name:"insecure-no-receipt" help:"Believe an allow without checking its receipt: whoever can answer in the admitter's place can allow anything."`
 	File       string        `arg:"" help:"The request in the protocol's own JSON, - for standard input."`
 }
 
@@ -37,9 +39,37 @@ func (c *admitCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	nc, err := t.Connect(ctx, target.Runtime)
+	check, err := c.checker(t, body)
 	if err != nil {
 		return err
+	}
+	reply, err := c.ask(ctx, t, body)
+	if err != nil {
+		return err
+	}
+	verdict := events.Verdict(reply.Header.Get(events.HeaderVerdict))
+	code, known := verdictExit[verdict]
+	if !known {
+		return errors.New("no verdict: the reply names none; treat this as deny")
+	}
+	// Nothing is printed of an allow that is not worth anything.
+	if err := check.reply(verdict, reply, time.Now()); err != nil {
+		return fmt.Errorf("no verdict: %w; treat this as deny", err)
+	}
+	if _, err := fmt.Fprintf(io.out, "%s\n", reply.Data); err != nil {
+		return err
+	}
+	if code == exitOK {
+		return nil
+	}
+	return exitCode(code)
+}
+
+// ask sends the request and waits for the reply.
+func (c *admitCmd) ask(ctx context.Context, t *target.Target, body []byte) (*nats.Msg, error) {
+	nc, err := t.Connect(ctx, target.Runtime)
+	if err != nil {
+		return nil, err
 	}
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
@@ -49,25 +79,38 @@ func (c *admitCmd) Run(ctx context.Context, io stdio) error {
 	reply, err := client.Request(ctx, nc, subject.Space{Prefix: c.Prefix}, t.Tenant,
 		client.Call{Protocol: c.Protocol, Body: body, Session: c.Session, ToolCallID: c.ToolCallID})
 	switch no := refused(ctx); {
-	case err != nil && no != nil:
-		return fmt.Errorf("no verdict: this user may not ask for tenant %s; use the credentials of a runtime of it, and treat this as deny: %w", t.Tenant, no)
+	case err == nil:
+		return reply, nil
+	case no != nil:
+		return nil, fmt.Errorf("no verdict: this user may not ask for tenant %s; use the credentials of a runtime of it, and treat this as deny: %w", t.Tenant, no)
 	case errors.Is(err, nats.ErrNoResponders):
-		return errors.New("no verdict: no admitter is listening; treat this as deny, and see `countersign doctor`")
+		return nil, errors.New("no verdict: no admitter is listening; treat this as deny, and see `countersign doctor`")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return fmt.Errorf("no verdict within %s; treat this as deny, and see `countersign doctor`", c.Timeout)
-	case err != nil:
-		return fmt.Errorf("no verdict: %w; treat this as deny", err)
+		return nil, fmt.Errorf("no verdict within %s; treat this as deny, and see `countersign doctor`", c.Timeout)
 	}
-	if _, err := fmt.Fprintf(io.out, "%s\n", reply.Data); err != nil {
-		return err
+	return nil, fmt.Errorf("no verdict: %w; treat this as deny", err)
+}
+
+// checker is what this command's replies are checked with.
+func (c *admitCmd) checker(t *target.Target, body []byte) (*replyChecker, error) {
+	r := &replyChecker{protocol: c.Protocol, tenant: t.Tenant, source: t.Publisher(), body: body, header: map[string][]string{}}
+	for name, v := range map[string]string{events.HeaderSession: c.Session, events.HeaderToolCallID: c.ToolCallID} {
+		if v != "" {
+			r.header[name] = []string{v}
+		}
 	}
-	verdict := events.Verdict(reply.Header.Get(events.HeaderVerdict))
-	code, known := verdictExit[verdict]
-	if !known {
-		return errors.New("no verdict: the reply names none; treat this as deny")
+	ready := t.ReadyInfo()
+	switch {
+	case c.Unchecked:
+		r.unchecked = true
+		return r, nil
+	case c.Key == "" && (ready == nil || ready.PublicKey == ""):
+		return r, nil // an allow will be refused
 	}
-	if code == exitOK {
-		return nil
+	public, err := checkpointKey(c.Key, t)
+	if err != nil {
+		return nil, err
 	}
-	return exitCode(code)
+	r.guard, err = client.NewGuard(client.GuardOptions{Tenant: t.Tenant, PublicKey: public})
+	return r, err
 }

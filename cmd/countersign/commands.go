@@ -23,8 +23,12 @@ type commands struct {
 	Verify    verifyCmd    `cmd:"" help:"Recompute chain, tree, checkpoints and signatures; succeeds only if everything holds."`
 	Export    exportCmd    `cmd:"" help:"Write the compliance bundle of a session."`
 	Rules     rulesCmd     `cmd:"" help:"List and explain the rules that findings name."`
-	Policy    policyCmd    `cmd:"" help:"Check, push and list admission policies."`
-	Mandate   mandateCmd   `cmd:"" help:"Judge AUMP mandates and what refers to them."`
+	Policy    policyCmd    `cmd:"" help:"Check, test, simulate, push and roll back admission policies."`
+	Explain   explainCmd   `cmd:"" help:"Say why a decision was made, and make it again from what was recorded."`
+	Mandate   mandateCmd   `cmd:"" help:"Keep, revoke and judge AUMP mandates."`
+	Keys      keysCmd      `cmd:"" help:"List, rotate and retire the keys that sign receipts."`
+	Publisher publisherCmd `cmd:"" help:"Keep publisher manifests, registrations and tool catalogues."`
+	Approvals approvalsCmd `cmd:"" help:"The reviewer's side of ask and defer: list, show, approve, deny, cancel."`
 	Doctor    doctorCmd    `cmd:"" help:"Check durability, streams, permissions, lag, clock and keys; say what is unsafe."`
 	Provision provisionCmd `cmd:"" help:"Create keys, streams and buckets for a system that 'up' does not run."`
 	Engine    engineCmd    `cmd:"" help:"The embedded ClickHouse engine."`

@@ -160,14 +160,20 @@ func (d doctor) policies(ctx context.Context) []examined {
 		return one("policies", levelUnsafe, "%v", err)
 	}
 	defer b.nc.Close()
-	entries, err := b.entries(ctx)
+	held, err := b.inForce(ctx)
+	if err != nil {
+		return one("policies", levelUnsafe, "%v", err)
+	}
+	files, err := policyFiles(held)
 	switch {
 	case err != nil:
-		return one("policies", levelUnsafe, "%v", err)
-	case len(entries) == 0:
+		return one("policies", levelUnsafe, "every request is denied: %v (push a good set: countersign policy push DIR)", err)
+	case len(files) == 0:
 		return one("policies", levelWarn, "none in force: every request is denied (countersign policy push DIR)")
+	case len(held.Mixed()) > 0:
+		return one("policies", levelWarn, "%d files in force, some of them put one by one and not by a push: nobody signs for the whole (countersign policy push DIR)", len(files))
 	}
-	return one("policies", levelOK, "%d files in force", len(entries))
+	return one("policies", levelOK, "%d files in force, revision %d", len(files), held.Revision)
 }
 
 // clock: receipts expire by the clocks of those who check them.

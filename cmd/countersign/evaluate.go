@@ -14,15 +14,16 @@ import (
 )
 
 type evaluateCmd struct {
-	Protocol string `help:"Protocol of the requests, such as agenthook; an unknown name is answered with the list." required:""`
-	Policy   string `help:"Directory of policies; without it the protocol's own evaluator decides alone." placeholder:"DIR"`
-	Mandates string `help:"Directory of AUMP mandates, and of profiles whose keys sign them; without it there are none." placeholder:"DIR"`
-	Tenant   string `help:"Tenant that the policies are to be matched for." default:"acme"`
-	Source   string `help:"Publisher that the policies are to be matched for (default: what the request says of itself)."`
-	Now      string `help:"The time of the decision, RFC 3339 (default: now)." placeholder:"TIME"`
-	Profile  string `help:"How protocols with a reference of their own (aana, aump) are read: ${enum}." enum:"hardened,reference-sdk" default:"hardened"`
-	Strict   bool   `help:"AAEP: high-risk invocations need a confirmation, too."`
-	File     string `arg:"" help:"One request, or JSON Lines of {\"request\", \"headers\"?, \"now\"?}; - for standard input."`
+	Protocol   string `help:"Protocol of the requests, such as agenthook; an unknown name is answered with the list." required:""`
+	Policy     string `help:"Directory of policies; without it the protocol's own evaluator decides alone." placeholder:"DIR"`
+	Mandates   string `help:"Directory of AUMP mandates, and of profiles whose keys sign them; without it there are none." placeholder:"DIR"`
+	Publishers string `help:"Directory of publisher manifests, registrations and tool catalogues; without it there are none." placeholder:"DIR"`
+	Tenant     string `help:"Tenant that the policies are to be matched for." default:"acme"`
+	Source     string `help:"Publisher that the policies are to be matched for (default: what the request says of itself)."`
+	Now        string `help:"The time of the decision, RFC 3339 (default: now)." placeholder:"TIME"`
+	Profile    string `help:"How protocols with a reference of their own (aana, aump) are read: ${enum}." enum:"hardened,reference-sdk" default:"hardened"`
+	Strict     bool   `help:"AAEP: high-risk invocations need a confirmation, too."`
+	File       string `arg:"" help:"One request, or JSON Lines of {\"request\", \"headers\"?, \"now\"?}; - for standard input."`
 }
 
 func (c *evaluateCmd) Run(_ context.Context, io stdio) error {
@@ -46,11 +47,15 @@ func (c *evaluateCmd) Run(_ context.Context, io stdio) error {
 	if err != nil {
 		return usageError{err}
 	}
+	publishers, err := loadPublishers(c.Publishers)
+	if err != nil {
+		return usageError{err}
+	}
 	input, err := readInput(io, c.File)
 	if err != nil {
 		return err
 	}
-	o := admission.Offline{Protocol: c.Protocol, Tenant: c.Tenant, Source: c.Source, Snapshot: snap, Now: now, Mandates: mandates}
+	o := admission.Offline{Protocol: c.Protocol, Tenant: c.Tenant, Source: c.Source, Snapshot: snap, Now: now, Mandates: mandates, Publishers: publishers}
 	for _, line := range requests(input) {
 		if _, err := fmt.Fprintf(io.out, "%s\n", admission.EvaluateLine(line, o)); err != nil {
 			return err

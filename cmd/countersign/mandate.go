@@ -11,6 +11,12 @@ import (
 )
 
 type mandateCmd struct {
+	Put      mandatePutCmd      `cmd:"" help:"Put a mandate in force, in the place of an earlier one with its id."`
+	Get      mandateGetCmd      `cmd:"" help:"Print a mandate, byte for byte as it was put."`
+	List     mandateListCmd     `cmd:"" help:"List the mandates in force, with what they have spent."`
+	History  mandateHistoryCmd  `cmd:"" help:"List what was put under an id, by whom and when."`
+	Revoke   mandateRevokeCmd   `cmd:"" help:"Take a mandate back, for good."`
+	Keys     mandateKeysCmd     `cmd:"" help:"The keys that sign mandates, and whether mandates must be signed."`
 	Validate mandateValidateCmd `cmd:"" help:"Judge a mandate, or a document that refers to one, offline."`
 }
 

@@ -95,7 +95,11 @@ func (p *printer) finding(f events.Finding) {
 func codes(reasons []events.Reason) string {
 	list := make([]string, 0, len(reasons))
 	for _, r := range reasons {
-		list = append(list, r.Code)
+		code := r.Code
+		if r.Action != "" { // it has no part in the verdict
+			code += " (" + r.Action + ")"
+		}
+		list = append(list, code)
 	}
 	return strings.Join(list, ", ")
 }

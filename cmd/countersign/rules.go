@@ -1,23 +1,27 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 	"text/tabwriter"
 
+	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 )
 
 type rulesCmd struct {
-	List rulesListCmd `cmd:"" help:"List every rule and check, those that no log can decide included."`
+	List rulesListCmd `cmd:"" help:"List every rule and check, those that no log can decide included; with --tenant, what is switched for a tenant."`
 	Show rulesShowCmd `cmd:"" help:"Show one rule or check."`
+	Set  rulesSetCmd  `cmd:"" help:"Say what becomes of a tenant's findings of a rule: off, warn or enforce."`
 }
 
 type rulesListCmd struct {
+	target.Flags
 	Protocol string `help:"Only the checks of a protocol (aaep or agenthook), or our own rules (countersign)." enum:"aaep,agenthook,countersign," default:""`
 	Status   string `help:"Only what is implemented, or undecidable." enum:"implemented,undecidable," default:""`
 	JSON     bool   `name:"json" help:"One JSON object a line."`
@@ -73,7 +77,10 @@ func readableCases(cases map[string]string) map[string]string {
 	return out
 }
 
-func (c *rulesListCmd) Run(io stdio) error {
+func (c *rulesListCmd) Run(ctx context.Context, io stdio) error {
+	if c.Tenant != "" {
+		return listSwitches(ctx, io, c.Flags, c.JSON)
+	}
 	var list []ruleLine
 	for _, r := range allRules() {
 		if (c.Protocol == "" || c.Protocol == r.Protocol) && (c.Status == "" || c.Status == string(r.Status)) {
@@ -94,7 +101,7 @@ func (c *rulesListCmd) Run(io stdio) error {
 	return w.Flush()
 }
 
-func writeLines(w io.Writer, list []ruleLine) error {
+func writeLines[T any](w io.Writer, list []T) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	for _, r := range list {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 	"go.yaml.in/yaml/v3"
@@ -246,5 +247,11 @@ func pushDocs(ctx context.Context, r target.Ready, docs []policy.Document) error
 		return err
 	}
 	defer b.nc.Close()
-	return b.push(ctx, docs)
+	for i, d := range docs {
+		if !utf8.Valid(d.Data) { // it must deny, not be mended on the way
+			docs[i].Data = []byte("this file was not UTF-8\n")
+		}
+	}
+	_, _, err = b.push(ctx, docs, "countersign", "")
+	return err
 }

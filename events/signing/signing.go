@@ -43,7 +43,7 @@ func NewPrivateKey(seed []byte) (PrivateKey, error) {
 	k := ed25519.NewKeyFromSeed(seed)
 	id := KeyID(k.Public().(ed25519.PublicKey))
 	head := map[string]string{}
-	for _, typ := range []string{TypeReceipt, TypeRecord} {
+	for _, typ := range []string{TypeReceipt, TypeRecord, TypeBatch} {
 		head[typ] = encode([]byte(header(id, typ)))
 	}
 	return PrivateKey{ID: id, key: func() ed25519.PrivateKey { return k }, head: head}, nil

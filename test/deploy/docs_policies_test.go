@@ -66,7 +66,11 @@ func TestPolicyLimits(t *testing.T) {
 	want := map[string]int{
 		"bytes of one file": policy.MaxDocument, "policies in one set": policy.MaxPolicies, "rules of one policy": policy.MaxRules,
 		"entries of one operand": policy.MaxOperand, "characters of one entry": policy.MaxPattern, "characters of one condition": policy.MaxExpression,
-		"characters of one message": policy.MaxMessage, "estimated cost of one condition": policy.MaxStaticCost, "real cost of one evaluation": policy.MaxRuntimeCost,
+		"characters of one message": policy.MaxMessage, "variables of one policy": policy.MaxVariables, "params of one policy": policy.MaxParams,
+		"entries of one list or mapping of a param": policy.MaxParamEntries, "characters of one text of a param": policy.MaxParamText,
+		"documents of one paramsFrom": policy.MaxParamsFrom, "members of one reviewer group": policy.MaxMembers,
+		"groups of one approval": policy.MaxReviewers, "entries of one show": policy.MaxShown, "limits on one call": policy.MaxCounts,
+		"estimated cost of one condition": policy.MaxStaticCost, "real cost of one evaluation": policy.MaxRuntimeCost,
 	}
 	for _, row := range rows(t, "docs/policies.md", "| limit | value |") {
 		if n, err := strconv.Atoi(row[1]); err != nil || n != want[row[0]] {
@@ -94,6 +98,39 @@ func TestPolicyErrorsInDocs(t *testing.T) {
 		for _, line := range strings.Split(strings.TrimSpace(b.text), "\n") {
 			if text := position.ReplaceAllString(line, ""); text == line || !strings.Contains(said, text) {
 				t.Errorf("%q is not what the reader says:\n%s", line, said)
+			}
+		}
+	}
+}
+
+// TestLintCodes: the table of codes is what Lint can say.
+func TestLintCodes(t *testing.T) {
+	want := map[string]bool{}
+	for _, code := range policy.LintCodes() {
+		want[code] = true
+	}
+	for _, row := range rows(t, "docs/policies.md", "| code | |") {
+		for _, code := range codes(row[0]) {
+			if !want[code] {
+				t.Errorf("docs/policies.md knows the code %s, and Lint does not, or it is there twice", code)
+			}
+			delete(want, code)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("docs/policies.md leaves out %v", want)
+	}
+}
+
+// TestPoliciesInDocsAreClean: what the page shows is what lint would praise.
+func TestPoliciesInDocsAreClean(t *testing.T) {
+	for _, b := range blocks(t, "docs/policies.md") {
+		if b.info != "yaml" {
+			continue
+		}
+		for _, p := range policy.Lint([]policy.Document{{Name: b.file, Data: []byte(b.text)}}) {
+			if p.Severity != policy.SeverityInfo && p.Code != policy.LintNothingEnforced {
+				t.Errorf("%s:%d: %s: %s", b.file, b.line+p.Line, p.Code, p.Message)
 			}
 		}
 	}

@@ -1,5 +1,7 @@
 package mandate
 
+import "github.com/countersign-dev/countersign/events/aump"
+
 // Records is what Countersign itself knows beside a request. A request is never
 // a source for any of it. The zero Records knows of no mandate, so everything
 // is denied under it.
@@ -37,7 +39,11 @@ type Proposal struct {
 // Negative values count as 0.
 type Spend struct {
 	Reserved int64 // admitted, with an outcome that is not known yet
-	Settled  int64 // known to have been spent
+	Settled  int64 // known to have been spent, or to be taken for spent
+
+	// Full: no further reservation can be held. Unknown: what was spent cannot be
+	// read. Both deny every action with an amount.
+	Full, Unknown bool
 }
 
 // Ledger knows what was spent under a mandate.
@@ -73,6 +79,19 @@ const (
 	SignaturesRequired  SignaturePolicy = "required"
 )
 
+// Accepts reports whether signatures in a state are enough.
+func (p SignaturePolicy) Accepts(state aump.SignatureState) bool {
+	switch p {
+	case SignaturesOff:
+		return true
+	case SignaturesAuto:
+		return state != aump.SignatureInvalid && state != aump.SignatureUnverifiable
+	case SignaturesIfPresent:
+		return state == aump.SignatureNone || state == aump.SignatureVerified
+	}
+	return state == aump.SignatureVerified
+}
+
 // Find looks a mandate up.
 func (r Records) Find(tenant, id, hash string) *Mandate {
 	if r.Mandates == nil || !ValidID(id) {
@@ -92,7 +111,8 @@ func (r Records) Spent(p Proposal) Spend {
 		return Spend{}
 	}
 	s := r.Ledger.Spend(p)
-	return Spend{Reserved: max(0, s.Reserved), Settled: max(0, s.Settled)}
+	s.Reserved, s.Settled = max(0, s.Reserved), max(0, s.Settled)
+	return s
 }
 
 // Facts are the loosening circumstances of a proposal.

@@ -17,6 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/streams"
@@ -38,7 +39,8 @@ const (
 // passed are the request headers that are kept with the logged copy. A
 // content-type is not: a request is its protocol's own JSON, and nobody may make
 // a reader of the log take it for something else than what was decided on.
-var passed = []string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace}
+var passed = []string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow,
+	aump.HeaderMandateID, aump.HeaderMandateHash, aump.HeaderMandateVersion}
 
 // crossAccount begins every reply subject that the server makes for a request
 // from another account.
@@ -88,6 +90,7 @@ func (s *service) inputs(req admission.Request, known bool) (admission.Inputs, e
 type answer struct {
 	body    []byte
 	receipt string
+	key     string // the record of the key that signed the receipt
 	seq     uint64
 }
 
@@ -97,10 +100,11 @@ type answer struct {
 func (s *service) record(ctx context.Context, req admission.Request, out *admission.Outcome, beside []streams.Msg) (answer, error) {
 	d := &out.Decision
 	d.Occurrence = s.calls.current(*d)
+	by := s.signer.Load() // the reply must name the key that signs the receipt
 	var token string
 	if !out.NoReceipt {
 		var err error
-		if token, d.ReceiptHash, err = receipt.Issue(s.key, out.Claims); err != nil {
+		if token, d.ReceiptHash, err = receipt.Issue(by.key, out.Claims); err != nil {
 			return answer{}, fmt.Errorf("signing the receipt: %w", err)
 		}
 	}
@@ -123,16 +127,32 @@ func (s *service) record(ctx context.Context, req admission.Request, out *admiss
 	if len(seqs) != len(msgs)+len(traces)+len(beside) || seqs[0] >= seqs[1] {
 		return answer{}, errors.New("the log did not keep request and decision in order")
 	}
-	return answer{body: body, receipt: token, seq: seqs[1]}, nil
+	return answer{body: body, receipt: token, key: by.record, seq: seqs[1]}, nil
+}
+
+// seal signs the records that go to the log together, with as few signatures as
+// their number allows: one costs as much as the rest of a decision.
+func (s *service) seal(msgs []streams.Msg) error {
+	key := s.signer.Load().key
+	for part := range slices.Chunk(msgs, signing.MaxBatch) {
+		records := make([][]byte, len(part))
+		for i, m := range part {
+			records[i] = m.Body
+		}
+		signatures, err := key.SignRecords(records)
+		if err != nil {
+			return err
+		}
+		for i, m := range part {
+			m.Header[events.HeaderSignature] = []string{signatures[i]}
+		}
+	}
+	return nil
 }
 
 // messages are the log's copies of a request, byte for byte, and its decision.
 func (s *service) messages(req admission.Request, d events.Decision) ([]streams.Msg, error) {
 	record, err := events.Encode(d)
-	if err != nil {
-		return nil, err
-	}
-	signature, err := s.key.SignDetached(signing.TypeRecord, record)
 	if err != nil {
 		return nil, err
 	}
@@ -145,10 +165,9 @@ func (s *service) messages(req admission.Request, d events.Decision) ([]streams.
 	decision := cloudevents.Binary(cloudevents.Attributes{
 		ID: d.DecisionID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: events.TypeDecision, Time: d.DecidedAt.Time,
 	})
-	decision[events.HeaderSignature] = []string{signature}
 	return []streams.Msg{
 		{Subject: s.space.Request(d.Tenant, d.Source, d.Protocol, d.Session), Header: header, Body: req.Body},
-		{Subject: s.space.Decision(d.Tenant, string(d.Verdict), d.Session), Header: decision, Body: record},
+		{Subject: s.space.Decision(d.Tenant, string(d.Verdict), d.Session), Header: decision, Body: record, Seal: true},
 	}, nil
 }
 
@@ -162,15 +181,11 @@ func (s *service) traces(out *admission.Outcome) ([]streams.Msg, error) {
 	d := out.Decision
 	msgs := make([]streams.Msg, 0, len(list))
 	for _, e := range list {
-		signature, err := s.key.SignDetached(signing.TypeRecord, e.Body)
-		if err != nil {
-			return nil, err
-		}
 		header := cloudevents.Binary(cloudevents.Attributes{
 			ID: e.ID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: e.EventType, Time: d.DecidedAt.Time,
 		})
-		header[events.HeaderDecisionID], header[events.HeaderSignature] = []string{d.DecisionID}, []string{signature}
-		msgs = append(msgs, streams.Msg{Subject: s.space.Event(d.Tenant, d.Source, d.Protocol, d.Session, e.Type), Header: header, Body: e.Body})
+		header[events.HeaderDecisionID] = []string{d.DecisionID}
+		msgs = append(msgs, streams.Msg{Subject: s.space.Event(d.Tenant, d.Source, d.Protocol, d.Session, e.Type), Header: header, Body: e.Body, Seal: true})
 	}
 	return msgs, nil
 }
@@ -191,7 +206,13 @@ func (s *service) respond(r micro.Request, out admission.Outcome, a answer) erro
 		events.HeaderDecisionSeq: {strconv.FormatUint(a.seq, 10)},
 	}
 	if a.receipt != "" {
-		h[events.HeaderReceipt], h[events.HeaderKey] = []string{a.receipt}, []string{s.keyRecord}
+		h[events.HeaderReceipt], h[events.HeaderKey] = []string{a.receipt}, []string{a.key}
+	}
+	if a := out.Decision.Approval; a != nil {
+		h[events.HeaderWorkflow] = []string{a.WorkflowID}
+	}
+	if list := out.Warnings(); len(list) > 0 {
+		h[events.HeaderWarning] = list
 	}
 	if out.Malformed {
 		return r.Error(out.ErrorCode, out.ErrorDescription, a.body, micro.WithHeaders(h))

@@ -21,7 +21,6 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -37,6 +36,7 @@ type Flags struct {
 	daemon.Flags
 	MaxInflight int           `help:"Admissions worked on at the same time; more are answered deny." env:"COUNTERSIGN_MAX_INFLIGHT" default:"2048"`
 	Timeout     time.Duration `help:"How long the durable record of a decision may take before the answer is deny." env:"COUNTERSIGN_RECORD_TIMEOUT" default:"4s"`
+	Repliers    []string      `name:"confirmation-repliers" help:"Publishers whose replies to AAEP confirmations count, for every publisher of their tenant. Without any, a publisher's own replies count." env:"COUNTERSIGN_CONFIRMATION_REPLIERS"`
 }
 
 // Main is the service's main function; it returns the exit code.
@@ -51,18 +51,22 @@ type service struct {
 	flags      Flags
 	env        daemon.Env
 	space      subject.Space
-	key        signing.PrivateKey
-	keyRecord  string // its public half with the checkpoint key's word for it, JSON
+	signer     atomic.Pointer[signer]
 	master     digest.Master
 	committer  *streams.Committer
 	snapshot   atomic.Pointer[admission.Snapshot]
 	durability atomic.Value // string
 	calls      *occurrences
 	parts      []part
+	rates      *rates // one of parts
 	slots      chan struct{}
 	jobs       chan job
 	serving    atomic.Bool
 	reread     chan struct{} // the policies must be read again
+
+	keyMu   sync.Mutex           // one change of keys at a time
+	retired map[string]time.Time // retirements that are in the log, and in which incarnation of it
+	fatal   chan error           // why this admitter must not go on
 
 	mu       sync.Mutex // guards stopping, and inflight against being waited for too early
 	stopping bool
@@ -74,10 +78,12 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if f.MaxInflight < 1 || f.Timeout <= 0 {
 		return nil, errors.New("--max-inflight must be at least 1 and --timeout above zero")
 	}
-	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job), reread: make(chan struct{}, 1)}
-	if s.key, err = keys.Receipt(f.Keys); err != nil {
+	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job), reread: make(chan struct{}, 1),
+		retired: map[string]time.Time{}, fatal: make(chan error, 1)}
+	if _, err = keys.Receipt(f.Keys); err != nil {
 		return nil, err
 	}
+	s.rates = newRates(s)
 	s.master, err = keys.Master(f.Keys)
 	return s, err
 }
@@ -108,7 +114,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err := s.checkDurability(ctx, nc); err != nil {
 		return err
 	}
-	s.committer, err = streams.NewCommitter(nc, streams.CommitterOptions{Stream: f.Stream})
+	s.committer, err = streams.NewCommitter(nc, streams.CommitterOptions{Stream: f.Stream, Seal: s.seal})
 	if err != nil {
 		return err
 	}
@@ -116,6 +122,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err := s.publishKey(ctx, js); err != nil {
 		return err
 	}
+	defer s.followKey(ctx, js)()
 	stopPolicies, err := s.watchPolicies(ctx, js)
 	if err != nil {
 		return err
@@ -129,7 +136,14 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer stopParts()
-	svc, err := s.serve(ctx, nc)
+	// Requests and answers have a connection of their own: nothing that the log has
+	// to say stands in their way, and it can be told when the last one is answered.
+	asked, releaseAsked, err := f.Connect(ctx, ServiceName+" requests", env, nil)
+	if err != nil {
+		return err
+	}
+	defer releaseAsked()
+	svc, err := s.serve(ctx, asked)
 	if err != nil {
 		return err
 	}
@@ -137,9 +151,12 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err := env.Ready(); err != nil {
 		return err
 	}
-	<-ctx.Done()
-	err = svc.Stop()
-	s.finish(nc)
+	select {
+	case <-ctx.Done():
+	case err = <-s.fatal:
+	}
+	err = errors.Join(err, svc.Stop())
+	s.finish(asked)
 	return err
 }
 
@@ -154,7 +171,9 @@ func (s *service) reconnected(ctx context.Context, nc *nats.Conn) {
 	}
 	js, err := jetstream.New(nc)
 	if err == nil {
-		err = errors.Join(s.checkDurability(ctx, nc), s.publishKey(ctx, js))
+		keyErr := s.publishKey(ctx, js)
+		s.keyProblem(keyErr)
+		err = errors.Join(s.checkDurability(ctx, nc), keyErr)
 	}
 	if err != nil && ctx.Err() == nil {
 		s.env.Log.Error().Err(err).Msg("after reconnecting")
@@ -162,15 +181,23 @@ func (s *service) reconnected(ctx context.Context, nc *nats.Conn) {
 	}
 }
 
-// finish answers what has been begun; what still comes in is denied.
-func (s *service) finish(nc *nats.Conn) {
-	_ = nc.FlushTimeout(flushTimeout) // the server sends nothing new after this
+// finish answers what has been begun and what had arrived when the service was
+// stopped; what has not begun by then is denied.
+func (s *service) finish(asked *nats.Conn) {
+	_ = asked.FlushTimeout(flushTimeout) // the server sends nothing new after this
 	s.mu.Lock()
 	s.stopping = true
 	s.mu.Unlock()
+	// Nothing tells when a subscription that is drained has handed over its last
+	// message; it is then one of the connection's no more.
+	for begun := time.Now(); asked.NumSubscriptions() > 0 && time.Since(begun) < flushTimeout; {
+		time.Sleep(drainPoll)
+	}
 	s.inflight.Wait()
-	_ = nc.FlushTimeout(flushTimeout)
+	_ = asked.FlushTimeout(flushTimeout)
 }
+
+const drainPoll = 2 * time.Millisecond
 
 const flushTimeout = 5 * time.Second
 
@@ -211,6 +238,9 @@ func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, erro
 	}
 	err = svc.AddEndpoint("admit", micro.HandlerFunc(func(r micro.Request) { s.accept(ctx, r) }),
 		micro.WithEndpointSubject(s.space.All(subject.Admit)))
+	if err == nil {
+		err = s.serveResolve(ctx, svc)
+	}
 	if err == nil { // the server must know of it before anybody is told that this service answers
 		err = nc.FlushTimeout(flushTimeout)
 	}

@@ -63,7 +63,7 @@ func TestDecisionIsRecordedInOrderBeforeTheReply(t *testing.T) {
 	checkReceipt(t, n, token, reply.Header.Get(events.HeaderKey), body)
 	key, err := keys.Receipt(n.Keys)
 	rig.OK(t, err)
-	_, err = signing.KeySet{key.ID: key.Public()}.VerifyDetached(signing.TypeRecord, dec.HeaderValue(events.HeaderSignature), dec.Body)
+	_, err = signing.KeySet{key.ID: key.Public()}.VerifyRecord(dec.HeaderValue(events.HeaderSignature), dec.Body)
 	rig.OK(t, err)
 }
 

@@ -135,7 +135,10 @@ func unstarted(tb testing.TB, n *rig.NATS) *service {
 	s, err := newService(f, daemon.Env{Health: daemon.NewHealth()})
 	rig.OK(tb, err)
 	s.durability.Store("fsync")
-	s.committer, err = streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: f.Stream})
+	by, err := s.readSigner()
+	rig.OK(tb, err)
+	s.signer.Store(by)
+	s.committer, err = streams.NewCommitter(n.Conn("admitter"), streams.CommitterOptions{Stream: f.Stream, Seal: s.seal})
 	rig.OK(tb, err)
 	tb.Cleanup(s.committer.Close)
 	return s

@@ -53,7 +53,8 @@ const maxAttempts = 8
 
 // newParts lists all parts, in the order in which they take.
 func (s *service) newParts() []part {
-	return []part{}
+	return []part{
+		s.rates, newConfirmations(s), newApprovals(s), newMandates(s), newSpendLedger(s), newPublishers(s)}
 }
 
 func (s *service) startParts(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {

@@ -1,19 +1,17 @@
 package admitter
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"sort"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/streams"
@@ -21,7 +19,8 @@ import (
 
 const (
 	// settle is how long a burst of policy changes may take before the set is
-	// compiled: a push of several files is one change.
+	// compiled: several documents that are put one by one are one change. A push is
+	// one value anyway.
 	settle = 50 * time.Millisecond
 	// recordAgain is how often a change that could not be recorded is tried again.
 	recordAgain = time.Second
@@ -32,8 +31,8 @@ const (
 // policyWatch follows the policies bucket. One goroutine uses it.
 type policyWatch struct {
 	s          *service
-	docs       map[string]policy.Document
-	revision   uint64
+	held       policyset.Holding
+	opened     bool                  // held is what the bucket holds
 	unrecorded []events.PolicyChange // changes that are not in the log yet, oldest first
 	kv         jetstream.KeyValue
 	watcher    jetstream.KeyWatcher
@@ -71,7 +70,7 @@ func (w *policyWatch) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("watching the policies: %w", err)
 	}
-	docs, revision := map[string]policy.Document{}, uint64(0)
+	var held policyset.Holding
 	timeout := time.After(openTimeout)
 	for {
 		select {
@@ -84,15 +83,14 @@ func (w *policyWatch) open(ctx context.Context) error {
 			case !open:
 				return errors.New("reading the policies: the watch ended")
 			case e != nil:
-				revision = max(revision, e.Revision())
-				take(docs, e)
+				take(&held, e)
 				continue
 			}
 			if w.watcher != nil {
 				_ = w.watcher.Stop()
 			}
-			changed := w.docs == nil || revision != w.revision || !maps.EqualFunc(docs, w.docs, same)
-			w.watcher, w.updates, w.docs, w.revision = watcher, watcher.Updates(), docs, revision
+			changed := !w.opened || !held.Same(&w.held)
+			w.watcher, w.updates, w.held, w.opened = watcher, watcher.Updates(), held, true
 			if changed {
 				w.load(ctx)
 			}
@@ -119,8 +117,7 @@ func (w *policyWatch) follow(ctx context.Context) {
 			if e == nil {
 				continue
 			}
-			w.revision = max(w.revision, e.Revision())
-			take(w.docs, e)
+			take(&w.held, e)
 			if burst == nil {
 				burst = time.After(settle)
 			}
@@ -152,13 +149,11 @@ func (w *policyWatch) reopen(ctx context.Context) (stale bool) {
 	return true
 }
 
-func same(a, b policy.Document) bool { return bytes.Equal(a.Data, b.Data) }
-
-func take(docs map[string]policy.Document, e jetstream.KeyValueEntry) {
+func take(held *policyset.Holding, e jetstream.KeyValueEntry) {
 	if e.Operation() == jetstream.KeyValuePut {
-		docs[e.Key()] = policy.Document{Name: e.Key(), Data: e.Value()}
+		held.Put(e.Key(), e.Value(), e.Revision())
 	} else {
-		delete(docs, e.Key())
+		held.Delete(e.Key(), e.Revision())
 	}
 }
 
@@ -167,46 +162,52 @@ func take(docs map[string]policy.Document, e jetstream.KeyValueEntry) {
 // cannot be recorded takes effect all the same, and is recorded as soon as the
 // log takes it; no decision can be recorded meanwhile either.
 func (w *policyWatch) load(ctx context.Context) {
-	list := make([]policy.Document, 0, len(w.docs))
-	for _, d := range w.docs {
-		list = append(list, d)
+	var set *policy.Set
+	list, err := w.held.Documents()
+	if err == nil {
+		set, err = policy.Compile(list)
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Name < list[j].Name })
-	set, err := policy.Compile(list)
-	w.unrecorded = append(w.unrecorded, w.change(set, err))
+	w.unrecorded = append(w.unrecorded, w.change(list, set, err))
 	w.record(ctx)
-	w.s.snapshot.Store(&admission.Snapshot{Policies: set, PolicyErr: err, Revision: w.revision})
-	w.tell(len(list), set, err)
+	w.s.rates.prepare(ctx, set)
+	w.s.snapshot.Store(&admission.Snapshot{Policies: set, PolicyErr: err, Revision: w.held.Revision})
+	w.s.rates.prepared(set)
+	w.tell(set, err)
 }
 
 // tell puts the state of the policies into log and health.
-func (w *policyWatch) tell(files int, set *policy.Set, err error) {
+func (w *policyWatch) tell(set *policy.Set, err error) {
 	log, health := w.s.env.Log, w.s.env.Health
 	switch {
-	case files == 0:
+	case errors.Is(err, policy.ErrNoPolicies):
 		log.Warn().Msg("there is no policy; every request is denied (push some with: countersign policy push DIR)")
 		health.Set("policies", "no policy: every request is denied")
 	case err != nil:
-		log.Error().Err(err).Uint64("revision", w.revision).Msg("the policies do not compile; every request is denied until they do")
+		log.Error().Err(err).Uint64("revision", w.held.Revision).Msg("the policies do not compile; every request is denied until they do")
 		health.Set("policies", "the policies do not compile, every request is denied: "+err.Error())
 	default:
-		log.Info().Uint64("revision", w.revision).Int("policies", len(set.Names())).Msg("policies loaded")
+		log.Info().Uint64("revision", w.held.Revision).Int("policies", len(set.Names())).Msg("policies loaded")
 		health.Set("policies", "")
 	}
 }
 
-func (w *policyWatch) change(set *policy.Set, err error) events.PolicyChange {
-	c := events.PolicyChange{Writer: fmt.Sprintf("admitter-%d", os.Getpid()), Revision: w.revision, Policies: []events.PolicyRef{}}
+func (w *policyWatch) change(docs []policy.Document, set *policy.Set, err error) events.PolicyChange {
+	c := events.PolicyChange{Writer: fmt.Sprintf("admitter-%d", os.Getpid()), Revision: w.held.Revision, Policies: []events.PolicyRef{},
+		Author: w.held.Set.Author, Message: w.held.Set.Message, PushedAt: w.held.Set.PushedAt, RollbackTo: w.held.Set.RollbackTo,
+		Documents: policyset.Of(docs)}
+	if len(w.held.Mixed()) > 0 { // what decides is not what somebody pushed
+		c.Author, c.Message, c.PushedAt, c.RollbackTo = "", "", events.Time{}, 0
+	}
 	if err != nil {
 		c.Error = err.Error()
 	}
 	if set != nil {
 		c.Digest = set.Digest()
 		for _, name := range set.Names() {
-			c.Policies = append(c.Policies, events.PolicyRef{Name: name, Revision: w.revision, Digest: set.Digest()})
+			c.Policies = append(c.Policies, events.PolicyRef{Name: name, Revision: w.held.Revision, Digest: set.Digest()})
 		}
 	}
-	return c
+	return c.Bounded()
 }
 
 // record writes the changes that are not in the log yet.

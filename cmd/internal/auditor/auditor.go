@@ -59,6 +59,8 @@ type auditor struct {
 	keys    *sessionKeys
 	quarant *quarantine
 
+	redaction *redactionPolicies
+
 	signed   int64 // tree size of the last checkpoint
 	signedAt time.Time
 	ready    bool
@@ -75,12 +77,28 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer a.close()
+	l, err := f.Lead(ctx, a.js, "auditor", env, a.standby)
+	if err != nil {
+		return err
+	}
+	defer l.Release()
+	return daemon.Lost(l, a.work(l.Context()))
+}
+
+// standby says that this auditor is ready to take over.
+func (a *auditor) standby() error {
+	a.ready = true
+	return a.env.Ready()
+}
+
+// work audits the shard for as long as this auditor is the active one.
+func (a *auditor) work(ctx context.Context) error {
 	if err := a.restore(ctx); err != nil {
 		return err
 	}
 	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
-		Stream: f.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: f.Batch, Log: env.Log,
-		Idle: func() error { return a.idle(ctx) }, IdleEvery: f.CheckpointEvery,
+		Stream: a.flags.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, Log: a.env.Log,
+		Idle: func() error { return a.idle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
 	}, func(batch []events.LogMessage) error { return a.audit(ctx, batch) })
 }
 
@@ -136,6 +154,9 @@ func (a *auditor) idle(ctx context.Context) error {
 // audit makes the records of one batch and stores them: tree first, evidence
 // second, so that every stored record has its place in the stored tree.
 func (a *auditor) audit(ctx context.Context, msgs []events.LogMessage) error {
+	if err := a.retry(ctx, "redaction policies", func() error { return a.loadRedaction(ctx) }); err != nil {
+		return err
+	}
 	if err := a.retry(ctx, "heads", func() error { return a.loadHeads(ctx, msgs) }); err != nil {
 		return err
 	}
@@ -153,6 +174,9 @@ func (a *auditor) audit(ctx context.Context, msgs []events.LogMessage) error {
 		}
 	}
 	if err := a.retry(ctx, "quarantine", func() error { return a.quarant.put(ctx, msgs, built) }); err != nil {
+		return err
+	}
+	if err := a.retry(ctx, "findings", func() error { return a.raise(ctx, msgs, built) }); err != nil {
 		return err
 	}
 	if err := a.store(ctx, rows, nodes); err != nil {

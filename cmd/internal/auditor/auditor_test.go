@@ -2,6 +2,7 @@ package auditor
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -177,25 +178,23 @@ func TestOfTwoAuditorsOneStepsDownAndNothingIsDoubled(t *testing.T) {
 	holds(t, n, dsn)
 }
 
-func TestOneOfTwoRunningAuditorsStepsDown(t *testing.T) {
+func TestTheSecondAuditorStandsByAndTakesOver(t *testing.T) {
 	n, dsn := rig.Start(t, streams.Shard{}), database(t)
-	a := start(t, flags(n, dsn, 2)).AwaitReady()
-	b := start(t, flags(n, dsn, 3)).AwaitReady()
-	n.Publish(rig.Runtime, session(t, "s1")...)
-	var fenced error
-	rig.Eventually(t, "one of them steps down", func() bool {
-		for _, s := range []*rig.Service{a, b} {
-			if ended, err := s.Ended(); ended {
-				fenced = err
-				return true
-			}
-		}
-		return false
-	})
-	if !errors.Is(fenced, daemon.ErrFenced) {
-		t.Errorf("it ended with %v", fenced)
+	first := start(t, flags(n, dsn, 2)).AwaitReady()
+	second := start(t, flags(n, dsn, 3)).AwaitReady()
+	if a, b := first.Health.Report().Role, second.Health.Report().Role; a != daemon.RoleActive || b != daemon.RoleStandby {
+		t.Fatalf("roles %q and %q", a, b)
 	}
-	rig.Eventually(t, "the other one goes on", func() bool { return signedUp(n) == len(n.Log()) })
+	n.Publish(rig.Runtime, session(t, "s1")...)
+	rig.Eventually(t, "the first one works", func() bool { return signedUp(n) == len(n.Log()) })
+	if err := first.Stop(); err != nil && !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	n.Publish(rig.Runtime, session(t, "s2")...)
+	rig.Eventually(t, "the second one goes on", func() bool { return signedUp(n) == len(n.Log()) })
+	if role := second.Health.Report().Role; role != daemon.RoleActive {
+		t.Errorf("it works as %q", role)
+	}
 	holds(t, n, dsn)
 }
 

@@ -37,6 +37,11 @@ func (a *auditor) restore(ctx context.Context) error {
 	if a.builder, err = evidence.NewBuilder(a.shard, a.flags.Space()); err != nil {
 		return err
 	}
+	a.redaction = &redactionPolicies{}
+	a.builder = a.builder.WithPolicies(a.redaction.of)
+	if err = a.loadRedaction(ctx); err != nil {
+		return err
+	}
 	a.chain = evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	if a.keys, err = newSessionKeys(ctx, a.js, a.master); err != nil {
 		return err

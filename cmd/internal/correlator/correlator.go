@@ -23,6 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -78,6 +79,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		Space:          f.Space(),
 		TenantKey:      master.Tenant,
 		KeyVoucher:     func(k events.KeyRecord) bool { return evidence.CheckVouch(note.VerifierList(voucher), k) },
+		RetireVoucher:  func(k events.KeyRetirement) bool { return signing.CheckRetirement(note.VerifierList(voucher), k) },
 		RequireVerdict: !f.NoVerdictOK,
 		MissingAfter:   f.MissingAfter,
 	})
@@ -106,6 +108,7 @@ type worker struct {
 	caughtUp  bool
 	ticked    time.Time // the deadline of the last tick
 	tickedAt  time.Time // when it was written
+	rules     ruleSource
 }
 
 func (w *worker) run(ctx context.Context) error {
@@ -148,7 +151,9 @@ func (w *worker) idle(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := w.tick(ctx, time.Now()); err != nil {
+	now := time.Now()
+	w.switchRules(ctx, now)
+	if err := w.tick(ctx, now); err != nil {
 		w.env.Log.Warn().Err(err).Msg("a tick could not be written; it will be tried again")
 	}
 	return nil

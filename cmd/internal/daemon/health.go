@@ -16,11 +16,18 @@ const (
 	StatusUnhealthy = "unhealthy"
 )
 
+// Roles of a service of which one instance is active on a shard.
+const (
+	RoleActive  = "active"
+	RoleStandby = "standby"
+)
+
 // Report is the body of GET /healthz. The response is 200 when Status is ok and
 // 503 otherwise.
 type Report struct {
 	Status   string            `json:"status"`
 	Problems map[string]string `json:"problems,omitempty"` // by component
+	Role     string            `json:"role,omitempty"`     // active or standby, where only one instance of a shard may be active
 }
 
 // Health collects what is wrong with a service. Its methods may be called from
@@ -28,6 +35,7 @@ type Report struct {
 type Health struct {
 	mu       sync.Mutex
 	ready    bool
+	role     string
 	problems map[string]string
 }
 
@@ -39,6 +47,13 @@ func (h *Health) SetReady() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ready = true
+}
+
+// SetRole says whether the service is active or stands by.
+func (h *Health) SetRole(role string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.role = role
 }
 
 // Set records what is wrong with a component; the empty text says it is well.
@@ -56,7 +71,7 @@ func (h *Health) Set(component, problem string) {
 func (h *Health) Report() Report {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	r := Report{Status: StatusOK}
+	r := Report{Status: StatusOK, Role: h.role}
 	switch {
 	case len(h.problems) > 0:
 		r.Status = StatusUnhealthy

@@ -84,8 +84,10 @@ func Seed(dir, name string) ([]byte, error) {
 }
 
 // Receipt reads the admitter's signing key.
-func Receipt(dir string) (signing.PrivateKey, error) {
-	seed, err := Seed(dir, ReceiptFile)
+func Receipt(dir string) (signing.PrivateKey, error) { return privateKey(dir, ReceiptFile) }
+
+func privateKey(dir, name string) (signing.PrivateKey, error) {
+	seed, err := Seed(dir, name)
 	if err != nil {
 		return signing.PrivateKey{}, err
 	}

@@ -2,7 +2,6 @@ package keys
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
@@ -45,18 +43,14 @@ func Vouch(dir string, now time.Time) (publicKey string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if k, err := ReceiptRecord(dir); err == nil && k.KeyID == receipt.ID && evidence.CheckVouch(note.VerifierList(verifier), k) {
-		return publicKey, nil
+	if k, err := RecordOf(dir, receipt.ID); err == nil && evidence.CheckVouch(note.VerifierList(verifier), k) {
+		return publicKey, writeJSON(dir, ReceiptRecordFile, k)
 	}
-	k := events.KeyRecord{KeyID: receipt.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(receipt.Public()), CreatedAt: events.At(now)}
-	if k.Vouch, err = evidence.Vouch(signer, k); err != nil {
-		return "", err
-	}
-	text, err := json.MarshalIndent(k, "", "  ")
+	k, err := vouched(signer, note.VerifierList(verifier), receipt, now)
 	if err != nil {
 		return "", err
 	}
-	return publicKey, writePublic(dir, ReceiptRecordFile, append(text, '\n'))
+	return publicKey, writeJSON(dir, ReceiptRecordFile, k)
 }
 
 func writePublic(dir, name string, data []byte) error {
@@ -104,17 +98,10 @@ func CheckpointVerifier(dir, text string) (note.Verifier, error) {
 
 // ReceiptRecord reads the admitter's vouched public key.
 func ReceiptRecord(dir string) (events.KeyRecord, error) {
-	var k events.KeyRecord
 	path := filepath.Join(dir, ReceiptRecordFile)
-	b, err := os.ReadFile(path)
+	k, err := readRecord(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return k, fmt.Errorf("%w: %s (`countersign provision` writes it where the checkpoint key is; copy it here)", ErrMissing, path)
 	}
-	if err != nil {
-		return k, err
-	}
-	if err := json.Unmarshal(b, &k); err != nil {
-		return k, fmt.Errorf("%s is not a key record: %w", path, err)
-	}
-	return k, nil
+	return k, err
 }

@@ -73,6 +73,10 @@ const (
 
 var serviceNames = []string{"admitter", "correlator", "auditor"}
 
+// niceness of the services on a machine that they share. Somebody waits for a
+// verdict; what follows from the log may come later, and loses nothing by it.
+var niceness = map[string]int{"correlator": 5, "auditor": 5}
+
 // Start starts everything and returns once everything answers. On error
 // nothing is left running.
 func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
@@ -230,7 +234,7 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 		env := []string{
 			"COUNTERSIGN_NATS_URL=" + p.ready.NATSURL, "COUNTERSIGN_NATS_USER=" + u.Name, "COUNTERSIGN_NATS_PASSWORD=" + u.Password,
 			"COUNTERSIGN_INBOX_PREFIX=" + u.Inbox(), "COUNTERSIGN_KEYS=" + p.keys, "COUNTERSIGN_HTTP=" + p.opt.Host + ":0",
-			"COUNTERSIGN_LOG_LEVEL=" + p.opt.LogLevel, "COUNTERSIGN_NATS_CREDS=", "COUNTERSIGN_CLICKHOUSE=",
+			"COUNTERSIGN_LOG_LEVEL=" + p.opt.LogLevel, "COUNTERSIGN_NATS_CREDS=", "COUNTERSIGN_INSTANCE=up", "COUNTERSIGN_CLICKHOUSE=",
 			"COUNTERSIGN_PREFIX=" + subject.DefaultPrefix, "COUNTERSIGN_STREAM=" + streams.DefaultShard, "COUNTERSIGN_PUBLIC_KEY=" + p.ready.PublicKey,
 		}
 		if name == "auditor" {
@@ -239,7 +243,7 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 		p.mu.Unlock()
 		var info daemon.ReadyInfo
 		proc, err := supervise.Run(ctx, supervise.Command{
-			Path: p.opt.Exe, Args: []string{"__service", name}, Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp,
+			Path: p.opt.Exe, Args: []string{"__service", name}, Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: niceness[name],
 		}, &info)
 		if err != nil {
 			return nil, err

@@ -70,8 +70,9 @@ func Start(tb testing.TB, shard streams.Shard) *NATS {
 		Services: []streams.User{role(streams.RoleProvisioner), role(streams.RoleAdmitter), role(streams.RoleCorrelator),
 			role(streams.RoleAuditor), role(streams.RoleOperator)},
 		Tenants: []streams.Tenant{
-			{Name: Tenant, Users: []streams.User{user(Runtime, streams.RoleRuntime), user("rt2", streams.RoleRuntime), role(streams.RoleSubscriber)}},
-			{Name: "globex", Users: []streams.User{user("mallory", streams.RoleRuntime)}},
+			{Name: Tenant, Users: []streams.User{user(Runtime, streams.RoleRuntime), user("rt2", streams.RoleRuntime), role(streams.RoleSubscriber),
+				user("dana", streams.RoleReviewer), user("eve", streams.RoleReviewer)}},
+			{Name: "globex", Users: []streams.User{user("mallory", streams.RoleRuntime), user("gus", streams.RoleReviewer)}},
 		},
 	}}
 	OK(tb, keys.Ensure(n.Keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile))

@@ -30,6 +30,7 @@ type Command struct {
 	Env          []string // added to the parent's
 	Log          io.Writer
 	ReadyTimeout time.Duration // default 60 s
+	Nice         int           // how much the child stands back when the processors are busy, 0 to 19
 }
 
 // Run starts a child that uses Attach and Ready, and waits until it says that
@@ -56,6 +57,11 @@ func Run(ctx context.Context, c Command, info any) (Process, error) {
 	_ = readyW.Close()
 	if err != nil {
 		return nil, err
+	}
+	if c.Nice != 0 {
+		// The whole group, which is the child with all its threads. A child that
+		// cannot be told to stand back is none the worse for it.
+		_ = syscall.Setpriority(syscall.PRIO_PGRP, cmd.Process.Pid, c.Nice)
 	}
 	p := &process{cmd: cmd, life: life, done: make(chan struct{})}
 	go p.wait()

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -165,4 +167,31 @@ func alive(pid int) bool {
 	var name, state string
 	_, _ = fmt.Sscanf(string(stat), "%d %s %s", &id, &name, &state)
 	return state != "Z"
+}
+
+// Every thread of a child stands back, not only its first.
+func TestNiceHoldsForAllThreads(t *testing.T) {
+	const nice = 3
+	p, err := Run(t.Context(), Command{Path: os.Args[0], Args: []string{"serves"}, Nice: nice}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop(context.Background()) }()
+	tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.PID()))
+	if err != nil {
+		t.Skip("no /proc here:", err)
+	}
+	if len(tasks) < 2 {
+		t.Fatal("a child with one thread shows nothing")
+	}
+	for _, task := range tasks {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/stat", p.PID(), task.Name()))
+		if err != nil {
+			continue // it has ended
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if got := fields[16]; got != strconv.Itoa(nice) { // field 19 of proc(5), counted from the state
+			t.Errorf("thread %s has nice %s", task.Name(), got)
+		}
+	}
 }

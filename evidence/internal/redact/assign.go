@@ -5,6 +5,7 @@ import "strings"
 // assignment looks at a name, a separator at i and a value: password=…,
 // "api_key": "…", Authorization: Bearer ….
 func (sc *scanner) assignment(i int) {
+	sc.m.charge(8)
 	n, end := sc.nameBefore(i)
 	if n.s == none || end == 0 {
 		return
@@ -40,11 +41,13 @@ func (sc *scanner) nameBefore(i int) (name, int) {
 	for j > 0 && end-j < 2*longestName && (classOf[s[j-1]]&word != 0 || s[j-1] >= 0x80) {
 		j--
 	}
+	sc.m.charge(15 + 2*(end-j))
 	n := lookup(s[j:end])
 	if n.s != strong && n.text != "" && j > 1 && s[j-1] == ' ' { // "API key: …"
 		for j--; j > 0 && end-j < longestName+2 && classOf[s[j-1]]&word != 0; {
 			j--
 		}
+		sc.m.charge(15 + 2*(end-j))
 		if m := lookup(s[j:end]); m.s == strong {
 			n = m
 		}
@@ -56,6 +59,7 @@ func (sc *scanner) nameBefore(i int) (name, int) {
 // assignment.
 func (sc *scanner) flag(i int) {
 	s := sc.s
+	sc.m.charge(15)
 	if i > 1 && classOf[s[i-2]]&(alnum|dash) != 0 {
 		return
 	}
@@ -68,6 +72,23 @@ func (sc *scanner) flag(i int) {
 	}
 	if n := lookup(s[i+1 : end]); n.s == strong {
 		sc.value(n, end, false)
+	} else if s[i+1:end] == "user" || s[i+1:end] == "proxy-user" { // curl --user name:password
+		sc.userPassword(run(s, end, space))
+	}
+}
+
+// userPassword takes what stands behind the colon of name:password.
+func (sc *scanner) userPassword(v int) {
+	s := sc.s
+	if v < len(s) && classOf[s[v]]&quoteChar != 0 {
+		v++
+	}
+	colon := run(s[:min(len(s), v+2*maxIdent)], v, word|dot|at64)
+	if colon == v || colon >= len(s) || s[colon] != ':' || colon+1 >= len(s) {
+		return
+	}
+	if to := sc.bareEnd(colon + 1); !harmless(s[colon+1 : to]) {
+		sc.add(colon+1, to, Assignment)
 	}
 }
 
@@ -75,6 +96,7 @@ func (sc *scanner) flag(i int) {
 // if it is one that the name proves secret.
 func (sc *scanner) value(n name, v int, colon bool) {
 	s := sc.s
+	sc.m.charge(30)
 	for limit := v + 8; v < len(s) && v < limit && (s[v] == ' ' || s[v] == '\t'); {
 		v++
 	}
@@ -93,14 +115,23 @@ func (sc *scanner) value(n name, v int, colon bool) {
 		if !sc.plain.has(from) {
 			sc.plain = extent{from, run(s, from, bearerc)}
 		}
-		if to <= sc.plain.to && mixed(text) {
+		switch { // a value that begins a little behind one that is not random is not either
+		case from < sc.dull || to > sc.plain.to:
+		case sc.mixed(text):
 			sc.add(from, to, HighEntropy)
+		case len(text) >= minRandom:
+			sc.dull = min(from+dullReach, to)
 		}
 		return
 	}
 	if !harmless(text) && (quoted || !colon || !n.prose || telling(text)) {
 		sc.add(from, to, Assignment)
 	}
+}
+
+func (sc *scanner) mixed(v string) bool {
+	sc.m.charge(min(len(v), 2*maxIdent))
+	return mixed(v)
 }
 
 // quotedValue finds the value inside quotes, be they escaped or not: the
@@ -181,7 +212,7 @@ func (sc *scanner) header(v int) bool {
 			end++
 		}
 		sc.line = extent{v, end}
-		sc.lineHit = strings.IndexByte(s[v:end], '=') >= 0 && !strings.HasPrefix(s[v:end], placeholderHead)
+		sc.lineHit = strings.IndexByte(s[v:end], '=') >= 0 && !IsPlaceholder(s[v:end])
 	}
 	if !sc.lineHit && !scheme(s[v:min(sc.line.to, v+20)]) {
 		return false
@@ -202,10 +233,13 @@ func scheme(s string) bool {
 // harmless values say that there is no secret here.
 func harmless(v string) bool {
 	switch strings.ToLower(v[:min(len(v), 12)]) {
-	case "", "true", "false", "null", "none", "nil", "undefined", "redacted", "[redacted]", "<redacted>", "unknown":
+	case "", "true", "false", "null", "none", "nil", "undefined", "redacted", "[redacted]", "[redacted", "<redacted>", "unknown":
 		return len(v) <= 12
 	}
-	return strings.HasPrefix(v, placeholderHead) || strings.HasPrefix(v, "${") || strings.HasPrefix(v, "{{") ||
+	if body, marked := strings.CutPrefix(v, markHead); marked {
+		return markBody(strings.TrimSuffix(body, "]"))
+	}
+	return strings.HasPrefix(v, "${") || strings.HasPrefix(v, "{{") ||
 		strings.Trim(v, "*") == ""
 }
 

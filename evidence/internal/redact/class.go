@@ -13,12 +13,19 @@ const (
 	quoteChar // " ' `
 	valueEnd  // what ends an unquoted value, white space and quotes included
 	base32    // A-Z 2-7
+	mailSign  // what an e-mail address may have beside letters and digits
+	joiner    // what may stand between groups of digits
+	dollar    // $
+	at64      // @ % as in URLs
 
 	letter  = lower | upper
 	alnum   = letter | digit
 	word    = alnum | dash
 	base64c = alnum | base64Rest
 	bearerc = alnum | dash | base64Rest | dot | tilde
+
+	mailLocal  = alnum | dash | dot | mailSign
+	mailDomain = alnum | dash | dot
 )
 
 var classOf = func() (t [256]uint16) {
@@ -45,6 +52,13 @@ var classOf = func() (t [256]uint16) {
 	mark("\"'`", quoteChar|valueEnd)
 	mark("&;<>", valueEnd)
 	mark("234567", base32)
+	mark("+%", mailSign)
+	mark(" -./()", joiner)
+	mark("$", dollar)
+	mark("@%", at64)
+	for c := 0x80; c < 0x100; c++ { // letters of other scripts
+		t[c] |= mailSign
+	}
 	return t
 }()
 
@@ -59,6 +73,13 @@ func run(s string, i int, class uint16) int {
 func lowerASCII(c byte) byte {
 	if classOf[c]&upper != 0 {
 		return c + 'a' - 'A'
+	}
+	return c
+}
+
+func upperASCII(c byte) byte {
+	if classOf[c]&lower != 0 {
+		return c - 'a' + 'A'
 	}
 	return c
 }

@@ -26,17 +26,17 @@ func DeclaredFields(event any) []string {
 	return out
 }
 
-// markDeclared replaces what the paths name by declaredValue. A path is dotted
+// all replaces what the paths name by declaredValue. A path is dotted
 // (tool_input.body, items[0].name, items.*.name), may begin with $, or is a JSON
 // pointer. What is declared for tool_input holds for metadata.tool_input_executed
 // too: it is the same argument on its way back.
-func markDeclared(root any, fields []string) (any, error) {
+func (m *marker) all(root any, fields []string, detector string) (any, error) {
 	if len(fields) > maxFields {
 		return nil, ErrTooMuch
 	}
-	m := marker{visits: maxVisits}
+	m.detector = detector
 	for _, f := range fields {
-		segments := split(f)
+		segments := Segments(f)
 		if len(segments) == 0 {
 			continue
 		}
@@ -51,7 +51,24 @@ func markDeclared(root any, fields []string) (any, error) {
 	return root, nil
 }
 
-func split(field string) []string {
+// Below gives a path as it is from a document that holds its own one as member
+// name.
+func Below(name, field string) string {
+	if field != "" && field[0] == '/' {
+		return "/" + name + field
+	}
+	for len(field) > 0 && (field[0] == '$' || field[0] == '.') {
+		field = field[1:]
+	}
+	if field == "" {
+		return ""
+	}
+	return name + "." + field
+}
+
+// Segments splits a path into the names along it; nil for one that names
+// nothing.
+func Segments(field string) []string {
 	if strings.HasPrefix(field, "/") {
 		parts := strings.Split(field[1:], "/")
 		for i, p := range parts {
@@ -74,7 +91,10 @@ func split(field string) []string {
 	return parts
 }
 
-type marker struct{ visits int }
+type marker struct {
+	visits   int
+	detector string
+}
 
 // mark follows one path. A key that itself has dots in it is found too.
 func (m *marker) mark(v any, path []string) any {
@@ -88,7 +108,7 @@ func (m *marker) mark(v any, path []string) any {
 		if v == nil {
 			return v
 		}
-		return declaredValue{v}
+		return declaredValue{v, m.detector}
 	}
 	switch v := v.(type) {
 	case map[string]any:

@@ -57,7 +57,7 @@ func FuzzDocument(f *testing.F) {
 			return plant(v, secret)
 		}
 		fields := DeclaredFields(build())
-		out, hits, err := Document(build(), "/b", fields)
+		out, hits, err := Document(build(), "/b", fields, Config{})
 		if err != nil {
 			return
 		}
@@ -73,7 +73,7 @@ func FuzzDocument(f *testing.F) {
 				t.Errorf("path %q", h.Path)
 			}
 		}
-		_, again, _ := Document(build(), "/b", fields)
+		_, again, _ := Document(build(), "/b", fields, Config{})
 		if !slices.EqualFunc(hits, again, func(a, b Hit) bool { return a.Path == b.Path && a.Detector == b.Detector && a.Text == b.Text }) {
 			t.Errorf("two runs differ:\n%v\n%v", hits, again)
 		}

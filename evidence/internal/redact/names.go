@@ -22,8 +22,8 @@ type name struct {
 	line  bool // a header: in a text its value reaches to the end of the line
 }
 
-// names holds, longest first for each ending, what is a credential by its name.
-// Rows with strength none are exceptions to shorter rows below them.
+// names holds what is a credential by its name; of several that a name ends with
+// the longest counts. Rows with strength none are exceptions to shorter rows.
 var names = []name{
 	{text: "replytoken"}, {text: "continuationtoken"}, {text: "idempotencytoken"}, {text: "pagetoken"},
 	{text: "nexttoken"}, {text: "synctoken"}, {text: "pertoken"}, {text: "maxtoken"}, {text: "publickey"},
@@ -55,34 +55,12 @@ var names = []name{
 	{text: "creds", s: weak, exact: true},
 }
 
-// byEnding indexes names by their last two letters: the number of a list in
-// endings, longest name first, 0 for none.
-var (
-	byEnding [1 << 16]uint8
-	endings  = func() [][]name {
-		lists := [][]name{nil}
-		for _, n := range names {
-			end := pairOf(n.text[len(n.text)-2], n.text[len(n.text)-1])
-			if byEnding[end] == 0 {
-				lists = append(lists, nil)
-				byEnding[end] = uint8(len(lists) - 1)
-			}
-			list := append(lists[byEnding[end]], n)
-			for i := len(list) - 1; i > 0 && len(list[i].text) > len(list[i-1].text); i-- {
-				list[i], list[i-1] = list[i-1], list[i]
-			}
-			lists[byEnding[end]] = list
-		}
-		return lists
-	}()
-)
-
 // endingBits says by one letter whether any name ends with it, to spare most
-// keys the map.
+// separators the rest.
 var endingBits = func() (t [256]bool) {
 	for _, n := range names {
 		c := n.text[len(n.text)-1]
-		t[c], t[c-'a'+'A'] = true, true
+		t[c], t[upperASCII(c)] = true, true
 	}
 	return t
 }()
@@ -91,10 +69,10 @@ var endingBits = func() (t [256]bool) {
 // end with them. A sign between them is passed over by lookup, so a word that
 // has one is let through.
 var endingPairs = func() (t [1 << 16]bool) {
-	for _, list := range endings[1:] {
-		x, y := list[0].text[len(list[0].text)-2], list[0].text[len(list[0].text)-1]
-		for _, x := range [...]byte{x, x - 'a' + 'A', '-', '_'} {
-			t[pairOf(x, y)], t[pairOf(x, y-'a'+'A')] = true, true
+	for _, n := range names {
+		x, y := n.text[len(n.text)-2], n.text[len(n.text)-1]
+		for _, x := range [...]byte{x, upperASCII(x), '-', '_'} {
+			t[pairOf(x, y)], t[pairOf(x, upperASCII(y))] = true, true
 		}
 	}
 	return t
@@ -105,44 +83,100 @@ func pairOf(a, b byte) uint16 { return uint16(a)<<8 | uint16(b) }
 // longestName is the length of the longest row of names (see TestLongestName).
 const longestName = 18
 
-// lookup finds the row of a name; a row of strength none when there is none.
-func lookup(s string) name {
-	last := len(s) - 1
-	for last >= 0 && classOf[s[last]]&alnum == 0 {
-		last--
+// Names are looked up from their last letter backwards, in a tree of both tables:
+// the deepest row on the way is the longest name that the key ends with.
+const nameSigns = 36 // a-z 0-9
+
+type nameNode struct {
+	next           [nameSigns]uint16 // 0: none
+	name, personal uint8             // 1 + index in names and in personal; 0: none
+}
+
+var nameTree = func() []nameNode {
+	tree := make([]nameNode, 1, 1024)
+	insert := func(text string) *nameNode {
+		at := 0
+		for i := len(text) - 1; i >= 0; i-- {
+			sign := nameSign[text[i]] - 1
+			if tree[at].next[sign] == 0 {
+				tree = append(tree, nameNode{})
+				tree[at].next[sign] = uint16(len(tree) - 1)
+			}
+			at = int(tree[at].next[sign])
+		}
+		return &tree[at]
 	}
-	if last < 1 || !endingBits[s[last]] {
-		return name{}
+	for i, n := range names {
+		insert(n.text).name = uint8(i + 1)
 	}
-	var buf [longestName + 1]byte // filled from the end; one more than any name has
-	n, whole := len(buf), true
-	for i := last; i >= 0; i-- {
-		c := s[i]
-		if classOf[c]&alnum == 0 && c < 0x80 {
+	for i, f := range personal {
+		insert(f.text).personal = uint8(i + 1)
+	}
+	return tree
+}()
+
+// nameSign numbers letters, whatever their case, and digits from 1; signs that
+// names are read without are 0, other bytes end a name.
+var nameSign = func() (t [256]uint8) {
+	for c := range t {
+		switch l := lowerASCII(byte(c)); {
+		case l >= 'a' && l <= 'z':
+			t[c] = l - 'a' + 1
+		case l >= '0' && l <= '9':
+			t[c] = l - '0' + 27
+		case c >= 0x80:
+			t[c] = foreign
+		}
+	}
+	return t
+}()
+
+const foreign = 255
+
+// find gives the rows of a name in both tables, as indexes from 1; 0 for none.
+// Only the last letters decide: what stands in front of them does not count but
+// for rows that must be all of it.
+func find(s string) (credential, private uint8) {
+	node := uint16(0)
+	for i := len(s) - 1; i >= 0; i-- {
+		sign := nameSign[s[i]]
+		if sign == 0 {
 			continue
 		}
-		if n == 0 {
-			whole = false
+		if sign == foreign {
 			break
 		}
-		n--
-		buf[n] = lowerASCII(c)
-	}
-	norm := buf[n:]
-	if len(norm) < 2 {
-		return name{}
-	}
-	list := endings[byEnding[pairOf(norm[len(norm)-2], norm[len(norm)-1])]]
-	for i := range list {
-		row := &list[i]
-		at := len(norm) - len(row.text)
-		if at < 0 || norm[at] != row.text[0] || string(norm[at:]) != row.text {
+		if node = nameTree[node].next[sign-1]; node == 0 {
+			break
+		}
+		n := &nameTree[node]
+		if n.name|n.personal == 0 {
 			continue
 		}
-		if row.exact && (len(norm) != len(row.text) || !whole) {
-			continue
+		if n.name > 0 && (!names[n.name-1].exact || allRead(s[:i])) {
+			credential = n.name
 		}
-		return *row
+		if n.personal > 0 && (!personal[n.personal-1].exact || allRead(s[:i])) {
+			private = n.personal
+		}
+	}
+	return credential, private
+}
+
+// allRead reports whether nothing that counts is left in front of a name.
+func allRead(rest string) bool {
+	for i := len(rest) - 1; i >= 0; i-- {
+		if nameSign[rest[i]] != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// lookup finds the row of a name; a row of strength none when there is none.
+func lookup(s string) name {
+	if i, _ := find(s); i > 0 {
+		return names[i-1]
 	}
 	return name{}
 }
@@ -151,6 +185,11 @@ func lookup(s string) name {
 // a credential.
 func CredentialName(s string) bool { return lookup(s).s == strong }
 
+const (
+	minRandom = 20 // bytes of a value that is judged by its randomness
+	dullReach = 16 // behind the beginning of one that is not random, none is looked for
+)
+
 // random reports whether v looks like key material: 20 bytes or more of one
 // alphabet, digits and both cases mixed, many different bytes, and none of the
 // forms that identifiers and digests have.
@@ -158,7 +197,7 @@ func random(v string) bool { return run(v, 0, bearerc) == len(v) && mixed(v) }
 
 // mixed is random but for the alphabet, in bounded time.
 func mixed(v string) bool {
-	if len(v) < 20 || len(v) > maxValueWindow {
+	if len(v) < minRandom || len(v) > maxValueWindow {
 		return false
 	}
 	var seen [2]uint64

@@ -26,15 +26,27 @@ const (
 	ReplyToken      = "aaep_reply_token"      // rpl_… in a text
 	PEM             = "private_key"           // -----BEGIN … PRIVATE KEY-----
 	URLPassword     = "url_password"          // scheme://user:password@host
-	BasicAuth       = "basic_auth"            // Basic <base64 of user:password>
-	maxSpans        = 32                      // findings in one text before it is redacted as a whole
-	maxFields       = 256                     // declared fields that are looked at
-	maxVisits       = 1 << 18                 // steps taken to find declared fields
-	minText         = 5                       // no detector finds anything in less
-	placeholderHead = "[redacted:"            // see Placeholder
-	maxValueWindow  = 4096                    // how far a quoted value may reach
-	maxPEMWindow    = 64 << 10                // how far a PEM block may reach
-	maxIdent        = 64                      // how much of an identifier is looked at
+	Email           = "email"
+	Phone           = "phone"
+	Card            = "payment_card"
+	IBAN            = "iban"
+	NationalID      = "national_id"
+	Address         = "postal_address"     // by field name
+	BirthDate       = "date_of_birth"      // by field name
+	PersonalField   = "personal_field"     // other personal data by field name
+	NeverStore      = "never_store"        // what a protocol says must not be kept
+	Protected       = "protected_field"    // AUMP: protected fields and private notes
+	PrivateAccount  = "private_account_id" // AANA: acct_…, customer_… in a text
+	PolicyField     = "policy_field"       // a policy names it
+	BasicAuth       = "basic_auth"         // Basic <base64 of user:password>
+	maxSpans        = 32                   // findings in one text before it is redacted as a whole
+	maxFields       = 256                  // declared fields that are looked at
+	maxVisits       = 1 << 18              // steps taken to find declared fields
+	minText         = 5                    // no detector finds anything in less
+	markHead        = "[redacted:"         // see Placeholder
+	maxValueWindow  = 4096                 // how far a quoted value may reach
+	maxPEMWindow    = 64 << 10             // how far a PEM block may reach
+	maxIdent        = 64                   // how much of an identifier is looked at
 )
 
 // MaxHits is how many redactions one record may carry; with more, the body is
@@ -42,20 +54,38 @@ const (
 const MaxHits = 512
 
 // Placeholder is what stands in the evidence where a detector found something.
-func Placeholder(detector string) string { return placeholderHead + detector + "]" }
+func Placeholder(detector string) string { return markHead + detector + "]" }
 
-// IsPlaceholder reports whether s is exactly a placeholder.
+// IsPlaceholder reports whether s is exactly what stands for something that was
+// taken out, here or before: a mark of a known detector.
 func IsPlaceholder(s string) bool {
-	name, ok := strings.CutPrefix(s, placeholderHead)
-	if !ok || len(name) < 2 || len(name) > 41 || name[len(name)-1] != ']' {
+	body, ok := strings.CutPrefix(s, markHead)
+	return ok && len(body) > 1 && body[len(body)-1] == ']' && markBody(body[:len(body)-1])
+}
+
+// markBody reports whether s is what a mark has between its brackets: a detector
+// and, perhaps, last characters or a digest.
+func markBody(s string) bool {
+	name, rest, more := strings.Cut(s, ":")
+	if !known[name] || len(rest) > 2+32 || more && (len(rest) < 2 || !strings.ContainsAny(rest[:1], "*ht")) {
 		return false
 	}
-	for _, c := range []byte(name[:len(name)-1]) {
-		if classOf[c]&(lower|digit) == 0 && c != '_' {
+	for i := 1; i < len(rest); i++ {
+		if classOf[rest[i]]&alnum == 0 && rest[i] != '-' {
 			return false
 		}
 	}
 	return true
+}
+
+// known are the names of all detectors.
+var known = map[string]bool{}
+
+// The rules refer to marks, so that the table cannot be made where it stands.
+func init() {
+	for _, name := range Detectors() {
+		known[name] = true
+	}
 }
 
 // Span is a part of a text, in bytes, and the detector that found it.
@@ -64,27 +94,33 @@ type Span struct {
 	Detector   string
 }
 
-// Text redacts one text. The spans are in order, do not overlap, and lie in s;
-// out is s with each replaced by its placeholder. Without a finding out is s.
+// Text masks what is found in one text. The spans are in order, do not overlap,
+// and lie in s; out is s with each replaced by its placeholder.
 func Text(s string) (out string, spans []Span) {
-	spans = Scan(s)
-	if len(spans) == 0 {
-		return s, nil
-	}
-	var b strings.Builder
-	at := 0
-	for _, sp := range spans {
-		b.WriteString(s[at:sp.Start])
-		b.WriteString(Placeholder(sp.Detector))
-		at = sp.End
-	}
-	b.WriteString(s[at:])
-	return b.String(), spans
+	var w walker
+	out, _ = w.spans(s)
+	return out, Scan(s)
+}
+
+// Releasable reports whether a policy may keep what a detector finds, or a part
+// of it: personal data, and guesses by randomness. Credentials, what a protocol
+// says must never be stored, and what a producer declared may not be kept.
+func Releasable(detector string) bool { return releasable[detector] }
+
+var releasable = map[string]bool{
+	Email: true, Phone: true, Card: true, IBAN: true, NationalID: true, Address: true, BirthDate: true, PersonalField: true,
+	HighEntropy: true, PolicyField: true,
+}
+
+// PersonalDetectors lists the detectors of personal data.
+func PersonalDetectors() []string {
+	return []string{Email, Phone, Card, IBAN, NationalID, Address, BirthDate, PersonalField}
 }
 
 // Detectors lists the name of every detector, for documentation and checks.
 func Detectors() []string {
-	list := []string{DeclaredField, CredentialField, Assignment, HighEntropy, EncodedData, InvalidUTF8, TooMany, Withheld}
+	list := []string{DeclaredField, CredentialField, Assignment, HighEntropy, EncodedData, InvalidUTF8, TooMany, Withheld,
+		Email, Phone, Card, IBAN, NationalID, Address, BirthDate, PersonalField, NeverStore, Protected, PrivateAccount, PolicyField}
 	for _, r := range rules {
 		if !slices.Contains(list, r.detector) {
 			list = append(list, r.detector)

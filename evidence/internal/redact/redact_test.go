@@ -67,6 +67,7 @@ func TestText(t *testing.T) {
 		"spaced name":            {"the API key: abc-1", "the API key: [redacted:credential_assignment]"},
 		"connection string":      {"Server=h;Password=x;Db=y", "Server=h;Password=[redacted:credential_assignment];Db=y"},
 		"flag":                   {"mysql --password hunter2 -h x", "mysql --password [redacted:credential_assignment] -h x"},
+		"curl user":              {"curl --user dana:hunter2 https://x/", "curl --user dana:[redacted:credential_assignment] https://x/"},
 		"flag equals":            {"mysql --password=hunter2 -h x", "mysql --password=[redacted:credential_assignment] -h x"},
 		"header in text":         {"curl -H \"Authorization: Bearer xyz\" u", "curl -H \"Authorization: [redacted:credential_assignment]\" u"},
 		"cookie in text":         {"Cookie: sid=1; theme=dark\nHost: x", "Cookie: [redacted:credential_assignment]\nHost: x"},
@@ -103,7 +104,7 @@ func TestTextKeeps(t *testing.T) {
 		"event id":         "evt_b8c4e9a2f5d1a8c4 call_3f8d1a5b2c9e4f7a sess_2c91a7b4d23f1e88 sub_0123456789abcdef",
 		"traceparent":      "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
 		"accounts":         "from_account=checking-7821, to_account=savings-3344, amount=500.0",
-		"url":              "https://example.invalid:8080/a?b=c&mail=x@example.invalid",
+		"url":              "https://example.invalid:8080/a?b=c&mail=x",
 		"ssh url":          "ssh://git@example.invalid/x.git",
 		"detached jws":     "eyJhbGciOiJFZERTQSIsImtpZCI6IjY4N2U5YTlkMTE4MTQyYiJ9..4Qm0123456789abcdefghijk",
 		"literals":         "password=null secret: none token=undefined api_key=${API_KEY} password={{ vault }}",
@@ -152,7 +153,7 @@ func TestDocument(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fields := []string{"tool_input.body", "$.tool_input.n", "items[*].p", "a.b.c", "none.such", "/tool_input/body", ""}
-			got, hits, err := Document(document(t, tc.in), "/d", fields)
+			got, hits, err := Document(document(t, tc.in), "/d", fields, Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -190,7 +191,7 @@ func TestTooMuchWithholds(t *testing.T) {
 		"fields": {map[string]any{}, make([]string, maxFields+1)},
 		"visits": {wide, []string{"a.*.*", "a.*.*.*"}},
 	} {
-		if _, _, err := Document(tc.doc, "", tc.fields); err != ErrTooMuch {
+		if _, _, err := Document(tc.doc, "", tc.fields, Config{}); err != ErrTooMuch {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -226,12 +227,12 @@ func TestUpstreamHasNoSecrets(t *testing.T) {
 		if json.Unmarshal(raw, &v) != nil {
 			continue
 		}
-		_, hits, err := Document(v, "", nil)
+		_, hits, err := Document(v, "", nil, Config{})
 		if err != nil {
 			t.Errorf("%s: %v", f, err)
 		}
 		for _, h := range hits {
-			if h.Detector != ReplyToken {
+			if h.Detector != ReplyToken && h.Detector != Email {
 				t.Errorf("%s: %s at %s: %.60q %v", f, h.Detector, h.Path, h.Text, h.JSON)
 			}
 		}

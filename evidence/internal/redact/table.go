@@ -1,6 +1,9 @@
 package redact
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // rule is one row of the table of secret shapes: a literal that begins (or
 // contains) the secret, and what must follow it.
@@ -20,24 +23,9 @@ type rule struct {
 // begins before it was part of what was seen here.
 type matcher func(s string, start, after int) (from, to, next int)
 
-var rules = []rule{
-	{detector: "aws_access_key_id", literals: []string{"AKIA", "ASIA", "ABIA", "ACCA"}, class: upper | digit, min: 16},
-	{detector: "github_token", literals: []string{"ghp_", "gho_", "ghu_", "ghs_", "ghr_"}, glued: true, class: alnum, min: 30},
-	{detector: "github_token", literals: []string{"github_pat_"}, class: word, min: 30},
-	{detector: "gitlab_token", literals: []string{"glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glsoat-"}, class: word, min: 16},
-	{detector: "slack_token", literals: []string{"xoxb-", "xoxa-", "xoxp-", "xoxr-", "xoxs-", "xoxe-", "xapp-"}, class: word, min: 10, check: hasDigit},
-	{detector: "slack_webhook", literals: []string{"hooks.slack.com/services/"}, glued: true, class: alnum | base64Rest, min: 20},
-	{detector: "stripe_key", literals: []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_", "whsec_"}, class: alnum | base64Rest, min: 16},
-	{detector: "api_key", literals: []string{"sk-"}, class: word, min: 20, check: longSegment},
-	{detector: "google_api_key", literals: []string{"AIza"}, class: word, min: 35},
-	{detector: "google_oauth", literals: []string{"ya29."}, class: word | dot, min: 20},
-	{detector: "npm_token", literals: []string{"npm_"}, class: alnum, min: 30},
-	{detector: "huggingface_token", literals: []string{"hf_"}, class: alnum, min: 30},
-	{detector: "digitalocean_token", literals: []string{"dop_v1_", "doo_v1_", "dor_v1_"}, class: alnum, min: 40},
-	{detector: "pypi_token", literals: []string{"pypi-"}, class: word, min: 40},
-	{detector: "docker_token", literals: []string{"dckr_pat_"}, class: word, min: 20},
-	{detector: "vault_token", literals: []string{"hvs.", "hvb."}, class: word, min: 20},
-	{detector: "sendgrid_key", literals: []string{"SG."}, class: word | dot, min: 40},
+// matched are the shapes that a literal and an alphabet alone do not tell.
+var matched = []rule{
+	{detector: URLPassword, literals: []string{"://"}, glued: true, match: urlPassword}, // urlRule
 	{detector: "nats_seed", literals: []string{"SU", "SA", "SO", "SN", "SC", "SX"}, match: natsSeed},
 	{detector: "note_signing_key", literals: []string{"PRIVATE+KEY+"}, glued: true, class: bearerc, min: 20},
 	{detector: "age_secret_key", literals: []string{"AGE-SECRET-KEY-1"}, glued: true, class: upper | digit, min: 30},
@@ -46,8 +34,21 @@ var rules = []rule{
 	{detector: "bearer_token", literals: []string{"bearer "}, fold: true, match: bearer},
 	{detector: BasicAuth, literals: []string{"basic "}, fold: true, match: basic},
 	{detector: PEM, literals: []string{"-----BEGIN "}, glued: true, match: pem},
-	{detector: URLPassword, literals: []string{"://"}, glued: true, match: urlPassword},
 }
+
+const (
+	urlRule  = 0 // index of the rule for URLs in rules
+	maxRules = 112
+)
+
+// rules is the whole table.
+var rules = func() []rule {
+	all := append(slices.Clip(matched), providers...)
+	if len(all) > maxRules {
+		panic("redact: more rules than a scan keeps track of")
+	}
+	return all
+}()
 
 func hasDigit(tail string) bool { return strings.ContainsAny(tail, "0123456789") }
 

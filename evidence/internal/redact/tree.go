@@ -13,11 +13,13 @@ import (
 // is worth; its body must be withheld as a whole.
 var ErrTooMuch = errors.New("redact: more redactions or declared fields than one record may have")
 
-// Hit is one redaction. Value is what was taken out: text itself when JSON is
-// false, otherwise a JSON value that was not a string, as decoded.
+// Hit is one redaction. Text is what was taken out; where that was no text, JSON
+// is the value as decoded and IsJSON is set.
 type Hit struct {
 	Path     string // JSON pointer to the place in the redacted document
 	Detector string
+	Action   Action
+	Rule     string // which rule of the policy chose the action; "" for none
 	Text     string
 	JSON     any
 	IsJSON   bool
@@ -25,17 +27,49 @@ type Hit struct {
 	start int // byte offset in its text: the order of several in one place
 }
 
+// Config says how the parts of one record are redacted. The zero value masks
+// everything that a detector finds.
+type Config struct {
+	// Protocol is the protocol of the event, for what it says must never be
+	// stored.
+	Protocol string
+	// Treat chooses what becomes of a finding; nil: it is masked. path is below
+	// the document. What may not be released it is masked, whatever Treat says.
+	Treat func(detector, path, value string) Treatment
+	// Digest gives the text that stands for a value under Hash and Token: 32
+	// hexadecimal digits.
+	Digest func(a Action, detector, value string) string
+	// Forced are fields that the policy redacts whatever they hold, as declared
+	// fields are written.
+	Forced []string
+	// ForcedAll redacts every text of Strings.
+	ForcedAll bool
+	// Size is the length of the document in bytes: what redaction may cost. 0:
+	// there is no limit but that for each text.
+	Size int
+	// Echoes are texts that are known to be secret from another place.
+	Echoes *Echoes
+}
+
 // Document redacts a decoded JSON document (maps, slices, strings,
 // json.Number, bool, nil) in place. prefix is the JSON pointer of the document;
 // declared are the fields that its producer named, as paths from the document.
 // The hits are sorted by path and, within one text, by place.
-func Document(root any, prefix string, declared []string) (any, []Hit, error) {
-	root, err := markDeclared(root, declared)
+func Document(root any, prefix string, declared []string, c Config) (any, []Hit, error) {
+	m := marker{visits: maxVisits}
+	root, err := m.all(root, declared, DeclaredField)
+	if err == nil && len(c.Forced) > 0 {
+		root, err = m.all(root, c.Forced, PolicyField)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	w := walker{path: []byte(prefix)}
-	if root = w.value(root, ""); len(w.hits) > MaxHits {
+	w := walker{path: []byte(prefix), base: len(prefix), c: c, never: neverFor(c.Protocol, root)}
+	root, drop := w.value(root, "")
+	if drop {
+		root = nil
+	}
+	if len(w.hits) > MaxHits || w.overworked() {
 		return nil, nil, ErrTooMuch
 	}
 	sortHits(w.hits)
@@ -43,26 +77,37 @@ func Document(root any, prefix string, declared []string) (any, []Hit, error) {
 }
 
 // Strings redacts the texts of a list, such as a header's values, in place.
-// The texts need not be UTF-8.
-func Strings(list []string, name, prefix string) []Hit {
-	w := walker{path: []byte(prefix)}
+// The texts need not be UTF-8. What is dropped leaves an empty text.
+func Strings(list []string, name, prefix string, c Config) []Hit {
+	w := walker{path: []byte(prefix), base: len(prefix), c: c}
 	for i, s := range list {
 		at := w.push(strconv.Itoa(i))
 		switch {
 		case !utf8.ValidString(s):
-			list[i] = w.whole(InvalidUTF8, s)
+			list[i], _ = w.whole(InvalidUTF8, s)
+		case c.ForcedAll && s != "":
+			v, drop := w.declared(declaredValue{s, PolicyField}, name)
+			if list[i], _ = v.(string); drop {
+				list[i] = ""
+			}
 		default:
-			list[i] = w.text(s, lookup(name))
+			out, drop := w.text(s, name)
+			if list[i] = out; drop {
+				list[i] = ""
+			}
 		}
 		w.pop(at)
 	}
 	return w.hits
 }
 
-// One redacts a single text found at path.
-func One(s, path string) (string, []Hit) {
-	w := walker{path: []byte(path)}
-	out := w.text(s, name{})
+// One redacts a single text found at path; what is dropped leaves an empty text.
+func One(s, path string, c Config) (string, []Hit) {
+	w := walker{path: []byte(path), base: len(path), c: c}
+	out, drop := w.text(s, "")
+	if drop {
+		out = ""
+	}
 	return out, w.hits
 }
 
@@ -75,12 +120,20 @@ func sortHits(hits []Hit) {
 	})
 }
 
-// declaredValue stands in the tree for a value that the producer declared.
-type declaredValue struct{ v any }
+// declaredValue stands in the tree for a value that the producer declared, or
+// the policy.
+type declaredValue struct {
+	v        any
+	detector string
+}
 
 type walker struct {
-	path []byte
-	hits []Hit
+	path  []byte
+	base  int // where the document's part of path begins
+	hits  []Hit
+	c     Config
+	work  int // done so far
+	never neverList
 }
 
 func (w *walker) push(token string) (at int) {
@@ -101,62 +154,213 @@ func (w *walker) push(token string) (at int) {
 
 func (w *walker) pop(at int) { w.path = w.path[:at] }
 
-// whole records that all of v was taken out and returns what stands there now.
-func (w *walker) whole(detector string, v any) string {
-	if len(w.hits) <= MaxHits {
-		h := Hit{Path: string(w.path), Detector: detector}
-		if s, ok := v.(string); ok {
-			h.Text = s
-		} else {
-			h.JSON, h.IsJSON = unmark(v), true
-		}
-		w.hits = append(w.hits, h)
+// treat asks the policy about a finding.
+func (w *walker) treat(detector, value string) Treatment {
+	if w.c.Treat == nil {
+		return Treatment{}
 	}
-	return Placeholder(detector)
+	return w.c.Treat(detector, string(w.path[w.base:]), value).limited(detector)
 }
 
-// value redacts a value that stands under key.
-func (w *walker) value(v any, key string) any {
+// whole records that all of v is taken out and returns what stands there now,
+// or that nothing does. The caller has asked whether v is allowed.
+func (w *walker) whole(detector string, v any) (mark string, drop bool) {
+	h := Hit{Path: string(w.path), Detector: detector}
+	if s, ok := v.(string); ok {
+		h.Text = s
+	} else {
+		h.JSON, h.IsJSON = unmark(v), true
+	}
+	t := w.treat(detector, h.Text)
+	h.Action, h.Rule = t.Action, t.Rule
+	if w.add(h); h.IsJSON && (t.Action == Hash || t.Action == Token) {
+		return w.mark(t, detector, canonical(h.JSON)), false
+	}
+	return w.mark(t, detector, h.Text), t.Action == Drop
+}
+
+func (w *walker) add(h Hit) {
+	if len(w.hits) <= MaxHits {
+		w.hits = append(w.hits, h)
+	}
+}
+
+// value redacts a value that stands under key and says whether it is to be left
+// out.
+func (w *walker) value(v any, key string) (out any, drop bool) {
 	switch v := v.(type) {
 	case string:
-		return w.text(v, lookup(key))
+		return w.text(v, key)
 	case declaredValue:
-		return w.whole(DeclaredField, v.v)
+		return w.declared(v, key)
 	case json.Number:
-		if CredentialName(key) {
-			return w.whole(CredentialField, v)
-		}
+		return w.number(v, key)
 	case map[string]any:
 		if len(v) > 0 && CredentialName(key) {
 			return w.whole(CredentialField, v)
+		}
+		if personalField(key).detector == Address && addressParts(v) && w.treat(Address, "").Action != Allow {
+			return w.whole(Address, v)
 		}
 		w.object(v)
 	case []any:
 		if len(v) > 0 && CredentialName(key) {
 			return w.whole(CredentialField, v)
 		}
-		w.array(v)
+		w.array(v, key)
 	}
-	return v
+	return v, false
 }
 
-// text redacts a string whose key has the given row.
-func (w *walker) text(s string, n name) string {
+// declared takes out what producer or policy named. A field that its name makes
+// a credential is one, whatever the policy wants of it; what the policy allows in
+// one rule and names in another is looked at like anything else.
+func (w *walker) declared(d declaredValue, key string) (any, bool) {
+	text, isText := d.v.(string)
+	t := w.treat(d.detector, text)
 	switch {
-	case len(w.hits) > MaxHits || s == "" || IsPlaceholder(s):
-		return s
-	case n.s == strong:
-		return w.whole(CredentialField, s)
-	case n.s == weak && random(s):
-		return w.whole(HighEntropy, s)
-	case n.text == "replytoken" && replyToken(s):
-		return s
+	case d.detector == PolicyField && CredentialName(key), t.Action == Allow, t.Action == Truncate && !isText:
+		return w.value(d.v, key)
+	case t.Action == Truncate:
+		return w.truncate(t, d.detector, text)
+	case isText && t.Last > 0 && w.forbids(text):
+		return w.spans(text)
 	}
-	out, spans := Text(s)
+	return w.whole(d.detector, d.v)
+}
+
+// number looks at a number's name, and at its digits when it has as many as a
+// payment card.
+func (w *walker) number(v json.Number, key string) (any, bool) {
+	detector := ""
+	if CredentialName(key) {
+		detector = CredentialField
+	} else if f := personalField(key); f.detector != "" && f.check(string(v)) {
+		detector = f.detector
+	} else if len(v) >= 13 {
+		m := newMeter(len(v))
+		if spans := plain(string(v), &m); len(spans) == 1 && spans[0].End-spans[0].Start == len(v) {
+			detector = spans[0].Detector
+		}
+	}
+	if detector == "" || w.treat(detector, string(v)).Action == Allow {
+		return v, false
+	}
+	return w.whole(detector, v)
+}
+
+// addressParts reports whether an object has the parts of a postal address.
+func addressParts(m map[string]any) bool {
+	for k := range m {
+		if personalField(k).detector == Address || k == "city" {
+			return true
+		}
+	}
+	return false
+}
+
+// text redacts a string that stands under key and says whether it is to be left
+// out.
+func (w *walker) text(s string, key string) (out string, drop bool) {
+	if w.full() || s == "" || IsPlaceholder(s) {
+		return s, false
+	}
+	detector := ""
+	if n := lookup(key); n.s == strong {
+		detector = CredentialField
+	} else if n.s == weak && random(s) {
+		detector = HighEntropy
+	} else if n.text == "replytoken" && replyToken(s) {
+		return s, false
+	} else if f := personalField(key); f.detector != "" && f.check(s) {
+		detector = f.detector
+	}
+	if detector != "" {
+		switch t := w.treat(detector, s); {
+		case t.Action == Allow:
+		case t.Action == Truncate:
+			return w.truncate(t, detector, s)
+		case !Releasable(detector) || !w.forbids(s):
+			return w.whole(detector, s)
+		}
+	}
+	return w.spans(s)
+}
+
+// forbids reports whether a text that stands where personal data or a random
+// value is expected holds what may never be released: that counts then.
+func (w *walker) forbids(s string) bool {
+	return slices.ContainsFunc(w.find(s), func(sp Span) bool { return !Releasable(sp.Detector) })
+}
+
+// truncate keeps the beginning of a text, but for what is found in it.
+func (w *walker) truncate(t Treatment, detector, s string) (out string, drop bool) {
+	w.add(Hit{Path: string(w.path), Detector: detector, Action: Truncate, Rule: t.Rule, Text: s, start: -1})
+	out, drop = w.replace(s, w.find(s), len(head(s, t.Keep)))
+	return out + Placeholder(detector), drop
+}
+
+// spans redacts the parts of a text that detectors find.
+func (w *walker) spans(s string) (out string, drop bool) {
+	return w.replace(s, w.find(s), len(s))
+}
+
+// replace redacts what spans name, as far as they begin before end, and leaves
+// out what stands behind that.
+func (w *walker) replace(s string, spans []Span, end int) (out string, drop bool) {
+	if len(spans) == 0 {
+		return s[:end], false
+	}
+	var b strings.Builder
+	at := 0
 	for _, sp := range spans {
-		w.hits = append(w.hits, Hit{Path: string(w.path), Detector: sp.Detector, Text: s[sp.Start:sp.End], start: sp.Start})
+		if sp.Start >= end {
+			break
+		}
+		v := s[sp.Start:sp.End]
+		t := w.treat(sp.Detector, v)
+		if t.Action == Allow {
+			continue
+		}
+		w.add(Hit{Path: string(w.path), Detector: sp.Detector, Action: t.Action, Rule: t.Rule, Text: v, start: sp.Start})
+		if t.Action == Drop {
+			drop = true
+		}
+		b.WriteString(s[at:sp.Start])
+		if t.Action == Truncate {
+			b.WriteString(head(v, min(t.Keep, utf8.RuneCountInString(v)/2)))
+		}
+		b.WriteString(w.mark(t, sp.Detector, v))
+		at = sp.End
 	}
-	return out
+	b.WriteString(s[at:max(at, end)])
+	return b.String(), drop
+}
+
+// overworked reports whether the document is more work than it is worth. The sum
+// does not depend on the order in which members are looked at.
+func (w *walker) overworked() bool {
+	return w.c.Size > 0 && w.work > workPerRecord+workPerByte*w.c.Size
+}
+
+// full reports whether there is no point in going on.
+func (w *walker) full() bool { return len(w.hits) > MaxHits || w.overworked() }
+
+// find is Scan with what this record knows besides.
+func (w *walker) find(s string) []Span {
+	spans, work := scan(s)
+	w.work += work
+	if w.c.Protocol != protocolAANA && w.c.Echoes == nil {
+		return spans
+	}
+	var more []Span
+	if w.c.Protocol == protocolAANA {
+		more = accountIDs(s, more)
+	}
+	if more = w.c.Echoes.find(s, more); len(more) == 0 {
+		return spans
+	}
+	return merged(s, append(spans, more...))
 }
 
 // replyToken reports whether s is exactly an AAEP reply token. In a reply_token
@@ -171,10 +375,10 @@ func (w *walker) object(m map[string]any) {
 	paired := pairedValue(m)
 	var odd []string // keys that hold a secret themselves
 	for k, v := range m {
-		if len(w.hits) > MaxHits {
+		if w.full() {
 			return
 		}
-		if len(Scan(k)) > 0 {
+		if len(w.find(k)) > 0 {
 			odd = append(odd, k)
 			continue
 		}
@@ -182,24 +386,47 @@ func (w *walker) object(m map[string]any) {
 	}
 	slices.Sort(odd)
 	for _, k := range odd {
-		if len(w.hits) > MaxHits {
+		if w.full() {
 			return
 		}
-		v := m[k]
-		delete(m, k)
-		name, spans := Text(k)
-		for free := name; ; name = free + "~" + strconv.Itoa(len(m)) {
-			if _, taken := m[name]; !taken {
-				break
-			}
-		}
-		at := w.push(name)
-		for _, sp := range spans {
-			w.hits = append(w.hits, Hit{Path: string(w.path), Detector: sp.Detector, Text: k[sp.Start:sp.End], start: sp.Start - len(k)})
-		}
-		w.pop(at)
+		w.oddKey(m, k)
+	}
+}
+
+// oddKey redacts a member whose key holds a secret.
+func (w *walker) oddKey(m map[string]any, k string) {
+	v := m[k]
+	if name, kept := w.rename(m, k); kept {
 		w.member(m, name, k, v, false)
 	}
+}
+
+// rename redacts a key of m and gives its new name; with a key that is dropped
+// goes its value.
+func (w *walker) rename(m map[string]any, k string) (name string, kept bool) {
+	from := len(w.hits)
+	name, drop := w.spans(k) // the path of its hits is set below
+	if from == len(w.hits) {
+		return k, true // allowed
+	}
+	v := m[k]
+	delete(m, k)
+	for free := name; ; name = free + "~" + strconv.Itoa(len(m)) {
+		if _, taken := m[name]; !taken {
+			break
+		}
+	}
+	at := w.push(name)
+	for i := range w.hits[from:] {
+		h := &w.hits[from+i]
+		h.Path, h.start = string(w.path), h.start-len(k)
+	}
+	w.pop(at)
+	if drop {
+		return "", false
+	}
+	m[name] = v
+	return name, true
 }
 
 // member redacts m's value v, whose original key decides, and puts it at name.
@@ -209,7 +436,15 @@ func (w *walker) member(m map[string]any, name, key string, v any, paired bool) 
 	if _, isText := v.(string); paired && isText {
 		key = "password"
 	}
-	switch out := w.value(v, key).(type) {
+	if w.never.on && w.forbidden(m, name, key, v) {
+		return
+	}
+	out, drop := w.value(v, key)
+	if drop {
+		delete(m, name)
+		return
+	}
+	switch out := out.(type) {
 	case map[string]any, []any: // redacted in place
 		m[name] = out
 	default:
@@ -235,18 +470,27 @@ func pairedValue(m map[string]any) string {
 	return ""
 }
 
-func (w *walker) array(list []any) {
-	name := ""
+// array redacts a list; what stands in a list of phones is a phone.
+func (w *walker) array(list []any, key string) {
+	each, name := "", ""
+	if one := strings.TrimSuffix(key, "s"); personalField(one).detector != "" {
+		each, name = one, one
+	}
 	for i, v := range list {
-		if len(w.hits) > MaxHits {
+		if w.full() {
 			return
 		}
 		at := w.push(strconv.Itoa(i))
-		list[i] = w.value(v, name)
+		out, drop := w.value(v, name)
+		if list[i] = out; drop {
+			list[i] = nil
+		}
 		w.pop(at)
-		name = ""
+		name = each
 		if i+1 < len(list) {
-			name = announces(v, list[i+1], i == 0 && len(list) == 2)
+			if a := announces(v, list[i+1], i == 0 && len(list) == 2); a != "" {
+				name = a
+			}
 		}
 	}
 }

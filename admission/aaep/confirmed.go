@@ -1,0 +1,99 @@
+package aaep
+
+import (
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Reason codes about the user's confirmation of an invocation.
+const (
+	CodeAccepted    = "confirmation_accepted"
+	CodeInferred    = "confirmation_inferred"    // it names no call; with the one before, or what strict mode does not take
+	CodeDeclined    = "confirmation_declined"    // AAEP-C-104
+	CodePending     = "confirmation_pending"     // AAEP-C-103
+	CodeExpired     = "confirmation_expired"     // AAEP-C-105: nobody answered in time, or the answer is too old
+	CodeUsed        = "confirmation_used"        // AAEP-C-102
+	CodeWithdrawn   = "confirmation_withdrawn"   // AAEP-C-109
+	CodeAmbiguous   = "confirmation_ambiguous"   // several could be meant
+	CodeUnderstated = "confirmation_understated" // AAEP-C-119: the user was told of less risk
+)
+
+var standingCodes = map[call.Standing]string{
+	call.StandingPending: CodePending, call.StandingExpired: CodeExpired, call.StandingUsed: CodeUsed,
+	call.StandingWithdrawn: CodeWithdrawn, call.StandingAmbiguous: CodeAmbiguous,
+}
+
+// confirmed holds an invocation against what the user said (AAEP-C-100 to
+// AAEP-C-105). A no is a deny, whatever the risk, where the question names the
+// call. Anything but a yes to exactly this is an ask: the user may still be
+// asked.
+func confirmed(i call.Invocation, r call.Request, c *call.Call, o *call.Opinion) {
+	known := r.Confirmations.Confirmation(i)
+	code := shortcoming(known, r.Strict)
+	switch decides := Decides(i, known, r.Strict); {
+	case decides && known.Standing == call.StandingDeclined:
+		o.Say(events.Deny, Name, CodeDeclined, "")
+	case decides:
+		if !i.Grave() {
+			return // nothing needs it, so nothing uses it up
+		}
+		c.Confirmed, o.NotAfter = known.ID, known.Until
+		o.Say(events.Allow, Name, CodeAccepted, "")
+		if !known.Explicit {
+			o.Say(events.Allow, Name, CodeInferred, "")
+		}
+	case i.Grave():
+		unconfirmed(i, code, r, c, o)
+	case known.Explicit && code != "" && !byDefault(known):
+		c.Unconfirmed = &i
+		o.Say(events.Ask, Name, code, "")
+	}
+}
+
+// shortcoming says why what is known is no acceptance, "" if it is one or if
+// nothing is known.
+func shortcoming(known call.Confirmation, strict bool) string {
+	switch {
+	case known.Standing != call.StandingAccepted:
+		return standingCodes[known.Standing]
+	case known.Understated:
+		return CodeUnderstated
+	case strict && !known.Explicit:
+		return CodeInferred
+	}
+	return ""
+}
+
+// byDefault: silence is enough for what is not grave, if the question says so
+// (section 6.4). It is never enough for AAEP-C-100, which wants an answer.
+func byDefault(known call.Confirmation) bool {
+	return known.Standing == call.StandingExpired && known.AcceptsByDefault
+}
+
+// unconfirmed asks for the confirmation of a grave invocation.
+func unconfirmed(i call.Invocation, code string, r call.Request, c *call.Call, o *call.Opinion) {
+	verdict := events.Ask
+	if !i.Irreversible && r.Profile == call.ProfileReferenceSDK && !r.Strict {
+		verdict = events.Allow
+	} else {
+		c.Unconfirmed = &i
+	}
+	if i.Irreversible {
+		o.Say(verdict, Name, CodeConfirmation, "/irreversible")
+	}
+	if i.Risk == "high" {
+		o.Say(verdict, Name, CodeHighRisk, "/risk_level")
+	}
+	if code != "" {
+		o.Say(verdict, Name, code, "")
+	}
+}
+
+// Decides tells whether what is known of an invocation decides about it, so that
+// its user need not be asked.
+func Decides(i call.Invocation, known call.Confirmation, strict bool) bool {
+	if known.Standing == call.StandingDeclined {
+		return known.Explicit || i.Grave()
+	}
+	return known.Standing == call.StandingAccepted && shortcoming(known, strict) == ""
+}

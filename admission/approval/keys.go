@@ -1,0 +1,113 @@
+package approval
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Action is a proposed action as workflows tell one from another.
+type Action struct {
+	Tenant, Source, Session, Protocol string
+	Call                              string
+	Tool, Action, Kind, Scope         string
+	Resource                          any
+	FromAgent, ToAgent                string
+	Args                              []byte         // RFC 8785; nil if there are none
+	Event                             map[string]any // the document, less claims; what stands for absent arguments
+	Body                              string         // digest of the request, if there is no Event either
+	Mandate                           string         // its hash
+	Mandated                          []byte         // RFC 8785; the action that was judged under the mandate, where that is not Args
+}
+
+// Keys are the digests under which an action's workflows are found, all keyed
+// by the tenant (AgentHook H-09).
+type Keys struct {
+	Action   string // the strict key: equivalent retries have the same one
+	ActionID string // a short form of it, for publishers
+	Slot     string // where the workflow of the action is kept
+	CallSlot string // where that of this call alone is, if the slot is another call's
+	Evasion  string // of what it is done to, whatever the tool and the arguments; "" if that is not known
+}
+
+// unknown is the word for a resource that nobody could name.
+const unknown = "unknown"
+
+// KeysOf computes the keys. digest is the tenant's keyed digest. Arguments are
+// always part of the action; a call without any is told from another by its
+// whole document and its ids, so that nothing can be approved by its tool's name.
+func KeysOf(a Action, digest func([]byte) string) (Keys, error) {
+	strict := map[string]any{
+		"tenant": a.Tenant, "source": a.Source, "session": a.Session, "protocol": a.Protocol, "tool": a.Tool, "action": a.Action,
+		"resource_kind": a.Kind, "resource_scope": a.Scope, "resource": a.Resource, "from_agent": a.FromAgent, "to_agent": a.ToAgent, "mandate": a.Mandate,
+	}
+	if a.Mandated != nil {
+		strict["mandated"] = json.RawMessage(a.Mandated)
+	}
+	switch {
+	case a.Args != nil:
+		strict["args"] = json.RawMessage(a.Args)
+	case a.Event != nil:
+		strict["event"], strict["tool_call_id"] = a.Event, a.Call
+	default:
+		strict["request"], strict["tool_call_id"] = a.Body, a.Call
+	}
+	var k Keys
+	for _, part := range []struct {
+		use   string
+		of    map[string]any
+		whole *string
+		short *string
+		mark  string
+		size  int
+	}{
+		{"action", strict, &k.Action, &k.ActionID, "act-", 32},
+		{"slot", strict, nil, &k.Slot, "", 64},
+		{"call-slot", map[string]any{"action": strict, "call": a.Call}, nil, &k.CallSlot, "", 64},
+	} {
+		whole, err := keyOf(part.use, part.of, digest)
+		if err != nil {
+			return Keys{}, err
+		}
+		_, sum, _ := strings.Cut(whole, ":")
+		if part.whole != nil {
+			*part.whole = whole
+		}
+		*part.short = part.mark + sum[:min(part.size, len(sum))]
+	}
+	var err error
+	k.Evasion, err = EvasionKey(a, digest)
+	return k, err
+}
+
+// EvasionKey is Keys.Evasion alone.
+func EvasionKey(a Action, digest func([]byte) string) (string, error) {
+	text, _ := a.Resource.(string)
+	if a.Action == "" || a.Resource == nil || a.Session == "" || a.Kind == "" || a.Kind == unknown || a.Resource == any("") || text == unknown {
+		return "", nil
+	}
+	return keyOf("evasion", map[string]any{
+		"tenant": a.Tenant, "source": a.Source, "session": a.Session, "action": a.Action, "resource_kind": a.Kind, "resource": a.Resource,
+	}, digest)
+}
+
+func keyOf(use string, v map[string]any, digest func([]byte) string) (string, error) {
+	canonical, err := events.Encode(map[string]any{"use": "countersign/approval/" + use + "/v1", "of": v})
+	if err != nil {
+		return "", fmt.Errorf("approval: the %s key: %w", use, err)
+	}
+	return digest(canonical), nil
+}
+
+// StoreKey is the key under which a workflow is stored: the tenant's token and
+// the slot. A store's keys know no "~".
+func StoreKey(tenant, slot string) string {
+	token := subject.Escape(tenant)
+	if rest, escaped := strings.CutPrefix(token, "~"); escaped {
+		token = "=" + rest
+	}
+	return token + "." + slot
+}

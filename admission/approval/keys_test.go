@@ -1,0 +1,95 @@
+package approval
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+func TestKeys(t *testing.T) {
+	base := keysOf(t, theAction())
+	for _, tc := range []struct {
+		name                string
+		change              func(*Action)
+		strict, call, evade bool // whether the keys are the same
+	}{
+		{"the same", func(*Action) {}, true, true, true},
+		{"another call", func(a *Action) { a.Call = "c2" }, true, false, true},
+		{"other arguments", func(a *Action) { a.Args = []byte(`{"to":"b@example.com"}`) }, false, false, true},
+		{"no arguments", func(a *Action) { a.Args = nil }, false, false, true},
+		{"empty arguments", func(a *Action) { a.Args = []byte(`{}`) }, false, false, true},
+		{"another tool", func(a *Action) { a.Tool = "post" }, false, false, true},
+		{"another protocol", func(a *Action) { a.Protocol = "tool" }, false, false, true},
+		{"another mandate", func(a *Action) { a.Mandate = "sha256:m" }, false, false, true},
+		{"another action under the mandate", func(a *Action) { a.Mandated = []byte(`{"total":1}`) }, false, false, true},
+		{"another resource", func(a *Action) { a.Resource = map[string]any{"id": "x"} }, false, false, false},
+		{"another kind", func(a *Action) { a.Kind = "file" }, false, false, false},
+		{"another action", func(a *Action) { a.Action = "read" }, false, false, false},
+		{"another scope", func(a *Action) { a.Scope = "local" }, false, false, true},
+		{"another session", func(a *Action) { a.Session = "s2" }, false, false, false},
+		{"another source", func(a *Action) { a.Source = "rt2" }, false, false, false},
+		{"another tenant", func(a *Action) { a.Tenant = "globex" }, false, false, false},
+		{"another agent that takes over", func(a *Action) { a.ToAgent = "x" }, false, false, true},
+	} {
+		a := theAction()
+		tc.change(&a)
+		k := keysOf(t, a)
+		if (k.Action == base.Action) != tc.strict || (k.Slot == base.Slot) != tc.strict || (k.ActionID == base.ActionID) != tc.strict {
+			t.Errorf("%s: strict", tc.name)
+		}
+		if (k.CallSlot == base.CallSlot) != tc.call || k.CallSlot == k.Slot {
+			t.Errorf("%s: slot of the call", tc.name)
+		}
+		if (k.Evasion == base.Evasion) != tc.evade {
+			t.Errorf("%s: evasion", tc.name)
+		}
+	}
+}
+
+// Without arguments the whole document tells actions apart, so that a tool's
+// name alone approves nothing.
+func TestKeysWithoutArguments(t *testing.T) {
+	a := Action{Tenant: "acme", Source: "rt1", Tool: "t", Event: map[string]any{"summary": "one"}}
+	b := a
+	b.Event = map[string]any{"summary": "two"}
+	c := Action{Tenant: "acme", Source: "rt1", Tool: "t", Body: keyed([]byte("1"))}
+	d := c
+	d.Body = keyed([]byte("2"))
+	seen := map[string]bool{}
+	for _, x := range []Action{a, b, c, d} {
+		seen[keysOf(t, x).Slot] = true
+	}
+	if len(seen) != 4 {
+		t.Errorf("%d slots", len(seen))
+	}
+}
+
+func TestNoEvasionKeyForTheUnknown(t *testing.T) {
+	for name, change := range map[string]func(*Action){
+		"no resource": func(a *Action) { a.Resource = nil }, "empty resource": func(a *Action) { a.Resource = "" }, "unknown resource": func(a *Action) { a.Resource = "unknown" },
+		"no kind": func(a *Action) { a.Kind = "" }, "unknown kind": func(a *Action) { a.Kind = "unknown" }, "no action": func(a *Action) { a.Action = "" }, "no session": func(a *Action) { a.Session = "" },
+	} {
+		a := theAction()
+		change(&a)
+		if k := keysOf(t, a); k.Evasion != "" || k.Slot == "" {
+			t.Errorf("%s: %+v", name, k)
+		}
+	}
+}
+
+func TestStoreKey(t *testing.T) {
+	valid := regexp.MustCompile(`^[-/_=.a-zA-Z0-9]+$`)
+	slot, seen := strings.Repeat("a", 64), map[string]string{}
+	for _, tenant := range []string{"acme", "a.b", "~", "=", "a b", "*", ">", "ümlaut", strings.Repeat("x", 200), subject.Escape("a.b"), "=YS5i", "YS5i"} {
+		key := StoreKey(tenant, slot)
+		if !valid.MatchString(key) || strings.Count(key, ".") != 1 {
+			t.Errorf("%q: %s", tenant, key)
+		}
+		if other, taken := seen[key]; taken {
+			t.Errorf("%q and %q have one key", tenant, other)
+		}
+		seen[key] = tenant
+	}
+}

@@ -1,0 +1,203 @@
+package approval
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Bounds of a preview.
+const (
+	maxItems = 64  // arguments that are listed
+	maxDepth = 8   // of nested arguments
+	maxPlain = 200 // characters of a value that is shown
+	maxWord  = 512 // bytes of a name
+)
+
+// Preview is what a reviewer sees of a proposed call: names, and of arguments
+// only where they are, what type and how large, unless the policy's terms say
+// that a value may be shown. What looks like a secret is not shown even then.
+type Preview struct {
+	Protocol   string   `json:"protocol"`
+	Source     string   `json:"source"`
+	Agent      string   `json:"agent,omitempty"`
+	Session    string   `json:"session,omitempty"`
+	ToolCallID string   `json:"tool_call_id,omitempty"`
+	Tool       string   `json:"tool,omitempty"`
+	Action     string   `json:"action,omitempty"`
+	Kind       string   `json:"resource_kind,omitempty"`
+	Scope      string   `json:"resource_scope,omitempty"`
+	FromAgent  string   `json:"from_agent,omitempty"`
+	ToAgent    string   `json:"to_agent,omitempty"`
+	Mandate    string   `json:"mandate,omitempty"`
+	Policy     string   `json:"policy,omitempty"`
+	Verdict    string   `json:"verdict"`
+	Reasons    []string `json:"reasons"` // codes
+	Message    string   `json:"message,omitempty"`
+	Resource   *Item    `json:"resource,omitempty"`
+	Arguments  []Item   `json:"arguments,omitempty"`
+	More       int      `json:"more,omitempty"` // arguments that are not listed
+}
+
+// Item is one argument.
+type Item struct {
+	Path     string `json:"path"`            // JSON pointer; names that are no plain words are left out of it
+	Type     string `json:"type"`            // string number boolean null object array
+	Size     int    `json:"size,omitempty"`  // characters of a string, members of an empty or deep object or array
+	Value    string `json:"value,omitempty"` // as JSON, if it may be shown
+	Withheld bool   `json:"withheld,omitempty"`
+}
+
+// Describe completes a preview with the resource and the arguments, as far as
+// show allows.
+func (p Preview) Describe(resource any, args map[string]any, show []string) Preview {
+	if resource != nil {
+		p.Resource = &Item{Path: "resource"}
+		p.Resource.describe(resource, slices.Contains(show, "resource"))
+	}
+	l := lister{show: show}
+	if args != nil {
+		l.walk("", "", args, 0)
+	}
+	p.Arguments, p.More = l.items, l.more
+	for _, s := range []*string{&p.Agent, &p.Session, &p.ToolCallID, &p.Tool, &p.Action, &p.Kind, &p.Scope, &p.FromAgent, &p.ToAgent} {
+		*s = word(*s)
+	}
+	return p
+}
+
+// word bounds a name that a producer chose.
+func word(s string) string {
+	if len(s) > maxWord {
+		s = strings.ToValidUTF8(s[:maxWord], "")
+	}
+	return s
+}
+
+// Digest is the keyed digest of the preview, which stands in the records.
+func (p Preview) Digest(digest func([]byte) string) (string, error) {
+	b, err := events.Encode(p)
+	if err != nil {
+		return "", fmt.Errorf("approval: the preview: %w", err)
+	}
+	return digest(b), nil
+}
+
+type lister struct {
+	show  []string
+	items []Item
+	more  int
+}
+
+// walk lists the leaves of a tree. pointer is the real place, which show is
+// compared with; shown is the place without names that may be values.
+func (l *lister) walk(pointer, shown string, v any, depth int) {
+	switch t := v.(type) {
+	case map[string]any:
+		if len(t) > 0 && depth < maxDepth {
+			for _, k := range sortedKeys(t) {
+				l.walk(pointer+"/"+escapePointer(k), shown+"/"+name(k), t[k], depth+1)
+			}
+			return
+		}
+	case []any:
+		if len(t) > 0 && depth < maxDepth {
+			for i, e := range t {
+				at := "/" + strconv.Itoa(i)
+				l.walk(pointer+at, shown+at, e, depth+1)
+			}
+			return
+		}
+	}
+	if len(l.items) == maxItems {
+		l.more++
+		return
+	}
+	item := Item{Path: cmp.Or(shown, "/")}
+	item.describe(v, slices.Contains(l.show, pointer) && !secretName(pointer))
+	l.items = append(l.items, item)
+}
+
+func (i *Item) describe(v any, mayShow bool) {
+	plain := ""
+	switch t := v.(type) {
+	case string:
+		i.Type, i.Size = "string", utf8.RuneCountInString(t)
+		if i.Size <= maxPlain && printable(t) && !secretText(t) {
+			plain = strconv.Quote(t)
+		}
+	case json.Number:
+		i.Type, plain = "number", t.String()
+	case bool:
+		i.Type, plain = "boolean", strconv.FormatBool(t)
+	case nil:
+		i.Type, plain = "null", "null"
+	case map[string]any:
+		i.Type, i.Size = "object", len(t)
+	case []any:
+		i.Type, i.Size = "array", len(t)
+	default:
+		i.Type = "unknown"
+	}
+	if mayShow && plain != "" {
+		i.Value = plain
+		return
+	}
+	i.Withheld = true
+}
+
+var (
+	plainName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,63}$`)
+	pointerOf = strings.NewReplacer("~", "~0", "/", "~1")
+
+	// secretNames are parts of names whose values are never shown.
+	secretNames = []string{"secret", "passw", "pwd", "token", "apikey", "api_key", "api-key", "auth", "credential", "cookie", "private", "session", "bearer", "signature", "otp", "pin_"}
+	// secretForm is the beginning of well-known credentials, and what only a
+	// machine would write: a long run without a space that has letters and digits.
+	secretForm = regexp.MustCompile(`(?i)^(bearer |basic |sk-|ghp_|gho_|github_pat_|xox[abp]-|akia|eyj|-----begin)`)
+	machineRun = regexp.MustCompile(`[A-Za-z0-9+/=_-]{24,}`)
+)
+
+func escapePointer(key string) string { return pointerOf.Replace(key) }
+
+// name is a key as it is shown: a key that is no plain word may be a value.
+func name(key string) string {
+	if !plainName.MatchString(key) || secretText(key) {
+		return "?"
+	}
+	return key
+}
+
+func secretName(pointer string) bool {
+	low := strings.ToLower(pointer)
+	return slices.ContainsFunc(secretNames, func(part string) bool { return strings.Contains(low, part) })
+}
+
+func secretText(s string) bool {
+	if secretForm.MatchString(s) {
+		return true
+	}
+	run := machineRun.FindString(s)
+	return strings.ContainsAny(run, "0123456789") && strings.ContainsFunc(run, unicode.IsLetter)
+}
+
+func printable(s string) bool {
+	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

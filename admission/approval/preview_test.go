@@ -1,0 +1,116 @@
+package approval
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const arguments = `{"to":"a@example.com","amount":12.5,"urgent":true,"note":null,"list":[],"password":"hunter2-secret","api_key":"k",
+	"header":{"Authorization":"Bearer abc","lang":"en"},"body":"line one","sk-abcdefghijklmnop1234567890":"v","blob":"QWxhZGRpbjpvcGVuIHNlc2FtZQ0123456789","items":[{"price":3}]}`
+
+func TestPreviewWithholdsEverything(t *testing.T) {
+	p := Preview{Protocol: "agenthook", Source: "rt1", Reasons: []string{}}.Describe("https://user:hunter2-secret@host", tree(t, arguments), nil)
+	b, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{"a@example.com", "12.5", "hunter2", "Bearer", "line one", "QWxh", `"en"`, "sk-abc"} {
+		if strings.Contains(string(b), value) {
+			t.Errorf("%q is in %s", value, b)
+		}
+	}
+	for _, place := range []string{`"/to"`, `"/amount"`, `"/header/Authorization"`, `"/items/0/price"`, `"/list"`} {
+		if !strings.Contains(string(b), place) {
+			t.Errorf("%s is not in %s", place, b)
+		}
+	}
+	for _, i := range p.Arguments {
+		if i.Value != "" || !i.Withheld {
+			t.Errorf("%+v", i)
+		}
+	}
+	if p.Resource.Type != "string" || p.Resource.Size != 32 || !p.Resource.Withheld {
+		t.Errorf("resource %+v", p.Resource)
+	}
+}
+
+func TestPreviewShowsWhatTheTermsName(t *testing.T) {
+	p := Preview{}.Describe("outbox", tree(t, arguments), []string{
+		"/to", "/amount", "/urgent", "/note", "/items/0/price", "resource", "/password", "/api_key", "/header/Authorization", "/header/lang", "/blob", "/list", "/nowhere", "/sk-abcdefghijklmnop1234567890",
+	})
+	got := map[string]string{}
+	for _, i := range p.Arguments {
+		if i.Value != "" {
+			got[i.Path] = i.Value
+		}
+	}
+	want := map[string]string{"/to": `"a@example.com"`, "/amount": "12.5", "/urgent": "true", "/note": "null", "/items/0/price": "3", "/header/lang": `"en"`}
+	for path, v := range want {
+		if got[path] != v {
+			t.Errorf("%s is %q, want %q", path, got[path], v)
+		}
+	}
+	for path, v := range got {
+		if want[path] == "" && path != "/?" {
+			t.Errorf("%s is shown: %s", path, v)
+		}
+	}
+	if p.Resource.Value != `"outbox"` {
+		t.Errorf("%+v", p.Resource)
+	}
+}
+
+func TestPreviewIsBounded(t *testing.T) {
+	wide := map[string]any{}
+	for i := range 1000 {
+		wide[strings.Repeat("k", 1+i%60)+string(rune('a'+i%26))+strings.Repeat("x", i%3)+string(rune('0'+i%10))+strings.Repeat("y", i%7)] = json.Number("1")
+	}
+	deep := any("x")
+	for range 50 {
+		deep = map[string]any{"k": deep}
+	}
+	p := Preview{Tool: strings.Repeat("é", 1000)}.Describe(nil, wide, nil)
+	if len(p.Arguments) != maxItems || p.More != len(wide)-maxItems || len(p.Tool) > maxWord {
+		t.Errorf("%d arguments, %d more, a name of %d bytes", len(p.Arguments), p.More, len(p.Tool))
+	}
+	q := Preview{}.Describe(nil, map[string]any{"k": deep}, nil)
+	if len(q.Arguments) != 1 || q.Arguments[0].Type != "object" {
+		t.Errorf("%+v", q.Arguments)
+	}
+	long := Preview{}.Describe(nil, map[string]any{"k": strings.Repeat("a ", 200)}, []string{"/k"})
+	if !long.Arguments[0].Withheld {
+		t.Error("a long value is shown")
+	}
+}
+
+func TestPreviewDigest(t *testing.T) {
+	a, b := Preview{Tool: "a"}, Preview{Tool: "b"}
+	da, err := a.Digest(keyed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if db, _ := b.Digest(keyed); da == db || !strings.HasPrefix(da, "hmac-sha256:") {
+		t.Error(da, db)
+	}
+}
+
+func FuzzPreview(f *testing.F) {
+	f.Add(arguments, "/to", "outbox")
+	f.Add(`{"":{"~/":[["\u0000"]]}}`, "/", "")
+	f.Fuzz(func(t *testing.T, args, show, resource string) {
+		var m map[string]any
+		if json.Unmarshal([]byte(args), &m) != nil {
+			return
+		}
+		p := Preview{Reasons: []string{}}.Describe(resource, m, []string{show})
+		if len(p.Arguments) > maxItems {
+			t.Error("too many arguments")
+		}
+		for _, i := range p.Arguments {
+			if (i.Value == "") != i.Withheld || len([]rune(i.Value)) > 10*maxPlain {
+				t.Errorf("%+v", i)
+			}
+		}
+	})
+}

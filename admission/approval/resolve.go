@@ -1,0 +1,142 @@
+package approval
+
+import (
+	"slices"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Code is the outcome of a reviewer's attempt, stable, in snake_case.
+type Code string
+
+// Outcomes that changed the workflow.
+const (
+	CodeApproved  Code = "approved"
+	CodeRecorded  Code = "approval_recorded" // and more reviewers must approve
+	CodeDenied    Code = "denied"
+	CodeCancelled Code = "cancelled"
+)
+
+// Refusals.
+const (
+	CodeInvalid         Code = "invalid_request"
+	CodeUnknown         Code = "unknown_workflow"
+	CodeSelf            Code = "self_approval"      // the reviewer is the requester
+	CodeNotReviewer     Code = "not_a_reviewer"     // in none of the groups that the policy names
+	CodePreviewRequired Code = "preview_required"   // an approval must say what was looked at
+	CodePreviewMismatch Code = "preview_mismatch"   // the reviewer looked at something else
+	CodeVoted           Code = "already_approved"   // by the same reviewer
+	CodeResolved        Code = "already_resolved"   // nothing is left to do with it
+	CodeExpired         Code = "workflow_expired"   //
+	CodeStalePolicy     Code = "policy_changed"     // the approval could not be used any more
+	CodeReasonTooLong   Code = "reason_not_allowed" // too long, or not plain text
+	CodeUnavailable     Code = "audit_unavailable"  // it could not be recorded; nothing was changed for certain
+)
+
+// Command is what a reviewer wants.
+type Command struct {
+	Act           Act    // ActApprove, ActDeny or ActCancel
+	Reviewer      string // the authenticated user
+	Reason        string
+	PreviewDigest string
+	At            time.Time
+
+	// Member reports whether a user is in one of the tenant's reviewer groups.
+	Member func(group, user string) bool
+	// InForce is the policy snapshot that decides now.
+	InForce events.PolicyRef
+}
+
+// refusals are the reasons to refuse a command, in the order in which they are
+// looked for: who may not speak on a workflow learns nothing about it.
+var refusals = []struct {
+	code    Code
+	refuses func(Workflow, Command) bool
+}{
+	{CodeInvalid, func(_ Workflow, c Command) bool {
+		return c.Reviewer == "" || !slices.Contains([]Act{ActApprove, ActDeny, ActCancel}, c.Act)
+	}},
+	{CodeSelf, func(w Workflow, c Command) bool { return c.Reviewer == w.Source || c.Reviewer == w.Preview.Agent }}, // AH-C-110
+	{CodeNotReviewer, func(w Workflow, c Command) bool { return !w.MayReview(c.Reviewer, c.Member) }},
+	{CodeReasonTooLong, func(_ Workflow, c Command) bool { return !ReasonOK(c.Reason) }},
+	{CodeExpired, func(w Workflow, c Command) bool { return w.At(c.At) == Expired }},
+	{CodeResolved, func(w Workflow, c Command) bool { return !possible(w.At(c.At), c.Act) }},
+	{CodePreviewMismatch, func(w Workflow, c Command) bool { return c.PreviewDigest != "" && c.PreviewDigest != w.PreviewDigest }},
+	{CodePreviewRequired, func(_ Workflow, c Command) bool { return c.Act == ActApprove && c.PreviewDigest == "" }},
+	{CodeStalePolicy, func(w Workflow, c Command) bool { return c.Act == ActApprove && !samePolicy(w.Policy, c.InForce) }},
+	{CodeVoted, func(w Workflow, c Command) bool { return c.Act == ActApprove && w.votedBy(c.Reviewer) }},
+}
+
+func possible(s Status, act Act) bool {
+	_, yes := transitions[s][act]
+	return yes
+}
+
+// Resolve judges a reviewer's command. changed is false for a refusal, and the
+// workflow is then as it was.
+func (w Workflow) Resolve(c Command) (next Workflow, code Code, changed bool) {
+	for _, r := range refusals {
+		if r.refuses(w, c) {
+			return w, r.code, false
+		}
+	}
+	act, code := c.Act, map[Act]Code{ActApprove: CodeApproved, ActDeny: CodeDenied, ActCancel: CodeCancelled}[c.Act]
+	votes := w.Votes
+	if c.Act == ActApprove {
+		votes = append(slices.Clone(w.Votes), Vote{c.Reviewer, events.At(c.At), c.Reason})
+		if w.standing(votes, c.Member) < w.Terms.Quorum {
+			act, code = ActVote, CodeRecorded
+		}
+	}
+	if len(votes) > maxVotes {
+		return w, CodeInvalid, false
+	}
+	next, err := w.do(act, c.Reviewer, c.Reason, c.At)
+	if err != nil { // cannot happen: CodeResolved was looked for
+		return w, CodeResolved, false
+	}
+	next.Votes = votes
+	return next, code, true
+}
+
+// MayReview reports whether a user may speak on the workflow, as far as the
+// policy's groups say.
+func (w Workflow) MayReview(user string, member func(group, user string) bool) bool {
+	if len(w.Terms.Reviewers) == 0 {
+		return true
+	}
+	return member != nil && slices.ContainsFunc(w.Terms.Reviewers, func(group string) bool { return member(group, user) })
+}
+
+// standing counts the votes of those who may still review: who has left the
+// group since does not count.
+func (w Workflow) standing(votes []Vote, member func(group, user string) bool) (n int) {
+	for _, v := range votes {
+		if w.MayReview(v.Reviewer, member) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w Workflow) votedBy(user string) bool {
+	return slices.ContainsFunc(w.Votes, func(v Vote) bool { return v.Reviewer == user })
+}
+
+func samePolicy(a, b events.PolicyRef) bool { return a.Revision == b.Revision && a.Digest == b.Digest }
+
+// ReasonOK reports whether a reviewer's reason may go into a record.
+func ReasonOK(s string) bool {
+	if !utf8.ValidString(s) || utf8.RuneCountInString(s) > MaxReason {
+		return false
+	}
+	for _, r := range s {
+		if !unicode.IsPrint(r) {
+			return false
+		}
+	}
+	return true
+}

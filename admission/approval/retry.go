@@ -1,0 +1,138 @@
+package approval
+
+import (
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Reason codes that approvals give in decisions.
+const (
+	ReasonGranted       = "approval_granted"          // an approval was used: the ask became allow
+	ReasonDenied        = "approval_denied"           // a reviewer said no to exactly this
+	ReasonPending       = "approval_pending"          // waits for a workflow that was open before
+	ReasonNotNamed      = "approval_not_named"        // approved, but the retry must name the workflow
+	ReasonPolicyChanged = "approval_policy_changed"   // there was a workflow, for other policies
+	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but not for this action
+	ReasonUnknown       = "approval_unknown"          // the workflow that the request names is none of its own
+	ReasonEvasion       = "approval_evasion"          // another workflow is about doing the same to the same (AgentHook H-09)
+	ReasonBacklog       = "approval_backlog_full"     // MaxOpen
+	ReasonNotOurs       = "approval_not_transferable" // approved, but for another call
+)
+
+// Retry is who asks, as far as it matters for a workflow of the same action.
+type Retry struct {
+	Call, Event string
+	Previous    string // metadata.retry.previous_tool_call_id: which call this one repeats
+	Named       string // the workflow that the request names
+	Policy      events.PolicyRef
+	Now         time.Time
+}
+
+// Standing is what a workflow in a slot means for a request of the same action.
+type Standing int
+
+// The standings.
+const (
+	Vacant   Standing = iota // there is none that matters; a new one may be opened
+	Outdated                 // there is one for other policies; a new one takes its place
+	Waiting                  // undecided: the request waits for it
+	Refused                  // a reviewer said no
+	Granted                  // approved, and for this request
+	Unnamed                  // approved, but the retry must name it
+	Foreign                  // approved, but for another call
+)
+
+// Answer says what a workflow means for a request with the same action. A nil
+// workflow is Vacant.
+func (w *Workflow) Answer(r Retry) Standing {
+	switch {
+	case w == nil || w.Over(r.Now):
+		return Vacant
+	case !samePolicy(w.Policy, r.Policy):
+		return Outdated
+	case w.Status == Pending:
+		return Waiting
+	case w.Status == Denied:
+		return Refused
+	case w.Terms.Resume == ResumeWorkflowID && r.Named != w.ID:
+		return Unnamed
+	case !w.covers(r):
+		return Foreign
+	}
+	return Granted
+}
+
+// covers reports whether a request is one that waits for the workflow, or says
+// which of those it repeats. Everything but the call is in the slot.
+func (w *Workflow) covers(r Retry) bool {
+	switch {
+	case r.Named == w.ID, w.Terms.Resume == ResumeManual:
+		return true
+	case r.Call != "":
+		return slices.Contains(w.Calls, r.Call) || r.Previous != "" && slices.Contains(w.Calls, r.Previous)
+	}
+	return r.Event != "" && slices.Contains(w.Events, r.Event) || len(w.Calls) == 0 && len(w.Events) == 0
+}
+
+// Join lets the request wait for a pending workflow. joined is false if it
+// waited already, or if there is no room for another call: then it will be a
+// Foreign one.
+func (w Workflow) Join(r Retry) (next Workflow, joined bool) {
+	call := missing(w.Calls, r.Call)
+	event := missing(w.Events, r.Event)
+	if call == "" && (event == "" || r.Call != "") {
+		return w, false // a known call's further events need not be known
+	}
+	next, err := w.do(ActJoin, "", "", r.Now)
+	if err != nil {
+		return w, false
+	}
+	if call != "" {
+		next.Calls = append(next.Calls, call)
+	}
+	if event != "" && len(next.Events) < MaxCalls {
+		next.Events = append(next.Events, event)
+	}
+	return next, true
+}
+
+func missing(list []string, id string) string {
+	if id == "" || slices.Contains(list, id) || len(list) >= MaxCalls {
+		return ""
+	}
+	return id
+}
+
+// Opening is what a new workflow is made of.
+type Opening struct {
+	Slot, ID, Tenant, Source, Session, DecisionID string
+	Keys                                          Keys
+	ArgsDigest                                    string
+	Policy                                        events.PolicyRef
+	Mandate                                       *events.MandateRef
+	Terms                                         Terms
+	Preview                                       Preview
+	PreviewDigest                                 string
+	Call, Event                                   string
+	Now, ExpiresAt                                time.Time
+}
+
+// Open makes a pending workflow.
+func Open(o Opening) Workflow {
+	w := Workflow{
+		V: version, ID: o.ID, Slot: o.Slot, Tenant: o.Tenant, Source: o.Source, Session: o.Session, DecisionID: o.DecisionID,
+		ActionID: o.Keys.ActionID, ActionDigest: o.Keys.Action, Evasion: o.Keys.Evasion, ArgsDigest: o.ArgsDigest,
+		Policy: o.Policy, Mandate: o.Mandate, Terms: o.Terms.settled(), Preview: o.Preview, PreviewDigest: o.PreviewDigest,
+		RequestedAt: events.At(o.Now), ExpiresAt: events.At(o.ExpiresAt),
+	}
+	if o.Call != "" {
+		w.Calls = []string{o.Call}
+	}
+	if o.Event != "" {
+		w.Events = []string{o.Event}
+	}
+	w.Status, w.LastAct, w.Step, w.ChangedAt = transitions[""][ActOpen], ActOpen, 1, w.RequestedAt
+	return w
+}

@@ -1,0 +1,232 @@
+package admission
+
+import (
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/agenthook"
+	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// approving is one decision on its way through its approval workflow.
+type approving struct {
+	out      *Outcome
+	native   call.Opinion
+	tools    policy.Verdicts
+	in       Inputs
+	lifetime time.Duration
+	keys     approval.Keys
+	retry    approval.Retry
+}
+
+// approvals lets the workflows have their say on a verdict that stands
+// otherwise, and gives the lifetime of what results. An ask or a defer joins the
+// open workflow of its action, opens one, or uses an approved one up; a denied
+// one makes it a deny. An allow becomes an ask while a workflow of the session is
+// about doing the same to the same. A deny stays one, whatever was approved.
+// Without a book nothing is kept, and every ask opens a workflow of its own.
+func (out *Outcome) approvals(native call.Opinion, tools policy.Verdicts, in Inputs, lifetime time.Duration) time.Duration {
+	if in.Approvals == nil || native.Observational || native.Malformed {
+		return lifetime
+	}
+	a := approving{out: out, native: native, tools: tools, in: in, lifetime: lifetime}
+	switch out.Decision.Verdict {
+	case events.Allow:
+		if a.evades() {
+			a.tighten()
+			a.find()
+		}
+	case events.Ask, events.Defer:
+		if native.Verdict != events.Allow && out.call.Unconfirmed != nil {
+			// A reviewer's word is not the user's: only a confirmation will do
+			// (AAEP-C-100), and there is nothing that a reviewer could approve.
+			out.Decision.Approval = nil
+			return lifetime
+		}
+		if a.evades() {
+			a.say(approval.ReasonEvasion)
+		}
+		a.find()
+	}
+	return a.lifetime
+}
+
+func (a *approving) say(code string) {
+	d := &a.out.Decision
+	d.Reasons = append(d.Reasons, events.Reason{Evaluator: approval.Evaluator, Code: code})
+}
+
+// terms is how the policies that ask want an approval to be given.
+func terms(tools policy.Verdicts) approval.Terms { return tools.Approval }
+
+// action is what was proposed, as approvals see it.
+func (out *Outcome) action() approval.Action {
+	c, d := out.call, out.Decision
+	a := approval.Action{
+		Tenant: d.Tenant, Source: d.Source, Session: c.Session, Protocol: d.Protocol, Call: c.ToolCallID, Tool: c.Tool, Action: c.Action,
+		Kind: c.ResourceKind, Scope: c.ResourceScope, Resource: c.Resource, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
+		Args: c.ArgsCanonical, Event: c.Event, Body: d.RequestDigest, Mandated: c.Mandated,
+	}
+	if d.Mandate != nil {
+		a.Mandate = d.Mandate.Hash
+	}
+	return a
+}
+
+// evades reports whether another workflow of the session is undecided or denied
+// and about the same action on the same resource (AgentHook H-09, AH-C-077).
+func (a *approving) evades() bool {
+	d := a.out.Decision
+	open := a.in.Approvals.Session(d.Tenant, d.Source, d.Session)
+	if len(open) == 0 {
+		return false
+	}
+	action := a.out.action()
+	evasion, err := approval.EvasionKey(action, a.in.digest)
+	if err != nil || evasion == "" {
+		return false
+	}
+	same := func(w *approval.Workflow) bool {
+		return w.Evasion == evasion && !w.Over(a.in.Now) && w.Status != approval.Approved
+	}
+	if !slices.ContainsFunc(open, same) {
+		return false
+	}
+	keys, err := approval.KeysOf(action, a.in.digest)
+	return err == nil && slices.ContainsFunc(open, func(w *approval.Workflow) bool { return same(w) && w.ActionDigest != keys.Action })
+}
+
+// tighten makes an ask of an allow.
+func (a *approving) tighten() {
+	a.say(approval.ReasonEvasion)
+	a.become(events.Ask, approval.ReasonEvasion, DefaultApprovalLifetime)
+	a.out.Decision.Approval = a.out.workflow(a.in)
+}
+
+// become changes the verdict, and everything that follows from it.
+func (a *approving) become(v events.Verdict, code string, lifetime time.Duration) {
+	out, d := a.out, &a.out.Decision
+	d.Verdict, d.NativeVerdict = v, out.protocol.Native(v)
+	out.text, a.lifetime = code, lifetime
+	d.ExpiresAt = events.At(a.in.Now.Add(lifetime))
+	if v == events.Deny {
+		d.ExpiresAt = events.Time{}
+	}
+	r := &out.ruling
+	r.Policies.Verdict, r.Policies.Code, r.Policies.Message = v, code, ""
+	if v == events.Allow {
+		r.Own.Verdict, r.Own.Because = events.Allow, ""
+	}
+}
+
+// find looks for the workflow of the action and follows it.
+func (a *approving) find() {
+	d, book := &a.out.Decision, a.in.Approvals
+	keys, err := approval.KeysOf(a.out.action(), a.in.digest)
+	if err != nil {
+		panic(err) // cannot happen: everything in it came out of strictjson
+	}
+	a.keys, a.retry = keys, a.out.retry(a.in)
+	slot, w, revision := keys.CallSlot, (*approval.Workflow)(nil), uint64(0)
+	if w, revision = book.Slot(d.Tenant, slot); w.Answer(a.retry) == approval.Vacant {
+		slot = keys.Slot
+		if w, revision = book.Slot(d.Tenant, slot); w.Answer(a.retry) == approval.Foreign {
+			a.say(approval.ReasonNotOurs) // it is left to those it was given for
+			slot = keys.CallSlot
+			w, revision = book.Slot(d.Tenant, slot)
+		}
+	}
+	standings[w.Answer(a.retry)](a, slot, w, revision)
+}
+
+// retry says who asks.
+func (out *Outcome) retry(in Inputs) approval.Retry {
+	c, d := out.call, out.Decision
+	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Now: in.Now}
+	if d.Policy != nil {
+		r.Policy = *d.Policy
+	}
+	if v := out.asked.Header[events.HeaderWorkflow]; len(v) == 1 {
+		r.Named = v[0]
+	}
+	if d.Protocol != agenthook.Name {
+		return r
+	}
+	e, err := wire.Decode(out.asked.Body, strictjson.DefaultLimits)
+	if err != nil {
+		return r
+	}
+	if b, ok := e.Approval(); ok && r.Named == "" {
+		r.Named = b.WorkflowID
+	}
+	if b, ok := e.Retry(); ok {
+		r.Previous = b.PreviousToolCallID
+	}
+	return r
+}
+
+// standings is what follows from each.
+var standings = map[approval.Standing]func(a *approving, slot string, w *approval.Workflow, revision uint64){
+	approval.Vacant:   (*approving).open,
+	approval.Foreign:  (*approving).open, // cannot be: the slot of a call is its own
+	approval.Outdated: (*approving).open,
+	approval.Waiting:  (*approving).join,
+	approval.Unnamed:  (*approving).unnamed,
+	approval.Refused:  (*approving).refused,
+	approval.Granted:  (*approving).granted,
+}
+
+// waiting lets the decision name a workflow that was there before.
+func (a *approving) waiting(w *approval.Workflow) {
+	d := &a.out.Decision
+	d.Approval, d.ExpiresAt = w.Ref(a.in.Now), w.ExpiresAt
+	a.lifetime = max(receipt.MinLifetime, min(a.lifetime, w.ExpiresAt.Sub(a.in.Now)))
+}
+
+func (a *approving) join(slot string, w *approval.Workflow, revision uint64) {
+	a.say(approval.ReasonPending)
+	a.keep(slot, w, revision)
+	if next, joined := w.Join(a.retry); joined {
+		a.out.Takes.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Records: []events.Approval{next.Record()}}
+	}
+	a.waiting(w)
+}
+
+// keep demands that the workflow is still as it was seen: whoever asks right
+// after a reviewer's word must not be told of the time before it.
+func (a *approving) keep(slot string, w *approval.Workflow, revision uint64) {
+	a.out.Takes.Approval = &approval.Step{Slot: slot, Revision: revision, Next: *w, Keep: true}
+}
+
+func (a *approving) unnamed(slot string, w *approval.Workflow, revision uint64) {
+	a.say(approval.ReasonNotNamed)
+	a.keep(slot, w, revision)
+	a.waiting(w)
+}
+
+func (a *approving) refused(slot string, w *approval.Workflow, revision uint64) {
+	a.say(approval.ReasonDenied)
+	a.keep(slot, w, revision)
+	a.become(events.Deny, approval.ReasonDenied, a.lifetime)
+	a.out.Decision.Approval = w.Ref(a.in.Now)
+}
+
+// granted uses the approval up. The receipt does not outlive it.
+func (a *approving) granted(slot string, w *approval.Workflow, revision uint64) {
+	out, now := a.out, a.in.Now
+	next, err := w.Consume(out.Decision.DecisionID, now)
+	if err != nil {
+		panic(err) // cannot happen: it is approved and has not expired
+	}
+	a.say(approval.ReasonGranted)
+	a.become(events.Allow, approval.ReasonGranted,
+		max(receipt.MinLifetime, min(lifetime(events.Allow, a.native, a.tools, now), w.ExpiresAt.Sub(now))))
+	out.Decision.Approval = next.Ref(now)
+	out.Takes.Approval = &approval.Step{Slot: slot, Revision: revision, Next: next, Consumes: true, Records: []events.Approval{next.Record()}}
+}

@@ -1,0 +1,255 @@
+package mandate
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Store is what the mandates bucket holds, ready to decide from: the mandates in
+// force, the revocations, the signing keys. It is immutable. The nil Store has
+// nothing.
+//
+// Under one id only the newest mandate is in force. An older one must not be
+// usable by naming its hash: it may be the looser one.
+type Store struct {
+	tenants map[string]*tenantStore // by TenantToken
+}
+
+type tenantStore struct {
+	mandates map[string]*held
+	revoked  map[revokedKey]bool
+	keys     aump.KeySet
+	policy   SignaturePolicy
+	keysSum  string
+}
+
+type held struct {
+	raw     []byte
+	mandate *Mandate
+}
+
+type revokedKey struct{ id, hash string }
+
+// Kinds of changes.
+const (
+	ChangePut     = "put"
+	ChangeDeleted = "deleted"
+	ChangeRevoked = "revoked"
+	ChangeKeys    = "keys"
+	ChangeRestore = "revocation_deleted"
+)
+
+// Change is one change of what decides.
+type Change struct {
+	Kind       string
+	Tenant     string // TenantToken
+	ID, Hash   string
+	Author     string // as they say
+	Unreadable bool   // what was put cannot be used; requests that need it are denied
+}
+
+// With gives a store with some keys of the bucket changed: the value of each, nil
+// for one that was deleted. Keys that are none of the bucket's are ignored. Only
+// what changed is compiled; changes are in the order of their keys.
+func (s *Store) With(values map[string][]byte) (*Store, []Change) {
+	next := &Store{tenants: map[string]*tenantStore{}}
+	if s != nil {
+		maps.Copy(next.tenants, s.tenants)
+	}
+	var changes []Change
+	mine := map[string]bool{} // tenants that were copied
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		k := ParseKey(key)
+		if k.Kind == KeyUnknown {
+			continue
+		}
+		if !mine[k.Tenant] {
+			next.tenants[k.Tenant], mine[k.Tenant] = next.tenants[k.Tenant].clone(), true
+		}
+		if c, changed := next.tenants[k.Tenant].apply(k, values[key]); changed {
+			changes = append(changes, c)
+		}
+	}
+	return next, changes
+}
+
+func (t *tenantStore) clone() *tenantStore {
+	if t == nil {
+		return &tenantStore{mandates: map[string]*held{}, revoked: map[revokedKey]bool{}}
+	}
+	c := *t
+	c.mandates, c.revoked = maps.Clone(t.mandates), maps.Clone(t.revoked)
+	return &c
+}
+
+func (t *tenantStore) apply(k ParsedKey, value []byte) (Change, bool) {
+	switch k.Kind {
+	case KeyMandate:
+		return t.setMandate(k, value)
+	case KeySigning:
+		return t.setKeys(k, value)
+	}
+	c := Change{Kind: ChangeRevoked, Tenant: k.Tenant, ID: k.ID, Hash: k.Hash}
+	at, before := revokedKey{k.ID, k.Hash}, t.revoked[revokedKey{k.ID, k.Hash}]
+	if value == nil {
+		delete(t.revoked, at)
+		c.Kind = ChangeRestore
+		return c, before
+	}
+	t.revoked[at] = true
+	c.Author = author(value)
+	return c, !before
+}
+
+func (t *tenantStore) setMandate(k ParsedKey, value []byte) (Change, bool) {
+	c := Change{Kind: ChangePut, Tenant: k.Tenant, ID: k.ID}
+	before := t.mandates[k.ID]
+	if value == nil {
+		delete(t.mandates, k.ID)
+		c.Kind = ChangeDeleted
+		return c, before != nil
+	}
+	if before != nil && string(before.raw) == string(value) {
+		return c, false
+	}
+	h := &held{raw: value, mandate: t.compile(k.ID, value)}
+	t.mandates[k.ID] = h
+	c.Hash, c.Author, c.Unreadable = h.mandate.Hash, author(value), h.mandate.Problems != nil
+	return c, true
+}
+
+// compile gives a mandate with problems for what is none, so that requests under
+// its id are refused for what it is.
+func (t *tenantStore) compile(id string, value []byte) *Mandate {
+	s, err := DecodeStored(value)
+	if err == nil && s.ID == id {
+		var m *Mandate
+		if m, err = Compile([]byte(s.Mandate), t.keys); err == nil {
+			return m
+		}
+	}
+	return &Mandate{
+		Mandate:  &aump.Mandate{ID: id},
+		Problems: []schemas.Violation{violation("", "stored", "must be a document that mandate put has stored")},
+	}
+}
+
+// setKeys also judges the signatures on all mandates anew. Keys that cannot be
+// read verify nothing: every mandate must then be signed by one of them.
+func (t *tenantStore) setKeys(k ParsedKey, value []byte) (Change, bool) {
+	c := Change{Kind: ChangeKeys, Tenant: k.Tenant, Hash: sum(value), Author: author(value)}
+	if c.Hash == t.keysSum {
+		return c, false
+	}
+	t.keysSum, t.keys, t.policy = c.Hash, nil, SignaturesAuto
+	if value != nil {
+		doc, set, err := DecodeKeys(value)
+		t.keys, t.policy = set, doc.Signatures
+		if err != nil {
+			t.keys, t.policy, c.Unreadable = nil, SignaturesRequired, true
+		}
+	}
+	for id, h := range t.mandates {
+		t.mandates[id] = &held{raw: h.raw, mandate: t.compile(id, h.raw)}
+	}
+	return c, true
+}
+
+func sum(b []byte) string {
+	if b == nil {
+		return ""
+	}
+	s := sha256.Sum256(b)
+	return "sha256:" + hex.EncodeToString(s[:])
+}
+
+// of finds a tenant by its name.
+func (s *Store) of(tenant string) *tenantStore {
+	if s == nil {
+		return nil
+	}
+	return s.tenants[TenantToken(tenant)]
+}
+
+// Mandate implements Source.
+func (s *Store) Mandate(tenant, id, _ string) *Mandate {
+	t := s.of(tenant)
+	if t == nil || t.mandates[id] == nil {
+		return nil
+	}
+	return t.mandates[id].mandate
+}
+
+// Revoked implements Revocations.
+func (s *Store) Revoked(tenant, id, hash string) bool {
+	t := s.of(tenant)
+	return t != nil && t.revoked[revokedKey{id, hash}]
+}
+
+// Signatures is a tenant's signature policy.
+func (s *Store) Signatures(tenant string) SignaturePolicy {
+	if t := s.of(tenant); t != nil {
+		return t.policy
+	}
+	return SignaturesAuto
+}
+
+// Len is how many mandates are in force, over all tenants.
+func (s *Store) Len() int {
+	n := 0
+	if s != nil {
+		for _, t := range s.tenants {
+			n += len(t.mandates)
+		}
+	}
+	return n
+}
+
+// Digest is the same for stores that decide alike.
+func (s *Store) Digest() string {
+	h := sha256.New()
+	line := func(parts ...string) {
+		for _, p := range parts {
+			h.Write([]byte(p + " "))
+		}
+		h.Write([]byte("\n"))
+	}
+	if s != nil {
+		for _, name := range slices.Sorted(maps.Keys(s.tenants)) {
+			t := s.tenants[name]
+			line("tenant", name, t.keysSum)
+			for _, id := range slices.Sorted(maps.Keys(t.mandates)) {
+				line("mandate", id, sum(t.mandates[id].raw))
+			}
+			for _, r := range slices.SortedFunc(maps.Keys(t.revoked), revokedKey.compare) {
+				line("revoked", r.id, r.hash)
+			}
+		}
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+func (k revokedKey) compare(o revokedKey) int {
+	return cmp.Or(cmp.Compare(k.id, o.id), cmp.Compare(k.hash, o.hash))
+}
+
+// maxAuthor bounds the name that a record repeats, in bytes.
+const maxAuthor = 128
+
+// author is who put a document, as it says; "" if it cannot be read.
+func author(value []byte) string {
+	tree, err := strictjson.ParseObject(value, strictjson.DefaultLimits)
+	if err != nil {
+		return ""
+	}
+	name, _ := tree["author"].(string)
+	return strings.ToValidUTF8(name[:min(len(name), maxAuthor)], "")
+}

@@ -1,0 +1,63 @@
+package call
+
+import "time"
+
+// Invocation is a tool invocation as a user may have confirmed it (AAEP chapter
+// 6).
+type Invocation struct {
+	Tenant, Source, Session string
+	ToolCallID, Tool        string
+	Risk                    string // low medium high
+	Irreversible            bool
+	Now                     time.Time
+}
+
+// Grave tells whether an invocation needs a confirmation at all: AAEP-C-100,
+// AAEP-C-101.
+func (i Invocation) Grave() bool { return i.Irreversible || i.Risk == "high" }
+
+// Standing is where the confirmation of an invocation stands.
+type Standing string
+
+// The standings. Only StandingAccepted is leave to go on.
+const (
+	StandingNone      Standing = ""          // the user was not asked, or it is forgotten
+	StandingPending   Standing = "pending"   // asked and not answered yet
+	StandingAccepted  Standing = "accepted"  // by a valid reply, in time, and not used yet
+	StandingDeclined  Standing = "declined"  // by a valid reply
+	StandingExpired   Standing = "expired"   // nobody answered in time, or the answer is too old
+	StandingUsed      Standing = "used"      // for an invocation before this one
+	StandingWithdrawn Standing = "withdrawn" // the agent went on without an answer, or its session ended
+	StandingAmbiguous Standing = "ambiguous" // several answers could be meant
+)
+
+// Confirmation is what is known of the user's word on an invocation.
+type Confirmation struct {
+	Standing Standing
+	// ID names the question; it is set with StandingAccepted.
+	ID string
+	// Explicit says that the question names the invocation's tool_call_id. Otherwise
+	// it names no call and was taken to be meant.
+	Explicit bool
+	// Understated says that the user was told of less risk than the invocation has:
+	// what was accepted is something else.
+	Understated bool
+	// AcceptsByDefault says that an unanswered question counts as accepted, which is
+	// enough for what is not grave (AAEP section 6.4).
+	AcceptsByDefault bool
+	// Until is when an acceptance ends.
+	Until time.Time
+}
+
+// Confirmations knows what users have said to tool invocations. Whoever
+// implements it must have verified the reply itself: the request is no source
+// for it. It gives the same answer for the same state and invocation.
+type Confirmations interface {
+	Confirmation(Invocation) Confirmation
+}
+
+// NoConfirmations knows of none.
+type NoConfirmations struct{}
+
+// Confirmation implements Confirmations.
+func (NoConfirmations) Confirmation(Invocation) Confirmation { return Confirmation{} }

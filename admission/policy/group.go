@@ -1,0 +1,91 @@
+package policy
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// groupDoc is a document of kind ReviewerGroup. Its JSON form is part of a set's
+// digest.
+type groupDoc struct {
+	Name    string   `json:"name"`
+	Members []string `json:"members"`
+	Tenants []string `json:"tenants,omitempty"`
+	place
+}
+
+// userForm is the name of a NATS user.
+var userForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.@-]*$`)
+
+func (r *reader) group(n *yaml.Node, g *groupDoc) {
+	r.mapping(n, "spec", map[string]field{
+		"members": r.list("spec.members", MaxMembers, func(n *yaml.Node) {
+			var user string
+			before := len(r.errs)
+			if r.matching("an entry of spec.members", 63, userForm, &user)(n); len(r.errs) > before {
+				return
+			}
+			if slices.Contains(g.Members, user) {
+				r.fail(n, "spec.members lists %s twice", user)
+			}
+			g.Members = append(g.Members, user)
+		}),
+		"tenants": r.patterns("tenants", &g.Tenants),
+	}, "members")
+}
+
+// group is a compiled reviewer group.
+type group struct {
+	members []string // sorted
+	tenants *operand
+}
+
+func compileGroups(docs []groupDoc) map[string]group {
+	groups := make(map[string]group, len(docs))
+	for _, d := range docs {
+		groups[d.Name] = group{slices.Sorted(slices.Values(d.Members)), newOperand(d.Tenants)}
+	}
+	return groups
+}
+
+// both joins the names of groups whose every member is in all of them. No
+// document can have such a name.
+const both = "&"
+
+// Members lists the users of a tenant who are in a reviewer group, sorted; none
+// if nobody knows the group or if it is not for the tenant. The name may be one
+// that Verdicts.Approval made of several: then only who is in every one of them
+// is a member.
+func (s *Set) Members(tenant, name string) []string {
+	if s == nil {
+		return nil
+	}
+	var members []string
+	for i, part := range strings.Split(name, both) {
+		g, known := s.groups[part]
+		switch {
+		case !known || !g.tenants.matches(tenant):
+			return nil
+		case i == 0:
+			members = slices.Clone(g.members)
+		default:
+			members = slices.DeleteFunc(members, func(u string) bool {
+				_, in := slices.BinarySearch(g.members, u)
+				return !in
+			})
+		}
+	}
+	return members
+}
+
+// Groups lists the names of the reviewer groups, sorted.
+func (s *Set) Groups() []string {
+	if s == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(s.groups))
+}

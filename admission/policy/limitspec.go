@@ -1,0 +1,44 @@
+package policy
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// limitSpec is limit as written.
+type limitSpec struct {
+	Max    int64         `json:"max"`
+	Per    time.Duration `json:"per_ns"`
+	By     []string      `json:"by,omitempty"`
+	Amount string        `json:"amount,omitempty"`
+
+	line, amountLine int
+}
+
+var byForm = regexp.MustCompile("^(" + strings.Join(slices.Sorted(maps.Keys(partOf)), "|") + ")$")
+
+func (r *reader) limit(n *yaml.Node, into **limitSpec) {
+	l := &limitSpec{line: n.Line}
+	r.mapping(n, "limit", map[string]field{
+		"max": r.integer("limit.max", 0, MaxAmount, &l.Max),
+		"per": r.duration("limit.per", MinWindow, MaxWindow, &l.Per),
+		"by": r.list("limit.by", len(partOf), func(n *yaml.Node) {
+			var b string
+			r.matching("an entry of limit.by", 16, byForm, &b)(n)
+			if b != "" && slices.Contains(l.By, b) {
+				r.fail(n, "limit.by lists %s twice", b)
+			}
+			l.By = append(l.By, b)
+		}),
+		"amount": func(n *yaml.Node) {
+			l.amountLine = n.Line
+			r.text("limit.amount", MaxExpression, &l.Amount)(n)
+		},
+	}, "max", "per")
+	*into = l
+}

@@ -1,0 +1,221 @@
+package policy
+
+import (
+	"cmp"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	celast "cel.dev/cel-go/common/ast"
+)
+
+// Problem is something in policies that is wrong or looks like a mistake.
+type Problem struct {
+	Document string   `json:"document"`
+	Line     int      `json:"line"` // from 1
+	Rule     string   `json:"rule,omitempty"`
+	Code     string   `json:"code"`
+	Severity Severity `json:"severity"`
+	Message  string   `json:"message"`
+	Remedy   string   `json:"remedy,omitempty"`
+}
+
+// Severity grades a problem.
+type Severity string
+
+// The severities. Only an error keeps a set from being used.
+const (
+	SeverityError   Severity = "error"
+	SeverityWarning Severity = "warning"
+	SeverityInfo    Severity = "info"
+)
+
+// Codes of problems.
+const (
+	LintDoesNotCompile    = "does_not_compile"
+	LintMissingHas        = "missing_has"        // a key is read that may not be there
+	LintDeadRule          = "dead_rule"          // it can never match
+	LintShadowedRule      = "shadowed_rule"      // a stricter rule matches whenever it does
+	LintDuplicateRule     = "duplicate_rule"     // another one is the same
+	LintCatchAllAllow     = "catch_all_allow"    // everything is allowed
+	LintUnusedParam       = "unused_param"       // nobody reads it
+	LintUnusedVariable    = "unused_variable"    // nobody reads it
+	LintUnusedGroup       = "unused_group"       // no approval names it
+	LintNothingEnforced   = "nothing_enforced"   // every policy only warns or audits
+	LintLimitWithoutBy    = "limit_without_by"   // all of a tenant share one counter
+	LintUnreachableQuorum = "unreachable_quorum" // a tenant has too few reviewers
+)
+
+// remedies say what to do about a problem of each code.
+var remedies = map[string]string{
+	LintDoesNotCompile:    "correct it; nothing in the set is used before",
+	LintMissingHas:        "ask has() first, in the same condition: a missing key denies with policy_error",
+	LintDeadRule:          "remove the rule or correct its match or condition",
+	LintShadowedRule:      "remove it, or narrow the stricter rule",
+	LintDuplicateRule:     "remove one of them",
+	LintCatchAllAllow:     "name tools, actions or a condition; what no rule allows is denied anyway",
+	LintUnusedParam:       "remove it, or use it",
+	LintUnusedVariable:    "remove it, or use it",
+	LintUnusedGroup:       "remove it, or name it in an approval",
+	LintNothingEnforced:   "add a policy that enforces; until then every call is denied",
+	LintLimitWithoutBy:    "say by: [source] or by: [session] if one caller must not use up what others have left",
+	LintUnreachableQuorum: "add members to the groups for that tenant, or lower the quorum",
+}
+
+// LintCodes lists the codes of problems, sorted.
+func LintCodes() []string { return slices.Sorted(maps.Keys(remedies)) }
+
+// Lint finds what is wrong in a set of documents and what looks like a mistake,
+// in the order of documents and lines. For documents that do not compile it
+// gives the errors of Compile and nothing else.
+func Lint(docs []Document) []Problem {
+	l := &linter{}
+	if _, err := Compile(docs); err != nil {
+		l.errors(docs, err)
+		return l.sorted(docs)
+	}
+	l.src, _ = readAll(docs)
+	_ = l.src.resolve()
+	env, err := newEnv()
+	if err != nil {
+		return nil
+	}
+	for i := range l.src.policies {
+		if s := &l.src.policies[i]; !s.builtin {
+			l.policies = append(l.policies, l.parse(env, s))
+		}
+	}
+	for _, p := range l.policies {
+		p.presence()
+		p.dead()
+		p.wide()
+		p.unused()
+		p.limits()
+	}
+	l.doubles()
+	l.wholes()
+	return l.sorted(docs)
+}
+
+type linter struct {
+	src      source
+	policies []*linted
+	found    []Problem
+}
+
+func (l *linter) add(at place, rule, code string, severity Severity, message string) {
+	l.found = append(l.found, Problem{at.file, max(at.line, 1), rule, code, severity, message, remedies[code]})
+}
+
+func (l *linter) sorted(docs []Document) []Problem {
+	order := map[string]int{}
+	for i, d := range docs {
+		order[d.Name] = i
+	}
+	slices.SortStableFunc(l.found, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(order[a.Document], order[b.Document]), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Code, b.Code), cmp.Compare(a.Message, b.Message))
+	})
+	return slices.Compact(l.found)
+}
+
+// errors makes problems of what Compile says.
+func (l *linter) errors(docs []Document, err error) {
+	var one *Error
+	switch joined, many := err.(interface{ Unwrap() []error }); {
+	case many:
+		for _, e := range joined.Unwrap() {
+			l.errors(docs, e)
+		}
+	case errors.As(err, &one):
+		l.add(place{one.File, one.Line}, "", LintDoesNotCompile, SeverityError, one.Msg)
+	default:
+		name := ""
+		if len(docs) > 0 {
+			name = docs[0].Name
+		}
+		l.add(place{name, 1}, "", LintDoesNotCompile, SeverityError, strings.TrimPrefix(err.Error(), "policy: "))
+	}
+}
+
+// linted is one policy with its expressions as trees.
+type linted struct {
+	*linter
+	*spec
+	variables map[string]celast.Expr // by their full names
+	exprs     []expression           // of variables, conditions and amounts
+	when      []expression           // of each rule
+	sc        *scope
+}
+
+type expression struct {
+	ast  *cel.Ast
+	line int
+	rule string // policy/rule; "" for a variable
+}
+
+func (e expression) root() celast.Expr { return e.ast.NativeRep().Expr() }
+
+// parse cannot fail: the set has compiled.
+func (l *linter) parse(env *cel.Env, s *spec) *linted {
+	p := &linted{linter: l, spec: s, variables: map[string]celast.Expr{}}
+	p.sc, _ = newScope(env, *s)
+	if p.sc.names == nil {
+		p.sc.names = &names{}
+	}
+	for _, v := range s.Variables {
+		if ast, err := p.sc.check("", v.Expression); err == nil {
+			e := expression{ast, v.exprLine, ""}
+			p.variables[variablesPrefix+v.Name] = e.root()
+			p.exprs = append(p.exprs, e)
+		}
+	}
+	for _, r := range s.Rules {
+		ast, err := p.sc.check("", r.When)
+		if err != nil {
+			continue
+		}
+		e := expression{ast, r.whenLine, s.Name + "/" + r.Name}
+		p.when, p.exprs = append(p.when, e), append(p.exprs, e)
+		if r.Limit != nil && r.Limit.Amount != "" {
+			if ast, err := p.sc.check("", r.Limit.Amount); err == nil {
+				p.exprs = append(p.exprs, expression{ast, r.Limit.amountLine, e.rule})
+			}
+		}
+	}
+	return p
+}
+
+// at is a line of the policy's file.
+func (p *linted) at(line int) place { return place{p.file, line} }
+
+func (p *linted) warn(line int, rule, code, message string) {
+	p.add(p.at(line), rule, code, SeverityWarning, message)
+}
+
+// children of an expression, comprehensions included.
+func children(e celast.Expr) []celast.Expr {
+	switch e.Kind() {
+	case celast.CallKind:
+		c := e.AsCall()
+		if c.IsMemberFunction() {
+			return append([]celast.Expr{c.Target()}, c.Args()...)
+		}
+		return c.Args()
+	case celast.SelectKind:
+		return []celast.Expr{e.AsSelect().Operand()}
+	case celast.ListKind:
+		return e.AsList().Elements()
+	case celast.MapKind:
+		var list []celast.Expr
+		for _, entry := range e.AsMap().Entries() {
+			list = append(list, entry.AsMapEntry().Key(), entry.AsMapEntry().Value())
+		}
+		return list
+	case celast.ComprehensionKind:
+		c := e.AsComprehension()
+		return []celast.Expr{c.IterRange(), c.AccuInit(), c.LoopCondition(), c.LoopStep(), c.Result()}
+	}
+	return nil
+}

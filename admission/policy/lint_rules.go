@@ -1,0 +1,262 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	celast "cel.dev/cel-go/common/ast"
+	"cel.dev/cel-go/common/types"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// constant evaluates an expression that no request has a part in. known is false
+// for all others, and for those that have no truth value.
+func (p *linted) constant(e expression) (value, known bool) {
+	if !fixed(e.root()) {
+		return false, false
+	}
+	program, err := p.sc.env.Program(e.ast, cel.CostLimit(MaxRuntimeCost))
+	if err != nil {
+		return false, false
+	}
+	out, _, err := program.Eval(&evaluation{in: &Input{}, names: p.sc.names})
+	b, isBool := out.(types.Bool)
+	return bool(b), err == nil && isBool
+}
+
+// fixed reports whether an expression uses constants only.
+func fixed(e celast.Expr) bool {
+	if e.Kind() == celast.IdentKind {
+		_, input := variables[e.AsIdent()]
+		return !input && !strings.HasPrefix(e.AsIdent(), variablesPrefix)
+	}
+	return !slices.ContainsFunc(children(e), func(c celast.Expr) bool { return !fixed(c) })
+}
+
+// truth is what a rule's condition always is, if it is always the same.
+func (p *linted) truth(i int) (value, known bool) {
+	e := p.when[i]
+	if value, known := p.constant(e); known {
+		return value, true
+	}
+	for _, c := range conjuncts(e.root()) {
+		if c.Kind() == celast.LiteralKind && c.AsLiteral() == types.False {
+			return false, true
+		}
+	}
+	return false, false
+}
+
+// dead finds rules that never match: their condition is false whatever the call,
+// or asks for what the match leaves out.
+func (p *linted) dead() {
+	for i, r := range p.Rules {
+		rule := p.Name + "/" + r.Name
+		if value, known := p.truth(i); known && !value {
+			p.warn(r.whenLine, rule, LintDeadRule, "the condition is false, whatever the call")
+			continue
+		}
+		m := r.narrowing()
+		for _, o := range []struct {
+			name         string
+			outer, inner []string
+		}{{"tools", p.Match.Tools, m.Tools}, {"actions", p.Match.Actions, m.Actions}, {"eventTypes", p.Match.EventTypes, m.EventTypes}} {
+			if excluded(o.outer, o.inner) {
+				p.warn(r.line, rule, LintDeadRule, fmt.Sprintf("match.%s of the rule and of its policy have nothing in common", o.name))
+			}
+		}
+		for _, c := range conjuncts(p.when[i].root()) {
+			if variable, values := demands(c); len(values) > 0 && p.never(variable, values, m) {
+				p.warn(r.whenLine, rule, LintDeadRule, fmt.Sprintf("the condition wants another %s than match lets through", variable))
+			}
+		}
+	}
+}
+
+// excluded reports whether no exact entry of inner can match outer. Where inner
+// has patterns nobody can tell.
+func excluded(outer, inner []string) bool {
+	o := newOperand(outer)
+	return len(outer) > 0 && len(inner) > 0 && !slices.ContainsFunc(inner, func(v string) bool { return isGlob(v) || o.matches(v) })
+}
+
+func (p *linted) never(variable string, values []string, narrow ruleMatch) bool {
+	m := p.Match
+	operands := map[string][][]string{
+		"tenant": {m.Tenants}, "source": {m.Sources}, "protocol": {m.Protocols}, "event_type": {m.EventTypes, narrow.EventTypes},
+		"tool": {m.Tools, narrow.Tools}, "action": {m.Actions, narrow.Actions}, "resource_kind": {m.ResourceKinds},
+		"from_agent": {m.FromAgents}, "to_agent": {m.ToAgents},
+	}
+	return slices.ContainsFunc(operands[variable], func(outer []string) bool { return excluded(outer, values) })
+}
+
+// wide finds rules that allow everything.
+func (p *linted) wide() {
+	m := p.Match
+	for i, r := range p.Rules {
+		n := r.narrowing()
+		narrow := slices.ContainsFunc([][]string{m.Tools, m.Actions, m.ResourceKinds, m.Risks, m.EventTypes, m.FromAgents, m.ToAgents, n.Tools, n.Actions, n.EventTypes}, selects)
+		if value, known := p.truth(i); r.Verdict == events.Allow && known && value && !narrow && p.Action == "" && r.Limit == nil {
+			p.warn(r.line, p.Name+"/"+r.Name, LintCatchAllAllow, "the rule allows every call that no other rule objects to")
+		}
+	}
+}
+
+// selects reports whether an operand leaves anything out.
+func selects(patterns []string) bool {
+	return len(patterns) > 0 && !slices.ContainsFunc(patterns, func(p string) bool { return strings.Trim(p, "*") == "" })
+}
+
+// limits finds limits whose counter all callers of a tenant share.
+func (p *linted) limits() {
+	for _, r := range p.Rules {
+		if r.Limit != nil && len(sortedBy(r.Limit.By)) == 0 {
+			p.add(p.at(r.Limit.line), p.Name+"/"+r.Name, LintLimitWithoutBy, SeverityInfo, "all callers of a tenant share one counter")
+		}
+	}
+}
+
+// unused finds params and variables that no expression reads.
+func (p *linted) unused() {
+	used := map[string]bool{}
+	for _, e := range p.exprs {
+		for _, prefix := range []string{paramsPrefix, variablesPrefix} {
+			for _, name := range uses(e.ast, prefix) {
+				used[name] = true
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.paramLines)) {
+		if !used[paramsPrefix+name] {
+			p.warn(p.paramLines[name], "", LintUnusedParam, "no expression reads "+paramsPrefix+name)
+		}
+	}
+	for _, v := range p.Variables {
+		if !used[variablesPrefix+v.Name] {
+			p.warn(v.line, "", LintUnusedVariable, "no expression reads "+variablesPrefix+v.Name)
+		}
+	}
+}
+
+// ruleAt is a rule in its place.
+type ruleAt struct {
+	*linted
+	rule               ruleSpec
+	id                 string
+	when, match, limit string // canonical
+	always             bool   // the condition is true, whatever the call
+}
+
+// rules sorts all rules by what their policies speak about.
+func (l *linter) rules() map[string][]ruleAt {
+	areas := map[string][]ruleAt{}
+	for _, p := range l.policies {
+		area := fmt.Sprint(canonical(p.Match), p.Scope, p.Action, p.Fallback, p.AcceptRaw, canonical(p.Params), canonical(p.Variables))
+		for i, r := range p.Rules {
+			when, err := cel.AstToString(p.when[i].ast)
+			if err != nil {
+				when = r.When
+			}
+			value, known := p.truth(i)
+			at := ruleAt{linted: p, rule: r, id: p.Name + "/" + r.Name, when: when, always: known && value}
+			if m := r.narrowing(); !m.empty() {
+				at.match = canonical(m)
+			}
+			if r.Limit != nil {
+				at.limit = canonical(r.Limit)
+			}
+			areas[area] = append(areas[area], at)
+		}
+	}
+	return areas
+}
+
+func canonical(v any) string {
+	b, _ := json.Marshal(v) // of plain texts: it cannot fail
+	return string(b)
+}
+
+// covers reports whether a rule matches whenever another of the same area does.
+func (a *ruleAt) covers(b *ruleAt) bool {
+	return (a.match == "" || a.match == b.match) && (a.always || a.when == b.when) && (a.limit == "" || a.limit == b.limit)
+}
+
+// doubles finds rules that another one makes pointless. The order does not
+// matter: the strictest wins wherever it stands.
+func (l *linter) doubles() {
+	for _, rules := range l.rules() {
+		for i := range rules {
+			for j := range rules {
+				r, o := &rules[i], &rules[j]
+				switch {
+				case i == j || !o.covers(r):
+				case o.rule.Verdict.Strictness() > r.rule.Verdict.Strictness():
+					r.warn(r.rule.line, r.id, LintShadowedRule, fmt.Sprintf("whenever it matches, %s says %s", o.id, o.rule.Verdict))
+				case o.rule.Verdict == r.rule.Verdict && j < i && r.covers(o):
+					r.warn(r.rule.line, r.id, LintDuplicateRule, "it says the same as "+o.id)
+				}
+			}
+		}
+	}
+}
+
+// wholes looks at the set as one.
+func (l *linter) wholes() {
+	from, groups := map[string]bool{}, map[string]bool{}
+	enforced := false
+	compiled := compileGroups(l.src.groups)
+	for _, s := range l.src.policies {
+		enforced = enforced || s.Action == ""
+		for _, ref := range s.paramsFrom {
+			from[ref.name] = true
+		}
+		l.reviewers(s, s.Approval, compiled, groups)
+		for _, r := range s.Rules {
+			l.reviewers(s, r.Approval, compiled, groups)
+		}
+	}
+	for _, d := range l.src.params {
+		if !from[d.name] {
+			l.add(d.place, "", LintUnusedParam, SeverityWarning, "no policy names "+d.name+" in paramsFrom")
+		}
+	}
+	for _, g := range l.src.groups {
+		if !groups[g.Name] {
+			l.add(g.place, "", LintUnusedGroup, SeverityWarning, "no approval names the reviewers "+g.Name)
+		}
+	}
+	if !enforced && len(l.src.policies) > 0 {
+		l.add(l.src.policies[0].place, "", LintNothingEnforced, SeverityWarning, "no policy of the set enforces anything")
+	}
+}
+
+// reviewers finds tenants whose approvals nobody could give.
+func (l *linter) reviewers(s spec, a *approvalSpec, groups map[string]group, named map[string]bool) {
+	if a == nil || len(a.Reviewers) == 0 {
+		return
+	}
+	for _, tenant := range s.Match.Tenants {
+		if isGlob(tenant) {
+			continue
+		}
+		users := map[string]bool{}
+		for _, name := range a.Reviewers {
+			if g := groups[name]; g.tenants.matches(tenant) {
+				for _, u := range g.members {
+					users[u] = true
+				}
+			}
+		}
+		if want := max(1, int(a.Quorum)); len(users) < want {
+			l.add(place{s.file, a.line}, "", LintUnreachableQuorum, SeverityWarning, fmt.Sprintf("the approval wants %d reviewers, and tenant %s has %d", want, tenant, len(users)))
+		}
+	}
+	for _, name := range a.Reviewers {
+		named[name] = true
+	}
+}

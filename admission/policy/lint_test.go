@@ -1,0 +1,123 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func lintOf(docs ...string) []Problem {
+	return Lint([]Document{{Name: "t", Data: []byte(strings.Join(docs, "---\n"))}})
+}
+
+func lintCodes(problems []Problem) string {
+	var list []string
+	for _, p := range problems {
+		list = append(list, p.Code)
+	}
+	return strings.Join(list, " ")
+}
+
+// Every code has a case in which it is given and one, as near as possible, in
+// which it is not.
+func TestLint(t *testing.T) {
+	narrow := func(rules ...string) string { return doc("p", "{tools: [x]}", rules...) }
+	base := doc("base", "{tools: [base]}", "allow ok: true")
+	covered := map[string]bool{}
+	for _, c := range []struct{ name, code, bad, good string }{
+		{"does not compile", LintDoesNotCompile, narrow("allow a: nope == 1"), narrow("allow a: tool == 'x'")},
+		{"no has", LintMissingHas, narrow("allow a: args.to == 'x'"), narrow("allow a: has(args.to) && args.to == 'x'")},
+		{"has after", LintMissingHas, narrow("allow a: args.to == 'x' && has(args.cc)"), narrow("allow a: args.to == 'x' && has(args.to)")},
+		{"has of the parent only", LintMissingHas, narrow("allow a: has(args.a) && args.a.b == 1"), narrow("allow a: has(args.a) && has(args.a.b) && args.a.b == 1")},
+		{"has without its parent", LintMissingHas, narrow("allow a: has(args.a.b) && args.a.b == 1"), narrow("allow a: has(args.a) && has(args.a.b) && args.a.b == 1")},
+		{"or", LintMissingHas, narrow("allow a: has(args.a) || args.a == 1"), narrow("allow a: !has(args.a) || args.a == 1")},
+		{"not", LintMissingHas, narrow("allow a: !has(args.a) && args.a == 1"), narrow("allow a: !(!has(args.a) || args.a != 1)")},
+		{"conditional", LintMissingHas, narrow("allow a: (has(args.a) ? true : args.a == 1)"), narrow("allow a: (has(args.a) ? args.a == 1 : false)")},
+		{"in", LintMissingHas, narrow(`allow a: "b" in args && args["a"] == 1`), narrow(`allow a: "a" in args && args["a"] == 1`)},
+		{"either", LintMissingHas, narrow("allow a: (has(args.a) || has(args.b)) && args.a == 1"), narrow("allow a: (has(args.a) && args.b == 1 || has(args.a)) && args.a == 1 && has(args.b)")},
+		{"event", LintMissingHas, narrow("allow a: event.x == 1"), narrow("allow a: has(event.x) && event.x == 1")},
+		{"resource", LintMissingHas, narrow("allow a: resource.x == 1"), narrow("allow a: has(resource.x) && resource.x == 1")},
+		{"catalog", LintMissingHas, narrow("allow a: catalog.risk == 'low'"), narrow("allow a: catalog.known == true")},
+		{"in a loop", LintMissingHas, narrow("allow a: args.list.exists(x, x == 1)"), narrow("allow a: has(args.list) && args.list.exists(x, x == 1)")},
+		{"by a variable", LintMissingHas, written("p", "match: {tools: [x]}", "variables: [{name: ok, expression: 'has(args.b)'}]", ruleOf("allow", "variables.ok && args.a == 1")),
+			written("p", "match: {tools: [x]}", "variables: [{name: ok, expression: 'has(args.a)'}]", ruleOf("allow", "variables.ok && args.a == 1"))},
+		{"in an amount", LintMissingHas, written("p", "match: {tools: [x]}", ruleOf("deny", "has(args.a)", "limit: {max: 1, per: 1m, by: [source], amount: 'int(args.b)'}")),
+			written("p", "match: {tools: [x]}", ruleOf("deny", "has(args.a)", "limit: {max: 1, per: 1m, by: [source], amount: '(has(args.b) ? int(args.b) : 0)'}"))},
+		{"false", LintDeadRule, narrow("deny a: false"), narrow("deny a: has(args.a)")},
+		{"constant", LintDeadRule, narrow("deny a: 1 > 2"), narrow("deny a: 1 < 2")},
+		{"false in part", LintDeadRule, narrow("deny a: tool == 'x' && false"), narrow("deny a: tool == 'x' || false")},
+		{"params", LintDeadRule, written("p", "match: {tools: [x]}", "params: {on: false}", ruleOf("deny", "params.on")), written("p", "match: {tools: [x]}", "params: {on: true}", ruleOf("deny", "params.on"))},
+		{"tool", LintDeadRule, narrow(`deny a: tool == "y"`), narrow(`deny a: tool == "x"`)},
+		{"tools", LintDeadRule, narrow(`deny a: tool in ["y", "z"]`), narrow(`deny a: tool in ["y", "x"]`)},
+		{"operands", LintDeadRule, written("p", "match: {tools: ['a*']}", ruleOf("deny", "true", "match: {tools: [b]}")), written("p", "match: {tools: ['a*']}", ruleOf("deny", "true", "match: {tools: [ab]}"))},
+		{"actions", LintDeadRule, written("p", "match: {actions: [send]}", ruleOf("deny", "true", "match: {actions: [read]}")), written("p", "match: {actions: [send]}", ruleOf("deny", "true", "match: {actions: ['s*']}"))},
+		{"stricter", LintShadowedRule, narrow("allow a: has(args.a)", "deny b: has(args.a)"), narrow("allow a: has(args.a)", "deny b: has(args.b)")},
+		{"always stricter", LintShadowedRule, narrow("deny a: true", "ask b: has(args.b)"), narrow("ask a: true", "deny b: has(args.b)")},
+		{"of another policy", LintShadowedRule, narrow("ask a: has(args.a)") + "---\n" + doc("q", "{tools: [x]}", "deny a: has(args.a)"), narrow("ask a: has(args.a)") + "---\n" + doc("q", "{tools: [y]}", "deny a: has(args.a)")},
+		{"stricter with a limit", LintShadowedRule, written("p", "match: {tools: [x]}", "rules: [{name: a, when: 'has(args.a)', verdict: allow, reason: a}, {name: b, when: 'has(args.a)', verdict: deny, reason: b}]"),
+			written("p", "match: {tools: [x]}", "rules: [{name: a, when: 'has(args.a)', verdict: allow, reason: a}, {name: b, when: 'has(args.a)', limit: {max: 1, per: 1m, by: [source]}, verdict: deny, reason: b}]")},
+		{"stricter for others", LintShadowedRule, written("p", "match: {tools: [x, y]}", "rules: [{name: a, when: 'has(args.a)', match: {tools: [x]}, verdict: allow, reason: a}, {name: b, when: 'has(args.a)', verdict: deny, reason: b}]"),
+			written("p", "match: {tools: [x, y]}", "rules: [{name: a, when: 'has(args.a)', match: {tools: [x]}, verdict: allow, reason: a}, {name: b, when: 'has(args.a)', match: {tools: [y]}, verdict: deny, reason: b}]")},
+		{"twice", LintDuplicateRule, narrow("deny a: has(args.a)", "deny b:  has(args.a)"), narrow("deny a: has(args.a)", "deny b: !has(args.a)")},
+		{"catch-all", LintCatchAllAllow, doc("p", "", "allow a: true"), doc("p", "{tools: ['x*']}", "allow a: true")},
+		{"catch-all by pattern", LintCatchAllAllow, doc("p", "{tools: ['*']}", "allow a: 1 == 1"), doc("p", "{actions: [read]}", "allow a: 1 == 1")},
+		{"catch-all of tenants", LintCatchAllAllow, doc("p", "{tenants: [acme]}", "allow a: true"), doc("p", "{tenants: [acme]}", "deny a: true")},
+		{"unused param", LintUnusedParam, written("p", "match: {tools: [x]}", "params: {a: 1}", allowed), written("p", "match: {tools: [x]}", "params: {a: 1}", ruleOf("allow", "params.a < now.getHours()"))},
+		{"unused document", LintUnusedParam, other("Params", "q", "{a: 1}") + "---\n" + narrow("deny a: true"), other("Params", "q", "{a: 1}") + "---\n" + written("p", "match: {tools: [x]}", "paramsFrom: [q]", allowed)},
+		{"unused variable", LintUnusedVariable, written("p", "match: {tools: [x]}", "variables: [{name: a, expression: '1'}]", allowed),
+			written("p", "match: {tools: [x]}", "variables: [{name: a, expression: '1'}, {name: b, expression: 'variables.a + 1'}]", ruleOf("allow", "variables.b < now.getHours()"))},
+		{"unused group", LintUnusedGroup, other("ReviewerGroup", "g", "{members: [a]}") + "---\n" + narrow("deny a: true"),
+			other("ReviewerGroup", "g", "{members: [a]}") + "---\n" + written("p", "match: {tools: [x]}", "approval: {reviewers: [g]}", ruleOf("ask", "true"))},
+		{"reviewers of others", LintUnreachableQuorum, other("ReviewerGroup", "g", "{members: [a], tenants: [evil]}") + "---\n" + written("p", "match: {tools: [x], tenants: [acme]}", "approval: {reviewers: [g]}", ruleOf("ask", "true")),
+			other("ReviewerGroup", "g", "{members: [a], tenants: ['a*']}") + "---\n" + written("p", "match: {tools: [x], tenants: [acme]}", "approval: {reviewers: [g]}", ruleOf("ask", "true"))},
+		{"limit without by", LintLimitWithoutBy, written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [tenant]}")), written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [session]}"))},
+	} {
+		covered[c.code] = true
+		t.Run(c.name, func(t *testing.T) {
+			bad, good := lintOf(c.bad), lintOf(c.good)
+			i := slices.IndexFunc(bad, func(p Problem) bool { return p.Code == c.code })
+			if i < 0 {
+				t.Fatalf("not found, only %q in\n%s", lintCodes(bad), c.bad)
+			}
+			if p := bad[i]; p.Document != "t" || p.Line < 1 || p.Message == "" || p.Remedy == "" || p.Severity == "" {
+				t.Errorf("%+v", p)
+			}
+			if len(good) > 0 {
+				t.Errorf("%+v in\n%s", good, c.good)
+			}
+		})
+	}
+	trial := written("p", "match: {tools: [x]}", "validationActions: [audit]", allowed)
+	if got := lintCodes(lintOf(trial)); got != LintNothingEnforced {
+		t.Error(got)
+	}
+	if got := lintOf(trial, base); len(got) > 0 {
+		t.Errorf("%+v", got)
+	}
+	covered[LintNothingEnforced] = true
+	for code := range remedies {
+		if !covered[code] {
+			t.Errorf("%s has no case", code)
+		}
+	}
+}
+
+func TestLintSaysWhere(t *testing.T) {
+	got := Lint([]Document{
+		{Name: "b", Data: []byte(doc("p", "", "allow a: true"))},
+		{Name: "a", Data: []byte("# first\n" + written("q", "match: {tools: [x]}", "rules:", "  - name: one", "    when: >-", "      args.to == 'x'", "    verdict: deny", "    reason: r"))},
+	})
+	if len(got) != 2 || fmt.Sprintf("%s:%d %s %s", got[0].Document, got[0].Line, got[0].Rule, got[0].Code) != "b:6 p/r0 catch_all_allow" ||
+		fmt.Sprintf("%s:%d %s %s", got[1].Document, got[1].Line, got[1].Rule, got[1].Code) != "a:9 q/one missing_has" {
+		t.Errorf("%+v", got)
+	}
+	for _, docs := range [][]Document{nil, {{Name: "x"}}, {{Name: "x", Data: []byte("a: [")}}} {
+		if got := Lint(docs); len(got) != 1 || got[0].Code != LintDoesNotCompile || got[0].Severity != SeverityError {
+			t.Errorf("%+v", got)
+		}
+	}
+	if got := lintOf("builtin: evaluators-only\n"); len(got) > 0 {
+		t.Errorf("%+v", got)
+	}
+}

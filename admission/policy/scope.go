@@ -1,0 +1,78 @@
+package policy
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Scopes say which level a policy belongs to. Every level is judged by "the
+// strictest wins", and so are the levels among each other, with one exception:
+// the default level is silent where the tenant's own has spoken. So nothing can
+// loosen what a global policy says.
+const (
+	ScopeGlobal  = "global"  // for all tenants; a policy without match.tenants
+	ScopeTenant  = "tenant"  // for the tenants that match.tenants names
+	ScopeDefault = "default" // speaks on calls on which no rule of a tenant's own policies has a word
+)
+
+var scopeForm = regexp.MustCompile("^(" + strings.Join([]string{ScopeGlobal, ScopeTenant, ScopeDefault}, "|") + ")$")
+
+// level is the scope of a policy, said or implied.
+func (s *spec) level() string {
+	switch {
+	case s.Scope == ScopeDefault:
+		return ScopeDefault
+	case len(s.Match.Tenants) > 0:
+		return ScopeTenant
+	}
+	return ScopeGlobal
+}
+
+// scope keeps only what does not follow from match: writing it out is no other
+// policy.
+func (r *reader) scope(n *yaml.Node, scope string, s *spec) {
+	switch {
+	case scope == ScopeGlobal && len(s.Match.Tenants) > 0:
+		r.fail(n, "a policy of scope global is for all tenants; leave match.tenants out, or the scope")
+	case scope == ScopeTenant && len(s.Match.Tenants) == 0:
+		r.fail(n, "a policy of scope tenant needs match.tenants")
+	case scope == ScopeDefault:
+		s.Scope = scope
+	}
+}
+
+// Validation actions: what becomes of the verdicts of a policy's rules.
+const (
+	ActionEnforce = "enforce" // they decide
+	ActionWarn    = "warn"    // they are recorded, and the caller is told
+	ActionAudit   = "audit"   // they are recorded
+)
+
+// actions reads validationActions. "" stands for enforce; warn includes audit.
+func (r *reader) actions(into *string) field {
+	var said []string
+	form := regexp.MustCompile("^(" + strings.Join([]string{ActionEnforce, ActionWarn, ActionAudit}, "|") + ")$")
+	read := r.list("spec.validationActions", 3, func(n *yaml.Node) {
+		var a string
+		r.matching("an entry of spec.validationActions", 16, form, &a)(n)
+		if a != "" && slices.Contains(said, a) {
+			r.fail(n, "spec.validationActions lists %s twice", a)
+		}
+		said = append(said, a)
+	})
+	return func(n *yaml.Node) {
+		read(n)
+		enforce, warn := slices.Contains(said, ActionEnforce), slices.Contains(said, ActionWarn)
+		switch {
+		case enforce && len(said) > 1:
+			r.fail(n, "spec.validationActions: enforce goes with nothing else; what decides is recorded anyway")
+		case warn:
+			*into = ActionWarn
+		case slices.Contains(said, ActionAudit):
+			*into = ActionAudit
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package policy
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// spec is a policy as written, checked but not compiled. Its JSON form is what
+// the digest of a set is made of: everything that decides, and nothing else.
+type spec struct {
+	Name         string         `json:"name"`
+	Scope        string         `json:"scope,omitempty"`  // ScopeDefault, or "" for what Match says
+	Action       string         `json:"action,omitempty"` // ActionWarn, ActionAudit, or "" for enforce
+	Match        match          `json:"match"`
+	ExpiresAfter time.Duration  `json:"expires_after_ns"`
+	Fallback     bool           `json:"fallback,omitempty"`
+	AcceptRaw    bool           `json:"accept_raw_arguments,omitempty"`
+	Params       map[string]any `json:"params,omitempty"` // those of documents that paramsFrom names included, once they are resolved
+	Variables    []variableSpec `json:"variables,omitempty"`
+	Approval     *approvalSpec  `json:"approval,omitempty"`
+	Rules        []ruleSpec     `json:"rules"`
+	paramLines   map[string]int // of what spec.params itself has
+	paramsFrom   []reference    // documents of kind Params
+	place
+	builtin bool
+}
+
+// reference is a name of something in another document.
+type reference struct {
+	name string
+	line int
+}
+
+type match struct {
+	Tenants       []string `json:"tenants,omitempty"`
+	Sources       []string `json:"sources,omitempty"`
+	Protocols     []string `json:"protocols,omitempty"`
+	EventTypes    []string `json:"event_types,omitempty"`
+	Tools         []string `json:"tools,omitempty"`
+	Actions       []string `json:"actions,omitempty"`
+	ResourceKinds []string `json:"resource_kinds,omitempty"`
+	Risks         []string `json:"risks,omitempty"`
+	FromAgents    []string `json:"from_agents,omitempty"`
+	ToAgents      []string `json:"to_agents,omitempty"`
+}
+
+// ruleMatch narrows what a rule speaks about, within its policy's match.
+type ruleMatch struct {
+	Tools      []string `json:"tools,omitempty"`
+	Actions    []string `json:"actions,omitempty"`
+	EventTypes []string `json:"event_types,omitempty"`
+}
+
+func (m ruleMatch) empty() bool { return len(m.Tools)+len(m.Actions)+len(m.EventTypes) == 0 }
+
+type ruleSpec struct {
+	Name       string         `json:"name"`
+	Match      *ruleMatch     `json:"match,omitempty"`
+	When       string         `json:"when"`
+	Limit      *limitSpec     `json:"limit,omitempty"`
+	Verdict    events.Verdict `json:"verdict"`
+	Reason     string         `json:"reason"`
+	Message    string         `json:"message,omitempty"`
+	ResultMode string         `json:"result_mode,omitempty"`
+	Approval   *approvalSpec  `json:"approval,omitempty"`
+
+	line, whenLine int
+}
+
+func (s ruleSpec) narrowing() ruleMatch {
+	if s.Match == nil {
+		return ruleMatch{}
+	}
+	return *s.Match
+}
+
+func (s ruleSpec) asks() bool { return s.Verdict == events.Ask || s.Verdict == events.Defer }
+
+var (
+	nameForm   = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
+	ruleForm   = regexp.MustCompile(`^[a-z0-9]([-_.a-z0-9]*[a-z0-9])?$`)
+	reasonForm = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+	anyText    = regexp.MustCompile(`^[^\x00-\x1f\x7f]+$`)
+	modeForm   = regexp.MustCompile("^(" + ModeThrow + "|" + ModeToolResult + ")$")
+)
+
+func (r *reader) spec(n *yaml.Node, s *spec) {
+	var scope string
+	r.mapping(n, "spec", map[string]field{
+		"scope":              r.matching("spec.scope", 16, scopeForm, &scope),
+		"validationActions":  r.actions(&s.Action),
+		"match":              func(n *yaml.Node) { r.match(n, &s.Match) },
+		"expiresAfter":       r.duration("spec.expiresAfter", MinLifetime, MaxLifetime, &s.ExpiresAfter),
+		"fallback":           r.flag("spec.fallback", &s.Fallback),
+		"acceptRawArguments": r.flag("spec.acceptRawArguments", &s.AcceptRaw),
+		"params":             func(n *yaml.Node) { r.ownParams(n, s) },
+		"paramsFrom":         r.references("spec.paramsFrom", MaxParamsFrom, &s.paramsFrom),
+		"variables":          r.list("spec.variables", MaxVariables, func(n *yaml.Node) { r.variable(n, s) }),
+		"approval":           r.approval("spec.approval", &s.Approval),
+		"rules":              r.list("spec.rules", MaxRules, func(n *yaml.Node) { r.rule(n, s) }),
+	}, "rules")
+	r.scope(n, scope, s)
+	if s.Approval != nil && len(s.Rules) > 0 && !slices.ContainsFunc(s.Rules, ruleSpec.asks) {
+		r.fail(&yaml.Node{Line: s.Approval.line}, "spec.approval says how an ask or a defer is approved; no rule of the policy has that verdict")
+	}
+}
+
+func (r *reader) match(n *yaml.Node, m *match) {
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		r.fail(n, "spec.match is empty; leave it out to match everything")
+		return
+	}
+	r.mapping(n, "spec.match", map[string]field{
+		"tenants":       r.patterns("tenants", &m.Tenants),
+		"sources":       r.patterns("sources", &m.Sources),
+		"protocols":     r.patterns("protocols", &m.Protocols),
+		"eventTypes":    r.patterns("eventTypes", &m.EventTypes),
+		"tools":         r.patterns("tools", &m.Tools),
+		"actions":       r.patterns("actions", &m.Actions),
+		"resourceKinds": r.patterns("resourceKinds", &m.ResourceKinds),
+		"risks":         r.patterns("risks", &m.Risks),
+		"fromAgents":    r.patterns("fromAgents", &m.FromAgents),
+		"toAgents":      r.patterns("toAgents", &m.ToAgents),
+	})
+	r.coherent(n, m)
+}
+
+func (r *reader) ruleMatch(n *yaml.Node, into **ruleMatch) {
+	if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+		r.fail(n, "the rule's match is empty; leave it out to match whatever the policy does")
+		return
+	}
+	m := &ruleMatch{}
+	r.mapping(n, "the rule's match", map[string]field{
+		"tools":      r.patterns("tools", &m.Tools),
+		"actions":    r.patterns("actions", &m.Actions),
+		"eventTypes": r.patterns("eventTypes", &m.EventTypes),
+	})
+	*into = m
+}
+
+func (r *reader) rule(n *yaml.Node, s *spec) {
+	rule := ruleSpec{line: n.Line}
+	var verdict string
+	r.mapping(n, "a rule", map[string]field{
+		"name":  r.matching("the rule's name", 63, ruleForm, &rule.Name),
+		"match": func(n *yaml.Node) { r.ruleMatch(n, &rule.Match) },
+		"when": func(n *yaml.Node) {
+			rule.whenLine = n.Line
+			r.text("the rule's when", MaxExpression, &rule.When)(n)
+		},
+		"limit":      func(n *yaml.Node) { r.limit(n, &rule.Limit) },
+		"verdict":    r.text("the rule's verdict", 16, &verdict),
+		"reason":     r.matching("the rule's reason", 64, reasonForm, &rule.Reason),
+		"message":    r.matching("the rule's message", MaxMessage, anyText, &rule.Message),
+		"resultMode": r.matching("the rule's resultMode", 16, modeForm, &rule.ResultMode),
+		"approval":   r.approval("the rule's approval", &rule.Approval),
+	}, "name", "when", "verdict", "reason")
+	rule.Verdict = events.Verdict(verdict)
+	r.ruleCoherent(n, rule, s)
+	s.Rules = append(s.Rules, rule)
+}
+
+func (r *reader) ruleCoherent(n *yaml.Node, rule ruleSpec, s *spec) {
+	if rule.Verdict != "" && !slices.Contains(events.Verdicts, rule.Verdict) {
+		r.fail(n, "the verdict %.16q is none of allow, ask, defer, deny", string(rule.Verdict))
+	}
+	if rule.ResultMode != "" && rule.Verdict == events.Allow {
+		r.fail(n, "resultMode says how a refusal is told; a rule that allows has none")
+	}
+	if rule.Approval != nil && !rule.asks() {
+		r.fail(n, "approval says how an ask or a defer is approved; this rule's verdict is another")
+	}
+	if rule.Name != "" && slices.ContainsFunc(s.Rules, func(o ruleSpec) bool { return o.Name == rule.Name }) {
+		r.fail(n, "two rules are named %s", rule.Name)
+	}
+}
+
+// references reads names of documents of another kind.
+func (r *reader) references(what string, limit int, into *[]reference) field {
+	return r.list(what, limit, func(n *yaml.Node) {
+		var name string
+		before := len(r.errs)
+		if r.matching("an entry of "+what, 63, nameForm, &name)(n); len(r.errs) > before {
+			return
+		}
+		if slices.ContainsFunc(*into, func(o reference) bool { return o.name == name }) {
+			r.fail(n, "%s lists %s twice", what, name)
+			return
+		}
+		*into = append(*into, reference{name, n.Line})
+	})
+}
+
+func (r *reader) duration(what string, least, most time.Duration, into *time.Duration) field {
+	return func(n *yaml.Node) {
+		var s string
+		before := len(r.errs)
+		if r.text(what, 32, &s)(n); len(r.errs) > before {
+			return
+		}
+		d, err := time.ParseDuration(strings.TrimSpace(s))
+		if err != nil || d < least || d > most {
+			r.fail(n, "%s must be a duration between %s and %s, such as 60s", what, least, most)
+			return
+		}
+		*into = d
+	}
+}

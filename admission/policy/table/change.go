@@ -1,0 +1,79 @@
+package table
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// apply makes the changes in a request. Without any the bytes stay as they are.
+func apply(body []byte, changes []Change) ([]byte, error) {
+	if len(changes) == 0 {
+		return body, nil
+	}
+	tree, err := strictjson.Parse(body, strictjson.DefaultLimits)
+	if err != nil {
+		return nil, fmt.Errorf("the request cannot be changed: %w", err)
+	}
+	for _, c := range changes {
+		steps := strings.Split(c.Path[1:], "/")
+		for i, s := range steps {
+			steps[i] = unescape.Replace(s)
+		}
+		if tree, err = set(tree, steps, c.Value); err != nil {
+			return nil, fmt.Errorf("change %s: %w", c.Path, err)
+		}
+	}
+	return strictjson.Canonical(tree)
+}
+
+var unescape = strings.NewReplacer("~1", "/", "~0", "~")
+
+// set gives the tree with a value at a path. Objects on the way are made; a nil
+// value takes out what is there.
+func set(tree any, steps []string, value any) (any, error) {
+	if len(steps) == 0 {
+		return value, nil
+	}
+	switch at := tree.(type) {
+	case nil:
+		if value == nil {
+			return nil, nil // nothing is there to take out
+		}
+		return set(map[string]any{}, steps, value)
+	case map[string]any:
+		next, err := set(at[steps[0]], steps[1:], value)
+		if err != nil {
+			return nil, err
+		}
+		if at[steps[0]] = next; next == nil {
+			delete(at, steps[0])
+		}
+		return at, nil
+	case []any:
+		return setItem(at, steps, value)
+	}
+	return nil, fmt.Errorf("there is a plain value where %q should be a member", steps[0])
+}
+
+func setItem(list []any, steps []string, value any) (any, error) {
+	if steps[0] == "-" && len(steps) == 1 && value != nil {
+		return append(list, value), nil
+	}
+	i, err := strconv.Atoi(steps[0])
+	if err != nil || i < 0 || i >= len(list) {
+		return nil, fmt.Errorf("the list has no entry %q", steps[0])
+	}
+	next, err := set(list[i], steps[1:], value)
+	if err != nil {
+		return nil, err
+	}
+	if next == nil {
+		return slices.Delete(list, i, i+1), nil
+	}
+	list[i] = next
+	return list, nil
+}

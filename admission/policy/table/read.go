@@ -1,0 +1,318 @@
+package table
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Parse reads a table. All mistakes are reported at once, each as an *Error.
+func Parse(file string, data []byte) (t Table, err error) {
+	t.File = file
+	r := &reader{file: file}
+	root, err := r.document(data)
+	if err != nil {
+		return t, err
+	}
+	defaults := Case{}
+	var cases []*yaml.Node
+	r.mapping(root, "the table", map[string]field{
+		"policies": r.text("policies", &t.Policies),
+		"defaults": func(n *yaml.Node) { r.mapping(n, "defaults", r.settings(&defaults)) },
+		"cases":    r.list("cases", MaxCases, func(n *yaml.Node) { cases = append(cases, n) }),
+	}, "cases")
+	names := map[string]bool{}
+	for _, n := range cases { // defaults may stand after them
+		c := r.testCase(n, defaults)
+		if names[c.Name] {
+			r.fail(n, "two cases are named %q", c.Name)
+		}
+		names[c.Name] = true
+		t.Cases = append(t.Cases, c)
+	}
+	if err := errors.Join(r.errs...); err != nil {
+		return Table{}, err
+	}
+	if len(t.Cases) == 0 {
+		return Table{}, &Error{file, max(root.Line, 1), ErrNoCases.Error()}
+	}
+	return t, nil
+}
+
+// reader walks the nodes and gathers every mistake.
+type reader struct {
+	file  string
+	errs  []error
+	nodes int
+}
+
+func (r *reader) fail(n *yaml.Node, format string, args ...any) {
+	r.errs = append(r.errs, &Error{r.file, max(n.Line, 1), fmt.Sprintf(format, args...)})
+}
+
+var yamlLine = regexp.MustCompile(`line (\d+)`)
+
+// document decodes the one YAML document of a file.
+func (r *reader) document(data []byte) (root *yaml.Node, err error) {
+	defer func() { // the parser has panicked on hostile input before
+		if recover() != nil {
+			root, err = nil, &Error{r.file, 1, "the file cannot be read as YAML"}
+		}
+	}()
+	switch {
+	case len(data) > MaxTable:
+		return nil, &Error{r.file, 1, fmt.Sprintf("the file has more than %d bytes", MaxTable)}
+	case !utf8.Valid(data):
+		return nil, &Error{r.file, 1, "the file is not UTF-8"}
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	var doc yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
+		return nil, &Error{r.file, 1, ErrNoCases.Error()}
+	} else if err != nil {
+		return nil, &Error{r.file, lineOf(err), strings.TrimPrefix(err.Error(), "yaml: ")}
+	}
+	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
+		return nil, &Error{r.file, 1, "the file must hold one YAML document"}
+	}
+	if len(doc.Content) != 1 {
+		return nil, &Error{r.file, 1, ErrNoCases.Error()}
+	}
+	return doc.Content[0], nil
+}
+
+func lineOf(err error) int {
+	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+		if n, err := strconv.Atoi(m[1]); err == nil {
+			return max(n, 1)
+		}
+	}
+	return 1
+}
+
+// field reads one key of a mapping.
+type field func(*yaml.Node)
+
+// mapping reads an object: no unknown key, no key twice, all required keys.
+func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field, required ...string) {
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, "%s must be a mapping", what)
+		return
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		read, known := fields[k.Value]
+		switch {
+		case k.Kind != yaml.ScalarNode || !known:
+			r.fail(k, "%s has no key %.40q", what, k.Value)
+		case seen[k.Value]:
+			r.fail(k, "%s has the key %q twice", what, k.Value)
+		default:
+			seen[k.Value] = true
+			read(v)
+		}
+	}
+	for _, k := range required {
+		if !seen[k] {
+			r.fail(n, "%s needs %s", what, k)
+		}
+	}
+}
+
+func (r *reader) text(what string, into *string) field {
+	return func(n *yaml.Node) {
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || strings.TrimSpace(n.Value) == "" {
+			r.fail(n, "%s must be a text that is not empty; put it in quotes", what)
+			return
+		}
+		*into = n.Value
+	}
+}
+
+func (r *reader) list(what string, limit int, item func(*yaml.Node)) field {
+	return func(n *yaml.Node) {
+		switch {
+		case n.Kind != yaml.SequenceNode:
+			r.fail(n, "%s must be a list", what)
+		case len(n.Content) > limit:
+			r.fail(n, "%s has more than %d entries", what, limit)
+		default:
+			for _, c := range n.Content {
+				item(c)
+			}
+		}
+	}
+}
+
+func (r *reader) texts(what string, into *[]string) field {
+	return func(n *yaml.Node) {
+		*into = []string{}
+		r.list(what, 1_000, func(n *yaml.Node) {
+			var s string
+			r.text("an entry of "+what, &s)(n)
+			*into = append(*into, s)
+		})(n)
+	}
+}
+
+// settings are what a case can have and defaults can give.
+func (r *reader) settings(c *Case) map[string]field {
+	return map[string]field{
+		"protocol":     r.oneOf("protocol", admission.Protocols(), &c.Protocol),
+		"tenant":       r.text("tenant", &c.Tenant),
+		"source":       r.text("source", &c.Source),
+		"headers":      func(n *yaml.Node) { r.headers(n, c) },
+		"now":          func(n *yaml.Node) { r.now(n, c) },
+		"mandates":     r.text("mandates", &c.Mandates),
+		"strict":       func(n *yaml.Node) { r.flag(n, &c.Strict) },
+		"profile":      r.oneOf("profile", []string{string(admission.ProfileHardened), string(admission.ProfileReferenceSDK)}, &c.Profile),
+		"counted":      func(n *yaml.Node) { r.count(n, &c.Counted) },
+		"confirmation": func(n *yaml.Node) { r.oneOf("confirmation", standings, (*string)(&c.Confirmation))(n) },
+	}
+}
+
+var standings = []string{string(call.StandingPending), string(call.StandingAccepted), string(call.StandingDeclined),
+	string(call.StandingExpired), string(call.StandingUsed), string(call.StandingWithdrawn), string(call.StandingAmbiguous)}
+
+func (r *reader) oneOf(what string, words []string, into *string) field {
+	return func(n *yaml.Node) {
+		var s string
+		before := len(r.errs)
+		if r.text(what, &s)(n); len(r.errs) == before && !slices.Contains(words, s) {
+			r.fail(n, "%s %.40q is none of %s", what, s, strings.Join(words, ", "))
+		}
+		*into = s
+	}
+}
+
+func (r *reader) flag(n *yaml.Node, into *bool) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!bool" || n.Decode(into) != nil {
+		r.fail(n, "it must be true or false")
+	}
+}
+
+func (r *reader) count(n *yaml.Node, into *int64) {
+	if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || n.Decode(into) != nil || *into < 0 {
+		r.fail(n, "counted must be a whole number from 0 on")
+	}
+}
+
+func (r *reader) now(n *yaml.Node, c *Case) {
+	t, err := events.ParseTime(n.Value)
+	if n.Kind != yaml.ScalarNode || err != nil {
+		r.fail(n, "now must be an RFC 3339 time such as 2026-11-20T09:00:00Z")
+		return
+	}
+	c.Now = t
+}
+
+// headers are added to those of the defaults; one of the same name replaces it.
+func (r *reader) headers(n *yaml.Node, c *Case) {
+	own := map[string][]string{}
+	for k, v := range c.Headers {
+		own[k] = v
+	}
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, "headers must be a mapping of names to texts")
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, v := n.Content[i].Value, n.Content[i+1]
+		var list []string
+		if v.Kind == yaml.SequenceNode {
+			r.texts("header "+name, &list)(v)
+		} else {
+			list = make([]string, 1)
+			r.text("header "+name, &list[0])(v)
+		}
+		own[name] = list
+	}
+	c.Headers = own
+}
+
+func (r *reader) testCase(n *yaml.Node, defaults Case) Case {
+	c := defaults
+	c.Line = max(n.Line, 1)
+	fields := r.settings(&c)
+	fields["name"] = r.text("name", &c.Name)
+	fields["file"] = r.text("file", &c.RequestFile)
+	fields["raw"] = func(n *yaml.Node) {
+		var s string
+		r.text("raw", &s)(n)
+		c.Request = []byte(s)
+	}
+	fields["request"] = func(n *yaml.Node) { c.Request = r.request(n) }
+	fields["change"] = func(n *yaml.Node) { r.changes(n, &c) }
+	fields["expect"] = func(n *yaml.Node) { r.expect(n, &c.Expect) }
+	r.mapping(n, "a case", fields, "name", "expect")
+	given := 0
+	for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+		if slices.Contains([]string{"request", "file", "raw"}, n.Content[i].Value) {
+			given++
+		}
+	}
+	switch {
+	case given != 1:
+		r.fail(n, "case %q needs exactly one of request, file and raw", c.Name)
+	case c.Protocol == "":
+		r.fail(n, "case %q names no protocol, and there is none in defaults", c.Name)
+	}
+	return c
+}
+
+func (r *reader) expect(n *yaml.Node, e *Expect) {
+	words := make([]string, len(events.Verdicts))
+	for i, v := range events.Verdicts {
+		words[i] = string(v)
+	}
+	r.mapping(n, "expect", map[string]field{
+		"verdict": r.oneOf("verdict", words, (*string)(&e.Verdict)),
+		"reasons": r.texts("reasons", &e.Reasons),
+		"not":     r.texts("not", &e.Not),
+		"rules":   r.texts("rules", &e.Rules),
+		"policy":  r.text("policy", &e.Policy),
+	}, "verdict")
+}
+
+func (r *reader) request(n *yaml.Node) []byte {
+	v, ok := r.value(n, 0)
+	if !ok {
+		return nil
+	}
+	b, err := strictjson.Canonical(v)
+	if err != nil {
+		r.fail(n, "the request cannot be written as JSON")
+	}
+	return b
+}
+
+func (r *reader) changes(n *yaml.Node, c *Case) {
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, "change must be a mapping of JSON pointers to values")
+		return
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k := n.Content[i]
+		v, ok := r.value(n.Content[i+1], 0)
+		switch {
+		case !strings.HasPrefix(k.Value, "/"):
+			r.fail(k, "%.60q is not a JSON pointer such as /tool_input/to", k.Value)
+		case ok:
+			c.Change = append(c.Change, Change{Path: k.Value, Value: v, Line: k.Line})
+		}
+	}
+}

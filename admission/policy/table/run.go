@@ -1,0 +1,187 @@
+package table
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Options are what a table is run with.
+type Options struct {
+	Policies *policy.Set
+	Now      time.Time // of cases that name none
+	// File reads a file and Mandates a directory that a case names, by the name in
+	// the table.
+	File     func(name string) ([]byte, error)
+	Mandates func(dir string) (mandate.Source, error)
+}
+
+// Result is what became of a case.
+type Result struct {
+	Name     string          `json:"name"`
+	Line     int             `json:"line"`
+	Passed   bool            `json:"passed"`
+	Problems []string        `json:"problems,omitempty"` // what differs from what was expected
+	Verdict  events.Verdict  `json:"verdict,omitempty"`
+	Reasons  []events.Reason `json:"reasons,omitempty"`
+	Policy   string          `json:"policy,omitempty"`
+	Expected Expect          `json:"-"`
+}
+
+// Run decides every case.
+func Run(t Table, o Options) []Result {
+	results := make([]Result, len(t.Cases))
+	for i, c := range t.Cases {
+		results[i] = c.run(o)
+	}
+	return results
+}
+
+func (c Case) run(o Options) Result {
+	r := Result{Name: c.Name, Line: c.Line, Expected: c.Expect}
+	d, err := c.decide(o)
+	if err != nil {
+		r.Problems = []string{err.Error()}
+		return r
+	}
+	r.Verdict, r.Reasons = d.Verdict, d.Reasons
+	if d.Policy != nil {
+		r.Policy = d.Policy.Name
+	}
+	r.Problems = c.Expect.compare(r)
+	r.Passed = len(r.Problems) == 0
+	return r
+}
+
+func (c Case) decide(o Options) (events.Decision, error) {
+	body := c.Request
+	if c.RequestFile != "" {
+		var err error
+		if body, err = o.File(c.RequestFile); err != nil {
+			return events.Decision{}, fmt.Errorf("reading the request: %w", err)
+		}
+	}
+	body, err := apply(body, c.Change)
+	if err != nil {
+		return events.Decision{}, err
+	}
+	in := c.inputs(o)
+	if c.Mandates != "" {
+		if in.Mandates.Mandates, err = o.Mandates(c.Mandates); err != nil {
+			return events.Decision{}, err
+		}
+	}
+	req := admission.Request{
+		Tenant: or(c.Tenant, admission.OfflineTenant), Source: or(c.Source, admission.ClaimedSource(c.Protocol, body)),
+		Protocol: c.Protocol, Header: c.Headers, Body: body, ReceivedAt: in.Now,
+	}
+	snap := &admission.Snapshot{Policies: o.Policies, Strict: c.Strict, Profile: admission.Profile(c.Profile)}
+	return admission.Decide(req, snap, in).Decision, nil
+}
+
+// inputs are the same for every run: a table must not pass by chance.
+func (c Case) inputs(o Options) admission.Inputs {
+	now := c.Now
+	if now.IsZero() {
+		now = o.Now
+	}
+	in := admission.Inputs{
+		Now: now, DecisionID: "00000000-0000-7000-8000-000000000000", Salt: make([]byte, receipt.SaltSize), Nonce: "table",
+		KnownTenant: true, Unkeyed: true, Counters: counted(c.Counted),
+	}
+	if c.Confirmation != "" {
+		in.Confirmations = confirmed(c.Confirmation)
+	}
+	return in
+}
+
+// counted gives every counter the same total.
+type counted int64
+
+func (n counted) Total(string, time.Duration, time.Time) (int64, bool) { return int64(n), true }
+
+// confirmed gives every invocation the same standing, asked about by its id.
+type confirmed call.Standing
+
+func (s confirmed) Confirmation(i call.Invocation) call.Confirmation {
+	c := call.Confirmation{Standing: call.Standing(s), Explicit: true, Until: i.Now.Add(time.Hour)}
+	if c.Standing == call.StandingAccepted {
+		c.ID = "table"
+	}
+	return c
+}
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+// compare says in which points a result is not what was expected.
+func (e Expect) compare(r Result) (problems []string) {
+	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
+	if r.Verdict != e.Verdict {
+		say("verdict: want %s, got %s", e.Verdict, r.Verdict)
+	}
+	var codes, rules []string
+	for _, reason := range r.Reasons {
+		codes = append(codes, reason.Code)
+		if strings.Contains(reason.Policy, "/") {
+			rules = append(rules, reason.Policy)
+		}
+	}
+	for _, want := range e.Reasons {
+		if !slices.Contains(codes, want) {
+			say("reasons: want %s, got %s", want, list(codes))
+		}
+	}
+	for _, no := range e.Not {
+		if slices.Contains(codes, no) {
+			say("reasons: %s must not be among %s", no, list(codes))
+		}
+	}
+	for _, want := range e.Rules {
+		if !slices.Contains(rules, want) {
+			say("rules: want %s to match; those that matched: %s", want, list(rules))
+		}
+	}
+	if e.Policy != "" && r.Policy != e.Policy {
+		say("policy: want %s, got %s", e.Policy, or(r.Policy, "none"))
+	}
+	return problems
+}
+
+func list(words []string) string {
+	if len(words) == 0 {
+		return "none"
+	}
+	return strings.Join(words, ", ")
+}
+
+// Uncovered lists those of the rules ("policy/rule") that no result names as one
+// that matched, in their order.
+func Uncovered(rules []string, results ...[]Result) (missed []string) {
+	matched := map[string]bool{}
+	for _, rs := range results {
+		for _, r := range rs {
+			for _, reason := range r.Reasons {
+				matched[reason.Policy] = true
+			}
+		}
+	}
+	for _, id := range rules {
+		if !matched[id] {
+			missed = append(missed, id)
+		}
+	}
+	return missed
+}

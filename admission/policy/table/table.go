@@ -1,0 +1,90 @@
+// Package table runs tables of admission requests and the verdicts that they
+// should get, so that policies are tested like code.
+//
+//	policies: ../policies            # beside the table; optional
+//	defaults: {protocol: agenthook, tenant: acme}
+//	cases:
+//	  - name: mail to a colleague
+//	    file: requests/mail.json     # or request: {…}, or raw: 'text'
+//	    change: {/tool_input/to: bob@acme.example, /metadata/note: null}
+//	    expect: {verdict: allow, reasons: [internal_recipient], policy: mail}
+//
+// A case is decided by the very code that decides in the service. It has no
+// state but what it names. Reading is strict: a key that nobody knows is an
+// error with its line, so that a misspelt expectation cannot pass.
+//
+// The package is pure: files come from a function of the caller's.
+package table
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Limits of a table.
+const (
+	MaxTable = 4 << 20 // bytes
+	MaxCases = 10_000
+	maxNodes = 200_000 // YAML nodes, those behind aliases counted every time
+	maxDepth = 100
+)
+
+// ErrNoCases says that a table tests nothing.
+var ErrNoCases = errors.New("the table has no cases")
+
+// Error is one mistake in a table.
+type Error struct {
+	File string
+	Line int // from 1
+	Msg  string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg) }
+
+// Table is a file of cases.
+type Table struct {
+	File     string
+	Policies string // directory of the policies under test, relative to the table; "" if it names none
+	Cases    []Case
+}
+
+// Case is one request and what should become of it. Exactly one of Request and
+// RequestFile is set.
+type Case struct {
+	Name string
+	Line int
+
+	Protocol, Tenant, Source string
+	Request                  []byte
+	RequestFile              string // relative to the table
+	Change                   []Change
+	Headers                  map[string][]string
+	Now                      time.Time // zero: whatever the caller says
+	Mandates                 string    // directory, relative to the table
+	Strict                   bool
+	Profile                  string
+	Counted                  int64         // what every counter holds before the call
+	Confirmation             call.Standing // where the confirmation of an AAEP invocation stands
+
+	Expect Expect
+}
+
+// Change replaces one value of the request, or takes it out if Value is nil.
+type Change struct {
+	Path  string // JSON pointer; its last step may be new
+	Value any    // a tree as strictjson makes it
+	Line  int
+}
+
+// Expect is what a case must give. Empty fields are not looked at.
+type Expect struct {
+	Verdict events.Verdict
+	Reasons []string // codes that must be among the reasons
+	Not     []string // codes that must not
+	Rules   []string // "policy/rule" that must have matched
+	Policy  string   // whose rule gives the verdict
+}

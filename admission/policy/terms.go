@@ -1,0 +1,149 @@
+package policy
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/admission/approval"
+)
+
+// approvalSpec is approval as written.
+type approvalSpec struct {
+	Reviewers []string      `json:"reviewers,omitempty"`
+	Quorum    int64         `json:"quorum,omitempty"`
+	Resume    string        `json:"resume,omitempty"`
+	Lifetime  time.Duration `json:"expires_after_ns,omitempty"`
+	Show      []string      `json:"show,omitempty"`
+
+	line   int
+	groups []reference // Reviewers, with their lines
+}
+
+var (
+	resumeForm = regexp.MustCompile("^(" + strings.Join(approval.Resumes, "|") + ")$")
+	showForm   = regexp.MustCompile(`^(resource|(/[^\x00-\x1f\x7f]*)+)$`)
+)
+
+func (r *reader) approval(what string, into **approvalSpec) field {
+	return func(n *yaml.Node) {
+		if n.Kind == yaml.MappingNode && len(n.Content) == 0 {
+			r.fail(n, "%s is empty; leave it out for one reviewer, whoever may review for the tenant", what)
+			return
+		}
+		a := &approvalSpec{line: n.Line}
+		r.mapping(n, what, map[string]field{
+			"reviewers":    r.references(what+".reviewers", MaxReviewers, &a.groups),
+			"quorum":       r.integer(what+".quorum", 1, MaxQuorum, &a.Quorum),
+			"resume":       r.matching(what+".resume", 32, resumeForm, &a.Resume),
+			"expiresAfter": r.duration(what+".expiresAfter", MinLifetime, MaxLifetime, &a.Lifetime),
+			"show": r.list(what+".show", MaxShown, func(n *yaml.Node) {
+				var pointer string
+				r.matching("an entry of "+what+".show", MaxPattern, showForm, &pointer)(n)
+				a.Show = append(a.Show, pointer)
+			}),
+		})
+		for _, g := range a.groups {
+			a.Reviewers = append(a.Reviewers, g.name)
+		}
+		*into = a
+	}
+}
+
+func (a *approvalSpec) terms() *approval.Terms {
+	if a == nil {
+		return nil
+	}
+	return &approval.Terms{Reviewers: a.Reviewers, Quorum: int(a.Quorum), Resume: a.Resume, Lifetime: a.Lifetime, Show: a.Show}
+}
+
+// checkReviewers demands that the groups that policies name exist, and that a
+// quorum can be reached.
+func (src *source) checkReviewers() (errs []error) {
+	groups := compileGroups(src.groups)
+	for _, s := range src.policies {
+		check := func(a *approvalSpec) {
+			errs = append(errs, a.check(s, groups)...)
+		}
+		check(s.Approval)
+		for _, r := range s.Rules {
+			check(r.Approval)
+		}
+	}
+	return errs
+}
+
+func (a *approvalSpec) check(s spec, groups map[string]group) (errs []error) {
+	if a == nil || len(a.groups) == 0 {
+		return nil
+	}
+	users := map[string]bool{}
+	for _, ref := range a.groups {
+		g, known := groups[ref.name]
+		if !known {
+			errs = append(errs, place{s.file, ref.line}.fail("policy %s: approval names the reviewers %s, and there is no document of kind %s with that name", s.Name, ref.name, kindGroup))
+		}
+		for _, u := range g.members {
+			users[u] = true
+		}
+	}
+	if len(errs) == 0 && len(users) < int(a.Quorum) {
+		errs = append(errs, place{s.file, a.line}.fail("policy %s: approval wants %d reviewers, and its groups have %d members", s.Name, a.Quorum, len(users)))
+	}
+	return errs
+}
+
+// maxCombined bounds how many groups several approvals are combined to. Beyond
+// it nobody can approve.
+const maxCombined = MaxReviewers
+
+// combine gives terms that satisfy every one of a list: a reviewer counts only
+// if every rule that asks would take them, the quorum is the largest and the
+// lifetime the shortest. The first word on resuming holds. Whoever may approve
+// may see what any of the rules shows to its reviewers, being one of them.
+func combine(list []*approval.Terms) approval.Terms {
+	var all approval.Terms
+	for _, t := range list {
+		all.Reviewers = inBoth(all.Reviewers, t.Reviewers)
+		all.Quorum = max(all.Quorum, t.Quorum)
+		all.Resume = cmp.Or(all.Resume, t.Resume)
+		for _, p := range t.Show {
+			if !slices.Contains(all.Show, p) {
+				all.Show = append(all.Show, p)
+			}
+		}
+		if t.Lifetime > 0 && (all.Lifetime == 0 || t.Lifetime < all.Lifetime) {
+			all.Lifetime = t.Lifetime
+		}
+	}
+	return all
+}
+
+// inBoth are the groups of those who are in one of a and in one of b; an empty
+// list is everybody.
+func inBoth(a, b []string) []string {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0 || slices.Equal(a, b):
+		return a
+	}
+	var out []string
+	for _, x := range a {
+		for _, y := range b {
+			names := append(strings.Split(x, both), strings.Split(y, both)...)
+			slices.Sort(names)
+			if name := strings.Join(slices.Compact(names), both); !slices.Contains(out, name) {
+				out = append(out, name)
+			}
+		}
+	}
+	if len(out) > maxCombined {
+		return []string{both} // a group that nobody is in
+	}
+	return out
+}

@@ -1,0 +1,175 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"go.yaml.in/yaml/v3"
+)
+
+// variableSpec is a named expression of a policy. It may use those before it.
+type variableSpec struct {
+	Name       string `json:"name"`
+	Expression string `json:"expression"`
+
+	line, exprLine int
+}
+
+func (r *reader) variable(n *yaml.Node, s *spec) {
+	v := variableSpec{line: n.Line}
+	r.mapping(n, "a variable", map[string]field{
+		"name": func(n *yaml.Node) { v.Name, _ = r.ident(n, "the variable's name") },
+		"expression": func(n *yaml.Node) {
+			v.exprLine = n.Line
+			r.text("the variable's expression", MaxExpression, &v.Expression)(n)
+		},
+	}, "name", "expression")
+	if v.Name != "" && slices.ContainsFunc(s.Variables, func(o variableSpec) bool { return o.Name == v.Name }) {
+		r.fail(n, "two variables are named %s", v.Name)
+	}
+	s.Variables = append(s.Variables, v)
+}
+
+// Prefixes of the names under which expressions see params and variables.
+const (
+	paramsPrefix    = "params."
+	variablesPrefix = "variables."
+)
+
+// names are the constants and variables of one policy.
+type names struct {
+	params    map[string]ref.Val
+	variables map[string]int
+	programs  []cel.Program
+}
+
+// scope is the CEL environment of one policy.
+type scope struct {
+	env   *cel.Env
+	sizes sizes
+	names *names // nil if the policy has neither params nor variables
+}
+
+// newScope adds a policy's params and variables to the environment that all
+// share. The errors name file and line.
+func newScope(base *cel.Env, s spec) (*scope, []error) {
+	sc := &scope{env: base, sizes: sizes{params: map[string]uint64{}, variables: map[string]uint64{}}}
+	if len(s.Params)+len(s.Variables) == 0 {
+		return sc, nil
+	}
+	sc.names = &names{params: map[string]ref.Val{}, variables: map[string]int{}}
+	var opts []cel.EnvOption
+	for name, v := range s.Params {
+		full := paramsPrefix + name
+		sc.names.params[full], sc.sizes.params[full] = valueOf(v), sizeOf(v)
+		opts = append(opts, cel.Variable(full, typeOf(v)))
+	}
+	env, err := base.Extend(opts...)
+	if err != nil {
+		return sc, []error{s.fail("policy %s: its params cannot be declared: %v", s.Name, err)}
+	}
+	sc.env = env
+	var errs []error
+	for _, v := range s.Variables {
+		if err := sc.define(v); err != nil {
+			errs = append(errs, place{s.file, v.exprLine}.fail("policy %s, variable %s: %v", s.Name, v.Name, err))
+		}
+	}
+	return sc, errs
+}
+
+// define compiles a variable and declares it for what comes after. One that is
+// wrong is declared all the same, so that nothing is reported twice.
+func (sc *scope) define(v variableSpec) error {
+	full, kind := variablesPrefix+v.Name, cel.DynType
+	ast, err := sc.check("the expression", v.Expression)
+	var program cel.Program
+	if err == nil {
+		kind = ast.OutputType()
+		sc.sizes.variables[full], err = sc.estimate("the expression", ast)
+	}
+	if err == nil {
+		program, err = sc.plan("the expression", ast)
+	}
+	env, extendErr := sc.env.Extend(cel.Variable(full, kind))
+	if extendErr != nil {
+		return fmt.Errorf("it cannot be declared: %w", extendErr)
+	}
+	sc.env = env
+	sc.names.variables[full] = len(sc.names.programs)
+	sc.names.programs = append(sc.names.programs, program)
+	return err
+}
+
+// uses lists the names with a prefix that a checked expression refers to.
+func uses(ast *cel.Ast, prefix string) []string {
+	var list []string
+	for _, r := range ast.NativeRep().ReferenceMap() {
+		if strings.HasPrefix(r.Name, prefix) && !slices.Contains(list, r.Name) {
+			list = append(list, r.Name)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// evaluation is the activation of one policy for one call. It remembers the
+// value of every variable, so each is worked out at most once, and only if an
+// expression asks for it.
+type evaluation struct {
+	in    *Input
+	names *names
+	memo  []ref.Val
+	spent uint64 // by all variables so far
+	over  bool   // a variable was asked for that has no value because it costs too much
+}
+
+// Parent implements cel.Activation.
+func (e *evaluation) Parent() cel.Activation { return nil }
+
+// ResolveName implements cel.Activation.
+func (e *evaluation) ResolveName(name string) (any, bool) {
+	if v, known := e.names.params[name]; known {
+		return v, true
+	}
+	if i, known := e.names.variables[name]; known {
+		return e.variable(i), true
+	}
+	return vars{e.in}.ResolveName(name)
+}
+
+var errCostly = types.NewErr("the variables of the policy cost more than %d steps", MaxRuntimeCost)
+
+func (e *evaluation) variable(i int) ref.Val {
+	if e.memo == nil {
+		e.memo = make([]ref.Val, len(e.names.programs))
+	}
+	if e.memo[i] == nil {
+		e.memo[i] = e.work(i)
+	}
+	if e.memo[i] == errCostly {
+		e.over = true
+	}
+	return e.memo[i]
+}
+
+func (e *evaluation) work(i int) ref.Val {
+	if e.spent > MaxRuntimeCost {
+		return errCostly
+	}
+	out, details, err := e.names.programs[i].Eval(e)
+	if cost := details.ActualCost(); cost != nil {
+		e.spent += *cost
+	}
+	switch {
+	case e.spent > MaxRuntimeCost, faultOf(err) == FaultLimit:
+		return errCostly
+	case err != nil:
+		return types.WrapErr(err)
+	}
+	return out
+}

@@ -1,0 +1,275 @@
+package publisher
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// Kinds of documents.
+const (
+	KindManifest     = "manifest"
+	KindRegistration = "registration"
+	KindTools        = "tools"
+)
+
+// Errors of documents.
+var (
+	ErrKind = errors.New(`publisher: the document's "schema" names none of: ` + manifestSchema + ", " + registrationSchema + ", " + toolsSchema)
+	ErrKey  = errors.New("publisher: the key names no tenant and document")
+)
+
+const (
+	manifestSchema     = "https://agenthook.org/schemas/publisher-manifest.v1.json"
+	registrationSchema = schemas.Base + "countersign/publisher-registration/v1"
+	toolsSchema        = schemas.Base + "countersign/tool-catalogue/v1"
+)
+
+// Parsed is a document that satisfies its schema.
+type Parsed struct {
+	Kind string
+	Name string // of the document in its tenant: "<kind>.<name>"
+
+	declaration *Declaration
+	tools       []toolDoc
+}
+
+// kinds maps the member schema of a document to its schema here and to how it is
+// read.
+var kinds = map[string]struct {
+	schema string
+	read   func([]byte) (Parsed, error)
+}{
+	manifestSchema:     {"agenthook/publisher-manifest", readManifest},
+	registrationSchema: {"countersign/publisher-registration", readRegistration},
+	toolsSchema:        {"countersign/tool-catalogue", readTools},
+}
+
+// Parse reads one document and judges it by its schema. The error quotes no
+// value of the document. What two documents say of the same is Compile's to
+// judge.
+func Parse(data []byte) (Parsed, error) {
+	tree, err := strictjson.ParseObject(data, strictjson.DefaultLimits)
+	if err != nil {
+		return Parsed{}, err
+	}
+	name, _ := tree["schema"].(string)
+	kind, known := kinds[name]
+	if !known {
+		return Parsed{}, ErrKind
+	}
+	if vs := schemas.Default().Validate(kind.schema, tree); len(vs) > 0 {
+		return Parsed{}, fmt.Errorf("publisher: %s", violations(vs))
+	}
+	return kind.read(data)
+}
+
+const maxReported = 8
+
+func violations(vs []schemas.Violation) string {
+	var list []string
+	for _, v := range vs[:min(len(vs), maxReported)] {
+		list = append(list, v.String())
+	}
+	if len(vs) > maxReported {
+		list = append(list, fmt.Sprintf("and %d more", len(vs)-maxReported))
+	}
+	return strings.Join(list, "; ")
+}
+
+type manifestDoc struct {
+	PublisherID string `json:"publisher_id"`
+	AgentHook   struct {
+		Source string            `json:"source"`
+		Events map[string]string `json:"events"`
+	} `json:"agenthook"`
+	Limitations []string        `json:"limitations"`
+	HookTrust   json.RawMessage `json:"hook_trust"`
+}
+
+type hookDoc struct {
+	HookID      string `json:"hook_id"`
+	Fingerprint string `json:"fingerprint"`
+	Expected    string `json:"expected_fingerprint"`
+}
+
+func readManifest(data []byte) (Parsed, error) {
+	var m manifestDoc
+	if err := json.Unmarshal(data, &m); err != nil {
+		return Parsed{}, errors.New("publisher: the manifest cannot be read")
+	}
+	d, err := m.declaration()
+	return Parsed{Kind: KindManifest, Name: KindManifest + "." + m.PublisherID, declaration: d}, err
+}
+
+func (m manifestDoc) declaration() (*Declaration, error) {
+	d := &Declaration{ID: m.PublisherID, Source: m.AgentHook.Source, Limitations: m.Limitations, events: m.AgentHook.Events, hooks: map[string]string{}}
+	var list []hookDoc
+	if len(m.HookTrust) > 0 && m.HookTrust[0] == '{' {
+		m.HookTrust = append(append([]byte{'['}, m.HookTrust...), ']')
+	}
+	if len(m.HookTrust) > 0 && json.Unmarshal(m.HookTrust, &list) != nil {
+		return nil, errors.New("publisher: hook_trust cannot be read")
+	}
+	for _, h := range list {
+		want := h.Expected
+		if want == "" {
+			want = h.Fingerprint
+		}
+		if want == "" {
+			continue
+		}
+		if !fingerprint.MatchString(want) { // AH-C-133
+			return nil, errors.New("publisher: a fingerprint in hook_trust is not sha256: and 64 hexadecimal digits")
+		}
+		if _, twice := d.hooks[h.HookID]; twice {
+			return nil, errors.New("publisher: hook_trust names one hook twice")
+		}
+		d.hooks[h.HookID] = strings.ToLower(want)
+	}
+	return d, nil
+}
+
+var fingerprint = regexp.MustCompile(`^sha256:[0-9A-Fa-f]{64}$`)
+
+func readRegistration(data []byte) (Parsed, error) {
+	var r struct {
+		Publisher string      `json:"publisher"`
+		Profiles  []string    `json:"profiles"`
+		FailMode  string      `json:"fail_mode"`
+		Manifest  manifestDoc `json:"manifest"`
+	}
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Parsed{}, errors.New("publisher: the registration cannot be read")
+	}
+	d, err := r.Manifest.declaration()
+	if err != nil {
+		return Parsed{}, err
+	}
+	d.Publisher, d.FailMode = r.Publisher, r.FailMode
+	for _, p := range r.Profiles {
+		d.AdmissionBound = d.AdmissionBound || p == "admission-bound"
+		d.ActionGovernance = d.ActionGovernance || p == "action-governance"
+	}
+	return Parsed{Kind: KindRegistration, Name: KindRegistration + "." + token(r.Publisher) + "." + d.ID, declaration: d}, nil
+}
+
+type toolDoc struct {
+	Name         string     `json:"name"`
+	Category     string     `json:"category"`
+	Risk         string     `json:"risk"`
+	Irreversible bool       `json:"irreversible"`
+	SchemaHashes []string   `json:"schema_hashes"`
+	Aliases      []aliasDoc `json:"aliases"`
+	Requires     []string   `json:"requires"`
+	Mandate      struct {
+		Action     string `json:"action"`
+		TotalMinor string `json:"total_minor"`
+		Currency   string `json:"currency"`
+	} `json:"mandate"`
+}
+
+// aliasDoc is a name, of one publisher or, with publisher "", of all.
+type aliasDoc struct{ name, publisher string }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *aliasDoc) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		return json.Unmarshal(b, &a.name)
+	}
+	var scoped struct{ Name, Publisher string }
+	err := json.Unmarshal(b, &scoped)
+	a.name, a.publisher = scoped.Name, scoped.Publisher
+	return err
+}
+
+func readTools(data []byte) (Parsed, error) {
+	var c struct {
+		Name  string    `json:"name"`
+		Tools []toolDoc `json:"tools"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return Parsed{}, errors.New("publisher: the catalogue cannot be read")
+	}
+	return Parsed{Kind: KindTools, Name: KindTools + "." + c.Name, tools: c.Tools}, nil
+}
+
+// Key is the key under which a store keeps a tenant's document.
+func Key(tenant, name string) string {
+	kind, rest, _ := strings.Cut(name, ".")
+	if strings.Contains(rest, "..") || strings.HasPrefix(rest, ".") || strings.HasSuffix(rest, ".") {
+		rest = "=" + escape(rest) // a key has no empty token
+	}
+	return token(tenant) + "." + kind + "." + rest
+}
+
+// ParseKey is the reverse of Key.
+func ParseKey(key string) (tenant, name string, err error) {
+	first, rest, _ := strings.Cut(key, ".")
+	kind, tail, _ := strings.Cut(rest, ".")
+	tenant, known := untoken(first)
+	if code, escaped := strings.CutPrefix(tail, "="); escaped && strings.HasPrefix(code, "=") {
+		tail, escaped = untoken(code)
+		known = known && escaped
+	}
+	name = kind + "." + tail
+	if !known || tenant == "" || tail == "" || Key(tenant, name) != key {
+		return "", "", ErrKey
+	}
+	return tenant, name, nil
+}
+
+var plain = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// token writes any text so that a key can hold it as one token.
+func token(s string) string {
+	if plain.MatchString(s) {
+		return s
+	}
+	return escape(s)
+}
+
+func escape(s string) string { return "=" + base64.RawURLEncoding.EncodeToString([]byte(s)) }
+
+func untoken(s string) (string, bool) {
+	code, escaped := strings.CutPrefix(s, "=")
+	if !escaped {
+		return s, true
+	}
+	b, err := base64.RawURLEncoding.DecodeString(code)
+	return string(b), err == nil
+}
+
+// Alias is a name under which a tool is offered, to everybody or, with
+// Publisher, by one.
+type Alias struct{ Name, Publisher, Tool string }
+
+// Aliases lists the aliases that a catalogue gives; nil for other documents.
+func (p Parsed) Aliases() (list []Alias) {
+	for _, t := range p.tools {
+		for _, a := range t.Aliases {
+			list = append(list, Alias{a.name, a.publisher, t.Name})
+		}
+	}
+	return list
+}
+
+// About says in a few words what a document is about.
+func (p Parsed) About() string {
+	switch d := p.declaration; {
+	case p.Kind == KindTools:
+		return fmt.Sprintf("%d tools, %d aliases", len(p.tools), len(p.Aliases()))
+	case d == nil:
+		return ""
+	case d.Publisher == "":
+		return "events that say they are from " + d.Source
+	default:
+		return "publisher " + d.Publisher + " as " + d.Source
+	}
+}

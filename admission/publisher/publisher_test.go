@@ -1,0 +1,287 @@
+package publisher
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Names are exact bytes; one that is known in another case is refused.
+func TestLookup(t *testing.T) {
+	s := mail(t)
+	for name, c := range map[string]struct {
+		tenant, source, tool string
+		standing             Standing
+		canonical            string
+	}{
+		"canonical":                       {"acme", "rt1", "email.send_message", Known, "email.send_message"},
+		"alias":                           {"acme", "rt2", "send_mail", Known, "email.send_message"},
+		"two aliases that fold to two":    {"acme", "rt2", "sendMail", Known, "email.send_message"},
+		"alias of this publisher":         {"acme", "rt1", "Send", Known, "email.send_message"},
+		"alias of another publisher":      {"acme", "rt2", "Send", Unknown, ""},
+		"alias in another case":           {"acme", "rt2", "Send_Mail", CaseDiffers, ""},
+		"canonical in another case":       {"acme", "rt2", "Email.Send_Message", CaseDiffers, ""},
+		"publisher's in another case":     {"acme", "rt1", "SEND", CaseDiffers, ""},
+		"kelvin sign for k":               {"acme", "rt1", "email.\u212Aelvin", Unknown, ""},
+		"long s folds to s":               {"acme", "rt1", "\u017Fend_mail", CaseDiffers, ""},
+		"homoglyph":                       {"acme", "rt1", "s\u0435nd_mail", Unknown, ""},
+		"full width":                      {"acme", "rt1", "\uff53end_mail", Unknown, ""},
+		"trailing blank":                  {"acme", "rt1", "send_mail ", Unknown, ""},
+		"NUL":                             {"acme", "rt1", "send_mail\x00", Unknown, ""},
+		"zero width":                      {"acme", "rt1", "send\u200b_mail", Unknown, ""},
+		"unknown":                         {"acme", "rt1", "rocket.launch", Unknown, ""},
+		"no tool":                         {"acme", "rt1", "", Unknown, ""},
+		"another tenant has no catalogue": {"globex", "rt1", "send_mail", NoCatalogue, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := s.Lookup(c.tenant, c.source, c.tool)
+			canonical := ""
+			if got.Entry != nil {
+				canonical = got.Entry.Name
+			}
+			if got.Standing != c.standing || canonical != c.canonical || (got.Entry != nil) != (got.Standing == Known) {
+				t.Errorf("standing %d, %q", got.Standing, canonical)
+			}
+			if got.Facts()["known"] != (c.standing == Known) || got.Facts()["name"] != c.canonical {
+				t.Errorf("policies see %v", got.Facts())
+			}
+		})
+	}
+}
+
+// Policies can rely on every member of catalog.
+func TestFacts(t *testing.T) {
+	s := mail(t)
+	for tool, want := range map[string]obj{
+		"send_mail":   {"known": true, "name": "email.send_message", "category": "write", "risk": "external_side_effect", "irreversible": false, "requires": list{}},
+		"email.purge": {"known": true, "name": "email.purge", "category": "unknown", "risk": "unknown", "irreversible": false, "requires": list{}},
+		"x":           {"known": false, "name": "", "category": "", "risk": "", "irreversible": false, "requires": list{}},
+		"email.pay_invoice": {"known": true, "name": "email.pay_invoice", "category": "write", "risk": "unknown", "irreversible": false,
+			"requires": list{"mandate", "contract", "schema_hash"}},
+	} {
+		if d := cmp.Diff(want, s.Lookup("acme", "rt1", tool).Facts()); d != "" {
+			t.Errorf("%s: %s", tool, d)
+		}
+	}
+	if d := cmp.Diff(unknownFacts, Tool{}.Facts()); d != "" {
+		t.Error(d)
+	}
+}
+
+func said(found []Finding) string {
+	var words []string
+	for _, f := range found {
+		words = append(words, string(f.Verdict)+" "+strings.TrimSuffix(f.Code+"@"+f.Path, "@"))
+	}
+	return strings.Join(words, ", ")
+}
+
+func TestJudge(t *testing.T) {
+	right, wrong := Said{"sha256:" + digits, "/h"}, Said{"sha256:" + strings.Repeat("a", 64), "/w"}
+	s := mail(t)
+	for name, c := range map[string]struct {
+		tool  string
+		claim Claim
+		want  string
+	}{
+		"nothing claimed":                 {"send_mail", Claim{}, ""},
+		"unknown":                         {"x", Claim{Name: "x"}, "allow tool_not_catalogued"},
+		"unknown that claims to be known": {"x", Claim{Name: "x", Canonical: Said{"email.purge", "/c"}}, "allow tool_not_catalogued, deny tool_identity_mismatch@/c"},
+		"unknown with a name of its own":  {"x", Claim{Name: "x", Canonical: Said{"x.y", "/c"}}, "allow tool_not_catalogued"},
+		"no tool that claims to be one":   {"", Claim{Canonical: Said{"email.purge", "/c"}}, "deny tool_identity_mismatch@/c"},
+		"case":                            {"SEND_MAIL", Claim{Name: "SEND_MAIL"}, "deny tool_name_case"},
+		"identity right":                  {"send_mail", Claim{Name: "send_mail", Canonical: Said{"email.send_message", "/c"}, Provider: Said{"send_mail", "/p"}}, ""},
+		"provider by another alias":       {"send_mail", Claim{Name: "send_mail", Provider: Said{"sendMail", "/p"}}, ""},
+		"another canonical name":          {"send_mail", Claim{Name: "send_mail", Canonical: Said{"email.purge", "/c"}}, "deny tool_identity_mismatch@/c"},
+		"canonical name in another case":  {"send_mail", Claim{Name: "send_mail", Canonical: Said{"email.Send_message", "/c"}}, "deny tool_identity_mismatch@/c"},
+		"another provider name":           {"send_mail", Claim{Name: "send_mail", Provider: Said{"email.purge", "/p"}}, "deny tool_identity_mismatch@/p"},
+		"another publisher's name":        {"send_mail", Claim{Name: "send_mail", Provider: Said{"Send", "/p"}}, "deny tool_identity_mismatch@/p"},
+		"schema right, in any case":       {"send_mail", Claim{Hashes: []Said{right, {}}}, ""},
+		"one of two schemas wrong":        {"send_mail", Claim{Hashes: []Said{right, wrong}}, "deny tool_schema_mismatch@/w"},
+		"schema of a tool without any":    {"email.purge", Claim{Hashes: []Said{wrong}}, ""},
+		"requirements not met":            {"email.pay_invoice", Claim{}, "deny mandate_required, deny contract_required, deny schema_hash_required"},
+		"requirements met":                {"email.pay_invoice", Claim{Mandate: true, Contract: true, Hashes: []Said{right}}, ""},
+		"an empty hash is none":           {"email.pay_invoice", Claim{Mandate: true, Contract: true, Hashes: []Said{{"", "/h"}}}, "deny schema_hash_required"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := said(Judge(s.Lookup("acme", "rt1", c.tool), c.claim)); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+		})
+	}
+	if got := said(Judge(Tool{}, Claim{Name: "x", Canonical: Said{"a.b", ""}})); got != "" {
+		t.Errorf("without a catalogue: %s", got)
+	}
+}
+
+// A contract cannot say that a tool does less than the catalogue knows.
+func TestUnderstates(t *testing.T) {
+	s := mail(t)
+	for _, c := range []struct {
+		tool, category string
+		want           bool
+	}{
+		{"send_mail", "public_read", true}, {"send_mail", "private_read", true}, {"send_mail", "write", false}, {"send_mail", "unknown", false},
+		{"send_mail", "", false}, {"email.list_messages", "public_read", true}, {"email.list_messages", "write", false},
+		{"email.purge", "public_read", false}, {"x", "public_read", false},
+	} {
+		if got := s.Lookup("acme", "rt1", c.tool).Entry.Understates(c.category); got != c.want {
+			t.Errorf("%s as %q: %v", c.tool, c.category, got)
+		}
+	}
+}
+
+// What the catalogue knows of a risk is never lost to a milder word of the
+// request, and a stricter word of the request never to the catalogue.
+func TestRaise(t *testing.T) {
+	entry := func(risk string, final bool) *Entry {
+		return toolDoc{Name: "a.b", Risk: risk, Irreversible: final}.entry()
+	}
+	for name, c := range map[string]struct {
+		entry      *Entry
+		have, want obj
+	}{
+		"unknown tool":     {nil, obj{"level": "low"}, obj{"level": "low"}},
+		"silent catalogue": {entry("", false), obj{"level": "low"}, obj{"level": "low"}},
+		"silent request":   {entry("destructive_write", false), nil, obj{"level": "high", "risk_class": "destructive_write", "irreversible": true}},
+		"milder request":   {entry("destructive_write", false), obj{"level": "low", "risk_class": "read_only", "irreversible": false}, obj{"level": "high", "risk_class": "destructive_write", "operation_risk": "read_only", "irreversible": true}},
+		"milder, both":     {entry("credential_access", false), obj{"level": "low", "risk_class": "read_only", "operation_risk": "write"}, obj{"level": "high", "risk_class": "credential_access", "operation_risk": "write"}},
+		"stricter request": {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "irreversible": true}, obj{"level": "high", "risk_class": "publication", "operation_risk": "read_only", "irreversible": true}},
+		"stricter, both":   {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "operation_risk": "write"}, obj{"level": "high", "risk_class": "publication", "operation_risk": "write"}},
+		"unknown word":     {entry("destructive_write", false), obj{"level": "high", "risk_class": "nuke"}, obj{"level": "high", "risk_class": "destructive_write", "operation_risk": "nuke", "irreversible": true}},
+		"only final":       {entry("", true), obj{"level": "low"}, obj{"level": "low", "irreversible": true}},
+		"never taken back": {entry("read_only", false), obj{"irreversible": true}, obj{"irreversible": true, "level": "low", "risk_class": "read_only"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := string(text(t, c.have))
+			if d := cmp.Diff(c.want, c.entry.Raise(c.have)); d != "" {
+				t.Error(d)
+			}
+			if string(text(t, c.have)) != before {
+				t.Error("the request's own was changed")
+			}
+		})
+	}
+}
+
+func TestStated(t *testing.T) {
+	n := func(s string) json.Number { return json.Number(s) }
+	both := Binding{TotalMinor: "/total/minor", Currency: "/total/currency"}
+	for name, c := range map[string]struct {
+		binding   Binding
+		args      obj
+		want      Amount
+		there, ok bool
+	}{
+		"no money":            {Binding{Action: "x"}, obj{}, Amount{}, false, true},
+		"by pointers":         {both, obj{"total": obj{"minor": n("700"), "currency": "USD"}}, Amount{700, "USD"}, true, true},
+		"written otherwise":   {both, obj{"total": obj{"minor": n("7.0e2"), "currency": "USD"}}, Amount{700, "USD"}, true, true},
+		"fixed currency":      {Binding{TotalMinor: "/m", Currency: "EUR"}, obj{"m": n("0")}, Amount{0, "EUR"}, true, true},
+		"any currency":        {Binding{TotalMinor: "/m"}, obj{"m": n("1")}, Amount{1, ""}, true, true},
+		"escaped pointer":     {Binding{TotalMinor: "/a~1b/c~0d"}, obj{"a/b": obj{"c~d": n("1")}}, Amount{1, ""}, true, true},
+		"no arguments":        {both, nil, Amount{}, true, false},
+		"no currency":         {both, obj{"total": obj{"minor": n("700")}}, Amount{700, ""}, true, false},
+		"text":                {both, obj{"total": obj{"minor": "700", "currency": "USD"}}, Amount{0, "USD"}, true, false},
+		"a fraction":          {both, obj{"total": obj{"minor": n("7.5"), "currency": "USD"}}, Amount{0, "USD"}, true, false},
+		"negative":            {both, obj{"total": obj{"minor": n("-1"), "currency": "USD"}}, Amount{0, "USD"}, true, false},
+		"a list on the way":   {both, obj{"total": list{n("1")}}, Amount{}, true, false},
+		"a number beyond all": {both, obj{"total": obj{"minor": n("1e300"), "currency": "USD"}}, Amount{0, "USD"}, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, there, ok := c.binding.Stated(c.args)
+			if got != c.want || there != c.there || ok != c.ok {
+				t.Errorf("%+v %v %v", got, there, ok)
+			}
+		})
+	}
+}
+
+func TestDeclared(t *testing.T) {
+	s := set(t, manifest(t, "com.example.codex", "codex"),
+		registration(t, "rt1", "com.example.claude", "claude-code", obj{"profiles": list{"admission-bound"}, "fail_mode": "fail_closed"}),
+		registration(t, "rt1", "com.example.gem", "gemini", obj{"profiles": list{"action-governance"}}))
+	for name, c := range map[string]struct {
+		source, family string
+		registered     bool
+		id             string
+	}{
+		"nobody":                           {"rt2", "aider", false, ""},
+		"a manifest":                       {"rt2", "codex", false, "com.example.codex"},
+		"a registration":                   {"rt1", "claude-code", true, "com.example.claude"},
+		"another of the same publisher":    {"rt1", "gemini", true, "com.example.gem"},
+		"registered, but not as this":      {"rt1", "codex", true, ""},
+		"a registration is nobody else's":  {"rt2", "claude-code", false, ""},
+		"a family in another case is none": {"rt2", "Codex", false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := s.Declared("acme", c.source, c.family)
+			id := ""
+			if d.Declaration != nil {
+				id = d.ID
+			}
+			if d.Registered != c.registered || id != c.id {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+	d := s.Declared("acme", "rt1", "claude-code")
+	if !d.AdmissionBound || d.ActionGovernance || d.FailMode != "fail_closed" || d.Support("PreToolUse") != Supported ||
+		d.Support("PreLLMCall") != NotExposed || d.Support("WebActionRequested") != "" || d.Limitations[0] != "Sees Bash only." {
+		t.Errorf("%+v", d.Declaration)
+	}
+	if d := s.Declared("globex", "rt1", "claude-code"); d.Declaration != nil || d.Registered {
+		t.Error("another tenant's")
+	}
+}
+
+// Documents that cannot be used deny everything of their tenant, and of nobody
+// else.
+func TestBroken(t *testing.T) {
+	good := tools(t, "mail", obj{"name": "email.purge"})
+	other := Document{Tenant: "globex", Name: good.Name, Data: good.Data}
+	broken := Document{Tenant: "acme", Name: "tools.x", Data: []byte(`{"schema":`)}
+	s := Compile([]Document{good, other, broken}, 1)
+	if s.Err() == nil || s.Lookup("acme", "rt1", "email.purge").Standing != Broken || s.Lookup("acme", "rt1", "").Standing != Broken {
+		t.Error("a broken document was overlooked")
+	}
+	if got := said(Judge(s.Lookup("acme", "rt1", "x"), Claim{Name: "x"})); got != "deny catalogue_error" {
+		t.Error(got)
+	}
+	if s.Lookup("globex", "rt1", "email.purge").Standing != Known {
+		t.Error("it broke another tenant's")
+	}
+	if s := Compile([]Document{good}, 1, "what.is.this"); s.Err() == nil || s.Lookup("globex", "rt1", "x").Standing != Broken {
+		t.Error("a key of nobody knows whom was overlooked")
+	}
+}
+
+// The same documents give the same state in any order; every change another.
+func TestState(t *testing.T) {
+	a, b := tools(t, "a", obj{"name": "a.b"}), manifest(t, "com.example.x", "x")
+	one, two := Compile([]Document{a, b}, 4), Compile([]Document{b, a}, 4)
+	if one.Digest() != two.Digest() || one.State("acme").Digest != two.State("acme").Digest || one.State("acme").Revision != 4 {
+		t.Error("the order shows")
+	}
+	if d := cmp.Diff(one.Documents(), two.Documents()); d != "" || len(one.Documents()) != 2 {
+		t.Error(d)
+	}
+	for name, docs := range map[string][]Document{
+		"one less": {a}, "renamed": {{Tenant: "acme", Name: "tools.b", Data: a.Data}, b}, "changed": {{Tenant: "acme", Name: a.Name, Data: append([]byte(" "), a.Data...)}, b},
+		"another tenant's": {{Tenant: "globex", Name: a.Name, Data: a.Data}, b},
+	} {
+		if Compile(docs, 4).Digest() == one.Digest() {
+			t.Errorf("%s does not show", name)
+		}
+	}
+	if one.State("globex") != nil || one.Err() != nil {
+		t.Error("state of a tenant without documents")
+	}
+	var none *events.SnapshotRef
+	if Compile(nil, 0).State("acme") != none {
+		t.Error("state of nothing")
+	}
+}

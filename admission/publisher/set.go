@@ -1,0 +1,290 @@
+package publisher
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+)
+
+// Document is one document as a store holds it.
+type Document struct {
+	Tenant   string // AnyTenant: of every tenant that has no documents of its own
+	Name     string // as Parsed.Name gives it
+	Data     []byte
+	Revision uint64
+}
+
+// AnyTenant is the tenant of documents that are not a store's.
+const AnyTenant = ""
+
+// Set is a compiled Registry.
+type Set struct {
+	tenants  map[string]*tenant
+	any      *tenant
+	revision uint64
+	digest   string
+	unnamed  error // a document of nobody knows which tenant cannot be used
+	list     []events.PublisherDocument
+}
+
+// tenant is what one tenant has declared.
+type tenant struct {
+	err       error
+	state     *events.SnapshotRef
+	canonical map[string]*Entry
+	names     map[scoped]*Entry
+	folded    map[scoped]string // a name in that case, by its folded form
+	families  map[string]*Declaration
+	bound     map[string]map[string]*Declaration // by publisher and family
+}
+
+// scoped is a name as one publisher sends it, or, with publisher "", all.
+type scoped struct{ publisher, name string }
+
+// Compile compiles all documents. revision is the store's, 0 if it has none.
+// unusable are keys of the store that name no document: as nobody knows whose
+// they are, everything of everybody is denied until they are gone. The same
+// documents give the same Set, whatever their order.
+func Compile(docs []Document, revision uint64, unusable ...string) *Set {
+	s := &Set{tenants: map[string]*tenant{}, revision: revision}
+	if len(unusable) > 0 {
+		s.unnamed = fmt.Errorf("%w: %.80q", ErrKey, slices.Min(unusable))
+	}
+	byTenant := map[string][]Document{}
+	for _, d := range docs {
+		byTenant[d.Tenant] = append(byTenant[d.Tenant], d)
+	}
+	names := make([]string, 0, len(byTenant))
+	for name := range byTenant {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var all strings.Builder
+	for _, name := range names {
+		t := s.compile(byTenant[name])
+		if name == AnyTenant {
+			s.any = t
+		} else {
+			s.tenants[name] = t
+		}
+		fmt.Fprintf(&all, "%q %s\n", name, t.state.Digest)
+	}
+	s.digest = digest.Plain([]byte(all.String()))
+	return s
+}
+
+// compile compiles one tenant's documents.
+func (s *Set) compile(docs []Document) *tenant {
+	t := &tenant{
+		canonical: map[string]*Entry{}, names: map[scoped]*Entry{}, folded: map[scoped]string{},
+		families: map[string]*Declaration{}, bound: map[string]map[string]*Declaration{},
+	}
+	slices.SortFunc(docs, func(a, b Document) int { return strings.Compare(a.Name, b.Name) })
+	var (
+		errs   []error
+		parsed []Parsed
+		state  strings.Builder
+	)
+	for _, d := range docs {
+		sum := digest.Plain(d.Data)
+		fmt.Fprintf(&state, "%q %s\n", d.Name, sum)
+		s.list = append(s.list, events.PublisherDocument{Tenant: d.Tenant, Name: d.Name, Revision: d.Revision, Digest: sum})
+		p, err := Parse(d.Data)
+		if err == nil && p.Name != d.Name {
+			err = fmt.Errorf("publisher: the document is named %.80q", p.Name)
+		}
+		if err == nil {
+			err = t.declare(p)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", d.Name, err))
+			continue
+		}
+		parsed = append(parsed, p)
+	}
+	errs = append(errs, t.catalogue(parsed)...)
+	t.err = errors.Join(errs...)
+	t.state = &events.SnapshotRef{Revision: s.revision, Digest: digest.Plain([]byte(state.String()))}
+	return t
+}
+
+// declare takes a manifest or registration.
+func (t *tenant) declare(p Parsed) error {
+	d := p.declaration
+	switch {
+	case d == nil:
+		return nil
+	case d.Publisher == "":
+		if other := t.families[d.Source]; other != nil {
+			return fmt.Errorf("publisher: the manifest %.80q is for the same source; register one of them for its publisher", other.ID)
+		}
+		t.families[d.Source] = d
+	default:
+		if t.bound[d.Publisher] == nil {
+			t.bound[d.Publisher] = map[string]*Declaration{}
+		}
+		if other := t.bound[d.Publisher][d.Source]; other != nil {
+			return fmt.Errorf("publisher: the registration with the manifest %.80q is for the same publisher and source", other.ID)
+		}
+		t.bound[d.Publisher][d.Source] = d
+	}
+	return nil
+}
+
+// catalogue takes all tools: the canonical names first, so that no alias can
+// take one of them.
+func (t *tenant) catalogue(docs []Parsed) (errs []error) {
+	type named struct {
+		doc string
+		toolDoc
+	}
+	var tools []named
+	for _, p := range docs {
+		for _, tool := range p.tools {
+			tools = append(tools, named{p.Name, tool})
+		}
+	}
+	fail := func(n named, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s: the tool %s: %s", n.doc, n.Name, fmt.Sprintf(format, args...)))
+	}
+	for _, n := range tools {
+		if t.canonical[n.Name] != nil {
+			fail(n, "there are two tools of this name")
+			continue
+		}
+		e := n.entry()
+		t.canonical[n.Name] = e
+		if other, taken := t.name(scoped{"", n.Name}, e); taken {
+			fail(n, "the name is that of %s in another case", other)
+		}
+	}
+	for _, n := range tools {
+		for _, a := range n.Aliases {
+			switch {
+			case !policy.ToolName(a.name):
+				fail(n, "the alias %.80q cannot be told from every other name; policies refuse it", a.name)
+			case t.canonical[a.name] != nil:
+				fail(n, "the alias %s is the name of a tool; no alias may be", a.name)
+			default:
+				if other, taken := t.name(scoped{a.publisher, a.name}, t.canonical[n.Name]); taken {
+					fail(n, "the alias %s is, but perhaps for its case, one of %s too", a.name, other)
+				}
+			}
+		}
+	}
+	return errs
+}
+
+// name enters one name. It is taken if another tool has it, in any case.
+func (t *tenant) name(k scoped, e *Entry) (other string, taken bool) {
+	f := scoped{k.publisher, fold(k.name)}
+	if old, there := t.folded[f]; there {
+		if o := t.names[scoped{k.publisher, old}]; o != e {
+			return o.Name, true
+		}
+	} else {
+		t.folded[f] = k.name
+	}
+	t.names[k] = e
+	return "", false
+}
+
+// fold maps names that differ only in case to one name.
+func fold(s string) string {
+	return strings.Map(func(r rune) rune {
+		least := r
+		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
+			least = min(least, f)
+		}
+		return unicode.ToLower(least)
+	}, s)
+}
+
+// of gives what a tenant has declared, nil if nothing.
+func (s *Set) of(name string) *tenant {
+	if t := s.tenants[name]; t != nil {
+		return t
+	}
+	return s.any
+}
+
+// Lookup implements Registry. A name that a publisher has for itself goes before
+// one that all have.
+func (s *Set) Lookup(tenant, source, tool string) Tool {
+	t := s.of(tenant)
+	switch {
+	case s.unnamed != nil || t != nil && t.err != nil:
+		return Tool{Standing: Broken}
+	case t == nil || len(t.canonical) == 0:
+		return Tool{}
+	case tool == "":
+		return Tool{Standing: Unknown, tenant: t}
+	}
+	if e := t.entry(source, tool); e != nil {
+		return Tool{Standing: Known, Entry: e, tenant: t}
+	}
+	f := fold(tool)
+	if t.folded[scoped{source, f}] != "" || t.folded[scoped{"", f}] != "" {
+		return Tool{Standing: CaseDiffers, tenant: t}
+	}
+	return Tool{Standing: Unknown, tenant: t}
+}
+
+func (t *tenant) entry(source, tool string) *Entry {
+	if e := t.names[scoped{source, tool}]; e != nil {
+		return e
+	}
+	return t.names[scoped{"", tool}]
+}
+
+// Declared implements Registry.
+func (s *Set) Declared(tenant, source, family string) Declared {
+	t := s.of(tenant)
+	if t == nil || t.err != nil {
+		return Declared{}
+	}
+	if bound, registered := t.bound[source]; registered {
+		return Declared{true, bound[family]}
+	}
+	return Declared{false, t.families[family]}
+}
+
+// State implements Registry.
+func (s *Set) State(tenant string) *events.SnapshotRef {
+	if t := s.of(tenant); t != nil {
+		return t.state
+	}
+	return nil
+}
+
+// Err says what cannot be used, nil if all can.
+func (s *Set) Err() error {
+	errs := []error{s.unnamed}
+	names := make([]string, 0, len(s.tenants))
+	for name := range s.tenants {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if err := s.tenants[name].err; err != nil {
+			errs = append(errs, fmt.Errorf("tenant %s: %w", name, err))
+		}
+	}
+	if s.any != nil {
+		errs = append(errs, s.any.err)
+	}
+	return errors.Join(errs...)
+}
+
+// Documents lists all documents, those that cannot be used included, by tenant
+// and name.
+func (s *Set) Documents() []events.PublisherDocument { return slices.Clone(s.list) }
+
+// Digest is the digest of all documents.
+func (s *Set) Digest() string { return s.digest }

@@ -1,0 +1,155 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Difference is a point in which a decision that was made again is not the
+// recorded one.
+type Difference struct {
+	Field    string `json:"field"`
+	Recorded string `json:"recorded"`
+	Replayed string `json:"replayed"`
+}
+
+func (d Difference) String() string {
+	return fmt.Sprintf("%s: recorded %s, replayed %s", d.Field, d.Recorded, d.Replayed)
+}
+
+// Compare says in which points a decision that was made again, by the policies
+// that it was made by, differs from its record. What an approval workflow made of
+// the verdict is taken from the record: its part is the reasons of evaluator
+// approval. Digests are compared if they are of one kind.
+func Compare(recorded events.Decision, replayed events.Decision) (list []Difference) {
+	differ := func(field, a, b string) {
+		if a != b {
+			list = append(list, Difference{field, a, b})
+		}
+	}
+	want, possible := afterApproval(recorded, replayed.Verdict)
+	if !possible || want != recorded.Verdict {
+		differ("verdict", string(recorded.Verdict), string(want))
+	}
+	own, _ := split(recorded.Reasons)
+	differ("reasons", names(own), names(replayed.Reasons))
+	differ("policy", policyName(recorded), policyName(replayed))
+	differ("tool", recorded.Tool, replayed.Tool)
+	differ("tool_call_id", recorded.ToolCallID, replayed.ToolCallID)
+	differ("session", recorded.Session, replayed.Session)
+	if kind(recorded.RequestDigest) == kind(replayed.RequestDigest) {
+		differ("request_digest", recorded.RequestDigest, replayed.RequestDigest)
+		differ("args_digest", recorded.ArgsDigest, replayed.ArgsDigest)
+	}
+	return list
+}
+
+func kind(digest string) string {
+	for i := range len(digest) {
+		if digest[i] == ':' {
+			return digest[:i]
+		}
+	}
+	return digest
+}
+
+func policyName(d events.Decision) string {
+	if d.Policy == nil || d.Policy.Name == "" {
+		return "none"
+	}
+	return d.Policy.Name
+}
+
+// split takes the approvals' reasons out.
+func split(reasons []events.Reason) (own, approvals []events.Reason) {
+	for _, r := range reasons {
+		if r.Evaluator == approval.Evaluator {
+			approvals = append(approvals, r)
+		} else {
+			own = append(own, r)
+		}
+	}
+	return own, approvals
+}
+
+func names(reasons []events.Reason) string {
+	list := make([]string, len(reasons))
+	for i, r := range reasons {
+		list[i] = r.Evaluator + ":" + r.Code
+		if r.Path != "" {
+			list[i] += "@" + r.Path
+		}
+		if r.Policy != "" {
+			list[i] += "(" + r.Policy + ")"
+		}
+	}
+	return fmt.Sprint(list)
+}
+
+// effects are what the approvals' reasons make of the verdict that they found; of
+// several in one decision the last has the last word. Those that are not here
+// change nothing.
+var effects = map[string]map[events.Verdict]events.Verdict{
+	approval.ReasonGranted: {events.Ask: events.Allow, events.Defer: events.Allow, events.Allow: events.Allow}, // the last after evasion
+	approval.ReasonDenied:  {events.Ask: events.Deny, events.Defer: events.Deny, events.Allow: events.Deny},
+	approval.ReasonBacklog: {events.Ask: events.Deny, events.Defer: events.Deny, events.Allow: events.Deny},
+	approval.ReasonEvasion: {events.Allow: events.Ask},
+}
+
+// afterApproval is what the recorded approval reasons make of a verdict. It is
+// not possible for them to stand beside a deny.
+func afterApproval(recorded events.Decision, v events.Verdict) (events.Verdict, bool) {
+	_, approvals := split(recorded.Reasons)
+	if len(approvals) > 0 && v == events.Deny {
+		return v, false
+	}
+	for _, r := range approvals {
+		if next, changes := effects[r.Code][v]; changes {
+			v = next
+		}
+	}
+	return v, true
+}
+
+// Outcome is what other policies would have made of a recorded decision.
+type Outcome struct {
+	Verdict events.Verdict
+	Reasons []events.Reason
+	// Unknown, if not empty, is why nobody can tell; Verdict is then "".
+	Unknown []string
+}
+
+// Changed reports whether the verdict would have been another one.
+func (o Outcome) Changed(recorded events.Decision) bool {
+	return len(o.Unknown) == 0 && o.Verdict != recorded.Verdict
+}
+
+// Shift says what a candidate would have decided, from the decision made again by
+// the old policies (base) and by the candidate. If base is not the recorded
+// decision, something decided that is not in the record, and nothing can be said.
+func Shift(recorded events.Decision, base, candidate Result) Outcome {
+	if len(base.Unknown) > 0 {
+		return Outcome{Unknown: base.Unknown}
+	}
+	if diff := Compare(recorded, base.Decision); len(diff) > 0 {
+		return Outcome{Unknown: []string{"the record does not hold all that decided: " + diff[0].String()}}
+	}
+	if len(candidate.Unknown) > 0 {
+		return Outcome{Unknown: candidate.Unknown}
+	}
+	d := candidate.Decision
+	_, approvals := split(recorded.Reasons)
+	switch {
+	case d.Verdict == base.Decision.Verdict: // then so would have been what approvals made of it
+		v, _ := afterApproval(recorded, d.Verdict)
+		return Outcome{Verdict: v, Reasons: slices.Concat(d.Reasons, approvals)}
+	case len(approvals) == 0, d.Verdict == events.Deny:
+		return Outcome{Verdict: d.Verdict, Reasons: d.Reasons}
+	case d.Verdict == events.Allow && !gave(recorded, approval.Evaluator, approval.ReasonEvasion):
+		return Outcome{Verdict: d.Verdict, Reasons: d.Reasons}
+	}
+	return Outcome{Unknown: []string{"an approval workflow decided, and what reviewers would have said under other policies is not known"}}
+}

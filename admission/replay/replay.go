@@ -1,0 +1,192 @@
+// Package replay makes recorded decisions again: from the request in the log, the
+// policies that the decision names and what else its record says was known. The
+// same inputs must give the same verdict and reasons; with other policies they
+// give what would have been decided.
+//
+// What cannot be known is never guessed. A counter that the record does not have,
+// a mandate that is gone, a reviewer's word on what other policies would have
+// asked: the result then says so, and why.
+//
+// The package is pure.
+package replay
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/call"
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Record is a decision with the request that it is about.
+type Record struct {
+	Decision events.Decision
+	Header   map[string][]string
+	Body     []byte
+}
+
+// Known is what there is beside the record. Everything may be absent; what a
+// decision needs and is absent makes it one that cannot be made again.
+type Known struct {
+	// Mandate gives the mandate that the decision names, nil if it is not to be had.
+	Mandate func(tenant, id, hash string) *mandate.Mandate
+	// Publishers gives what the tenant had declared, nil if that is not to be had. It
+	// is asked only for decisions that name a state of it.
+	Publishers func(tenant string, ref events.SnapshotRef) publisher.Registry
+	// TenantKey, if there is one, makes digests comparable.
+	TenantKey []byte
+}
+
+// Result is a decision that was made again. If Unknown is not empty, what would
+// be decided depends on something that nobody knows, and Decision is one of
+// several possibilities.
+type Result struct {
+	Decision events.Decision
+	Unknown  []string
+}
+
+// Decide makes a decision again by policies that may be others than those it was
+// made by. What human approvals made of it is left out: see Compare and Shift.
+func Decide(r Record, snap *admission.Snapshot, k Known) Result {
+	low := r.decide(snap, k, 0)
+	if !low.openCounters {
+		return low.result()
+	}
+	// What is not known matters only if it would change something.
+	high := r.decide(snap, k, math.MaxInt64)
+	out := low.result()
+	if !sameOutcome(low.decision, high.decision) {
+		out.Unknown = append(out.Unknown, "a limit counts something that was not counted then")
+	}
+	return out
+}
+
+func sameOutcome(a, b events.Decision) bool {
+	return a.Verdict == b.Verdict
+}
+
+// attempt is one run, with what it lacked.
+type attempt struct {
+	r            Record
+	k            Known
+	totals       policy.Totals
+	unknownTotal int64
+
+	decision     events.Decision
+	openCounters bool
+	missing      []string
+}
+
+func (a *attempt) result() Result { return Result{a.decision, a.missing} }
+
+func (r Record) decide(snap *admission.Snapshot, k Known, unknownTotal int64) *attempt {
+	a := &attempt{r: r, k: k, totals: policy.Recorded(r.Decision.Counts), unknownTotal: unknownTotal}
+	d := r.Decision
+	in := d.Inputs
+	if in == nil {
+		in = &events.DecisionInputs{}
+	}
+	s := *snap
+	s.Strict, s.Profile = in.Strict, admission.Profile(in.Profile)
+	inputs := admission.Inputs{
+		Now: d.DecidedAt.Time, DecisionID: d.DecisionID, Salt: make([]byte, receipt.SaltSize), Nonce: "replay",
+		TenantKey: k.TenantKey, Unkeyed: len(k.TenantKey) == 0, Occurrence: d.Occurrence, Durability: d.Durability,
+		KnownTenant: !gave(d, admission.Evaluator, admission.CodeUnknownTenant), Counters: a, Confirmations: confirmation{in.Confirmation},
+		Mandates: a.mandates(in.Mandate),
+	}
+	if d.Publishers != nil {
+		a.publishers(&inputs, *d.Publishers)
+	}
+	req := admission.Request{Tenant: d.Tenant, Source: d.Source, Protocol: d.Protocol, Header: r.Header, Body: r.Body, ReceivedAt: d.ReceivedAt.Time}
+	out := admission.Decide(req, &s, inputs)
+	a.decision = out.Decision
+	return a
+}
+
+func gave(d events.Decision, evaluator, code string) bool {
+	return slices.ContainsFunc(d.Reasons, func(r events.Reason) bool { return r.Evaluator == evaluator && r.Code == code })
+}
+
+// Total implements policy.Counters.
+func (a *attempt) Total(key string, window time.Duration, now time.Time) (int64, bool) {
+	if _, recorded := a.totals[key]; recorded {
+		return a.totals.Total(key, window, now)
+	}
+	a.openCounters = true
+	return a.unknownTotal, true
+}
+
+// confirmation answers what the record says was answered.
+type confirmation struct{ in *events.ConfirmationInput }
+
+// Confirmation implements call.Confirmations.
+func (c confirmation) Confirmation(call.Invocation) call.Confirmation {
+	if c.in == nil {
+		return call.Confirmation{}
+	}
+	return call.Confirmation{Standing: call.Standing(c.in.Standing), ID: c.in.ID, Explicit: c.in.Explicit, Understated: c.in.Understated,
+		AcceptsByDefault: c.in.AcceptsByDefault, Until: c.in.Until.Time}
+}
+
+func (a *attempt) publishers(in *admission.Inputs, ref events.SnapshotRef) {
+	var reg publisher.Registry
+	if a.k.Publishers != nil {
+		reg = a.k.Publishers(a.r.Decision.Tenant, ref)
+	}
+	if reg == nil {
+		a.missing = append(a.missing, fmt.Sprintf("the publisher declarations of revision %d are not to be had", ref.Revision))
+		return
+	}
+	in.Publishers = reg
+}
+
+func (a *attempt) mandates(in *events.MandateInput) mandate.Records {
+	if in == nil {
+		in = &events.MandateInput{}
+	}
+	m := mandateState{a, *in}
+	return mandate.Records{Mandates: m, Revocations: m, Ledger: m, Approvals: m, Signatures: mandate.SignaturePolicy(in.Signatures)}
+}
+
+// mandateState answers about mandates what the record says was answered.
+type mandateState struct {
+	a  *attempt
+	in events.MandateInput
+}
+
+// Mandate implements mandate.Source. A decision that names no mandate was made
+// without one.
+func (m mandateState) Mandate(tenant, _, _ string) *mandate.Mandate {
+	ref := m.a.r.Decision.Mandate
+	if ref == nil {
+		return nil
+	}
+	var found *mandate.Mandate
+	if m.a.k.Mandate != nil {
+		found = m.a.k.Mandate(tenant, ref.ID, ref.Hash)
+	}
+	if found == nil {
+		m.a.missing = append(m.a.missing, fmt.Sprintf("mandate %.80s with hash %.80s is not to be had", ref.ID, ref.Hash))
+	}
+	return found
+}
+
+// Revoked implements mandate.Revocations.
+func (m mandateState) Revoked(string, string, string) bool { return m.in.Revoked }
+
+// Spend implements mandate.Ledger.
+func (m mandateState) Spend(mandate.Proposal) mandate.Spend {
+	return mandate.Spend{Reserved: m.in.Reserved, Settled: m.in.Settled, Full: m.in.Full, Unknown: m.in.Unknown}
+}
+
+// Facts implements mandate.Approvals.
+func (m mandateState) Facts(mandate.Proposal) mandate.Facts {
+	return mandate.Facts{TrustedUI: m.in.TrustedUI, Approved: m.in.Approved}
+}

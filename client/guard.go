@@ -1,0 +1,197 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/receipt"
+)
+
+// Guard is the executor's last check. It needs no connection and no admitter:
+// only the public checkpoint key, which vouches for the keys that sign receipts.
+// It is safe for concurrent use.
+//
+// Run is the way to use it: the tool runs inside, and only if everything holds.
+type Guard struct {
+	tenant string
+	ring   *keyring
+	uses   Uses
+	now    func() time.Time
+}
+
+// GuardOptions configure a Guard.
+type GuardOptions struct {
+	Tenant string // whose calls this executor runs; a receipt of another tenant is refused
+
+	// PublicKey is the checkpoint key's public half (`public_key` in the ready file,
+	// checkpoint.pub on disk). While that key is being replaced, give both, one a line.
+	PublicKey string
+
+	// Records are key records and retirements that are known beforehand, JSON each
+	// (receipt.json and retired-*.json of an admitter; `countersign keys list --json`
+	// prints them). A key that comes with a receipt is taken too, if it is vouched
+	// for, unless Pinned is set: then only the keys in Records count.
+	Records [][]byte
+	Pinned  bool
+
+	// Uses remembers which receipts were used; default NewMemory(0), which is for one
+	// process and until it ends.
+	Uses Uses
+
+	// Now is the executor's clock; default time.Now. A receipt is dead at its
+	// expiry by this clock, without allowance: a clock that is slow by a second
+	// lets receipts live a second longer. A clock that is behind the admitter's by
+	// up to receipt.Leeway (30 s) is no reason to refuse one that is fresh. Keep
+	// clocks together by NTP.
+	Now func() time.Time
+}
+
+// NewGuard makes a guard.
+func NewGuard(o GuardOptions) (*Guard, error) {
+	if o.Tenant == "" {
+		return nil, errors.New("client: GuardOptions.Tenant is required: without it a receipt of any tenant would do")
+	}
+	ring, err := newKeyring(o.PublicKey, o.Pinned)
+	if err != nil {
+		return nil, err
+	}
+	g := &Guard{tenant: o.Tenant, ring: ring, uses: o.Uses, now: o.Now}
+	if g.uses == nil {
+		g.uses = NewMemory(0)
+	}
+	if g.now == nil {
+		g.now = time.Now
+	}
+	for _, record := range o.Records {
+		if err := g.Trust(record); err != nil {
+			return nil, err
+		}
+	}
+	return g, nil
+}
+
+// Trust takes a key record or the retirement of a key, JSON, if the checkpoint
+// key vouches for it. A retired key stays retired, in whatever order they come.
+func (g *Guard) Trust(record []byte) error { return g.ring.add(record) }
+
+// Execution is a tool call that is about to run, and the receipt that is said to
+// allow it. All but Receipt and Key is what the executor itself knows and is
+// about to do, not what came with the receipt.
+type Execution struct {
+	Receipt string // compact JWS: header Countersign-Receipt of the reply
+	Key     string // header Countersign-Key of the reply; may be empty if the key is known
+
+	Source     string // the publisher that asked: the NATS user of the runtime
+	Session    string
+	ToolCallID string
+	Tool       string
+
+	// Arguments is the JSON that the tool is about to run with; nil for a protocol
+	// that carries none (AAEP).
+	Arguments []byte
+}
+
+// Reason codes of refusals that are not the receipt's own (receipt.Code).
+const (
+	CodeNotAllowed  = "not_allowed"         // there is no allow
+	CodeBadCall     = "bad_call"            // the execution does not say what it is
+	CodeNoReceipt   = ReasonReceiptMissing  // no receipt
+	CodeBadArgs     = ReasonBadArguments    // the arguments are not strict JSON
+	CodeUsed        = "receipt_used"        // it has been used before
+	CodeUsesUnknown = "receipt_use_unknown" // the memory of uses does not answer, or is full
+	CodeCanceled    = ReasonCanceled        // the context ended before anything ran
+)
+
+// Refused says that a call was not run, and nothing of it. Code is stable.
+type Refused struct {
+	Code string
+	Err  error
+}
+
+func (r *Refused) Error() string { return r.Err.Error() }
+func (r *Refused) Unwrap() error { return r.Err }
+
+// Code is the reason code of a refusal, "" if the error is none: then the call
+// ran, and the error is its own.
+func Code(err error) string {
+	var r *Refused
+	if errors.As(err, &r) {
+		return r.Code
+	}
+	return ""
+}
+
+func refuse(code string, err error) error { return &Refused{Code: code, Err: err} }
+
+// Run runs f if, and only if, the receipt allows exactly this call, holds now
+// and has not been used before; otherwise the error is *Refused and f was not
+// called. The receipt counts as used from before f begins, also if f fails or
+// panics: to try again, ask again. f's own error comes back as it is.
+func (g *Guard) Run(ctx context.Context, e Execution, f func(context.Context) error) error {
+	if err := g.take(ctx, e); err != nil {
+		return err
+	}
+	return f(ctx)
+}
+
+// Check says whether Run would run the call, without using the receipt. It is for
+// showing and for early refusals; only Run may run anything.
+func (g *Guard) Check(e Execution) error {
+	_, err := g.check(e, g.now())
+	return err
+}
+
+// Open verifies who signed a receipt and reads what it says. It does not say that
+// anything may run. key may be empty if the key is known.
+func (g *Guard) Open(token, key string) (receipt.Claims, error) {
+	g.ring.learn(key)
+	return g.ring.open(token)
+}
+
+// take checks an execution and uses its receipt.
+func (g *Guard) take(ctx context.Context, e Execution) error {
+	now := g.now()
+	claims, err := g.check(e, now)
+	if err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return refuse(CodeCanceled, err)
+	}
+	first, err := g.uses.First(ctx, useOf(claims, now))
+	switch {
+	case err != nil:
+		return refuse(CodeUsesUnknown, fmt.Errorf("client: whether the receipt was used before is not known: %w", err))
+	case !first:
+		return refuse(CodeUsed, ErrReceiptUsed)
+	}
+	// Asking the memory may have taken its time.
+	if err := claims.HoldsAt(g.now()); err != nil {
+		return refuse(receipt.Code(err), err)
+	}
+	return nil
+}
+
+// check verifies everything but the use.
+func (g *Guard) check(e Execution, now time.Time) (receipt.Claims, error) {
+	if e.Receipt == "" {
+		return receipt.Claims{}, refuse(CodeNoReceipt, errors.New("client: there is no receipt"))
+	}
+	if e.Source == "" {
+		return receipt.Claims{}, refuse(CodeBadCall, errors.New("client: Execution.Source is empty: say which publisher asked"))
+	}
+	args, err := canonical(e.Arguments)
+	if err != nil {
+		return receipt.Claims{}, refuse(CodeBadArgs, fmt.Errorf("client: the arguments: %w", err))
+	}
+	g.ring.learn(e.Key)
+	claims, err := g.ring.verify(e.Receipt, receipt.Expectation{
+		Tenant: g.tenant, Source: e.Source, Session: e.Session, ToolCallID: e.ToolCallID, Tool: e.Tool, ArgsCanonical: args,
+	}, now)
+	if err != nil {
+		return claims, refuse(receipt.Code(err), err)
+	}
+	return claims, nil
+}

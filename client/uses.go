@@ -1,0 +1,174 @@
+package client
+
+import (
+	"container/heap"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/receipt"
+)
+
+// Uses remembers which receipts have been used. Executors that could be shown
+// the same receipt must share one: what one process remembers another one does
+// not see. A bucket of a key-value store whose Create fails when the key is
+// there makes a good one; so does a table with a unique key.
+type Uses interface {
+	// First takes a receipt and reports whether nobody took it before: of all that
+	// take the same one, concurrently or not, exactly one gets true. It must be
+	// remembered until Expires, also across a restart of the memory. An error means
+	// that nobody knows, and the call does not run.
+	First(ctx context.Context, u Use) (bool, error)
+}
+
+// Use is one receipt that is about to be used.
+type Use struct {
+	ID      string    // 64 hexadecimal digits; the same for the same receipt, and for no other
+	Expires time.Time // when it may be forgotten
+	Now     time.Time // the executor's time
+}
+
+func useOf(c receipt.Claims, now time.Time) Use {
+	sum := sha256.Sum256([]byte("countersign/use/v1\x00" + c.Nonce))
+	return Use{ID: hex.EncodeToString(sum[:]), Expires: c.ExpiresAt.Time, Now: now}
+}
+
+// DefaultUses is how many receipts a Memory remembers unless told otherwise.
+const DefaultUses = 1 << 16
+
+// ErrUsesFull says that more receipts are in use than may be remembered. It
+// never forgets one that still holds: that one could be used again.
+var ErrUsesFull = errors.New("client: too many receipts in use; wait until some expire, or raise the limit of the memory")
+
+// Memory is Uses for one process. It is empty after a restart: a receipt that
+// was used right before can then be used once more until it expires. It is safe
+// for concurrent use.
+type Memory struct {
+	max int
+
+	mu        sync.Mutex
+	used      map[string]bool
+	byExpiry  expiries
+	forgotten time.Time // the latest expiry that was dropped
+}
+
+// NewMemory remembers up to max receipts that still hold, about 200 bytes each;
+// DefaultUses if max is not above zero.
+func NewMemory(max int) *Memory {
+	if max <= 0 {
+		max = DefaultUses
+	}
+	return &Memory{max: max, used: map[string]bool{}}
+}
+
+// First implements Uses.
+func (m *Memory) First(_ context.Context, u Use) (bool, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for len(m.byExpiry) > 0 && m.byExpiry[0].Expires.Before(u.Now) {
+		old := heap.Pop(&m.byExpiry).(Use)
+		delete(m.used, old.ID)
+		if old.Expires.After(m.forgotten) {
+			m.forgotten = old.Expires
+		}
+	}
+	switch {
+	case m.used[u.ID]:
+		return false, nil
+	case !u.Expires.After(m.forgotten):
+		// The clock went back: this one may be among those that were dropped.
+		return false, nil
+	case len(m.used) >= m.max:
+		return false, ErrUsesFull
+	}
+	m.used[u.ID] = true
+	heap.Push(&m.byExpiry, u)
+	return true, nil
+}
+
+// expiries is a heap, the earliest expiry on top.
+type expiries []Use
+
+func (h expiries) Len() int           { return len(h) }
+func (h expiries) Less(i, j int) bool { return h[i].Expires.Before(h[j].Expires) }
+func (h expiries) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *expiries) Push(x any)        { *h = append(*h, x.(Use)) }
+func (h *expiries) Pop() any {
+	last := len(*h) - 1
+	u := (*h)[last]
+	*h = (*h)[:last]
+	return u
+}
+
+// Directory is Uses for all processes of one machine, and across their restarts:
+// an empty file for every receipt, made by exactly one of them. The file system
+// must be a local one.
+type Directory struct {
+	path string
+
+	mu    sync.Mutex
+	sweep time.Time // when files of expired receipts are next removed
+}
+
+const (
+	sweepEvery = time.Minute
+	// sweepAge is how old a file must be: no receipt lives longer, and a clock that
+	// went back does not bring one to life again.
+	sweepAge = receipt.MaxLifetime + time.Hour
+)
+
+// NewDirectory uses path, which it makes if need be. It belongs to the executor
+// alone: whoever can remove files from it can have receipts used again.
+func NewDirectory(path string) (*Directory, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("client: the memory of used receipts: %w", err)
+	}
+	return &Directory{path: path}, nil
+}
+
+// First implements Uses. The file is on disk before it returns true.
+func (d *Directory) First(_ context.Context, u Use) (bool, error) {
+	d.clean(u.Now)
+	f, err := os.OpenFile(filepath.Join(d.path, u.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("client: the memory of used receipts: %w", err)
+	}
+	err = f.Close()
+	dir, openErr := os.Open(d.path)
+	if openErr == nil {
+		openErr = errors.Join(dir.Sync(), dir.Close())
+	}
+	if err = errors.Join(err, openErr); err != nil {
+		return false, fmt.Errorf("client: the memory of used receipts: %w", err)
+	}
+	return true, nil
+}
+
+// clean removes, now and then, what nobody can use any more.
+func (d *Directory) clean(now time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now.Before(d.sweep) {
+		return
+	}
+	d.sweep = now.Add(sweepEvery)
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return // First will say so
+	}
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && len(e.Name()) == 2*sha256.Size && now.Sub(info.ModTime()) > sweepAge {
+			_ = os.Remove(filepath.Join(d.path, e.Name()))
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/approval"
+)
+
+var statusColour = map[approval.Status]string{
+	approval.Pending: yellow, approval.Approved: green, approval.Consumed: green, approval.Denied: red, approval.Cancelled: faint, approval.Expired: faint,
+}
+
+// workflow prints one line of a list.
+func (p *printer) workflow(v approval.View, now time.Time) {
+	p.printf("%s  %s  %-24s %-16s %s\n", clean(v.WorkflowID, 48), p.paint(statusColour[v.Status], fmt.Sprintf("%-9s", clean(string(v.Status), 9))),
+		clean(or(v.Tool, "-"), 24), clean(v.Source, 16), clean(standing(v, now), 100))
+}
+
+// standing says what a workflow waits for, or how it ended.
+func standing(v approval.View, now time.Time) string {
+	switch v.Status {
+	case approval.Pending:
+		return fmt.Sprintf("%d of %d approved, %s left: %s", len(v.Approvers), v.Quorum, v.ExpiresAt.Sub(now).Round(time.Second), strings.Join(v.Reasons, ", "))
+	case approval.Approved:
+		return fmt.Sprintf("by %s, not used yet, %s left", strings.Join(v.Approvers, ", "), v.ExpiresAt.Sub(now).Round(time.Second))
+	case approval.Consumed:
+		return "used by decision " + v.ConsumedBy
+	}
+	text := ""
+	if v.By != "" {
+		text = "by " + v.By
+	}
+	if v.Reason != "" {
+		text += ": " + v.Reason
+	}
+	return text
+}
+
+// preview prints all that a reviewer may see.
+func (p *printer) preview(v approval.View, now time.Time) {
+	p.workflow(v, now)
+	pre := v.Preview
+	if pre == nil {
+		return
+	}
+	for _, row := range [][2]string{
+		{"protocol", pre.Protocol}, {"publisher", pre.Source}, {"agent", pre.Agent}, {"session", pre.Session}, {"calls", strings.Join(v.Calls, ", ")}, {"tool", pre.Tool},
+		{"action", pre.Action}, {"resource kind", pre.Kind}, {"scope", pre.Scope}, {"from agent", pre.FromAgent}, {"to agent", pre.ToAgent}, {"mandate", pre.Mandate},
+		{"asked by", strings.TrimSpace(pre.Policy + " " + strings.Join(pre.Reasons, ", "))}, {"message", pre.Message}, {"reviewers", strings.Join(v.ReviewerGroups, ", ")},
+		{"expires", v.ExpiresAt.String()}, {"resume", v.ResumePolicy},
+	} {
+		if row[1] != "" {
+			p.printf("  %-14s %s\n", row[0], clean(row[1], 200))
+		}
+	}
+	if pre.Resource != nil {
+		p.item("resource", *pre.Resource)
+	}
+	for _, i := range pre.Arguments {
+		p.item("argument "+i.Path, i)
+	}
+	if pre.More > 0 {
+		p.printf("  and %d more arguments\n", pre.More)
+	}
+	p.printf("  %-14s %s\n", "preview", v.PreviewDigest)
+}
+
+func (p *printer) item(what string, i approval.Item) {
+	text := i.Type
+	if i.Size > 0 {
+		text = fmt.Sprintf("%s of %d", i.Type, i.Size)
+	}
+	if i.Withheld {
+		text = p.paint(faint, text+" (withheld)")
+	} else {
+		text = clean(i.Value, 250)
+	}
+	p.printf("  %-28s %s\n", clean(what, 60), text)
+}

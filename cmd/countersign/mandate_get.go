@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+type mandateGetCmd struct {
+	target.Flags
+	Revision uint64 `help:"An earlier revision; 'mandate history' lists them." placeholder:"REVISION"`
+	JSON     bool   `name:"json" help:"Print a JSON object with who put it and what was spent."`
+	ID       string `arg:"" help:"The mandate's id."`
+}
+
+// mandateInfo is a mandate with what is known about it.
+type mandateInfo struct {
+	ID       string              `json:"id"`
+	Hash     string              `json:"hash"`
+	Revision uint64              `json:"revision"`
+	Author   string              `json:"author"`
+	PutAt    events.Time         `json:"put_at"`
+	InForce  bool                `json:"in_force"` // the newest under its id, and not revoked
+	Revoked  *mandate.Revocation `json:"revoked,omitempty"`
+	Spent    []spentMoney        `json:"spent"` // under its id
+	Mandate  json.RawMessage     `json:"mandate,omitempty"`
+}
+
+func (c *mandateGetCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openMandates(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	held, _, err := b.newest(ctx, c.ID)
+	if err != nil && c.Revision == 0 {
+		return err
+	}
+	newest := held
+	if c.Revision != 0 {
+		if held, err = b.at(ctx, c.ID, c.Revision); err != nil {
+			return err
+		}
+	}
+	if held == nil {
+		return fmt.Errorf("tenant %s has no mandate %s (mandate list)", b.tenant, c.ID)
+	}
+	if !c.JSON {
+		_, err := io.out.Write([]byte(held.Mandate))
+		return err
+	}
+	spent, err := b.spent(ctx)
+	if err != nil {
+		return err
+	}
+	info, err := b.info(ctx, held, spent)
+	if err != nil {
+		return err
+	}
+	info.InForce = info.InForce && newest != nil && held.Revision == newest.Revision
+	info.Mandate = json.RawMessage(held.Mandate)
+	return compactJSON(io, info)
+}
+
+// at reads an earlier revision.
+func (b *mandateBucket) at(ctx context.Context, id string, revision uint64) (*heldMandate, error) {
+	list, err := b.history(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range list {
+		if h.Revision == revision && h.ID != "" {
+			return &h, nil
+		}
+	}
+	return nil, fmt.Errorf("mandate %s has no revision %d that the bucket still holds (mandate history)", id, revision)
+}
+
+// history lists the revisions under an id, oldest first. One that took the
+// mandate away, or cannot be read, has no ID.
+func (b *mandateBucket) history(ctx context.Context, id string) (list []heldMandate, err error) {
+	if !mandate.ValidID(id) {
+		return nil, usageError{fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", clean(id, 64))}
+	}
+	revisions, err := streams.KVHistory(ctx, b.js, streams.BucketMandates, mandate.Key(b.tenant, id))
+	if err != nil {
+		return nil, fmt.Errorf("reading the history of mandate %s: %w", id, err)
+	}
+	for _, e := range revisions {
+		h := heldMandate{Revision: e.Revision}
+		if s, err := mandate.DecodeStored(e.Value); err == nil && !e.Deleted {
+			h.Stored = s
+		}
+		list = append(list, h)
+	}
+	return list, nil
+}
+
+// info tells what is known about a mandate, its document left out.
+func (b *mandateBucket) info(ctx context.Context, h *heldMandate, spent map[string][]spentMoney) (mandateInfo, error) {
+	revoked, err := b.revocation(ctx, h.ID, h.Hash)
+	if err != nil {
+		return mandateInfo{}, err
+	}
+	money := spent[h.ID]
+	if money == nil {
+		money = []spentMoney{}
+	}
+	return mandateInfo{
+		ID: h.ID, Hash: h.Hash, Revision: h.Revision, Author: h.Author, PutAt: h.PutAt, InForce: revoked == nil, Revoked: revoked, Spent: money,
+	}, nil
+}
+
+type mandateListCmd struct {
+	target.Flags
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+func (c *mandateListCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openMandates(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	ids, err := b.ids(ctx)
+	if err != nil {
+		return err
+	}
+	spent, err := b.spent(ctx)
+	if err != nil {
+		return err
+	}
+	list := []mandateInfo{}
+	for _, id := range ids {
+		held, _, err := b.newest(ctx, id)
+		if err != nil {
+			fmt.Fprintln(io.err, "warning:", err)
+			continue
+		}
+		if held == nil {
+			continue
+		}
+		info, err := b.info(ctx, held, spent)
+		if err != nil {
+			return err
+		}
+		list = append(list, info)
+	}
+	if c.JSON {
+		return compactJSON(io, list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintf(io.out, "tenant %s has no mandate: every AUMP request is denied (countersign mandate put FILE)\n", clean(b.tenant, 64))
+	}
+	for _, m := range list {
+		printMandate(io, m)
+	}
+	return nil
+}
+
+func printMandate(io stdio, m mandateInfo) {
+	state := "in force"
+	if m.Revoked != nil {
+		state = "revoked: " + clean(m.Revoked.Reason, 200)
+	}
+	fmt.Fprintf(io.out, "%s  revision %d  by %s  %s\n    %s\n", clean(m.ID, 600), m.Revision, clean(m.Author, 64), state, clean(m.Hash, 80))
+	for _, s := range m.Spent {
+		fmt.Fprintf(io.out, "    %s\n", s)
+	}
+}
+
+type mandateHistoryCmd struct {
+	target.Flags
+	JSON bool   `name:"json" help:"Print JSON."`
+	ID   string `arg:"" help:"The mandate's id."`
+}
+
+// mandateRevision is one line of a history.
+type mandateRevision struct {
+	Revision uint64              `json:"revision"`
+	Hash     string              `json:"hash"` // "" for one that took the mandate away, or cannot be read
+	Author   string              `json:"author"`
+	PutAt    events.Time         `json:"put_at,omitzero"`
+	Revoked  *mandate.Revocation `json:"revoked,omitempty"`
+}
+
+func (c *mandateHistoryCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openMandates(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	revisions, err := b.history(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	list := []mandateRevision{}
+	for _, h := range revisions {
+		r := mandateRevision{Revision: h.Revision, Hash: h.Hash, Author: h.Author, PutAt: h.PutAt}
+		if h.ID != "" {
+			if r.Revoked, err = b.revocation(ctx, h.ID, h.Hash); err != nil {
+				return err
+			}
+		}
+		list = append(list, r)
+	}
+	if c.JSON {
+		return compactJSON(io, list)
+	}
+	if len(list) == 0 {
+		return fmt.Errorf("tenant %s never had a mandate %s", b.tenant, c.ID)
+	}
+	for _, r := range list {
+		fmt.Fprintf(io.out, "revision %-6d %s  by %s  %s\n", r.Revision, r.PutAt, clean(r.Author, 64), describeRevision(r))
+	}
+	return nil
+}
+
+func describeRevision(r mandateRevision) string {
+	switch {
+	case r.Hash == "":
+		return "(nothing that can be read)"
+	case r.Revoked != nil:
+		return clean(r.Hash, 80) + "  revoked: " + clean(r.Revoked.Reason, 200)
+	}
+	return clean(r.Hash, 80)
+}

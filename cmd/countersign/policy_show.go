@@ -1,0 +1,254 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/cmd/internal/policyset"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
+)
+
+type policyListCmd struct {
+	target.Flags
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// policyFile is one file in force.
+type policyFile struct {
+	Name     string   `json:"name"`
+	Revision uint64   `json:"revision"` // of the whole, which is what decisions name
+	Bytes    int      `json:"bytes"`
+	Created  string   `json:"created,omitempty"`
+	Policies []string `json:"policies"`
+}
+
+func (c *policyListCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openPolicies(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	held, err := b.inForce(ctx)
+	if err != nil {
+		return err
+	}
+	list, err := policyFiles(held)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return compactJSON(io, list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintln(io.out, "no policy is in force: every request is denied (countersign policy push DIR)")
+		return nil
+	}
+	p := newPrinter(io.out)
+	for _, f := range list {
+		p.printf("%-32s revision %-6d %6d B %s\n", clean(f.Name, 32), f.Revision, f.Bytes, who(held))
+	}
+	// What is wrong with the whole goes beside the list.
+	p = newPrinter(io.err)
+	docs, _ := held.Documents()
+	if _, err := policy.Compile(docs); err != nil {
+		p.printf("%s: every request is denied: %s\n", p.paint(red, "these policies do not compile"), cleanLines(err.Error()))
+	}
+	for _, key := range held.Mixed() {
+		p.printf("%s %s was put or deleted by itself after the push; the next push supersedes it\n", p.paint(yellow, "note:"), clean(key, 60))
+	}
+	return nil
+}
+
+// policyFiles lists the files in force.
+func policyFiles(held *policyset.Holding) ([]policyFile, error) {
+	docs, err := held.Documents()
+	if err != nil {
+		return nil, fmt.Errorf("what is in force: %w", err)
+	}
+	list := []policyFile{}
+	for _, d := range docs {
+		f := policyFile{Name: d.Name, Revision: held.Revision, Bytes: len(d.Data), Policies: []string{}}
+		if !held.Set.PushedAt.IsZero() {
+			f.Created = held.Set.PushedAt.UTC().Format(time.DateTime)
+		}
+		if set, err := policy.Compile([]policy.Document{d}); err == nil {
+			f.Policies = set.Names()
+		}
+		list = append(list, f)
+	}
+	return list, nil
+}
+
+func who(held *policyset.Holding) string {
+	if held.SetAt == 0 || len(held.Mixed()) > 0 {
+		return "  put file by file"
+	}
+	return pushedBy(held.Set)
+}
+
+func pushedBy(s events.PolicySet) string {
+	text := ""
+	if !s.PushedAt.IsZero() {
+		text += "  " + s.PushedAt.UTC().Format("2006-01-02 15:04:05Z")
+	}
+	if s.Author != "" {
+		text += "  " + clean(s.Author, 40)
+	}
+	if s.Message != "" {
+		text += "  " + clean(s.Message, 200)
+	}
+	return text
+}
+
+type policyShowCmd struct {
+	target.Flags
+	Revision uint64 `help:"This revision instead of what is in force." placeholder:"N"`
+	JSON     bool   `name:"json" help:"Print JSON."`
+	Name     string `arg:"" optional:"" help:"Only this file."`
+}
+
+// shownSet is a set as 'policy show' gives it.
+type shownSet struct {
+	Revision  uint64                  `json:"revision"`
+	Digest    string                  `json:"digest,omitempty"`
+	Error     string                  `json:"error,omitempty"`
+	Author    string                  `json:"author,omitempty"`
+	Message   string                  `json:"message,omitempty"`
+	PushedAt  events.Time             `json:"pushed_at,omitzero"`
+	Documents []events.PolicyDocument `json:"documents"`
+}
+
+func (c *policyShowCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openPolicies(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	s, err := c.read(ctx, b)
+	if err != nil {
+		return err
+	}
+	if set, err := policy.Compile(policyset.Documents(s.Documents)); err != nil {
+		s.Error = err.Error()
+	} else {
+		s.Digest = set.Digest()
+	}
+	if c.Name != "" {
+		if s.Documents = only(s.Documents, c.Name); len(s.Documents) == 0 {
+			return fmt.Errorf("revision %d has no file %q (countersign policy list)", s.Revision, c.Name)
+		}
+	}
+	if c.JSON {
+		return compactJSON(io, s)
+	}
+	p := newPrinter(io.out)
+	for _, d := range s.Documents {
+		p.printf("%s\n%s\n", p.paint(bold, "# "+clean(d.Name, 120)), cleanLines(d.Text))
+	}
+	return nil
+}
+
+func (c *policyShowCmd) read(ctx context.Context, b *policyBucket) (shownSet, error) {
+	if c.Revision > 0 {
+		p, err := b.revision(ctx, c.Revision)
+		return shownSet{Revision: p.Revision, Author: p.Set.Author, Message: p.Set.Message, PushedAt: p.Set.PushedAt, Documents: p.Set.Documents}, err
+	}
+	held, err := b.inForce(ctx)
+	if err != nil {
+		return shownSet{}, err
+	}
+	docs, err := held.Documents()
+	s := shownSet{Revision: held.Revision, Documents: policyset.Of(docs)}
+	if len(held.Mixed()) == 0 {
+		s.Author, s.Message, s.PushedAt = held.Set.Author, held.Set.Message, held.Set.PushedAt
+	}
+	return s, err
+}
+
+func only(list []events.PolicyDocument, name string) (out []events.PolicyDocument) {
+	for _, d := range list {
+		if d.Name == name {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+type policyHistoryCmd struct {
+	target.Flags
+	JSON bool `name:"json" help:"Print JSON, oldest first."`
+}
+
+// pastPush is one line of the history.
+type pastPush struct {
+	Revision   uint64      `json:"revision"`
+	StoredAt   events.Time `json:"stored_at"` // the server's time; pushed_at is the pusher's
+	PushedAt   events.Time `json:"pushed_at,omitzero"`
+	Author     string      `json:"author,omitempty"`
+	Message    string      `json:"message,omitempty"`
+	RollbackTo uint64      `json:"rollback_to,omitempty"`
+	Files      int         `json:"files"`
+	Digest     string      `json:"digest,omitempty"`
+	Error      string      `json:"error,omitempty"`
+	Deleted    bool        `json:"deleted,omitempty"`
+	InForce    bool        `json:"in_force"`
+}
+
+func (c *policyHistoryCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openPolicies(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	list, err := b.pushes(ctx)
+	if err != nil {
+		return err
+	}
+	out := []pastPush{}
+	for i, p := range list {
+		out = append(out, pastOf(p, i == len(list)-1))
+	}
+	if c.JSON {
+		return compactJSON(io, out)
+	}
+	if len(out) == 0 {
+		fmt.Fprintln(io.out, "no set of policies was ever pushed (countersign policy push DIR)")
+	}
+	p := newPrinter(io.out)
+	for _, r := range out {
+		state := fmt.Sprintf("%d files", r.Files)
+		switch {
+		case r.Deleted:
+			state = p.paint(red, "deleted")
+		case r.Error != "":
+			state = p.paint(red, "does not compile")
+		}
+		mark := " "
+		if r.InForce {
+			mark = p.paint(green, "*")
+		}
+		p.printf("%s %6d  %s  %-20s %s  %s\n", mark, r.Revision, p.paint(faint, r.StoredAt.UTC().Format("2006-01-02 15:04:05Z")),
+			clean(or(r.Author, "-"), 20), state, clean(r.Message, 200))
+	}
+	return nil
+}
+
+func pastOf(p pushed, newest bool) pastPush {
+	r := pastPush{Revision: p.Revision, StoredAt: events.At(p.At), PushedAt: p.Set.PushedAt, Author: p.Set.Author, Message: p.Set.Message,
+		RollbackTo: p.Set.RollbackTo, Files: len(p.Set.Documents), Deleted: p.Deleted, InForce: newest && !p.Deleted}
+	if p.Deleted {
+		return r
+	}
+	set, err := policy.Compile(policyset.Documents(p.Set.Documents))
+	if p.Err != nil {
+		err = p.Err
+	}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	r.Digest = set.Digest()
+	return r
+}

@@ -1,0 +1,251 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+type publisherCmd struct {
+	Put      publisherPutCmd      `cmd:"" help:"Put a publisher manifest, a registration or a tool catalogue in force."`
+	Get      publisherGetCmd      `cmd:"" help:"Print a document, byte for byte as it was put."`
+	List     publisherListCmd     `cmd:"" help:"List the documents in force, and what is wrong with them."`
+	Remove   publisherRemoveCmd   `cmd:"" help:"Take a document out of force."`
+	Validate publisherValidateCmd `cmd:"" help:"Judge documents offline, alone and together."`
+}
+
+// publisherBucket is the publishers bucket as an operator sees it, for one
+// tenant.
+type publisherBucket struct {
+	tenant string
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	kv     jetstream.KeyValue
+}
+
+func openPublishers(ctx context.Context, f target.Flags) (b *publisherBucket, err error) {
+	t, err := f.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	b = &publisherBucket{tenant: t.Tenant}
+	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
+		return nil, err
+	}
+	if b.js, err = jetstream.New(b.nc); err == nil {
+		b.kv, err = b.js.KeyValue(ctx, streams.BucketPublishers)
+	}
+	if err != nil {
+		b.nc.Close()
+		return nil, fmt.Errorf("opening the publishers bucket: %w", err)
+	}
+	return b, nil
+}
+
+// last reads the newest revision of a document, be it a removal; nil if it was
+// never there.
+func (b *publisherBucket) last(ctx context.Context, name string) (*streams.KVEntry, error) {
+	e, err := streams.KVLast(ctx, b.js, streams.BucketPublishers, publisher.Key(b.tenant, name))
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return e, nil
+}
+
+// documents are the tenant's documents in force, by name, and the keys of the
+// bucket that name none.
+func (b *publisherBucket) documents(ctx context.Context) (docs []publisher.Document, entries map[string]streams.KVEntry, unusable []string, err error) {
+	keys, err := streams.KVKeys(ctx, b.js, streams.BucketPublishers)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	entries = map[string]streams.KVEntry{}
+	for _, key := range keys {
+		tenant, name, err := publisher.ParseKey(key)
+		if err == nil && tenant != b.tenant {
+			continue
+		}
+		e, kvErr := streams.KVLast(ctx, b.js, streams.BucketPublishers, key)
+		switch {
+		case kvErr != nil:
+			return nil, nil, nil, fmt.Errorf("reading %s: %w", key, kvErr)
+		case e == nil || e.Deleted:
+		case err != nil:
+			unusable = append(unusable, key)
+		default:
+			docs = append(docs, publisher.Document{Tenant: b.tenant, Name: name, Data: e.Value, Revision: e.Revision})
+			entries[name] = *e
+		}
+	}
+	return docs, entries, unusable, nil
+}
+
+type publisherGetCmd struct {
+	target.Flags
+	Revision uint64 `help:"An earlier revision of it." placeholder:"REVISION"`
+	Name     string `arg:"" help:"The document's name, as 'publisher list' shows it."`
+}
+
+func (c *publisherGetCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openPublishers(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	key, err := b.key(c.Name)
+	if err != nil {
+		return err
+	}
+	history, err := streams.KVHistory(ctx, b.js, streams.BucketPublishers, key)
+	if err != nil {
+		return err
+	}
+	if len(history) > 0 && c.Revision == 0 {
+		history = history[len(history)-1:]
+	}
+	for _, e := range history {
+		if !e.Deleted && (c.Revision == 0 || e.Revision == c.Revision) {
+			_, err := io.out.Write(e.Value)
+			return err
+		}
+	}
+	if c.Revision != 0 {
+		return fmt.Errorf("tenant %s has no revision %d of %s that the bucket still holds", b.tenant, c.Revision, clean(c.Name, 200))
+	}
+	return fmt.Errorf("tenant %s has no document %s in force (publisher list)", b.tenant, clean(c.Name, 200))
+}
+
+// key is the key of a document that an operator names.
+func (b *publisherBucket) key(name string) (string, error) {
+	key := publisher.Key(b.tenant, name)
+	if _, _, err := publisher.ParseKey(key); err != nil {
+		return "", usageError{fmt.Errorf("%q is not the name of a document, such as tools.mail (publisher list)", clean(name, 80))}
+	}
+	return key, nil
+}
+
+type publisherListCmd struct {
+	target.Flags
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+// publisherEntry is one document in force.
+type publisherEntry struct {
+	Name     string      `json:"name"`
+	Kind     string      `json:"kind"`
+	Revision uint64      `json:"revision"`
+	PutAt    events.Time `json:"put_at"`
+	Bytes    int         `json:"bytes"`
+	Digest   string      `json:"digest"`
+	About    string      `json:"about"`
+}
+
+func (c *publisherListCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openPublishers(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	docs, entries, unusable, err := b.documents(ctx)
+	if err != nil {
+		return err
+	}
+	set := publisher.Compile(docs, 0, unusable...)
+	if err := set.Err(); err != nil {
+		fmt.Fprintln(io.err, "warning: every request of this tenant is denied until this is mended:", clean(err.Error(), 2000))
+	}
+	list := []publisherEntry{}
+	for _, d := range set.Documents() {
+		e := entries[d.Name]
+		kind, _, _ := strings.Cut(d.Name, ".")
+		p, _ := publisher.Parse(e.Value)
+		list = append(list, publisherEntry{d.Name, kind, e.Revision, events.At(e.Created), len(e.Value), d.Digest, p.About()})
+	}
+	if c.JSON {
+		return compactJSON(io, list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintf(io.out, "tenant %s has declared no publishers and no tools (countersign publisher put FILE)\n", clean(b.tenant, 64))
+	}
+	for _, d := range list {
+		fmt.Fprintf(io.out, "%-40s revision %-6d %6d B  %s  %s\n", clean(d.Name, 200), d.Revision, d.Bytes, d.PutAt.UTC().Format("2006-01-02 15:04:05"), clean(d.About, 200))
+	}
+	return nil
+}
+
+type publisherRemoveCmd struct {
+	target.Flags
+	JSON bool   `name:"json" help:"Print the result as JSON."`
+	Name string `arg:"" help:"The document's name, as 'publisher list' shows it."`
+}
+
+func (c *publisherRemoveCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openPublishers(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	key, err := b.key(c.Name)
+	if err != nil {
+		return err
+	}
+	last, err := b.last(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if last == nil || last.Deleted {
+		return fmt.Errorf("tenant %s has no document %s in force (publisher list)", b.tenant, clean(c.Name, 200))
+	}
+	err = b.kv.Delete(ctx, key, jetstream.LastRevision(last.Revision))
+	if err != nil {
+		return fmt.Errorf("taking %s out of force: %w (somebody else may have changed it in the same moment)", clean(c.Name, 200), err)
+	}
+	r := publisherReport{Name: c.Name, Tenant: b.tenant, Revision: last.Revision, Changed: true, Warnings: []string{}}
+	return r.print(io, c.JSON, "%s is out of force; it was revision %d\n")
+}
+
+type publisherValidateCmd struct {
+	Files []string `arg:"" help:"Documents."`
+}
+
+func (c *publisherValidateCmd) Run(io stdio) error {
+	var docs []publisher.Document
+	for _, file := range c.Files {
+		data, err := readInput(io, file)
+		if err != nil {
+			return err
+		}
+		p, err := publisher.Parse(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", clean(file, 200), err)
+		}
+		docs = append(docs, publisher.Document{Name: p.Name, Data: data})
+	}
+	set := publisher.Compile(docs, 0)
+	if err := set.Err(); err != nil {
+		return fmt.Errorf("they do not go together: %w", err)
+	}
+	fmt.Fprintf(io.out, "%d documents are usable\n", len(docs))
+	return nil
+}
+
+// loadPublishers reads a directory of documents; "" is none.
+func loadPublishers(dir string) (publisher.Registry, error) {
+	if dir == "" {
+		return nil, nil
+	}
+	set, err := publisher.Load(os.DirFS(dir))
+	if err != nil {
+		return nil, fmt.Errorf("publishers in %s: %w", dir, err)
+	}
+	return set, nil
+}

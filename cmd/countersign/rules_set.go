@@ -1,0 +1,170 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+type rulesSetCmd struct {
+	target.Flags
+	Of   string `arg:"" name:"tenant" help:"The tenant whose findings it is about."`
+	Rule string `arg:"" help:"A rule or check, as findings name it: input_drift, AAEP-C-100."`
+	Mode string `arg:"" help:"off: its findings are not put out; warn: they are; enforce: they are, marked as enforced." enum:"off,warn,enforce"`
+}
+
+func (c *rulesSetCmd) Run(ctx context.Context, io stdio) error {
+	rule, err := decidable(c.Rule)
+	if err != nil {
+		return err
+	}
+	b, err := openRules(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	if err := b.set(ctx, c.Of, rule, c.Mode); err != nil {
+		return err
+	}
+	fmt.Fprintf(io.out, "%s: %s for tenant %s, from where the correlator notes it on the log\n", rule, c.Mode, clean(c.Of, 64))
+	return nil
+}
+
+// decidable finds a rule that can have findings.
+func decidable(name string) (string, error) {
+	for _, r := range allRules() {
+		switch {
+		case !strings.EqualFold(r.ID, name):
+		case r.Status == catalogue.Undecidable:
+			return "", usageError{fmt.Errorf("%s has no findings: %s", r.ID, r.Reason)}
+		default:
+			return r.ID, nil
+		}
+	}
+	return "", usageError{fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", name)}
+}
+
+// rulesBucket is the bucket of switches as an operator sees it.
+type rulesBucket struct {
+	nc *nats.Conn
+	kv jetstream.KeyValue
+}
+
+func openRules(ctx context.Context, f target.Flags) (b *rulesBucket, err error) {
+	t, err := f.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	b = &rulesBucket{}
+	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(b.nc)
+	if err == nil {
+		b.kv, err = js.KeyValue(ctx, streams.BucketRules)
+	}
+	if err != nil {
+		b.nc.Close()
+		return nil, fmt.Errorf("opening the bucket of rules (was `countersign provision` run since the upgrade?): %w", err)
+	}
+	return b, nil
+}
+
+// read gives a tenant's switches and their revision, 0 if there are none.
+func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitches, uint64, error) {
+	none := events.RuleSwitches{Tenant: tenant, Rules: map[string]string{}}
+	e, err := b.kv.Get(ctx, events.RuleKey(tenant))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return none, 0, nil
+	}
+	if err != nil {
+		return none, 0, fmt.Errorf("reading the switches of tenant %s: %w", clean(tenant, 64), err)
+	}
+	s, err := events.DecodeRecord[events.RuleSwitches](e.Value())
+	if err != nil || s.Tenant != tenant {
+		return none, e.Revision(), fmt.Errorf("the switches of tenant %s are damaged; delete the key %s of bucket %s and set them again", clean(tenant, 64), e.Key(), streams.BucketRules)
+	}
+	if s.Rules == nil {
+		s.Rules = map[string]string{}
+	}
+	return s, e.Revision(), nil
+}
+
+// set changes one switch. What somebody else has changed meanwhile stays.
+func (b *rulesBucket) set(ctx context.Context, tenant, rule, mode string) error {
+	const attempts = 5
+	for range attempts {
+		s, revision, err := b.read(ctx, tenant)
+		if err != nil {
+			return err
+		}
+		if s.Rules[rule] = mode; mode == events.RuleWarn {
+			delete(s.Rules, rule)
+		}
+		body, err := events.Encode(s)
+		if err != nil {
+			return err
+		}
+		if revision == 0 {
+			_, err = b.kv.Create(ctx, events.RuleKey(tenant), body)
+		} else {
+			_, err = b.kv.Update(ctx, events.RuleKey(tenant), body, revision)
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyExists) {
+			return fmt.Errorf("setting the switch: %w", err)
+		}
+	}
+	return errors.New("somebody else keeps changing the switches of this tenant; try again")
+}
+
+// switchLine is a switch as other programs read it.
+type switchLine struct {
+	Tenant string `json:"tenant"`
+	Rule   string `json:"rule"`
+	Mode   string `json:"mode"`
+}
+
+// listSwitches shows what is switched for a tenant; all else warns.
+func listSwitches(ctx context.Context, io stdio, f target.Flags, asJSON bool) error {
+	b, err := openRules(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	s, _, err := b.read(ctx, f.Tenant)
+	if err != nil {
+		return err
+	}
+	list := []switchLine{}
+	for _, rule := range slices.Sorted(maps.Keys(s.Rules)) {
+		list = append(list, switchLine{s.Tenant, rule, s.Rules[rule]})
+	}
+	if asJSON {
+		return writeLines(io.out, list)
+	}
+	if len(list) == 0 {
+		fmt.Fprintf(io.out, "every rule is in mode warn for tenant %s\n", clean(s.Tenant, 64))
+		return nil
+	}
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	for _, l := range list {
+		fmt.Fprintf(w, "%s\t%s\n", clean(l.Rule, 64), clean(l.Mode, 16))
+	}
+	fmt.Fprintln(w, "all others\twarn")
+	return w.Flush()
+}

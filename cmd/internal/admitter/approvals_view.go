@@ -1,0 +1,218 @@
+package admitter
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/approval"
+)
+
+// approvalView is the bucket as it was a moment ago. Its workflows are never
+// changed, only replaced. It implements approval.Book.
+type approvalView struct {
+	mu       sync.RWMutex
+	byKey    map[string]heldApproval
+	byID     map[[2]string]string                            // tenant, id -> key
+	sessions map[approvalScope]map[string]*approval.Workflow // what is not final, by key
+	pending  map[approvalScope]int                           // of a source (no session)
+
+	upTo    uint64        // the newest revision that the watch has given
+	further chan struct{} // closed when it gives the next one
+}
+
+type approvalScope struct{ tenant, source, session string }
+
+// heldApproval is one key. w is nil if what is there cannot be read.
+type heldApproval struct {
+	w        *approval.Workflow
+	revision uint64
+	since    time.Time // when this revision was first seen here
+	logged   bool      // its record is known to be on the log
+}
+
+func newApprovalView() *approvalView {
+	return &approvalView{
+		byKey: map[string]heldApproval{}, byID: map[[2]string]string{},
+		sessions: map[approvalScope]map[string]*approval.Workflow{}, pending: map[approvalScope]int{},
+		further: make(chan struct{}),
+	}
+}
+
+// reached notes how far the watch has come.
+func (v *approvalView) reached(revision uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.upTo = max(v.upTo, revision)
+	close(v.further)
+	v.further = make(chan struct{})
+}
+
+// await returns when the view has all revisions up to one.
+func (v *approvalView) await(ctx context.Context, revision uint64) error {
+	for {
+		v.mu.RLock()
+		upTo, further := v.upTo, v.further
+		v.mu.RUnlock()
+		if upTo >= revision {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-further:
+		}
+	}
+}
+
+// become takes all of another view, which nobody may use any more.
+func (v *approvalView) become(o *approvalView) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for key, h := range o.byKey {
+		if was := v.byKey[key]; was.revision == h.revision {
+			h.since, h.logged = was.since, was.logged
+			o.byKey[key] = h
+		}
+	}
+	v.byKey, v.byID, v.sessions, v.pending = o.byKey, o.byID, o.sessions, o.pending
+	v.upTo = o.upTo
+	close(v.further)
+	v.further = make(chan struct{})
+}
+
+// put takes what a key holds since a revision, unless a newer one is known.
+func (v *approvalView) put(key string, w *approval.Workflow, revision uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.byKey[key].revision >= revision {
+		return
+	}
+	v.drop(key)
+	v.byKey[key] = heldApproval{w: w, revision: revision, since: time.Now()}
+	if w == nil {
+		return
+	}
+	v.byID[[2]string{w.Tenant, w.ID}] = key
+	switch w.Status {
+	case approval.Pending:
+		v.pending[approvalScope{tenant: w.Tenant, source: w.Source}]++
+	case approval.Approved, approval.Denied:
+	default:
+		return
+	}
+	scope := approvalScope{w.Tenant, w.Source, w.Session}
+	if v.sessions[scope] == nil {
+		v.sessions[scope] = map[string]*approval.Workflow{}
+	}
+	v.sessions[scope][key] = w
+}
+
+// remove forgets a key that is no longer in the bucket.
+func (v *approvalView) remove(key string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.drop(key)
+}
+
+// removed forgets a key that was taken away at a revision.
+func (v *approvalView) removed(key string, revision uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.byKey[key].revision < revision {
+		v.drop(key)
+	}
+}
+
+func (v *approvalView) drop(key string) {
+	w := v.byKey[key].w
+	delete(v.byKey, key)
+	if w == nil {
+		return
+	}
+	delete(v.byID, [2]string{w.Tenant, w.ID})
+	if w.Status == approval.Pending {
+		source := approvalScope{tenant: w.Tenant, source: w.Source}
+		if v.pending[source]--; v.pending[source] == 0 {
+			delete(v.pending, source)
+		}
+	}
+	scope := approvalScope{w.Tenant, w.Source, w.Session}
+	if delete(v.sessions[scope], key); len(v.sessions[scope]) == 0 {
+		delete(v.sessions, scope)
+	}
+}
+
+// at is what is known of a key; revision 0 is nothing.
+func (v *approvalView) at(key string) heldApproval {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.byKey[key]
+}
+
+// isLogged notes that the record of a revision is on the log.
+func (v *approvalView) isLogged(key string, revision uint64) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if h, there := v.byKey[key]; there && h.revision == revision {
+		h.logged = true
+		v.byKey[key] = h
+	}
+}
+
+// each gives every key that can be read; it may be changed meanwhile.
+func (v *approvalView) each(f func(key string, h heldApproval)) {
+	v.mu.RLock()
+	list := make(map[string]heldApproval, len(v.byKey))
+	for key, h := range v.byKey {
+		list[key] = h
+	}
+	v.mu.RUnlock()
+	for key, h := range list {
+		if h.w != nil {
+			f(key, h)
+		}
+	}
+}
+
+// size is how many keys there are.
+func (v *approvalView) size() int {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return len(v.byKey)
+}
+
+// Slot implements approval.Book.
+func (v *approvalView) Slot(tenant, slot string) (*approval.Workflow, uint64) {
+	h := v.at(approval.StoreKey(tenant, slot))
+	return h.w, h.revision
+}
+
+// Find implements approval.Book.
+func (v *approvalView) Find(tenant, id string) *approval.Workflow {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.byKey[v.byID[[2]string{tenant, id}]].w
+}
+
+// Session implements approval.Book.
+func (v *approvalView) Session(tenant, source, session string) []*approval.Workflow {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	open := v.sessions[approvalScope{tenant, source, session}]
+	if len(open) == 0 {
+		return nil
+	}
+	list := make([]*approval.Workflow, 0, len(open))
+	for _, w := range open {
+		list = append(list, w)
+	}
+	return list
+}
+
+// Open implements approval.Book.
+func (v *approvalView) Open(tenant, source string) int {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.pending[approvalScope{tenant: tenant, source: source}]
+}

@@ -1,0 +1,236 @@
+package admitter
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const payPolicy = `apiVersion: countersign.dev/v1
+kind: AdmissionPolicy
+metadata: {name: payments}
+spec:
+  match: {tools: ["*"]}
+  rules:
+    - {name: all, when: 'true', verdict: allow, reason: ok}
+`
+
+type doc = map[string]any
+
+func encoded(tb testing.TB, d doc, more ...doc) []byte {
+	tb.Helper()
+	for _, m := range more {
+		for k, v := range m {
+			d[k] = v
+		}
+	}
+	b, err := json.Marshal(d)
+	rig.OK(tb, err)
+	return b
+}
+
+func wireTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+func aaepDoc(typ, id string) doc {
+	return doc{
+		"@context": "https://aaep-protocol.org/context/v1", "type": "aaep:agent." + typ, "event_id": "evt_" + id, "session_id": "sess_1",
+		"timestamp": wireTime(time.Now()), "producer": doc{"agent_id": "bot"}, "summary_normal": "A step.",
+	}
+}
+
+// transfer is a request for something that cannot be undone.
+func transfer(tb testing.TB, call string) []byte {
+	return encoded(tb, aaepDoc("tool.invoked", "i"+strings.TrimPrefix(call, "call_")), doc{"tool": "transfer", "tool_call_id": call, "irreversible": true, "risk_level": "high"})
+}
+
+// question asks the user about a call.
+func question(tb testing.TB, token, call string) streams.Msg {
+	body := encoded(tb, aaepDoc("awaiting.confirmation", "q"+strings.TrimPrefix(token, "rpl_")), doc{
+		"urgency": "critical", "action": "Transfer", "consequence": "The money is gone.", "reply_token": token, "timeout_seconds": 300,
+		"default_decision": "reject", "irreversible": true, "risk_level": "high", "extra_context": doc{"tool_call_id": call},
+	})
+	return streams.Msg{Subject: "gov.events.acme.rt1.aaep.sess_1.agent.awaiting.confirmation", Body: body}
+}
+
+func answerTo(tb testing.TB, user, token, decision string) streams.Msg {
+	body := encoded(tb, doc{"type": "confirmation.reply", "reply_token": token, "decision": decision, "subscription_id": "sub_1", "timestamp": wireTime(time.Now())})
+	return streams.Msg{Subject: "gov.events.acme." + user + ".aaep.~.confirmation.reply", Body: body}
+}
+
+// verdictOn gives verdict and reason codes of an AAEP request.
+func verdictOn(tb testing.TB, nc *nats.Conn, body []byte) string {
+	tb.Helper()
+	d, err := events.DecodeRecord[events.Decision](ask(tb, nc, "gov.admit.acme.aaep", body).Data)
+	rig.OK(tb, err)
+	words := []string{string(d.Verdict)}
+	for _, r := range d.Reasons {
+		words = append(words, r.Code)
+	}
+	return strings.Join(words, " ")
+}
+
+func serveWith(tb testing.TB, n *rig.NATS, change func(*Flags)) *rig.Service {
+	tb.Helper()
+	f := flags(n)
+	change(&f)
+	return rig.Run(tb, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }).AwaitReady()
+}
+
+const (
+	unasked  = "ask confirmation_required high_risk_unconfirmed ok"
+	accepted = "allow confirmation_accepted ok"
+	used     = "ask confirmation_required high_risk_unconfirmed confirmation_used ok"
+)
+
+// A confirmation is good for one allow, across restarts and admitters, and what
+// was read back is what was there.
+func TestConfirmationIsUsedOnce(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	put(t, n, "pay.yaml", []byte(payPolicy))
+	first := serve(t, n)
+	nc := n.Conn(rig.Runtime)
+	want := func(call, want string) {
+		t.Helper()
+		if got := verdictOn(t, nc, transfer(t, call)); got != want {
+			t.Errorf("%s: %s, want %s", call, got, want)
+		}
+	}
+	want("call_1", unasked)
+	n.Publish(rig.Runtime, question(t, "rpl_1", "call_1"), question(t, "rpl_2", "call_2"), question(t, "rpl_3", "call_3"), question(t, "rpl_4", "call_4"))
+	n.Publish(rig.Runtime, answerTo(t, rig.Runtime, "rpl_1", "accept"))
+	want("call_1", accepted) // at once: the answer is in the log
+	want("call_1", used)
+	n.Publish(rig.Runtime, answerTo(t, rig.Runtime, "rpl_2", "reject"), answerTo(t, rig.Runtime, "rpl_3", "accept"))
+	want("call_2", "deny confirmation_declined ok")
+	want("call_4", "ask confirmation_required high_risk_unconfirmed confirmation_pending ok")
+	rig.OK(t, first.Stop())
+	serve(t, n)
+	want("call_1", used)
+	want("call_2", "deny confirmation_declined ok")
+	want("call_3", accepted)
+	want("call_3", used)
+}
+
+// Of many that ask at the same time, through two admitters, one is allowed.
+func TestConfirmationRace(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	put(t, n, "pay.yaml", []byte(payPolicy))
+	serve(t, n)
+	serve(t, n)
+	n.Publish(rig.Runtime, question(t, "rpl_1", "call_1"))
+	n.Publish(rig.Runtime, answerTo(t, rig.Runtime, "rpl_1", "accept"))
+	got := make([]string, 24)
+	var wg sync.WaitGroup
+	nc := n.Conn(rig.Runtime)
+	for i := range got {
+		wg.Go(func() { got[i] = verdictOn(t, nc, transfer(t, "call_1")) })
+	}
+	wg.Wait()
+	slices.Sort(got)
+	if got[0] != accepted || got[1] != used || got[len(got)-1] != used {
+		t.Error(got)
+	}
+	var yes []uint64
+	var reply uint64
+	for _, m := range n.Log() {
+		switch {
+		case strings.HasPrefix(m.Subject, "gov.decisions.acme.allow."):
+			yes = append(yes, m.Seq)
+		case strings.HasSuffix(m.Subject, ".confirmation.reply"):
+			reply = m.Seq
+		}
+	}
+	if len(yes) != 1 || yes[0] <= reply {
+		t.Errorf("allowed at %v, answered at %d", yes, reply)
+	}
+}
+
+// Where a deployment tells producer and user apart, only the user's publisher
+// answers.
+func TestConfirmationRepliers(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	put(t, n, "pay.yaml", []byte(payPolicy))
+	serveWith(t, n, func(f *Flags) { f.Repliers = []string{"rt2"} })
+	nc := n.Conn(rig.Runtime)
+	n.Publish(rig.Runtime, question(t, "rpl_1", "call_1"), answerTo(t, rig.Runtime, "rpl_1", "accept"))
+	rig.Eventually(t, "the question is known, and the runtime's own answer does not count", func() bool {
+		return strings.Contains(verdictOn(t, nc, transfer(t, "call_1")), "ask confirmation_required high_risk_unconfirmed confirmation_pending")
+	})
+	n.Publish("rt2", answerTo(t, "rt2", "rpl_1", "accept"))
+	if got := verdictOn(t, nc, transfer(t, "call_1")); got != accepted {
+		t.Error(got)
+	}
+}
+
+// What was taken for a decision that could not be recorded is given back.
+func TestConfirmationIsGivenBack(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	c := newConfirmations(s)
+	stop, err := c.start(t.Context(), nil, n.JS("admitter"))
+	rig.OK(t, err)
+	defer stop()
+	d := events.Decision{DecisionID: "d1", ToolCallID: "call_1"}
+	for range 2 {
+		got, err := c.use(t.Context(), "acme.rt1.x", d)
+		rig.OK(t, err)
+		if _, err := c.use(t.Context(), "acme.rt1.x", d); !isAgain(err) {
+			t.Errorf("used twice: %v", err)
+		}
+		got.giveBack(t.Context())
+	}
+}
+
+// An answer that is too old to be read back is not waited for.
+func TestOldAnswersAreNotWaitedFor(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	n.Publish(rig.Runtime, question(t, "rpl_1", "call_1"), answerTo(t, rig.Runtime, "rpl_1", "accept"))
+	s := unstarted(t, n)
+	c := newConfirmations(s)
+	c.back = -time.Hour
+	stop, err := c.start(t.Context(), nil, n.JS("admitter"))
+	rig.OK(t, err)
+	defer stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if !c.reach(ctx, 2) {
+		t.Errorf("it waits for the answer at 2; it has read up to %d", c.head)
+	}
+}
+
+func isAgain(err error) bool { return err != nil && strings.Contains(err.Error(), errAgain.Error()) }
+
+// A log that was created anew is read from its beginning; until then nothing
+// counts as confirmed.
+func TestConfirmationsOfAnotherLog(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	c := newConfirmations(s)
+	stop, err := c.start(t.Context(), nil, n.JS("admitter"))
+	rig.OK(t, err)
+	defer stop()
+	n.Publish(rig.Runtime, question(t, "rpl_1", "call_1"))
+	rig.Eventually(t, "the question is read", func() bool { return c.reach(t.Context(), 1) })
+	n.Stop()
+	n.Recreate()
+	n.Publish(rig.Runtime, question(t, "rpl_2", "call_2"), question(t, "rpl_3", "call_3"))
+	rig.Eventually(t, "the new log is read", func() bool {
+		c.mu.RLock()
+		defer c.mu.RUnlock()
+		return c.head == 2
+	})
+	if p := s.env.Health.Report().Problems["confirmations"]; p != "" {
+		t.Error(p)
+	}
+}

@@ -1,0 +1,228 @@
+package admitter
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const (
+	// tailAge is how old the lower bound of a decision's sequence may be. It only
+	// costs what is read too much of after a restart.
+	tailAge = time.Second
+	// lookThroughEvery is how often reservations are looked through for what nobody will
+	// ever report on.
+	lookThroughEvery = time.Minute
+	// unrecordedAfter is how old a reservation is when the log is searched for its
+	// decision. An answer goes out within seconds of the reservation, and only if the
+	// decision is in the log.
+	unrecordedAfter = 10 * time.Minute
+)
+
+// spendLedger is the part that keeps the money of mandates. Every change is a
+// compare-and-set on the account in the spend bucket, and checked against the
+// very revision that it replaces: however many admitters there are, together they
+// allow no more than a budget.
+//
+// Money is reserved before the decision is recorded. What became of it the
+// correlator's call records say, which are read from the log in order. A crash
+// leaves it reserved.
+type spendLedger struct {
+	s        *service
+	js       jetstream.JetStream
+	follower *bucketFollower
+
+	mu       sync.RWMutex
+	accounts map[string]*spendAccount                // by AccountKey
+	waiting  map[spendSession]map[*spendAccount]bool // accounts with entries of a session
+	wake     chan struct{}                           // there may be calls to follow
+	recorded map[string]bool                         // of the sweep: decisions that were found in the log
+	tail     struct {                                // what tailSeq gave last
+		sync.Mutex
+		seq uint64
+		at  time.Time
+	}
+}
+
+// spendSession is a session by its subject tokens.
+type spendSession struct{ tenant, session string }
+
+func newSpendLedger(s *service) part {
+	return &spendLedger{
+		s: s, accounts: map[string]*spendAccount{}, waiting: map[spendSession]map[*spendAccount]bool{}, wake: make(chan struct{}, 1), recorded: map[string]bool{},
+	}
+}
+
+func (l *spendLedger) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	l.js = js
+	l.follower = &bucketFollower{s: l.s, bucket: streams.BucketSpend, apply: l.apply}
+	stopFollower, err := l.follower.start(ctx, nc, js)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { l.followCalls(ctx) })
+	running.Go(func() { l.sweeps(ctx) })
+	return func() { cancel(); running.Wait(); stopFollower() }, nil
+}
+
+func (l *spendLedger) fill(_ admission.Request, in *admission.Inputs) { in.Mandates.Ledger = l }
+
+// Spend implements mandate.Ledger.
+func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
+	l.mu.RLock()
+	a := l.accounts[mandate.AccountKey(p.Tenant, p.MandateID, p.Currency)]
+	l.mu.RUnlock()
+	if a == nil {
+		return mandate.Spend{}
+	}
+	state, _, unreadable := a.now()
+	if unreadable {
+		return mandate.Spend{Unknown: true}
+	}
+	return state.Spend(p.Key(l.s.master.Tenant(p.Tenant)))
+}
+
+// take reserves what the outcome spends.
+func (l *spendLedger) take(ctx context.Context, _ admission.Request, out *admission.Outcome) (taken, error) {
+	r := out.Takes.Spend
+	if r == nil {
+		return taken{}, nil
+	}
+	after, err := l.tailSeq(ctx)
+	if err != nil {
+		return taken{}, err
+	}
+	key := l.s.master.Tenant(r.Tenant)
+	t := mandate.Ticket{
+		Reservation: *r, Key: r.Key(key), Call: mandate.CallKey(key, r.Tenant, r.Source, r.Session, r.ToolCallID), Session: subject.Escape(r.Session),
+		Decision: out.Decision.DecisionID, After: after, Now: time.Now().Unix(), Expires: out.Claims.ExpiresAt.Unix(),
+	}
+	a := l.account(mandate.AccountKey(r.Tenant, r.MandateID, r.Currency))
+	err = a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
+		next, err := acc.Reserve(t)
+		return next, true, err
+	})
+	switch {
+	case errors.Is(err, mandate.ErrOverBudget), errors.Is(err, mandate.ErrLedgerFull), errors.Is(err, errUnreadable):
+		return taken{}, errAgain // the next decision sees it and says so
+	case err != nil:
+		return taken{}, err
+	}
+	return taken{giveBack: func(ctx context.Context) { l.giveBack(ctx, a, t) }}, nil
+}
+
+// giveBack releases a reservation whose decision was certainly not recorded. If
+// that fails, the money stays reserved until a sweep finds out.
+func (l *spendLedger) giveBack(ctx context.Context, a *spendAccount, t mandate.Ticket) {
+	ctx, cancel := context.WithTimeout(ctx, l.s.flags.Timeout)
+	defer cancel()
+	err := a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) { return acc.GiveBack(t), true, nil })
+	if err != nil {
+		l.s.env.Log.Warn().Err(err).Str("mandate", t.MandateID).Str("decision_id", t.Decision).Msg("money of a decision that was not recorded stays reserved for now")
+	}
+}
+
+// tailSeq is a sequence of the log that is before everything that is appended
+// from now on.
+func (l *spendLedger) tailSeq(ctx context.Context) (uint64, error) {
+	l.tail.Lock()
+	defer l.tail.Unlock()
+	if now := time.Now(); now.Sub(l.tail.at) > tailAge {
+		st, err := streams.StreamState(ctx, l.js, l.s.flags.Stream)
+		if err != nil {
+			return 0, err
+		}
+		l.tail.seq, l.tail.at = st.LastSeq, now
+	}
+	return l.tail.seq, nil
+}
+
+// account finds an account or opens an empty one.
+func (l *spendLedger) account(key string) *spendAccount {
+	l.mu.RLock()
+	a := l.accounts[key]
+	l.mu.RUnlock()
+	if a != nil {
+		return a
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a = l.accounts[key]; a == nil {
+		a = newSpendAccount(l, key)
+		l.accounts[key] = a
+	}
+	return a
+}
+
+// apply takes what others, or this admitter, have written.
+func (l *spendLedger) apply(_ context.Context, changed map[string]bucketEntry, _ uint64) {
+	for key, e := range changed {
+		if strings.Count(key, ".") == 2 {
+			l.account(key).readEntry(e)
+		}
+	}
+}
+
+// index notes which sessions an account waits for.
+func (l *spendLedger) index(a *spendAccount, before, after mandate.Account) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range before.Entries {
+		s := spendSession{a.tenant, e.Session}
+		if delete(l.waiting[s], a); len(l.waiting[s]) == 0 {
+			delete(l.waiting, s)
+		}
+	}
+	for _, e := range after.Entries {
+		s := spendSession{a.tenant, e.Session}
+		if l.waiting[s] == nil {
+			l.waiting[s] = map[*spendAccount]bool{}
+		}
+		l.waiting[s][a] = true
+	}
+	if len(l.waiting) > 0 {
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// of lists the accounts that wait for a session.
+func (l *spendLedger) of(s spendSession) []*spendAccount {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	list := make([]*spendAccount, 0, len(l.waiting[s]))
+	for a := range l.waiting[s] {
+		list = append(list, a)
+	}
+	return list
+}
+
+// all lists the accounts that wait for anything.
+func (l *spendLedger) all() []*spendAccount {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	seen := map[*spendAccount]bool{}
+	var list []*spendAccount
+	for _, accounts := range l.waiting {
+		for a := range accounts {
+			if !seen[a] {
+				seen[a], list = true, append(list, a)
+			}
+		}
+	}
+	return list
+}

@@ -1,0 +1,216 @@
+package admitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// bucketFollower hands everything that a KV bucket holds, and then every change,
+// to one function. After a lost connection it reads the bucket again: the watch
+// itself would find out only much later what it missed.
+type bucketFollower struct {
+	s      *service
+	bucket string
+	// settle is how long a burst of changes is collected; 0 for not at all.
+	settle time.Duration
+	// apply takes the values of changed keys, nil for deleted ones, and the
+	// bucket's revision. It is never called twice at a time.
+	apply func(ctx context.Context, changed map[string]bucketEntry, revision uint64)
+
+	js      jetstream.JetStream
+	kv      jetstream.KeyValue
+	watcher jetstream.KeyWatcher
+	updates <-chan jetstream.KeyValueEntry // the watcher's; nil once it has ended
+	known   map[string]uint64              // the newest revision of every key
+	pending map[string]bucketEntry         // of a burst
+
+	mu       sync.Mutex
+	revision uint64        // applied
+	moved    chan struct{} // closed when it moves
+}
+
+// bucketEntry is one key's value as a bucket holds it.
+type bucketEntry struct {
+	value    []byte // nil: deleted
+	revision uint64
+}
+
+// start reads what there is, before it returns, and follows it until ctx ends.
+func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	f.js, f.moved, f.known = js, make(chan struct{}), map[string]uint64{}
+	if f.kv, err = js.KeyValue(ctx, f.bucket); err != nil {
+		return nil, fmt.Errorf("opening the bucket %s (run `countersign provision` first): %w", f.bucket, err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	back := nc.StatusChanged(nats.CONNECTED)
+	if err := f.open(ctx); err != nil {
+		cancel()
+		nc.RemoveStatusListener(back)
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f.follow(ctx, back)
+		nc.RemoveStatusListener(back)
+		_ = f.watcher.Stop()
+	}()
+	return func() { cancel(); <-done }, nil
+}
+
+// open applies what is in the bucket and watches from there on.
+func (f *bucketFollower) open(ctx context.Context) error {
+	watcher, err := f.kv.WatchAll(ctx)
+	if err != nil {
+		return fmt.Errorf("watching the bucket %s: %w", f.bucket, err)
+	}
+	held, revision := map[string]bucketEntry{}, uint64(0)
+	timeout := time.After(openTimeout)
+	for {
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), watcher.Stop())
+		case <-timeout:
+			return errors.Join(fmt.Errorf("reading the bucket %s: it does not answer", f.bucket), watcher.Stop())
+		case e, open := <-watcher.Updates():
+			switch {
+			case !open:
+				return fmt.Errorf("reading the bucket %s: the watch ended", f.bucket)
+			case e != nil:
+				revision = max(revision, e.Revision())
+				held[e.Key()] = readEntry(e)
+				continue
+			}
+			if f.watcher != nil {
+				_ = f.watcher.Stop()
+			}
+			f.watcher, f.updates = watcher, watcher.Updates()
+			f.reset(ctx, held, revision)
+			return nil
+		}
+	}
+}
+
+// reset makes what was read the view: what is not there any more is deleted.
+func (f *bucketFollower) reset(ctx context.Context, held map[string]bucketEntry, revision uint64) {
+	for key := range f.known {
+		if _, there := held[key]; !there {
+			held[key] = bucketEntry{}
+		}
+	}
+	f.pending = held
+	f.flush(ctx, revision)
+}
+
+func readEntry(e jetstream.KeyValueEntry) bucketEntry {
+	if e.Operation() != jetstream.KeyValuePut {
+		return bucketEntry{revision: e.Revision()}
+	}
+	return bucketEntry{value: append([]byte{}, e.Value()...), revision: e.Revision()}
+}
+
+func (f *bucketFollower) follow(ctx context.Context, back <-chan nats.Status) {
+	again := time.NewTicker(recordAgain)
+	defer again.Stop()
+	var burst <-chan time.Time // while a burst is under way
+	var newest uint64
+	stale := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, open := <-f.updates:
+			if !open {
+				f.updates, stale = nil, true
+			}
+			if e == nil {
+				continue
+			}
+			f.pending[e.Key()], newest = readEntry(e), max(newest, e.Revision())
+			switch {
+			case f.settle == 0:
+				f.flush(ctx, newest)
+			case burst == nil:
+				burst = time.After(f.settle)
+			}
+		case <-burst:
+			burst = nil
+			f.flush(ctx, newest)
+		case <-back:
+			stale = f.reopen(ctx)
+		case <-again.C:
+			if stale {
+				stale = f.reopen(ctx)
+			}
+			f.flush(ctx, newest)
+		}
+	}
+}
+
+// reopen reports whether the view may be out of date.
+func (f *bucketFollower) reopen(ctx context.Context) (stale bool) {
+	err := f.open(ctx)
+	switch {
+	case err == nil:
+		f.s.env.Health.Set(f.bucket+"_watch", "")
+		return false
+	case ctx.Err() == nil:
+		f.s.env.Log.Error().Err(err).Str("bucket", f.bucket).Msg("the bucket could not be read again yet")
+		f.s.env.Health.Set(f.bucket+"_watch", "what is known of the bucket may be out of date: "+err.Error())
+	}
+	return true
+}
+
+// flush applies what has changed. It is called with nothing changed as well, so
+// that what could not be done before is tried again.
+func (f *bucketFollower) flush(ctx context.Context, revision uint64) {
+	for key, e := range f.pending {
+		if old, there := f.known[key]; there && old == e.revision {
+			delete(f.pending, key)
+			continue
+		}
+		if f.known[key] = e.revision; e.revision == 0 {
+			delete(f.known, key)
+		}
+	}
+	f.mu.Lock()
+	revision = max(revision, f.revision)
+	f.mu.Unlock()
+	f.apply(ctx, f.pending, revision)
+	f.pending = map[string]bucketEntry{}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.revision = revision
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// caughtUp waits until everything is applied that the bucket held when it was
+// called.
+func (f *bucketFollower) caughtUp(ctx context.Context) error {
+	st, err := streams.StreamState(ctx, f.js, "KV_"+f.bucket)
+	if err != nil {
+		return err
+	}
+	for {
+		f.mu.Lock()
+		at, moved := f.revision, f.moved
+		f.mu.Unlock()
+		if at >= st.LastSeq {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("following the bucket %s: %w", f.bucket, ctx.Err())
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package admitter
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// maxDocuments bounds the list in one record of a change.
+const maxDocuments = 1000
+
+// publishers is the part that knows what is declared about publishers and tools.
+// Every change compiles all of it anew: a name can be taken by any document.
+type publishers struct {
+	s          *service
+	set        atomic.Pointer[publisher.Set] // nil while there is no document at all
+	held       map[string]bucketEntry        // of the follower
+	unrecorded []events.PublisherChange      // of the follower; not in the log yet, oldest first
+	opened     bool                          // of the follower
+}
+
+func newPublishers(s *service) part {
+	return &publishers{s: s, held: map[string]bucketEntry{}}
+}
+
+func (p *publishers) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	f := &bucketFollower{s: p.s, bucket: streams.BucketPublishers, settle: settle, apply: p.apply}
+	return f.start(ctx, nc, js)
+}
+
+// fill leaves Publishers nil where nobody has declared anything.
+func (p *publishers) fill(_ admission.Request, in *admission.Inputs) {
+	if set := p.set.Load(); set != nil {
+		in.Publishers = set
+	}
+}
+
+// take: a declaration is not used up.
+func (p *publishers) take(context.Context, admission.Request, *admission.Outcome) (taken, error) {
+	return taken{}, nil
+}
+
+// apply compiles what the bucket holds, records the change and makes it what
+// decides, in this order. A change that cannot be recorded takes effect all the
+// same, and is recorded as soon as the log takes it; no decision can be recorded
+// meanwhile either.
+func (p *publishers) apply(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
+	if len(changed) == 0 && p.opened {
+		p.record(ctx)
+		return
+	}
+	for key, e := range changed {
+		if p.held[key] = e; e.value == nil {
+			delete(p.held, key)
+		}
+	}
+	docs, unusable := p.documents()
+	set := publisher.Compile(docs, revision, unusable...)
+	err := set.Err()
+	if p.opened || len(p.held) > 0 {
+		p.unrecorded = append(p.unrecorded, changeOf(set, revision, err))
+	}
+	p.opened = true
+	p.record(ctx)
+	if len(p.held) == 0 {
+		set = nil
+	}
+	p.set.Store(set)
+	p.tell(len(docs), revision, err)
+}
+
+// documents are those of the bucket, and the keys that name none.
+func (p *publishers) documents() (docs []publisher.Document, unusable []string) {
+	for key, e := range p.held {
+		tenant, name, err := publisher.ParseKey(key)
+		if err != nil {
+			unusable = append(unusable, key)
+			continue
+		}
+		docs = append(docs, publisher.Document{Tenant: tenant, Name: name, Data: e.value, Revision: e.revision})
+	}
+	slices.Sort(unusable)
+	return docs, unusable
+}
+
+// tell puts the state of the documents into log and health.
+func (p *publishers) tell(documents int, revision uint64, err error) {
+	if err != nil {
+		p.s.env.Log.Error().Err(err).Uint64("revision", revision).
+			Msg("what is declared about publishers and tools cannot be used; every request of its tenants is denied until it is mended (countersign publisher list)")
+		p.s.env.Health.Set("publishers", "what is declared about publishers and tools cannot be used, every request of its tenants is denied: "+err.Error())
+		return
+	}
+	if documents > 0 {
+		p.s.env.Log.Info().Uint64("revision", revision).Int("documents", documents).Msg("publishers and tools loaded")
+	}
+	p.s.env.Health.Set("publishers", "")
+}
+
+func changeOf(set *publisher.Set, revision uint64, err error) events.PublisherChange {
+	list := set.Documents()
+	c := events.PublisherChange{
+		Writer: fmt.Sprintf("admitter-%d", os.Getpid()), Revision: revision, Digest: set.Digest(), Documents: append([]events.PublisherDocument{}, list[:min(maxDocuments, len(list))]...),
+	}
+	if err != nil {
+		text := err.Error()
+		c.Error = strings.ToValidUTF8(text[:min(maxChangeError, len(text))], "")
+	}
+	return c
+}
+
+// maxChangeError bounds the error in one record, in bytes.
+const maxChangeError = 4096
+
+// record writes the changes that are not in the log yet.
+func (p *publishers) record(ctx context.Context) {
+	for len(p.unrecorded) > 0 {
+		if err := p.log(ctx, p.unrecorded[0]); err != nil {
+			p.s.env.Log.Error().Err(err).Msg("a change of publishers could not be recorded yet")
+			p.s.env.Health.Set("publisher_log", "a change of publishers could not be recorded yet")
+			return
+		}
+		if p.unrecorded = p.unrecorded[1:]; len(p.unrecorded) == 0 {
+			p.s.env.Health.Set("publisher_log", "")
+		}
+	}
+}
+
+func (p *publishers) log(ctx context.Context, change events.PublisherChange) error {
+	body, err := events.Encode(change)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.s.flags.Timeout)
+	defer cancel()
+	_, err = p.s.committer.Append(ctx, streams.Msg{
+		Subject: p.s.space.Control(p.s.flags.Stream, events.ControlPublisher),
+		Header: cloudevents.Binary(cloudevents.Attributes{
+			ID:     fmt.Sprintf("%s-publisher-%d-%d", change.Writer, change.Revision, time.Now().UnixNano()),
+			Source: "/countersign/" + p.s.flags.Stream + "/admitter", Type: events.TypeControl, Subject: events.ControlPublisher, Time: time.Now(),
+		}),
+		Body: body,
+	})
+	return err
+}

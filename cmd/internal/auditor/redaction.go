@@ -1,0 +1,128 @@
+package auditor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const redactionStream = "KV_" + streams.BucketRedaction
+
+// redactionPolicies are the tenants' redaction policies as the bucket has them.
+// They are looked at before each batch, so that a policy counts from the next
+// batch on; one goroutine uses them.
+type redactionPolicies struct {
+	store string // the bucket's incarnation and last sequence, as last read
+	seq   uint64
+	known map[string]tenantPolicy
+}
+
+// tenantPolicy is one policy, or why it cannot be used.
+type tenantPolicy struct {
+	policy *redaction.Policy
+	err    error
+}
+
+// of implements evidence.Policies.
+func (r *redactionPolicies) of(tenant string) (*redaction.Policy, error) {
+	p, own := r.known[tenant]
+	if !own {
+		return redaction.Builtin(), nil
+	}
+	return p.policy, p.err
+}
+
+// loadRedaction reads the policies if the bucket has changed, and notes on the
+// log which ones count now, before the first record that is made by them.
+func (a *auditor) loadRedaction(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	st, err := streams.StreamState(ctx, a.js, redactionStream)
+	if err != nil {
+		return fmt.Errorf("reading the redaction policies: %w", err)
+	}
+	store := streams.EpochName(redactionStream, st.Created)
+	if store == a.redaction.store && st.LastSeq == a.redaction.seq {
+		return nil
+	}
+	keys, err := streams.KVKeys(ctx, a.js, streams.BucketRedaction)
+	if err != nil {
+		return err
+	}
+	next := redactionPolicies{store: store, seq: st.LastSeq, known: map[string]tenantPolicy{}}
+	change := events.RedactionChange{Writer: fmt.Sprintf("auditor-%d", os.Getpid()), Store: store, Revision: st.LastSeq, Policies: []events.RedactionRef{}}
+	for _, key := range keys {
+		e, err := streams.KVLast(ctx, a.js, streams.BucketRedaction, key)
+		if err != nil {
+			return fmt.Errorf("reading the redaction policies: %w", err)
+		}
+		if e == nil || e.Deleted {
+			continue
+		}
+		tenant := events.RuleKeyTenant(key)
+		p := readPolicy(tenant, e.Value)
+		next.known[tenant] = p
+		ref := events.RedactionRef{Tenant: tenant}
+		if p.err != nil {
+			ref.Error = p.err.Error()
+		} else {
+			ref.Policy = p.policy.ID()
+		}
+		change.Policies = append(change.Policies, ref)
+	}
+	if err := a.noteRedaction(ctx, change); err != nil {
+		return err
+	}
+	*a.redaction = next
+	a.tellRedaction(change)
+	return nil
+}
+
+func readPolicy(tenant string, text []byte) tenantPolicy {
+	p, err := redaction.Parse(tenant, text)
+	return tenantPolicy{p, err}
+}
+
+// noteRedaction writes a change onto the log, unless it stands there already or
+// there has never been a policy.
+func (a *auditor) noteRedaction(ctx context.Context, c events.RedactionChange) error {
+	subj := a.flags.Space().Control(a.flags.Stream, events.ControlRedaction)
+	last, err := streams.LastBySubject(ctx, a.js, a.flags.Stream, subj)
+	if err != nil {
+		return err
+	}
+	if last == nil && c.Revision == 0 {
+		return nil
+	}
+	if last != nil {
+		if before, err := events.DecodeRecord[events.RedactionChange](last.Body); err == nil && before.Store == c.Store && before.Revision == c.Revision {
+			return nil
+		}
+	}
+	body, err := events.Encode(c)
+	if err != nil {
+		return err
+	}
+	return streams.PublishEvents(ctx, a.nc, []streams.Msg{{Subject: subj, Body: body, Header: cloudevents.Binary(cloudevents.Attributes{
+		ID: fmt.Sprintf("redaction-%s-%d", c.Store, c.Revision), Source: "/countersign/" + a.flags.Stream + "/auditor", Type: events.TypeControl, Time: time.Now(),
+	})}})
+}
+
+// tellRedaction puts the state of the policies into log and health.
+func (a *auditor) tellRedaction(c events.RedactionChange) {
+	bad := ""
+	for _, ref := range c.Policies {
+		if ref.Error != "" {
+			bad = fmt.Sprintf("the redaction policy of tenant %q cannot be used, its bodies are withheld: %s", ref.Tenant, ref.Error)
+			a.env.Log.Error().Str("tenant", ref.Tenant).Str("error", ref.Error).Msg("a redaction policy cannot be used; the tenant's bodies are withheld until it is mended")
+		}
+	}
+	a.env.Health.Set("redaction", bad)
+	a.env.Log.Info().Uint64("revision", c.Revision).Int("policies", len(c.Policies)).Msg("redaction policies read")
+}

@@ -1,0 +1,69 @@
+package auditor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// alarm is what a finding says of an alarm of redaction.
+type alarm struct {
+	severity       events.Severity
+	explains, help string
+}
+
+var redactionAlarms = map[string]alarm{
+	evidence.AlarmFailed: {events.SeverityHigh, "A body could not be redacted and was withheld from the evidence; its bytes are in the quarantine.",
+		"See whether the tenant's redaction policy can be used (countersign doctor); otherwise look at the message in the quarantine."},
+	evidence.AlarmTooMany: {events.SeverityMedium, "A body held more secrets, or more that looked like secrets, than one record may have, and was withheld from the evidence; its bytes are in the quarantine.",
+		"Ask the publisher what it sends. Text like this can be meant to keep a body out of the evidence."},
+	evidence.AlarmHeaders: {events.SeverityMedium, "The headers of a message could not be redacted and were withheld from the evidence.",
+		"Look at the message in the log while it has it, and at the tenant's redaction policy."},
+	evidence.AlarmInSubject: {events.SeverityHigh, "A session's name holds a secret or a value that was redacted elsewhere. Subjects are never redacted, so it stands in the evidence and on the log.",
+		"Change the secret, and have the publisher name its sessions otherwise."},
+}
+
+// raise writes findings for what redaction could not do. It comes before the
+// evidence is stored: after a crash the same findings, with the same ids, may be
+// written once more, and none is missing.
+func (a *auditor) raise(ctx context.Context, msgs []events.LogMessage, built []evidence.Built) error {
+	var out []streams.Msg
+	for i, b := range built {
+		for _, code := range b.Alarms {
+			m, err := a.alarmFinding(code, msgs[i], b.Record)
+			if err != nil {
+				return err
+			}
+			out = append(out, m)
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	if err := streams.PublishEvents(ctx, a.nc, out); err != nil {
+		return fmt.Errorf("writing %d findings about redaction: %w", len(out), err)
+	}
+	return nil
+}
+
+func (a *auditor) alarmFinding(code string, m events.LogMessage, rec evidence.Record) (streams.Msg, error) {
+	about := redactionAlarms[code]
+	f := events.Finding{
+		FindingID: fmt.Sprintf("%s-%s-%d", code, a.shard, m.Seq), Rule: code, Severity: about.severity, Tenant: rec.Tenant, Session: rec.Session,
+		EventIDs: []string{}, Seqs: []uint64{m.Seq}, Explanation: about.explains, Remedy: about.help, DetectedAt: events.At(m.Time),
+	}
+	if code == evidence.AlarmInSubject {
+		f.Session = "" // once more would be once too often
+	}
+	body, err := events.Encode(f)
+	return streams.Msg{
+		Subject: a.flags.Space().Finding(f.Tenant, string(f.Severity), f.Session), Body: body,
+		Header: cloudevents.Binary(cloudevents.Attributes{
+			ID: f.FindingID, Source: "/countersign/" + a.flags.Stream + "/auditor", Type: events.TypeFinding, Time: m.Time,
+		}),
+	}, err
+}

@@ -1,0 +1,141 @@
+package correlator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const (
+	rulesEvery   = time.Second      // how often the switches are looked at
+	rulesAgain   = 30 * time.Second // until they are looked at again when they could not be read
+	rulesTimeout = 2 * time.Second
+)
+
+// ruleSource is what the worker knows of the bucket of rules.
+type ruleSource struct {
+	next  time.Time // when to look again
+	store string    // its incarnation and last sequence, as last dealt with
+	seq   uint64
+	bad   error // documents in it that do not count
+}
+
+// The bucket of rules as a stream.
+const (
+	kvStream    = "KV_" + streams.BucketRules
+	kvSubject   = "$KV." + streams.BucketRules + "."
+	kvOperation = "KV-Operation" // the header of a key that was deleted
+)
+
+// switchRules writes the switches that have changed onto the log. They count once
+// the core reads them there, so that every replay comes to the same findings. It
+// is called with a core that has read everything. What is written twice, by two
+// correlators say, counts once.
+func (w *worker) switchRules(ctx context.Context, now time.Time) {
+	if now.Before(w.rules.next) {
+		return
+	}
+	w.rules.next = now.Add(rulesEvery)
+	ctx, cancel := context.WithTimeout(ctx, rulesTimeout)
+	defer cancel()
+	bad, err := w.readRules(ctx, now)
+	switch {
+	case err != nil:
+		w.rules.next = now.Add(rulesAgain)
+		w.env.Log.Warn().Err(err).Msg("the switches of the rules cannot be read")
+		w.env.Health.Set("rules", "the switches of the rules cannot be read; those on the log count: "+err.Error())
+	case bad != nil:
+		w.env.Health.Set("rules", bad.Error())
+	default:
+		w.env.Health.Set("rules", "")
+	}
+}
+
+// readRules looks whether the bucket has changed, and writes what is new. bad
+// says which documents do not count.
+func (w *worker) readRules(ctx context.Context, now time.Time) (bad, err error) {
+	st, err := streams.StreamState(ctx, w.js, kvStream)
+	if err != nil {
+		return nil, err
+	}
+	store := streams.EpochName(kvStream, st.Created)
+	if store == w.rules.store && st.LastSeq == w.rules.seq {
+		return w.rules.bad, nil
+	}
+	keys, err := streams.KVKeys(ctx, w.js, streams.BucketRules)
+	if err != nil {
+		return nil, err
+	}
+	var msgs []streams.Msg
+	for _, key := range keys {
+		change, err := w.ruleChange(ctx, key)
+		if err != nil && !errors.Is(err, errSwitches) {
+			return nil, err
+		}
+		if bad = errors.Join(bad, err); err != nil {
+			continue
+		}
+		change.Store = store
+		if msg, news, err := w.ruleMessage(change, now); err != nil {
+			return nil, err
+		} else if news {
+			msgs = append(msgs, msg)
+		}
+	}
+	if len(msgs) > 0 {
+		if err := streams.PublishEvents(ctx, w.nc, msgs); err != nil {
+			return nil, err
+		}
+	}
+	w.rules.store, w.rules.seq, w.rules.bad = store, st.LastSeq, bad
+	return bad, nil
+}
+
+var errSwitches = errors.New("not a document of switches")
+
+// ruleChange reads one document. One that was deleted switches nothing.
+func (w *worker) ruleChange(ctx context.Context, key string) (events.RulesChange, error) {
+	m, err := streams.LastBySubject(ctx, w.js, kvStream, kvSubject+key)
+	if err != nil {
+		return events.RulesChange{}, err
+	}
+	if m == nil {
+		return events.RulesChange{}, fmt.Errorf("%w: %s has vanished", errSwitches, key)
+	}
+	change := events.RulesChange{Writer: w.writer, Revision: m.Seq, Tenant: events.RuleKeyTenant(key), Rules: map[string]string{}}
+	if m.HeaderValue(kvOperation) == "" {
+		doc, err := events.DecodeRecord[events.RuleSwitches](m.Body)
+		if err != nil || events.RuleKey(doc.Tenant) != key {
+			return change, fmt.Errorf("%w: %s in the bucket of rules (use: countersign rules set)", errSwitches, key)
+		}
+		change.Tenant, change.Rules = doc.Tenant, doc.Rules
+	}
+	if change.Tenant == "" {
+		return change, fmt.Errorf("%w: %s names no tenant", errSwitches, key)
+	}
+	for rule, mode := range change.Rules {
+		if !events.ValidRuleMode(mode) {
+			return change, fmt.Errorf("%w: %s: %.40q is no mode of rule %.60s", errSwitches, key, mode, rule)
+		}
+	}
+	return change, nil
+}
+
+// ruleMessage is the control record of a change, if it is news to the core.
+func (w *worker) ruleMessage(c events.RulesChange, now time.Time) (msg streams.Msg, news bool, err error) {
+	store, revision := w.core.Switched(c.Tenant)
+	if store == c.Store && revision >= c.Revision || store == "" && len(c.Rules) == 0 {
+		return streams.Msg{}, false, nil
+	}
+	body, err := events.Encode(c)
+	if err != nil {
+		return streams.Msg{}, false, err
+	}
+	subj := w.flags.Space().Control(w.flags.Stream, events.ControlRules)
+	id := fmt.Sprintf("rules-%s-%d-%s", events.RuleKey(c.Tenant), c.Revision, w.writer)
+	return control(subj, events.ControlRules, w.flags.Stream, id, body, now), true, nil
+}

@@ -1,0 +1,18 @@
+package lease
+
+import "errors"
+
+// For tests.
+var (
+	Take = take
+	Read = read
+)
+
+// Renewals in one TTL.
+const Renewals = renewals
+
+// Kill ends a lease as the end of its process would.
+func Kill(l *Lease) {
+	l.lose(errors.New("killed"))
+	<-l.done
+}

@@ -1,0 +1,156 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/cmd/internal/lease"
+	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const ttl = 600 * time.Millisecond
+
+func bucket(t *testing.T, n *rig.NATS) jetstream.KeyValue {
+	t.Helper()
+	kv, err := n.JS("auditor").KeyValue(t.Context(), streams.BucketLeases)
+	rig.OK(t, err)
+	return kv
+}
+
+func options(holder string) lease.Options {
+	return lease.Options{Key: "auditor.GOV", Holder: holder, TTL: ttl, Log: zerolog.Nop()}
+}
+
+func hold(t *testing.T, kv jetstream.KeyValue, o lease.Options) *lease.Lease {
+	t.Helper()
+	l, err := lease.Hold(t.Context(), kv, o, nil)
+	rig.OK(t, err)
+	return l
+}
+
+// Of many that want it at the same time one has it; the next one gets it when it
+// is given back.
+func TestOneHolder(t *testing.T) {
+	kv := bucket(t, rig.Start(t, streams.Shard{}))
+	const n = 8
+	var holders, most atomic.Int64
+	done := make(chan error, n)
+	for i := range n {
+		go func() {
+			l, err := lease.Hold(t.Context(), kv, options(fmt.Sprint("h", i)), nil)
+			if err != nil {
+				done <- err
+				return
+			}
+			most.Store(max(most.Load(), holders.Add(1)))
+			if err := context.Cause(l.Context()); err != nil {
+				done <- err
+				return
+			}
+			holders.Add(-1)
+			l.Release()
+			done <- nil
+		}()
+	}
+	for range n {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	if most.Load() != 1 {
+		t.Errorf("%d held it at the same time", most.Load())
+	}
+}
+
+// A holder that dies is succeeded when its lease has run out, not before; one of
+// the same place at once.
+func TestTakeover(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	kv := bucket(t, n)
+	first := options("first")
+	first.Place = "up"
+	dead, err := lease.Take(t.Context(), kv, first, 0)
+	rig.OK(t, err)
+	lease.Kill(dead)
+	begun := time.Now()
+	var told string
+	second, err := lease.Hold(t.Context(), kv, options("second"), func(holder string) { told = holder })
+	rig.OK(t, err)
+	if took := time.Since(begun); took < ttl || told != "first" {
+		t.Errorf("taken over after %v from %q", took, told)
+	}
+	lease.Kill(second)
+	third := options("third")
+	third.Place = "up"
+	l := hold(t, kv, third) // second had no place: it must run out
+	lease.Kill(l)
+	fourth := third
+	fourth.Holder = "fourth"
+	hold(t, kv, fourth).Release()
+	if e, _, err := lease.Read(t.Context(), kv, "auditor.GOV"); err != nil || !e.Released || e.Holder != "fourth" {
+		t.Errorf("%+v %v", e, err)
+	}
+}
+
+// Whoever is overtaken, as after a long pause, learns it.
+func TestLost(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	kv := bucket(t, n)
+	l := hold(t, kv, options("slow"))
+	_, revision, err := lease.Read(t.Context(), kv, "auditor.GOV")
+	rig.OK(t, err)
+	for { // between two renewals
+		if _, err := kv.Update(t.Context(), "auditor.GOV", []byte(`{"holder":"fast"}`), revision); err == nil {
+			break
+		}
+		_, revision, err = lease.Read(t.Context(), kv, "auditor.GOV")
+		rig.OK(t, err)
+	}
+	<-l.Context().Done()
+	if err := context.Cause(l.Context()); !errors.Is(err, lease.ErrLost) {
+		t.Error(err)
+	}
+	l.Release() // is not its to give
+	if e, _, _ := lease.Read(t.Context(), kv, "auditor.GOV"); e.Holder != "fast" || e.Released {
+		t.Errorf("%+v", e)
+	}
+}
+
+// Without a server nobody can know who holds it: the holder stops in time.
+func TestLostWithTheServer(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	kv := bucket(t, n)
+	l := hold(t, kv, options("alone"))
+	n.Stop()
+	<-l.Context().Done()
+	if err := context.Cause(l.Context()); !errors.Is(err, lease.ErrLost) {
+		t.Error(err)
+	}
+}
+
+// While the server is up the lease is kept, and it ends with the context.
+func TestKept(t *testing.T) {
+	kv := bucket(t, rig.Start(t, streams.Shard{}))
+	ctx, cancel := context.WithCancel(t.Context())
+	l, err := lease.Hold(ctx, kv, options("kept"), nil)
+	rig.OK(t, err)
+	_, first, err := lease.Read(t.Context(), kv, "auditor.GOV")
+	rig.OK(t, err)
+	rig.Eventually(t, "it is renewed for twice its time", func() bool {
+		_, revision, err := lease.Read(t.Context(), kv, "auditor.GOV")
+		return err == nil && revision >= first+2*lease.Renewals && l.Context().Err() == nil
+	})
+	cancel()
+	l.Release()
+	if e, _, _ := lease.Read(t.Context(), kv, "auditor.GOV"); !e.Released {
+		t.Error("not given back")
+	}
+}

@@ -1,0 +1,94 @@
+package correlation
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+func (l *ledger) switchRules(shard string, change events.RulesChange) uint64 {
+	body, err := events.Encode(change)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	return l.put(space.Control(shard, events.ControlRules), nil, body)
+}
+
+func switched(revision uint64, rules ...string) events.RulesChange {
+	c := events.RulesChange{Writer: "w", Store: "KV_rules@1", Revision: revision, Tenant: "acme", Rules: map[string]string{}}
+	for i := 0; i < len(rules); i += 2 {
+		c.Rules[rules[i]] = rules[i+1]
+	}
+	return c
+}
+
+// Switches count from where the log has them, for their tenant, and a replay
+// comes to the same.
+func TestSwitches(t *testing.T) {
+	l := newLedger(t)
+	n := 0
+	probe := func() { // an orphan of each tenant
+		for _, tenant := range []string{"acme", "globex"} {
+			n++
+			l.eventFrom(tenant, "rt1", set(set(post(n), "metadata.tool_call_id", fmt.Sprint("c", n)), "session_id", fmt.Sprint("s", n)))
+		}
+	}
+	for _, change := range []func(){
+		func() {},
+		func() { l.switchRules("GOV", switched(3, OrphanCompletion, "off", "AH-C-078", "enforce")) },
+		func() { l.switchRules("GOV", switched(2, OrphanCompletion, "enforce")) },      // an old one
+		func() { l.switchRules("GOV", switched(4, OrphanCompletion, "loud")) },         // no such mode
+		func() { l.switchRules("OTHER", switched(5, OrphanCompletion, "enforce")) },    // another shard's
+		func() { l.put(space.Control("GOV", events.ControlRules), nil, []byte(`{}`)) }, // nothing
+		func() { l.switchRules("GOV", switched(6, OrphanCompletion, "enforce", "AH-C-078", "warn")) },
+		func() { c := switched(1); c.Store = "KV_rules@2"; l.switchRules("GOV", c) }, // the bucket was made anew
+	} {
+		change()
+		probe()
+	}
+	r := l.run()
+	got := map[string][]string{}
+	for _, o := range r.outputs {
+		f, ok := o.Record.(events.Finding)
+		if ok && slices.Contains([]string{OrphanCompletion, "AH-C-078"}, f.Rule) {
+			got[f.Tenant+" "+f.Rule] = append(got[f.Tenant+" "+f.Rule], fmt.Sprintf("%s%v", f.ToolCallID, f.Enforced)) // cNtrue
+		}
+	}
+	all := func(enforced func(n int) bool, ns ...int) (list []string) {
+		for _, n := range ns {
+			list = append(list, fmt.Sprintf("c%d%v", n, enforced(n)))
+		}
+		return list
+	}
+	never := func(int) bool { return false }
+	want := map[string][]string{
+		"acme " + OrphanCompletion:   all(func(n int) bool { return n == 13 }, 1, 13, 15),
+		"acme AH-C-078":              all(func(n int) bool { return n > 2 && n < 13 }, 1, 3, 5, 7, 9, 11, 13, 15),
+		"globex " + OrphanCompletion: all(never, 2, 4, 6, 8, 10, 12, 14, 16),
+		"globex AH-C-078":            all(never, 2, 4, 6, 8, 10, 12, 14, 16),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if store, revision := r.core.Switched("acme"); store != "KV_rules@2" || revision != 1 {
+		t.Error(store, revision)
+	}
+	if store, _ := r.core.Switched("globex"); store != "" {
+		t.Error(store)
+	}
+	again := l.run()
+	if diff := cmp.Diff(bodies(r), bodies(again)); diff != "" {
+		t.Error("a replay differs:", diff)
+	}
+}
+
+func bodies(r result) (list []string) {
+	for _, o := range r.outputs {
+		list = append(list, o.Subject+" "+string(o.Body))
+	}
+	return list
+}

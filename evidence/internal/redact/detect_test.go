@@ -1,0 +1,151 @@
+package redact
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// Numbers in these tests are made up; their check digits hold.
+func TestPersonalData(t *testing.T) {
+	for name, tc := range map[string]struct{ in, want string }{
+		"e-mail":               {"write to Dana.Doe+x@mail.example.co.uk, please", "write to [redacted:email], please"},
+		"e-mail, brackets":     {"Dana <dana@acme.example>", "Dana <[redacted:email]>"},
+		"e-mail, idn":          {"an müller@bücher.example.", "an [redacted:email]."},
+		"e-mail, query":        {"u?mail=a.b%40acme.example&x=1", "u?mail=[redacted:email]&x=1"},
+		"card":                 {"pay with 4111111111111111 now", "pay with [redacted:payment_card] now"},
+		"card, blanks":         {"5555 5555 5555 4444", "[redacted:payment_card]"},
+		"card, dashes":         {"no 3782-822463-10005.", "no [redacted:payment_card]."},
+		"card behind numbers":  {"order 12 4111 1111 1111 1111 12", "order 12 [redacted:payment_card] 12"},
+		"iban":                 {"to DE89370400440532013000 today", "to [redacted:iban] today"},
+		"iban, blanks":         {"GB82 WEST 1234 5698 7654 32", "[redacted:iban]"},
+		"phone, international": {"call +49 30 901820-0", "call [redacted:phone]"},
+		"phone, plus only":     {"+14155552671", "[redacted:phone]"},
+		"phone, brackets":      {"at (415) 555-2671 or", "at [redacted:phone] or"},
+		"phone, dashes":        {"415-555-2671", "[redacted:phone]"},
+		"phone, one":           {"1-415-555-2671", "[redacted:phone]"},
+		"phone, word":          {"Telefon: 030 9018200", "Telefon: [redacted:phone]"},
+		"phone, french":        {"01 42 68 53 00", "[redacted:phone]"},
+		"phone, british":       {"07700 900123", "[redacted:phone]"},
+		"us ssn":               {"ssn is 219-09-9999", "ssn is [redacted:national_id]"},
+		"us ssn, no dashes":    {"SSN: 219099999", "SSN: [redacted:national_id]"},
+		"uk nhs":               {"NHS number 943 476 5919", "NHS number [redacted:national_id]"},
+		"uk nino":              {"NINO AB123456C", "NINO [redacted:national_id]"},
+		"br cpf":               {"111.444.777-35", "[redacted:national_id]"},
+		"ch ahv":               {"756.9217.0769.85", "[redacted:national_id]"},
+		"fr nir":               {"1 85 05 78 006 084 91", "[redacted:national_id]"},
+		"de tax":               {"Steuer-ID 86 095 742 719", "Steuer-ID [redacted:national_id]"},
+		"nl bsn":               {"BSN 111222333", "BSN [redacted:national_id]"},
+		"be":                   {"85.07.30-033.28", "[redacted:national_id]"},
+		"pl pesel":             {"PESEL 44051401359", "PESEL [redacted:national_id]"},
+		"se":                   {"811228-9874", "[redacted:national_id]"},
+		"fi":                   {"131052-308T", "[redacted:national_id]"},
+		"es dni":               {"DNI 12345678Z", "DNI [redacted:national_id]"},
+		"es nie":               {"X1234567L", "[redacted:national_id]"},
+		"it cf":                {"RSSMRA85T10A562S", "[redacted:national_id]"},
+		"sg":                   {"S1234567D", "[redacted:national_id]"},
+		"cn":                   {"11010519491231002X", "[redacted:national_id]"},
+		"tr":                   {"TCKN 10000000146", "TCKN [redacted:national_id]"},
+		"in":                   {"2341 2341 2346", "[redacted:national_id]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, spans := Text(tc.in); got != tc.want {
+				t.Errorf("Text(%q)\n got %q %v\nwant %q", tc.in, got, spans, tc.want)
+			}
+		})
+	}
+}
+
+func TestPersonalDataKeeps(t *testing.T) {
+	for name, s := range map[string]string{
+		"versions":     "pkg@1.2.3 lib@2.0.0-rc.1 node@18 image@sha256:abc",
+		"files":        "logo@2x.png icon@3x.webp",
+		"ssh":          "git clone git@github.com:org/repo.git",
+		"userinfo":     "ssh://git@example.invalid/x.git https://bob@example.invalid/",
+		"handles":      "@dana and a@b and me@localhost",
+		"not luhn":     "4111111111111112 5555 5555 5555 4445",
+		"not a card":   "order 1234567890123456 and 9999888877776666",
+		"times":        "2026-11-20T06:42:00.123456789Z 1763620920123 1763620920123456789 20261120064200",
+		"zone":         "2026-11-20T06:42:00+02:00 UTC+0100",
+		"build":        "1.2.3+20130313144700 v2.11.0-20261120064200-abcdef012345",
+		"uuid":         "550e8400-e29b-41d4-a716-446655440000 8c4f9d12-7a8b-4c3d-9e2f-123456789012",
+		"hex":          "4b825dc642cb6eb9a060e54bf8d69288fbee4904 0x4111111111111111",
+		"ip":           "10.20.30.40:8080 192.168.100.200 2001:db8::1",
+		"decimal":      "3.14159265358979 0.4111111111111111 12,345,678.90",
+		"range":        "lines 100-200-300, 1990-2020, 12/31/2026, 2026.11.20",
+		"isbn":         "ISBN 978-3-16-148410-0",
+		"not an iban":  "DE89370400440532013001 AB12345678901234567890",
+		"sku":          "AB123456 SKU-12345678 PN 12345678A",
+		"wrong checks": "111.444.777-36 756.9217.0769.86 811228-9875 S1234567E 12345678A",
+		"coordinates":  "52.520008, 13.404954 and 37.774929 -122.419416",
+		"fillers":      "0000 0000 0000 0000, 000-00-0000, 1111111111111111",
+		"long number":  "12345678901234567890123456789012345678901234567890",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, spans := Text(s); got != s {
+				t.Errorf("%q became %q: %v", s, got, spans)
+			}
+		})
+	}
+}
+
+// What is found in plain text is found in its usual encodings, two deep.
+func TestEncoded(t *testing.T) {
+	for name, secret := range map[string]string{"github": github, "aws": awsID, "assignment": "password=hunter2!", "e-mail": "dana@acme.example", "pem": pemKey} {
+		std := base64.StdEncoding.EncodeToString([]byte("the value is " + secret + " as agreed"))
+		for form, s := range map[string]string{
+			"base64":        "see " + std + " there",
+			"base64 url":    "x=" + base64.RawURLEncoding.EncodeToString([]byte("??>>"+secret+"??>>")),
+			"base64 twice":  base64.StdEncoding.EncodeToString([]byte(std)),
+			"percent":       "/p?q=" + everyByte(secret, "%%%02X") + "&z",
+			"percent query": "/p?q=" + url.QueryEscape("a "+secret+" b"),
+			"percent twice": url.QueryEscape(everyByte(secret, "%%%02x")),
+			"unicode":       `{\"a\":\"` + everyByte(secret, `\u%04x`) + `\"}`,
+			"hex escapes":   everyByte(secret, `\x%02x`),
+			"entities":      everyByte(secret, "&#%d;"),
+		} {
+			got, spans := Text(s)
+			if len(spans) == 0 {
+				t.Errorf("%s, %s: nothing found in %s", name, form, s)
+			}
+			if again, _ := Text(got); again != got {
+				t.Errorf("%s, %s: not stable: %q, then %q", name, form, got, again)
+			}
+		}
+	}
+	for _, s := range []string{
+		"iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk", "100% sure, 50%ab of it, %zz", `C:\users\x\new`, "a &amp; b &#; &#x;",
+		base64.StdEncoding.EncodeToString([]byte("a harmless text that says nothing at all")), strings.Repeat("QUJD", 100),
+	} {
+		if got, spans := Text(s); got != s {
+			t.Errorf("%q became %q: %v", s, got, spans)
+		}
+	}
+}
+
+// A truncated text keeps no part of what is found in it, wherever the cut is.
+func TestTruncateKeepsNoPartOfASecret(t *testing.T) {
+	for keep := range 60 {
+		doc := map[string]any{"x": "say " + github + " twice", "phone": "call 415-555-2671 or " + github}
+		c := Config{Forced: []string{"x"}, Treat: func(d, _, _ string) Treatment { return Treatment{Action: Truncate, Keep: keep} }}
+		out, _, err := Document(doc, "/d", nil, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range out.(map[string]any) {
+			if s := v.(string); strings.Contains(s, "ghp_") || !strings.HasSuffix(s, "]") {
+				t.Errorf("keep %d: %q", keep, s)
+			}
+		}
+	}
+}
+
+func everyByte(s, format string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		b.WriteString(fmt.Sprintf(format, s[i]))
+	}
+	return b.String()
+}

@@ -1,0 +1,207 @@
+package redact
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"maps"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// What is found in one place of a record is looked for in all others: a password
+// that a field's name gave away may stand in a text that says nothing about it.
+
+const (
+	minEcho    = 8   // bytes of a value that is looked for elsewhere
+	maxEchoes  = 256 // values that are looked for
+	echoForms  = 48  // of how many of them other spellings are looked for as well
+	echoBudget = 12  // work for each byte of text
+)
+
+// Echoes are texts that must not be anywhere in a record.
+type Echoes struct {
+	needles []needle
+	byHead  map[uint64][]int
+	bits    [64]uint64 // filter in front of byHead
+}
+
+type needle struct {
+	text     string
+	detector string
+	encoded  bool // a base64 form: what touches it belongs to it
+}
+
+// NewEchoes gathers what was found: values that may never be released, of
+// minEcho bytes or more and not all alike. nil when there are none.
+func NewEchoes(hits []Hit) *Echoes {
+	e := &Echoes{byHead: map[uint64][]int{}}
+	for _, h := range hits {
+		switch {
+		case Releasable(h.Detector) || onlyHere[h.Detector]:
+		case h.IsJSON:
+			e.leaves(h.JSON, h.Detector)
+		default:
+			e.leaves(h.Text, h.Detector)
+		}
+	}
+	if len(e.needles) == 0 {
+		return nil
+	}
+	return e
+}
+
+// onlyHere are detectors whose findings are not looked for elsewhere: the rest of
+// the record, and reply tokens, which have a field where they stay.
+var onlyHere = map[string]bool{Withheld: true, TooMany: true, InvalidUTF8: true, ReplyToken: true}
+
+// byPlace are detectors whose findings need not be secret by themselves: of them
+// only what is long or no single word is looked for, so that the name of a tool,
+// repeated in an argument, stays the name of a tool.
+var byPlace = map[string]bool{DeclaredField: true, NeverStore: true, Protected: true}
+
+func (e *Echoes) leaves(v any, detector string) {
+	switch v := v.(type) {
+	case string:
+		if !byPlace[detector] || len(v) >= 2*minEcho || strings.ContainsAny(v, " @") {
+			e.value(v, detector)
+		}
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			e.leaves(v[k], detector)
+		}
+	case []any:
+		for _, child := range v {
+			e.leaves(child, detector)
+		}
+	}
+}
+
+// value looks for a value, and for other spellings of it that are not found by
+// decoding what looks encoded.
+func (e *Echoes) value(v, detector string) {
+	if len(e.needles) >= maxEchoes || !e.add(needle{v, detector, false}) || len(e.needles) > echoForms {
+		return
+	}
+	if quoted, err := jsontext.AppendQuote(nil, v); err == nil && len(quoted) > len(v)+2 {
+		e.add(needle{string(quoted[1 : len(quoted)-1]), detector, false})
+	}
+	if len(v)*4/3 >= minBase64 {
+		return
+	}
+	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+		for shift := range 3 { // bytes that stand before it in its group of three
+			text := enc.EncodeToString(append(make([]byte, shift, shift+len(v)), v...))
+			e.add(needle{text[(shift*8+5)/6 : (shift+len(v))*8/6], EncodedData, true})
+		}
+	}
+}
+
+// add reports whether the text is one that can be looked for.
+func (e *Echoes) add(n needle) bool {
+	if len(n.text) < minEcho || !manifold(n.text) || strings.Contains(allMarks, n.text) {
+		return false
+	}
+	head := headOf(n.text)
+	for _, i := range e.byHead[head] {
+		if e.needles[i].text == n.text {
+			return true
+		}
+	}
+	e.byHead[head] = append(e.byHead[head], len(e.needles))
+	e.needles = append(e.needles, n)
+	h := echoHash(head)
+	e.bits[h>>6] |= 1 << (h & 63)
+	return true
+}
+
+// allMarks are what marks are made of: to look for that would find every mark.
+var allMarks = markHead + strings.Join(Detectors(), "] "+markHead) + "]"
+
+// manifold reports whether a text has at least five different bytes.
+func manifold(s string) bool {
+	var seen [4]uint64
+	for i := 0; i < len(s) && i < maxIdent; i++ {
+		seen[s[i]>>6] |= 1 << (s[i] & 63)
+	}
+	return bits.OnesCount64(seen[0])+bits.OnesCount64(seen[1])+bits.OnesCount64(seen[2])+bits.OnesCount64(seen[3]) >= 5
+}
+
+func headOf(s string) uint64 { return binary.LittleEndian.Uint64([]byte(s[:8])) }
+
+func echoHash(head uint64) uint64 { return head * 0x9E3779B97F4A7C15 >> (64 - 12) }
+
+// In reports whether any of the texts stands in s.
+func (e *Echoes) In(s string) bool { return len(e.find(s, nil)) > 0 }
+
+// find adds where the texts stand in s, in its encoded parts too. When comparing
+// takes too long, all of s counts as found.
+func (e *Echoes) find(s string, spans []Span) []Span {
+	if e == nil || len(s) < minEcho {
+		return spans
+	}
+	m := meter{echoBudget*len(s) + 1<<12}
+	if spans = encoded(s, append(spans, e.look(s, &m)...), maxDecodings, &m, e.look); m.left < 0 {
+		return append(spans, Span{0, len(s), TooMany})
+	}
+	return spans
+}
+
+// look finds the texts in s as it is.
+func (e *Echoes) look(s string, m *meter) (spans []Span) {
+	if len(s) < minEcho {
+		return nil
+	}
+	head := headOf(s)
+	for i := 0; i+minEcho <= len(s) && len(spans) <= 2*maxSpans && m.left >= 0; i++ {
+		if i > 0 {
+			head = head>>8 | uint64(s[i+7])<<56
+		}
+		h := echoHash(head)
+		if e.bits[h>>6]&(1<<(h&63)) == 0 {
+			continue
+		}
+		for _, n := range e.byHead[head] {
+			want := &e.needles[n]
+			m.charge(4 + min(len(want.text), len(s)-i)/4)
+			if strings.HasPrefix(s[i:], want.text) && !inWord(s, i, want.text) {
+				spans = append(spans, want.span(s, i))
+			}
+		}
+	}
+	return spans
+}
+
+func (n *needle) span(s string, i int) Span {
+	from, to := i, i+len(n.text)
+	if n.encoded {
+		for from > 0 && base64Digit[s[from-1]] >= 0 {
+			from--
+		}
+		for to < len(s) && (base64Digit[s[to]] >= 0 || s[to] == '=') {
+			to++
+		}
+	}
+	return Span{from, to, n.detector}
+}
+
+// inWord reports whether a value of letters only stands inside of a longer word.
+func inWord(s string, i int, v string) bool {
+	if run(v, 0, letter) < len(v) {
+		return false
+	}
+	end := i + len(v)
+	return i > 0 && classOf[s[i-1]]&letter != 0 || end < len(s) && classOf[s[end]]&letter != 0
+}
+
+// canonical is a value as text, for digests: equal values have equal texts.
+func canonical(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(b)
+}

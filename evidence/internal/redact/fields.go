@@ -1,0 +1,97 @@
+package redact
+
+import "strings"
+
+// field is one row of the table of names that say that a value is personal
+// data. It counts for keys of objects, not for words in a text, and only for
+// values that look like it.
+type field struct {
+	text     string // normalised as in names
+	detector string
+	exact    bool // false: a longer name that ends with text counts too
+	check    func(value string) bool
+}
+
+var personal = []field{
+	{text: "email", detector: Email, check: hasAt}, {text: "emailaddress", detector: Email, check: hasAt}, {text: "mail", detector: Email, check: hasAt},
+
+	{text: "phone", detector: Phone, check: sevenDigits}, {text: "phonenumber", detector: Phone, check: sevenDigits}, {text: "mobile", detector: Phone, check: sevenDigits},
+	{text: "mobilenumber", detector: Phone, check: sevenDigits}, {text: "telephone", detector: Phone, check: sevenDigits}, {text: "cellphone", detector: Phone, check: sevenDigits},
+	{text: "fax", detector: Phone, check: sevenDigits}, {text: "faxnumber", detector: Phone, check: sevenDigits}, {text: "msisdn", detector: Phone, check: sevenDigits},
+	{text: "tel", detector: Phone, exact: true, check: sevenDigits},
+
+	{text: "cardnumber", detector: Card, check: sevenDigits}, {text: "creditcard", detector: Card, check: sevenDigits}, {text: "creditcardnumber", detector: Card, check: sevenDigits},
+	{text: "pan", detector: Card, exact: true, check: sevenDigits}, {text: "cvv", detector: Card, check: anyDigit}, {text: "cvc", detector: Card, check: anyDigit},
+	{text: "cvv2", detector: Card, check: anyDigit}, {text: "securitycode", detector: Card, check: anyDigit},
+	{text: "iban", detector: IBAN, check: sevenDigits}, {text: "bankaccount", detector: IBAN, check: fourDigits}, {text: "bankaccountnumber", detector: IBAN, check: fourDigits},
+
+	{text: "ssn", detector: NationalID, check: fourDigits}, {text: "socialsecuritynumber", detector: NationalID, check: fourDigits}, {text: "nationalid", detector: NationalID, check: fourDigits},
+	{text: "nationalidnumber", detector: NationalID, check: fourDigits}, {text: "nationalinsurancenumber", detector: NationalID, check: fourDigits},
+	{text: "nino", detector: NationalID, exact: true, check: fourDigits}, {text: "nhsnumber", detector: NationalID, check: fourDigits},
+	{text: "passport", detector: NationalID, check: fourDigits}, {text: "passportnumber", detector: NationalID, check: fourDigits}, {text: "passportno", detector: NationalID, check: fourDigits},
+	{text: "driverslicense", detector: NationalID, check: fourDigits}, {text: "driverlicense", detector: NationalID, check: fourDigits}, {text: "drivinglicence", detector: NationalID, check: fourDigits},
+	{text: "taxid", detector: NationalID, check: fourDigits}, {text: "steuerid", detector: NationalID, check: fourDigits}, {text: "cpf", detector: NationalID, check: fourDigits},
+	{text: "pesel", detector: NationalID, check: fourDigits}, {text: "aadhaar", detector: NationalID, check: fourDigits}, {text: "bsn", detector: NationalID, exact: true, check: fourDigits},
+	{text: "personnummer", detector: NationalID, check: fourDigits}, {text: "codicefiscale", detector: NationalID, check: fourDigits}, {text: "curp", detector: NationalID, exact: true, check: fourDigits},
+
+	{text: "ipaddress"}, {text: "macaddress"}, {text: "walletaddress"}, {text: "contractaddress"}, {text: "listenaddress"}, {text: "bindaddress"},
+	{text: "serveraddress"}, {text: "memoryaddress"}, {text: "baseaddress"}, {text: "webaddress"}, {text: "hostaddress"}, {text: "remoteaddress"}, {text: "localaddress"},
+	{text: "address", detector: Address, check: place}, {text: "streetaddress", detector: Address, check: place}, {text: "homeaddress", detector: Address, check: letters},
+	{text: "postaladdress", detector: Address, check: letters}, {text: "mailingaddress", detector: Address, check: letters}, {text: "shippingaddress", detector: Address, check: letters},
+	{text: "billingaddress", detector: Address, check: letters}, {text: "deliveryaddress", detector: Address, check: letters}, {text: "residentialaddress", detector: Address, check: letters},
+	{text: "addressline1", detector: Address, check: letters}, {text: "addressline2", detector: Address, check: letters}, {text: "addressline", detector: Address, check: letters},
+	{text: "address1", detector: Address, check: place}, {text: "address2", detector: Address, check: place}, {text: "street", detector: Address, exact: true, check: letters},
+	{text: "streetname", detector: Address, check: letters}, {text: "postalcode", detector: Address, check: anyDigit}, {text: "postcode", detector: Address, check: anyDigit},
+	{text: "zipcode", detector: Address, check: anyDigit}, {text: "zip", detector: Address, exact: true, check: fiveDigits},
+
+	{text: "dateofbirth", detector: BirthDate, check: anyDigit}, {text: "birthdate", detector: BirthDate, check: anyDigit}, {text: "birthday", detector: BirthDate, check: anyDigit},
+	{text: "dob", detector: BirthDate, exact: true, check: anyDigit},
+
+	{text: "maidenname", detector: PersonalField, check: letters}, {text: "medicalrecordnumber", detector: PersonalField, check: anyDigit},
+	{text: "mrn", detector: PersonalField, exact: true, check: fourDigits}, {text: "biometric", detector: PersonalField, check: letters}, {text: "fingerprintdata", detector: PersonalField, check: letters},
+}
+
+// personalField is the row of a key; one without a detector when there is none.
+func personalField(key string) field {
+	if _, i := find(key); i > 0 {
+		return personal[i-1]
+	}
+	return field{}
+}
+
+func countDigits(v string, enough int) bool {
+	n := 0
+	for i := 0; i < len(v) && i < 4*maxIdent; i++ {
+		if isDigit(v[i]) {
+			if n++; n == enough {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func hasAt(v string) bool       { return strings.IndexByte(v, '@') > 0 }
+func anyDigit(v string) bool    { return countDigits(v, 1) }
+func fourDigits(v string) bool  { return countDigits(v, 4) }
+func fiveDigits(v string) bool  { return countDigits(v, 5) && len(v) <= 10 }
+func sevenDigits(v string) bool { return countDigits(v, 7) }
+
+// letters wants three letters of any script.
+func letters(v string) bool {
+	n := 0
+	for i := 0; i < len(v); i++ {
+		if classOf[v[i]]&letter != 0 || v[i] >= 0x80 {
+			if n++; n == 3 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// place wants what a street has and a host, a pointer or a mailbox has not: a
+// blank, a digit, letters.
+func place(v string) bool {
+	return strings.IndexByte(v, ' ') > 0 && anyDigit(v) && letters(v) && strings.IndexByte(v, '@') < 0
+}

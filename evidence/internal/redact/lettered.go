@@ -1,0 +1,159 @@
+package redact
+
+// withLetters looks for numbers that have letters in them: group j is their
+// first digits, and an upper-case letter touches it or a short group follows.
+func (r *digitRun) withLetters(j int) (from, to int, detector string) {
+	g := r.g[j]
+	ahead := 0 // upper-case letters right in front
+	for ahead < 7 && int(g.at) > ahead && classOf[r.s[int(g.at)-ahead-1]]&upper != 0 {
+		ahead++
+	}
+	start := int(g.at) - ahead
+	if start > 0 && (classOf[r.s[start-1]]&alnum != 0 || r.s[start-1] == '_') {
+		return 0, 0, ""
+	}
+	r.m.charge(20)
+	if ahead == 2 && g.n >= 2 {
+		r.m.charge(50)
+		if to = iban(r.s, start); to > 0 {
+			return start, to, IBAN
+		}
+	}
+	for _, row := range letterNumbers {
+		if row.ahead != ahead || row.digits != int(g.n) {
+			continue
+		}
+		if end := start + row.length(r.s, start); end > start && end <= len(r.s) && (end == len(r.s) || classOf[r.s[end]]&alnum == 0 && r.s[end] != '_') {
+			return start, end, NationalID
+		}
+	}
+	return 0, 0, ""
+}
+
+// letterNumbers are national ids by the letters and digits that they begin with;
+// length is how long the one at start is, 0 if it is none.
+var letterNumbers = []struct {
+	name          string
+	ahead, digits int
+	length        func(s string, start int) int
+}{
+	{"Spanish DNI", 0, 8, func(s string, i int) int {
+		return match(s, i, "99999999A", func(v string) bool { return esLetter(v[:8]) == v[8] })
+	}},
+	{"Spanish NIE", 1, 7, func(s string, i int) int {
+		return match(s, i, "A9999999A", func(v string) bool {
+			return v[0] >= 'X' && v[0] <= 'Z' && esLetter(string('0'+v[0]-'X')+v[1:8]) == v[8]
+		})
+	}},
+	{"Singaporean NRIC", 1, 7, func(s string, i int) int { return match(s, i, "A9999999A", sgNRIC) }},
+	{"British NINO", 2, 6, func(s string, i int) int { return match(s, i, "AA999999A", ukNINO) }},
+	{"British NINO, spaced", 2, 2, func(s string, i int) int { return match(s, i, "AA99 99 99A", ukNINO) }},
+	{"Finnish HETU", 0, 6, func(s string, i int) int { return match(s, i, "999999*999*", fiHETU) }},
+	{"Italian codice fiscale", 6, 2, func(s string, i int) int { return match(s, i, "AAAAAA99A99A999A", itCF) }},
+	{"Chinese resident id", 0, 17, func(s string, i int) int {
+		return match(s, i, "99999999999999999A", func(v string) bool { return v[17] == 'X' && cnDate([]byte(v)) && cnCheck([]byte(v)) == 'X' })
+	}},
+}
+
+// match compares s at i with a form: 9 is a digit, A an upper-case letter, *
+// anything else, and then asks check.
+func match(s string, i int, form string, check func(string) bool) int {
+	if len(s)-i < len(form) {
+		return 0
+	}
+	for k := 0; k < len(form); k++ {
+		c := s[i+k]
+		switch form[k] {
+		case '9':
+			if !isDigit(c) {
+				return 0
+			}
+		case 'A':
+			if classOf[c]&upper == 0 {
+				return 0
+			}
+		case '*':
+		default:
+			if c != form[k] {
+				return 0
+			}
+		}
+	}
+	if !check(s[i : i+len(form)]) {
+		return 0
+	}
+	return len(form)
+}
+
+func esLetter(digits string) byte { return "TRWAGMYFPDXBNJZSQVHLCKE"[valueOf([]byte(digits))%23] }
+
+func sgNRIC(v string) bool {
+	sum := weighted([]byte(v[1:]), 2, 7, 6, 5, 4, 3, 2)
+	switch v[0] {
+	case 'T', 'G':
+		sum += 4
+	}
+	switch v[0] {
+	case 'S', 'T':
+		return "JZIHGFEDCBA"[sum%11] == v[8]
+	case 'F', 'G':
+		return "XWUTRQPNMLK"[sum%11] == v[8]
+	}
+	return false
+}
+
+// ukNINO knows the letters that are never used; there is no check digit.
+func ukNINO(v string) bool {
+	for i, c := range []byte(v[:2]) {
+		switch c {
+		case 'D', 'F', 'I', 'Q', 'U', 'V':
+			return false
+		case 'O':
+			if i == 1 {
+				return false
+			}
+		}
+	}
+	switch v[:2] {
+	case "BG", "GB", "NK", "KN", "TN", "NT", "ZZ":
+		return false
+	}
+	last := v[len(v)-1]
+	return last >= 'A' && last <= 'D'
+}
+
+func fiHETU(v string) bool {
+	switch v[6] {
+	case '-', '+', 'A', 'B', 'C', 'D', 'E', 'F', 'U', 'V', 'W', 'X', 'Y':
+	default:
+		return false
+	}
+	d := []byte(v[:6] + v[7:10])
+	for _, c := range d {
+		if !isDigit(c) {
+			return false
+		}
+	}
+	return date(two(d, 0), two(d, 2)) && "0123456789ABCDEFHJKLMNPRSTUVWXY"[valueOf(d)%31] == v[10]
+}
+
+// itCF checks the check letter of a codice fiscale.
+func itCF(v string) bool {
+	odd := [36]int{1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 1, 0, 5, 7, 9, 13, 15, 17, 19, 21, 2, 4, 18, 20, 11, 3, 6, 8, 12, 14, 16, 10, 22, 25, 24, 23}
+	sum := 0
+	for i := range 15 {
+		n := int(v[i] - '0')
+		if classOf[v[i]]&upper != 0 {
+			n = int(v[i]-'A') + 10
+		}
+		switch {
+		case i%2 == 0:
+			sum += odd[n]
+		case n >= 10:
+			sum += n - 10
+		default:
+			sum += n
+		}
+	}
+	return byte('A'+sum%26) == v[15]
+}

@@ -1,0 +1,63 @@
+package redact
+
+// international finds the end of a telephone number that begins with a plus
+// sign before group j: 8 to 15 digits, the first not 0; 0 if there is none.
+func (r *digitRun) international(j int) (to int) {
+	plus := int(r.g[j].at) - 1
+	if plus > 0 && (classOf[r.s[plus-1]]&alnum != 0 || r.s[plus-1] == '_') || r.s[plus+1] == '0' {
+		return 0
+	}
+	total := 0
+	for i := j; i < len(r.g) && total+int(r.g[i].n) <= 15; i++ {
+		if total += int(r.g[i].n); total >= 8 {
+			to = r.g[i].end()
+		}
+	}
+	if to > 0 && to < len(r.s) && (classOf[r.s[to]]&alnum != 0 || r.s[to] == ':') {
+		return 0
+	}
+	return to
+}
+
+// nationalPhone takes 7 to 14 digits behind a word that says telephone.
+func (r *digitRun) nationalPhone(j int) (from, to int, detector string) {
+	if j > 0 || r.total < minDigits {
+		return 0, 0, ""
+	}
+	total, n := 0, 0
+	for n < len(r.g) && total+int(r.g[n].n) <= 14 {
+		total += int(r.g[n].n)
+		n++
+	}
+	if total < minDigits || r.said()&wordPhone == 0 {
+		return 0, 0, ""
+	}
+	end := r.g[n-1].end()
+	if end < len(r.s) && (classOf[r.s[end]]&alnum != 0 || r.s[end] == ':') {
+		return 0, 0, ""
+	}
+	return r.from(0), end, Phone
+}
+
+// nanp checks the digits of a North American number: neither area nor exchange
+// begins with 0 or 1.
+func nanp(d []byte) bool {
+	if len(d) == 11 {
+		if d[0] != '1' {
+			return false
+		}
+		d = d[1:]
+	}
+	return d[0] >= '2' && d[3] >= '2' && (d[1] != '1' || d[2] != '1')
+}
+
+func startsWith(digits ...string) func([]byte) bool {
+	return func(d []byte) bool {
+		for _, p := range digits {
+			if string(d[:len(p)]) == p {
+				return true
+			}
+		}
+		return false
+	}
+}

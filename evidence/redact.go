@@ -1,0 +1,262 @@
+package evidence
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence/internal/redact"
+	policies "github.com/countersign-dev/countersign/evidence/redaction"
+)
+
+// Policies gives the redaction policy of a tenant. An error means that the
+// tenant has one that cannot be used: its bodies are withheld until it can.
+type Policies func(tenant string) (*policies.Policy, error)
+
+// WithPolicies gives a builder that redacts by the tenants' policies and writes
+// into each record which one applied. f must be safe for several goroutines and
+// never return a nil policy without an error.
+func (b *Builder) WithPolicies(f Policies) *Builder {
+	with := *b
+	with.policies = f
+	return &with
+}
+
+// Alarms: what somebody should hear of a record's redaction (Built.Alarms).
+const (
+	AlarmTooMany   = ReasonTooMany         // the body is withheld
+	AlarmFailed    = ReasonRedactionFailed // the body is withheld
+	AlarmHeaders   = "headers_withheld"    // all headers are
+	AlarmInSubject = "secret_in_subject"   // the subject, which is never redacted, holds a secret
+)
+
+type documentFunc func(root any, prefix string, declared []string, c redact.Config) (any, []redact.Hit, error)
+
+// redaction is the redaction of one record.
+type redaction struct {
+	b      *Builder
+	sc     scope
+	m      events.LogMessage
+	key    SessionKey
+	keys   Keys
+	policy *policies.Policy // nil: there are no policies
+	broken bool             // the policy cannot be used
+	echoes *redact.Echoes
+
+	session []byte // the session's key, once it was asked for
+	keyErr  error
+}
+
+// choose finds the policy for the record. Only events are a tenant's own words;
+// what stands on other subjects is redacted by the built-in rules.
+func (r *redaction) choose() {
+	if r.b.policies == nil || r.sc.class != subject.Events {
+		return
+	}
+	p, err := r.b.policies(r.key.Tenant)
+	if r.broken = err != nil || p == nil; !r.broken {
+		r.policy = p
+	}
+}
+
+// alarms gathers what somebody should hear of.
+func (r *redaction) alarms(c content, hits []redact.Hit) (list []string) {
+	if c.reason == ReasonTooMany || c.reason == ReasonRedactionFailed {
+		list = append(list, c.reason)
+	}
+	for _, h := range hits {
+		if h.Path == "/headers" {
+			list = append(list, AlarmHeaders)
+		}
+	}
+	if r.sc.class == subject.Events && r.inSubject() {
+		list = append(list, AlarmInSubject)
+	}
+	return list
+}
+
+// redactAll redacts body and headers. What was found in one place and may not be
+// released must not stand in another: if it does, all is redacted once more with
+// that knowledge, and if it still does, withheld.
+func (r *redaction) redactAll(c *content) (headers map[string][]string, hits []redact.Hit) {
+	again := *c
+	headers, hits = r.pass(c)
+	r.echoes = redact.NewEchoes(append(hits[:len(hits):len(hits)], c.hits...))
+	if r.echoes == nil || !r.echoing(c, headers) {
+		return headers, hits
+	}
+	if again.reason == "" {
+		again = r.b.read(r.sc, r.m)
+	}
+	*c = again
+	if headers, hits = r.pass(c); r.echoing(c, headers) {
+		if c.reason == "" {
+			c.withhold(ReasonRedactionFailed, r.m.Body)
+		}
+		headers, hits = withheldHeaders(r.m.Header, redact.Withheld)
+	}
+	return headers, hits
+}
+
+// pass redacts headers and body once. A failure, a panic included, withholds
+// what it was about; it never lets it pass.
+func (r *redaction) pass(c *content) (headers map[string][]string, hits []redact.Hit) {
+	r.body(c)
+	defer func() {
+		if recover() != nil {
+			headers, hits = withheldHeaders(r.m.Header, redact.Withheld)
+		}
+	}()
+	if r.broken {
+		return withheldHeaders(r.m.Header, redact.Withheld)
+	}
+	return redactHeaders(r.sc.kind, r.m.Header, func(name string) redact.Config { return r.config(name, false) })
+}
+
+// body takes the secrets out of a parsed body.
+func (r *redaction) body(c *content) {
+	if c.reason != "" {
+		return
+	}
+	defer func() {
+		if recover() != nil {
+			c.withhold(ReasonRedactionFailed, r.m.Body)
+		}
+	}()
+	var err error
+	switch {
+	case r.sc.kind == KindFinding && ownRecord(r.sc, r.m.Body):
+		r.finding(c)
+	case r.sc.class != subject.Events && ownRecord(r.sc, r.m.Body):
+		// Our own records are kept as they are: a decision's signature covers
+		// every byte of it.
+	case r.broken:
+		c.withhold(ReasonRedactionFailed, r.m.Body)
+	case r.sc.class == subject.Events && structured(r.m.Header):
+		err = r.cloudEvent(c)
+	default:
+		c.tree, c.hits, err = r.document(c.tree, "/body", redact.DeclaredFields(c.tree), r.config("", false))
+	}
+	if errors.Is(err, redact.ErrTooMuch) {
+		c.withhold(ReasonTooMany, r.m.Body)
+	} else if err != nil {
+		c.withhold(ReasonRedactionFailed, r.m.Body)
+	}
+}
+
+func (r *redaction) document(root any, prefix string, declared []string, c redact.Config) (any, []redact.Hit, error) {
+	return r.b.document(root, prefix, declared, c)
+}
+
+// finding looks at the texts that a finding's rule wrote: they quote ids and
+// names that producers chose.
+func (r *redaction) finding(c *content) {
+	m, _ := c.tree.(map[string]any)
+	for _, name := range [...]string{"explanation", "remedy"} {
+		if s, ok := m[name].(string); ok {
+			out, hits := redact.One(s, "/body/"+name, redact.Config{Echoes: r.echoes})
+			m[name] = out
+			c.hits = append(c.hits, hits...)
+		}
+	}
+}
+
+// config is the policy's view of the body or of a header.
+func (r *redaction) config(header string, inData bool) redact.Config {
+	c := redact.Config{Protocol: r.sc.protocol}
+	if r.policy != nil {
+		c = r.policy.Config(policies.Scope{Protocol: r.sc.protocol, Header: header, InData: inData})
+	}
+	c.Digest, c.Echoes = r.digest, r.echoes
+	if header == "" {
+		c.Size = len(r.m.Body)
+	}
+	return c
+}
+
+// echoing reports whether anything that was taken out still stands somewhere.
+func (r *redaction) echoing(c *content, headers map[string][]string) bool {
+	if c.reason == "" && !(r.sc.class != subject.Events && ownRecord(r.sc, r.m.Body)) {
+		text, err := appendCanonical(nil, c.tree)
+		if err != nil || r.echoes.In(string(text)) {
+			return true
+		}
+	}
+	for name, values := range headers {
+		if ownSignature(r.sc.kind, name, values) {
+			continue
+		}
+		if r.echoes.In(name) || r.echoes.In(strings.Join(values, "\n")) {
+			return true
+		}
+	}
+	return false
+}
+
+// inSubject reports whether the subject holds what may not be released.
+func (r *redaction) inSubject() bool {
+	for _, sp := range redact.Scan(r.key.Session) {
+		if !redact.Releasable(sp.Detector) {
+			return true
+		}
+	}
+	return r.echoes.In(r.key.Session) || r.echoes.In(r.m.Subject)
+}
+
+// Purposes of the keyed digests that stand for values.
+const (
+	hashPurpose  = "countersign/hash/v1\x00"
+	tokenPurpose = "countersign/token/v1\x00"
+)
+
+// digest stands for a value: under the session's key for a hash, so that it goes
+// with the session, under the tenant's for a token.
+func (r *redaction) digest(a redact.Action, detector, value string) string {
+	key, purpose := []byte(nil), hashPurpose
+	if a == redact.Token {
+		key, purpose = r.keys.TenantKey(r.key.Tenant), tokenPurpose
+	} else {
+		key = r.sessionKey()
+	}
+	if len(key) < digest.KeySize {
+		r.keyErr = errors.Join(r.keyErr, fmt.Errorf("%w: for a redaction that asks for a keyed digest", ErrKeys))
+		return strings.Repeat("0", 32) // the record is not built
+	}
+	mac := hmac.New(sha256.New, key)
+	mac.Write([]byte(purpose + redact.Normal(detector, value)))
+	return hex.EncodeToString(mac.Sum(nil)[:16])
+}
+
+// sessionKey asks for the session's key, once.
+func (r *redaction) sessionKey() []byte {
+	if r.session == nil && r.keyErr == nil {
+		key, err := r.keys.SessionKey(r.key.Tenant, r.key.Session)
+		switch {
+		case err != nil:
+			r.keyErr = fmt.Errorf("the session key: %w", err)
+		case len(key) < digest.KeySize:
+			r.keyErr = fmt.Errorf("%w: the session key", ErrKeys)
+		default:
+			r.session = bytes.Clone(key)
+		}
+	}
+	return r.session
+}
+
+// policyID is what a record says of the policy: nothing where there are none.
+func (r *redaction) policyID() string {
+	switch {
+	case r.b.policies == nil:
+		return ""
+	case r.policy == nil:
+		return policies.BuiltinID
+	}
+	return r.policy.ID()
+}

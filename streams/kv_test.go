@@ -1,0 +1,72 @@
+package streams
+
+import (
+	"fmt"
+	"testing"
+)
+
+// An operator reads the past of a bucket without a consumer, which it may not
+// have.
+func TestKVHistory(t *testing.T) {
+	f := start(t)
+	js := f.js(f.conn("operator"))
+	kv, err := js.KeyValue(ctx(t), BucketPolicies)
+	ok(t, err)
+	if e, err := KVLast(ctx(t), js, BucketPolicies, "a"); err != nil || e != nil {
+		t.Errorf("a key that never was: %+v, %v", e, err)
+	}
+	for _, step := range []string{"a1", "b1", "a2", "-b", "a3", "c.d1", "-a", "a4"} {
+		if step[0] == '-' {
+			ok(t, kv.Delete(ctx(t), step[1:]))
+			continue
+		}
+		_, err := kv.Put(ctx(t), step[:len(step)-1], []byte(step))
+		ok(t, err)
+	}
+	history, err := KVHistory(ctx(t), js, BucketPolicies, "a")
+	ok(t, err)
+	got := ""
+	for _, e := range history {
+		got += fmt.Sprintf("%d%s%t ", e.Revision, e.Value, e.Deleted)
+		if e.Created.IsZero() || e.Key != "a" {
+			t.Errorf("%+v", e)
+		}
+	}
+	if got != "1a1false 3a2false 5a3false 7true 8a4false " {
+		t.Error(got)
+	}
+	for key, want := range map[string]string{"a": "8 a4 false", "b": "4  true", "c.d": "6 c.d1 false"} {
+		e, err := KVLast(ctx(t), js, BucketPolicies, key)
+		ok(t, err)
+		if got := fmt.Sprintf("%d %s %t", e.Revision, e.Value, e.Deleted); got != want || e.Key != key {
+			t.Errorf("%s: %s", key, got)
+		}
+	}
+	for revision, want := range map[uint64]string{0: "", 1: "a1 ", 3: "a2 b1 ", 4: "a2 ", 6: "a3 c.d1 ", 7: "c.d1 ", 99: "a4 c.d1 "} {
+		list, err := KVAsOf(ctx(t), js, BucketPolicies, revision)
+		ok(t, err)
+		got := ""
+		for _, e := range list {
+			got += string(e.Value) + " "
+		}
+		if got != want {
+			t.Errorf("as of %d: %s", revision, got)
+		}
+	}
+}
+
+func TestNextBySubject(t *testing.T) {
+	f := start(t)
+	js := f.js(f.conn("operator"))
+	ok(t, PublishEvents(ctx(t), f.conn("runtime"), []Msg{event("runtime", 1), event("runtime", 2), event("runtime", 3)}))
+	for from, want := range map[uint64]uint64{0: 1, 1: 1, 2: 2, 3: 3, 4: 0} {
+		m, err := NextBySubject(ctx(t), js, DefaultShard, "gov.events.>", from)
+		ok(t, err)
+		if (m == nil) != (want == 0) || m != nil && m.Seq != want {
+			t.Errorf("from %d: %+v", from, m)
+		}
+	}
+	if m, err := NextBySubject(ctx(t), js, DefaultShard, "gov.decisions.>", 1); err != nil || m != nil {
+		t.Errorf("another subject: %+v, %v", m, err)
+	}
+}
