@@ -9,7 +9,7 @@ GOFILES  := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null)
 FUZZTIME ?= 20s
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo up test test-short lint bench fuzz chaos engine check-tools clean
+.PHONY: soak redaction-oracle help build demo up test test-short lint bench bench-audit fuzz chaos engine check-tools clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,9 +48,22 @@ bench: engine ## admission latency beside its floors, then the micro benchmarks
 	@$(BIN)/countersign bench admit
 	@go test -run '^$$' -bench . -benchmem ./events/... ./schemas/... ./admission/... ./correlation/... ./evidence/...
 
+bench-audit: engine ## the auditor beside its floors, and auditors' questions among a million rows (ROWS=10000000 for ten)
+	@$(BIN)/countersign bench audit --rows $(or $(ROWS),1000000)
+
 fuzz: ## every fuzz target for FUZZTIME each
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p 2>/dev/null | grep '^Fuzz'); do \
 	  echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
+
+soak: engine ## ten minutes of steady load, and what it does to memory
+	@$(BIN)/countersign bench soak
+
+redaction-oracle: ## recall and precision of the redaction engine, beside gitleaks' (fetches gitleaks once)
+	@f=$$(mktemp); trap 'rm -f $$f' EXIT; \
+	go test -count=1 -v -run 'TestCorpus$$' ./evidence/internal/redact -args -corpus $$f | grep recall && \
+	echo "gitleaks on the same texts:" && (cd tools/gitleaks && go run . $$f) && \
+	(cd tools/gitleaks && go run . -generate 20) > $$f && \
+	go test -count=1 -v -run TestForeignCorpus ./evidence/internal/redact -args -foreign $$f | grep -o 'found [0-9]* of [0-9]* ([0-9.]*)'
 
 chaos: engine ## kill everything at random moments, for longer than CI does
 	@COUNTERSIGN_CHAOS=long go test -timeout 60m -run Chaos -v ./test/...

@@ -39,6 +39,7 @@ const (
 	CodeUnknownProtocol  = "unknown_protocol"
 	CodeInternal         = "internal_error"
 	CodeAuditUnavailable = "audit_unavailable" // given by the service through Outcome.Fail
+	CodeTooLarge         = "too_large"         // given by the service through Outcome.TooLarge
 )
 
 // DefaultApprovalLifetime is how long an approval workflow stays open unless a

@@ -128,6 +128,15 @@ func (out *Outcome) Fail(code string) {
 	out.text, out.ruling.Failed = code, code
 }
 
+// TooLarge refuses a request of which no copy can be kept. digest is that of what
+// stands in its place: the record is about what is beside it in the log.
+func (out *Outcome) TooLarge(digest string) {
+	out.Fail(CodeTooLarge)
+	out.Decision.RequestDigest = digest
+	out.Malformed, out.Takes = true, Takes{}
+	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})
+}
+
 // Trace gives the messages that the protocol demands on the log beside the
 // decision, in order; none for most protocols. The service appends them right
 // after the decision, signed like it, and replies only when they are durable
@@ -178,5 +187,5 @@ func microError(r events.Reason) (code, description string) {
 }
 
 var microCodes = map[string]string{
-	CodeUnknownTenant: "403", CodeUnknownSource: "403", CodeUnknownProtocol: "404", CodeInternal: "500", "too_large": "413",
+	CodeUnknownTenant: "403", CodeUnknownSource: "403", CodeUnknownProtocol: "404", CodeInternal: "500", CodeTooLarge: "413",
 }

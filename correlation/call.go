@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"encoding/hex"
 	"slices"
 	"time"
 
@@ -27,6 +26,7 @@ type call struct {
 	slot       slotKey
 	occurrence int
 	order      uint64 // in which calls were armed, over all sessions
+	hash       sum    // of what makes its call_id, once that was needed
 
 	rank                      int // how good the source of the next four is
 	protocol, tool, id, agent string
@@ -67,7 +67,22 @@ type call struct {
 
 	deadline time.Time
 	emitted  emitted
-	records  map[events.CallState]int // how many were put out, by state
+	records  records
+}
+
+// records counts the records of a call that were put out, by state.
+type records [len(states)]uint32
+
+// states are all states of a call, in the order of records.
+var states = [...]events.CallState{events.CallOpen, events.CallCompleted, events.CallFailed, events.CallDenied, events.CallAbandoned, events.CallOrphaned}
+
+func (r *records) none() bool { return *r == records{} }
+
+// add counts one more record of a state and gives how many there are.
+func (r *records) add(s events.CallState) int {
+	i := slices.Index(states[:], s)
+	r[i]++
+	return int(r[i])
 }
 
 // emitted is what the last record of a call said, to see whether a new one says
@@ -79,8 +94,14 @@ type emitted struct {
 	execSeq                           uint64
 }
 
-// ranks of facts as sources of a call's description.
-var ranks = map[kind]int{kindDecision: 1, kindRequest: 2, kindPre: 3}
+// ranks of facts as sources of a call's names and arguments.
+var ranks = [kindCount]struct{ names, args int }{kindDecision: {names: 1}, kindRequest: {2, 2}, kindPre: {3, 1}}
+
+func take(to *string, from string, better bool) {
+	if from != "" && (better || *to == "") {
+		*to = from
+	}
+}
 
 // attach notes that a fact belongs to the call.
 func (c *call) attach(f *fact) {
@@ -123,17 +144,13 @@ func (c *call) learn(f *fact) {
 
 func (c *call) describe(f *fact) {
 	rank := ranks[f.kind]
-	better := rank >= c.rank
-	c.rank = max(c.rank, rank)
-	for _, d := range []struct {
-		to   *string
-		from string
-	}{{&c.protocol, f.protocol}, {&c.tool, f.tool}, {&c.id, f.callID}, {&c.agent, f.agent}} {
-		if d.from != "" && (better || *d.to == "") {
-			*d.to = d.from
-		}
-	}
-	argsRank := map[kind]int{kindPre: 1, kindRequest: 2}[f.kind]
+	better := rank.names >= c.rank
+	c.rank = max(c.rank, rank.names)
+	take(&c.protocol, f.protocol, better)
+	take(&c.tool, f.tool, better)
+	take(&c.id, f.callID, better)
+	take(&c.agent, f.agent, better)
+	argsRank := rank.args
 	if f.args.known && argsRank > c.argsRank {
 		c.session.machine.releaseArgs(c)
 		c.args, c.argsRank = f.args, argsRank
@@ -169,6 +186,9 @@ func (c *call) knows(eventID string) bool {
 }
 
 func (c *call) step(name string, f *fact) {
+	if c.timeline == nil {
+		c.timeline = make([]events.TimelineEntry, 0, 4) // as most calls have
+	}
 	if len(c.timeline) < maxTimeline {
 		c.timeline = append(c.timeline, events.TimelineEntry{Step: name, Seq: f.seq, At: events.At(f.at), EventID: show(f.eventID)})
 	}
@@ -209,9 +229,11 @@ func (c *call) weak() bool { return c.session.key.session == noSession }
 
 // callID is the same for the same call in every replay.
 func (c *call) callID() string {
-	k := c.session.key
-	s := sumOf("call", k.tenant, k.source, k.session, c.slot.id, c.slot.tool, itoa(c.occurrence))
-	return "call_" + hex.EncodeToString(s[:])
+	if c.hash == (sum{}) {
+		k := c.session.key
+		c.hash = sumOf("call", k.tenant, k.source, k.session, c.slot.id, c.slot.tool, itoa(c.occurrence))
+	}
+	return hexID("call_", c.hash)
 }
 
 // record is the call as the log shows it.

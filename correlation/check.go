@@ -173,7 +173,9 @@ func (r *recorded) play(m *machine) {
 		case f.kind != kindReply && f.aaep == nil && f.hook == nil:
 			m.unreadable(f, l.err)
 		default:
-			m.valid(f, l.err, l.violations)
+			if what := wrongWith(f, l.err, l.violations); what != "" {
+				m.invalid(f, what)
+			}
 			r.index.locate(f)
 			m.step(f)
 		}

@@ -205,6 +205,17 @@ func (c corpusCase) recorded(t *testing.T) []events.Finding {
 
 // live plays a case through the log.
 func (c corpusCase) live(t *testing.T) []events.Finding {
+	r := c.ledger(t).run()
+	all := slices.Concat(r.findings, r.checks)
+	withdrawn := map[string]bool{}
+	for _, f := range all {
+		withdrawn[f.Withdraws] = f.Withdraws != ""
+	}
+	return slices.DeleteFunc(all, func(f events.Finding) bool { return f.Withdraws != "" || withdrawn[f.FindingID] })
+}
+
+// ledger is the case as a log.
+func (c corpusCase) ledger(t testing.TB) *ledger {
 	l := newLedger(t)
 	l.opts.RequireVerdict = false
 	for n, short := range c.lines {
@@ -215,13 +226,7 @@ func (c corpusCase) live(t *testing.T) []events.Finding {
 		}
 		c.put(l, short, n)
 	}
-	r := l.run()
-	all := slices.Concat(r.findings, r.checks)
-	withdrawn := map[string]bool{}
-	for _, f := range all {
-		withdrawn[f.Withdraws] = f.Withdraws != ""
-	}
-	return slices.DeleteFunc(all, func(f events.Finding) bool { return f.Withdraws != "" || withdrawn[f.FindingID] })
+	return l
 }
 
 func (c corpusCase) put(l *ledger, short tree, n int) {

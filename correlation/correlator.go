@@ -13,11 +13,19 @@
 // executions comes from the calls, also under the protocol's check (see
 // equivalences); what only depends on the order of events comes from the session.
 //
+// The work is in three parts, so that two of them can be done in parallel:
+// Decoder.Decode reads a message and needs no state; Correlator.Step takes what
+// was read, one message after the other; Output.Encode writes what came of it.
+// Apply does all three.
+//
 // Memory is bounded; the bounds and what happens at them are with Options.
 package correlation
 
 import (
+	"crypto/ed25519"
 	"errors"
+	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -30,27 +38,31 @@ const (
 	protoAgentHook = subject.ProtoAgentHook
 )
 
-// Correlator correlates one shard. It is not safe for concurrent use.
+// Correlator correlates one shard. It is not safe for concurrent use, but for
+// NewDecoder.
 type Correlator struct {
-	m          *machine
-	space      subject.Space
-	shard      string
-	vouched    func(events.KeyRecord) bool
-	retires    func(events.KeyRetirement) bool
-	tenantKey  func(string) []byte
-	tenantKeys map[string][]byte
-	keys       signing.KeySet
-	records    signing.RecordVerifier // of keys
-	retired    map[string]bool        // by key id: it counts no more
+	m       *machine
+	space   subject.Space
+	shard   string
+	vouched func(events.KeyRecord) bool
+	retires func(events.KeyRetirement) bool
+	keys    signing.KeySet
+	records signing.RecordVerifier // of keys
+	retired map[string]bool        // by key id: it counts no more
+	// shared is a copy of keys for the decoders.
+	shared  atomic.Pointer[signing.KeySet]
+	decoder *Decoder // of Apply
 }
 
 // New makes a correlator that has seen nothing yet.
 func New(o Options) *Correlator {
 	keys := signing.KeySet{}
-	return &Correlator{
+	c := &Correlator{
 		m: newMachine(o), space: o.Space, shard: o.Shard, vouched: o.KeyVoucher, retires: o.RetireVoucher, retired: map[string]bool{},
-		tenantKey: o.TenantKey, tenantKeys: map[string][]byte{}, keys: keys, records: signing.RecordVerifier{Keys: keys},
+		keys: keys, records: signing.RecordVerifier{Keys: keys},
 	}
+	c.decoder = c.NewDecoder()
+	return c
 }
 
 // Apply takes the next message of the log and gives what is to be put out for
@@ -67,10 +79,23 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 	if m.Seq <= c.m.stats.Seq {
 		return nil
 	}
+	outs := c.Step(c.decoder.Decode(m))
+	for i := range outs {
+		outs[i].Encode()
+	}
+	return outs
+}
+
+// Step is Apply for a message that was decoded. Its outputs have no Body yet:
+// see Output.Encode.
+func (c *Correlator) Step(in Input) []Output {
+	m, p := in.m, in.p
+	if m.Seq <= c.m.stats.Seq {
+		return nil
+	}
 	c.m.stats.Seq = m.Seq
 	c.m.out = nil
-	p, err := c.space.Parse(m.Subject)
-	if p.Class == subject.Calls || p.Class == subject.Findings || (p.Class == subject.Control && p.Kind == events.ControlCursor) {
+	if in.own {
 		return nil
 	}
 	if c.m.now.IsZero() {
@@ -79,12 +104,12 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 	c.m.stats.Messages++
 	c.m.pass(m.Time)
 	switch {
-	case err != nil:
+	case in.bad:
 		c.badSubject(m)
-	case p.Class == subject.Events:
-		c.event(m, p)
-	case p.Class == subject.Decisions:
-		c.decision(m, p)
+	case in.reading != nil:
+		c.event(m, p, in.reading)
+	case in.verdict != nil:
+		c.decision(m, in.verdict)
 	case p.Class == subject.Approvals:
 		c.approval(m, p)
 	case p.Class == subject.Control && p.Kind == events.ControlKey:
@@ -114,23 +139,12 @@ func (c *Correlator) Stats() Stats {
 	return s
 }
 
-// digestKey is the key of a tenant's digests, nil if there is none.
-func (c *Correlator) digestKey(tenant string) []byte {
-	if c.tenantKey == nil {
-		return nil
-	}
-	key, ok := c.tenantKeys[tenant]
-	if !ok {
-		if len(c.tenantKeys) >= maxTenantKeys {
-			clear(c.tenantKeys)
-		}
-		key = c.tenantKey(tenant)
-		c.tenantKeys[tenant] = key
-	}
-	return key
+// learnKey takes a key that counts from here on.
+func (c *Correlator) learnKey(kid string, pub ed25519.PublicKey) {
+	c.keys[kid] = pub
+	shared := maps.Clone(c.keys)
+	c.shared.Store(&shared)
 }
-
-const maxTenantKeys = 4096
 
 // errNoData: a CloudEvent without data cannot be an event of a producer.
 var errNoData = errors.New("the message has no data")

@@ -498,8 +498,8 @@ func TestBounds(t *testing.T) {
 		}
 		core := l.run().core
 		s, _ := core.m.sessions.oldest()
-		if core.m.due.Len() > 100 || len(s.byDecision) > maxDecisions || len(s.open[1].timeline) > maxTimeline {
-			t.Errorf("%d deadlines, %d decisions, %d steps", core.m.due.Len(), len(s.byDecision), len(s.open[1].timeline))
+		if len(core.m.due) > 100 || len(s.byDecision) > maxDecisions || len(s.open[1].timeline) > maxTimeline {
+			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.m.due), len(s.byDecision), len(s.open[1].timeline))
 		}
 	})
 	t.Run("calls and ids of all sessions", func(t *testing.T) {

@@ -1,9 +1,6 @@
 package correlation
 
-import (
-	"container/heap"
-	"time"
-)
+import "time"
 
 // deadline is when a call counts as abandoned. A deadline that is no longer the
 // call's own is stale.
@@ -14,33 +11,68 @@ type deadline struct {
 
 func (d deadline) stale() bool { return !d.call.open() || !d.call.deadline.Equal(d.at) }
 
-// deadlines is a heap: the next deadline first, among equals the older call.
+// deadlines is a heap: the next deadline first, among equals the older call. No
+// two are equal in both, so that the order in which they come out does not depend
+// on how they lie in it.
 type deadlines []deadline
 
-func (d deadlines) Len() int { return len(d) }
-func (d deadlines) Less(i, j int) bool {
+func (d deadlines) less(i, j int) bool {
 	if d[i].at.Equal(d[j].at) {
 		return d[i].call.order < d[j].call.order
 	}
 	return d[i].at.Before(d[j].at)
 }
-func (d deadlines) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
-func (d *deadlines) Push(x any)   { *d = append(*d, x.(deadline)) }
-func (d *deadlines) Pop() any {
-	last := len(*d) - 1
-	x := (*d)[last]
-	(*d)[last] = deadline{}
-	*d = (*d)[:last]
-	return x
+
+func (d deadlines) up(i int) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !d.less(i, parent) {
+			return
+		}
+		d[i], d[parent] = d[parent], d[i]
+		i = parent
+	}
+}
+
+func (d deadlines) down(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(d); child++ {
+			if d.less(child, least) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		d[i], d[least] = d[least], d[i]
+		i = least
+	}
+}
+
+func (d deadlines) init() {
+	for i := len(d)/2 - 1; i >= 0; i-- {
+		d.down(i)
+	}
+}
+
+// pop takes the first one away.
+func (d *deadlines) pop() {
+	list := *d
+	last := len(list) - 1
+	list[0] = list[last]
+	list[last] = deadline{}
+	*d = list[:last]
+	(*d).down(0)
 }
 
 // next is the next deadline that counts; it drops stale ones on the way.
 func (d *deadlines) next() (deadline, bool) {
-	for d.Len() > 0 {
+	for len(*d) > 0 {
 		if top := (*d)[0]; !top.stale() {
 			return top, true
 		}
-		heap.Pop(d)
+		d.pop()
 	}
 	return deadline{}, false
 }
@@ -51,7 +83,7 @@ func (d *deadlines) due(now time.Time) (*call, bool) {
 	if !ok || now.Before(top.at) {
 		return nil, false
 	}
-	heap.Pop(d)
+	d.pop()
 	return top.call, true
 }
 
@@ -61,5 +93,6 @@ func (d *deadlines) set(c *call, at time.Time) {
 		return
 	}
 	c.deadline = at
-	heap.Push(d, deadline{at: at, call: c})
+	*d = append(*d, deadline{at: at, call: c})
+	d.up(len(*d) - 1)
 }

@@ -5,12 +5,28 @@ type sourceKey struct{ tenant, source string }
 
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
-	seen    *window[sum, []variant] // by event id
-	emitted *window[sum, struct{}]  // findings that were put out
+	seen    *window[sum, variants] // by event id
+	emitted *window[sum, struct{}] // findings that were put out
 }
 
 // variant is one content that came under an event id.
 type variant struct{ content, core sum }
+
+// variants are the contents that came under an event id; it is rare that there
+// is more than one.
+type variants struct {
+	first variant
+	more  []variant
+}
+
+// has tells whether a content is known, and whether its core is.
+func (v variants) has(content, core sum) (same, sameCore bool) {
+	same, sameCore = v.first.content == content, v.first.core == core
+	for _, o := range v.more {
+		same, sameCore = same || o.content == content, sameCore || o.core == core
+	}
+	return same, sameCore
+}
 
 // novelty is how new an event is.
 type novelty int
@@ -29,7 +45,7 @@ func (m *machine) source(k sourceKey) *sourceState {
 		m.sources.removeOldest()
 	}
 	s := &sourceState{
-		seen:    newWindow[sum, []variant](m.opts.MaxEventsPerSource),
+		seen:    newWindow[sum, variants](m.opts.MaxEventsPerSource),
 		emitted: newWindow[sum, struct{}](findingsPerEvent * m.opts.MaxEventsPerSource),
 	}
 	m.sources.add(k, s)
@@ -39,35 +55,46 @@ func (m *machine) source(k sourceKey) *sourceState {
 // novelty remembers a fact's id and content. Requests are not in it: asking
 // again with the same event is how AgentHook resumes after an approval.
 func (m *machine) novelty(f *fact) novelty {
-	id := sumOf("event", f.eventID)
 	switch {
 	case f.kind == kindRequest || f.kind == kindReply:
 		return novel
 	case f.kind == kindDecision && f.decisionID == "": // only in recordings
 		return novel
-	case f.kind == kindDecision:
-		id = sumOf("decision", f.decisionID)
-	case f.eventID == "":
+	case f.kind != kindDecision && f.eventID == "":
 		return novel
 	}
+	id := f.idSum()
 	seen := m.source(sourceKey{f.key.tenant, f.key.source}).seen
 	known, there := seen.get(id)
-	result := novel
-	for _, v := range known {
-		if v.content == f.content {
-			return duplicate
+	if !there {
+		seen.put(id, variants{first: variant{f.content, f.core}})
+		return novel
+	}
+	same, sameCore := known.has(f.content, f.core)
+	if same {
+		return duplicate
+	}
+	if len(known.more) < maxVariants-1 {
+		known.more = append(known.more, variant{f.content, f.core})
+		seen.put(id, known)
+	}
+	if sameCore {
+		return amended
+	}
+	m.report(ruleConflict, nil, f, about(f.eventID).distinct(f.core))
+	return novel
+}
+
+// idSum gives f.id; whoever reads messages ahead has set it.
+func (f *fact) idSum() sum {
+	if f.id == (sum{}) {
+		if f.kind == kindDecision {
+			f.id = sumOf("decision", f.decisionID)
+		} else {
+			f.id = sumOf("event", f.eventID)
 		}
-		if v.core == f.core {
-			result = amended
-		}
 	}
-	if len(known) < maxVariants {
-		seen.put(id, append(known, variant{f.content, f.core}))
-	}
-	if there && result == novel {
-		m.report(ruleConflict, nil, f, about(f.eventID).distinct(f.core))
-	}
-	return result
+	return f.id
 }
 
 // conflict compares a request with the event that shares its id: they must be

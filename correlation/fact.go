@@ -29,6 +29,7 @@ const (
 	kindReply                  // a recorded reply to an admission request
 	kindSessionEnd             // nothing of this session comes after it
 	kindAnswer                 // a user's reply to an AAEP question
+	kindCount                  // how many there are
 )
 
 // ran is whether a completion means that the call had effects.
@@ -45,16 +46,14 @@ type sum [16]byte
 
 // sumOf hashes parts so that no two lists of parts are hashed alike.
 func sumOf(parts ...string) sum {
-	h := sha256.New()
-	var n [8]byte
+	var room [512]byte
+	text := room[:0]
 	for _, p := range parts {
-		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
-		h.Write(n[:])
-		h.Write([]byte(p))
+		text = binary.BigEndian.AppendUint64(text, uint64(len(p)))
+		text = append(text, p...)
 	}
-	var s sum
-	copy(s[:], h.Sum(nil))
-	return s
+	whole := sha256.Sum256(text)
+	return sum(whole[:16])
 }
 
 // sessionKey is a session's identity: subject tokens, so that what comes from a
@@ -109,6 +108,7 @@ type fact struct {
 	args     arguments
 
 	content sum // of the message's bytes
+	id      sum // of what a copy of it has as well: its event id, or its decision's
 	core    sum // of the event without verdict, approval and annotations (AH-C-050)
 	frame   sum // of core without arguments, redaction and phase: what a request and its evidence form share
 

@@ -47,9 +47,6 @@ func agentHookFact(f *fact, e *agenthook.Event, key []byte, request bool) {
 	if e.CorrelationID != "" {
 		f.links = []string{agenthook.NormaliseID(e.CorrelationID)}
 	}
-	if f.eventID != "" {
-		f.core = treeSum(trimmed(e.Tree, coreOmits, coreMetadataOmits))
-	}
 	agentHookClaims(f, e)
 	if retry, ok := e.Retry(); ok && retry.PreviousToolCallID != "" {
 		f.previous = slotOf(retry.PreviousToolCallID, "")
@@ -61,6 +58,7 @@ func agentHookFact(f *fact, e *agenthook.Event, key []byte, request bool) {
 		}
 		f.frame = treeSum(trimmed(e.Tree, frameOmits, frameMetadataOmits))
 		f.args = inputArguments(e, key)
+		f.core = coreOf(f, e)
 	case kindPost:
 		agentHookPost(f, e, key)
 	case kindError:
@@ -69,6 +67,9 @@ func agentHookFact(f *fact, e *agenthook.Event, key []byte, request bool) {
 		f.outcome, f.claim = "blocked", claim{verdict: events.Deny, seq: f.seq}
 	case kindGrant:
 		f.approval.status = first(f.approval.status, impliedStatus[e.EventType])
+	}
+	if f.eventID != "" && f.core == (sum{}) {
+		f.core = treeSum(trimmed(e.Tree, coreOmits, coreMetadataOmits))
 	}
 	if request && f.kind != kindRequest {
 		f.kind = kindOther // a request about something that is no tool call
@@ -197,6 +198,33 @@ func trimmed(tree map[string]any, omit, omitMetadata map[string]bool) map[string
 		}
 	}
 	return cp
+}
+
+// coreOf is the core of an event whose frame and arguments are known: what the
+// frame leaves out, beside it.
+func coreOf(f *fact, e *agenthook.Event) sum {
+	if !f.args.known {
+		return sum{}
+	}
+	rest := map[string]any{}
+	for _, name := range []string{"tool_input", "evidence_phase"} {
+		if v, there := e.Tree[name]; there {
+			rest[name] = v
+		}
+	}
+	if rest["tool_input"] != nil {
+		rest["tool_input"] = true // args say what
+	}
+	if meta, ok := e.Tree["metadata"].(map[string]any); ok {
+		if v, there := meta["redaction"]; there {
+			rest["redaction"] = v
+		}
+	}
+	b, err := strictjson.Canonical(rest)
+	if err != nil {
+		return sum{}
+	}
+	return sumOf(string(f.frame[:]), string(f.args.plain[:]), string(b))
 }
 
 func treeSum(tree map[string]any) sum {

@@ -118,28 +118,3 @@ func FuzzMask(f *testing.F) {
 		}
 	})
 }
-
-// BenchmarkApply replays logs of admitted, announced and completed calls.
-func BenchmarkApply(b *testing.B) {
-	l := newLedger(b)
-	const calls = 2000
-	for i := range calls {
-		before := set(set(pre(2*i), "session_id", "s"+itoa(i%200)), "metadata.tool_call_id", "c"+itoa(i))
-		l.admit(before, "d"+itoa(i), events.Allow)
-		l.event(before)
-		l.event(set(set(post(2*i+1), "session_id", "s"+itoa(i%200)), "metadata.tool_call_id", "c"+itoa(i)))
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	n := 0
-	for range b.N {
-		core := New(l.opts)
-		for _, m := range l.msgs {
-			core.Apply(m)
-			n++
-		}
-	}
-	b.StopTimer()
-	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "events/s")
-	b.ReportMetric(float64(len(l.msgs)), "events/op")
-}

@@ -2,12 +2,9 @@ package correlation
 
 import (
 	"encoding/hex"
-	"errors"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -36,13 +33,19 @@ func envelope(m events.LogMessage, p subject.Parsed) *fact {
 			key:    sessionKey{tokenOf(p.Tenant), tokenOf(p.Publisher), tokenOf(p.Session)},
 			tenant: p.Tenant, source: p.Publisher, session: p.Session,
 		},
-		content: sumOf(string(m.Body)),
 	}
+}
+
+// unread is the envelope of a message of which nothing else counts.
+func unread(m events.LogMessage, p subject.Parsed) *fact {
+	f := envelope(m, p)
+	f.content = sumOf(string(m.Body))
+	return f
 }
 
 // badSubject reports a message whose subject is none of ours.
 func (c *Correlator) badSubject(m events.LogMessage) {
-	f := envelope(m, subject.Parsed{})
+	f := unread(m, subject.Parsed{})
 	prefix, classes := strings.TrimSuffix(c.space.All(subject.Events), ".>"), ""
 	if rest, ok := strings.CutPrefix(m.Subject, prefix+"."); ok {
 		classes, _, _ = strings.Cut(rest, ".")
@@ -55,14 +58,29 @@ func (c *Correlator) badSubject(m events.LogMessage) {
 		detail(detailSubject).saying("the subject has not the tokens that it must have"))
 }
 
-// event takes a producer's event or the admitter's copy of a request.
-func (c *Correlator) event(m events.LogMessage, p subject.Parsed) {
-	f := envelope(m, p)
+// reading is what an event says, before anything is known of the log.
+type reading struct {
+	fact         *fact
+	traced       bool     // the admitter's trace event, which is read when it is applied
+	unreadable   error    // why it could not be read at all
+	wrong        string   // what is wrong with it although it could be read; "" if nothing
+	contradicted []string // what its subject says otherwise
+	counts       bool     // the machine takes it
+	// sessionKey and session are the body's, where that names one.
+	sessionKey, session string
+	hasSession          bool
+}
+
+// event reads a producer's event or the admitter's copy of a request.
+func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
+	r := &reading{fact: envelope(m, p)}
+	f := r.fact
 	request := p.Type == subject.TypeRequest
 	data := m.Body
 	if protocol, ours := traceTypes[p.Type]; ours && protocol == p.Protocol {
-		c.trace(m, p, f)
-		return
+		f.content = sumOf(string(data))
+		r.traced = true
+		return r
 	}
 	if !request {
 		ce, err := cloudevents.Decode(m.Header, m.Body)
@@ -70,12 +88,13 @@ func (c *Correlator) event(m events.LogMessage, p subject.Parsed) {
 			err = errNoData
 		}
 		if err != nil {
-			c.m.unreadable(f, err)
-			return
+			f.content = sumOf(string(data))
+			r.unreadable = err
+			return r
 		}
 		data = ce.Data
-		f.content = sumOf(string(data))
 	}
+	f.content = sumOf(string(data))
 	if request {
 		f.decisionID = m.HeaderValue(events.HeaderDecisionID)
 		if len(f.decisionID) > maxShown {
@@ -84,16 +103,43 @@ func (c *Correlator) event(m events.LogMessage, p subject.Parsed) {
 	}
 	switch {
 	case p.Protocol == protoAgentHook:
-		c.agentHook(m, p, f, data, request)
+		d.agentHook(m, p, r, data, request)
 	case p.Protocol == protoAAEP:
-		c.aaep(m, p, f, data, request)
+		d.aaep(m, p, r, data, request)
 	case p.Protocol == subject.ProtoAUMP && !request:
 		if _, err := strictjson.ParseObject(data, strictjson.DefaultLimits); err != nil {
-			c.m.invalid(f, reason(err))
+			r.wrong = reason(err)
 		}
 	case !request || !knownProtocol(p.Protocol):
-		c.m.invalid(f, "nobody publishes events in the protocol that the subject names")
+		r.wrong = "nobody publishes events in the protocol that the subject names"
 	}
+	return r
+}
+
+// event takes what was read of an event.
+func (c *Correlator) event(m events.LogMessage, p subject.Parsed, r *reading) {
+	f := r.fact
+	if r.traced {
+		c.trace(m, p, f)
+		return
+	}
+	if r.unreadable != nil {
+		c.m.unreadable(f, r.unreadable)
+		return
+	}
+	if r.wrong != "" {
+		c.m.invalid(f, r.wrong)
+	}
+	for _, what := range r.contradicted {
+		c.m.contradicts(f, what)
+	}
+	if !r.counts {
+		return
+	}
+	if r.hasSession {
+		f.key.session, f.session = r.sessionKey, r.session
+	}
+	c.m.step(f)
 }
 
 func knownProtocol(p string) bool {
@@ -105,46 +151,48 @@ func knownProtocol(p string) bool {
 	return false
 }
 
-func (c *Correlator) agentHook(m events.LogMessage, p subject.Parsed, f *fact, data []byte, request bool) {
+func (d *Decoder) agentHook(m events.LogMessage, p subject.Parsed, r *reading, data []byte, request bool) {
 	e, err := agenthook.Decode(data, strictjson.DefaultLimits)
 	if e == nil {
-		c.m.unreadable(f, err)
+		r.unreadable = err
 		return
 	}
-	agentHookFact(f, e, c.digestKey(p.Tenant), request)
+	f := r.fact
+	agentHookFact(f, e, d.digestKey(p.Tenant), request)
 	session := e.SessionID
 	if request {
 		session = first(session, m.HeaderValue(events.HeaderSession))
 		f.setCall(first(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
 	}
-	c.m.valid(f, err, schemas.Default().StrictAgentHook(e.Tree))
+	r.wrong = wrongWith(f, err, schemas.Default().StrictAgentHook(e.Tree))
 	if !request && !sameType(p.Type, e.EventType) {
-		c.m.contradicts(f, "its type is not the event_type of the event")
+		r.contradicted = append(r.contradicted, "its type is not the event_type of the event")
 	}
-	c.finish(p, f, session)
+	r.of(p, session)
 }
 
-func (c *Correlator) aaep(m events.LogMessage, p subject.Parsed, f *fact, data []byte, request bool) {
+func (d *Decoder) aaep(m events.LogMessage, p subject.Parsed, r *reading, data []byte, request bool) {
 	e, err := aaep.Decode(data, strictjson.DefaultLimits)
 	if e == nil {
-		c.m.unreadable(f, err)
+		r.unreadable = err
 		return
 	}
+	f := r.fact
 	aaepFact(f, e, request)
 	session := e.SessionID
 	if request {
 		session = first(session, m.HeaderValue(events.HeaderSession))
 		f.setCall(first(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
 	}
-	c.m.valid(f, err, schemas.Default().StrictAAEP(e.Tree))
+	r.wrong = wrongWith(f, err, schemas.Default().StrictAAEP(e.Tree))
 	if !request && !sameType(p.Type, e.SubjectType()) {
-		c.m.contradicts(f, "its type is not the type of the event")
+		r.contradicted = append(r.contradicted, "its type is not the type of the event")
 	}
 	if e.IsReply() {
-		c.m.step(f) // it has no session of its own; the subject's stays
+		r.counts = true // it has no session of its own; the subject's stays
 		return
 	}
-	c.finish(p, f, session)
+	r.of(p, session)
 }
 
 // sameType compares the type tokens of a subject with those an event should
@@ -165,16 +213,14 @@ func sameType(have, want string) bool {
 	return true
 }
 
-// finish gives a fact its session and hands it to the machine. The session is
-// the body's, as it is the body that decisions are made from; a subject that
-// names another one is a finding.
-func (c *Correlator) finish(p subject.Parsed, f *fact, session string) {
-	token := subject.Escape(session)
-	if token != tokenOf(p.Session) {
-		c.m.contradicts(f, "its session is not the session of the event")
+// of gives the fact its session. It is the body's, as it is the body that
+// decisions are made from; a subject that names another one is a finding.
+func (r *reading) of(p subject.Parsed, session string) {
+	r.counts, r.hasSession = true, true
+	r.sessionKey, r.session = subject.Escape(session), show(session)
+	if r.sessionKey != tokenOf(p.Session) {
+		r.contradicted = append(r.contradicted, "its session is not the session of the event")
 	}
-	f.key.session, f.session = token, show(session)
-	c.m.step(f)
 }
 
 // unreadable reports an event that could not be read at all.
@@ -185,9 +231,10 @@ func (m *machine) unreadable(f *fact, err error) {
 	}
 }
 
-// valid reports what is wrong with an event that could be read nonetheless. The
-// checks that it breaks are noted for later, when its session is known.
-func (m *machine) valid(f *fact, err error, vs []schemas.Violation) {
+// wrongWith says what is wrong with an event that could be read nonetheless, ""
+// if nothing is. The checks that it breaks are noted with the fact for later,
+// when its session is known.
+func wrongWith(f *fact, err error, vs []schemas.Violation) string {
 	f.notes = notesOn(f, vs)
 	what, more := "", 0
 	if err != nil {
@@ -205,13 +252,10 @@ func (m *machine) valid(f *fact, err error, vs []schemas.Violation) {
 	if what == "" && f.unnamed {
 		what = at("missing_tool_call_id", "/metadata/tool_call_id")
 	}
-	if what == "" {
-		return
-	}
 	if more > 0 && err == nil {
 		what += " and " + strconv.Itoa(more) + " more"
 	}
-	m.invalid(f, what)
+	return what
 }
 
 func (m *machine) invalid(f *fact, what string) {
@@ -220,49 +264,4 @@ func (m *machine) invalid(f *fact, what string) {
 
 func (m *machine) contradicts(f *fact, what string) {
 	m.report(ruleSchema, nil, f, about(f.eventID).distinct(f.content).detail(detailSubject).saying(what))
-}
-
-// reason says why something could not be read: a code and a place, no values.
-func reason(err error) string {
-	var strict *strictjson.Error
-	var hook *agenthook.FieldError // AAEP's is the same type
-	switch {
-	case errors.As(err, &strict):
-		return at(string(strict.Code), strict.Path)
-	case errors.As(err, &hook):
-		return at("wrong_type", hook.Path)
-	}
-	for _, known := range cloudEventErrors {
-		if errors.Is(err, known.err) {
-			return at(known.code, "")
-		}
-	}
-	return at("not_readable", "")
-}
-
-var cloudEventErrors = []struct {
-	err  error
-	code string
-}{
-	{errNoData, "cloudevent_without_data"},
-	{cloudevents.ErrBatched, "cloudevent_batch"},
-	{cloudevents.ErrFormat, "cloudevent_format"},
-	{cloudevents.ErrSpecVersion, "cloudevent_specversion"},
-	{cloudevents.ErrDuplicate, "cloudevent_duplicate_header"},
-	{cloudevents.ErrMissing, "cloudevent_attribute_missing"},
-	{cloudevents.ErrName, "cloudevent_attribute_name"},
-	{cloudevents.ErrValue, "cloudevent_attribute_value"},
-	{cloudevents.ErrAmbiguous, "cloudevent_ambiguous"},
-}
-
-// at puts a code and a JSON pointer into words.
-func at(code, path string) string { return catalogue.At(code, path) }
-
-// instant reads RFC 3339 text; anything else is the zero time.
-func instant(text string) time.Time {
-	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
-	if err != nil {
-		return time.Time{}
-	}
-	return t.UTC()
 }

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"crypto/ed25519"
 	"errors"
 
 	"github.com/countersign-dev/countersign/events"
@@ -8,47 +9,100 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
+// verdict is what a message among the decisions says, before anything is known
+// of the log.
+type verdict struct {
+	fact     *fact // as far as a forged one is believed
+	counting *fact // what the decision says, if it counts
+	decision events.Decision
+	err      error // why it could not be read
+	astray   bool  // it is not where its fields say that it belongs
+	seal     seal
+}
+
+func (d *Decoder) decision(m events.LogMessage, p subject.Parsed) *verdict {
+	v := &verdict{fact: unread(m, p)}
+	f := v.fact
+	f.kind = kindDecision
+	if v.decision, v.err = events.DecodeRecord[events.Decision](m.Body); v.err != nil {
+		return v
+	}
+	f.eventID = v.decision.EventID
+	f.source, f.key.source = show(v.decision.Source), subject.Escape(v.decision.Source)
+	v.astray = d.space.Decision(v.decision.Tenant, string(v.decision.Verdict), v.decision.Session) != m.Subject
+	v.seal = d.unseal(m)
+	counting := *f
+	decisionFact(&counting, v.decision)
+	counting.idSum()
+	v.counting = &counting
+	return v
+}
+
 // decision takes a message among the decisions. Only one that is signed by a
 // vouched key and published where it belongs is a verdict; the others are
 // findings and nothing else.
-func (c *Correlator) decision(m events.LogMessage, p subject.Parsed) {
-	f := envelope(m, p)
-	f.kind = kindDecision
-	d, err := events.DecodeRecord[events.Decision](m.Body)
-	if err != nil {
-		c.forged(f, detailUndecodable, reason(err))
+func (c *Correlator) decision(m events.LogMessage, v *verdict) {
+	f := v.fact
+	if v.err != nil {
+		c.forged(f, detailUndecodable, reason(v.err))
 		return
 	}
-	f.eventID = d.EventID
-	f.source, f.key.source = show(d.Source), subject.Escape(d.Source)
-	if what := c.unsigned(m); what != "" {
+	if what := c.unsigned(m, v.seal); what != "" {
 		c.forged(f, "", what)
 		return
 	}
-	if c.space.Decision(d.Tenant, string(d.Verdict), d.Session) != m.Subject {
+	if v.astray {
 		c.forged(f, detailSubject, "tenant, verdict or session differ")
 		return
 	}
-	if !d.Verdict.Valid() {
+	if !v.decision.Verdict.Valid() {
 		c.forged(f, detailVerdict, "")
 		return
 	}
-	decisionFact(f, d)
-	c.m.expectTrace(d)
-	c.m.step(f)
+	c.m.expectTrace(v.decision)
+	c.m.step(v.counting)
 }
 
 func (c *Correlator) forged(f *fact, caseOf, what string) {
 	c.m.report(ruleForged, nil, f, about(f.eventID).distinct(f.content).detail(caseOf).saying(what))
 }
 
+// seal is that a message's signature was verified, and by which key. Whether that
+// key counts is for the log to say.
+type seal struct {
+	kid string
+	key ed25519.PublicKey // nil if nothing was verified
+}
+
+// unseal verifies the signature of a message with the keys that are known by
+// now, if one of them is its key.
+func (d *Decoder) unseal(m events.LogMessage) seal {
+	token := m.HeaderValue(events.HeaderSignature)
+	if d.shared == nil || token == "" {
+		return seal{}
+	}
+	keys := d.shared.Load()
+	if keys == nil {
+		return seal{}
+	}
+	d.records.Keys = *keys
+	kid, err := d.records.Verify(token, m.Body)
+	if err != nil {
+		return seal{}
+	}
+	return seal{kid, (*keys)[kid]}
+}
+
 // unsigned says what is wrong with a decision's signature, "" if nothing is.
-func (c *Correlator) unsigned(m events.LogMessage) string {
+func (c *Correlator) unsigned(m events.LogMessage, s seal) string {
 	token := m.HeaderValue(events.HeaderSignature)
 	if token == "" {
 		return "it has no signature"
 	}
-	kid, err := c.records.Verify(token, m.Body)
+	kid, err := s.kid, error(nil)
+	if s.key == nil || !s.key.Equal(c.keys[s.kid]) {
+		kid, err = c.records.Verify(token, m.Body)
+	}
 	switch {
 	case err == nil && c.retired[kid]:
 		return "its key was retired before"
@@ -89,7 +143,7 @@ func decisionFact(f *fact, d events.Decision) {
 func (c *Correlator) approval(m events.LogMessage, p subject.Parsed) {
 	a, err := events.DecodeRecord[events.Approval](m.Body)
 	if err != nil {
-		c.m.invalid(envelope(m, p), reason(err))
+		c.m.invalid(unread(m, p), reason(err))
 		return
 	}
 	c.m.ledger.put(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status)
@@ -110,12 +164,11 @@ func (c *Correlator) key(m events.LogMessage, p subject.Parsed) {
 	if err == nil {
 		pub, decodeErr := signing.DecodePublic(k.PublicKey)
 		if decodeErr == nil && k.Use == keyUse && k.Algorithm == keyAlgorithm && signing.KeyID(pub) == k.KeyID && c.vouched(k) {
-			c.keys[k.KeyID] = pub
+			c.learnKey(k.KeyID, pub)
 			return
 		}
 	}
-	f := envelope(m, subject.Parsed{})
-	c.forged(f, detailKey, "")
+	c.forged(unread(m, subject.Parsed{}), detailKey, "")
 }
 
 // retire takes a key back if the checkpoint key says so. It stays retired, also
@@ -126,7 +179,7 @@ func (c *Correlator) retire(m events.LogMessage, p subject.Parsed) {
 	}
 	k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
 	if err != nil || !c.retires(k) {
-		c.forged(envelope(m, subject.Parsed{}), detailKey, "")
+		c.forged(unread(m, subject.Parsed{}), detailKey, "")
 		return
 	}
 	c.retired[k.KeyID] = true

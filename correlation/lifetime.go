@@ -39,8 +39,10 @@ func (m *machine) forgetSession(s *session) {
 // makeRoom abandons and forgets what the bounds of Options leave no room for.
 // The session that is being worked on stays.
 func (m *machine) makeRoom(s *session, sl *slot) {
-	if open := sl.openCalls(); len(open) > maxOpenPerID {
-		m.abandon(open[0], byDeadline, &fact{at: m.now})
+	if len(sl.calls) > maxOpenPerID {
+		if open := sl.openCalls(); len(open) > maxOpenPerID {
+			m.abandon(open[0], byDeadline, &fact{at: m.now})
+		}
 	}
 	if len(s.open) > m.opts.MaxOpenPerSession {
 		m.abandon(s.open[0], byDeadline, &fact{at: m.now})

@@ -1,16 +1,19 @@
 package correlation
 
 import (
-	"container/heap"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // machine is the state machine behind the log's correlator and the offline
 // check. It sees facts only.
 type machine struct {
-	opts Options
+	opts Options `snapshot:"-"` // given anew
+	// prefixes of the subjects of outputs, by class.
+	prefixes map[subject.Class]string `snapshot:"-"` // made of opts
 	// offline says that facts come from a recording: there is no ledger of
 	// approvals, so what events say of them counts.
 	offline bool
@@ -25,13 +28,14 @@ type machine struct {
 	order    uint64 // calls armed so far
 
 	stats    Stats
-	reported int // violations seen, those that were put out before included
-	out      []Output
+	reported int      // violations seen, those that were put out before included
+	out      []Output `snapshot:"-"` // of one message
 }
 
 func newMachine(opts Options) *machine {
 	return &machine{
 		opts:     opts.withDefaults(),
+		prefixes: map[subject.Class]string{subject.Calls: prefix(opts.Space, subject.Calls), subject.Findings: prefix(opts.Space, subject.Findings)},
 		sessions: newLRU[sessionKey, *session](),
 		sources:  newLRU[sourceKey, *sourceState](),
 		tombs:    newWindow[sessionKey, int](maxTombstones),
@@ -39,6 +43,8 @@ func newMachine(opts Options) *machine {
 		switches: map[string]switches{},
 	}
 }
+
+func prefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
 
 // pass lets time pass up to t: deadlines that lie before or at it fire, and
 // sessions that have been idle for too long are forgotten.
@@ -180,7 +186,7 @@ func (m *machine) occurrence(s *session, f *fact) *call {
 	sl.count++
 	m.order++
 	m.stats.Calls++
-	return &call{session: s, slot: f.slot, occurrence: sl.count, order: m.order, records: map[events.CallState]int{}}
+	return &call{session: s, slot: f.slot, occurrence: sl.count, order: m.order}
 }
 
 // extend moves a call's deadline.
@@ -190,7 +196,7 @@ func (m *machine) extend(c *call, f *fact) {
 	}
 	wait := max(m.opts.MissingAfter, 2*min(f.expected, maxExpected))
 	at := m.now.Add(wait)
-	for _, a := range []approval{f.approval, f.decision.pending} {
+	for _, a := range [...]*approval{&f.approval, &f.decision.pending} {
 		if limit := m.now.Add(maxApprovalWait); a.expiresAt.After(limit) {
 			at = later(at, limit)
 		} else if !a.expiresAt.IsZero() {
@@ -198,7 +204,7 @@ func (m *machine) extend(c *call, f *fact) {
 		}
 	}
 	m.due.set(c, at)
-	if m.due.Len() > 2*m.stats.Open+64 {
+	if len(m.due) > 2*m.stats.Open+64 {
 		m.compact()
 	}
 }
@@ -221,7 +227,7 @@ func (m *machine) compact() {
 	}
 	clear(m.due[len(kept):])
 	m.due = kept
-	heap.Init(&m.due)
+	m.due.init()
 }
 
 // settle closes a call that was denied, and judges a verdict that came late.

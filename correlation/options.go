@@ -76,8 +76,8 @@ type Options struct {
 	Shard string
 	Space subject.Space
 
-	// TenantKey gives the key of a tenant's digests (digest.Master.Tenant). If it
-	// is nil or gives nothing, keyed digests cannot be compared and executed
+	// TenantKey gives the key of a tenant's digests (digest.Master.Tenant). It may
+	// be called by several Decoders at once. If it is nil or gives nothing, keyed digests cannot be compared and executed
 	// arguments are held against the announced ones only.
 	TenantKey func(tenant string) []byte
 

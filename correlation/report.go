@@ -16,7 +16,21 @@ type Output struct {
 	Type    string // events.TypeCall or events.TypeFinding
 	ID      string // of the CloudEvent; the same in every replay
 	Record  any    // events.Call or events.Finding
-	Body    []byte // RFC 8785
+	Body    []byte // RFC 8785; see Encode
+}
+
+// Encode writes Body if there is none yet. Outputs do not share anything with
+// the Correlator, so that any goroutine may encode them.
+func (o *Output) Encode() {
+	if o.Body != nil {
+		return
+	}
+	body, err := events.Encode(o.Record)
+	if err != nil {
+		// The records are made of texts, integers and times; all have a JSON form.
+		panic("correlation: " + err.Error())
+	}
+	o.Body = body
 }
 
 // violation is what a finding is about, beside its rule and call.
@@ -77,10 +91,17 @@ func identify(r *Rule, c *call, f *fact, v *violation) (key sum, id string) {
 	if c != nil {
 		who, callID, occurrence = c.session.names, c.slot, c.occurrence
 	}
-	parts := []string{"finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
-		callID.id, callID.tool, itoa(occurrence), v.content, v.withdraws}
+	var room [16]string
+	parts := append(room[:0], "finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
+		callID.id, callID.tool, itoa(occurrence), v.content, v.withdraws)
 	key = sumOf(append(parts, v.events...)...)
-	return key, "fnd_" + hex.EncodeToString(key[:])
+	return key, hexID("fnd_", key)
+}
+
+// hexID is an id in a record.
+func hexID(prefix string, s sum) string {
+	var room [48]byte
+	return string(hex.AppendEncode(append(room[:0], prefix...), s[:]))
 }
 
 func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
@@ -143,9 +164,33 @@ func explain(r *Rule, c *call, f *fact, v *violation) string {
 	if c != nil {
 		tool, id, occurrence = first(f.tool, c.tool), c.id, c.occurrence
 	}
-	text = strings.NewReplacer("{tool}", quoted(tool, "a tool"), "{call}", callName(id, occurrence),
-		"{verdict}", string(v.verdict), "{what}", v.what).Replace(text)
+	text = fillIn(text, func(name string) string {
+		switch name {
+		case "tool":
+			return quoted(tool, "a tool")
+		case "call":
+			return callName(id, occurrence)
+		case "verdict":
+			return string(v.verdict)
+		}
+		return v.what
+	})
 	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+// fillIn replaces the names in braces.
+func fillIn(text string, value func(name string) string) string {
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		var name string
+		name, text, _ = strings.Cut(rest, "}")
+		b.WriteString(value(name))
+	}
 }
 
 // sentence is the explanation of a check's finding.
@@ -196,14 +241,13 @@ func quoted(s, absent string) string {
 // emit puts a call out if there is news of it.
 func (m *machine) emit(c *call) {
 	now := c.now()
-	if len(c.records) > 0 && (now == c.emitted || c.open()) {
+	if !c.records.none() && (now == c.emitted || c.open()) {
 		return
 	}
 	c.emitted = now
-	c.records[c.state]++
 	r := c.record()
 	id := r.CallID + "-" + string(c.state)
-	if n := c.records[c.state]; n > 1 {
+	if n := c.records.add(c.state); n > 1 {
 		id += "-" + itoa(n)
 	}
 	m.stats.Records++
@@ -211,11 +255,6 @@ func (m *machine) emit(c *call) {
 }
 
 func (m *machine) put(class subject.Class, state string, key sessionKey, typ, id string, record any) {
-	body, err := events.Encode(record)
-	if err != nil {
-		// The records are made of texts, integers and times; all have a JSON form.
-		panic("correlation: " + err.Error())
-	}
-	subj := strings.TrimSuffix(m.opts.Space.All(class), ">") + key.tenant + "." + subject.Escape(state) + "." + key.session
-	m.out = append(m.out, Output{Subject: subj, Type: typ, ID: id, Record: record, Body: body})
+	subj := m.prefixes[class] + key.tenant + "." + state + "." + key.session
+	m.out = append(m.out, Output{Subject: subj, Type: typ, ID: id, Record: record})
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // sized pads an event's text argument to a body of about n bytes.
@@ -96,4 +97,31 @@ func BenchmarkVerifyBundle(b *testing.B) {
 			b.Fatal(err, rep.Problems)
 		}
 	}
+}
+
+// BenchmarkVerifyMix verifies what a busy log holds: requests, decisions of
+// which sixteen share a signature, events, calls and cursors.
+func BenchmarkVerifyMix(b *testing.B) {
+	f := newFixture(b)
+	f.log(subject.Space{}.Control("GOV", events.ControlKey), nil, f.encode(f.keyRecord()))
+	call := events.Call{CallID: "c-1", Tenant: "acme", Source: "runtime-1", Protocol: "agenthook", Session: "sess-a", Occurrence: 1, State: events.CallCompleted,
+		Timeline: []events.TimelineEntry{{Step: "requested", Seq: 3, At: events.At(testStart)}, {Step: "decided", Seq: 4, At: events.At(testStart)}}}
+	for i := range 40 {
+		f.batch(16)
+		for range 16 {
+			f.log(eventSubject, nil, sized(plainEvent, cleanText, 600))
+			f.log(eventSubject, nil, sized(plainEvent, cleanText, 500))
+			f.log(subject.Space{}.Call("acme", "open", "sess-a"), nil, f.encode(call))
+			f.log(subject.Space{}.Call("acme", "completed", "sess-a"), nil, f.encode(call))
+			f.log(subject.Space{}.Control("GOV", events.ControlCursor), nil, f.encode(events.Cursor{Shard: testShard, Consumed: uint64(i), Writer: "w"}))
+		}
+	}
+	rows, opts := f.rows(), f.options()
+	b.ReportAllocs()
+	for b.Loop() {
+		if rep := verifyRows(opts, rows); !rep.OK {
+			b.Fatal(rep.Problems)
+		}
+	}
+	b.ReportMetric(float64(b.N*len(rows))/b.Elapsed().Seconds(), "records/s")
 }

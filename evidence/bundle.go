@@ -15,8 +15,12 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// BundleFormat is the format that WriteBundle writes and VerifyBundle reads.
-const BundleFormat = "countersign/bundle/v1"
+// The formats of a session's bundle that WriteBundle writes and VerifyBundle
+// reads: the second has more members, see attachments.go.
+const (
+	BundleFormat   = "countersign/bundle/v1"
+	BundleFormatV2 = "countersign/bundle/v2"
+)
 
 // MaxBundleSize bounds what VerifyBundle reads, and with it its memory.
 const MaxBundleSize = 512 << 20
@@ -45,6 +49,13 @@ type BundleInput struct {
 	Proofs                 []tlog.RecordProof
 	Checkpoint             string
 	Keys                   []events.KeyRecord
+
+	// Attach makes the members that people read, see AttachmentNames. With it the
+	// bundle has format BundleFormatV2.
+	Attach AttachFunc
+	// Sign makes the member MemberStatement from the digests of all others, the
+	// manifest included; nil leaves it out. It needs Attach.
+	Sign func(BundleContents, []ManifestMember) ([]byte, error)
 }
 
 // Manifest is the table of contents of a bundle. Nothing rests on it: every
@@ -55,12 +66,14 @@ type Manifest struct {
 	Shard          string           `json:"shard"`
 	Tenant         string           `json:"tenant"`
 	Session        string           `json:"session"`
+	From           events.Time      `json:"from,omitzero"` // of a range
+	To             events.Time      `json:"to,omitzero"`
 	SubjectPrefix  string           `json:"subject_prefix"`
 	Records        int              `json:"records"`
-	Seqs           []uint64         `json:"seqs"`
+	Seqs           []uint64         `json:"seqs"` // of a range: the first and the last
 	CheckpointSize int64            `json:"checkpoint_size"`
 	CheckpointRoot string           `json:"checkpoint_root"`
-	Members        []ManifestMember `json:"members"` // all but the manifest itself
+	Members        []ManifestMember `json:"members"` // all but the manifest itself and the statement
 }
 
 // ManifestMember is one file of the bundle and its digest.
@@ -110,8 +123,16 @@ func WriteBundle(w io.Writer, in BundleInput) error {
 	if err != nil {
 		return err
 	}
-	members, err := assemble(in.header(c), records, member{memberCheckpoint, []byte(in.Checkpoint)}, member{memberKeys, keysJSON}, member{memberProofs, proofsJSON})
+	contents := BundleContents{Manifest: in.header(c), Records: records, Checkpoint: c, CheckpointText: in.Checkpoint, Keys: keys}
+	attached, err := in.attach(contents)
 	if err != nil {
+		return err
+	}
+	members, err := assemble(contents.Manifest, records, parts{member{memberCheckpoint, []byte(in.Checkpoint)}, member{memberKeys, keysJSON}, member{memberProofs, proofsJSON}}, attached)
+	if err != nil {
+		return err
+	}
+	if members, err = in.sign(contents, members); err != nil {
 		return err
 	}
 	total := 0
@@ -146,14 +167,31 @@ func (in BundleInput) header(c Checkpoint) Manifest {
 	if prefix == "" {
 		prefix = subject.DefaultPrefix
 	}
-	return Manifest{Format: BundleFormat, Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, SubjectPrefix: prefix,
+	format := BundleFormat
+	if in.Attach != nil {
+		format = BundleFormatV2
+	}
+	return Manifest{Format: format, Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, SubjectPrefix: prefix,
 		CheckpointSize: c.Size, CheckpointRoot: c.Root.String()}
 }
 
+// parts are the members that nothing else follows from.
+type parts struct{ checkpoint, keys, proofs member }
+
+// bodies lists the members that hold the bodies of records of one kind, a line
+// each, in their order in the file; the first format has the first two.
+var bodies = []struct{ name, kind string }{
+	{memberDecisions, KindDecision}, {memberFindings, KindFinding}, {memberCalls, KindCall}, {memberApprovals, KindApproval},
+}
+
 // assemble derives every member that follows from the others and puts all in
-// order.
-func assemble(m Manifest, records []Record, checkpoint, keys, proofs member) ([]member, error) {
-	lines := map[string]*bytes.Buffer{memberRecords: {}, memberDecisions: {}, memberFindings: {}}
+// order. What is attached is taken as it is.
+func assemble(m Manifest, records []Record, p parts, attached []listed) ([]member, error) {
+	lines := map[string]*bytes.Buffer{}
+	for _, b := range bodies {
+		lines[b.kind] = &bytes.Buffer{}
+	}
+	var all bytes.Buffer
 	m.Records, m.Seqs = len(records), make([]uint64, len(records))
 	for i, rec := range records {
 		m.Seqs[i] = rec.Seq
@@ -161,19 +199,20 @@ func assemble(m Manifest, records []Record, checkpoint, keys, proofs member) ([]
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(lines[memberRecords], "%s\n", text)
-		switch rec.Kind {
-		case KindDecision:
-			fmt.Fprintf(lines[memberDecisions], "%s\n", rec.Body)
-		case KindFinding:
-			fmt.Fprintf(lines[memberFindings], "%s\n", rec.Body)
+		fmt.Fprintf(&all, "%s\n", text)
+		if into := lines[rec.Kind]; into != nil {
+			fmt.Fprintf(into, "%s\n", rec.Body)
 		}
 	}
-	members := []member{{memberReadme, []byte(readme(m))}, checkpoint, keys,
-		{memberRecords, lines[memberRecords].Bytes()}, proofs,
-		{memberDecisions, lines[memberDecisions].Bytes()}, {memberFindings, lines[memberFindings].Bytes()}}
+	members := []member{{memberReadme, []byte(readme(m))}, p.checkpoint, p.keys, {memberRecords, all.Bytes()}, p.proofs}
+	for _, b := range bodies[:bodyMembers(m.Format)] {
+		members = append(members, member{b.name, lines[b.kind].Bytes()})
+	}
 	for _, f := range members {
 		m.Members = append(m.Members, ManifestMember{Name: f.name, Size: len(f.data), SHA256: hexSum(f.data)})
+	}
+	for _, a := range attached {
+		m.Members, members = append(m.Members, a.entry), append(members, a.member)
 	}
 	manifest, err := events.Encode(m)
 	if err != nil {
@@ -188,6 +227,9 @@ func hexSum(b []byte) string {
 }
 
 func readme(m Manifest) string {
+	if m.Format == RangeFormat {
+		return rangeReadme(m)
+	}
 	return fmt.Sprintf(`Evidence of one agent session, exported by Countersign.
 
   tenant      %q
@@ -212,5 +254,5 @@ manifest.json, decisions.jsonl, findings.jsonl and this text are derived from
 the records for convenience; nothing rests on them, and the manifest is not
 signed. That the session has no record after the last one here, only the whole
 log can show.
-`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot)
+%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeAttached[m.Format])
 }

@@ -21,13 +21,21 @@ var bundleLimits = strictjson.Limits{MaxBytes: MaxBundleSize, MaxDepth: 16}
 // is an error that names the member; everything else is in the report, problems
 // with a member's name in Field.
 func VerifyBundle(r io.ReaderAt, size int64, verifierKey string) (Report, error) {
+	return VerifyBundleWith(r, size, verifierKey)
+}
+
+// VerifyBundleWith also makes further checks, whose problems are the report's.
+func VerifyBundleWith(r io.ReaderAt, size int64, verifierKey string, checks ...BundleCheck) (Report, error) {
 	key, err := CheckpointVerifier(verifierKey)
 	if err != nil {
 		return Report{}, err
 	}
-	members, err := unpackZip(r, size, memberNames)
+	if isRange(r, size) {
+		return verifyRange(r, size, key, checks)
+	}
+	members, err := unpackZip(r, size, layout(r, size))
 	if err != nil {
-		return Report{}, err
+		return Report{}, newerFormat(r, size, err)
 	}
 	b, err := readBundle(members)
 	if err != nil {
@@ -35,6 +43,11 @@ func VerifyBundle(r io.ReaderAt, size int64, verifierKey string) (Report, error)
 	}
 	rep := b.verify(key)
 	b.compare(&rep)
+	for _, check := range checks {
+		for _, p := range check(b.contents()) {
+			rep.add(p.Code, p.Seq, p.Field, "%s", p.Detail)
+		}
+	}
 	if at := intact(r, size, members); at >= 0 {
 		rep.add(CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", at)
 	}
@@ -82,10 +95,13 @@ func (b *bundle) readManifest() error {
 	if _, err := strictjson.ParseObject(raw, bundleLimits); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, memberManifest, err)
 	}
-	if err := strictjson.Unmarshal(raw, &head); err != nil || head.Format != BundleFormat {
-		return fmt.Errorf("%w: %s: format %.60q; this program reads %q", ErrBundle, memberManifest, head.Format, BundleFormat)
+	if err := strictjson.Unmarshal(raw, &head); err != nil || !knownFormat(head.Format) {
+		return unknownFormat(head.Format)
 	}
-	return b.decode(memberManifest, &b.manifest)
+	if err := b.decode(memberManifest, &b.manifest); err != nil {
+		return err
+	}
+	return b.checkLayout()
 }
 
 // decode reads a JSON member strictly.
@@ -149,9 +165,14 @@ func (b *bundle) verify(key note.Verifier) Report {
 func (b *bundle) compare(rep *Report) {
 	header := BundleInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
 		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.header(b.checkpoint)
+	header.Format = b.manifest.Format
 	keys, err1 := events.Encode(b.keys)
 	proofs, err2 := events.Encode(b.proofs)
-	want, err3 := assemble(header, b.records, member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs})
+	attached, unlisted := b.attached()
+	for _, name := range unlisted {
+		rep.add(CodeMember, 0, name, "the manifest does not list it")
+	}
+	want, err3 := assemble(header, b.records, parts{member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs}}, attached)
 	if err1 != nil || err2 != nil || err3 != nil {
 		rep.add(CodeMember, 0, memberManifest, "the members cannot be derived again")
 		return
@@ -162,10 +183,8 @@ func (b *bundle) compare(rep *Report) {
 		}
 	}
 	for _, listed := range b.manifest.Members {
-		for _, m := range want {
-			if m.name == listed.Name && (len(b.files[m.name]) != listed.Size || hexSum(b.files[m.name]) != listed.SHA256) {
-				rep.add(CodeMember, 0, m.name, "not the file that the manifest lists")
-			}
+		if data, there := b.files[listed.Name]; there && (len(data) != listed.Size || hexSum(data) != listed.SHA256) {
+			rep.add(CodeMember, 0, listed.Name, "not the file that the manifest lists")
 		}
 	}
 }

@@ -150,3 +150,40 @@ func (c *comparer) Write(p []byte) (int, error) {
 	}
 	return total, nil
 }
+
+// zipNames lists the members of a file, whatever they are.
+func zipNames(r io.ReaderAt, size int64) ([]string, error) {
+	z, err := zip.NewReader(r, size)
+	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return nil, err
+	}
+	names := make([]string, 0, len(z.File))
+	for _, f := range z.File {
+		names = append(names, f.Name)
+	}
+	return names, nil
+}
+
+// zipMember reads one member, nil if it is not there, not stored plainly or
+// larger than most.
+func zipMember(r io.ReaderAt, size int64, name string, most uint64) []byte {
+	z, err := zip.NewReader(r, size)
+	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {
+		return nil
+	}
+	for _, f := range z.File {
+		if f.Name != name || f.Method != zip.Store || f.CompressedSize64 > most {
+			continue
+		}
+		raw, err := f.OpenRaw()
+		if err != nil {
+			return nil
+		}
+		data, err := io.ReadAll(io.LimitReader(raw, int64(f.CompressedSize64)))
+		if err != nil {
+			return nil
+		}
+		return data
+	}
+	return nil
+}

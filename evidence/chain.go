@@ -2,6 +2,8 @@ package evidence
 
 import (
 	"fmt"
+	"hash/fnv"
+	"io"
 
 	"github.com/countersign-dev/countersign/events"
 )
@@ -91,29 +93,92 @@ func (c *Chain) Rollback() {
 }
 
 // BuildBatch makes the records of consecutive messages and stages their heads
-// in c. On an error nothing is staged.
-func (b *Builder) BuildBatch(c *Chain, msgs []events.LogMessage, keys Keys) (built []Built, err error) {
-	defer func() {
-		if err != nil {
-			clear(c.staged)
-		}
-	}()
-	built = make([]Built, 0, len(msgs))
+// in c. On an error nothing of the batch is staged.
+func (b *Builder) BuildBatch(c *Chain, msgs []events.LogMessage, keys Keys) ([]Built, error) {
+	return b.BuildParts(c, msgs, keys, 1, func(parts []func()) { parts[0]() })
+}
+
+// BuildParts is BuildBatch in parts that do not depend on each other: a session's
+// records are all made in one, in their order. run calls every one of them, on
+// whatever goroutines, and returns when all have returned. With more than one part
+// keys must be safe for several goroutines.
+func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, parts int, run func(parts []func())) ([]Built, error) {
+	scopes := make([]SessionKey, len(msgs))
+	heads := make(map[SessionKey]Head, len(msgs)/4)
 	for i, m := range msgs {
 		if i > 0 && m.Seq != msgs[i-1].Seq+1 {
 			return nil, fmt.Errorf("%w: %d follows %d", ErrOrder, m.Seq, msgs[i-1].Seq)
 		}
-		key := b.Scope(m)
-		head, err := c.Head(key)
+		scopes[i] = b.Scope(m)
+		if _, known := heads[scopes[i]]; known || scopes[i].Session == "" {
+			continue
+		}
+		head, err := c.Head(scopes[i])
 		if err != nil {
 			return nil, err
 		}
-		one, err := b.Build(m, head, keys)
-		if err != nil {
-			return nil, err
+		heads[scopes[i]] = head
+	}
+	built := make([]Built, len(msgs))
+	work := make([]part, max(1, parts))
+	calls := make([]func(), len(work))
+	for p := range work {
+		work[p] = part{b: b, keys: keys, msgs: msgs, scopes: scopes, first: heads, built: built, heads: map[SessionKey]Head{}}
+		calls[p] = work[p].build
+	}
+	for i, k := range scopes {
+		p := &work[partOf(k, i, len(work))]
+		p.mine = append(p.mine, i)
+	}
+	run(calls)
+	for i := range work {
+		if work[i].err != nil {
+			return nil, work[i].err
 		}
-		c.stage(key, one.Head())
-		built = append(built, one)
+	}
+	for i := range work {
+		for k, h := range work[i].heads {
+			c.stage(k, h)
+		}
 	}
 	return built, nil
+}
+
+// partOf gives the part of message i: all of a session are in one.
+func partOf(k SessionKey, i, parts int) int {
+	if k.Session == "" {
+		return i % parts
+	}
+	h := fnv.New32a()
+	_, _ = io.WriteString(h, k.Tenant)
+	_, _ = io.WriteString(h, "\x00"+k.Session)
+	return int(h.Sum32() % uint32(parts))
+}
+
+// part is a part of a batch. It reads what all parts share and writes its own
+// places of built.
+type part struct {
+	b      *Builder
+	keys   Keys
+	msgs   []events.LogMessage
+	scopes []SessionKey
+	first  map[SessionKey]Head // of the sessions before the batch
+	built  []Built
+	mine   []int               // the messages of this part
+	heads  map[SessionKey]Head // of its sessions, after it
+	err    error
+}
+
+func (p *part) build() {
+	for _, i := range p.mine {
+		key := p.scopes[i]
+		head, begun := p.heads[key]
+		if !begun {
+			head = p.first[key]
+		}
+		if p.built[i], p.err = p.b.Build(p.msgs[i], head, p.keys); p.err != nil {
+			return
+		}
+		p.heads[key] = p.built[i].Head()
+	}
 }

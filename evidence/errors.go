@@ -25,6 +25,16 @@ var (
 	ErrUnwrap = errors.New("evidence: the wrapped session key does not open")
 	// ErrTree says that stored tree hashes do not fit the size of the tree.
 	ErrTree = errors.New("evidence: the tree hashes do not fit the tree size")
+	// ErrWitnessKey says that a text is not the key of a witness.
+	ErrWitnessKey = errors.New("evidence: not a witness key (name+hash+key with type byte 4)")
+	// ErrRollback says that a witness signed a larger tree of the log before.
+	ErrRollback = errors.New("evidence: the log has become shorter")
+	// ErrFork says that a checkpoint does not extend the one that was signed before.
+	ErrFork = errors.New("evidence: the log has another history than the one that was signed")
+	// ErrProof says that a text is not a proof that can be read.
+	ErrProof = errors.New("evidence: not a readable proof")
 	// ErrBundle says that a file is not an export bundle that can be read.
 	ErrBundle = errors.New("evidence: not a readable export bundle")
+	// ErrEmpty says that a range has no record.
+	ErrEmpty = errors.New("evidence: no record in this range")
 )

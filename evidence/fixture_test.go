@@ -126,8 +126,11 @@ func (f *fixture) keyRecord() events.KeyRecord {
 	return k
 }
 
-func (f *fixture) retirement() events.KeyRetirement {
-	k := events.KeyRetirement{KeyID: f.receipt.ID, Use: "receipt", RetiredAt: events.At(testStart)}
+func (f *fixture) retirement() events.KeyRetirement { return f.retiredAt(0) }
+
+// retiredAt is a retirement some seconds after the log began.
+func (f *fixture) retiredAt(seconds int) events.KeyRetirement {
+	k := events.KeyRetirement{KeyID: f.receipt.ID, Use: "receipt", RetiredAt: events.At(testStart.Add(time.Duration(seconds) * time.Second))}
 	var err error
 	k.Vouch, err = signing.Retire(f.signer, k)
 	must(f.t, err)
@@ -160,6 +163,14 @@ func (f *fixture) decision(d events.Decision) Built {
 		events.HeaderSignature: {sig}, "ce-specversion": {"1.0"}, "ce-type": {events.TypeDecision}, "ce-id": {d.DecisionID}}, record)
 }
 
+func (f *fixture) approval(a events.Approval) Built {
+	f.t.Helper()
+	record := f.encode(a)
+	sig, err := f.receipt.SignDetached(signing.TypeRecord, record)
+	must(f.t, err)
+	return f.log(subject.Space{}.Approval(a.Tenant, a.Status, a.WorkflowID), map[string][]string{events.HeaderSignature: {sig}}, record)
+}
+
 const (
 	plainEvent  = `{"schema_version":1,"event_id":"8c4f9d12-7a8b-4c3d-9e2f-1a2b3c4d5e6f","event_type":"PostToolUse","source":"runtime-1","session_id":"sess-a","tool_name":"search","tool_input":{"query":"weather"},"metadata":{"tool_call_id":"call-7"}}`
 	secretEvent = `{"event_type":"PreToolUse","session_id":"sess-a","tool_input":{"to":"a@example.invalid","body":"private words","headers":{"Authorization":"Bearer abcdef0123456789"},"cmd":"curl -u x https://bob:hunter2@example.invalid/ && export GITHUB_TOKEN=ghp_0123456789abcdefghijABCDEFGHIJ012345"},"metadata":{"redaction":{"applied":false,"fields":["tool_input.body"]}}}`
@@ -176,7 +187,7 @@ func (f *fixture) session() {
 	f.log(s.Event("acme", "runtime-1", "aaep", "sess-a", "agent.tool.invoked"), nil, []byte("{not json"))
 	f.log(s.Call("acme", "completed", "sess-a"), nil, f.encode(events.Call{CallID: "c-1", Tenant: "acme", Source: "runtime-1", Protocol: "agenthook", Session: "sess-a", Occurrence: 1, State: events.CallCompleted, Timeline: []events.TimelineEntry{}}))
 	f.log(s.Finding("acme", "high", "sess-a"), nil, f.encode(events.Finding{FindingID: "f-1", Rule: "input_drift", Severity: events.SeverityHigh, Tenant: "acme", Session: "sess-a", EventIDs: []string{"e1"}, Explanation: "ran with token=Zx81kQ instead"}))
-	f.log(s.Approval("acme", "pending", "wf-1"), nil, f.encode(events.Approval{WorkflowID: "wf-1", Tenant: "acme", Status: "pending", Session: "sess-a", ActionDigest: digest.Keyed(derived("x"), nil), RequestedAt: events.At(testStart)}))
+	f.approval(events.Approval{WorkflowID: "wf-1", Tenant: "acme", Status: "pending", Session: "sess-a", ActionDigest: digest.Keyed(derived("x"), nil), RequestedAt: events.At(testStart)})
 	f.log(s.Event("acme", "runtime-1", "aaep", "", "agent.progress.updated"), nil, []byte(`{"progress":{"percent":0.50}}`))
 	f.log(s.Control("GOV", events.ControlTick), nil, f.encode(events.Tick{Shard: "GOV", Due: events.At(testStart)}))
 	f.log("gov.events.acme", nil, []byte(plainEvent))

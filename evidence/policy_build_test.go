@@ -127,9 +127,10 @@ func TestAllowListReleasesNothingForbidden(t *testing.T) {
 			t.Errorf("%s: %s", name, b.Canonical)
 		}
 	}
-	truncating := policyFixture(t, "version: 1\nname: cut\nrules:\n  - {name: cut, paths: [tool_input.password, tool_input.note, proposed_arguments.x], headers: [Authorization], action: truncate, keep: 6}\n")
+	truncating := policyFixture(t, "version: 1\nname: cut\nrules:\n  - {name: cut, paths: [tool_input.password, tool_input.note, proposed_arguments.x, prompt], headers: [Authorization], action: truncate, keep: 6}\n")
 	for _, tc := range []struct{ subj, body string }{
 		{eventSubject, `{"tool_input":{"password":"herring-77"}}`}, {"gov.events.acme.r.aana.s.request", `{"proposed_arguments":{"x":"herring-77"}}`},
+		{"gov.events.acme.r.aana.s.request", `{"prompt":"herring-77"}`},
 		{eventSubject, `{"tool_input":{"note":"password=herring-77"}}`},
 	} {
 		if b := truncating.log(tc.subj, map[string][]string{"Authorization": {"herring-77"}}, []byte(tc.body)); strings.Contains(string(b.Canonical), "herr") {

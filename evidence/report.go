@@ -36,18 +36,28 @@ const (
 	CodeDecisionSignature Code = "decision_signature"       // the signature does not verify
 	CodeDecisionKey       Code = "decision_key_unknown"     // signed with a key nobody vouched for
 	CodeDecisionRetired   Code = "decision_key_retired"     // signed with a key that was retired before
+	CodeDecisionRepeated  Code = "decision_repeated"        // it stands in the log before, and was not asked for again
 	CodeDecisionRequest   Code = "decision_without_request" // its request was not recorded before it
 	CodeRequestDigest     Code = "request_digest_mismatch"  // its request is another one
+	CodeApprovalRecord    Code = "approval_malformed"       // not an approval record of its subject
+	CodeApprovalUnsigned  Code = "approval_unsigned"        // no signature header
+	CodeApprovalSignature Code = "approval_signature"       // the signature does not verify
+	CodeApprovalKey       Code = "approval_key_unknown"     // signed with a key nobody vouched for
+	CodeApprovalRetired   Code = "approval_key_retired"     // signed with a key that was retired before
+	CodeLog               Code = "log_mismatch"             // the log has another message at this sequence
 	CodeKeyVouch          Code = "key_vouch"                // a published key with a false vouch
 	CodeReceipt           Code = "receipt_invalid"          // signature or contents are wrong
 	CodeReceiptLost       Code = "receipt_without_decision" // no decision for a receipt
+	CodeReceiptReplayed   Code = "receipt_replayed"         // the same receipt twice
 
 	// Checkpoints.
 	CodeCheckpoint      Code = "checkpoint_invalid" // malformed or not signed by a known key
 	CodeCheckpointShard Code = "checkpoint_shard"   // of another shard
-	CodeCheckpointFork  Code = "checkpoint_fork"    // two roots for one size
+	CodeCheckpointFork  Code = "checkpoint_fork"    // two signed histories
 	CodeCheckpointAhead Code = "checkpoint_ahead"   // the log was longer than the rows
 	CodeNoCheckpoint    Code = "no_checkpoint"      // nothing is signed
+	CodeWitnesses       Code = "witness_quorum"     // too few witnesses signed
+	CodeRange           Code = "range_unproved"     // the range does not lead to a signed root
 	CodeNoTrustedKey    Code = "no_trusted_key"     // no checkpoint key was given
 	CodeTooShort        Code = "too_short"          // fewer records than asked for
 
@@ -91,10 +101,15 @@ type Report struct {
 	Records     int          `json:"records"`
 	Sessions    int          `json:"sessions"`
 	Decisions   int          `json:"decisions"`   // whose signature and request were checked
+	Approvals   int          `json:"approvals"`   // whose signature was checked
+	Compared    int          `json:"compared"`    // records that were compared with the log's messages
 	Checkpoints int          `json:"checkpoints"` // whose signature and root were checked
 	Size        int64        `json:"size"`        // of the tree over all rows, or of the checkpoint
 	Root        tlog.Hash    `json:"root"`
-	Signed      int64        `json:"signed"` // size of the newest checkpoint that holds
+	Signed      int64        `json:"signed"`              // size of the newest checkpoint that holds
+	Witnessed   int64        `json:"witnessed,omitempty"` // size of the newest one that enough witnesses signed
+	From        uint64       `json:"from,omitempty"`      // of a part's verification: its sequences
+	To          uint64       `json:"to,omitempty"`        // likewise
 	Problems    []Problem    `json:"problems"`
 	Total       int          `json:"total_problems"`
 	ByCode      map[Code]int `json:"by_code,omitempty"`
@@ -110,12 +125,20 @@ func newReport(max int) *Report {
 }
 
 func (r *Report) add(code Code, seq uint64, field, format string, args ...any) {
+	r.problem(problemOf(code, seq, field, format, args...))
+}
+
+func (r *Report) problem(p Problem) {
 	if r.ByCode == nil {
 		r.ByCode = map[Code]int{}
 	}
 	r.Total++
-	r.ByCode[code]++
+	r.ByCode[p.Code]++
 	if len(r.Problems) < r.max {
-		r.Problems = append(r.Problems, Problem{Code: code, Seq: seq, Field: field, Detail: fmt.Sprintf(format, args...)})
+		r.Problems = append(r.Problems, p)
 	}
+}
+
+func problemOf(code Code, seq uint64, field, format string, args ...any) Problem {
+	return Problem{Code: code, Seq: seq, Field: field, Detail: fmt.Sprintf(format, args...)}
 }

@@ -196,7 +196,7 @@ func escape(b []byte) int {
 	case '"', '\\', 'b', 'f', 'n', 'r', 't':
 		return 2
 	case 'u':
-		if len(b) < 6 || b[2] != '0' || b[3] != '0' || b[4] != '0' && b[4] != '1' || !lowerHex(b[5]) {
+		if len(b) < 6 || b[2] != '0' || b[3] != '0' || b[4] != '0' && b[4] != '1' || hexValue[b[5]] > 15 {
 			return 0
 		}
 		if b[4] == '0' && (b[5] == '8' || b[5] == '9' || b[5] == 'a' || b[5] == 'c' || b[5] == 'd') {
@@ -206,8 +206,6 @@ func escape(b []byte) int {
 	}
 	return 0
 }
-
-func lowerHex(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' }
 
 // number takes a number: an integer of at most 15 digits, or a fraction that is
 // written as the shortest decimal and needs no exponent.

@@ -1,9 +1,11 @@
 package evidence
 
 import (
+	"cmp"
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -19,6 +21,8 @@ type scope struct {
 	member string // for control records, their kind
 
 	protocol string // of events
+	state    string // of decisions the verdict, of approvals the status
+	workflow string // of approvals
 }
 
 // kinds maps the classes of the log to the kinds of records; events whose type
@@ -44,7 +48,7 @@ func scopeOf(space subject.Space, subj string) scope {
 	if p.Class == subject.Events && p.Type == subject.TypeRequest {
 		kind = KindRequest
 	}
-	return scope{class: p.Class, kind: kind, member: p.Kind, protocol: p.Protocol,
+	return scope{class: p.Class, kind: kind, member: p.Kind, protocol: p.Protocol, state: cmp.Or(p.Verdict, p.State), workflow: printable(p.Workflow),
 		key: SessionKey{Tenant: printable(p.Tenant), Session: printable(p.Session)}}
 }
 
@@ -85,4 +89,16 @@ func headerValue(h map[string][]string, name string) string {
 // safeMessage reports whether m can be a broker's.
 func safeMessage(m events.LogMessage) bool {
 	return m.Seq > 0 && m.Seq <= MaxSeq && !m.Time.IsZero() && m.Time.UTC().Year() > 0 && m.Time.UTC().Year() < 10000
+}
+
+// approvalOf reads what an approval record says of its place. What cannot be
+// read is empty, and no approval's place.
+func approvalOf(body []byte) (a struct {
+	Tenant     string `json:"tenant"`
+	Status     string `json:"status"`
+	Session    string `json:"session"`
+	WorkflowID string `json:"workflow_id"`
+}) {
+	_ = strictjson.Unmarshal(body, &a)
+	return a
 }

@@ -68,6 +68,17 @@ func (t *Tree) Append(recordHash [32]byte) []Node {
 	return nodes
 }
 
+// appendLeaf is Append for who keeps no hashes.
+func (t *Tree) appendLeaf(h tlog.Hash) {
+	for level := 0; t.size>>level&1 == 1; level++ {
+		last := len(t.peaks) - 1
+		h = tlog.NodeHash(t.peaks[last], h)
+		t.peaks = t.peaks[:last]
+	}
+	t.peaks = append(t.peaks, h)
+	t.size++
+}
+
 // Size is the number of leaves.
 func (t *Tree) Size() int64 { return t.size }
 

@@ -2,10 +2,11 @@ package evidence
 
 import (
 	"cmp"
+	"crypto/ed25519"
 	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
+	"strconv"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -15,7 +16,7 @@ import (
 )
 
 const (
-	// maxPending is how many decisions may wait for their key to turn up later in
+	// maxPending is how many records may wait for their key to turn up later in
 	// the log; those beyond are reported as signed with an unknown key.
 	maxPending = 10_000
 	// requestGeneration is how many requests are remembered twice over: a decision
@@ -24,86 +25,110 @@ const (
 	requestGeneration = 1 << 17
 )
 
-// trust checks decisions: signature, vouched key, request before decision, and
-// the receipts that were handed in.
+// trust checks in the log's order what several records say together: whose
+// signatures count, that a request stands before its one decision, and the
+// receipts that were handed in.
 type trust struct {
 	rep      *Report
 	known    note.Verifiers // checkpoint keys
 	blind    bool           // there are none
-	keys     signing.KeySet
-	records  signing.RecordVerifier       // of keys
-	retired  map[string]uint64            // by key id: the sequence from which on it counts no more
-	pending  map[string][]pendingDecision // by key id
+	keys     signing.KeySet // vouched for
+	hints    signing.KeySet // what to try signatures with before anybody vouched for it
+	retired  map[string]retirement
+	pending  map[string][]claim // by key id
 	waiting  int
-	requests [2]map[SessionKey]string // (tenant, decision id) -> digest of the request; newer first
-	receipts map[string]string        // wanted, by hash
+	requests [2]map[SessionKey]request // by (tenant, decision id); newer first
+	receipts map[string]string         // wanted, by hash
+	judged   uint64                    // decisions before this sequence may have their request outside the rows
 }
 
-type pendingDecision struct {
-	seq       uint64
-	signature string
-	body      []byte
+// request is what is remembered of a recorded request.
+type request struct {
+	digest  [32]byte
+	keyed   bool // digest is known
+	decided bool
+}
+
+// retirement is when a key stopped to count.
+type retirement struct {
+	seq    uint64 // of its record; 0: not known
+	record events.KeyRetirement
 }
 
 // newTrust trusts receipt keys that one of known vouches for. Without any known
 // key no signature is judged; the report says so once, elsewhere.
-func newTrust(rep *Report, known []note.Verifier, keys []events.KeyRecord, receipts []string) *trust {
-	t := &trust{rep: rep, known: note.VerifierList(known...), blind: len(known) == 0, keys: signing.KeySet{}, retired: map[string]uint64{}, pending: map[string][]pendingDecision{},
-		requests: [2]map[SessionKey]string{{}, {}}, receipts: map[string]string{}}
-	t.records.Keys = t.keys
+func newTrust(rep *Report, known []note.Verifier, keys, hints []events.KeyRecord, receipts []string) *trust {
+	t := &trust{rep: rep, known: note.VerifierList(known...), blind: len(known) == 0, keys: signing.KeySet{}, hints: signing.KeySet{},
+		retired: map[string]retirement{}, pending: map[string][]claim{}, requests: [2]map[SessionKey]request{{}, {}}, receipts: map[string]string{}}
+	for _, k := range slices.Concat(hints, keys) {
+		t.hint(k)
+	}
 	for _, k := range keys {
 		t.key(0, k)
 	}
 	for _, r := range receipts {
-		t.receipts[digest.Plain([]byte(r))] = r
+		hash := digest.Plain([]byte(r))
+		if _, twice := t.receipts[hash]; twice {
+			rep.add(CodeReceiptReplayed, 0, "receipt", "the receipt with hash %.24s was handed in twice", hash)
+		}
+		t.receipts[hash] = r
 	}
 	return t
 }
 
-func (t *trust) row(rec Record, sc scope) {
-	switch {
-	case sc.kind == KindRequest:
-		if id := headerValue(rec.Headers, events.HeaderDecisionID); id != "" {
-			t.remember(SessionKey{rec.Tenant, id}, rec.BodyDigest)
-		}
-	case rec.Kind == KindDecision:
-		t.decision(rec)
-	case sc.kind == KindDecision:
-		t.rep.add(CodeDecisionRecord, rec.Seq, "kind", "what stands on a subject of decisions could not be parsed")
-	case rec.Kind == KindControl && sc.member == events.ControlKey:
+// records verifies signatures with the keys that are known so far, vouched for
+// or not.
+func (t *trust) records() signing.RecordVerifier { return signing.RecordVerifier{Keys: t.hints} }
+
+// hint takes a key to try signatures with. Two keys of one id are for the
+// vouched one to decide.
+func (t *trust) hint(k events.KeyRecord) {
+	pub, err := receiptKey(k)
+	if err != nil {
+		return
+	}
+	if other, taken := t.hints[k.KeyID]; taken && !other.Equal(pub) {
+		pub = ed25519.PublicKey{}
+	}
+	t.hints[k.KeyID] = pub
+}
+
+// row takes what an examined row means for others.
+func (t *trust) row(x *Examined) {
+	f := &x.fact
+	switch f.kind {
+	case factRequest:
+		t.remember(SessionKey{x.key.Tenant, f.id}, request{digest: f.digest, keyed: f.keyed})
+	case factDecision:
+		t.rep.Decisions++
+		t.claim(f.claim)
+		t.request(x)
+		t.receipt(x.seq, f)
+	case factApproval:
+		t.rep.Approvals++
+		t.claim(f.claim)
+	case factKey:
 		var k events.KeyRecord
-		if json.Unmarshal(rec.Body, &k) == nil && k.Vouch != "" {
-			t.key(rec.Seq, k)
+		if json.Unmarshal(f.body, &k) == nil && k.Vouch != "" {
+			t.key(x.seq, k)
 		}
-	case rec.Kind == KindControl && sc.member == events.ControlKeyRetired:
-		t.retire(rec)
+	case factRetired:
+		k, err := events.DecodeRecord[events.KeyRetirement](f.body)
+		if err != nil {
+			k = events.KeyRetirement{}
+		}
+		t.retire(x.seq, k)
 	}
 }
 
-// retire takes a key back from the record's place in the log on; the first one
-// counts.
-func (t *trust) retire(rec Record) {
-	if t.blind {
-		return
-	}
-	k, err := events.DecodeRecord[events.KeyRetirement](rec.Body)
-	if err != nil || !signing.CheckRetirement(t.known, k) {
-		t.rep.add(CodeKeyVouch, rec.Seq, "vouch", "receipt key %.32q is not retired by the checkpoint key", k.KeyID)
-		return
-	}
-	if _, already := t.retired[k.KeyID]; !already {
-		t.retired[k.KeyID] = rec.Seq
-	}
-}
-
-func (t *trust) remember(k SessionKey, digest string) {
+func (t *trust) remember(k SessionKey, r request) {
 	if len(t.requests[0]) >= requestGeneration {
-		t.requests[0], t.requests[1] = map[SessionKey]string{}, t.requests[0]
+		t.requests[0], t.requests[1] = map[SessionKey]request{}, t.requests[0]
 	}
-	t.requests[0][k] = digest
+	t.requests[0][k] = r
 }
 
-// key takes a key that the checkpoint key vouches for and settles the decisions
+// key takes a key that the checkpoint key vouches for and settles the claims
 // that waited for it.
 func (t *trust) key(seq uint64, k events.KeyRecord) {
 	if t.blind {
@@ -117,107 +142,155 @@ func (t *trust) key(seq uint64, k events.KeyRecord) {
 	if err != nil {
 		return
 	}
-	t.keys[k.KeyID] = pub
-	for _, d := range t.pending[k.KeyID] {
+	t.keys[k.KeyID], t.hints[k.KeyID] = pub, pub
+	for _, c := range t.pending[k.KeyID] {
 		t.waiting--
-		t.signature(d)
+		t.claim(c)
 	}
 	delete(t.pending, k.KeyID)
 }
 
-func (t *trust) decision(rec Record) {
-	t.rep.Decisions++
-	d, err := events.DecodeRecord[events.Decision](rec.Body)
-	if err != nil {
-		t.rep.add(CodeDecisionRecord, rec.Seq, "body", "not a decision record")
-		return
-	}
-	if tokenValue(d.Tenant) != rec.Tenant || tokenValue(d.Session) != rec.Session {
-		t.rep.add(CodeDecisionRecord, rec.Seq, "body", "tenant or session are not those of its subject")
-	}
-	if sig := headerValue(rec.Headers, events.HeaderSignature); sig == "" {
-		t.rep.add(CodeDecisionUnsigned, rec.Seq, "headers/"+events.HeaderSignature, "decision %.40q has no signature", d.DecisionID)
-	} else {
-		t.signature(pendingDecision{rec.Seq, sig, rec.Body})
-	}
-	t.request(rec, d)
-	t.receipt(rec.Seq, d)
-}
-
-func (t *trust) signature(d pendingDecision) {
+// retire takes a key back from the record's place in the log on; the first one
+// counts.
+func (t *trust) retire(seq uint64, k events.KeyRetirement) {
 	if t.blind {
 		return
 	}
-	kid, err := t.records.Verify(d.signature, d.body)
-	at, retired := t.retired[kid]
+	if !signing.CheckRetirement(t.known, k) {
+		t.rep.add(CodeKeyVouch, seq, "vouch", "receipt key %.32q is not retired by the checkpoint key", k.KeyID)
+		return
+	}
+	if _, already := t.retired[k.KeyID]; !already {
+		t.retired[k.KeyID] = retirement{seq, k}
+	}
+}
+
+// claim judges a signature. One by a key that nobody vouches for yet waits.
+func (t *trust) claim(c claim) {
+	if t.blind || c.kid == "" { // or reported already
+		return
+	}
+	codes := claimCodes[c.what]
+	pub, vouched := t.keys[c.kid]
 	switch {
-	case err == nil && retired && d.seq > at:
-		t.rep.add(CodeDecisionRetired, d.seq, "headers/"+events.HeaderSignature, "signed with key %.32q, which was retired at sequence %d", kid, at)
-	case err == nil:
-	case errors.Is(err, signing.ErrUnknownKey) && t.waiting < maxPending:
+	case !vouched && t.waiting < maxPending:
 		t.waiting++
-		t.pending[kid] = append(t.pending[kid], d)
-	case errors.Is(err, signing.ErrUnknownKey):
-		t.unknownKey(d.seq, kid)
-	default:
-		t.rep.add(CodeDecisionSignature, d.seq, "headers/"+events.HeaderSignature, "the decision is not what key %.32q signed", kid)
+		t.pending[c.kid] = append(t.pending[c.kid], c)
+		return
+	case !vouched:
+		t.unknownKey(c)
+		return
+	case c.pub == nil:
+		kid, err := t.keys.VerifyRecord(c.value, c.body)
+		c.good = err == nil && kid == c.kid
+	case !pub.Equal(c.pub):
+		c.good = false
+	}
+	if !c.good {
+		t.rep.add(codes.forged, c.seq, signatureField, "the %s is not what key %.32q signed", codes.name, c.kid)
+		return
+	}
+	if r, retired := t.retired[c.kid]; retired && r.before(c.seq, c.seconds) {
+		t.rep.add(codes.retired, c.seq, signatureField, "signed with key %.32q, which was retired before, %s", c.kid, r)
 	}
 }
 
-func (t *trust) unknownKey(seq uint64, kid string) {
-	t.rep.add(CodeDecisionKey, seq, "headers/"+events.HeaderSignature, "signed with key %.32q, which nothing in the log vouches for", kid)
+// before reports whether a key was retired before a record. Where the place of
+// the retirement in the log is not known, its own time counts.
+func (r retirement) before(seq uint64, seconds int64) bool {
+	if r.seq == 0 {
+		return seconds > r.record.RetiredAt.Unix()
+	}
+	return seq > r.seq
 }
 
-// request checks that the decision's request stands before it in the log, and,
-// where both digests are keyed, that it is the one that was decided.
-func (t *trust) request(rec Record, d events.Decision) {
-	key := SessionKey{rec.Tenant, d.DecisionID}
-	got, ok := t.requests[0][key]
+func (r retirement) String() string {
+	if r.seq == 0 {
+		return "on " + r.record.RetiredAt.String()
+	}
+	return "at sequence " + strconv.FormatUint(r.seq, 10)
+}
+
+func (t *trust) unknownKey(c claim) {
+	t.rep.add(claimCodes[c.what].unknown, c.seq, signatureField, "signed with key %.32q, which nothing in the log vouches for", c.kid)
+}
+
+// request checks that the decision's request stands before it in the log, that
+// no other decision does between them, and, where both digests are keyed, that
+// it is the request that was decided.
+func (t *trust) request(x *Examined) {
+	f, key := &x.fact, SessionKey{x.key.Tenant, x.fact.id}
+	generation := t.requests[0]
+	got, ok := generation[key]
 	if !ok {
-		got, ok = t.requests[1][key]
+		generation = t.requests[1]
+		got, ok = generation[key]
 	}
 	switch {
+	case !ok && x.seq < t.judged:
+		return
 	case !ok:
-		t.rep.add(CodeDecisionRequest, rec.Seq, "body/decision_id", "no request before it names decision %.40q", d.DecisionID)
-	case hexDigest(got, digest.PrefixKeyed) && hexDigest(d.RequestDigest, digest.PrefixKeyed) && got != d.RequestDigest:
-		t.rep.add(CodeRequestDigest, rec.Seq, "body/request_digest", "the recorded request of decision %.40q has another digest", d.DecisionID)
+		t.rep.add(CodeDecisionRequest, x.seq, "body/decision_id", "no request before it names decision %.40q", f.id)
+		return
+	case got.decided:
+		t.rep.add(CodeDecisionRepeated, x.seq, "body/decision_id", "decision %.40q stands in the log before, and was not asked for again", f.id)
+	case got.keyed && f.keyed && got.digest != f.digest:
+		t.rep.add(CodeRequestDigest, x.seq, "body/request_digest", "the recorded request of decision %.40q has another digest", f.id)
 	}
+	got.decided = true
+	generation[key] = got
 }
 
 // receipt checks a handed-in receipt against the decision that names it.
-func (t *trust) receipt(seq uint64, d events.Decision) {
-	token, wanted := t.receipts[d.ReceiptHash]
+func (t *trust) receipt(seq uint64, f *fact) {
+	token, wanted := t.receipts[f.hash]
 	if !wanted {
 		return
 	}
-	delete(t.receipts, d.ReceiptHash)
-	payload, kid, err := t.keys.Verify(signing.TypeReceipt, token)
-	if err != nil {
+	delete(t.receipts, f.hash)
+	d, err := events.DecodeRecord[events.Decision](f.receipt)
+	payload, kid, signErr := t.keys.Verify(signing.TypeReceipt, token)
+	if err != nil || signErr != nil {
 		t.rep.add(CodeReceipt, seq, "receipt", "the receipt does not verify with key %.32q", kid)
 		return
 	}
-	var claims struct {
-		DecisionID string         `json:"decision_id"`
-		Tenant     string         `json:"tenant"`
-		Verdict    events.Verdict `json:"verdict"`
+	if r, retired := t.retired[kid]; retired && r.before(seq, f.claim.seconds) {
+		t.rep.add(CodeReceipt, seq, "receipt", "the receipt is signed with key %.32q, which was retired before, %s", kid, r)
+		return
 	}
-	if json.Unmarshal(payload, &claims) != nil || claims.DecisionID != d.DecisionID || claims.Tenant != d.Tenant || claims.Verdict != d.Verdict {
-		t.rep.add(CodeReceipt, seq, "receipt", "the receipt is for another decision, tenant or verdict")
+	var claims receiptClaims
+	if json.Unmarshal(payload, &claims) != nil || !claims.fit(d) {
+		t.rep.add(CodeReceipt, seq, "receipt", "the receipt is for another decision, tenant, verdict or call")
 	}
+}
+
+// receiptClaims are what a receipt says that its decision says, too. Members
+// that a receipt leaves out are not compared, but for the first three.
+type receiptClaims struct {
+	DecisionID string         `json:"decision_id"`
+	Tenant     string         `json:"tenant"`
+	Verdict    events.Verdict `json:"verdict"`
+	Source     *string        `json:"source"`
+	Session    *string        `json:"session"`
+	ToolCallID *string        `json:"tool_call_id"`
+	Tool       *string        `json:"tool"`
+}
+
+func (c receiptClaims) fit(d events.Decision) bool {
+	same := func(claim *string, value string) bool { return claim == nil || *claim == value }
+	return c.DecisionID == d.DecisionID && c.Tenant == d.Tenant && c.Verdict == d.Verdict &&
+		same(c.Source, d.Source) && same(c.Session, d.Session) && same(c.ToolCallID, d.ToolCallID) && same(c.Tool, d.Tool)
 }
 
 // finish reports what is still open when all rows were seen.
 func (t *trust) finish() {
-	var open []pendingDecision
-	for kid, list := range t.pending {
-		for _, d := range list {
-			d.signature = kid
-			open = append(open, d)
-		}
+	var open []claim
+	for _, list := range t.pending {
+		open = append(open, list...)
 	}
-	slices.SortFunc(open, func(a, b pendingDecision) int { return cmp.Compare(a.seq, b.seq) })
-	for _, d := range open {
-		t.unknownKey(d.seq, d.signature)
+	slices.SortFunc(open, func(a, b claim) int { return cmp.Compare(a.seq, b.seq) })
+	for _, c := range open {
+		t.unknownKey(c)
 	}
 	for _, hash := range slices.Sorted(maps.Keys(t.receipts)) {
 		t.rep.add(CodeReceiptLost, 0, "receipt", "no decision names the receipt with hash %.24s", hash)

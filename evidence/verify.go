@@ -1,9 +1,8 @@
 package evidence
 
 import (
-	"slices"
-
 	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -20,35 +19,61 @@ type VerifyOptions struct {
 	// Keys are the trusted checkpoint keys. Without one nothing can hold.
 	Keys []note.Verifier
 	// Checkpoints are all that are known, of this shard, in any order: from the
-	// table, from the stream, from witnesses.
+	// table, from the stream, from witnesses, from whoever kept one.
 	Checkpoints []Published
+	// Witnesses are keys of outside witnesses (NewWitness). One checkpoint at
+	// least must be signed by Quorum of them (all, if it is 0), and hold.
+	Witnesses []note.Verifier
+	Quorum    int
 	// ReceiptKeys are published receipt keys beside those in the log. They count
 	// only when vouched for.
 	ReceiptKeys []events.KeyRecord
-	Receipts    []string // compact receipts whose decisions must be in the log
-	AtLeast     int64    // how many records there must be at least
-	MaxProblems int      // how many problems are listed; 0 means DefaultMaxProblems
+	// KeyHints are keys that may turn up in the log: with them, signatures can be
+	// checked before the key's own row has come. They are not trusted.
+	KeyHints    []events.KeyRecord
+	Retired     []Retired // of keys, where the rows do not show it
+	Receipts    []string  // compact receipts whose decisions must be in the log
+	AtLeast     int64     // how many records there must be at least
+	MaxProblems int       // how many problems are listed; 0 means DefaultMaxProblems
+	// Part makes it the verification of a part of the shard.
+	Part *Part
+}
+
+// Retired is the retirement of a key and the sequence of its record; with 0 the
+// time that it names itself counts.
+type Retired struct {
+	Record events.KeyRetirement
+	Seq    uint64
+}
+
+// Part says which rows come, if not all from the first one on. Sessions may have
+// begun before it.
+type Part struct {
+	First    uint64      // sequence of the first row
+	Frontier []tlog.Hash // stored hashes at FrontierIndexes(First-1); nobody has to vouch for them
+	// Judged is from which sequence on a decision must have its request among the
+	// rows; the rows before are there for the requests in them.
+	Judged uint64
 }
 
 // Verifier checks a whole shard, row by row in sequence order. It keeps the
 // head of every session and the edge of the tree, and nothing else that grows
 // with the log.
+//
+// The rows go through Row; or, to use more than one processor, through Examiners
+// in any order and then through Add in sequence order.
 type Verifier struct {
 	opts  VerifyOptions
 	rep   *Report
-	check rowChecker
+	own   *Examiner // of Row
+	trust *trust
+	heads map[SessionKey]Head
+	marks marks
 	tree  Tree
-	marks []mark // verified checkpoints, by size
 	next  uint64 // the sequence that must come now
 	last  [32]byte
-	whole bool  // no row is missing so far, so roots can be computed
-	met   int64 // size of the last checkpoint compared
-}
-
-// mark is a checkpoint to be met.
-type mark struct {
-	Checkpoint
-	source string
+	text  [32]byte
+	whole bool // no row is missing so far, so roots can be computed
 }
 
 // NewVerifier checks the checkpoints' signatures and waits for rows.
@@ -56,131 +81,160 @@ func NewVerifier(opts VerifyOptions) *Verifier {
 	rep := newReport(opts.MaxProblems)
 	rep.Shard = opts.Shard
 	opts.Keys = distinct(opts.Keys)
-	v := &Verifier{opts: opts, rep: rep, next: 1, whole: true}
-	v.check = rowChecker{rep: rep, space: opts.Space, heads: map[SessionKey]Head{},
-		trust: newTrust(rep, opts.Keys, opts.ReceiptKeys, opts.Receipts)}
+	v := &Verifier{opts: opts, rep: rep, next: 1, whole: true, heads: map[SessionKey]Head{},
+		trust: newTrust(rep, opts.Keys, opts.ReceiptKeys, opts.KeyHints, opts.Receipts)}
+	for _, r := range opts.Retired {
+		v.trust.retire(r.Seq, r.Record)
+	}
+	v.own = v.examiner(v.trust.hints)
 	if len(opts.Keys) == 0 {
 		rep.add(CodeNoTrustedKey, 0, "", "no checkpoint key was given, so nothing that is signed can be checked")
-		return v
+	} else {
+		v.marks = openMarks(rep, opts)
 	}
-	v.marks = openMarks(rep, opts.Shard, opts.Checkpoints, opts.Keys)
+	if opts.Part != nil {
+		v.begin(*opts.Part)
+	}
 	v.meet()
 	return v
 }
 
-// distinct drops keys given twice; note takes a repetition for a trick.
-func distinct(keys []note.Verifier) []note.Verifier {
-	type id struct {
-		name string
-		hash uint32
+// begin skips what is before a part.
+func (v *Verifier) begin(p Part) {
+	v.rep.From, v.next, v.trust.judged = p.First, p.First, p.Judged
+	tree, err := NewTree(int64(p.First)-1, p.Frontier)
+	if p.First == 0 || err != nil {
+		v.rep.add(CodeRange, p.First, "", "the stored hashes do not fit the beginning of the range")
+		v.whole = false
+		return
 	}
-	seen := map[id]bool{}
-	var out []note.Verifier
-	for _, k := range keys {
-		if i := (id{k.Name(), k.KeyHash()}); !seen[i] {
-			seen[i] = true
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
-// openMarks opens checkpoints, drops repetitions and reports forks.
-func openMarks(rep *Report, shard string, list []Published, keys []note.Verifier) []mark {
-	known := note.VerifierList(keys...)
-	var marks []mark
-	for _, p := range list {
-		c, err := OpenCheckpoint(p.Text, known)
-		switch {
-		case err != nil:
-			rep.add(CodeCheckpoint, 0, p.Source, "%v", err)
-		case c.Shard != shard:
-			rep.add(CodeCheckpointShard, 0, p.Source, "a checkpoint of %.120q, not of %.120q", c.Shard, shard)
-		default:
-			marks = append(marks, mark{c, p.Source})
-		}
-	}
-	slices.SortStableFunc(marks, func(a, b mark) int { return int(a.Size - b.Size) })
-	out := marks[:0]
-	for _, m := range marks {
-		if n := len(out); n > 0 && out[n-1].Size == m.Size {
-			if out[n-1].Root != m.Root {
-				rep.add(CodeCheckpointFork, uint64(m.Size), m.source, "two signed roots for size %d: %.12s in %s and %.12s", m.Size, out[n-1].Root, out[n-1].source, m.Root)
-			}
-			continue
-		}
-		out = append(out, m)
-	}
-	return out
+	v.tree = *tree
+	v.marks.skip(tree.Size())
 }
 
 // Row takes the next row.
 func (v *Verifier) Row(r Row) {
+	var x Examined
+	v.own.Examine(&r, &x)
+	v.Add(&x)
+}
+
+// Add takes the next row after an Examiner.
+func (v *Verifier) Add(x *Examined) {
 	switch {
-	case r.Shard != v.opts.Shard:
-		v.rep.add(CodeShard, r.Seq, "shard", "a row of %.120q among those of %.120q", r.Shard, v.opts.Shard)
+	case x.foreign != "":
+		v.rep.add(CodeShard, x.seq, "shard", "a row of %.120q among those of %.120q", x.foreign, v.opts.Shard)
 		return
-	case r.Seq < v.next:
-		v.repeated(r)
+	case x.seq < v.next:
+		v.repeated(x)
 		return
-	case r.Seq > v.next:
-		v.rep.add(CodeGap, v.next, "seq", "%d missing: no record from sequence %d to %d", r.Seq-v.next, v.next, r.Seq-1)
+	case x.seq > v.next:
+		v.rep.add(CodeGap, v.next, "seq", "%d missing: no record from sequence %d to %d", x.seq-v.next, v.next, x.seq-1)
 		v.whole = false
 	}
-	v.next, v.last = r.Seq+1, r.RecordHash
+	v.next, v.last, v.text = x.seq+1, x.stored, x.text
 	v.rep.Records++
-	v.check.row(r)
+	v.alone(x)
+	v.chain(x)
+	v.trust.row(x)
 	if v.whole {
-		v.tree.Append(r.RecordHash)
+		v.tree.appendLeaf(x.leaf)
 	}
 	v.meet()
 }
 
-func (v *Verifier) repeated(r Row) {
-	switch {
-	case r.Seq+1 != v.next:
-		v.rep.add(CodeRowOrder, r.Seq, "seq", "sequence %d comes after %d", r.Seq, v.next-1)
-	case r.RecordHash == v.last:
-		v.rep.add(CodeDuplicate, r.Seq, "seq", "the same record is there twice")
-	default:
-		v.rep.add(CodeConflict, r.Seq, "record_hash", "two records for one sequence: %x and %x", short(v.last), short(r.RecordHash))
+// alone reports what was wrong with the row in itself.
+func (v *Verifier) alone(x *Examined) {
+	for _, p := range x.problems {
+		v.rep.problem(p)
 	}
+	if x.compared {
+		v.rep.Compared++
+	}
+}
+
+// repeated reports a row whose sequence was there before. Two rows are the same
+// record only if their texts are: a stored hash says whatever somebody wrote.
+func (v *Verifier) repeated(x *Examined) {
+	switch {
+	case x.seq+1 != v.next:
+		v.rep.add(CodeRowOrder, x.seq, "seq", "sequence %d comes after %d", x.seq, v.next-1)
+	case x.stored == v.last && x.text == v.text:
+		v.rep.add(CodeDuplicate, x.seq, "seq", "the same record is there twice")
+	case x.text == v.text:
+		v.rep.add(CodeConflict, x.seq, "record_hash", "one record is there twice, with two stored hashes: %x and %x", short(v.last), short(x.stored))
+	default:
+		v.rep.add(CodeConflict, x.seq, "record", "two records for one sequence; their texts hash to %x and %x", short(v.text), short(x.text))
+	}
+}
+
+// chain follows the session's chain. Behind a text that cannot be read it goes
+// on by the stored hash, so that one broken row is one problem.
+func (v *Verifier) chain(x *Examined) {
+	p := x.place
+	if x.key.Session == "" {
+		if x.readable && (p.indexed || p.chained) {
+			v.rep.add(CodeChain, x.seq, "session_index", "a record without a session has a place in one")
+		}
+		return
+	}
+	head, known := v.heads[x.key]
+	if !known && v.opts.Part != nil && x.readable && p.indexed && p.index > 1 && p.chained && p.odd == "" {
+		head = Head{Index: p.index - 1, Hash: p.prev} // began before the part
+	}
+	next := Head{Index: head.Index + 1, Hash: x.stored}
+	if x.readable {
+		if !p.indexed || p.index != next.Index {
+			v.rep.add(CodeChain, x.seq, "session_index", "session %.64q: index %s follows %d", x.key.Session, p.indexText(), head.Index)
+		}
+		if !p.follows(head) {
+			v.rep.add(CodeChain, x.seq, "session_prev", "session %.64q: the record before has hash %.16s, this one names %.16s", x.key.Session, prevText(head), p.prevText())
+		}
+		if p.indexed {
+			next.Index = p.index
+		}
+	}
+	v.heads[x.key] = next
 }
 
 // meet compares the root with every checkpoint of the size reached.
 func (v *Verifier) meet() {
-	for v.whole && len(v.marks) > 0 && v.marks[0].Size <= v.tree.Size() {
-		m := v.marks[0]
-		v.marks = v.marks[1:]
-		v.rep.Checkpoints++
-		v.met = m.Size
-		if got := v.tree.Root(); got != m.Root {
-			v.rep.add(CodeRoot, uint64(m.Size), m.source, "the rows up to %d give root %.12s, signed is %.12s", m.Size, got, m.Root)
-		} else {
-			v.rep.Signed = m.Size
-		}
+	for v.whole && v.marks.due(v.tree.size) {
+		v.marks.meet(v.rep, v.tree.Root())
 	}
 }
 
+// Size is the size of the tree over the rows so far.
+func (v *Verifier) Size() int64 { return v.tree.Size() }
+
+// Newest is the largest checkpoint that is validly signed, if there is one.
+func (v *Verifier) Newest() (Checkpoint, bool) { return v.marks.newest() }
+
 // Finish ends the verification. No row may follow.
-func (v *Verifier) Finish() Report {
-	v.check.trust.finish()
+func (v *Verifier) Finish() Report { return v.finish(nil) }
+
+// FinishPart ends the verification of a part: proof leads from the tree over its
+// last row to that of the newest checkpoint (ConsistencyProof). With it, every
+// row of the part is proved to be in the signed tree, at its place.
+func (v *Verifier) FinishPart(proof tlog.TreeProof) Report {
+	return v.finish(func() { v.marks.extend(v.rep, v.opts.Shard, v.tree, v.whole, proof) })
+}
+
+func (v *Verifier) finish(extend func()) Report {
 	rep, reached := v.rep, int64(v.next-1)
-	if n := len(v.marks); n > 0 {
-		if newest := v.marks[n-1]; newest.Size > reached {
-			rep.add(CodeCheckpointAhead, uint64(newest.Size), newest.source, "the log had %d records when this checkpoint was signed; the rows end at %d", newest.Size, reached)
-		}
-		if !v.whole {
-			rep.add(CodeRootsUnchecked, 0, "", "%d signed roots cannot be recomputed, because records are missing", n)
-		}
+	if extend != nil {
+		extend()
+		rep.To = v.next - 1
 	}
-	if len(v.opts.Keys) > 0 && rep.Records > 0 && v.met == 0 && len(v.marks) == 0 {
+	v.marks.finish(rep, v.whole, reached, v.opts)
+	v.trust.finish()
+	if len(v.opts.Keys) > 0 && rep.Records > 0 && v.marks.met == 0 && len(v.marks.open) == 0 {
 		rep.add(CodeNoCheckpoint, 0, "", "no valid checkpoint covers the rows; the auditor signs one after each batch")
 	}
 	if reached < v.opts.AtLeast {
 		rep.add(CodeTooShort, 0, "", "the rows end at %d, at least %d were expected", reached, v.opts.AtLeast)
 	}
-	rep.Sessions, rep.Size = len(v.check.heads), v.tree.Size()
+	rep.Sessions, rep.Size = len(v.heads), v.tree.Size()
 	rep.Root = v.tree.Root()
 	rep.OK = rep.Total == 0
 	return *rep

@@ -15,12 +15,27 @@ type SessionInput struct {
 	Space                  subject.Space
 	Keys                   []note.Verifier
 	Checkpoint             Published
-	Rows                   []Row
-	Proofs                 []tlog.RecordProof // Proofs[i] is for Rows[i]
-	ReceiptKeys            []events.KeyRecord
-	Receipts               []string
-	AtLeast                int64 // how many records the session must have at least
-	MaxProblems            int
+	// Older are checkpoints that somebody kept, each with the proof that Checkpoint
+	// extends it.
+	Older       []Extension
+	Witnesses   []note.Verifier // as in VerifyOptions; Checkpoint or one of Older must have them
+	Quorum      int
+	Rows        []Row
+	Proofs      []tlog.RecordProof // Proofs[i] is for Rows[i]
+	ReceiptKeys []events.KeyRecord
+	Retired     []Retired
+	Receipts    []string
+	AtLeast     int64 // how many records the session must have at least
+	MaxProblems int
+	// Compare may compare a row with the log's message (Examined.CompareLog).
+	Compare func(Row, *Examined)
+}
+
+// Extension is a checkpoint and the proof that a newer one extends it
+// (ConsistencyProof). Without a proof nothing is extended.
+type Extension struct {
+	Published
+	Proof tlog.TreeProof
 }
 
 // VerifySession checks one session: every record, its chain from the first
@@ -28,60 +43,98 @@ type SessionInput struct {
 // record was added to the session after the last one it cannot know; the
 // shard's verification can.
 func VerifySession(in SessionInput) Report {
-	rep := newReport(in.MaxProblems)
-	rep.Shard, rep.Tenant, rep.Session = in.Shard, in.Tenant, in.Session
-	in.Keys = distinct(in.Keys)
-	check := rowChecker{rep: rep, space: in.Space, heads: map[SessionKey]Head{}, trust: newTrust(rep, in.Keys, in.ReceiptKeys, in.Receipts)}
-	var marks []mark
-	if len(in.Keys) == 0 {
-		rep.add(CodeNoTrustedKey, 0, "", "no checkpoint key was given, so nothing that is signed can be checked")
-	} else {
-		marks = openMarks(rep, in.Shard, []Published{in.Checkpoint}, in.Keys)
-	}
-	if len(marks) == 1 {
-		rep.Checkpoints, rep.Size, rep.Signed, rep.Root = 1, marks[0].Size, marks[0].Size, marks[0].Root
+	v := NewVerifier(VerifyOptions{Shard: in.Shard, Space: in.Space, Keys: in.Keys, Checkpoints: []Published{in.Checkpoint}, Witnesses: in.Witnesses,
+		Quorum: in.Quorum, ReceiptKeys: in.ReceiptKeys, Retired: in.Retired, Receipts: in.Receipts, MaxProblems: in.MaxProblems})
+	v.rep.Tenant, v.rep.Session = in.Tenant, in.Session
+	signed := v.marks.take(v.rep)
+	for _, e := range in.Older {
+		v.marks.older(v.rep, v.opts, e, signed)
 	}
 	last := uint64(0)
 	for i, r := range in.Rows {
-		rep.Records++
 		if r.Seq <= last {
-			rep.add(CodeRowOrder, r.Seq, "seq", "sequence %d comes after %d", r.Seq, last)
+			v.rep.add(CodeRowOrder, r.Seq, "seq", "sequence %d comes after %d", r.Seq, last)
 		}
 		last = max(last, r.Seq)
-		in.row(rep, r)
-		check.row(r)
 		var proof tlog.RecordProof
 		if i < len(in.Proofs) {
 			proof = in.Proofs[i]
 		}
-		included(rep, marks, r, proof)
+		in.row(v, r)
+		included(v.rep, signed, r, proof)
 	}
-	check.trust.finish()
-	if int64(rep.Records) < max(in.AtLeast, 1) {
-		rep.add(CodeTooShort, 0, "", "%d records, at least %d were expected", rep.Records, max(in.AtLeast, 1))
+	v.trust.finish()
+	witnessQuorum(v.rep, v.marks.quorum, len(distinct(in.Witnesses)))
+	if int64(v.rep.Records) < max(in.AtLeast, 1) {
+		v.rep.add(CodeTooShort, 0, "", "%d records, at least %d were expected", v.rep.Records, max(in.AtLeast, 1))
 	}
-	rep.Sessions = len(check.heads)
-	rep.OK = rep.Total == 0
-	return *rep
+	v.rep.Sessions = len(v.heads)
+	v.rep.OK = v.rep.Total == 0
+	return *v.rep
 }
 
-func (in SessionInput) row(rep *Report, r Row) {
-	if r.Shard != in.Shard {
-		rep.add(CodeShard, r.Seq, "shard", "a row of %.120q among those of %.120q", r.Shard, in.Shard)
-	}
+// row checks one row, and that it is of the session.
+func (in SessionInput) row(v *Verifier, r Row) {
+	var x Examined
+	v.own.Examine(&r, &x)
+	v.rep.Records++
 	if r.Tenant != in.Tenant || r.Session != in.Session {
-		rep.add(CodeSessionScope, r.Seq, "session", "a row of another tenant or session")
+		v.rep.add(CodeSessionScope, r.Seq, "session", "a row of another tenant or session")
+	}
+	if x.foreign != "" {
+		v.rep.add(CodeShard, r.Seq, "shard", "a row of %.120q among those of %.120q", x.foreign, in.Shard)
+		return
+	}
+	if in.Compare != nil {
+		in.Compare(r, &x)
+	}
+	v.alone(&x)
+	v.chain(&x)
+	v.trust.row(&x)
+}
+
+// take gives the one checkpoint of a session's verification.
+func (m *marks) take(rep *Report) *mark {
+	if len(m.open) != 1 {
+		return nil // reported already: there is no signed root
+	}
+	one := m.open[0]
+	rep.Checkpoints, rep.Size, rep.Signed, rep.Root = 1, one.Size, one.Size, one.Root
+	if m.quorum > 0 && one.witnessed >= m.quorum {
+		rep.Witnessed = one.Size
+	}
+	return &one
+}
+
+// older checks a checkpoint that somebody kept against the newest one.
+func (m *marks) older(rep *Report, o VerifyOptions, e Extension, newest *mark) {
+	if newest == nil {
+		return
+	}
+	o.Checkpoints = []Published{e.Published}
+	kept := openMarks(rep, o)
+	if len(kept.open) == 0 {
+		return // reported
+	}
+	old := kept.open[0]
+	rep.Checkpoints++
+	switch {
+	case old.Size > newest.Size:
+		rep.add(CodeCheckpointAhead, uint64(old.Size), old.source, "the log had %d records when this checkpoint was signed; the newest checkpoint is of %d", old.Size, newest.Size)
+	case !CheckConsistency(e.Proof, old.Checkpoint, newest.Checkpoint):
+		rep.add(CodeCheckpointFork, uint64(old.Size), old.source,
+			"today's log is not shown to extend this checkpoint: %s (size %d) has another history, or the stored tree hashes are damaged", newest.source, newest.Size)
+	case m.quorum > 0 && old.witnessed >= m.quorum:
+		rep.Witnessed = max(rep.Witnessed, old.Size)
 	}
 }
 
-func included(rep *Report, marks []mark, r Row, proof tlog.RecordProof) {
-	if len(marks) == 0 {
-		return // reported already: there is no signed root
-	}
-	switch m := marks[0]; {
-	case r.Seq > uint64(m.Size):
-		rep.add(CodeNotSigned, r.Seq, "seq", "the checkpoint covers %d records only", m.Size)
-	case !CheckInclusion(proof, m.Size, m.Root, r.Seq, r.RecordHash):
-		rep.add(CodeInclusion, r.Seq, "proof", "the record is not leaf %d of the signed tree of size %d", r.Seq-1, m.Size)
+func included(rep *Report, signed *mark, r Row, proof tlog.RecordProof) {
+	switch {
+	case signed == nil:
+	case r.Seq > uint64(signed.Size):
+		rep.add(CodeNotSigned, r.Seq, "seq", "the checkpoint covers %d records only", signed.Size)
+	case !CheckInclusion(proof, signed.Size, signed.Root, r.Seq, r.RecordHash):
+		rep.add(CodeInclusion, r.Seq, "proof", "the record is not leaf %d of the signed tree of size %d", r.Seq-1, signed.Size)
 	}
 }

@@ -59,7 +59,7 @@ func TestTamperingIsFound(t *testing.T) {
 		change func([]Row) []Row
 		want   string
 	}{
-		"record text":     {func(r []Row) []Row { r[2].Record = strings.Replace(r[2].Record, `"allow"`, `"bllow"`, 1); return r }, "hash_mismatch@3 decision_signature@3"},
+		"record text":     {func(r []Row) []Row { r[2].Record = strings.Replace(r[2].Record, `"allow"`, `"bllow"`, 1); return r }, "hash_mismatch@3 decision_malformed@3 decision_signature@3"},
 		"record not json": {func(r []Row) []Row { r[5].Record = "{"; return r }, "hash_mismatch@6 not_canonical@6"},
 		"record spacing":  {func(r []Row) []Row { r[5].Record += " "; return r }, "hash_mismatch@6 not_canonical@6"},
 		"record hash":     {func(r []Row) []Row { r[3].RecordHash[0] ^= 1; return r }, "hash_mismatch@4 session_chain@7 root_mismatch@13"},
@@ -72,7 +72,7 @@ func TestTamperingIsFound(t *testing.T) {
 		"column shard":    {func(r []Row) []Row { r[12].Shard = "GOV@other"; return r }, "wrong_shard@13 checkpoint_ahead@13"},
 		"column seq":      {func(r []Row) []Row { r[12].Seq++; return r }, "gap@13 column_mismatch@14 roots_unchecked@0"},
 		"deleted":         {func(r []Row) []Row { return slices.Delete(r, 3, 4) }, "gap@4 session_chain@7 roots_unchecked@0"},
-		"deleted, first":  {func(r []Row) []Row { return r[1:] }, "gap@1 decision_key_unknown@3 roots_unchecked@0"},
+		"deleted, first":  {func(r []Row) []Row { return r[1:] }, "gap@1 roots_unchecked@0 decision_key_unknown@3 approval_key_unknown@10"},
 		"cut off":         {func(r []Row) []Row { return r[:12] }, "checkpoint_ahead@13"},
 		"all gone":        {func([]Row) []Row { return nil }, "checkpoint_ahead@13"},
 		"doubled":         {func(r []Row) []Row { return slices.Insert(r, 4, r[3]) }, "duplicate_seq@4"},
@@ -112,7 +112,7 @@ func TestTamperingIsFound(t *testing.T) {
 				r.Body = []byte(strings.Replace(string(r.Body), `"verdict":"deny"`, `"verdict":"allow"`, 1))
 			})
 			return r
-		}, "decision_signature@6 root_mismatch@13"},
+		}, "decision_malformed@6 decision_signature@6 root_mismatch@13"},
 		"decision unsigned": {func(r []Row) []Row {
 			rewrite(&r[5], func(r *Record) { delete(r.Headers, events.HeaderSignature) })
 			return r
@@ -137,7 +137,7 @@ func TestTamperingIsFound(t *testing.T) {
 				r.Body = []byte(strings.Replace(string(r.Body), `"use":"receipt"`, `"use":"else"`, 1))
 			})
 			return r
-		}, "key_vouch@1 root_mismatch@13 decision_key_unknown@3"},
+		}, "key_vouch@1 root_mismatch@13 decision_key_unknown@3 approval_key_unknown@10"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rep := verifyRows(f.options(), tc.change(f.rows()))
@@ -181,7 +181,7 @@ func TestCheckpointsAreChecked(t *testing.T) {
 		"other key":        {[]string{last, other.checkpoint()}, nil, "checkpoint_invalid@0"},
 		"other shard":      {[]string{last, sign(Checkpoint{Shard: "GOV@old", Size: 9})}, nil, "checkpoint_shard@0"},
 		"fork":             {[]string{last, sign(Checkpoint{Shard: testShard, Size: 5, Root: tlog.Hash{1}})}, nil, "checkpoint_fork@5"},
-		"other root":       {[]string{last, sign(Checkpoint{Shard: testShard, Size: 2, Root: tlog.Hash{1}})}, nil, "root_mismatch@2"},
+		"other root":       {[]string{last, sign(Checkpoint{Shard: testShard, Size: 2, Root: tlog.Hash{1}})}, nil, "checkpoint_fork@2"},
 		"ahead":            {[]string{last, sign(Checkpoint{Shard: testShard, Size: 9, Root: tlog.Hash{1}})}, nil, "checkpoint_ahead@9"},
 		"no key":           {[]string{last}, func(o *VerifyOptions) { o.Keys = nil }, "no_trusted_key@0"},
 		"key given twice":  {[]string{last}, func(o *VerifyOptions) { o.Keys = append(o.Keys, o.Keys...) }, ""},
@@ -297,9 +297,9 @@ func TestDecisionsAndReceipts(t *testing.T) {
 // A publisher may invent requests; they must not fill the memory, nor push a
 // real one out before its decision.
 func TestRequestMemoryIsBounded(t *testing.T) {
-	trust := newTrust(newReport(0), nil, nil, nil)
+	trust := newTrust(newReport(0), nil, nil, nil, nil)
 	for i := range 3 * requestGeneration {
-		trust.remember(SessionKey{"t", fmt.Sprint(i)}, "")
+		trust.remember(SessionKey{"t", fmt.Sprint(i)}, request{})
 	}
 	if n := len(trust.requests[0]) + len(trust.requests[1]); n > 2*requestGeneration {
 		t.Errorf("%d requests are held", n)
@@ -344,7 +344,7 @@ func TestVerifySession(t *testing.T) {
 		}, "session_chain@7"},
 		"rewritten": {func(in *SessionInput) {
 			rewrite(&in.Rows[6], func(r *Record) { r.Body = []byte(`{"session":"sess-a"}`) })
-		}, "inclusion_proof@10"},
+		}, "approval_malformed@10 approval_signature@10 inclusion_proof@10"},
 		"proof missing": {func(in *SessionInput) { in.Proofs = in.Proofs[:6] }, "inclusion_proof@10"},
 		"proof swapped": {func(in *SessionInput) { in.Proofs[0], in.Proofs[1] = in.Proofs[1], in.Proofs[0] }, "inclusion_proof@2"},
 		"twice": {func(in *SessionInput) {
@@ -354,7 +354,7 @@ func TestVerifySession(t *testing.T) {
 		"other shard":   {func(in *SessionInput) { in.Shard = "GOV@x" }, "checkpoint_shard@0 wrong_shard@2"},
 		"no checkpoint": {func(in *SessionInput) { in.Checkpoint.Text = "" }, "checkpoint_invalid@0"},
 		"no key":        {func(in *SessionInput) { in.Keys = nil }, "no_trusted_key@0"},
-		"no vouched":    {func(in *SessionInput) { in.ReceiptKeys = nil }, "decision_key_unknown@3"},
+		"no vouched":    {func(in *SessionInput) { in.ReceiptKeys = nil }, "decision_key_unknown@3 approval_key_unknown@10"},
 		"too short":     {func(in *SessionInput) { in.AtLeast = 8 }, "too_short@0"},
 		"nothing":       {func(in *SessionInput) { in.Rows = nil }, "too_short@0"},
 	} {

@@ -19,7 +19,8 @@ import (
 var hostile = []string{
 	"keY=keY=pw:key=", "18-", "98 ", "98-SK", "9128 ", "415 555 2671 ", "a@b.1co ", "password=null ", "key=aaaaaaaaaaaaaaaaaaaaaaaa ", "\\/", "%41A2", "&#65;",
 	"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh ", "DE89 370 004 05312345678A2 0130 01 ATBB ", "MD24 MD24 ", "\\/ key=A12s-1235678A\\",
-	"%41 pltokecontinuationtoken: basic acontinuationtoken:", "%41 plytoken basic acontinuationtoken://aA1bB2cC3dD4eE5f:shpss_a", "sk-sk-sk-sk-glpat-glpat-xoxb-", "eyJ", "=:=:d=y:",
+	"%41 pltokecontinuationtoken: basic acontinuationtoken:", "%41 plytoken basic acontinuationtoken://aA1bB2cC3dD4eE5f:shpss_a", "sk-sk-sk-sk-glpat-glpat-xoxb-", "eyJ",
+	"YWFhYWFhYWFhYWFhYWFhYWFhYWhYWFhYW=:hY:FPRVATE+EYah ://:", "YWFhYWFhYWFhYWFhYWFhYWFhYWhYWFhW=:FSG.hYFh ://:", "=:=:d=y:",
 	"AKIA sk- ghp_ xoxb- eyJ password token secret api_key bearer of basic x -----BEGIN x ://a key=1 ",
 }
 

@@ -20,10 +20,24 @@ func TestReadonlyUserIsEnoughToQuery(t *testing.T) {
 		t.Fatal(err)
 	}
 	ro := openDB(t, shared.engine.ReadonlyDSN())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a deadline must not become a setting
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
+	for name, query := range libraryQueries(t, ro, shard) {
+		if err := query(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := ro.Ping(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// libraryQueries are all queries of a DB, for a shard with oneOfEach in it.
+func libraryQueries(t *testing.T, ro *DB, shard string) map[string]func() error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // a deadline must not become a setting
+	t.Cleanup(cancel)
 	keep := func(EvidenceRow) error { return nil }
-	for name, query := range map[string]func() error{
+	list := map[string]func() error{
 		"Ping":             func() error { return ro.Ping(ctx) },
 		"Position":         func() error { _, _, err := ro.Position(ctx, shard); return err },
 		"Shards":           func() error { _, err := ro.Shards(ctx); return err },
@@ -43,11 +57,14 @@ func TestReadonlyUserIsEnoughToQuery(t *testing.T) {
 		"Findings":         func() error { _, err := ro.Findings(ctx, "acme", "s1"); return err },
 		"Approvals":        func() error { _, err := ro.Approvals(ctx, "acme", "s1"); return err },
 		"ToolCall":         func() error { _, err := ro.ToolCall(ctx, "acme", "tc1"); return err },
-	} {
-		if err := query(); err != nil {
-			t.Errorf("%s: %v", name, err)
+	}
+	for _, q := range Questions() {
+		list["Ask "+q.Name] = func() error {
+			_, err := ro.Ask(ctx, q, Terms{Tenant: "acme", Agent: "a", ID: "d1"})
+			return err
 		}
 	}
+	return list
 }
 
 func TestScanStops(t *testing.T) {
@@ -118,8 +135,8 @@ func TestMigrateTogether(t *testing.T) {
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := count(t, db, "SELECT toUInt64(max(version_id)) FROM goose_db_version"); n != 2 {
-		t.Errorf("version %d, want 2", n)
+	if n := count(t, db, "SELECT toUInt64(max(version_id)) FROM goose_db_version"); n != 3 {
+		t.Errorf("version %d, want 3", n)
 	}
 }
 

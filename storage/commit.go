@@ -74,44 +74,69 @@ func (s *settled) is(shard string) bool {
 // *ConflictError means that another writer is at work or rows were changed;
 // ErrAmbiguous that the database stopped answering, with the rows stored or not.
 //
-// Trying again is safe because the token keeps every table from taking its part
-// twice, even while the engine still works on an earlier attempt. A writer that
-// died in the middle of an insert may have left a derived table without its part,
-// or with a part that evidence lacks; the token then keeps derived rows of the
-// next batch out. So the first commit of a shard through db, and every one that
-// did not go smoothly, ends with Repair.
+// Where it is not known whether the rows are there already (the first commit of a
+// shard through db, and after one that did not go smoothly), it ends what is left
+// of earlier attempts and reads back before it writes: what a Repair completed in
+// between has no token, so the same rows once more would be in the derived tables
+// twice (TestRepairedInsertTriedAgain). Such a commit also ends with Repair: a
+// writer that died in the middle of an insert may have left a derived table
+// without its part, or with a part that evidence lacks, and the token then keeps
+// derived rows of the next batch out.
 func (db *DB) CommitEvidence(ctx context.Context, rows []EvidenceRow) error {
 	if err := checkBatch(rows); err != nil {
 		return err
 	}
-	shard, first, last := rows[0].Shard, rows[0].Seq, rows[len(rows)-1].Seq
-	if err := db.insertUntilDone(ctx, EvidenceToken(shard, first), rows); err != nil {
-		return err
-	}
-	landed, err := db.Confirm(ctx, shard, first, last, rows)
-	if err != nil {
-		return err
-	}
-	if !landed {
-		return &ConflictError{Shard: shard, Table: "evidence", Seq: first, What: "the rows were acknowledged and are not there"}
+	shard := rows[0].Shard
+	landed := false
+	for attempt := 1; !landed; attempt++ {
+		var err error
+		if landed, err = db.attempt(ctx, rows); landed {
+			break
+		}
+		var conflict *ConflictError
+		if errors.As(err, &conflict) {
+			return err
+		}
+		if attempt == commitAttempts || !pause(ctx, commitPause*time.Duration(attempt)) {
+			return err
+		}
 	}
 	return db.settle(ctx, shard)
 }
 
-// insertUntilDone inserts until an insert is acknowledged, at most commitAttempts times.
-func (db *DB) insertUntilDone(ctx context.Context, token string, rows []EvidenceRow) error {
-	ambiguous := false
-	for attempt := 1; ; attempt++ {
-		err := db.InsertEvidence(ctx, token, rows)
-		if err == nil {
-			return nil
+// attempt stores rows that are not there yet, once, and reads them back. While it
+// fails with anything but a *ConflictError, trying again is safe.
+func (db *DB) attempt(ctx context.Context, rows []EvidenceRow) (landed bool, err error) {
+	shard, first, last := rows[0].Shard, rows[0].Seq, rows[len(rows)-1].Seq
+	if !db.settled.is(shard) {
+		if err := db.quiesce(ctx, shard); err != nil {
+			return false, fmt.Errorf("%w: %w", ErrAmbiguous, err)
 		}
-		db.settled.set(rows[0].Shard, false)
-		ambiguous = ambiguous || errors.Is(err, ErrAmbiguous)
-		if attempt == commitAttempts || !pause(ctx, commitPause*time.Duration(attempt)) {
-			return stillAmbiguous(ambiguous, err)
+		if landed, err := db.Confirm(ctx, shard, first, last, rows); landed || err != nil {
+			return landed, doubtful(err)
 		}
 	}
+	if err := db.InsertEvidence(ctx, EvidenceToken(shard, first), rows); err != nil {
+		db.settled.set(shard, false)
+		return false, err
+	}
+	if landed, err = db.Confirm(ctx, shard, first, last, rows); err != nil {
+		db.settled.set(shard, false)
+		return false, doubtful(err)
+	}
+	if !landed {
+		return false, &ConflictError{Shard: shard, Table: "evidence", Seq: first, What: "the rows were acknowledged and are not there"}
+	}
+	return true, nil
+}
+
+// doubtful marks the failure of a read-back: nobody knows what is there.
+func doubtful(err error) error {
+	var conflict *ConflictError
+	if err == nil || errors.As(err, &conflict) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 }
 
 // pause waits, and reports whether ctx outlasted it.
@@ -122,14 +147,6 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
-}
-
-// stillAmbiguous keeps the doubt that an earlier attempt left.
-func stillAmbiguous(doubt bool, err error) error {
-	if doubt && !errors.Is(err, ErrAmbiguous) {
-		return fmt.Errorf("%w: %w", ErrAmbiguous, err)
-	}
-	return err
 }
 
 // quiesce ends the evidence inserts of a shard that are still under way and waits

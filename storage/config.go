@@ -29,6 +29,9 @@ type engineConfig struct {
 	Owner, OwnerHash       string
 	Readonly, ReadonlyHash string
 	Embedded               bool
+	NobodyHash             string
+	Auditors               []Auditor
+	Limits                 struct{ Seconds, Memory, Queries int } // of an auditor
 }
 
 // Path joins names to the data directory.
@@ -45,6 +48,12 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
   <max_server_memory_usage>{{.MaxMemory}}</max_server_memory_usage>
   <mark_cache_size>67108864</mark_cache_size>
   <table_engines_require_grant>true</table_engines_require_grant>
+  <access_control_improvements>
+    <users_without_row_policies_can_read_rows>true</users_without_row_policies_can_read_rows>
+    <select_from_system_db_requires_grant>true</select_from_system_db_requires_grant>
+    <select_from_information_schema_requires_grant>true</select_from_information_schema_requires_grant>
+    <settings_constraints_replace_previous>true</settings_constraints_replace_previous>
+  </access_control_improvements>
   <send_crash_reports><enabled>false</enabled></send_crash_reports>
 {{- if not .Embedded}}
   <path>{{.Path "data" | x}}/</path>
@@ -77,6 +86,17 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
         <max_block_size><changeable_in_readonly/></max_block_size>
       </constraints>
     </reading>
+    <auditing>
+      <readonly>1</readonly>
+      <max_execution_time>{{.Limits.Seconds}}</max_execution_time>
+      <max_memory_usage>{{.Limits.Memory}}</max_memory_usage>
+      <max_concurrent_queries_for_user>{{.Limits.Queries}}</max_concurrent_queries_for_user>
+      <poll_interval>1</poll_interval>
+      <constraints>
+        <max_execution_time><min>1</min><max>{{.Limits.Seconds}}</max><changeable_in_readonly/></max_execution_time>
+        <max_block_size><changeable_in_readonly/></max_block_size>
+      </constraints>
+    </auditing>
 {{- if .Embedded}}
     <closed><max_sessions_for_user>1</max_sessions_for_user></closed>
 {{- end}}
@@ -106,6 +126,10 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
         <query>GRANT SHOW, SELECT ON system.*</query>
         <query>GRANT TABLE ENGINE ON MergeTree, TABLE ENGINE ON ReplacingMergeTree, TABLE ENGINE ON AggregatingMergeTree, TABLE ENGINE ON SummingMergeTree, TABLE ENGINE ON Memory</query>
         <query>GRANT CREATE TEMPORARY TABLE, KILL QUERY ON *.*</query>
+{{- range .Auditors}}
+        <query>GRANT SHOW, SELECT, CREATE DATABASE, CREATE VIEW, DROP VIEW ON {{.Database}}.*</query>
+        <query>GRANT SET DEFINER ON {{.Definer}}</query>
+{{- end}}
       </grants>
     </{{.Owner}}>
     <{{.Readonly}}>
@@ -115,6 +139,33 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
       <quota>default</quota>
       <grants><query>GRANT SHOW, SELECT ON {{.Database}}.*</query></grants>
     </{{.Readonly}}>
+{{- $c := .}}
+{{- range .Auditors}}
+    <{{.User}}>
+      <password_sha256_hex>{{.Hash}}</password_sha256_hex>
+      <networks><ip>127.0.0.1</ip><ip>::1</ip></networks>
+      <profile>auditing</profile>
+      <quota>default</quota>
+      <grants><query>GRANT SELECT ON {{.Database}}.*</query></grants>
+    </{{.User}}>
+    <!-- The views of {{.User}} run as this one. The password was thrown away. -->
+    <{{.Definer}}>
+      <password_sha256_hex>{{$c.NobodyHash}}</password_sha256_hex>
+      <networks><ip>127.0.0.1</ip></networks>
+      <profile>auditing</profile>
+      <quota>default</quota>
+      <grants>
+{{- range .Filters}}
+        <query>GRANT SELECT ON {{$c.Database}}.{{.Table}}</query>
+{{- end}}
+      </grants>
+      <databases><{{$c.Database}}>
+{{- range .Filters}}{{if .Rows}}
+        <{{.Table}}><filter>{{.Rows | x}}</filter></{{.Table}}>
+{{- end}}{{end}}
+      </{{$c.Database}}></databases>
+    </{{.Definer}}>
+{{- end}}
   </users>
 </clickhouse>
 {{end}}`))

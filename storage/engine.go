@@ -28,6 +28,7 @@ type Engine struct {
 	proc                         *process
 	owner                        *os.File // the lock of the data directory's owner
 	stopProc                     func(context.Context) error
+	auditors                     []Auditor
 
 	stop    sync.Once
 	stopErr error
@@ -39,7 +40,7 @@ type Engine struct {
 
 // engine wraps a started child that listens on port.
 func (l launch) engine(kind string, p *process, port int) *Engine {
-	e := &Engine{kind: kind, proc: p, owner: l.locks.owner, done: make(chan struct{})}
+	e := &Engine{kind: kind, proc: p, owner: l.locks.owner, done: make(chan struct{}), auditors: l.auditors}
 	e.dsn = nativeDSN(OwnerUser, l.creds.Owner, l.opts.Host, port, DatabaseName)
 	e.readonlyDSN = nativeDSN(ReadonlyUser, l.creds.Readonly, l.opts.Host, port, DatabaseName)
 	e.controlDSN = nativeDSN(OwnerUser, l.creds.Owner, l.opts.Host, port, "system")
@@ -62,9 +63,10 @@ func (e *Engine) begin(stop func(context.Context) error) *Engine {
 	return e
 }
 
-// prepare waits until a child that listens answers its owner, and makes the database.
+// prepare waits until a child that listens answers its owner, and makes the
+// database and the auditors' views.
 func (e *Engine) prepare(ctx context.Context) error {
-	return withConn(e.controlDSN, func(c clickhouse.Conn) error {
+	err := withConn(e.controlDSN, func(c clickhouse.Conn) error {
 		if err := c.QueryRow(ctx, "SELECT version()").Scan(&e.version); err != nil {
 			return fmt.Errorf("asking the ClickHouse engine for its version: %w", err)
 		}
@@ -73,6 +75,10 @@ func (e *Engine) prepare(ctx context.Context) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return e.makeViews(ctx, e.auditors)
 }
 
 // DSN is the database owner's, in clickhouse-go's form, native protocol. It holds

@@ -38,7 +38,9 @@ func (db *DB) Migrate(ctx context.Context) error {
 	return fmt.Errorf("migrating %s: %w", db.where(), err)
 }
 
-func (db *DB) migrate(ctx context.Context) error {
+func (db *DB) migrate(ctx context.Context) error { return db.migrateTo(ctx, goose.MaxVersion) }
+
+func (db *DB) migrateTo(ctx context.Context, version int64) error {
 	options := *db.options
 	options.Settings = clickhouse.Settings{"async_insert": 0, "materialized_views_ignore_errors": 0}
 	conn := clickhouse.OpenDB(&options)
@@ -51,6 +53,6 @@ func (db *DB) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Up(ctx)
+	_, err = p.UpTo(ctx, version)
 	return err
 }

@@ -156,9 +156,10 @@ func (db *DB) SessionHeads(ctx context.Context, shard string, keys []SessionKey)
 		}
 	}
 	ctx = clickhouse.Context(reading(ctx), clickhouse.WithExternalTable(table))
-	err = db.each(ctx, `SELECT tenant, session, assumeNotNull(max(session_index)), argMax(record_hash, session_index) FROM evidence_chain
-		WHERE (tenant, session) IN (SELECT t, s FROM keys) AND shard = {shard:String} AND session_index IS NOT NULL
-		GROUP BY tenant, session`,
+	err = db.each(ctx, `SELECT tenant, session, assumeNotNull(session_index), record_hash FROM evidence WHERE shard = {shard:String} AND seq IN (
+			SELECT max(seq) FROM evidence_chain
+			WHERE (tenant, session) IN (SELECT t, s FROM keys) AND shard = {shard:String} AND session_index IS NOT NULL
+			GROUP BY tenant, session)`,
 		func(r driver.Rows) error {
 			var key SessionKey
 			var head Head

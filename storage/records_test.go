@@ -22,10 +22,16 @@ var (
 		DecisionID: "0199-d", EventID: "e1", Tenant: "acme", Protocol: "agenthook", Source: "rt1", Agent: "agent é", Session: "s1",
 		ToolCallID: "tc-full", Occurrence: 2, Tool: "bash", Action: "execute", ResourceKind: "shell", ArgsDigest: "hmac-sha256:aa",
 		RequestDigest: "hmac-sha256:bb", Verdict: events.Ask, NativeVerdict: "ask",
-		Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "rule", Path: "/tool_input/command", Policy: "p/r"}, {Evaluator: "agenthook", Code: "ok"}},
-		Policy:  &events.PolicyRef{Name: "p", Revision: 1<<53 - 1, Digest: "sha256:cc"}, Mandate: &events.MandateRef{ID: "m", Hash: "sha256:dd"},
+		Reasons: []events.Reason{
+			{Evaluator: "tool_policy", Code: "rule", Path: "/tool_input/command", Policy: "p/r"}, {Evaluator: "agenthook", Code: "ok"},
+			{Evaluator: "tool_policy", Code: "trial", Policy: "q/r", Action: "audit", Would: events.Deny},
+		},
+		Policy: &events.PolicyRef{Name: "p", Revision: 1<<53 - 1, Digest: "sha256:cc"}, Mandate: &events.MandateRef{ID: "m", Hash: "sha256:dd"},
 		Approval:   &events.ApprovalRef{WorkflowID: "w", Status: "pending", ActionID: "a", RequestedAt: moment(1), ExpiresAt: moment(2), ResumePolicy: "retry_same_event"},
 		ReceivedAt: moment(3), DecidedAt: moment(4), ExpiresAt: moment(5), ReceiptHash: "sha256:ee", Durability: "fsync", Trace: "00-aa-bb-01",
+		CanonicalTool: "shell.run", Publishers: &events.SnapshotRef{Revision: 7, Digest: "sha256:ff"},
+		Counts: []events.Count{{Key: "k1", WindowMS: 60_000, Amount: 2, Total: 5}, {Key: "k2", WindowMS: 1, Amount: -1, Total: -1}},
+		Inputs: &events.DecisionInputs{Strict: true, Mandate: &events.MandateInput{Reserved: 1 << 52, Signatures: "required"}},
 	}
 	fullCall = events.Call{
 		CallID: "c", Tenant: "acme", Source: "rt1", Protocol: "aaep", Agent: "a", Session: "s1", ToolCallID: "tc-full", Occurrence: 3, Tool: "bash",
@@ -36,11 +42,14 @@ var (
 	}
 	fullFinding = events.Finding{
 		FindingID: "f", Rule: "input_drift", Severity: events.SeverityCritical, Tenant: "acme", Source: "rt1", Session: "s1", ToolCallID: "tc-full",
-		CallID: "c", EventIDs: []string{"e1", "e2"}, Seqs: []uint64{3, 9}, Explanation: "it's \"different\"", Remedy: "ask", DetectedAt: moment(6), Withdraws: "f0",
+		CallID: "c", EventIDs: []string{"e1", "e2"}, Seqs: []uint64{3, 9}, Explanation: "it's \"different\"", Remedy: "ask", DetectedAt: moment(6), Withdraws: "f0", Enforced: true,
 	}
 	fullApproval = events.Approval{
 		WorkflowID: "w", Tenant: "acme", Status: "approved", ActionDigest: "hmac-sha256:aa", Source: "rt1", Session: "s1", ToolCallID: "tc-full",
 		DecisionID: "0199-d", Approver: "alice", Reason: "fine", RequestedAt: moment(1), DecidedAt: moment(2), ExpiresAt: moment(3),
+		Step: 3, Act: "vote", ActionID: "a1", Tool: "bash", Calls: []string{"tc-full", "tc-2"}, Policy: &events.PolicyRef{Name: "p", Revision: 4, Digest: "sha256:cc"},
+		Mandate: &events.MandateRef{ID: "m", Hash: "sha256:dd"}, ReviewerGroups: []string{"ops"}, Quorum: 2, Approvers: []string{"alice", "bob"},
+		PreviewDigest: "hmac-sha256:ee", ResumePolicy: "retry_same_event", ChangedAt: moment(4), Refused: "not_a_reviewer",
 	}
 )
 
@@ -111,12 +120,17 @@ func TestStrangeBodies(t *testing.T) {
 		`{"body":{"occurrence":99999999999999999999,"policy":{"revision":1e400},"timeline":[1,{"at":5,"seq":"x"}],"inferred":"maybe","approval":[]}}`,
 		`{"body":{"decided_at":"9999-12-31T23:59:59Z","received_at":"0001-01-01T00:00:00Z","detected_at":"-1"}}`,
 		`{"body":` + deep + `}`,
+		`{"body":{"policies":{"name":1},"documents":[1,{"name":[]}],"changes":"x","rules":[1],"kid":{},"counts":[[]],"inputs":[1],"enforced":"x","tool_call_ids":{},"quorum":-1}}`,
+		`{"body":{"rules":{"a":{"b":1},"c":2},"policies":[{"name":"p"},7]},"redactions":[{"path":1},"x",{"detector":["y"]}]}`,
 	}
 	var rows []EvidenceRow
-	for _, kind := range []string{KindDecision, KindCall, KindFinding, KindApproval} {
-		for _, b := range bodies {
+	for _, kind := range []string{KindDecision, KindCall, KindFinding, KindApproval, KindControl, KindUnparseable} {
+		for i, b := range bodies {
 			r := row(shard, uint64(len(rows)+1))
 			r.Kind, r.Record, r.Session = kind, b, shard
+			if kind == KindControl {
+				r.Subject = "gov.control.GOV." + []string{"policy", "mandate", "publisher", "key", "rules", "redaction", "resolve", "new"}[i%8]
+			}
 			rows = append(rows, r)
 		}
 	}
@@ -124,7 +138,8 @@ func TestStrangeBodies(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := uint64(len(bodies))
-	wantRows(t, db, shard, map[string]uint64{"evidence": 4 * n, "decisions": n, "calls": n, "findings": n, "approvals": n})
+	wantRows(t, db, shard, map[string]uint64{"evidence": 6 * n, "redactions": n + 5, "decisions": n, "calls": n, "findings": n, "approvals": n})
+	wantRows(t, db, shard, map[string]uint64{"changes": n})
 	if _, err := db.Decisions(t.Context(), "acme", shard); err != nil {
 		t.Error(err)
 	}

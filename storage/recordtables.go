@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -43,6 +44,16 @@ type decisionRow struct {
 	ReceiptHash         string     `ch:"receipt_hash"`
 	Durability          string     `ch:"durability"`
 	Trace               string     `ch:"trace"`
+	ReasonActions       []string   `ch:"reasons.action"`
+	ReasonWoulds        []string   `ch:"reasons.would"`
+	CanonicalTool       string     `ch:"canonical_tool"`
+	PublishersRevision  uint64     `ch:"publishers_revision"`
+	PublishersDigest    string     `ch:"publishers_digest"`
+	CountKeys           []string   `ch:"counts.key"`
+	CountWindows        []int64    `ch:"counts.window_ms"`
+	CountAmounts        []int64    `ch:"counts.amount"`
+	CountTotals         []int64    `ch:"counts.total"`
+	Inputs              string     `ch:"inputs"`
 }
 
 var decisionTable = recordTable[decisionRow, events.Decision]{
@@ -53,6 +64,8 @@ var decisionTable = recordTable[decisionRow, events.Decision]{
 		"reasons.evaluator", "reasons.code", "reasons.path", "reasons.policy", "policy_name", "policy_revision", "policy_digest",
 		"mandate_id", "mandate_hash", "approval_workflow_id", "approval_status", "approval_action_id", "approval_requested_at",
 		"approval_expires_at", "approval_resume_policy", "received_at", "decided_at", "expires_at", "receipt_hash", "durability", "trace",
+		"reasons.action", "reasons.would", "canonical_tool", "publishers_revision", "publishers_digest",
+		"counts.key", "counts.window_ms", "counts.amount", "counts.total", "inputs",
 	},
 	place:  func(r decisionRow) place { return r.place },
 	record: decisionRow.decision,
@@ -65,11 +78,12 @@ func (r decisionRow) decision() events.Decision {
 		ResourceKind: r.ResourceKind, ArgsDigest: r.ArgsDigest, RequestDigest: r.RequestDigest,
 		Verdict: events.Verdict(r.Verdict), NativeVerdict: r.NativeVerdict,
 		ReceivedAt: at(r.ReceivedAt), DecidedAt: at(r.DecidedAt), ExpiresAt: at(r.ExpiresAt),
-		ReceiptHash: r.ReceiptHash, Durability: r.Durability, Trace: r.Trace,
+		ReceiptHash: r.ReceiptHash, Durability: r.Durability, Trace: r.Trace, CanonicalTool: r.CanonicalTool,
 	}
 	for i, code := range r.ReasonCodes {
 		d.Reasons = append(d.Reasons, events.Reason{
 			Evaluator: element(r.ReasonEvaluators, i), Code: code, Path: element(r.ReasonPaths, i), Policy: element(r.ReasonPolicies, i),
+			Action: element(r.ReasonActions, i), Would: events.Verdict(element(r.ReasonWoulds, i)),
 		})
 	}
 	if p := (events.PolicyRef{Name: r.PolicyName, Revision: r.PolicyRevision, Digest: r.PolicyDigest}); p != (events.PolicyRef{}) {
@@ -77,6 +91,20 @@ func (r decisionRow) decision() events.Decision {
 	}
 	if m := (events.MandateRef{ID: r.MandateID, Hash: r.MandateHash}); m != (events.MandateRef{}) {
 		d.Mandate = &m
+	}
+	if p := (events.SnapshotRef{Revision: r.PublishersRevision, Digest: r.PublishersDigest}); p != (events.SnapshotRef{}) {
+		d.Publishers = &p
+	}
+	for i, key := range r.CountKeys {
+		d.Counts = append(d.Counts, events.Count{
+			Key: key, WindowMS: element(r.CountWindows, i), Amount: element(r.CountAmounts, i), Total: element(r.CountTotals, i),
+		})
+	}
+	if r.Inputs != "" {
+		var in events.DecisionInputs
+		if json.Unmarshal([]byte(r.Inputs), &in) == nil { // otherwise the record says something else there
+			d.Inputs = &in
+		}
 	}
 	if r.WorkflowID != "" {
 		d.Approval = &events.ApprovalRef{
@@ -155,13 +183,14 @@ type findingRow struct {
 	Remedy      string     `ch:"remedy"`
 	DetectedAt  *time.Time `ch:"detected_at"`
 	Withdraws   string     `ch:"withdraws"`
+	Enforced    bool       `ch:"enforced"`
 }
 
 var findingTable = recordTable[findingRow, events.Finding]{
 	name: "findings",
 	columns: []string{
 		"finding_id", "rule", "severity", "source", "tool_call_id", "call_id", "event_ids", "seqs", "explanation", "remedy",
-		"detected_at", "withdraws",
+		"detected_at", "withdraws", "enforced",
 	},
 	place:  func(r findingRow) place { return r.place },
 	record: findingRow.finding,
@@ -171,39 +200,6 @@ func (r findingRow) finding() events.Finding {
 	return events.Finding{
 		FindingID: r.FindingID, Rule: r.Rule, Severity: events.Severity(r.Severity), Tenant: r.Tenant, Source: r.Source, Session: r.Session,
 		ToolCallID: r.ToolCallID, CallID: r.CallID, EventIDs: r.EventIDs, Seqs: r.Seqs, Explanation: r.Explanation, Remedy: r.Remedy,
-		DetectedAt: at(r.DetectedAt), Withdraws: r.Withdraws,
-	}
-}
-
-type approvalRow struct {
-	place
-	WorkflowID   string     `ch:"workflow_id"`
-	Status       string     `ch:"status"`
-	ActionDigest string     `ch:"action_digest"`
-	Source       string     `ch:"source"`
-	ToolCallID   string     `ch:"tool_call_id"`
-	DecisionID   string     `ch:"decision_id"`
-	Approver     string     `ch:"approver"`
-	Reason       string     `ch:"reason"`
-	RequestedAt  *time.Time `ch:"requested_at"`
-	DecidedAt    *time.Time `ch:"decided_at"`
-	ExpiresAt    *time.Time `ch:"expires_at"`
-}
-
-var approvalTable = recordTable[approvalRow, events.Approval]{
-	name: "approvals",
-	columns: []string{
-		"workflow_id", "status", "action_digest", "source", "tool_call_id", "decision_id", "approver", "reason",
-		"requested_at", "decided_at", "expires_at",
-	},
-	place:  func(r approvalRow) place { return r.place },
-	record: approvalRow.approval,
-}
-
-func (r approvalRow) approval() events.Approval {
-	return events.Approval{
-		WorkflowID: r.WorkflowID, Tenant: r.Tenant, Status: r.Status, ActionDigest: r.ActionDigest, Source: r.Source, Session: r.Session,
-		ToolCallID: r.ToolCallID, DecisionID: r.DecisionID, Approver: r.Approver, Reason: r.Reason,
-		RequestedAt: at(r.RequestedAt), DecidedAt: at(r.DecidedAt), ExpiresAt: at(r.ExpiresAt),
+		DetectedAt: at(r.DetectedAt), Withdraws: r.Withdraws, Enforced: r.Enforced,
 	}
 }

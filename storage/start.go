@@ -94,6 +94,8 @@ type launch struct {
 	opts  EngineOptions
 	creds credentials
 	locks dataLocks
+
+	auditors []Auditor
 }
 
 // starter starts one kind of managed engine.
@@ -109,7 +111,11 @@ func launchEngine(ctx context.Context, opts EngineOptions, locks dataLocks, star
 		ctx, cancel = context.WithTimeout(ctx, DefaultStartTimeout)
 		defer cancel()
 	}
-	return start(ctx, launch{opts, creds, locks})
+	auditors, err := Auditors(opts.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	return start(ctx, launch{opts, creds, locks, auditors})
 }
 
 // chooseEngine decides between the program on PATH and the embedded engine, and
@@ -150,12 +156,15 @@ func (o *EngineOptions) setDefaults() error {
 
 // config is what the engine's files say for this launch.
 func (l launch) config(embedded bool) engineConfig {
-	return engineConfig{
+	c := engineConfig{
 		Dir: l.opts.DataDir, Host: l.opts.Host, TCPPort: l.opts.TCPPort, HTTPPort: l.opts.HTTPPort,
 		MaxMemory: l.opts.MaxMemory, Database: DatabaseName, Embedded: embedded,
 		Owner: OwnerUser, OwnerHash: passwordHash(l.creds.Owner),
 		Readonly: ReadonlyUser, ReadonlyHash: passwordHash(l.creds.Readonly),
+		Auditors: l.auditors, NobodyHash: passwordHash(newPassword()),
 	}
+	c.Limits.Seconds, c.Limits.Memory, c.Limits.Queries = auditorSeconds, auditorMemory, auditorQueries
+	return c
 }
 
 // useServer takes the server that the options name.

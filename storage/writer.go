@@ -99,17 +99,21 @@ type TreeNode struct {
 	Hash  [32]byte
 }
 
-// InsertTreeNodes stores hashes durably. Storing a hash again does no harm.
+// InsertTreeNodes stores hashes durably; those that TreeNodes makes from others it
+// leaves out. Storing a hash again does no harm.
 func (db *DB) InsertTreeNodes(ctx context.Context, shard string, nodes []TreeNode) error {
-	if len(nodes) == 0 {
-		return nil
-	}
 	if shard == "" {
 		return fmt.Errorf("%w: it has no shard", ErrBatch)
 	}
-	shards, idx, hash := make([]string, len(nodes)), make([]uint64, len(nodes)), make([]string, len(nodes))
-	for i, n := range nodes {
-		shards[i], idx[i], hash[i] = shard, n.Index, string(n.Hash[:])
+	var shards, hash []string
+	var idx []uint64
+	for _, n := range nodes {
+		if isStored(n.Index) {
+			shards, idx, hash = append(shards, shard), append(idx, n.Index), append(hash, string(n.Hash[:]))
+		}
+	}
+	if len(idx) == 0 {
+		return nil
 	}
 	return db.insert(ctx, "INSERT INTO tree_nodes (shard, idx, hash)", randomToken(), shards, idx, hash)
 }

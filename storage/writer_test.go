@@ -3,7 +3,6 @@ package storage
 import (
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -154,103 +153,6 @@ func TestBatchRules(t *testing.T) {
 	if err := db.InsertEvidence(t.Context(), "", rowsOf("S", 1, 1)); !errors.Is(err, ErrBatch) {
 		t.Errorf("without a token: error %v", err)
 	}
-}
-
-func TestRepair(t *testing.T) {
-	db, shard := sharedDB(t), testShard(t)
-	if err := db.CommitEvidence(t.Context(), oneOfEach(t, shard, 1)); err != nil {
-		t.Fatal(err)
-	}
-	for _, table := range derived {
-		if err := db.conn.Exec(t.Context(), "ALTER TABLE "+table+" DELETE WHERE shard = {s:String} AND seq < 4 SETTINGS mutations_sync = 2", arg("s", shard)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wantRows(t, db, shard, map[string]uint64{"evidence_chain": 2, "decisions": 0, "calls": 0, "findings": 1, "approvals": 1})
-	for i, want := range []uint64{5, 0} {
-		added, err := db.Repair(t.Context(), shard)
-		if err != nil || added != want {
-			t.Errorf("repair %d added %d (%v), want %d", i, added, err, want)
-		}
-	}
-	wantRows(t, db, shard, oneEach)
-}
-
-// A writer can die when only some of the tables have its batch; its successor
-// goes on behind it.
-func TestSuccessorRepairsHalfAnInsert(t *testing.T) {
-	e := startEngine(t, t.TempDir(), 0)
-	db, shard := openDB(t, e.DSN()), testShard(t)
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	exec := func(statement string) {
-		if err := db.conn.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	exec("CREATE TABLE trap (seq UInt64) ENGINE = MergeTree ORDER BY seq")
-	exec("CREATE MATERIALIZED VIEW trap_mv TO trap AS SELECT seq + throwIf(kind = 'decision') AS seq FROM evidence")
-	rows := oneOfEach(t, shard, 1)
-	if err := db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows); !errors.Is(err, ErrAmbiguous) {
-		t.Fatalf("error %v, want ErrAmbiguous", err)
-	}
-	if n := rowsIn(t, db, "decisions", shard); n != 0 || rowsIn(t, db, "evidence", shard) != 5 {
-		t.Fatalf("the trap did not stop the insert half-way: %d decisions", n)
-	}
-	exec("DROP VIEW trap_mv")
-	next := openDB(t, e.DSN())
-	for seq := uint64(6); seq <= 7; seq++ {
-		if err := next.CommitEvidence(t.Context(), []EvidenceRow{row(shard, seq)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	wantRows(t, db, shard, map[string]uint64{"evidence": 7, "evidence_chain": 7, "decisions": 1, "calls": 1, "findings": 1, "approvals": 1})
-}
-
-// An engine goes on with the insert of a client that is gone. Were it still at it
-// while Repair looks, rows would be added twice.
-func TestRepairEndsUnfinishedInserts(t *testing.T) {
-	e := startEngine(t, t.TempDir(), 0)
-	db, shard := openDB(t, e.DSN()), testShard(t)
-	if err := db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	for _, statement := range []string{
-		"CREATE TABLE slow (seq UInt64) ENGINE = MergeTree ORDER BY seq",
-		"CREATE MATERIALIZED VIEW a_slow_mv TO slow AS SELECT seq + sleepEachRow(0.5) AS seq FROM evidence",
-	} {
-		if err := db.conn.Exec(t.Context(), statement); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rows := oneOfEach(t, shard, 1)
-	var insert sync.WaitGroup
-	var err error
-	insert.Go(func() { err = db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows) })
-	running := "SELECT count() FROM system.processes WHERE startsWith(query_id, {p:String})"
-	for count(t, db, running, arg("p", evidenceQueries(shard))) == 0 {
-		if t.Context().Err() != nil {
-			t.Fatal("the insert never ran")
-		}
-	}
-	if _, err := db.Repair(t.Context(), shard); err != nil {
-		t.Fatal(err)
-	}
-	if n := count(t, db, running, arg("p", evidenceQueries(shard))); n != 0 {
-		t.Error("the insert is still under way")
-	}
-	insert.Wait()
-	if !errors.Is(err, ErrAmbiguous) {
-		t.Errorf("error %v, want ErrAmbiguous", err)
-	}
-	if err := db.conn.Exec(t.Context(), "DROP VIEW a_slow_mv"); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.CommitEvidence(t.Context(), rows); err != nil {
-		t.Fatal(err)
-	}
-	wantRows(t, db, shard, oneEach)
 }
 
 func TestCommitGivesUp(t *testing.T) {

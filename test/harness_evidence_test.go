@@ -152,7 +152,8 @@ func derived(t testing.TB, db driver.Conn) {
 	t.Helper()
 	for table, condition := range map[string]string{
 		"decisions": "kind = 'decision'", "calls": "kind = 'call'", "findings": "kind = 'finding'", "approvals": "kind = 'approval'",
-		"evidence_chain": "session != '' OR session_index IS NOT NULL",
+		"evidence_chain": "session != '' OR session_index IS NOT NULL", "redactions": "redacted OR kind = 'unparseable'",
+		"changes": "kind = 'control' AND NOT (endsWith(subject, '.cursor') OR endsWith(subject, '.tick'))",
 	} {
 		eventually(t, "table "+table+" is complete", func() error {
 			want, have := number(t, db, "SELECT count() FROM evidence WHERE "+condition), number(t, db, "SELECT count() FROM "+table)

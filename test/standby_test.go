@@ -41,8 +41,8 @@ func (s *system) standby(t testing.TB, name string) *proc {
 	return p
 }
 
-// A second admitter shares the work; of two correlators one steps down, again
-// and again. Nothing is lost and nothing is there twice.
+// A second admitter shares the work; a second correlator and a second auditor
+// stand by. Nothing is lost and nothing is there twice.
 func TestSecondInstances(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)
@@ -89,31 +89,44 @@ func TestSecondInstances(t *testing.T) {
 	s.verified(t, 0)
 }
 
-// An active auditor that hangs is succeeded by its standby. When it goes on it
-// finds the shard taken, and nothing is there twice.
+// An active auditor or correlator that hangs is succeeded by its standby. When it
+// goes on it finds the shard taken and steps down, and nothing is lost or there
+// twice.
 func TestStandbyTakesOver(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)
-	s.standby(t, "auditor")
-	r.admit(t, "agenthook", allowedCall("s-over", "c1").bytes())
-	s.exact(t)
-	hung := s.info(t).PIDs["auditor"]
-	ok(t, syscall.Kill(hung, syscall.SIGSTOP))
-	for i := range 20 {
-		r.admit(t, "agenthook", allowedCall("s-over", fmt.Sprint("during-", i)).bytes())
-	}
-	s.exact(t)
-	ok(t, syscall.Kill(hung, syscall.SIGCONT))
-	eventually(t, "the one that hung steps down", func() error {
-		if pid := s.info(t).PIDs["auditor"]; pid == hung {
-			return errorf("it still runs as %d", pid)
+	for _, name := range []string{"auditor", "correlator"} {
+		s.standby(t, name)
+		r.admit(t, "agenthook", allowedCall("s-over", name+"-before").bytes())
+		s.exact(t)
+		hung := s.info(t).PIDs[name]
+		ok(t, syscall.Kill(hung, syscall.SIGSTOP))
+		for i := range 20 {
+			call := deniedCall("s-over-"+name, fmt.Sprint("during-", i))
+			r.admit(t, "agenthook", call.bytes())
+			r.publish(t, call)
+			r.publish(t, postToolUse(call))
 		}
-		return nil
-	})
-	for i := range 20 {
-		r.admit(t, "agenthook", allowedCall("s-over", fmt.Sprint("after-", i)).bytes())
+		eventually(t, "the standby finds what was run despite a deny", func() error {
+			n := number(t, s.auditors(t), "SELECT count() FROM findings WHERE rule = 'executed_despite_deny' AND session = 's-over-"+name+"'")
+			if n != 20 {
+				return errorf("%d of 20", n)
+			}
+			return nil
+		})
+		s.exact(t)
+		ok(t, syscall.Kill(hung, syscall.SIGCONT))
+		eventually(t, "the "+name+" that hung steps down", func() error {
+			if pid := s.info(t).PIDs[name]; pid == hung {
+				return errorf("it still runs as %d", pid)
+			}
+			return nil
+		})
+		for i := range 20 {
+			r.admit(t, "agenthook", allowedCall("s-over", fmt.Sprint(name, "-after-", i)).bytes())
+		}
+		s.exact(t)
 	}
-	s.exact(t)
 	emittedOnce(t, s)
 	s.verified(t, 0)
 }

@@ -1,8 +1,13 @@
 package e2e_test
 
 import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,9 +77,14 @@ func TestTampering(t *testing.T) {
 		change(t, db, "ALTER TABLE kept_"+table+" ATTACH PARTITION tuple() FROM "+table)
 	}
 	last := number(t, db, "SELECT max(seq) FROM evidence")
+	shard, text := evidence(t, db, "seq = 1")[0].Shard, func(seq uint64) string { return evidence(t, db, "seq = ?", seq)[0].Record }
+	fork := s.signCheckpoint(t, shard, last-3, [32]byte{1})
 	victim := evidence(t, db, "kind = 'decision'")[3].Seq // a deny
 	where := fmt.Sprintf(" WHERE seq = %d", victim)
 	set := func(what string) []string { return []string{"ALTER TABLE evidence UPDATE " + what + where} }
+	if !strings.Contains(text(victim), `"durability":"fsync"`) {
+		t.Fatalf("the decision is another than the cases below change: %s", text(victim))
+	}
 	for _, tc := range []struct {
 		name  string
 		do    []string
@@ -91,6 +101,22 @@ func TestTampering(t *testing.T) {
 		{"a row deleted", []string{"ALTER TABLE evidence DELETE" + where}, []string{"gap"}, victim},
 		{"a row deleted lightly", []string{"DELETE FROM evidence" + where}, []string{"gap"}, victim},
 		{"the first row deleted", []string{"ALTER TABLE evidence DELETE WHERE seq = 1"}, []string{"gap"}, 1},
+		{"two rows in each other's places", []string{
+			fmt.Sprintf("ALTER TABLE evidence DELETE WHERE seq IN (%d, %d)", victim, victim+1),
+			fmt.Sprintf("INSERT INTO evidence SETTINGS insert_deduplicate = 0 SELECT * REPLACE (toUInt64(%d - seq) AS seq) FROM (SELECT * FROM kept_evidence WHERE seq IN (%d, %d))", 2*victim+1, victim, victim+1)},
+			[]string{"column_mismatch"}, victim},
+		{"a row put in between", []string{
+			fmt.Sprintf("INSERT INTO evidence SETTINGS insert_deduplicate = 0 SELECT * REPLACE (toUInt64(%d) AS seq) FROM (SELECT * FROM kept_evidence WHERE seq = %d)", victim, victim+2)},
+			[]string{"conflicting_seq"}, victim},
+		{"a row put behind the last", []string{
+			fmt.Sprintf("INSERT INTO evidence SETTINGS insert_deduplicate = 0 SELECT * REPLACE (toUInt64(%d) AS seq) FROM (SELECT * FROM kept_evidence WHERE seq = %d)", last+1, victim)},
+			[]string{"column_mismatch"}, last + 1},
+		{"another text under the first one's hash", []string{
+			"INSERT INTO evidence SETTINGS insert_deduplicate = 0 SELECT * REPLACE (replaceOne(record, 'deny', 'allow') AS record) FROM kept_evidence" + where},
+			[]string{"conflicting_seq"}, victim},
+		{"a decision that the log has otherwise", set(`record = replaceOne(record, '"durability":"fsync"', '"durability":"memory"')`), []string{"log_mismatch"}, victim},
+		{"a checkpoint of another history", []string{fmt.Sprintf("INSERT INTO checkpoints SELECT shard, toUInt64(%d), root, %s, created FROM checkpoints LIMIT 1", last-3, sqlText(fork))},
+			[]string{"checkpoint_fork"}, last - 3},
 		{"a row doubled", []string{"INSERT INTO evidence SETTINGS insert_deduplicate = 0 SELECT * FROM kept_evidence" + where}, []string{"duplicate_seq"}, victim},
 		{"another row for a sequence", []string{"INSERT INTO evidence SETTINGS insert_deduplicate = 0 SELECT * REPLACE (concat(record, ' ') AS record, unhex(repeat('00', 32)) AS record_hash) FROM kept_evidence" + where},
 			[]string{"conflicting_seq"}, victim},
@@ -124,6 +150,22 @@ func TestTampering(t *testing.T) {
 			s.verified(t, 0)
 		})
 	}
+}
+
+// signCheckpoint signs as somebody does who has the auditor's key.
+func (s *system) signCheckpoint(t testing.TB, shard string, size uint64, root [32]byte) string {
+	t.Helper()
+	seed, err := os.ReadFile(filepath.Join(s.keyDir(), "checkpoint.key"))
+	ok(t, err)
+	raw, err := hex.DecodeString(strings.TrimSpace(string(seed)))
+	ok(t, err)
+	head := fmt.Sprintf("countersign.dev/%s\n%d\n%s\n", shard, size, base64.StdEncoding.EncodeToString(root[:]))
+	return string(signNote([]byte(head), ed25519.NewKeyFromSeed(raw)))
+}
+
+// sqlText writes a text as ClickHouse reads it.
+func sqlText(text string) string {
+	return "'" + strings.NewReplacer("\\", "\\\\", "'", "\\'", "\n", "\\n").Replace(text) + "'"
 }
 
 // verify --at-least and --session.

@@ -97,9 +97,14 @@ func (o *Opinion) Invalid(evaluator string, vs []schemas.Violation, codes map[st
 
 // Fallback gives what the body says or, if it says nothing, what a header says.
 // Two that contradict each other are one identity too many: the request is
-// refused.
+// refused. So is a header that is not UTF-8: records and digests are JSON, in which
+// all such texts would become one.
 func (o *Opinion) Fallback(evaluator string, r Request, header, body string) string {
 	values := r.Header[header]
+	if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
+		o.Refuse(evaluator, string(strictjson.InvalidUTF8), "")
+		return body
+	}
 	if body != "" {
 		values = append([]string{body}, values...)
 	}

@@ -3,6 +3,7 @@ package publisher
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -164,13 +165,17 @@ func (t *tenant) catalogue(docs []Parsed) (errs []error) {
 			fail(n, "the name is that of %s in another case", other)
 		}
 	}
+	canonical := maps.Clone(t.folded) // no alias is among them yet
 	for _, n := range tools {
 		for _, a := range n.Aliases {
+			like := t.canonical[canonical[scoped{"", fold(a.name)}]]
 			switch {
 			case !policy.ToolName(a.name):
 				fail(n, "the alias %.80q cannot be told from every other name; policies refuse it", a.name)
 			case t.canonical[a.name] != nil:
 				fail(n, "the alias %s is the name of a tool; no alias may be", a.name)
+			case a.publisher != "" && like != nil && like != t.canonical[n.Name]: // a publisher's own names are compared with each other alone
+				fail(n, "the alias %s is, but for its case, the name of %s", a.name, like.Name)
 			default:
 				if other, taken := t.name(scoped{a.publisher, a.name}, t.canonical[n.Name]); taken {
 					fail(n, "the alias %s is, but perhaps for its case, one of %s too", a.name, other)

@@ -107,6 +107,9 @@ func (r Record) decide(snap *admission.Snapshot, k Known, unknownTotal int64) *a
 	req := admission.Request{Tenant: d.Tenant, Source: d.Source, Protocol: d.Protocol, Header: r.Header, Body: r.Body, ReceivedAt: d.ReceivedAt.Time}
 	out := admission.Decide(req, &s, inputs)
 	a.decision = out.Decision
+	if gave(d, admission.Evaluator, admission.CodeTooLarge) {
+		a.missing = append(a.missing, "the request was so large that the log has no copy of it")
+	}
 	return a
 }
 

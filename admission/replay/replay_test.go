@@ -264,6 +264,11 @@ func TestWhatIsMissing(t *testing.T) {
 	if asked != "acme3" || len(got.Unknown) > 0 {
 		t.Errorf("asked %s, %v", asked, got.Unknown)
 	}
+	r = record(t, "tool", tool("fetch"), snap, nil)
+	r.Decision.Verdict, r.Decision.Reasons = events.Deny, []events.Reason{{Evaluator: admission.Evaluator, Code: admission.CodeTooLarge}}
+	if got := Decide(r, snap, Known{}); len(got.Unknown) != 1 || !strings.Contains(got.Unknown[0], "no copy") {
+		t.Errorf("%v", got.Unknown)
+	}
 }
 
 func TestShift(t *testing.T) {

@@ -5,19 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/daemon"
-	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/examples"
 )
 
 type benchCmd struct {
+	Verify    benchVerifyCmd    `cmd:"" help:"Verification and proofs, beside reading the same rows in order and hashing them."`
+	Correlate benchCorrelateCmd `cmd:"" help:"Correlation rate, cost and lag, beside a consumer that decodes nothing."`
+
 	Admit benchAdmitCmd `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
+	Soak  benchSoakCmd  `cmd:"" help:"A steady load for minutes, and what it does to the memory of every process."`
+	Audit benchAuditCmd `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
 }
 
 type benchAdmitCmd struct {
@@ -45,35 +46,12 @@ type benchResult struct {
 	Bytes     float64 `json:"bytes_per_op,omitempty"`
 }
 
-func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) (err error) {
-	dir, err := os.MkdirTemp("", "countersign-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	logFile, err := os.Create(filepath.Join(dir, "services.log"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = logFile.Close() }()
-	opt := pipeline.Options{
-		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, SyncInterval: c.SyncInterval, LogLevel: "warn",
-		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: showProgress(io),
-		BeforeServices: func(ctx context.Context, r target.Ready) error { return pushDocs(ctx, r, benchPolicies(c.Policies)) },
-	}
+func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) error {
+	setup := benchSetup{SyncInterval: c.SyncInterval, Policies: c.Policies, CacheDir: c.CacheDir}
 	if c.Services != "all" {
-		opt.Services = []string{c.Services}
+		setup.Services = []string{c.Services}
 	}
-	pipe, err := pipeline.Start(ctx, opt)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		err = errors.Join(err, pipe.Stop(stop))
-	}()
-	return c.measure(ctx, io, pipe.Ready())
+	return setup.run(ctx, io, func(ready target.Ready) error { return c.measure(ctx, io, ready) })
 }
 
 // measure takes the floors first and then admission under each load, all on the

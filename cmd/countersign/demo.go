@@ -170,7 +170,7 @@ func (d *demo) export(ctx context.Context, l ledger.Ledger, s ledger.Session, ke
 	if err := l.Prove(ctx, &s); err != nil {
 		return err
 	}
-	if err := writeBundle(d.cmd.Out, l, s); err != nil {
+	if err := writeBundle(d.cmd.Out, sessionBundle(l, s)); err != nil {
 		return err
 	}
 	f, err := os.Open(d.cmd.Out)

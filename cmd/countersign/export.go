@@ -11,20 +11,28 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
+	"github.com/countersign-dev/countersign/compliance"
+	"github.com/countersign-dev/countersign/compliance/browser"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
 type exportCmd struct {
 	target.Flags
-	Session string `help:"The session to export." required:""`
-	Out     string `help:"The bundle to write." required:"" placeholder:"FILE.zip"`
-	Shard   string `help:"Which incarnation of the log, for a session that is in several (default: the newest)."`
-	Force   bool   `help:"Overwrite an existing file."`
+	Session  string `help:"The session to export."`
+	From     string `help:"Instead of a session: everything of the tenant from this time on (2026-11-01, or with a time of day and zone as in 2026-11-01T06:00:00Z)." placeholder:"TIME"`
+	To       string `help:"The end of the range, excluded." placeholder:"TIME"`
+	Out      string `help:"The bundle to write." required:"" placeholder:"FILE.zip"`
+	Shard    string `help:"Which incarnation of the log, for a session or range that is in several (default: the newest)."`
+	SignKey  string `help:"Sign a statement over the whole with this key (countersign keys statement makes one)." placeholder:"FILE"`
+	PDF      string `name:"pdf" help:"Also print the report of the bundle; needs an installed Chromium." placeholder:"FILE.pdf"`
+	Chromium string `help:"The Chromium for --pdf (default: one of the usual names on PATH)." env:"COUNTERSIGN_CHROMIUM" placeholder:"PROGRAM"`
+	Force    bool   `help:"Overwrite existing files."`
 }
 
 func (c *exportCmd) Run(ctx context.Context, io stdio) error {
-	if _, err := os.Stat(c.Out); err == nil && !c.Force {
-		return usageError{fmt.Errorf("%s exists; give --force to overwrite it", c.Out)}
+	plan, err := c.plan()
+	if err != nil {
+		return err
 	}
 	t, err := c.Resolve()
 	if err != nil {
@@ -35,19 +43,50 @@ func (c *exportCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	s, err := c.pick(ctx, io, l, t.Tenant)
+	if plan.ranged {
+		err = c.exportRange(ctx, io, l, t, plan)
+	} else {
+		err = c.exportSession(ctx, io, l, t.Tenant, plan)
+	}
+	if err != nil || c.PDF == "" {
+		return err
+	}
+	if err := printToPDF(ctx, plan.chromium, c.Out, c.PDF); err != nil {
+		return fmt.Errorf("the bundle is in %s, but %s could not be written: %w", c.Out, c.PDF, err)
+	}
+	fmt.Fprintf(io.out, "its report is printed in %s\n", c.PDF)
+	return nil
+}
+
+// exportSession writes the bundle of a session.
+func (c *exportCmd) exportSession(ctx context.Context, io stdio, l ledger.Ledger, tenant string, plan exportPlan) error {
+	s, err := c.pick(ctx, io, l, tenant)
 	if err != nil {
 		return err
 	}
 	if err := l.Prove(ctx, &s); err != nil {
 		return err
 	}
-	if err := writeBundle(c.Out, l, s); err != nil {
+	in := sessionBundle(l, s)
+	if plan.key != nil {
+		in.Sign = compliance.Signer(plan.key)
+	}
+	if err := writeBundle(c.Out, in); err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%d records of session %s written to %s\nverify it anywhere: countersign verify --bundle %s --key checkpoint.pub\n",
-		len(s.Rows), clean(s.Session, 60), c.Out, c.Out)
+	fmt.Fprintf(io.out, "%d records of session %s written to %s\n", len(s.Rows), clean(s.Session, 60), c.Out)
+	c.nextSteps(io, plan)
 	return nil
+}
+
+// nextSteps says how the bundle is verified.
+func (c *exportCmd) nextSteps(io stdio, plan exportPlan) {
+	statement := ""
+	if plan.key != nil {
+		statement = " --statement-key statement.pub"
+		fmt.Fprintf(io.out, "its statement is signed by key %s\n", plan.keyID())
+	}
+	fmt.Fprintf(io.out, "verify it anywhere: countersign verify --bundle %s --key checkpoint.pub%s\n", c.Out, statement)
 }
 
 func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, tenant string) (ledger.Session, error) {
@@ -69,17 +108,44 @@ func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, tenant 
 	return ledger.Session{}, fmt.Errorf("%w in shard %s", ledger.ErrNoSession, c.Shard)
 }
 
+// sessionBundle is what a session's bundle is made from.
+func sessionBundle(l ledger.Ledger, s ledger.Session) evidence.BundleInput {
+	return evidence.BundleInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,
+		Checkpoint: s.Checkpoint, Keys: s.Keys, Attach: compliance.Attach}
+}
+
 // writeBundle writes a bundle whole or not at all.
-func writeBundle(path string, l ledger.Ledger, s ledger.Session) error {
+func writeBundle(path string, in evidence.BundleInput) error {
 	err := wholefile.Stream(path, 0o600, func(f io.Writer) error {
 		w := bufio.NewWriter(f)
-		err := evidence.WriteBundle(w, evidence.BundleInput{
-			Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs, Checkpoint: s.Checkpoint, Keys: s.Keys,
-		})
+		err := evidence.WriteBundle(w, in)
 		return errors.Join(err, w.Flush())
 	})
 	if err != nil {
 		return fmt.Errorf("writing the bundle: %w", err)
 	}
 	return nil
+}
+
+// taken says that a file is there that must not be overwritten.
+func (c *exportCmd) taken(path string) error {
+	if path == "" || c.Force {
+		return nil
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return usageError{fmt.Errorf("%s exists; give --force to overwrite it", path)}
+	}
+	return nil
+}
+
+// chromium finds the browser before anything is written.
+func (c *exportCmd) chromium() (string, error) {
+	if c.PDF == "" {
+		return "", nil
+	}
+	program, err := browser.Find(c.Chromium)
+	if err != nil {
+		return "", usageError{fmt.Errorf("--pdf: %w", err)}
+	}
+	return program, nil
 }

@@ -24,6 +24,8 @@ type keysCmd struct {
 	List   keysListCmd   `cmd:"" help:"List the published receipt keys; succeeds only if the checkpoint key vouches for each."`
 	Rotate keysRotateCmd `cmd:"" help:"Make the next receipt key, where the checkpoint key is; a running admitter takes it up by itself."`
 	Retire keysRetireCmd `cmd:"" help:"Take a receipt key back: nothing that it signs counts any more."`
+
+	Statement keysStatementCmd `cmd:"" help:"Make the key that signs the statements of exported bundles."`
 }
 
 // keyFiles are the flags of what is done with files alone.

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/streams"
@@ -18,24 +20,43 @@ import (
 
 type verifyCmd struct {
 	target.Flags
-	Session string `help:"Only this session: its chain, and the proof that each record is in the signed tree."`
-	AtLeast int64  `help:"Fail if there are fewer records: a log cut off at its end still fits together." placeholder:"N"`
-	Bundle  string `help:"An export bundle instead of a running system; needs no server." placeholder:"FILE"`
-	Key     string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
-	Shard   string `help:"Only this incarnation of the log, e.g. GOV@20261120T090000.000000000Z (default: all)."`
-	JSON    bool   `name:"json" help:"Print the report as JSON."`
+	Session      string   `help:"Only this session: its chain, and the proof that each record is in the signed tree."`
+	Since        string   `help:"Only what the broker stored at or after this time (RFC 3339), proved as a part of the signed tree." placeholder:"TIME"`
+	Until        string   `help:"Only what the broker stored before this time." placeholder:"TIME"`
+	AtLeast      int64    `help:"Fail if there are fewer records: a log cut off at its end still fits together." placeholder:"N"`
+	From         []string `name:"from-checkpoint" help:"A checkpoint that you kept, or a witness signed: today's log must extend it. May be repeated." placeholder:"FILE" sep:"none"`
+	Witness      []string `help:"Public key of a witness, or a file that holds it: a checkpoint that holds must be signed by it. May be repeated." placeholder:"KEY" sep:"none"`
+	Quorum       int      `help:"How many of the witnesses must have signed one (default: all)." placeholder:"N"`
+	Receipt      []string `help:"A receipt, compact, one a line: its decision must be in the log and say the same. May be repeated." placeholder:"FILE" sep:"none"`
+	Bundle       string   `help:"An export bundle instead of a running system; needs no server." placeholder:"FILE"`
+	Proof        string   `help:"A proof of one record instead; needs no server." placeholder:"FILE"`
+	Retired      []string `help:"With --bundle: the retirement of a key (retired-*.json of the key directory). May be repeated." placeholder:"FILE" sep:"none"`
+	StatementKey string   `help:"With --bundle: the public key that must have signed its statement, or a file that holds it." placeholder:"FILE"`
+	Prove        uint64   `help:"Prove one record instead: writes a proof that verifies anywhere." placeholder:"SEQ"`
+	Out          string   `help:"With --prove: the file to write." placeholder:"FILE"`
+	Key          string   `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+	Shard        string   `help:"Only this incarnation of the log, e.g. GOV@20261120T090000.000000000Z (default: all)."`
+	CompareLog   int      `help:"Compare this many of the newest decisions and approvals with the log itself; --compare-log=-1: all." default:"1000" placeholder:"N"`
+	Workers      int      `help:"How many rows are looked at side by side (default: one for each processor)." placeholder:"N"`
+	JSON         bool     `name:"json" help:"Print the report as JSON."`
 }
 
 func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
-	if c.Bundle != "" {
-		return c.bundle(io)
+	a, err := c.against()
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Bundle != "":
+		return c.bundle(io, a)
+	case c.Proof != "":
+		return c.proof(io, a)
 	}
 	t, err := c.Resolve()
 	if err != nil {
 		return err
 	}
-	key, err := checkpointKey(c.Key, t)
-	if err != nil {
+	if err := a.key(c.Key, t); err != nil {
 		return err
 	}
 	l, err := openLedger(ctx, t)
@@ -43,11 +64,19 @@ func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
+	if c.Prove > 0 {
+		return c.prove(ctx, io, l, a)
+	}
+	log, err := connectLog(ctx, t)
+	if err != nil && !errors.Is(err, target.ErrNoServer) {
+		return err
+	}
+	defer log.close()
 	var reports []evidence.Report
 	if c.Session != "" {
-		reports, err = c.session(ctx, l, t.Tenant, key)
+		reports, err = c.session(ctx, l, t.Tenant, log, a)
 	} else {
-		reports, err = c.shards(ctx, io, l, t, key)
+		reports, err = c.shards(ctx, io, l, log, a)
 	}
 	if err != nil {
 		return err
@@ -55,88 +84,106 @@ func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
 	return c.report(io, reports)
 }
 
-// bundle verifies a file with nothing but the file and the key.
-func (c *verifyCmd) bundle(io stdio) error {
-	var ready *target.Target
-	if c.Key == "" && c.ReadyFile != "" {
-		var err error
-		if ready, err = c.Resolve(); err != nil {
-			return err
-		}
-	}
-	key, err := checkpointKey(c.Key, ready)
-	if err != nil {
-		return err
-	}
-	f, err := os.Open(c.Bundle)
-	if err != nil {
-		return usageError{fmt.Errorf("reading the bundle: %w", err)}
-	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	rep, err := evidence.VerifyBundle(f, info.Size(), key)
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.Bundle, err)
-	}
-	if c.AtLeast > 0 && int64(rep.Records) < c.AtLeast {
-		return fmt.Errorf("%s holds %d records, not %d", c.Bundle, rep.Records, c.AtLeast)
-	}
-	return c.report(io, []evidence.Report{rep})
-}
-
-func (c *verifyCmd) session(ctx context.Context, l ledger.Ledger, tenant, key string) (reports []evidence.Report, err error) {
-	keys, err := verifiers(key)
-	if err != nil {
-		return nil, err
-	}
+func (c *verifyCmd) session(ctx context.Context, l ledger.Ledger, tenant string, log *openedLog, a against) (reports []evidence.Report, err error) {
 	parts, err := l.Session(ctx, tenant, c.Session)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range parts {
+	for i, s := range parts {
 		if err := l.Prove(ctx, &s); err != nil {
 			return nil, err
 		}
-		reports = append(reports, evidence.VerifySession(evidence.SessionInput{
-			Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: keys, AtLeast: c.AtLeast,
-			Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys,
-		}))
+		in := evidence.SessionInput{
+			Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum,
+			Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired,
+		}
+		if i == len(parts)-1 {
+			in.AtLeast, in.Receipts = c.AtLeast, a.receipts
+		}
+		if in.Older, err = extensions(ctx, l, s, a.kept); err != nil {
+			return nil, err
+		}
+		var failed error
+		if log.of(s.Shard) && c.CompareLog != 0 {
+			in.Compare = func(r evidence.Row, x *evidence.Examined) {
+				m, err := log.message(ctx, r.Seq)
+				if m != nil {
+					x.CompareLog(r, *m)
+				}
+				failed = errors.Join(failed, err)
+			}
+		}
+		reports = append(reports, evidence.VerifySession(in))
+		if failed != nil {
+			return nil, failed
+		}
 	}
 	return reports, nil
 }
 
-func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, key string) (reports []evidence.Report, err error) {
-	keys, err := verifiers(key)
+// extensions proves that the newest checkpoint extends those that were kept of
+// its shard. One that cannot be read is of every shard.
+func extensions(ctx context.Context, l ledger.Ledger, s ledger.Session, kept []evidence.Published) (list []evidence.Extension, err error) {
+	newest, err := evidence.PeekCheckpoint(s.Checkpoint)
 	if err != nil {
-		return nil, err
+		return nil, nil // verification says so
 	}
-	published, err := publishedCheckpoint(ctx, t)
-	switch {
-	case errors.Is(err, target.ErrNoServer):
-		fmt.Fprintln(io.err, "note: no NATS server named, so the newest published checkpoint is not compared")
-	case err != nil:
-		return nil, err
+	for _, p := range kept {
+		if c, err := evidence.PeekCheckpoint(p.Text); err == nil && c.Shard != s.Shard {
+			continue
+		}
+		e, err := l.Extension(ctx, s.Shard, p, newest.Size)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *openedLog, a against) (reports []evidence.Report, err error) {
+	published := slices.Clone(a.kept)
+	if log == nil {
+		fmt.Fprintln(io.err, "note: no NATS server named, so neither the newest published checkpoint nor the log itself is compared")
+	} else {
+		published = append(published, log.published...)
 	}
 	shards, err := c.pick(ctx, l, published)
 	if err != nil {
 		return nil, err
 	}
-	progress := countProgress(io, "verifying")
+	o := ledger.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Progress: countProgress(io, "verifying"),
+		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog}
+	defer fewerCollections()()
 	for i, shard := range shards {
-		o := ledger.VerifyOptions{Keys: keys, Published: published, Progress: progress}
-		if i == len(shards)-1 {
-			o.AtLeast = c.AtLeast // of the incarnation that is written to now
+		o.Log = nil
+		if log.of(shard) {
+			o.Log = log.message
+		}
+		if i == len(shards)-1 { // of the incarnation that is written to now
+			o.AtLeast, o.Receipts = c.AtLeast, a.receipts
 		}
 		rep, err := l.Verify(ctx, shard, o)
-		if err != nil {
+		switch {
+		case errors.Is(err, ledger.ErrEmptyRange) && len(shards) > 1:
+			fmt.Fprintf(io.err, "note: %v\n", err)
+		case err != nil:
 			return nil, err
+		default:
+			reports = append(reports, rep)
 		}
-		reports = append(reports, rep)
+	}
+	if len(reports) == 0 {
+		return nil, ledger.ErrEmptyRange
 	}
 	return reports, nil
+}
+
+// fewerCollections lets the collector run less often until the returned function
+// is called: what verification keeps is small beside what it reads.
+func fewerCollections() (restore func()) {
+	before := debug.SetGCPercent(400)
+	return func() { debug.SetGCPercent(before) }
 }
 
 // pick lists the incarnations to verify. One that a published checkpoint speaks
@@ -161,63 +208,75 @@ func (c *verifyCmd) pick(ctx context.Context, l ledger.Ledger, published []evide
 	return shards, nil
 }
 
-// publishedCheckpoint reads the newest checkpoint off NATS: whoever can change
-// the database cannot take it back.
-func publishedCheckpoint(ctx context.Context, t *target.Target) ([]evidence.Published, error) {
+// openedLog is the log that the evidence is of, as far as an operator may read
+// it; nil when there is no server to ask.
+type openedLog struct {
+	js        jetstream.JetStream
+	stream    string
+	shard     string // the incarnation that exists now
+	published []evidence.Published
+	hangUp    func()
+}
+
+// connectLog connects to the log and reads the newest checkpoint off NATS: whoever
+// can change the database cannot take it back.
+func connectLog(ctx context.Context, t *target.Target) (*openedLog, error) {
 	nc, err := t.Connect(ctx, target.Operator)
 	if err != nil {
 		return nil, err
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
+	l := &openedLog{stream: t.Stream, hangUp: nc.Close}
+	if l.js, err = jetstream.New(nc); err == nil {
+		err = l.read(ctx, subject.Space{Prefix: t.Prefix}.Checkpoints(t.Stream))
+	}
 	if err != nil {
+		nc.Close()
 		return nil, err
 	}
-	m, err := streams.LastBySubject(ctx, js, streams.StreamCheckpoints, subject.Space{Prefix: t.Prefix}.Checkpoints(t.Stream))
-	if err != nil {
-		return nil, fmt.Errorf("reading the published checkpoint: %w", err)
-	}
-	if m == nil {
-		return nil, nil
-	}
-	return []evidence.Published{{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}}, nil
+	return l, nil
 }
 
-// report prints the reports; the command fails unless everything holds.
-func (c *verifyCmd) report(io stdio, reports []evidence.Report) error {
-	ok := true
-	p := newPrinter(io.out)
-	for _, r := range reports {
-		ok = ok && r.OK
-		if c.JSON {
-			if err := compactJSON(io, r); err != nil {
-				return err
-			}
-			continue
-		}
-		printReport(p, r)
+func (l *openedLog) read(ctx context.Context, checkpoints string) error {
+	m, err := streams.LastBySubject(ctx, l.js, streams.StreamCheckpoints, checkpoints)
+	if err != nil {
+		return fmt.Errorf("reading the published checkpoint: %w", err)
 	}
-	if !ok {
-		return exitCode(exitFailed)
+	if m != nil {
+		l.published = []evidence.Published{{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}}
 	}
+	st, err := streams.StreamState(ctx, l.js, l.stream)
+	if err != nil {
+		return err
+	}
+	l.shard = streams.EpochName(l.stream, st.Created)
 	return nil
 }
 
-func printReport(p *printer, r evidence.Report) {
-	what := "shard " + clean(r.Shard, 80)
-	if r.Session != "" {
-		what = "session " + clean(r.Session, 60) + " in " + what
+func (l *openedLog) close() {
+	if l != nil {
+		l.hangUp()
 	}
-	if r.OK {
-		p.printf("%s  %s: %d records in %d sessions, %d checkpoints, signed up to %d\n    root %s\n",
-			p.paint(green, "holds"), what, r.Records, r.Sessions, r.Checkpoints, r.Signed, r.Root)
-		return
+}
+
+// of reports whether the log of a shard can be asked.
+func (l *openedLog) of(shard string) bool { return l != nil && l.shard == shard }
+
+func (l *openedLog) message(ctx context.Context, seq uint64) (*events.LogMessage, error) {
+	return streams.MessageAt(ctx, l.js, l.stream, seq)
+}
+
+// readSmall reads a file that a flag names, none larger than it may be.
+func readSmall(flag, path string, most int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("%s: %w", flag, err)}
 	}
-	p.printf("%s  %s: %d problems in %d records\n", p.paint(red, "DOES NOT HOLD"), what, r.Total, r.Records)
-	for _, problem := range r.Problems {
-		p.printf("    %s\n", clean(problem.String(), 400))
+	if info.Size() > most {
+		return nil, usageError{fmt.Errorf("%s: %s has %d bytes, at most %d are read", flag, path, info.Size(), most)}
 	}
-	if r.Total > len(r.Problems) {
-		p.printf("    ... and %d more\n", r.Total-len(r.Problems))
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("%s: %w", flag, err)}
 	}
+	return b, nil
 }

@@ -36,16 +36,16 @@ const maxText = 1024
 
 // NewEvent reads an event.
 func NewEvent(e *aaep.Event) *Event {
-	out := &Event{ID: bounded(e.EventID), Type: e.Type, Time: e.Time, Number: e.SequenceNumber, Payload: e.Payload}
+	out := &Event{ID: bounded(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
 		ours := e.Extensions[Prefix]
 		out.bound = first(text(ours["tool_call_id"]), text(p.ExtraContext["tool_call_id"]))
 		out.about = first(text(ours["tool"]), text(p.ExtraContext["tool"]))
 	case *aaep.ConfirmationReply:
-		out.Time = p.Time
+		out.Time = p.Time.UTC()
 	case *aaep.ClarificationReply:
-		out.Time = p.Time
+		out.Time = p.Time.UTC()
 	}
 	if !e.IsReply() {
 		out.hints = read(e)

@@ -35,7 +35,7 @@ const (
 // Session is the state of one session. The zero value is a session of which
 // nothing was seen.
 type Session struct {
-	out []*catalogue.Breach
+	out []*catalogue.Breach `snapshot:"-"` // of one event
 
 	begun, started, ended bool
 	restored              bool // known from before it was forgotten: counts and tables are not complete

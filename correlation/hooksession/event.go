@@ -62,7 +62,7 @@ func bounded(s string) string {
 // NewEvent reads an event.
 func NewEvent(e *agenthook.Event) *Event {
 	out := &Event{ID: bounded(e.EventID), Type: e.EventType, Session: bounded(e.SessionID), Call: bounded(e.ToolCallID()),
-		Time: e.Time, phase: e.EvidencePhase, correlate: e.CorrelationID != ""}
+		Time: e.Time.UTC(), phase: e.EvidencePhase, correlate: e.CorrelationID != ""}
 	if len(e.Metadata) > 0 {
 		out.blocks(e)
 	}
@@ -126,7 +126,7 @@ func instant(s string) time.Time {
 	if err != nil {
 		return time.Time{}
 	}
-	return t
+	return t.UTC()
 }
 
 // profile judges an event of a governed call by the action-governance profile,

@@ -32,7 +32,7 @@ const attestSkew = 5 * time.Minute
 // Session is the state of one session. The zero value is a session of which
 // nothing was seen.
 type Session struct {
-	out []*catalogue.Breach
+	out []*catalogue.Breach `snapshot:"-"` // of one event
 
 	begun, ended     bool
 	restored         bool // known from before it was forgotten

@@ -83,6 +83,11 @@ func (m Master) Wrapping(tenant string) []byte {
 	return m.derive("countersign/session-wrap/v1/" + tenant)
 }
 
+// Snapshot is the key that authenticates a service's snapshots of its own state.
+func (m Master) Snapshot() []byte {
+	return m.derive("countersign/snapshot/v1")
+}
+
 func (m Master) derive(info string) []byte {
 	if m.key == nil {
 		return nil

@@ -4,7 +4,9 @@
 -- +goose Up
 
 -- One row for every message of the log; (shard, seq) is meant to be unique, and
--- the engine is not asked to make it so: a second row for a sequence must show.
+-- the engine is not asked to make it so: a second row for a sequence must show. To
+-- read one record a whole granule is read, so granules are small. (That cannot be
+-- changed later: databases made before this was set have larger ones, and do.)
 CREATE TABLE IF NOT EXISTS evidence
 (
     shard         LowCardinality(String),
@@ -21,7 +23,7 @@ CREATE TABLE IF NOT EXISTS evidence
 )
 ENGINE = MergeTree
 ORDER BY (shard, seq)
-SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1, index_granularity = 512;
 
 -- The stored hashes of the Merkle log, by their tlog index. A restarted writer
 -- may store a hash again; readers take one and refuse two that differ.
@@ -33,7 +35,7 @@ CREATE TABLE IF NOT EXISTS tree_nodes
 )
 ENGINE = MergeTree
 ORDER BY (shard, idx)
-SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1;
+SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1, index_granularity = 256;
 
 CREATE TABLE IF NOT EXISTS checkpoints
 (

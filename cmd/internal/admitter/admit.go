@@ -158,8 +158,8 @@ func (s *service) messages(req admission.Request, d events.Decision) ([]streams.
 	}
 	header := map[string][]string{events.HeaderDecisionID: {d.DecisionID}}
 	for _, name := range passed {
-		if v := headerValue(req.Header, name); v != "" {
-			header[name] = []string{v}
+		if v := said(req.Header[name]); len(v) > 0 {
+			header[name] = v
 		}
 	}
 	decision := cloudevents.Binary(cloudevents.Attributes{
@@ -190,13 +190,25 @@ func (s *service) traces(out *admission.Outcome) ([]streams.Msg, error) {
 	return msgs, nil
 }
 
-func headerValue(h map[string][]string, name string) string {
-	for k, v := range h {
-		if strings.EqualFold(k, name) && len(v) > 0 {
-			return v[0]
+// withheld stands in the log for a request that is too large for it: a message
+// can have as many bytes as the server takes, and the copy has headers beside it.
+// It names the digest of the request itself.
+func withheld(req admission.Request, d events.Decision) admission.Request {
+	req.Body = fmt.Appendf(nil, `{"withheld":{"bytes":%d,"reason":"%s","request_digest":"%s"}}`, len(req.Body), admission.CodeTooLarge, d.RequestDigest)
+	req.Header = nil
+	return req
+}
+
+// said is what a decision saw of a header: its value, and one that contradicts
+// it. Names are compared to the letter, as the decision does: the copy must not say
+// what was not looked at.
+func said(values []string) []string {
+	for _, v := range values {
+		if v != values[0] {
+			return []string{values[0], v}
 		}
 	}
-	return ""
+	return values[:min(len(values), 1)]
 }
 
 func (s *service) respond(r micro.Request, out admission.Outcome, a answer) error {
@@ -227,6 +239,7 @@ func (s *service) refuse(r micro.Request, code string, body []byte) {
 	if !answerable(r.Reply()) {
 		return
 	}
+	s.metrics.Refused(code)
 	if body == nil {
 		body = admission.Refusal(code)
 	}

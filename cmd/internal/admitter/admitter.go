@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/cmd/internal/metrics"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
@@ -57,6 +58,7 @@ type service struct {
 	snapshot   atomic.Pointer[admission.Snapshot]
 	durability atomic.Value // string
 	calls      *occurrences
+	metrics    *metrics.Admitter
 	parts      []part
 	rates      *rates // one of parts
 	slots      chan struct{}
@@ -83,6 +85,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if _, err = keys.Receipt(f.Keys); err != nil {
 		return nil, err
 	}
+	s.metrics = env.Metrics.Admitter(f.MaxInflight, func() int { return len(s.slots) })
 	s.rates = newRates(s)
 	s.master, err = keys.Master(f.Keys)
 	return s, err
@@ -312,6 +315,7 @@ func (s *service) admit(ctx context.Context, r micro.Request, received time.Time
 		}
 	}()
 	if !answerable(r.Reply()) {
+		s.metrics.Dropped()
 		s.env.Log.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: nobody can be told a verdict")
 		return
 	}
@@ -329,6 +333,7 @@ func (s *service) admit(ctx context.Context, r micro.Request, received time.Time
 	if err := s.respond(r, out, reply); err != nil {
 		s.env.Log.Warn().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the answer could not be sent")
 	}
+	s.metrics.Admitted(req.Protocol, out.Decision.Verdict, received)
 }
 
 // denial renders the native refusal of a request whose decision could not be

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -91,12 +93,21 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 			p.fill(req, &in)
 		}
 		out = admission.Decide(req, s.snapshot.Load(), in)
+		s.metrics.Decided(in.Now)
 		msgs, giveBack, err := s.take(ctx, req, &out)
 		if errors.Is(err, errAgain) {
 			continue
 		}
 		if err == nil {
+			begun := time.Now()
 			a, err = s.record(ctx, req, &out, msgs)
+			s.metrics.Recorded(begun)
+		}
+		if errors.Is(err, streams.ErrTooLarge) { // nothing is stored, so nothing is taken
+			giveBack(context.WithoutCancel(ctx))
+			small := withheld(req, out.Decision)
+			out.TooLarge(digest.Keyed(in.TenantKey, small.Body))
+			a, err = s.record(ctx, small, &out, nil)
 		}
 		// In doubt the record may be in the log, and what it took is taken.
 		if err != nil && !errors.Is(err, streams.ErrDoubt) {

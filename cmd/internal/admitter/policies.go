@@ -171,6 +171,7 @@ func (w *policyWatch) load(ctx context.Context) {
 	w.record(ctx)
 	w.s.rates.prepare(ctx, set)
 	w.s.snapshot.Store(&admission.Snapshot{Policies: set, PolicyErr: err, Revision: w.held.Revision})
+	w.s.metrics.Policies(w.held.Revision, err == nil)
 	w.s.rates.prepared(set)
 	w.tell(set, err)
 }

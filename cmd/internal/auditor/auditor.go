@@ -2,15 +2,20 @@
 // order, makes one record of every message and stores it in ClickHouse, keeps
 // the Merkle tree and signs checkpoints.
 //
-// Its position is what ClickHouse holds. One insert is in flight; when nobody
-// knows whether it landed, the rows are read back before anything else is
-// written; rows that differ mean another writer, and this one steps down.
+// Its position is what ClickHouse holds. One insert is in flight, and while it is
+// the records of the next batch are made; when nobody knows whether it landed, the
+// rows are read back before anything else is written; rows that differ mean
+// another writer, and this one steps down.
 package auditor
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,6 +24,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/cmd/internal/metrics"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence"
@@ -26,11 +32,14 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
+// DefaultBatch is the default of Flags.Batch.
+const DefaultBatch = 10_000
+
 // Flags configure the service.
 type Flags struct {
 	daemon.Flags
 	ClickHouse      string        `name:"clickhouse" help:"ClickHouse DSN of the database's owner." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN" required:""`
-	Batch           int           `help:"Records of one insert at most." env:"COUNTERSIGN_AUDIT_BATCH" default:"4000"`
+	Batch           int           `help:"Records of one insert at most." env:"COUNTERSIGN_AUDIT_BATCH" default:"10000"`
 	CheckpointEvery time.Duration `help:"Sign a checkpoint this often while records come in." env:"COUNTERSIGN_CHECKPOINT_EVERY" default:"1s"`
 }
 
@@ -41,13 +50,16 @@ func Main(args []string) int {
 		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 
-// auditor owns the chain, the tree and the position; one goroutine uses it.
+// auditor owns the chain, the tree and the position. One goroutine makes records
+// (audit, idle); what is below "stored" belongs to the batch in flight until it
+// has landed.
 type auditor struct {
 	flags   Flags
 	env     daemon.Env
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	release func() // the connection
+	metrics *metrics.Auditor
 	db      *storage.DB
 	signer  note.Signer
 	master  digest.Master
@@ -55,20 +67,30 @@ type auditor struct {
 	shard   string
 	builder *evidence.Builder
 	chain   *evidence.Chain
-	tree    *evidence.Tree
+	tree    *evidence.Tree // of the records that were made
 	keys    *sessionKeys
 	quarant *quarantine
 
 	redaction *redactionPolicies
+	flying    *flight // nil when nothing is in flight
+	troubles  troubles
+	ready     bool
 
-	signed   int64 // tree size of the last checkpoint
+	stored   *evidence.Tree // of the records that are stored
+	signed   int64          // tree size of the last checkpoint
 	signedAt time.Time
-	ready    bool
 }
+
+// gcPercent trades memory for time: a record makes much garbage, and what is kept
+// is two batches. GOGC in the environment wins.
+const gcPercent = 200
 
 // Run audits the shard until ctx ends or another auditor takes over. It outlives
 // a NATS server and a ClickHouse that go away and come back.
 func Run(ctx context.Context, f Flags, env daemon.Env) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	if f.Batch < 1 || f.Batch > storage.MaxBatchRows || f.CheckpointEvery <= 0 {
 		return fmt.Errorf("--batch must be 1 to %d and --checkpoint-every above zero", storage.MaxBatchRows)
 	}
@@ -96,6 +118,11 @@ func (a *auditor) work(ctx context.Context) error {
 	if err := a.restore(ctx); err != nil {
 		return err
 	}
+	ctx, stop := context.WithCancel(ctx)
+	defer func() {
+		stop()
+		_ = a.land() // nothing may use the connections any more
+	}()
 	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
 		Stream: a.flags.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, Log: a.env.Log,
 		Idle: func() error { return a.idle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
@@ -141,6 +168,9 @@ func (a *auditor) close() {
 // idle is called when everything in the log is audited, and every now and then
 // while nothing comes: the last records get their checkpoint.
 func (a *auditor) idle(ctx context.Context) error {
+	if err := a.land(); err != nil {
+		return err
+	}
 	if err := a.checkpoint(ctx, true); err != nil {
 		return err
 	}
@@ -151,41 +181,51 @@ func (a *auditor) idle(ctx context.Context) error {
 	return a.env.Ready()
 }
 
-// audit makes the records of one batch and stores them: tree first, evidence
-// second, so that every stored record has its place in the stored tree.
+// audit makes the records of one batch and has them stored while the next batch
+// is made. What comes of storing them the next call of audit, idle or land says.
 func (a *auditor) audit(ctx context.Context, msgs []events.LogMessage) error {
 	if err := a.retry(ctx, "redaction policies", func() error { return a.loadRedaction(ctx) }); err != nil {
 		return err
 	}
-	if err := a.retry(ctx, "heads", func() error { return a.loadHeads(ctx, msgs) }); err != nil {
-		return err
-	}
-	built, err := a.build(ctx, msgs)
+	b, err := a.prepare(ctx, msgs)
 	if err != nil {
 		return err
 	}
-	tree := a.tree.Clone()
-	rows := make([]storage.EvidenceRow, len(built))
-	var nodes []storage.TreeNode
-	for i, b := range built {
-		rows[i] = row(b)
-		for _, n := range tree.Append(b.Hash) {
-			nodes = append(nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
-		}
-	}
-	if err := a.retry(ctx, "quarantine", func() error { return a.quarant.put(ctx, msgs, built) }); err != nil {
+	if err := a.retry(ctx, "quarantine", func() error { return a.quarant.put(ctx, msgs, b.built) }); err != nil {
 		return err
 	}
-	if err := a.retry(ctx, "findings", func() error { return a.raise(ctx, msgs, built) }); err != nil {
+	if err := a.retry(ctx, "findings", func() error { return a.raise(ctx, msgs, b.built) }); err != nil {
 		return err
 	}
-	if err := a.store(ctx, rows, nodes); err != nil {
-		a.chain.Rollback()
+	if err := a.land(); err != nil {
 		return err
 	}
 	a.chain.Commit()
-	a.tree = tree
-	return a.checkpoint(ctx, false)
+	a.tree = b.tree
+	a.launch(ctx, b)
+	return nil
+}
+
+// prepare makes the records of a batch and the tree with them.
+func (a *auditor) prepare(ctx context.Context, msgs []events.LogMessage) (*batch, error) {
+	if err := a.retry(ctx, "heads", func() error { return a.loadHeads(ctx, msgs) }); err != nil {
+		return nil, err
+	}
+	built, err := a.build(ctx, msgs)
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{
+		built: built, before: uint64(a.tree.Size()), tree: a.tree.Clone(),
+		rows: make([]storage.EvidenceRow, len(built)), nodes: make([]storage.TreeNode, 0, 2*len(built)+64),
+	}
+	for i := range built {
+		b.rows[i] = row(built[i])
+		for _, n := range b.tree.Append(built[i].Hash) {
+			b.nodes = append(b.nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
+		}
+	}
+	return b, nil
 }
 
 // build makes the records. It waits for session keys that cannot be had now;
@@ -194,7 +234,7 @@ func (a *auditor) build(ctx context.Context, msgs []events.LogMessage) (built []
 	a.keys.begin(ctx)
 	var final error
 	err = a.retry(ctx, "session keys", func() error {
-		built, final = a.builder.BuildBatch(a.chain, msgs, a.keys)
+		built, final = a.builder.BuildParts(a.chain, msgs, a.keys, parts(len(msgs)), together)
 		if errors.Is(final, errNoBucket) {
 			return final
 		}
@@ -203,7 +243,26 @@ func (a *auditor) build(ctx context.Context, msgs []events.LogMessage) (built []
 	return built, errors.Join(err, final)
 }
 
-// loadHeads fetches the heads of the sessions in a batch with one query.
+// partSize is how many records are worth a goroutine.
+const partSize = 64
+
+// parts is in how many parts a batch of n messages is built. There are more than
+// processors because some wait for keys.
+func parts(n int) int { return min(n/partSize, 2*runtime.GOMAXPROCS(0)) + 1 }
+
+// together runs the parts of a batch at the same time.
+func together(parts []func()) {
+	var all sync.WaitGroup
+	for _, p := range parts[1:] {
+		all.Go(p)
+	}
+	parts[0]()
+	all.Wait()
+}
+
+// loadHeads fetches the heads of the sessions in a batch with one query. Those of
+// the batch in flight, of which the store may not know yet, the chain still holds:
+// it forgets heads only when the next batch is committed to it.
 func (a *auditor) loadHeads(ctx context.Context, msgs []events.LogMessage) error {
 	scopes := make([]evidence.SessionKey, len(msgs))
 	for i, m := range msgs {

@@ -42,14 +42,10 @@ func TestEveryMessageBecomesOneRecord(t *testing.T) {
 }
 
 // cutPoints are the places where an auditor can die with a batch under way.
-var cutPoints = map[string]func(*auditor, []storage.EvidenceRow, []storage.TreeNode) error{
-	"before anything": func(*auditor, []storage.EvidenceRow, []storage.TreeNode) error { return nil },
-	"after the tree": func(a *auditor, _ []storage.EvidenceRow, nodes []storage.TreeNode) error {
-		return a.db.InsertTreeNodes(a.keys.ctx, a.shard, nodes)
-	},
-	"after the evidence": func(a *auditor, rows []storage.EvidenceRow, nodes []storage.TreeNode) error {
-		return a.store(a.keys.ctx, rows, nodes)
-	},
+var cutPoints = map[string]func(*auditor, *batch) error{
+	"before anything":    func(*auditor, *batch) error { return nil },
+	"after the tree":     func(a *auditor, b *batch) error { return a.db.InsertTreeNodes(a.keys.ctx, a.shard, b.nodes) },
+	"after the evidence": func(a *auditor, b *batch) error { return a.store(a.keys.ctx, b) },
 }
 
 func TestARestartAtAnyPoint(t *testing.T) {
@@ -61,10 +57,9 @@ func TestARestartAtAnyPoint(t *testing.T) {
 			n.Publish(rig.Runtime, append(session(t, fmt.Sprintf("s%d", round%3)), garbage(fmt.Sprint("{", round)))...)
 			a := standing(t, flags(n, dsn, size))
 			log := n.Log()[a.tree.Size():]
-			rig.OK(t, a.audit(t.Context(), log[:1]))
+			rig.OK(t, auditAll(t, a, log[:1]))
 			batch := log[1:min(1+size, len(log))]
-			rows, nodes := prepare(t, a, batch)
-			if err := die(a, rows, nodes); err != nil {
+			if err := die(a, prepare(t, a, batch)); err != nil {
 				t.Fatalf("%s: %v", point, err)
 			}
 			if round%2 == 0 { // the next one may cut other batches
@@ -78,28 +73,28 @@ func TestARestartAtAnyPoint(t *testing.T) {
 }
 
 // prepare makes what audit would store of a batch.
-func prepare(t *testing.T, a *auditor, batch []events.LogMessage) (rows []storage.EvidenceRow, nodes []storage.TreeNode) {
+func prepare(t *testing.T, a *auditor, msgs []events.LogMessage) *batch {
 	t.Helper()
-	rig.OK(t, a.loadHeads(t.Context(), batch))
-	built, err := a.build(t.Context(), batch)
+	b, err := a.prepare(t.Context(), msgs)
 	rig.OK(t, err)
-	rig.OK(t, a.quarant.put(t.Context(), batch, built))
-	tree := a.tree.Clone()
-	for _, b := range built {
-		rows = append(rows, row(b))
-		for _, node := range tree.Append(b.Hash) {
-			nodes = append(nodes, storage.TreeNode{Index: uint64(node.Index), Hash: node.Hash})
-		}
+	rig.OK(t, a.quarant.put(t.Context(), msgs, b.built))
+	return b
+}
+
+// auditAll audits a batch until it is stored.
+func auditAll(t *testing.T, a *auditor, msgs []events.LogMessage) error {
+	t.Helper()
+	if err := a.audit(t.Context(), msgs); err != nil {
+		return err
 	}
-	return rows, nodes
+	return a.land()
 }
 
 func TestACheckpointThatWasNotPublishedIsPublishedLater(t *testing.T) {
 	n, dsn := rig.Start(t, streams.Shard{}), database(t)
 	n.Publish(rig.Runtime, session(t, "s1")...)
 	a := standing(t, flags(n, dsn, 100))
-	rows, nodes := prepare(t, a, n.Log())
-	rig.OK(t, a.store(t.Context(), rows, nodes))
+	rig.OK(t, a.store(t.Context(), prepare(t, a, n.Log())))
 	b := standing(t, flags(n, dsn, 100))
 	text, err := evidence.SignCheckpoint(b.signer, evidence.Checkpoint{Shard: b.shard, Size: b.tree.Size(), Root: b.tree.Root()})
 	rig.OK(t, err)
@@ -157,23 +152,54 @@ func TestOfTwoAuditorsOneStepsDownAndNothingIsDoubled(t *testing.T) {
 	n.Publish(rig.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
 	log := n.Log()
 	a, b, c := standing(t, flags(n, dsn, 100)), standing(t, flags(n, dsn, 100)), standing(t, flags(n, dsn, 100))
-	rows, nodes := prepare(t, b, log[:4])
-	rig.OK(t, a.audit(t.Context(), log[:6]))
+	other := prepare(t, b, log[:4])
+	rig.OK(t, auditAll(t, a, log[:6]))
 	// a got in between b's look at the position and its insert: the same token.
-	rig.OK(t, b.db.InsertTreeNodes(t.Context(), b.shard, nodes))
-	rig.OK(t, b.db.CommitEvidence(t.Context(), rows))
+	rig.OK(t, b.db.InsertTreeNodes(t.Context(), b.shard, other.nodes))
+	rig.OK(t, b.db.CommitEvidence(t.Context(), other.rows))
 	b.chain.Commit()
-	for _, r := range rows {
-		b.tree.Append(r.RecordHash)
-	}
+	b.tree = other.tree
 	// Neither may go on where they think the evidence ends.
-	if err := b.audit(t.Context(), log[4:]); !errors.Is(err, daemon.ErrFenced) {
+	if err := auditAll(t, b, log[4:]); !errors.Is(err, daemon.ErrFenced) {
 		t.Errorf("a batch that begins inside another one: %v", err)
 	}
-	if err := c.audit(t.Context(), log[:4]); !errors.Is(err, daemon.ErrFenced) {
+	if err := auditAll(t, c, log[:4]); !errors.Is(err, daemon.ErrFenced) {
 		t.Errorf("a batch that is there: %v", err)
 	}
-	rig.OK(t, a.audit(t.Context(), log[6:]))
+	rig.OK(t, auditAll(t, a, log[6:]))
+	rig.OK(t, a.idle(t.Context()))
+	holds(t, n, dsn)
+}
+
+// The records of a batch are made while the one before it is being stored, and
+// chained to its records, however few heads the chain holds.
+func TestTheNextBatchIsMadeWhileOneIsStored(t *testing.T) {
+	n, dsn := rig.Start(t, streams.Shard{}), database(t)
+	for range 3 {
+		for i := range 4 {
+			n.Publish(rig.Runtime, session(t, fmt.Sprint("s", i))...)
+		}
+	}
+	p, through := startProxy(t, dsn, "nothing")
+	a := standing(t, flags(n, through, 100))
+	a.chain = evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) {
+		return evidence.Head{}, errors.New("all heads were asked for")
+	}, 1)
+	log := n.Log()
+	rig.OK(t, auditAll(t, a, log[:2]))
+	p.away(true)
+	rig.OK(t, a.audit(t.Context(), log[2:4])) // the sessions' heads are held, so nothing is asked
+	next, err := a.prepare(t.Context(), log[4:6])
+	rig.OK(t, err)
+	if next.before != 4 || next.built[0].Record.SessionPrev == nil {
+		t.Errorf("the next batch is %+v", next.built[0].Record)
+	}
+	a.chain.Rollback()
+	p.away(false)
+	rig.OK(t, a.land())
+	for at := 4; at < len(log); at += 3 {
+		rig.OK(t, a.audit(t.Context(), log[at:min(at+3, len(log))]))
+	}
 	rig.OK(t, a.idle(t.Context()))
 	holds(t, n, dsn)
 }
@@ -204,7 +230,7 @@ func TestRefusesARewoundLog(t *testing.T) {
 	a := standing(t, flags(n, dsn, 100))
 	state, err := streams.StreamState(t.Context(), a.js, streams.DefaultShard)
 	rig.OK(t, err)
-	rig.OK(t, a.audit(t.Context(), n.Log()))
+	rig.OK(t, auditAll(t, a, n.Log()))
 	state.LastSeq--
 	if err := a.compare(t.Context(), uint64(a.tree.Size()), state); !errors.Is(err, ErrRewound) {
 		t.Errorf("a log that ends before the evidence: %v", err)
@@ -217,7 +243,7 @@ func TestRefusesALogThatDiffers(t *testing.T) {
 	a := standing(t, flags(n, dsn, 100))
 	log := n.Log()
 	log[len(log)-1].Body = bytes.Replace(log[len(log)-1].Body, []byte("mail"), []byte("male"), 1)
-	rig.OK(t, a.audit(t.Context(), log)) // evidence of something that was never in the log
+	rig.OK(t, auditAll(t, a, log)) // evidence of something that was never in the log
 	if err := start(t, flags(n, dsn, 100)).Wait(); !errors.Is(err, ErrDiffers) {
 		t.Errorf("it ended with %v", err)
 	}

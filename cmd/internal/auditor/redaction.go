@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -65,7 +66,7 @@ func (a *auditor) loadRedaction(ctx context.Context) error {
 		if e == nil || e.Deleted {
 			continue
 		}
-		tenant := events.RuleKeyTenant(key)
+		tenant := policyTenant(key)
 		p := readPolicy(tenant, e.Value)
 		next.known[tenant] = p
 		ref := events.RedactionRef{Tenant: tenant}
@@ -82,6 +83,15 @@ func (a *auditor) loadRedaction(ctx context.Context) error {
 	*a.redaction = next
 	a.tellRedaction(change)
 	return nil
+}
+
+// policyTenant is the tenant of a key as records name it: one whose name is too
+// long for a subject stands for itself, hashed.
+func policyTenant(key string) string {
+	if tenant := events.RuleKeyTenant(key); tenant != "" {
+		return tenant
+	}
+	return strings.Replace(key, "=", "~", 1)
 }
 
 func readPolicy(tenant string, text []byte) tenantPolicy {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,10 +52,8 @@ func (a *auditor) restore(ctx context.Context) error {
 	}
 	// A writer that died in the middle of an insert may have left tables behind
 	// that the heads of sessions are read from.
-	if added, err := a.db.Repair(ctx, a.shard); err != nil {
-		return fmt.Errorf("repairing the derived tables: %w", err)
-	} else if added > 0 {
-		a.env.Log.Warn().Uint64("rows", added).Msg("derived tables were behind the evidence and were completed")
+	if err := a.repair(ctx); err != nil {
+		return err
 	}
 	position, _, err := a.db.Position(ctx, a.shard)
 	if err != nil {
@@ -81,7 +80,35 @@ func (a *auditor) restore(ctx context.Context) error {
 		return err
 	}
 	a.signed = min(int64(last.Size), published)
+	if err := a.count(ctx, position); err != nil {
+		return err
+	}
 	a.env.Log.Info().Str("shard", a.shard).Uint64("position", position).Uint64("log", state.LastSeq).Msg("resuming")
+	return nil
+}
+
+// repair makes the derived tables what the evidence says, of this incarnation of
+// the log and of the earlier ones, whose tables may be of an earlier version.
+func (a *auditor) repair(ctx context.Context) error {
+	shards, err := a.db.Shards(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(shards, a.shard) {
+		shards = append(shards, a.shard)
+	}
+	for _, shard := range shards {
+		if !strings.HasPrefix(shard, a.flags.Stream+"@") {
+			continue // another auditor's
+		}
+		added, err := a.db.Repair(ctx, shard)
+		if err != nil {
+			return fmt.Errorf("repairing the derived tables: %w", err)
+		}
+		if added > 0 {
+			a.env.Log.Warn().Uint64("rows", added).Str("shard", shard).Msg("derived tables were not what the evidence says and were made so")
+		}
+	}
 	return nil
 }
 
@@ -215,6 +242,7 @@ func (a *auditor) restoreTree(ctx context.Context, position uint64) error {
 		a.tree, err = evidence.NewTree(int64(position), frontier)
 	}
 	if err == nil {
+		a.stored = a.tree.Clone()
 		return nil
 	}
 	return fmt.Errorf("restoring the tree of %d records: %w", position, err)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -23,12 +24,16 @@ const (
 
 // sessionKeys gives the random keys of sessions' commitments. A new key is in
 // the bucket, durably, before it is used for the first time; destroying it there
-// erases what it commits to and leaves every proof as it is.
+// erases what it commits to and leaves every proof as it is. It may be used from
+// several goroutines, begin apart.
 type sessionKeys struct {
 	ctx    context.Context // of the batch being built
 	kv     jetstream.KeyValue
 	master digest.Master
-	cache  map[evidence.SessionKey][]byte
+
+	mu      sync.Mutex
+	cache   map[evidence.SessionKey][]byte
+	tenants map[string][]byte
 }
 
 func newSessionKeys(ctx context.Context, js jetstream.JetStream, master digest.Master) (*sessionKeys, error) {
@@ -36,19 +41,48 @@ func newSessionKeys(ctx context.Context, js jetstream.JetStream, master digest.M
 	if err != nil {
 		return nil, fmt.Errorf("opening the session keys (run `countersign provision` first): %w", err)
 	}
-	return &sessionKeys{kv: kv, master: master, cache: map[evidence.SessionKey][]byte{}}, nil
+	return &sessionKeys{kv: kv, master: master, cache: map[evidence.SessionKey][]byte{}, tenants: map[string][]byte{}}, nil
 }
 
 // begin names the context under which the next batch asks for keys.
 func (s *sessionKeys) begin(ctx context.Context) { s.ctx = ctx }
 
 // TenantKey implements evidence.Keys.
-func (s *sessionKeys) TenantKey(tenant string) []byte { return s.master.Tenant(tenant) }
+func (s *sessionKeys) TenantKey(tenant string) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, cached := s.tenants[tenant]
+	if !cached {
+		if len(s.tenants) >= maxCachedKeys {
+			clear(s.tenants)
+		}
+		key = s.master.Tenant(tenant)
+		s.tenants[tenant] = key
+	}
+	return key
+}
+
+// held gives a key that is in the cache.
+func (s *sessionKeys) held(k evidence.SessionKey) ([]byte, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key, cached := s.cache[k]
+	return key, cached
+}
+
+func (s *sessionKeys) hold(k evidence.SessionKey, key []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.cache) >= maxCachedKeys {
+		clear(s.cache)
+	}
+	s.cache[k] = key
+}
 
 // SessionKey implements evidence.Keys.
 func (s *sessionKeys) SessionKey(tenant, session string) ([]byte, error) {
 	k := evidence.SessionKey{Tenant: tenant, Session: session}
-	if key, cached := s.cache[k]; cached {
+	if key, cached := s.held(k); cached {
 		return key, nil
 	}
 	key, err := s.fetch(k)
@@ -60,10 +94,7 @@ func (s *sessionKeys) SessionKey(tenant, session string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(s.cache) >= maxCachedKeys {
-		clear(s.cache)
-	}
-	s.cache[k] = key
+	s.hold(k, key)
 	return key, nil
 }
 

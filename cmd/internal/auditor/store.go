@@ -28,22 +28,22 @@ const (
 // inserts has just seen the position right before its batch. If a rival's insert
 // came in between, that batch began at the same sequence, hence has the same
 // token, and ClickHouse drops the later one.
-func (a *auditor) store(ctx context.Context, rows []storage.EvidenceRow, nodes []storage.TreeNode) error {
-	if err := a.retry(ctx, "position", func() error { return a.fence(ctx) }); err != nil {
+func (a *auditor) store(ctx context.Context, b *batch) error {
+	if err := a.retry(ctx, "position", func() error { return a.fence(ctx, b.before) }); err != nil {
 		return err
 	}
-	if err := a.retry(ctx, "tree", func() error { return a.db.InsertTreeNodes(ctx, a.shard, nodes) }); err != nil {
+	if err := a.retry(ctx, "tree", func() error { return a.db.InsertTreeNodes(ctx, a.shard, b.nodes) }); err != nil {
 		return err
 	}
-	return a.retry(ctx, "evidence", func() error { return a.db.CommitEvidence(ctx, rows) })
+	return a.retry(ctx, "evidence", func() error { return a.db.CommitEvidence(ctx, b.rows) })
 }
 
 // fence makes sure that the evidence ends where this auditor left it.
-func (a *auditor) fence(ctx context.Context) error {
+func (a *auditor) fence(ctx context.Context, left uint64) error {
 	position, _, err := a.db.Position(ctx, a.shard)
-	if err == nil && position != uint64(a.tree.Size()) {
+	if err == nil && position != left {
 		err = fmt.Errorf("%w: the evidence of shard %s ends at sequence %d, and not at %d where this auditor left it",
-			daemon.ErrFenced, a.shard, position, a.tree.Size())
+			daemon.ErrFenced, a.shard, position, left)
 	}
 	return err
 }
@@ -55,7 +55,7 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 		var conflict *storage.ConflictError
 		switch {
 		case err == nil:
-			a.env.Health.Set("store", "")
+			a.troubles.set(a.env.Health, what, "")
 			return nil
 		case errors.As(err, &conflict):
 			return fmt.Errorf("%w: %w", daemon.ErrFenced, err)
@@ -65,7 +65,7 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 			return ctx.Err()
 		}
 		a.env.Log.Warn().Err(err).Str("what", what).Dur("retry_in", wait).Msg("no way on; it will be tried again")
-		a.env.Health.Set("store", what+": "+err.Error())
+		a.troubles.set(a.env.Health, what, err.Error())
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -74,19 +74,19 @@ func (a *auditor) retry(ctx context.Context, what string, f func() error) error 
 	}
 }
 
-// checkpoint signs the tree as it is, stores and publishes the note. While
+// checkpoint signs the tree as it is stored, stores and publishes the note. While
 // records come in it does so every CheckpointEvery; always, when asked to.
 func (a *auditor) checkpoint(ctx context.Context, now bool) error {
-	size := a.tree.Size()
+	size := a.stored.Size()
 	if size == a.signed || (!now && time.Since(a.signedAt) < a.flags.CheckpointEvery) {
 		return nil
 	}
-	text, err := evidence.SignCheckpoint(a.signer, evidence.Checkpoint{Shard: a.shard, Size: size, Root: a.tree.Root()})
+	text, err := evidence.SignCheckpoint(a.signer, evidence.Checkpoint{Shard: a.shard, Size: size, Root: a.stored.Root()})
 	if err != nil {
 		return fmt.Errorf("signing the checkpoint of size %d: %w", size, err)
 	}
 	at := time.Now()
-	cp := storage.Checkpoint{Shard: a.shard, Size: uint64(size), Root: a.tree.Root(), Note: text, Created: at}
+	cp := storage.Checkpoint{Shard: a.shard, Size: uint64(size), Root: a.stored.Root(), Note: text, Created: at}
 	if err := a.retry(ctx, "checkpoint", func() error { return a.db.InsertCheckpoint(ctx, cp) }); err != nil {
 		return err
 	}
@@ -101,5 +101,6 @@ func (a *auditor) checkpoint(ctx context.Context, now bool) error {
 		return err
 	}
 	a.signed, a.signedAt = size, at
+	a.metrics.Checkpoint(size)
 	return nil
 }

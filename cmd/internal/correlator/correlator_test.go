@@ -10,6 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -23,7 +24,7 @@ func TestExactlyOnceWhereverItIsCut(t *testing.T) {
 		for k := 1; k <= inputs; k++ {
 			before := uint64(len(n.Log()))
 			n.Publish(rig.Runtime, session(t, fmt.Sprintf("sess-%d%03d", every, k))...)
-			cut(t, newWorker(t, n, long, "cut"), before+uint64(k), every)
+			cut(t, alone(t, n, long, "cut"), before+uint64(k), every)
 		}
 	}
 	rig.OK(t, ignoreCancel(start(t, n, long).AwaitReady().Stop()))
@@ -54,9 +55,9 @@ func TestMoreOutputsThanABatchHolds(t *testing.T) {
 			}
 			n.Publish(rig.Runtime, open...)
 			// Their outputs so far are put out first, so that the cut is inside the one message's.
-			w := newWorker(t, n, missing, "cut")
+			w := alone(t, n, missing, "cut")
 			cut(t, w, uint64(len(open)), len(open))
-			rig.OK(t, w.flush(t.Context(), w.head, 0))
+			rig.OK(t, w.flush(t.Context()))
 			log := n.Log()
 			due := log[len(open)-1].Time.Add(missing)
 			rig.Eventually(t, "all deadlines have passed", func() bool { return time.Now().After(due.Add(10 * time.Millisecond)) })
@@ -85,78 +86,151 @@ func TestMoreOutputsThanABatchHolds(t *testing.T) {
 // many of one message's outputs.
 func dieInside(t *testing.T, n *rig.NATS, missing time.Duration, m events.LogMessage, partial int) {
 	t.Helper()
-	w := newWorker(t, n, missing, "dies")
+	w := alone(t, n, missing, "dies")
 	for _, earlier := range n.Log()[:m.Seq-1] {
-		rig.OK(t, w.apply(t.Context(), earlier))
+		w.feedOne(t, earlier)
 	}
-	for _, o := range w.core.Apply(m)[:partial] {
-		w.pending = append(w.pending, message(o, streams.DefaultShard, m.Time))
-	}
-	w.lastTime = m.Time
-	rig.OK(t, w.flush(t.Context(), m.Seq-1, partial))
+	w.feedOne(t, m)
+	b := w.next()
+	b.outputs = w.pending[:partial]
+	b.upTo(w.pending[partial])
+	rig.OK(t, w.write(t.Context(), b).err)
 }
 
 func TestBatchesAreBoundedInBytes(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
-	w := newWorker(t, n, long, "w")
-	n.Publish(rig.Runtime, session(t, "sess-0000")...)
-	log := n.Log()
-	w.pending = []streams.Msg{{Subject: "gov.findings.acme.low.s", Body: bytes.Repeat([]byte(" "), 7<<20)}}
-	w.bytes = maxBytes
-	rig.OK(t, w.apply(t.Context(), log[0]))
-	rig.OK(t, w.apply(t.Context(), log[1]))
-	if w.cursorSeq == 0 || w.bytes >= maxBytes || len(w.pending) == 0 {
-		t.Errorf("cursor at %d, %d outputs of %d bytes wait", w.cursorSeq, len(w.pending), w.bytes)
+	w := alone(t, n, long, "w")
+	for i := range 3 {
+		out := correlation.Output{Subject: "gov.findings.acme.low.s", Type: events.TypeFinding, ID: fmt.Sprint(i), Body: bytes.Repeat([]byte(" "), 5<<20)}
+		w.pending = append(w.pending, pending{out, uint64(10 + i), i, time.Now()})
+	}
+	w.head = 20
+	for left := 2; left >= 0; left-- {
+		rig.OK(t, w.land(t.Context(), w.write(t.Context(), w.next())))
+		if len(w.pending) != left {
+			t.Fatalf("%d outputs wait, want %d", len(w.pending), left)
+		}
+		if c := w.cursor; left > 0 && (c.Consumed != w.pending[0].seq-1 || c.Partial != w.pending[0].n) || left == 0 && c.Consumed != 20 {
+			t.Errorf("cursor %+v with %d outputs to come", c, left)
+		}
 	}
 }
 
+// The second of two correlators reads along and writes nothing, until the first
+// one goes.
 func TestTwoCorrelatorsOneWriter(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	n.Publish(rig.Runtime, session(t, "sess-0001")...)
 	a := start(t, n, long).AwaitReady()
-	b := start(t, n, long).AwaitReady() // reads along until both have something to say
+	b := start(t, n, long).AwaitReady()
+	if a, b := a.Health.Report().Role, b.Health.Report().Role; a != daemon.RoleActive || b != daemon.RoleStandby {
+		t.Fatalf("the first is %s, the second %s", a, b)
+	}
+	goesOn := func(what string) {
+		t.Helper()
+		rig.Eventually(t, what, func() bool {
+			want, _ := undisturbed(newCore(t, n, long), n.Log())
+			return len(outputs(n.Log())) == len(want)
+		})
+	}
 	n.Publish(rig.Runtime, session(t, "sess-0002")...)
-	var fenced error
-	rig.Eventually(t, "one of them steps down", func() bool {
-		for _, s := range []*rig.Service{a, b} {
-			if ended, err := s.Ended(); ended {
-				fenced = err
-				return true
-			}
+	goesOn("the first one writes")
+	rig.OK(t, ignoreCancel(a.Stop()))
+	n.Publish(rig.Runtime, session(t, "sess-0003")...)
+	goesOn("the second one goes on")
+	writers := map[string]bool{}
+	for _, m := range n.Log() {
+		if m.Subject == "gov.control.GOV.cursor" {
+			c, err := events.DecodeRecord[events.Cursor](m.Body)
+			rig.OK(t, err)
+			writers[c.Writer] = true
 		}
-		return false
-	})
-	if !errors.Is(fenced, daemon.ErrFenced) {
-		t.Errorf("it ended with %v", fenced)
 	}
-	aEnded, _ := a.Ended()
-	bEnded, _ := b.Ended()
-	if aEnded == bEnded {
-		t.Error("both ended")
+	if len(writers) != 2 {
+		t.Errorf("%d writers", len(writers))
 	}
-	rig.Eventually(t, "the other one goes on", func() bool {
-		want, _ := undisturbed(newCore(t, n, long), n.Log())
-		return len(outputs(n.Log())) == len(want)
-	})
 	compare(t, n, long)
+}
+
+// A standby keeps what no cursor covers, forgets it when one does, and writes
+// the rest when it takes over, whatever its predecessor has written meanwhile.
+func TestWhatAStandbyKeeps(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	n.Publish(rig.Runtime, session(t, "sess-0001")...)
+	n.Publish(rig.Runtime, session(t, "sess-0002")...)
+	active, standby := alone(t, n, long, "active"), alone(t, n, long, "standby")
+	standby.role = daemon.RoleStandby
+	log := n.Log()
+	for _, m := range log[:len(log)/2] {
+		active.feedOne(t, m)
+	}
+	for _, m := range log {
+		standby.feedOne(t, m)
+	}
+	all := len(standby.pending)
+	first := active.next()
+	rig.OK(t, active.land(t.Context(), active.write(t.Context(), first)))
+	for _, m := range n.Log()[len(log):] {
+		standby.feedOne(t, m)
+	}
+	if kept := len(standby.pending); all == 0 || len(first.outputs) == 0 || kept != all-len(first.outputs) {
+		t.Fatalf("of %d outputs %d are kept after %d were written", all, kept, len(first.outputs))
+	}
+	// It takes over, and the predecessor's last write lands only then.
+	standby.role = daemon.RoleActive
+	for _, m := range log[len(log)/2 : len(log)-1] {
+		active.feedOne(t, m)
+	}
+	rig.OK(t, active.flush(t.Context()))
+	rig.OK(t, standby.flush(t.Context()))
+	active.feedOne(t, log[len(log)-1])
+	if err := active.flush(t.Context()); !errors.Is(err, daemon.ErrFenced) {
+		t.Errorf("the predecessor goes on: %v", err)
+	}
+	compare(t, n, long)
+}
+
+// A standby that keeps as much as it may waits for the active one.
+func TestStandbyWaits(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	n.Publish(rig.Runtime, session(t, "sess-0001")...)
+	active, standby := alone(t, n, long, "active"), alone(t, n, long, "standby")
+	standby.role = daemon.RoleStandby
+	for _, m := range n.Log() {
+		active.feedOne(t, m)
+		standby.feedOne(t, m)
+	}
+	standby.pending = append(standby.pending, make([]pending, maxStandby)...)
+	for i := range standby.pending {
+		standby.pending[i].seq = 1
+	}
+	rig.OK(t, standby.lookAtCursor(t.Context()))
+	if !standby.full() {
+		t.Fatal("it reads on")
+	}
+	rig.OK(t, active.flush(t.Context()))
+	rig.OK(t, standby.lookAtCursor(t.Context()))
+	if standby.full() || len(standby.pending) > 0 {
+		t.Errorf("it waits for nothing, with %d outputs", len(standby.pending))
+	}
 }
 
 func TestAnAcknowledgementThatIsLostIsNoSecondWriter(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	n.Publish(rig.Runtime, session(t, "sess-0001")...)
-	w, other := newWorker(t, n, long, "w"), newWorker(t, n, long, "other")
+	w, other := alone(t, n, long, "w"), alone(t, n, long, "other")
 	batch := []streams.Msg{
 		{Subject: "gov.findings.acme.low.s", Body: []byte("{}")},
 		{Subject: "gov.control.GOV.cursor", Body: []byte(`{"writer":"w"}`)},
 	}
-	first, err := w.write(t.Context(), batch, batch[1].Body)
+	first, err := w.store(t.Context(), batch, batch[1].Body, 0)
 	rig.OK(t, err)
-	again, err := w.write(t.Context(), batch, batch[1].Body) // as after ErrDoubt: the fence has moved, by itself
+	again, err := w.store(t.Context(), batch, batch[1].Body, 0) // as after ErrDoubt: the fence has moved, by itself
 	rig.OK(t, err)
 	if first != again || len(n.Log()) != len(session(t, "sess-0001"))+2 {
 		t.Errorf("cursor at %d, then at %d; %d messages", first, again, len(n.Log()))
 	}
-	if _, err := other.write(t.Context(), batch, []byte(`{"writer":"other"}`)); !errors.Is(err, daemon.ErrFenced) {
+	if _, err := other.store(t.Context(), batch, []byte(`{"writer":"other"}`), 0); !errors.Is(err, daemon.ErrFenced) {
 		t.Errorf("another writer: %v", err)
 	}
 }
@@ -165,9 +239,9 @@ func TestOutlivesARestartOfTheServer(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	n.Publish(rig.Runtime, session(t, "sess-0001")...)
 	s := start(t, n, long).AwaitReady()
-	w := newWorker(t, n, long, "w")
+	w := alone(t, n, long, "w")
 	for _, m := range n.Log() {
-		rig.OK(t, w.apply(t.Context(), m))
+		w.feedOne(t, m)
 	}
 	n.Stop()
 	rig.Eventually(t, "it says that it is cut off", func() bool { return s.Health.Report().Problems["nats"] != "" })
@@ -184,13 +258,13 @@ func TestOutlivesARestartOfTheServer(t *testing.T) {
 func TestAWriteWaitsForTheServer(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	n.Publish(rig.Runtime, session(t, "sess-0001")...)
-	w := newWorker(t, n, long, "w")
+	w := alone(t, n, long, "w")
 	for _, m := range n.Log() {
-		rig.OK(t, w.apply(t.Context(), m))
+		w.feedOne(t, m)
 	}
 	n.Stop()
 	done := make(chan error)
-	go func() { done <- w.flush(t.Context(), w.head, 0) }()
+	go func() { done <- w.flush(t.Context()) }()
 	rig.Eventually(t, "it says why nothing happens", func() bool { return w.env.Health.Report().Problems["log"] != "" })
 	n.Restart()
 	rig.OK(t, <-done)
@@ -222,11 +296,11 @@ func TestTimePassesOnAnIdleShard(t *testing.T) {
 // is one of them, a tick is needed all the same.
 func TestATickIsDueAfterOnesOwnRecord(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
-	w := newWorker(t, n, time.Minute, "w")
+	w := alone(t, n, time.Minute, "w")
 	begun := time.Now().Add(-time.Hour)
 	msg := pre(1)
-	rig.OK(t, w.apply(t.Context(), events.LogMessage{Seq: 1, Subject: msg.Subject, Time: begun, Body: msg.Body}))
-	rig.OK(t, w.apply(t.Context(), events.LogMessage{Seq: 2, Subject: "gov.calls.acme.open.sess-open", Time: begun.Add(2 * time.Minute), Body: []byte("{}")}))
+	w.feedOne(t, events.LogMessage{Seq: 1, Subject: msg.Subject, Time: begun, Body: msg.Body})
+	w.feedOne(t, events.LogMessage{Seq: 2, Subject: "gov.calls.acme.open.sess-open", Time: begun.Add(2 * time.Minute), Body: []byte("{}")})
 	ticks := func() (count int) {
 		for _, m := range n.Log() {
 			if m.Subject == "gov.control.GOV.tick" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -23,44 +24,78 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// envChild makes the test program be the service: what is to be killed must be a
+// process of its own.
+const envChild = "COUNTERSIGN_TEST_CORRELATOR"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envChild) != "" {
+		os.Exit(Main(os.Args[1:]))
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func flags(n *rig.NATS, missingAfter time.Duration) Flags {
-	return Flags{Flags: n.Flags("correlator"), MissingAfter: missingAfter}
+	return Flags{Flags: n.Flags("correlator"), MissingAfter: missingAfter, StateEvery: 200_000}
 }
 
 // start runs a correlator.
 func start(tb testing.TB, n *rig.NATS, missingAfter time.Duration) *rig.Service {
 	tb.Helper()
-	f := flags(n, missingAfter)
+	return run(tb, flags(n, missingAfter))
+}
+
+func run(tb testing.TB, f Flags) *rig.Service {
+	tb.Helper()
 	return rig.Run(tb, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
 }
 
 // newCore is a core as Run makes it.
 func newCore(tb testing.TB, n *rig.NATS, missingAfter time.Duration) *correlation.Correlator {
 	tb.Helper()
+	return correlation.New(newOptions(tb, n, missingAfter))
+}
+
+func newOptions(tb testing.TB, n *rig.NATS, missingAfter time.Duration) correlation.Options {
+	tb.Helper()
 	master, err := keys.Master(n.Keys)
 	rig.OK(tb, err)
 	v, err := keys.CheckpointVerifier(n.Keys, "")
 	rig.OK(tb, err)
-	return correlation.New(correlation.Options{
+	return correlation.Options{
 		Shard: streams.DefaultShard, TenantKey: master.Tenant, RequireVerdict: true, MissingAfter: missingAfter,
 		KeyVoucher: func(k events.KeyRecord) bool { return evidence.CheckVouch(note.VerifierList(v), k) },
-	})
+	}
 }
 
-// newWorker is a worker that stands where the last cursor left off.
-func newWorker(tb testing.TB, n *rig.NATS, missingAfter time.Duration, name string) *worker {
+// alone is a worker that stands where the last cursor left off, active without a
+// lease, for a test that does one thing after the other.
+func alone(tb testing.TB, n *rig.NATS, missingAfter time.Duration, name string) *worker {
 	tb.Helper()
 	nc := n.Conn("correlator")
 	js, err := jetstream.New(nc)
 	rig.OK(tb, err)
-	w := &worker{
-		flags: flags(n, missingAfter), nc: nc, js: js, core: newCore(tb, n, missingAfter), writer: name,
-		env: daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth(), Ready: func() error { return nil }},
-	}
+	env := daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth(), Ready: func() error { return nil }}
+	w := newWorker(flags(n, missingAfter), env, nc, js, newCore(tb, n, missingAfter))
+	w.writer, w.role = name, daemon.RoleActive
 	rig.OK(tb, w.restore(tb.Context()))
 	return w
+}
+
+// feedOne applies one message.
+func (w *worker) feedOne(tb testing.TB, m events.LogMessage) {
+	tb.Helper()
+	rig.OK(tb, w.apply(w.core.NewDecoder().Decode(m)))
+}
+
+// flush writes everything that waits.
+func (w *worker) flush(ctx context.Context) error {
+	for len(w.pending) > 0 {
+		if err := w.land(ctx, w.write(ctx, w.next())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // session is a sample session under another name.
@@ -160,11 +195,9 @@ func cut(tb testing.TB, w *worker, at uint64, every int) {
 	seen := 0
 	err := streams.ReadLog(tb.Context(), w.js, streams.ReadOptions{Stream: streams.DefaultShard, MaxBatch: 1}, func(batch []events.LogMessage) error {
 		for _, m := range batch {
-			if err := w.apply(tb.Context(), m); err != nil {
-				return err
-			}
+			w.feedOne(tb, m)
 			if seen++; seen%every == 0 {
-				if err := w.flush(tb.Context(), w.head, 0); err != nil {
+				if err := w.flush(tb.Context()); err != nil {
 					return err
 				}
 			}

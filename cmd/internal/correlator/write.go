@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -21,37 +22,120 @@ const (
 	readTimeout = 5 * time.Second
 )
 
-// flush writes the queued outputs and the position in one atomic batch. It
-// writes nothing when there is nothing new to say: the core being
+// landing is how a write ended.
+type landing struct {
+	n      int // outputs it was about
+	cursor events.Cursor
+	seq    uint64 // of the cursor
+	err    error
+}
+
+// launch begins to write what waits, if this instance is the active one and no
+// write is under way. The core goes on meanwhile, and what it puts out goes with
+// the next write.
+//
+// Nothing is written when there is nothing new to say: the core being
 // deterministic, a replay of messages without outputs costs time, not truth.
-func (w *worker) flush(ctx context.Context, consumed uint64, partial int) error {
-	if len(w.pending) == 0 {
-		return nil
+func (w *worker) launch() {
+	if w.role != daemon.RoleActive || w.flight != nil || len(w.pending) == 0 {
+		return
 	}
-	next := events.Cursor{Shard: w.flags.Stream, Consumed: consumed, Partial: partial, Outputs: len(w.pending), Writer: w.writer}
-	body, err := events.Encode(next)
-	if err != nil {
-		return err
+	b := w.next()
+	w.flight = make(chan landing, 1)
+	go func(ctx context.Context, flight chan<- landing) { flight <- w.write(ctx, b) }(w.lease.Context(), w.flight)
+}
+
+// outgoing is what one write is about. It shares nothing with the worker.
+type outgoing struct {
+	outputs []pending
+	more    bool          // it is not all that waits
+	cursor  events.Cursor // that covers all of them, if not more
+	fence   uint64
+	at      time.Time
+}
+
+// next takes as many outputs as one batch can hold. They stay pending until they
+// have landed.
+func (w *worker) next() outgoing {
+	n := min(len(w.pending), maxOutputs)
+	b := outgoing{outputs: slices.Clone(w.pending[:n]), more: n < len(w.pending), fence: w.cursorSeq, at: w.last.Time}
+	b.cursor = events.Cursor{Shard: w.flags.Stream, Consumed: w.head, Writer: w.writer}
+	if b.more {
+		b.upTo(w.pending[n])
 	}
-	subj := w.flags.Space().Control(w.flags.Stream, events.ControlCursor)
-	batch := append(w.pending, control(subj, events.ControlCursor, w.flags.Stream, fmt.Sprintf("cursor-%d-%d", consumed, partial), body, w.lastTime))
-	seq, err := w.write(ctx, batch, body)
-	if err != nil {
-		return fmt.Errorf("writing %d outputs: %w", len(w.pending), err)
+	return b
+}
+
+// upTo makes the cursor cover everything before an output.
+func (b *outgoing) upTo(p pending) {
+	b.cursor.Consumed, b.cursor.Partial, b.at = p.seq-1, p.n, p.at
+}
+
+// land takes the result of a write. Outputs that somebody else has written
+// before are those that this instance would have: the predecessor of one that
+// has just taken over may have been that fast. Otherwise another instance is
+// active.
+func (w *worker) land(ctx context.Context, l landing) error {
+	w.flight = nil
+	switch {
+	case errors.Is(l.err, daemon.ErrFenced) && !w.landed:
+		m, err := w.lastCursor(ctx)
+		if err != nil || m == nil || m.Seq <= w.cursorSeq {
+			return errors.Join(l.err, err)
+		}
+		w.env.Log.Info().Uint64("cursor", m.Seq).Msg("the predecessor has written more")
+		return w.follow(*m)
+	case l.err != nil:
+		return fmt.Errorf("writing %d outputs: %w", l.n, l.err)
 	}
-	w.cursor, w.cursorSeq = next, seq
-	clear(w.pending)
-	w.pending, w.bytes = w.pending[:0], 0
+	w.cursor, w.cursorSeq, w.landed = l.cursor, l.seq, true
+	w.wrote(l.n)
+	w.drop(l.n)
 	return nil
 }
 
-// write stores a batch that ends with a cursor exactly once and returns the
+// settle waits for the write that is under way.
+func (w *worker) settle() {
+	if w.flight != nil {
+		<-w.flight
+		w.flight = nil
+	}
+}
+
+// write encodes outputs and stores them with the position in one atomic batch.
+func (w *worker) write(ctx context.Context, b outgoing) landing {
+	var batch []streams.Msg
+	size := 0
+	for i, p := range b.outputs {
+		p.out.Encode()
+		if i > 0 && size+len(p.out.Body) > maxBytes {
+			b.upTo(p)
+			break
+		}
+		size += len(p.out.Body)
+		batch = append(batch, message(p.out, w.flags.Stream, p.at))
+	}
+	b.cursor.Outputs = len(batch)
+	l := landing{n: len(batch), cursor: b.cursor}
+	body, err := events.Encode(b.cursor)
+	if err != nil {
+		l.err = err
+		return l
+	}
+	subj := w.flags.Space().Control(w.flags.Stream, events.ControlCursor)
+	id := fmt.Sprintf("cursor-%d-%d", b.cursor.Consumed, b.cursor.Partial)
+	batch = append(batch, control(subj, events.ControlCursor, w.flags.Stream, id, body, b.at))
+	l.seq, l.err = w.store(ctx, batch, body, b.fence)
+	return l
+}
+
+// store stores a batch that ends with a cursor exactly once and returns the
 // cursor's sequence. It tries for as long as ctx lives: while the server is away
 // or refuses (it is full, other clients hold all of its places for atomic
 // batches), outputs wait. It ends with daemon.ErrFenced when another correlator
 // has moved the fence.
-func (w *worker) write(ctx context.Context, batch []streams.Msg, cursor []byte) (uint64, error) {
-	fence := streams.Fence{Subject: batch[len(batch)-1].Subject, ExpectedLastSeq: w.cursorSeq}
+func (w *worker) store(ctx context.Context, batch []streams.Msg, cursor []byte, last uint64) (uint64, error) {
+	fence := streams.Fence{Subject: batch[len(batch)-1].Subject, ExpectedLastSeq: last}
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
 		seqs, err := streams.AppendFenced(ctx, w.nc, w.flags.Stream, batch, fence)
 		switch {
@@ -61,7 +145,7 @@ func (w *worker) write(ctx context.Context, batch []streams.Msg, cursor []byte) 
 		case errors.Is(err, streams.ErrFenced), errors.Is(err, streams.ErrDoubt):
 			// The batch may have landed: of an attempt whose acknowledgement was lost
 			// the next one only learns that the fence has moved.
-			seq, landed, moved := w.landed(ctx, cursor)
+			seq, landed, moved := w.arrived(ctx, cursor, last)
 			switch {
 			case landed:
 				w.env.Health.Set("log", "")
@@ -90,17 +174,17 @@ func permanent(err error) bool {
 	return errors.Is(err, streams.ErrTooLarge) || errors.Is(err, streams.ErrReservedHeader)
 }
 
-// landed looks where the fence is: at this very cursor, or moved by another
+// arrived looks where the fence is: at this very cursor, or moved by another
 // writer, or, neither being so, where it was or out of sight.
-func (w *worker) landed(ctx context.Context, cursor []byte) (seq uint64, landed, moved bool) {
+func (w *worker) arrived(ctx context.Context, cursor []byte, last uint64) (seq uint64, landed, moved bool) {
 	m, err := w.lastCursor(ctx)
 	switch {
 	case err != nil:
 		return 0, false, false
 	case m == nil:
-		return 0, false, w.cursorSeq != 0
+		return 0, false, last != 0
 	}
-	return m.Seq, bytes.Equal(m.Body, cursor), m.Seq != w.cursorSeq
+	return m.Seq, bytes.Equal(m.Body, cursor), m.Seq != last
 }
 
 // lastCursor is the newest cursor in the log, nil if there is none.

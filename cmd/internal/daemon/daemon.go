@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
+	"github.com/countersign-dev/countersign/cmd/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/internal/supervise"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
@@ -42,7 +44,7 @@ type Flags struct {
 	Stream   string `help:"Name of the shard's stream." env:"COUNTERSIGN_STREAM" default:"GOV"`
 	Keys     string `help:"Directory of the key files." env:"COUNTERSIGN_KEYS" default:"/etc/countersign/keys" placeholder:"DIR"`
 	Instance string `name:"instance" help:"Name of this place, if only one process of the service can run in it at a time: its successor there takes over at once." env:"COUNTERSIGN_INSTANCE"`
-	HTTP     string `name:"http" help:"Address of the health endpoint, e.g. 127.0.0.1:0 (off when empty)." env:"COUNTERSIGN_HTTP" placeholder:"ADDR"`
+	HTTP     string `name:"http" help:"Address of the health endpoint and the metrics, e.g. 127.0.0.1:0 (off when empty)." env:"COUNTERSIGN_HTTP" placeholder:"ADDR"`
 	LogLevel string `help:"debug, info, warn or error." env:"COUNTERSIGN_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
 }
 
@@ -85,9 +87,10 @@ func (f Flags) Connect(ctx context.Context, name string, env Env, back func(*nat
 // Env is what a service is given beside its own flags. Ready must be called
 // once the service answers.
 type Env struct {
-	Log    zerolog.Logger
-	Health *Health
-	Ready  func() error
+	Log     zerolog.Logger
+	Health  *Health
+	Metrics *metrics.Registry // nil: nobody looks
+	Ready   func() error
 }
 
 // ErrFenced says that another instance of the service is active on the shard;
@@ -114,13 +117,15 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 	context.AfterFunc(ctx, stop) // from here on a second signal ends the process at once
 
 	health := NewHealth()
-	url, closeHTTP, err := health.Serve(flags.HTTP)
+	counts := metrics.New(name)
+	counts.Health(health.Status)
+	url, closeHTTP, err := health.Serve(flags.HTTP, map[string]http.Handler{"GET /metrics": counts})
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 		return ExitFailed
 	}
 	defer closeHTTP()
-	env := Env{Log: log, Health: health, Ready: func() error {
+	env := Env{Log: log, Health: health, Metrics: counts, Ready: func() error {
 		health.SetReady()
 		log.Info().Str("http", url).Msg("ready")
 		return supervise.Ready(ReadyInfo{PID: os.Getpid(), HTTP: url})

@@ -44,7 +44,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestHealthOverHTTP(t *testing.T) {
 	h := NewHealth()
-	url, stop, err := h.Serve("127.0.0.1:0")
+	url, stop, err := h.Serve("127.0.0.1:0", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,10 +3,13 @@ package daemon
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/metrics"
 )
 
 // Status words of a health report.
@@ -28,6 +31,7 @@ type Report struct {
 	Status   string            `json:"status"`
 	Problems map[string]string `json:"problems,omitempty"` // by component
 	Role     string            `json:"role,omitempty"`     // active or standby, where only one instance of a shard may be active
+	Services map[string]Report `json:"services,omitempty"` // of the whole tree: each service's own
 }
 
 // Health collects what is wrong with a service. Its methods may be called from
@@ -85,6 +89,13 @@ func (h *Health) Report() Report {
 	return r
 }
 
+// Status is what the metrics show of it.
+func (h *Health) Status() metrics.Status {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return metrics.Status{Healthy: len(h.problems) == 0, Ready: h.ready, Standby: h.role == RoleStandby}
+}
+
 func (h *Health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	WriteReport(w, h.Report())
 }
@@ -98,13 +109,16 @@ func WriteReport(w http.ResponseWriter, r Report) {
 	_ = json.NewEncoder(w).Encode(r)
 }
 
-// Serve answers GET /healthz on addr until stop is called; the empty addr
-// serves nothing. It returns the endpoint's base URL.
-func (h *Health) Serve(addr string) (url string, stop func(), err error) {
+// Serve answers GET /healthz, and what else is given by pattern, on addr until
+// stop is called; the empty addr serves nothing. It returns the endpoint's base
+// URL.
+func (h *Health) Serve(addr string, more map[string]http.Handler) (url string, stop func(), err error) {
 	if addr == "" {
 		return "", func() {}, nil
 	}
-	return ServeHTTP(addr, map[string]http.Handler{"GET /healthz": h})
+	routes := map[string]http.Handler{"GET /healthz": h}
+	maps.Copy(routes, more)
+	return ServeHTTP(addr, routes)
 }
 
 // ServeHTTP serves the given patterns on addr until stop is called.

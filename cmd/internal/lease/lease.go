@@ -22,7 +22,7 @@ import (
 // Defaults of Options. A standby takes over TTL after the last sign of life, and
 // what it then needs to begin comes on top.
 const (
-	DefaultTTL = 3 * time.Second
+	DefaultTTL = 4 * time.Second
 	renewals   = 6 // in one TTL
 )
 
@@ -129,7 +129,7 @@ func (l *Lease) write(ctx context.Context, released bool) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, min(callTimeout, l.opt.TTL/renewals))
+	ctx, cancel := context.WithTimeout(ctx, min(callTimeout, l.opt.TTL/4))
 	defer cancel()
 	revision, err := l.kv.Update(ctx, l.opt.Key, value, l.revision)
 	if err != nil {
@@ -166,7 +166,7 @@ func (l *Lease) keep() {
 		}
 		l.opt.Log.Warn().Err(err).Msg("the lease could not be renewed")
 		// The others count from when they saw it last, which was later.
-		if errors.Is(err, ErrLost) || time.Since(renewed) >= l.opt.TTL*2/3 {
+		if errors.Is(err, ErrLost) || time.Since(renewed) >= l.opt.TTL*3/4 {
 			l.lose(fmt.Errorf("%w: %w", ErrLost, err))
 			return
 		}

@@ -7,10 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
-	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
@@ -46,49 +46,6 @@ func (l Ledger) Shards(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// VerifyOptions say what to verify against, beside the stored checkpoints.
-type VerifyOptions struct {
-	Keys      []note.Verifier
-	Published []evidence.Published // checkpoints from elsewhere, of any shard
-	AtLeast   int64
-	Progress  func(done, total uint64)
-}
-
-// Verify recomputes one shard from its rows and checkpoints. Checkpoints are
-// read before rows: whatever they sign must be there by then.
-func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
-	stored, err := l.DB.Checkpoints(ctx, shard)
-	if err != nil {
-		return evidence.Report{}, fmt.Errorf("reading the checkpoints: %w", err)
-	}
-	var list []evidence.Published
-	for _, c := range stored {
-		list = append(list, evidence.Published{Source: "table checkpoints", Text: c.Note})
-	}
-	for _, p := range o.Published {
-		if c, err := evidence.PeekCheckpoint(p.Text); err != nil || c.Shard == shard {
-			list = append(list, p)
-		}
-	}
-	last, _, err := l.DB.Position(ctx, shard)
-	if err != nil {
-		return evidence.Report{}, err
-	}
-	v := evidence.NewVerifier(evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Checkpoints: list, AtLeast: o.AtLeast})
-	var done uint64
-	err = l.DB.Scan(ctx, shard, 0, last, func(r storage.EvidenceRow) error {
-		v.Row(rowOf(r))
-		if done++; o.Progress != nil {
-			o.Progress(done, last)
-		}
-		return nil
-	})
-	if err != nil {
-		return evidence.Report{}, fmt.Errorf("reading the evidence: %w", err)
-	}
-	return v.Finish(), nil
-}
-
 // Session is one session's evidence in one shard, with what proves it.
 type Session struct {
 	Shard, Tenant, Session string
@@ -96,6 +53,7 @@ type Session struct {
 	Checkpoint             string // signed note; empty when nothing is signed yet
 	Proofs                 []tlog.RecordProof
 	Keys                   []events.KeyRecord // the receipt keys in the log
+	Retired                []evidence.Retired // those of them that were taken back
 }
 
 // Session reads a session's records, which may lie in several shards.
@@ -119,7 +77,7 @@ func (l Ledger) Session(ctx context.Context, tenant, session string) ([]Session,
 }
 
 // Prove adds to a session the newest checkpoint that covers all of its records,
-// their inclusion proofs and the receipt keys.
+// their inclusion proofs, the receipt keys and what became of them.
 func (l Ledger) Prove(ctx context.Context, s *Session) error {
 	cp, err := l.DB.LatestCheckpoint(ctx, s.Shard)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
@@ -130,15 +88,59 @@ func (l Ledger) Prove(ctx context.Context, s *Session) error {
 		return fmt.Errorf("record %d of the session is not covered by a checkpoint yet: try again in a moment", last)
 	}
 	s.Checkpoint = cp.Note
-	read := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return l.hashes(ctx, s.Shard, indexes) })
-	s.Proofs = make([]tlog.RecordProof, len(s.Rows))
+	seqs := make([]uint64, len(s.Rows))
 	for i, r := range s.Rows {
-		if s.Proofs[i], err = evidence.InclusionProof(read, int64(cp.Size), r.Seq); err != nil {
-			return fmt.Errorf("proving record %d: %w", r.Seq, err)
-		}
+		seqs[i] = r.Seq
 	}
-	s.Keys, err = l.receiptKeys(ctx, s.Shard)
+	if s.Proofs, err = l.Inclusion(ctx, s.Shard, int64(cp.Size), seqs); err != nil {
+		return err
+	}
+	s.Keys, s.Retired, err = l.keyHistory(ctx, s.Shard)
 	return err
+}
+
+// Inclusion proves records to be in the tree of a size. It reads all hashes that
+// this takes at once.
+func (l Ledger) Inclusion(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+	proofs := make([]tlog.RecordProof, len(seqs))
+	prove := func(r tlog.HashReader) (err error) {
+		for i, seq := range seqs {
+			if proofs[i], err = evidence.InclusionProof(r, size, seq); err != nil {
+				return fmt.Errorf("proving record %d: %w", seq, err)
+			}
+		}
+		return nil
+	}
+	wanted := map[int64]tlog.Hash{}
+	if err := prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { // only to see what is asked for
+		for _, i := range indexes {
+			wanted[i] = tlog.Hash{}
+		}
+		return make([]tlog.Hash, len(indexes)), nil
+	})); err != nil {
+		return nil, err
+	}
+	list := slices.Sorted(maps.Keys(wanted))
+	hashes, err := l.hashes(ctx, shard, list)
+	if err != nil {
+		return nil, fmt.Errorf("reading the tree: %w", err)
+	}
+	for i, n := range list {
+		wanted[n] = hashes[i]
+	}
+	err = prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		out := make([]tlog.Hash, len(indexes))
+		for i, n := range indexes {
+			out[i] = wanted[n]
+		}
+		return out, nil
+	}))
+	return proofs, err
+}
+
+// hashReader reads the stored hashes of a shard's tree.
+func (l Ledger) hashReader(ctx context.Context, shard string) tlog.HashReader {
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return l.hashes(ctx, shard, indexes) })
 }
 
 func (l Ledger) hashes(ctx context.Context, shard string, indexes []int64) ([]tlog.Hash, error) {
@@ -162,21 +164,31 @@ func rowOf(r storage.EvidenceRow) evidence.Row {
 		BrokerTime: r.BrokerTime, BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash}
 }
 
-// receiptKeys reads the admitter's vouched keys out of a shard's key records.
-func (l Ledger) receiptKeys(ctx context.Context, shard string) ([]events.KeyRecord, error) {
-	var list []events.KeyRecord
-	err := l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, events.ControlKey), func(r storage.EvidenceRow) error {
-		rec, err := evidence.ParseRecord([]byte(r.Record))
-		if err != nil {
-			return nil // verification says so; it is no key
-		}
-		if k, err := events.DecodeRecord[events.KeyRecord](rec.Body); err == nil {
-			list = append(list, k)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the key records: %w", err)
+// keyHistory reads the admitter's keys out of a shard's key records, and their
+// retirements. Nobody vouches for them yet.
+func (l Ledger) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []evidence.Retired, err error) {
+	read := func(kind string, take func(seq uint64, body []byte)) error {
+		return l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, kind), func(r storage.EvidenceRow) error {
+			if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verification says what is none
+				take(r.Seq, rec.Body)
+			}
+			return nil
+		})
 	}
-	return list, nil
+	err = read(events.ControlKey, func(_ uint64, body []byte) {
+		if k, err := events.DecodeRecord[events.KeyRecord](body); err == nil {
+			keys = append(keys, k)
+		}
+	})
+	if err == nil {
+		err = read(events.ControlKeyRetired, func(seq uint64, body []byte) {
+			if k, err := events.DecodeRecord[events.KeyRetirement](body); err == nil {
+				retired = append(retired, evidence.Retired{Record: k, Seq: seq})
+			}
+		})
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the key records: %w", err)
+	}
+	return keys, retired, nil
 }

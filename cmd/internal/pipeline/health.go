@@ -2,16 +2,26 @@ package pipeline
 
 import (
 	"encoding/json"
-	"fmt"
+	"io"
+	"maps"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/metrics"
 )
 
-// serveHealth answers for the whole tree: ok only if every service is.
+// maxMetrics is how much one service's metrics may be, in bytes; it is far above
+// what they are.
+const maxMetrics = 4 << 20
+
+// serveHealth answers for the whole tree: ok only if every service is. The
+// metrics are those of all services.
 func (p *Pipeline) serveHealth() error {
-	url, stop, err := daemon.ServeHTTP(p.opt.HTTP, map[string]http.Handler{"GET /healthz": http.HandlerFunc(p.reportHealth)})
+	url, stop, err := daemon.ServeHTTP(p.opt.HTTP, map[string]http.Handler{
+		"GET /healthz": http.HandlerFunc(p.reportHealth), "GET /metrics": http.HandlerFunc(p.reportMetrics),
+	})
 	if err != nil {
 		return err
 	}
@@ -21,16 +31,29 @@ func (p *Pipeline) serveHealth() error {
 	return nil
 }
 
-func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
+// ask calls every service at the same time and gives the answers by name.
+func ask[T any](p *Pipeline, fn func(url string) T) map[string]T {
 	p.mu.Lock()
-	urls := make(map[string]string, len(p.health))
-	for name, u := range p.health {
-		urls[name] = u
-	}
+	urls := maps.Clone(p.health)
 	p.mu.Unlock()
-	all := daemon.Report{Status: daemon.StatusOK, Problems: map[string]string{}}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	answers := make(map[string]T, len(urls))
 	for name, u := range urls {
-		r := probe(u)
+		wg.Go(func() {
+			a := fn(u)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[name] = a
+		})
+	}
+	wg.Wait()
+	return answers
+}
+
+func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
+	all := daemon.Report{Status: daemon.StatusOK, Problems: map[string]string{}, Services: ask(p, probe)}
+	for name, r := range all.Services {
 		if r.Status == daemon.StatusStarting {
 			all.Problems[name+"/process"] = "is starting"
 		}
@@ -44,16 +67,41 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 	daemon.WriteReport(w, all)
 }
 
-func probe(url string) daemon.Report {
+func (p *Pipeline) reportMetrics(w http.ResponseWriter, _ *http.Request) {
+	metrics.Write(w, metrics.Merge(ask(p, scrape)))
+}
+
+func get(url string) (*http.Response, error) {
 	client := http.Client{Timeout: 2 * time.Second}
-	res, err := client.Get(url + "/healthz")
+	return client.Get(url)
+}
+
+func probe(url string) daemon.Report {
+	sick := func(problem string) daemon.Report {
+		return daemon.Report{Status: daemon.StatusUnhealthy, Problems: map[string]string{"process": problem}}
+	}
+	res, err := get(url + "/healthz")
 	if err != nil {
-		return daemon.Report{Problems: map[string]string{"process": "does not answer"}}
+		return sick("does not answer")
 	}
 	defer func() { _ = res.Body.Close() }()
 	var r daemon.Report
 	if err := json.NewDecoder(res.Body).Decode(&r); err != nil {
-		return daemon.Report{Problems: map[string]string{"process": fmt.Sprintf("answers %s", res.Status)}}
+		return sick("answers " + res.Status)
 	}
 	return r
+}
+
+// scrape gives nil for a service that does not answer.
+func scrape(url string) []byte {
+	res, err := get(url + "/metrics")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxMetrics))
+	if err != nil || res.StatusCode != http.StatusOK {
+		return nil
+	}
+	return b
 }

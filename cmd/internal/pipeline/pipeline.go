@@ -235,7 +235,7 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 			"COUNTERSIGN_NATS_URL=" + p.ready.NATSURL, "COUNTERSIGN_NATS_USER=" + u.Name, "COUNTERSIGN_NATS_PASSWORD=" + u.Password,
 			"COUNTERSIGN_INBOX_PREFIX=" + u.Inbox(), "COUNTERSIGN_KEYS=" + p.keys, "COUNTERSIGN_HTTP=" + p.opt.Host + ":0",
 			"COUNTERSIGN_LOG_LEVEL=" + p.opt.LogLevel, "COUNTERSIGN_NATS_CREDS=", "COUNTERSIGN_INSTANCE=up", "COUNTERSIGN_CLICKHOUSE=",
-			"COUNTERSIGN_PREFIX=" + subject.DefaultPrefix, "COUNTERSIGN_STREAM=" + streams.DefaultShard, "COUNTERSIGN_PUBLIC_KEY=" + p.ready.PublicKey,
+			"COUNTERSIGN_STATE=" + filepath.Join(p.opt.DataDir, "state"), "COUNTERSIGN_PREFIX=" + subject.DefaultPrefix, "COUNTERSIGN_STREAM=" + streams.DefaultShard, "COUNTERSIGN_PUBLIC_KEY=" + p.ready.PublicKey,
 		}
 		if name == "auditor" {
 			env = append(env, "COUNTERSIGN_CLICKHOUSE="+p.ready.ClickHouseDSN)

@@ -146,6 +146,9 @@ func TestHealthOfTheWhole(t *testing.T) {
 	if w.Code != http.StatusServiceUnavailable || len(got.Problems) != len(want) {
 		t.Errorf("%d %+v", w.Code, got)
 	}
+	if got.Services["correlator"].Status != daemon.StatusOK || got.Services["gone"].Status != daemon.StatusUnhealthy || got.Services["admitter"].Problems["policies"] != "none" {
+		t.Errorf("services: %+v", got.Services)
+	}
 	for k, v := range want {
 		if got.Problems[k] != v {
 			t.Errorf("%s: %q", k, got.Problems[k])

@@ -73,13 +73,13 @@ var lookalikes = []kind{
 		return "AKIA" + d.from(uppers, 6) + " " + "ghp_" + d.from(alnums, 8) + " eyJ" + d.from(alnums, 6)
 	}),
 	alike("secret", "urls", func(d dice) string {
-		return "https://" + d.word() + ".example.invalid:8443/" + d.word() + "/" + d.from(hexes, 8) + "?page=" + d.from(digits_, 2) + "&sort=" + d.word() + "#" + d.word()
+		return "https://" + d.word() + ".example.invalid:8443/" + d.word() + "/" + d.from(hexes, 8) + "?page=" + d.from(tens, 2) + "&sort=" + d.word() + "#" + d.word()
 	}),
 	alike("secret", "paths", func(d dice) string {
 		return "/var/lib/" + d.word() + "/" + d.word() + "/" + d.from(hexes, 12) + "/" + d.word() + ".tar.gz"
 	}),
 	alike("secret", "css_and_colours", func(d dice) string {
-		return fmt.Sprintf(".%s { color: #%s; margin: %spx } .sk-circle { }", d.word(), d.from(hexes, 6), d.from(digits_, 2))
+		return fmt.Sprintf(".%s { color: #%s; margin: %spx } .sk-circle { }", d.word(), d.from(hexes, 6), d.from(tens, 2))
 	}),
 	alike("secret", "escapes", func(d dice) string {
 		return d.one("/search?q="+d.word()+"%20"+d.word()+"%2C", "100% of "+d.word(), `{\"name\":\"`+d.word()+`\"}`, "caf\\u00e9 "+d.word(), "a &amp; "+d.word())
@@ -87,24 +87,24 @@ var lookalikes = []kind{
 
 	alike("personal", "not_luhn", func(d dice) string { return fails(d, 16, "4", card) }, idPlaces...),
 	alike("personal", "not_luhn_grouped", func(d dice) string { return grouped(fails(d, 16, "4", card), "4-4-4-4", " ") }, "%s", "ref %s"),
-	alike("personal", "order_number", func(d dice) string { return d.one("1", "7", "8", "9") + d.from(digits_, 15) }, "order %s", "invoice no. %s", "id=%s"),
-	alike("personal", "epoch", func(d dice) string { return "17" + d.from(digits_, d.IntN(3)*3+8) }, "at %s", `{"ts":%s}`, "%s"),
+	alike("personal", "order_number", func(d dice) string { return d.one("1", "7", "8", "9") + d.from(tens, 15) }, "order %s", "invoice no. %s", "id=%s"),
+	alike("personal", "epoch", func(d dice) string { return "17" + d.from(tens, d.IntN(3)*3+8) }, "at %s", `{"ts":%s}`, "%s"),
 	alike("personal", "timestamp", func(d dice) string {
-		return fmt.Sprintf("2026-%02d-%02dT%02d:%02d:%02d.%sZ", 1+d.IntN(12), 1+d.IntN(28), d.IntN(24), d.IntN(60), d.IntN(60), d.from(digits_, 9))
+		return fmt.Sprintf("2026-%02d-%02dT%02d:%02d:%02d.%sZ", 1+d.IntN(12), 1+d.IntN(28), d.IntN(24), d.IntN(60), d.IntN(60), d.from(tens, 9))
 	}, "%s", "%s INFO ready", "from %s to 2027-01-01"),
 	alike("personal", "zone", func(d dice) string {
 		return fmt.Sprintf("2026-11-20T06:42:%02d%s%02d:00", d.IntN(60), d.one("+", "-"), d.IntN(13))
 	}),
 	alike("personal", "not_an_iban", func(d dice) string {
 		for {
-			v := d.one("DE", "FR", "GB", "NL", "XX", "QQ") + d.from(digits_, 20)
+			v := d.one("DE", "FR", "GB", "NL", "XX", "QQ") + d.from(tens, 20)
 			if iban(v, 0) == 0 {
 				return v
 			}
 		}
 	}, idPlaces[:4]...),
 	alike("personal", "part_number", func(d dice) string {
-		return d.from(uppers, 2) + d.one("-", "", "/") + d.from(digits_, 5+d.IntN(4))
+		return d.from(uppers, 2) + d.one("-", "", "/") + d.from(tens, 5+d.IntN(4))
 	}, "part %s", "%s", "SKU %s"),
 	alike("personal", "version", func(d dice) string {
 		return fmt.Sprintf("%s@%d.%d.%d%s", d.word(), d.IntN(20), d.IntN(20), d.IntN(20), d.one("", "-rc.1", "+build.7", "+20261120064200"))
@@ -115,9 +115,9 @@ var lookalikes = []kind{
 	alike("personal", "ip_address", func(d dice) string {
 		return fmt.Sprintf("%d.%d.%d.%d", 1+d.IntN(223), d.IntN(256), d.IntN(256), d.IntN(256))
 	}, "%s", "%s:8080", "from %s", "%s/24"),
-	alike("personal", "decimal", func(d dice) string { return d.from("123456789", 1+d.IntN(3)) + "." + d.from(digits_, 4+d.IntN(12)) }, "%s", "x=%s", "[%s, 1.5]", "lat %s"),
+	alike("personal", "decimal", func(d dice) string { return d.from("123456789", 1+d.IntN(3)) + "." + d.from(tens, 4+d.IntN(12)) }, "%s", "x=%s", "[%s, 1.5]", "lat %s"),
 	alike("personal", "amount", func(d dice) string {
-		return d.from("123456789", 1) + "," + d.from(digits_, 3) + "," + d.from(digits_, 3) + "." + d.from(digits_, 2)
+		return d.from("123456789", 1) + "," + d.from(tens, 3) + "," + d.from(tens, 3) + "." + d.from(tens, 2)
 	}, "EUR %s", "total %s", "%s"),
 	alike("personal", "date", func(d dice) string {
 		return d.one(fmt.Sprintf("%02d.%02d.2026", 1+d.IntN(28), 1+d.IntN(12)), fmt.Sprintf("2026/%02d/%02d", 1+d.IntN(12), 1+d.IntN(28)), fmt.Sprintf("%02d-%02d-2026", 1+d.IntN(28), 1+d.IntN(12)), fmt.Sprintf("2026%02d%02d", 1+d.IntN(12), 1+d.IntN(28)))
@@ -126,16 +126,16 @@ var lookalikes = []kind{
 		return d.one(grouped(fails(d, 11, "", brCPF), "3-3-3-2", "..-"), grouped(fails(d, 13, "756", chAHV), "3-4-4-2", "."), fails(d, 15, "1", frNIR), fails(d, 18, "1", cnRID))
 	}, "%s", "no %s"),
 	alike("personal", "isbn", func(d dice) string {
-		return "978-" + d.from(digits_, 1) + "-" + d.from(digits_, 2) + "-" + d.from(digits_, 6) + "-" + d.from(digits_, 1)
+		return "978-" + d.from(tens, 1) + "-" + d.from(tens, 2) + "-" + d.from(tens, 6) + "-" + d.from(tens, 1)
 	}, "ISBN %s", "%s"),
 	alike("personal", "ranges", func(d dice) string {
 		return fmt.Sprintf("lines %d-%d, pages %d-%d", 100+d.IntN(900), 1000+d.IntN(9000), d.IntN(90), 100+d.IntN(900))
 	}),
 	alike("personal", "uuid_numbers", func(d dice) string {
-		return d.from(digits_, 8) + "-" + d.from(digits_, 4) + "-4" + d.from(digits_, 3) + "-8" + d.from(digits_, 3) + "-" + d.from(digits_, 12)
+		return d.from(tens, 8) + "-" + d.from(tens, 4) + "-4" + d.from(tens, 3) + "-8" + d.from(tens, 3) + "-" + d.from(tens, 12)
 	}, idPlaces[:5]...),
 	alike("personal", "hex_numbers", func(d dice) string { return "0x" + d.from(hexes, 16) }, "%s", "at %s"),
 	alike("personal", "matrix", func(d dice) string {
-		return strings.TrimSpace(strings.Repeat(d.from(digits_, 2)+" "+d.from(digits_, 3)+" ", 6))
+		return strings.TrimSpace(strings.Repeat(d.from(tens, 2)+" "+d.from(tens, 3)+" ", 6))
 	}),
 }

@@ -23,12 +23,12 @@ func someToken(n int) func(d dice) string {
 
 // somePassword is one as people choose them.
 func somePassword(d dice) string {
-	return d.word() + d.one("", "-", "_", "!") + strings.ToUpper(d.word()[:1]) + d.word()[1:] + d.from(digits_, 2) + d.one("!", "#", "", "$")
+	return d.word() + d.one("", "-", "_", "!") + strings.ToUpper(d.word()[:1]) + d.word()[1:] + d.from(tens, 2) + d.one("!", "#", "", "$")
 }
 
 func jwtOf(d dice) string {
 	part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
-	return part(`{"alg":"HS256","typ":"JWT"}`) + "." + part(`{"sub":"`+d.from(digits_, 10)+`","name":"`+d.word()+`","iat":`+d.from(digits_, 10)+`}`) + "." + d.token(urlSafe, 43)
+	return part(`{"alg":"HS256","typ":"JWT"}`) + "." + part(`{"sub":"`+d.from(tens, 10)+`","name":"`+d.word()+`","iat":`+d.from(tens, 10)+`}`) + "." + d.token(urlSafe, 43)
 }
 
 func pemOf(d dice) string {
@@ -45,10 +45,10 @@ var secretKinds = []kind{
 	plainKey("github_pat", "ghp_", alnums, 36), plainKey("github_oauth", "gho_", alnums, 36), plainKey("github_app", "ghs_", alnums, 36), plainKey("github_fine", "github_pat_", alnums+"_", 82),
 	plainKey("gitlab_pat", "glpat-", urlSafe, 20), plainKey("gitlab_runner", "glrt-", urlSafe, 20),
 	{name: "slack_bot", class: "secret", places: places, value: func(d dice) string {
-		return "xoxb-" + d.from(digits_, 12) + "-" + d.from(digits_, 12) + "-" + d.token(alnums, 24)
+		return "xoxb-" + d.from(tens, 12) + "-" + d.from(tens, 12) + "-" + d.token(alnums, 24)
 	}},
 	{name: "slack_webhook", class: "secret", places: places, value: func(d dice) string {
-		return "https://hooks.slack.com/services/T" + d.from(uppers+digits_, 10) + "/B" + d.from(uppers+digits_, 10) + "/" + d.token(alnums, 24)
+		return "https://hooks.slack.com/services/T" + d.from(uppers+tens, 10) + "/B" + d.from(uppers+tens, 10) + "/" + d.token(alnums, 24)
 	}},
 	plainKey("stripe_live", "sk_live_", alnums, 24), plainKey("stripe_restricted", "rk_live_", alnums, 24),
 	{name: "openai", class: "secret", places: places, value: func(d dice) string {
@@ -63,9 +63,9 @@ var secretKinds = []kind{
 	plainKey("shopify", "shpat_", hexes, 32), plainKey("linear", "lin_api_", alnums, 40), plainKey("grafana", "glsa_", alnums, 32), plainKey("postman", "PMAK-", hexes, 59),
 	plainKey("databricks", "dapi", hexes, 32), plainKey("doppler", "dp.pt.", alnums, 43), plainKey("pulumi", "pul-", hexes, 40), plainKey("rubygems", "rubygems_", hexes, 48),
 	plainKey("atlassian", "ATATT3", urlSafe, 186), plainKey("figma", "figd_", urlSafe, 40), plainKey("groq", "gsk_", alnums, 52), plainKey("planetscale", "pscale_tkn_", urlSafe, 43),
-	plainKey("newrelic", "NRAK-", uppers+digits_, 27), plainKey("twilio", "SK", hexes, 32), plainKey("square", "sq0atp-", urlSafe, 22), plainKey("brevo", "xkeysib-", hexes, 64),
+	plainKey("newrelic", "NRAK-", uppers+tens, 27), plainKey("twilio", "SK", hexes, 32), plainKey("square", "sq0atp-", urlSafe, 22), plainKey("brevo", "xkeysib-", hexes, 64),
 	{name: "telegram", class: "secret", places: places, value: func(d dice) string {
-		return d.one("1", "2", "5", "6") + d.from(digits_, 9) + ":AA" + d.token(urlSafe, 33)
+		return d.one("1", "2", "5", "6") + d.from(tens, 9) + ":AA" + d.token(urlSafe, 33)
 	}},
 	{name: "mailchimp", class: "secret", places: places, value: func(d dice) string { return d.token(hexes, 32) + "-us" + d.one("1", "5", "14", "21") }},
 	{name: "jwt", class: "secret", places: places, value: jwtOf},

@@ -30,9 +30,9 @@ type dice struct{ *rand.Rand }
 const (
 	lowers  = "abcdefghijklmnopqrstuvwxyz"
 	uppers  = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	digits_ = "0123456789"
-	hexes   = digits_ + "abcdef"
-	alnums  = digits_ + lowers + uppers
+	tens    = "0123456789"
+	hexes   = tens + "abcdef"
+	alnums  = tens + lowers + uppers
 	urlSafe = alnums + "-_"
 )
 
@@ -52,7 +52,7 @@ func (d dice) token(alphabet string, n int) string {
 	for {
 		s := d.from(alphabet, n)
 		ok := true
-		for _, set := range []string{lowers, uppers, digits_} {
+		for _, set := range []string{lowers, uppers, tens} {
 			ok = ok && (!strings.ContainsAny(alphabet, set) || strings.ContainsAny(s, set))
 		}
 		if ok && strings.Trim(s, "-_") == s {
@@ -67,10 +67,10 @@ var places = []string{
 	"curl -H 'X-Auth: %s' https://api.example.invalid/v1", "client = New(\"%s\")", "https://api.example.invalid/?k=%s&page=2", "# old: %s", "(%s)", "args: [--verbose, %s]", "<k>%s</k>",
 }
 
-// words_ are what names and sentences are made of.
-var words_ = strings.Fields("invoice report customer shipment table river garden window engine market silver yellow morning paper bridge planet coffee")
+// nouns are what names and sentences are made of.
+var nouns = strings.Fields("invoice report customer shipment table river garden window engine market silver yellow morning paper bridge planet coffee")
 
-func (d dice) word() string { return words_[d.IntN(len(words_))] }
+func (d dice) word() string { return nouns[d.IntN(len(nouns))] }
 
 // corpus makes all samples, always the same ones.
 func corpus() (positives, negatives []sample) {

@@ -142,6 +142,32 @@ func TestTruncateKeepsNoPartOfASecret(t *testing.T) {
 	}
 }
 
+// Text that looks like secrets again and again is taken out as a whole, and a
+// document full of such texts is refused, however short each of them is.
+func TestWorkIsBounded(t *testing.T) {
+	near := strings.Repeat(`\/ key=A12s-1235678A\`, 400)
+	if spans := Scan(near); len(spans) != 1 || spans[0] != (Span{0, len(near), TooMany}) {
+		t.Errorf("%v", spans)
+	}
+	clean := strings.Repeat("The agent looked at 17 pages of the report, wrote to two people at 10:30 and called no one. ", 100)
+	if spans := Scan(clean); len(spans) > 0 {
+		t.Errorf("clean text: %v", spans)
+	}
+	for _, tc := range []struct {
+		text string
+		err  error
+	}{{near[:60], ErrTooMuch}, {clean[:60], nil}} {
+		list := make([]any, 300)
+		for i := range list {
+			list[i] = tc.text
+		}
+		doc := map[string]any{"a": list, "b": map[string]any{"c": "x"}}
+		if _, _, err := Document(doc, "", nil, Config{Size: 300 * 64}); err != tc.err {
+			t.Errorf("%.20q: %v, want %v", tc.text, err, tc.err)
+		}
+	}
+}
+
 func everyByte(s, format string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -21,12 +21,13 @@ func (g group) end() int { return int(g.at + g.n) }
 
 // run of digits that blanks and signs join.
 type digitRun struct {
-	s      string
-	m      *meter
-	g      []group
-	total  int
-	words  uint32 // what the words in front say; see words
-	looked bool   // words is known
+	s       string
+	m       *meter
+	figures *[maxWindow * maxGroup]byte // room for the digits of a window
+	g       []group
+	total   int
+	words   uint32 // what the words in front say; see words
+	looked  bool   // words is known
 }
 
 // digits looks at the number whose first two digits end at i and says where to
@@ -59,7 +60,7 @@ func (sc *scanner) digits(i int) (next int) {
 	decimal := n == 2 && s[sc.groups[0].end()] == '.' && sc.groups[0].end()+1 == int(sc.groups[1].at)
 	if total >= minDigits && !decimal || lettered(s, start, end) {
 		sc.m.charge(11 * n)
-		sc.run = digitRun{s: s, m: sc.m, g: sc.groups[:n], total: total}
+		sc.run = digitRun{s: s, m: sc.m, figures: &sc.figures, g: sc.groups[:n], total: total}
 		sc.numbers(&sc.run)
 	}
 	sc.number = max(sc.number, next)
@@ -138,7 +139,6 @@ func (r *digitRun) from(j int) int {
 
 // match finds the row that the k groups from j on are a number of.
 func (r *digitRun) match(rows []*number, j, k int) *number {
-	var buf [maxWindow * maxGroup]byte
 	var d []byte
 	for _, row := range rows {
 		if row.lead>>(r.s[r.g[j].at]-'0')&1 == 0 || row.seps != "" && k > 1 && !r.separated(j, k, row.seps) {
@@ -146,7 +146,7 @@ func (r *digitRun) match(rows []*number, j, k int) *number {
 		}
 		r.m.charge(45)
 		if d == nil {
-			d = buf[:0]
+			d = r.figures[:0]
 			for _, g := range r.g[j : j+k] {
 				d = append(d, r.s[g.at:g.end()]...)
 			}

@@ -89,6 +89,9 @@ func (e *Echoes) value(v, detector string) {
 	if quoted, err := jsontext.AppendQuote(nil, v); err == nil && len(quoted) > len(v)+2 {
 		e.add(needle{string(quoted[1 : len(quoted)-1]), detector, false})
 	}
+	if strings.IndexByte(v, '+') >= 0 { // as it is in a text with percent signs
+		e.add(needle{strings.ReplaceAll(v, "+", " "), detector, false})
+	}
 	if len(v)*4/3 >= minBase64 {
 		return
 	}
@@ -143,7 +146,7 @@ func (e *Echoes) find(s string, spans []Span) []Span {
 	if e == nil || len(s) < minEcho {
 		return spans
 	}
-	m := meter{echoBudget*len(s) + 1<<12}
+	m := meter{left: echoBudget*len(s) + 1<<12}
 	if spans = encoded(s, append(spans, e.look(s, &m)...), maxDecodings, &m, e.look); m.left < 0 {
 		return append(spans, Span{0, len(s), TooMany})
 	}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+)
+
+type benchAuditCmd struct {
+	Messages int    `help:"Messages of the log that is audited." default:"100000"`
+	Runs     int    `help:"How often each rate is taken; the best counts." default:"2"`
+	Rows     int    `help:"Rows of evidence among which sessions, proofs and the auditors' questions are looked up; 0 leaves that out." default:"0"`
+	CacheDir string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
+	Profile  string `help:"Write a processor profile of the auditor's path to this file." placeholder:"FILE"`
+	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`
+}
+
+// auditResult is one line of the benchmark.
+type auditResult struct {
+	What      string  `json:"what"`
+	Count     int     `json:"count,omitempty"`
+	PerSecond float64 `json:"per_second,omitempty"`
+	Ratio     float64 `json:"to_insert_floor,omitempty"`
+	P50       float64 `json:"p50_us,omitempty"`
+	P99       float64 `json:"p99_us,omitempty"`
+	Allocs    float64 `json:"allocs_per_record,omitempty"`
+	Bytes     float64 `json:"bytes_per_record,omitempty"`
+	CPU       float64 `json:"cpu_us_per_record,omitempty"` // of this process
+}
+
+func (c *benchAuditCmd) Run(ctx context.Context, io stdio) (err error) {
+	dir, err := os.MkdirTemp("", "countersign-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	logFile, err := os.Create(filepath.Join(dir, "services.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logFile.Close() }()
+	pipe, err := pipeline.Start(ctx, pipeline.Options{
+		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, SyncInterval: "2m", LogLevel: "warn", Services: []string{},
+		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: showProgress(io),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		err = errors.Join(err, pipe.Stop(stop))
+	}()
+	b, err := openBenchAudit(ctx, target.FromReady(pipe.Ready()), dir, pipe.KeysDir(), c.Profile)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.close()) }()
+	return c.measure(ctx, io, b)
+}
+
+// measure takes the floors and the auditor's path over the same messages, and
+// then looks things up in what came of it.
+func (c *benchAuditCmd) measure(ctx context.Context, io stdio, b *benchAudit) error {
+	begun := time.Now()
+	n, err := b.log.fill(ctx, c.Messages)
+	if err != nil {
+		return err
+	}
+	if !c.JSON {
+		fmt.Fprintf(io.out, "%d CPUs, %s, a log of %d messages (%s to write)\n\n%-58s %9s %12s\n", runtime.NumCPU(), runtime.Version(), n, time.Since(begun).Round(time.Second), "", "count", "per second")
+	}
+	b.messages = n
+	steps := []func(context.Context) (auditResult, error){
+		b.best(c.Runs, b.consume), b.best(c.Runs, b.audit), b.best(c.Runs, b.insertFloor), b.best(c.Runs, b.insertDerived), b.size, b.chains, b.proofs,
+	}
+	var audited, floor auditResult
+	for i, step := range steps {
+		r, err := step(ctx)
+		if err != nil {
+			return err
+		}
+		switch i {
+		case 1:
+			audited = r
+			continue // printed with its ratio
+		case 2:
+			floor = r
+			audited.Ratio = audited.PerSecond / floor.PerSecond
+			err = errors.Join(c.print(io, r), c.print(io, audited))
+		default:
+			err = c.print(io, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if c.Rows == 0 {
+		return nil
+	}
+	return c.scale(ctx, io, b)
+}
+
+func (c *benchAuditCmd) print(io stdio, r auditResult) error {
+	if c.JSON {
+		return compactJSON(io, r)
+	}
+	line := fmt.Sprintf("%-58s", r.What)
+	if r.Count > 0 {
+		line += fmt.Sprintf(" %9d", r.Count)
+	}
+	for _, f := range []struct {
+		value  float64
+		format string
+	}{
+		{r.PerSecond, " %10.0f/s"}, {r.P50, "  p50 %.0f us"}, {r.P99, "  p99 %.0f us"}, {r.Ratio, "  %.2fx the insert floor"},
+		{r.CPU, "  %.1f us of processor"}, {r.Allocs, "  %.0f allocs"}, {r.Bytes, "  %.0f B a record"},
+	} {
+		if f.value > 0 {
+			line += fmt.Sprintf(f.format, f.value)
+		}
+	}
+	_, err := fmt.Fprintln(io.out, line)
+	return err
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// scaleShard holds the copies.
+const scaleShard = "GOV@20261120T000000.000000000Z"
+
+// copyStep is how far apart in time the copies are.
+const copyStep = 10 * time.Minute
+
+// scale copies the evidence until there are so many rows, and looks things up
+// among them.
+func (c *benchAuditCmd) scale(ctx context.Context, io stdio, b *benchAudit) error {
+	begun, copies := time.Now(), 0
+	for rows := 0; rows < c.Rows; copies++ {
+		if err := b.copy(ctx, copies); err != nil {
+			return err
+		}
+		if rows += len(b.rows); !c.JSON && copies%10 == 9 {
+			fmt.Fprintf(io.err, "%d rows after %s\n", rows, time.Since(begun).Round(time.Second))
+		}
+	}
+	s := scaled{b: b, copies: copies}
+	if err := s.tree(ctx); err != nil {
+		return err
+	}
+	if !c.JSON {
+		fmt.Fprintf(io.out, "\n%d rows more (%s to write)\n\n", copies*len(b.rows), time.Since(begun).Round(time.Second))
+	}
+	steps := []func(context.Context) (auditResult, error){b.size, s.repair, s.chain, s.proof}
+	for _, q := range storage.Questions() {
+		steps = append(steps, func(ctx context.Context) (auditResult, error) { return s.ask(ctx, q) })
+	}
+	for _, step := range steps {
+		r, err := step(ctx)
+		if err == nil {
+			err = c.print(io, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copy adds the evidence once more, with ids, sessions and times of its own. One
+// copy in five is another tenant's.
+func (b *benchAudit) copy(ctx context.Context, k int) error {
+	tenant := b.t.Tenant
+	if k%5 == 4 {
+		tenant = "globex"
+	}
+	text := "record"
+	for _, prefix := range []string{"bench-session-", "9d0b-", "c-", "call-"} {
+		zeros := "0000"
+		if prefix == "call-" {
+			zeros = "000"
+		}
+		text = fmt.Sprintf("replaceAll(%s, '%s%s', '%s%0*d')", text, prefix, zeros, prefix, len(zeros), k)
+	}
+	return b.conn.Exec(ctx, fmt.Sprintf(`INSERT INTO evidence (shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash)
+		SELECT '%s', seq + %d, if(tenant = '', '', '%s'), replaceAll(session, 'bench-session-0000', 'bench-session-%04d'), session_index, kind,
+			replaceAll(subject, 'bench-session-0000', 'bench-session-%04[4]d'), toDateTime64('2026-11-20 00:00:00', 9, 'UTC') + toIntervalSecond(%d) + toIntervalMillisecond(seq), body_digest,
+			%s AS text, SHA256(concat(text, toString(seq)))
+		FROM evidence WHERE shard NOT IN ('%[1]s') SETTINGS async_insert = 0`,
+		scaleShard, k*len(b.rows), tenant, k, k*int(copyStep.Seconds()), text))
+}
+
+// scaled is the evidence after copying.
+type scaled struct {
+	b      *benchAudit
+	copies int
+}
+
+// tree stores the tree over the copies.
+func (s scaled) tree(ctx context.Context) error {
+	tree, err := evidence.NewTree(0, nil)
+	if err != nil {
+		return err
+	}
+	var nodes []storage.TreeNode
+	err = s.b.db.RecordHashes(ctx, scaleShard, 1, storage.AllSequences, func(_ uint64, hash [32]byte) error {
+		for _, n := range tree.Append(hash) {
+			nodes = append(nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
+		}
+		if len(nodes) < 1_000_000 {
+			return nil
+		}
+		batch := nodes
+		nodes = nil
+		return s.b.db.InsertTreeNodes(ctx, scaleShard, batch)
+	})
+	if err != nil {
+		return err
+	}
+	return s.b.db.InsertTreeNodes(ctx, scaleShard, nodes)
+}
+
+// own is a random copy of the tenant's own.
+func (s scaled) own() int {
+	for {
+		if k := rand.IntN(s.copies); k%5 != 4 {
+			return k
+		}
+	}
+}
+
+// session is a session of copy k.
+func (s scaled) session(k int) string {
+	return benchSession(k*10_000 + rand.IntN(s.b.messages/messagesPerCall/callsPerSession))
+}
+
+// repair compares the derived tables with the evidence, as an auditor does when it
+// starts.
+func (s scaled) repair(ctx context.Context) (auditResult, error) {
+	return timed(3, "comparing the derived tables, once at every start", func() error {
+		added, err := s.b.db.Repair(ctx, scaleShard)
+		if err == nil && added > 0 {
+			err = fmt.Errorf("%d rows were missing", added)
+		}
+		return err
+	})
+}
+
+func (s scaled) chain(ctx context.Context) (auditResult, error) {
+	return timed(lookups, "evidence of one session", func() error {
+		n := 0
+		err := s.b.db.Chain(ctx, s.b.t.Tenant, s.session(s.own()), func(storage.EvidenceRow) error { n++; return nil })
+		if err == nil && n == 0 {
+			err = fmt.Errorf("a session has no evidence")
+		}
+		return err
+	})
+}
+
+func (s scaled) proof(ctx context.Context) (auditResult, error) {
+	size := int64(s.copies * len(s.b.rows))
+	read := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		ask := make([]uint64, len(indexes))
+		for i, n := range indexes {
+			ask[i] = uint64(n)
+		}
+		nodes, err := s.b.db.TreeNodes(ctx, scaleShard, ask)
+		out := make([]tlog.Hash, len(nodes))
+		for i, h := range nodes {
+			out[i] = h
+		}
+		return out, err
+	})
+	return timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", size), func() error {
+		_, err := evidence.InclusionProof(read, size, 1+rand.Uint64N(uint64(size)))
+		return err
+	})
+}
+
+// asks is how many times a question is asked.
+const asks = 20
+
+// ask measures one question, each time about something else. Where it is about
+// a time, that is the time of one copy.
+func (s scaled) ask(ctx context.Context, q storage.Question) (auditResult, error) {
+	rows := 0
+	r, err := timed(asks, "question: "+q.Asks, func() error {
+		k := s.own()
+		from := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC).Add(time.Duration(k) * copyStep)
+		t := storage.Terms{Tenant: s.b.t.Tenant, Agent: "mail-agent", Since: from, Until: from.Add(copyStep), Session: s.session(k),
+			ID: fmt.Sprintf("01997d40-7a44-7a8e-9d0b-%04d%08d", k, rand.IntN(s.b.messages/messagesPerCall))}
+		a, err := s.b.db.Ask(ctx, q, t)
+		rows = len(a.Rows)
+		return err
+	})
+	r.Count = rows // of the last answer
+	return r, err
+}

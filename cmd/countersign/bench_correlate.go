@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+)
+
+type benchCorrelateCmd struct {
+	Messages     int           `help:"How many messages the log has." default:"300000"`
+	OpenCalls    []int         `help:"Numbers of open calls to compare the cost of a message under; none if empty." default:"1000,100000,1000000"`
+	Duration     time.Duration `help:"How long half of the maximum load is held to measure the lag; 0 leaves it out." default:"10s"`
+	SyncInterval string        `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
+	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
+}
+
+// correlateResult is one line of the benchmark.
+type correlateResult struct {
+	What      string  `json:"what"`
+	OpenCalls int     `json:"open_calls,omitempty"`
+	Count     int     `json:"count"` // messages; of a snapshot, bytes
+	PerSecond float64 `json:"per_second,omitempty"`
+	Each      float64 `json:"us_per_message,omitempty"`
+	P50       float64 `json:"p50_ms,omitempty"`
+	P99       float64 `json:"p99_ms,omitempty"`
+	Took      float64 `json:"took_ms,omitempty"`
+	Ratio     float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
+	CPU       float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
+	ServerCPU float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server's meanwhile
+	Allocs    float64 `json:"allocs_per_message,omitempty"`
+	Bytes     float64 `json:"bytes_per_message,omitempty"`
+}
+
+func (c *benchCorrelateCmd) Run(ctx context.Context, io stdio) (err error) {
+	if c.Messages < trafficGroup*trafficMessages {
+		return fmt.Errorf("--messages must be at least %d", trafficGroup*trafficMessages)
+	}
+	dir, err := os.MkdirTemp("", "countersign-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	logFile, err := os.Create(filepath.Join(dir, "services.log"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = logFile.Close() }()
+	c.title(io)
+	b := &correlateBench{dir: dir, childLog: logFile, log: daemon.Logger(logFile, "warn"), messages: c.Messages, print: func(r correlateResult) error { return c.print(io, r) }}
+	if err := b.cores(); err != nil {
+		return err
+	}
+	for _, n := range c.OpenCalls {
+		if err := b.open(n); err != nil {
+			return err
+		}
+	}
+	if err := b.start(ctx, c.SyncInterval); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.stop(ctx)) }()
+	return b.service(ctx, c.Duration)
+}
+
+func (c *benchCorrelateCmd) title(io stdio) {
+	if !c.JSON {
+		fmt.Fprintf(io.out, "%d CPUs, %s, log synced: %s; AgentHook calls (request, decision, pre, post) and AAEP calls mixed\n\n%-44s %9s %10s %11s %9s\n",
+			runtime.NumCPU(), runtime.Version(), c.SyncInterval, "", "open", "messages", "per second", "each")
+	}
+}
+
+func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
+	if c.JSON {
+		return compactJSON(io, r)
+	}
+	note := ""
+	switch {
+	case r.Took > 0:
+		_, err := fmt.Fprintf(io.out, "%-44s %9d %10s %11s %8.0fms   %d bytes\n", r.What, r.OpenCalls, "", "", r.Took, r.Count)
+		return err
+	case r.P99 > 0:
+		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms\n", r.What, "", r.Count, r.PerSecond, r.P50, r.P99)
+		return err
+	case r.Ratio > 0:
+		note = fmt.Sprintf("   %.2fx", r.Ratio)
+	}
+	if r.CPU > 0 {
+		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's", r.CPU, r.ServerCPU)
+	}
+	if r.Allocs > 0 {
+		note += fmt.Sprintf("   %.1f allocs, %.0f B", r.Allocs, r.Bytes)
+	}
+	_, err := fmt.Fprintf(io.out, "%-44s %9d %10d %11.0f %8.2fus%s\n", r.What, r.OpenCalls, r.Count, r.PerSecond, r.Each, note)
+	return err
+}

@@ -1,0 +1,218 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// benchChunk is how many messages are decoded before they are applied, so that
+// the parts can be measured apart and reading the clock does not count.
+const benchChunk = 1200
+
+// coreBench measures the three parts of the core on messages that it makes
+// itself. No server takes part.
+type coreBench struct {
+	traffic traffic
+	options correlation.Options
+	core    *correlation.Correlator
+	decoder *correlation.Decoder
+	seq     uint64
+
+	decode, step, encode part
+	unexpected           string // a finding, where there should be none
+}
+
+// part sums up what one part took.
+type part struct {
+	messages      int
+	took          time.Duration
+	allocs, bytes uint64
+}
+
+// do measures one call of work on n messages.
+func (p *part) do(n int, work func()) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	begun := time.Now()
+	work()
+	p.took += time.Since(begun)
+	runtime.ReadMemStats(&after)
+	p.messages += n
+	p.allocs += after.Mallocs - before.Mallocs
+	p.bytes += after.TotalAlloc - before.TotalAlloc
+}
+
+func (p part) result(what string) correlateResult {
+	n := float64(p.messages)
+	return correlateResult{What: what, Count: p.messages, PerSecond: n / p.took.Seconds(), Each: micros(p.took) / n,
+		Allocs: float64(p.allocs) / n, Bytes: float64(p.bytes) / n}
+}
+
+func newCoreBench(mostOpen int) (*coreBench, error) {
+	key, err := signing.NewPrivateKey(bytes.Repeat([]byte{1}, 32))
+	if err != nil {
+		return nil, err
+	}
+	tenantKey := bytes.Repeat([]byte{2}, 32)
+	b := &coreBench{traffic: traffic{"acme", "bench", key, tenantKey}, options: correlation.Options{
+		TenantKey: func(string) []byte { return tenantKey }, KeyVoucher: func(events.KeyRecord) bool { return true },
+		// A call that stays open for the whole measurement is none that was forgotten.
+		MissingAfter: 1000 * time.Hour, MaxCalls: max(correlation.DefaultMaxCalls, 2*mostOpen), MaxIDs: max(correlation.DefaultMaxIDs, 2*mostOpen),
+	}}
+	b.use(correlation.New(b.options))
+	record, err := events.Encode(events.KeyRecord{KeyID: key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(time.Now())})
+	if err != nil {
+		return nil, err
+	}
+	b.apply([]streams.Msg{{Subject: subject.Space{}.Control(streams.DefaultShard, events.ControlKey), Body: record}}, time.Now())
+	return b, nil
+}
+
+func (b *coreBench) use(core *correlation.Correlator) { b.core, b.decoder = core, core.NewDecoder() }
+
+// apply sends messages through the three parts.
+func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
+	for len(msgs) > 0 {
+		chunk := msgs[:min(len(msgs), benchChunk)]
+		msgs = msgs[len(chunk):]
+		inputs := make([]correlation.Input, len(chunk))
+		var outs []correlation.Output
+		b.decode.do(len(chunk), func() {
+			for i, m := range chunk {
+				b.seq++
+				inputs[i] = b.decoder.Decode(events.LogMessage{Seq: b.seq, Subject: m.Subject, Time: now, Header: m.Header, Body: m.Body})
+			}
+		})
+		b.step.do(len(chunk), func() {
+			for _, in := range inputs {
+				outs = append(outs, b.core.Step(in)...)
+			}
+		})
+		b.encode.do(len(chunk), func() {
+			for i := range outs {
+				outs[i].Encode()
+			}
+		})
+		for _, o := range outs {
+			if f, is := o.Record.(events.Finding); is && f.Severity != events.SeverityInfo {
+				b.unexpected = f.Rule + ": " + f.Explanation
+			}
+		}
+	}
+}
+
+func (b *coreBench) forget() { b.decode, b.step, b.encode = part{}, part{}, part{} }
+
+// check reports a benchmark that measures something else than it says.
+func (b *coreBench) check() error {
+	if b.unexpected != "" {
+		return fmt.Errorf("the benchmark's own traffic breaks a rule: %s", b.unexpected)
+	}
+	return nil
+}
+
+// cores measures the core alone, its parts and all together.
+func (b *correlateBench) cores() error {
+	c, err := newCoreBench(0)
+	if err != nil {
+		return err
+	}
+	warm := b.messages / trafficMessages / warmUp / trafficGroup * trafficGroup
+	for i := 0; i*trafficMessages < b.messages; i += trafficGroup {
+		if i == warm {
+			c.forget()
+		}
+		now := time.Now()
+		msgs, err := c.traffic.admitted(i, trafficGroup, now)
+		if err != nil {
+			return err
+		}
+		c.apply(append(msgs, c.traffic.reported(i, trafficGroup, now)...), now)
+	}
+	if err := c.check(); err != nil {
+		return err
+	}
+	for _, r := range []correlateResult{
+		c.decode.result("core: decode, validate, verify (one core)"), c.step.result("core: decoded messages (one core)"),
+		c.encode.result("core: encode outputs (one core)"),
+	} {
+		if err := b.print(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// benchOpenSteps is how many calls are announced and as many completed to see
+// what a message costs while others are open.
+const benchOpenSteps = 30_000
+
+// open measures what a message costs while n calls are open, and what it takes to
+// write the state down and to read it again.
+func (b *correlateBench) open(n int) error {
+	c, err := newCoreBench(n + benchOpenSteps)
+	if err != nil {
+		return err
+	}
+	now := time.Now()
+	fill := func(from, to int, make func(i int) []streams.Msg) {
+		for i := from; i < to; i += benchChunk / 2 {
+			var msgs []streams.Msg
+			for k := i; k < min(i+benchChunk/2, to); k++ {
+				msgs = append(msgs, make(k)...)
+			}
+			c.apply(msgs, now)
+		}
+	}
+	fill(0, n, func(i int) []streams.Msg { return []streams.Msg{c.traffic.announce(i, now)} })
+	if open := c.core.Stats().Open; open != n {
+		return fmt.Errorf("%d calls are open, not %d", open, n)
+	}
+	runtime.GC()
+	c.forget()
+	fill(n, n+benchOpenSteps, func(i int) []streams.Msg {
+		return []streams.Msg{c.traffic.announce(i, now), c.traffic.complete(i-n, now)}
+	})
+	if err := c.check(); err != nil {
+		return err
+	}
+	r := c.step.result("core: decoded messages, calls open")
+	if b.firstOpen == 0 {
+		b.firstOpen = r.Each
+	}
+	r.OpenCalls, r.Ratio = n, r.Each/b.firstOpen
+	if err := b.print(r); err != nil {
+		return err
+	}
+	return b.snapshot(c, n)
+}
+
+func (b *correlateBench) snapshot(c *coreBench, n int) error {
+	begun := time.Now()
+	image := c.core.Snapshot()
+	wrote := time.Since(begun)
+	c.use(correlation.New(c.options)) // the old one may go
+	runtime.GC()
+	begun = time.Now()
+	if _, err := correlation.Restore(c.options, image); err != nil {
+		return err
+	}
+	read := time.Since(begun)
+	for _, r := range []correlateResult{
+		{What: "snapshot written (the core stands still)", OpenCalls: n, Count: len(image), Took: micros(wrote) / 1000},
+		{What: "snapshot read", OpenCalls: n, Count: len(image), Took: micros(read) / 1000},
+	} {
+		if err := b.print(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,288 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/supervise"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// correlateBench measures the correlator. The server and the service are
+// processes of their own, as under `up`; this one publishes and reads.
+type correlateBench struct {
+	dir, keys string
+	childLog  io.Writer
+	log       zerolog.Logger
+	messages  int
+	print     func(correlateResult) error
+	firstOpen float64
+
+	url       string
+	password  string
+	procs     []supervise.Process
+	admitter  *nats.Conn
+	runtime   *nats.Conn
+	reader    jetstream.JetStream // as the auditor
+	traffic   traffic
+	published int     // calls
+	floor     float64 // messages a second
+}
+
+const benchRuntime = "bench"
+
+// publish writes the messages of n calls, and how many those are.
+func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {
+	now := time.Now()
+	admitted, err := b.traffic.admitted(b.published, n, now)
+	if err != nil {
+		return 0, err
+	}
+	reported := b.traffic.reported(b.published, n, now)
+	b.published += n
+	if err := streams.PublishEvents(ctx, b.admitter, admitted); err != nil {
+		return 0, err
+	}
+	return len(admitted) + len(reported), streams.PublishEvents(ctx, b.runtime, reported)
+}
+
+// service measures the whole correlator over a log that is there, and then its
+// lag behind one that grows.
+func (b *correlateBench) service(ctx context.Context, hold time.Duration) error {
+	for written := 0; written < b.messages; {
+		n, err := b.publish(ctx, trafficGroup)
+		if err != nil {
+			return err
+		}
+		written += n
+	}
+	if err := b.readAll(ctx); err != nil {
+		return err
+	}
+	st, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
+	if err != nil {
+		return err
+	}
+	server := processorTime(b.procs[0])
+	var info daemon.ReadyInfo
+	if err := b.child(ctx, &info, []string{
+		"COUNTERSIGN_NATS_URL=" + b.url, "COUNTERSIGN_NATS_USER=" + string(streams.RoleCorrelator), "COUNTERSIGN_NATS_PASSWORD=" + b.password,
+		"COUNTERSIGN_KEYS=" + b.keys, "COUNTERSIGN_LOG_LEVEL=warn", "COUNTERSIGN_NO_VERDICT_OK=true",
+	}, string(streams.RoleCorrelator)); err != nil {
+		return err
+	}
+	if err := b.await(ctx, st.LastSeq); err != nil {
+		return err
+	}
+	server, own := processorTime(b.procs[0])-server, processorTime(b.procs[1])
+	log, err := b.outputs(ctx, 1)
+	if err != nil {
+		return err
+	}
+	rate, all := log.rate(), float64(log.inputs)
+	if err := b.print(correlateResult{What: "whole correlator", Count: log.between, PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor,
+		CPU: micros(own) / all, ServerCPU: micros(server) / all}); err != nil {
+		return err
+	}
+	if log.violations > 0 {
+		return fmt.Errorf("the benchmark's own traffic breaks rules: %d findings", log.violations)
+	}
+	if hold <= 0 {
+		return nil
+	}
+	return b.lag(ctx, hold, rate/2)
+}
+
+// readAll is the floor: a consumer that reads the same messages in order and
+// decodes nothing.
+func (b *correlateBench) readAll(ctx context.Context) error {
+	n := 0
+	var begun, last time.Time
+	err := streams.ReadLog(ctx, b.reader, streams.ReadOptions{Stream: streams.DefaultShard, Idle: func() error { return errDone }}, func(batch []events.LogMessage) error {
+		if n == 0 {
+			begun = time.Now()
+		}
+		n, last = n+len(batch), time.Now()
+		return nil
+	})
+	if !errors.Is(err, errDone) {
+		return err
+	}
+	b.floor = float64(n) / last.Sub(begun).Seconds()
+	return b.print(correlateResult{What: "floor: ordered consumer that decodes nothing", Count: n, PerSecond: b.floor, Each: 1e6 / b.floor})
+}
+
+var errDone = errors.New("everything is read")
+
+// await waits until the correlator has consumed a sequence.
+func (b *correlateBench) await(ctx context.Context, seq uint64) error {
+	for {
+		m, err := streams.LastBySubject(ctx, b.reader, streams.DefaultShard, subject.Space{}.Control(streams.DefaultShard, events.ControlCursor))
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			c, err := events.DecodeRecord[events.Cursor](m.Body)
+			if err != nil || c.Consumed >= seq {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// written is what the correlator has written.
+type written struct {
+	first, last  events.Cursor
+	began, ended time.Time // when these were stored
+	inputs       int       // messages that are not the correlator's
+	between      int       // inputs that the last cursor covers and the first does not
+	violations   int
+	lags         []time.Duration // from the storing of a message to that of an output
+}
+
+// rate is in inputs a second, from the first cursor to the last: the start of
+// the process does not count.
+func (w written) rate() float64 {
+	return float64(w.between) / w.ended.Sub(w.began).Seconds()
+}
+
+func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, err error) {
+	space := subject.Space{}
+	var own []uint64 // sequences
+	err = streams.ReadLog(ctx, b.reader, streams.ReadOptions{Stream: streams.DefaultShard, From: from, Idle: func() error { return errDone }}, func(batch []events.LogMessage) error {
+		for _, m := range batch {
+			p, err := space.Parse(m.Subject)
+			switch {
+			case err != nil:
+				return err
+			case p.Class == subject.Control && p.Kind == events.ControlCursor:
+				c, err := events.DecodeRecord[events.Cursor](m.Body)
+				if err != nil {
+					return err
+				}
+				if w.began.IsZero() {
+					w.first, w.began = c, m.Time
+				}
+				w.last, w.ended = c, m.Time
+				own = append(own, m.Seq)
+			case p.Class == subject.Calls || p.Class == subject.Findings:
+				at, err := time.Parse(time.RFC3339Nano, m.HeaderValue("ce-time"))
+				if err != nil {
+					return err
+				}
+				w.lags = append(w.lags, m.Time.Sub(at))
+				own = append(own, m.Seq)
+				if p.Class == subject.Findings && p.State != string(events.SeverityInfo) {
+					w.violations++
+				}
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errDone) {
+		err = nil
+	}
+	ownUpTo := func(seq uint64) int { n, _ := slices.BinarySearch(own, seq+1); return n }
+	w.inputs = int(w.last.Consumed) - ownUpTo(w.last.Consumed)
+	w.between = w.inputs - int(w.first.Consumed) + ownUpTo(w.first.Consumed)
+	return w, err
+}
+
+// lag publishes at a rate for a while and looks how long the outputs took. The
+// times are the broker's.
+func (b *correlateBench) lag(ctx context.Context, hold time.Duration, perSecond float64) error {
+	st, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
+	if err != nil {
+		return err
+	}
+	// A publisher sends what has gathered in a fiftieth of a second.
+	calls := min(max(int(perSecond/50/trafficMessages), 1), trafficGroup)
+	n := 0
+	begun := time.Now()
+	for time.Since(begun) < hold {
+		written, err := b.publish(ctx, calls)
+		if err != nil {
+			return err
+		}
+		n += written
+		due := begun.Add(time.Duration(float64(n) / perSecond * float64(time.Second)))
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Until(due)):
+		}
+	}
+	reached := float64(n) / time.Since(begun).Seconds()
+	end, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
+	if err != nil {
+		return err
+	}
+	if _, err := b.publish(ctx, 1); err != nil { // so that a cursor covers the rest
+		return err
+	}
+	if err := b.await(ctx, end.LastSeq); err != nil {
+		return err
+	}
+	w, err := b.outputs(ctx, st.LastSeq+1)
+	if err != nil {
+		return err
+	}
+	if len(w.lags) == 0 {
+		return errors.New("the correlator put nothing out")
+	}
+	slices.Sort(w.lags)
+	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	return b.print(correlateResult{What: "lag of the outputs at half that load", Count: n, PerSecond: reached,
+		P50: millis(w.lags[len(w.lags)/2]), P99: millis(w.lags[len(w.lags)*99/100])})
+}
+
+// stop ends the processes, the service first.
+func (b *correlateBench) stop(ctx context.Context) (err error) {
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	slices.Reverse(b.procs)
+	for _, p := range b.procs {
+		err = errors.Join(err, p.Stop(stop))
+	}
+	return err
+}
+
+// processorTime is what a process has used of the processors so far, 0 where that
+// cannot be seen.
+func processorTime(p supervise.Process) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		return 0
+	}
+	// The program's name, in parentheses, may hold anything.
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * time.Second / clockTicks
+}
+
+// clockTicks of /proc in a second, on all that Go runs on.
+const clockTicks = 100

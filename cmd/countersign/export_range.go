@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
+	"github.com/countersign-dev/countersign/compliance"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// exportRange writes everything of a tenant between two times.
+func (c *exportCmd) exportRange(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, plan exportPlan) error {
+	shard, err := c.rangeShard(ctx, io, l, t, plan)
+	if err != nil {
+		return err
+	}
+	r, err := l.TenantRange(ctx, shard, t.Tenant, plan.from, plan.to, countProgress(io, "exporting"))
+	if err != nil {
+		return err
+	}
+	r.Input.Attach = compliance.Attach
+	if plan.key != nil {
+		r.Input.Sign = compliance.Signer(plan.key)
+	}
+	n, err := writeRange(c.Out, r.Input)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(io.out, "%d records of tenant %s from %s to %s written to %s\n", n, clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), c.Out)
+	c.nextSteps(io, plan)
+	return nil
+}
+
+// rangeShard picks the incarnation of the log, and makes sure that its evidence
+// reaches beyond the range.
+func (c *exportCmd) rangeShard(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, plan exportPlan) (string, error) {
+	shards, err := l.Shards(ctx)
+	if err != nil {
+		return "", err
+	}
+	newest := shards[len(shards)-1]
+	if c.Shard != "" && c.Shard != newest {
+		return c.Shard, nil // nothing is written to it any more
+	}
+	if len(shards) > 1 && c.Shard == "" {
+		fmt.Fprintf(io.err, "note: there are %d incarnations of the log; this is the newest, name another with --shard\n", len(shards))
+	}
+	return newest, c.audited(ctx, io, l, t, newest, plan.to)
+}
+
+// audited makes sure that the auditor has seen all of the log up to a time.
+func (c *exportCmd) audited(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, shard string, to time.Time) error {
+	behind, _, err := l.DB.Between(ctx, shard, to, time.Time{})
+	if err != nil || behind > 0 {
+		return err // there is evidence from after the range: what is before it is complete
+	}
+	nc, err := t.Connect(ctx, target.Operator)
+	if errors.Is(err, target.ErrNoServer) {
+		fmt.Fprintln(io.err, "note: no NATS server named, so it was not checked that the evidence reaches to the end of the range")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	log, err := streams.StreamState(ctx, js, t.Stream)
+	if err != nil {
+		return fmt.Errorf("asking how far the log is: %w", err)
+	}
+	at, _, err := l.DB.Position(ctx, shard)
+	if err == nil && at < log.LastSeq {
+		err = fmt.Errorf("the range is still being written: the evidence is at sequence %d, the log at %d; try again in a moment", at, log.LastSeq)
+	}
+	return err
+}
+
+// writeRange writes a bundle whole or not at all. Its parts lie beside it until
+// it is done.
+func writeRange(path string, in evidence.RangeInput) (n int, err error) {
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".export-*")
+	if err != nil {
+		return 0, fmt.Errorf("writing the bundle: %w", err)
+	}
+	var spools []*os.File
+	defer func() {
+		for _, f := range spools {
+			err = errors.Join(err, f.Close())
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
+	in.Spool = func(member string) (evidence.Spool, error) {
+		f, err := os.OpenFile(filepath.Join(dir, member), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			spools = append(spools, f)
+		}
+		return f, err
+	}
+	err = wholefile.Stream(path, 0o600, func(f io.Writer) error {
+		w := bufio.NewWriterSize(f, 1<<16)
+		var err error
+		n, err = evidence.WriteRange(w, in)
+		return errors.Join(err, w.Flush())
+	})
+	if err != nil {
+		return 0, fmt.Errorf("writing the bundle: %w", err)
+	}
+	return n, nil
+}

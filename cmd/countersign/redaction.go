@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+type redactionCmd struct {
+	Test      redactionTestCmd      `cmd:"" help:"Show what would be redacted in an event, offline; what is found is never printed."`
+	Lint      redactionLintCmd      `cmd:"" help:"Say what is wrong with a policy, offline."`
+	Push      redactionPushCmd      `cmd:"" help:"Put a tenant's redaction policy in force; it counts from the auditor's next batch on."`
+	Show      redactionShowCmd      `cmd:"" help:"Print the tenant's policy in force."`
+	Remove    redactionRemoveCmd    `cmd:"" help:"Take the tenant's policy out of force: the built-in rules apply."`
+	Detectors redactionDetectorsCmd `cmd:"" help:"List what policies can name."`
+}
+
+type redactionLintCmd struct {
+	File string `arg:"" help:"The policy (YAML)."`
+}
+
+func (c *redactionLintCmd) Run(io stdio) error {
+	p, _, err := readRedaction(io, c.File)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(io.out, "%s is a redaction policy: %s\n", c.File, p.ID())
+	return nil
+}
+
+// readRedaction reads a policy from a file.
+func readRedaction(io stdio, file string) (*redaction.Policy, []byte, error) {
+	text, err := readInput(io, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := redaction.Parse(file, text)
+	return p, text, err
+}
+
+type redactionPushCmd struct {
+	target.Flags
+	File string `arg:"" help:"The policy (YAML); - for standard input."`
+}
+
+func (c *redactionPushCmd) Run(ctx context.Context, io stdio) error {
+	p, text, err := readRedaction(io, c.File)
+	if err != nil {
+		return err
+	}
+	b, err := openRedaction(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	revision, err := b.kv.Put(ctx, events.RuleKey(b.tenant), text)
+	if err != nil {
+		return fmt.Errorf("pushing the redaction policy of tenant %s: %w", clean(b.tenant, 64), err)
+	}
+	fmt.Fprintf(io.out, "tenant %s: redaction policy %s in force, revision %d\n", clean(b.tenant, 64), p.ID(), revision)
+	return nil
+}
+
+// redactionBucket is the bucket of redaction policies as an operator sees it, for
+// one tenant.
+type redactionBucket struct {
+	tenant string
+	nc     *nats.Conn
+	kv     jetstream.KeyValue
+}
+
+func openRedaction(ctx context.Context, f target.Flags) (b *redactionBucket, err error) {
+	t, err := f.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	b = &redactionBucket{tenant: t.Tenant}
+	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(b.nc)
+	if err == nil {
+		b.kv, err = js.KeyValue(ctx, streams.BucketRedaction)
+	}
+	if err != nil {
+		b.nc.Close()
+		return nil, fmt.Errorf("opening the bucket of redaction policies (was `countersign provision` run since the upgrade?): %w", err)
+	}
+	return b, nil
+}
+
+type redactionShowCmd struct{ target.Flags }
+
+func (c *redactionShowCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openRedaction(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	e, err := b.kv.Get(ctx, events.RuleKey(b.tenant))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		fmt.Fprintf(io.err, "tenant %s has no redaction policy: the built-in rules mask everything that is found\n", clean(b.tenant, 64))
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the redaction policy of tenant %s: %w", clean(b.tenant, 64), err)
+	}
+	p, bad := redaction.Parse(b.tenant, e.Value())
+	if _, err := io.out.Write(e.Value()); err != nil {
+		return err
+	}
+	if bad != nil {
+		return fmt.Errorf("this policy cannot be used, and the tenant's bodies are withheld from the evidence: %w", bad)
+	}
+	fmt.Fprintf(io.err, "%s, revision %d, since %s\n", p.ID(), e.Revision(), e.Created().UTC().Format("2006-01-02 15:04:05Z"))
+	return nil
+}
+
+type redactionRemoveCmd struct{ target.Flags }
+
+func (c *redactionRemoveCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openRedaction(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	if err := b.kv.Delete(ctx, events.RuleKey(b.tenant)); err != nil {
+		return fmt.Errorf("removing the redaction policy of tenant %s: %w", clean(b.tenant, 64), err)
+	}
+	fmt.Fprintf(io.out, "tenant %s: the built-in rules apply\n", clean(b.tenant, 64))
+	return nil
+}
+
+type redactionDetectorsCmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+func (c *redactionDetectorsCmd) Run(io stdio) error {
+	list := redaction.Detectors()
+	if c.JSON {
+		return compactJSON(io, list)
+	}
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	for _, d := range list {
+		kind := "may never be released"
+		switch {
+		case d.Personal:
+			kind = "personal data (group: personal)"
+		case d.Releasable:
+			kind = "may be released at named places"
+		}
+		fmt.Fprintf(w, "%s\t%s\n", d.Name, kind)
+	}
+	return w.Flush()
+}

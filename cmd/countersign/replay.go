@@ -1,0 +1,268 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+type replayCmd struct {
+	target.Flags
+	Session      string        `help:"The session." required:""`
+	From         string        `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
+	Whole        bool          `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
+	Key          string        `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+	Keys         string        `help:"Key directory with master.key: compare what depends on digests, too." placeholder:"DIR"`
+	MissingAfter time.Duration `help:"As the correlator has it: an open call counts as abandoned after this." default:"15m"`
+	NoVerdictOK  bool          `help:"As the correlator has it: executions that nobody asked admission for are not reported."`
+	Strict       bool          `help:"Exit 1 also if something cannot be compared."`
+	JSON         bool          `name:"json" help:"Print JSON: one object for each incarnation of the log."`
+}
+
+// past is where a replay reads what happened.
+type past interface {
+	// session gives what belongs to the session, and what was recorded of it.
+	session(ctx context.Context) (*recording, error)
+	// firstInput is the first message after a sequence, up to another, that was
+	// stored at a time or later and lets time pass; 0 if there is none.
+	firstInput(ctx context.Context, after, to uint64, at time.Time) (seq uint64, stored time.Time, err error)
+	// everything gives all messages up to a sequence, in order.
+	everything(ctx context.Context, to uint64, fn func(events.LogMessage) error) error
+}
+
+// recording is what is known of a session in one incarnation of the log.
+type recording struct {
+	Shard    string
+	inputs   []events.LogMessage // by sequence; control records of the shard among them
+	recorded []output            // what the correlator wrote
+	last     uint64              // how far the log went when it was read
+	consumed uint64              // up to where the correlator has certainly written everything
+	hidden   map[uint64]bool     // messages of which evidence does not hold all
+}
+
+// output is a call or finding as it was recorded, or came out again.
+type output struct {
+	seq    uint64 // of the record; for a replayed one, of its input
+	call   bool
+	id     string // of the CloudEvent
+	body   []byte // RFC 8785
+	hidden bool   // the copy is redacted
+}
+
+func (c *replayCmd) Run(ctx context.Context, io stdio) error {
+	if c.MissingAfter <= 0 {
+		return usageError{fmt.Errorf("--missing-after must be above zero")}
+	}
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	options, err := c.options(t)
+	if err != nil {
+		return err
+	}
+	list, closeAll, err := c.pasts(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	failed := false
+	for _, p := range list {
+		r, err := c.replay(ctx, io, t, p, options)
+		if err != nil {
+			return err
+		}
+		if c.JSON {
+			err = compactJSON(io, r)
+		} else {
+			r.print(newPrinter(io.out))
+		}
+		if err != nil {
+			return err
+		}
+		failed = failed || !r.Same || c.Strict && len(r.Inconclusive) > 0
+	}
+	if failed {
+		return exitCode(exitFailed)
+	}
+	return nil
+}
+
+// options are those of the correlator that recorded it.
+func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
+	o := correlation.Options{Shard: t.Stream, Space: subject.Space{Prefix: t.Prefix}, RequireVerdict: !c.NoVerdictOK, MissingAfter: c.MissingAfter}
+	key, err := checkpointKey(c.Key, t)
+	if err != nil {
+		return o, err
+	}
+	list, err := verifiers(key)
+	if err != nil {
+		return o, err
+	}
+	known := note.VerifierList(list...)
+	o.KeyVoucher = func(k events.KeyRecord) bool { return evidence.CheckVouch(known, k) }
+	o.RetireVoucher = func(k events.KeyRetirement) bool { return signing.CheckRetirement(known, k) }
+	if c.Keys != "" {
+		master, err := keys.Master(c.Keys)
+		if err != nil {
+			return o, err
+		}
+		o.TenantKey = master.Tenant
+	}
+	return o, nil
+}
+
+// pasts gives the log, or each incarnation of it that there is evidence of.
+func (c *replayCmd) pasts(ctx context.Context, t *target.Target) (list []past, closeAll func(), err error) {
+	if c.From == "log" {
+		l, closeLog, tenant, err := openLog(ctx, c.Flags)
+		if err != nil {
+			return nil, nil, err
+		}
+		return []past{&pastLog{log: l, tenant: tenant, name: c.Session}}, closeLog, nil
+	}
+	l, err := openLedger(ctx, t)
+	if err != nil {
+		return nil, nil, err
+	}
+	closeAll = func() { _ = l.DB.Close() }
+	if err = knownSession(ctx, l.DB, t.Tenant, c.Session); err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	parts, err := l.Session(ctx, t.Tenant, c.Session)
+	if err != nil {
+		closeAll()
+		return nil, nil, err
+	}
+	for _, part := range parts {
+		list = append(list, &pastEvidence{db: l.DB, part: part, tenant: t.Tenant})
+	}
+	return list, closeAll, nil
+}
+
+// replay runs the session through a core of its own and compares.
+func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p past, o correlation.Options) (*replayReport, error) {
+	rec, err := p.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(rec.hidden) > 0 {
+		o.TenantKey = nil // a digest of redacted arguments is nobody's; better none
+	}
+	r := &rerun{core: correlation.New(o), past: p, space: o.Space, shard: t.Stream, last: rec.last, idle: map[string]time.Time{},
+		tenant: subject.Escape(t.Tenant), session: subject.Escape(c.Session)}
+	if c.Whole {
+		tell := countProgress(io, "replaying")
+		err = p.everything(ctx, rec.last, func(m events.LogMessage) error {
+			r.apply(m)
+			tell(m.Seq, rec.last)
+			return nil
+		})
+	} else {
+		err = r.run(ctx, rec.inputs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	report := compareOutputs(rec, r.outputs, blind{noKey: o.TenantKey == nil, copies: c.From != "log"})
+	report.Tenant, report.Session, report.Shard, report.From, report.Whole, report.Messages = t.Tenant, c.Session, rec.Shard, c.From, c.Whole, r.applied
+	return report, nil
+}
+
+// rerun is a session on its way through the core. Messages of other sessions do
+// not go with it, but the time that they let pass does: where a deadline was
+// reached between two messages, a tick stands for the first message after it.
+type rerun struct {
+	core            *correlation.Correlator
+	past            past
+	space           subject.Space
+	shard           string
+	tenant, session string // as tokens
+	last            uint64
+	seq             uint64 // applied last
+	applied         int
+	idle            map[string]time.Time // when each of the session's publishers falls silent
+	outputs         []output
+}
+
+func (r *rerun) run(ctx context.Context, inputs []events.LogMessage) error {
+	for i := range inputs {
+		if err := r.pass(ctx, &inputs[i]); err != nil {
+			return err
+		}
+		r.apply(inputs[i])
+	}
+	return r.pass(ctx, nil)
+}
+
+// pass lets time pass up to a message, or to the end of the log if it is nil.
+func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
+	for {
+		due, any := r.due()
+		if !any || next != nil && next.Time.Before(due) {
+			return nil
+		}
+		to := r.last
+		if next != nil {
+			to = next.Seq - 1
+		}
+		seq, stored, err := r.past.firstInput(ctx, r.seq, to, due)
+		if err != nil {
+			return err
+		}
+		if seq == 0 {
+			return nil // the next message is the one, or nobody has noticed yet
+		}
+		for who, at := range r.idle {
+			if !stored.Before(at) {
+				delete(r.idle, who)
+			}
+		}
+		r.apply(events.LogMessage{Seq: seq, Time: stored, Subject: r.space.Control(r.shard, events.ControlTick), Body: []byte("{}")})
+		r.applied--
+	}
+}
+
+// due is the next time at which something happens by itself.
+func (r *rerun) due() (at time.Time, any bool) {
+	at, any = r.core.NextDeadline()
+	for _, silent := range r.idle {
+		if !any || silent.Before(at) {
+			at, any = silent, true
+		}
+	}
+	return at, any
+}
+
+func (r *rerun) apply(m events.LogMessage) {
+	p, err := r.space.Parse(m.Subject)
+	if err == nil && p.Class == subject.Events && subject.Escape(p.Session) == r.session {
+		r.idle[p.Protocol+" "+p.Publisher] = m.Time.Add(correlation.SessionIdle)
+	}
+	r.seq = m.Seq
+	r.applied++
+	for _, o := range r.core.Apply(m) {
+		if r.ours(o.Subject) {
+			r.outputs = append(r.outputs, output{seq: m.Seq, call: o.Type == events.TypeCall, id: o.ID, body: o.Body})
+		}
+	}
+}
+
+// ours reports whether an output is about the session.
+func (r *rerun) ours(subj string) bool {
+	tokens := strings.Split(subj, ".")
+	n := len(tokens)
+	return n >= 4 && tokens[n-1] == r.session && tokens[n-3] == r.tenant
+}

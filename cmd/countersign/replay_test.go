@@ -1,0 +1,327 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// pastInMemory is a log that a core has correlated as a whole.
+type pastInMemory struct {
+	log      []events.LogMessage
+	outputs  []output // of the session
+	name     string
+	hidden   map[uint64]bool
+	consumed uint64
+	asked    int // firstInput calls
+}
+
+var replayStart = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+
+func replayOptions(key []byte) correlation.Options {
+	o := correlation.Options{Shard: "GOV", RequireVerdict: true, MissingAfter: 15 * time.Minute}
+	if key != nil {
+		o.TenantKey = func(string) []byte { return key }
+	}
+	return o
+}
+
+var tenantKey = bytes.Repeat([]byte{7}, 32)
+
+func (p *pastInMemory) add(at time.Duration, session, protocol, typ string, body map[string]any) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		panic(err)
+	}
+	subj := subject.Space{}.Event("acme", "rt1", protocol, session, typ)
+	p.log = append(p.log, events.LogMessage{Seq: uint64(len(p.log) + 1), Subject: subj, Time: replayStart.Add(at), Body: b})
+}
+
+func (p *pastInMemory) hook(at time.Duration, session, id, typ, call, path string) {
+	p.add(at, session, "agenthook", typ, map[string]any{"schema_version": 1, "event_id": id, "event_type": typ, "timestamp": "2026-11-20T09:00:00Z",
+		"source": "agent", "session_id": session, "evidence_phase": "pre_commit", "tool_name": "write_file", "tool_input": map[string]any{"path": path},
+		"metadata": map[string]any{"tool_call_id": call, "tool_input_executed": map[string]any{"path": path}, "execution": map[string]any{"outcome": "succeeded"}}})
+}
+
+func (p *pastInMemory) started(at time.Duration, session, id string) {
+	p.add(at, session, "aaep", "agent.session.started", map[string]any{"@context": "https://aaep-protocol.org/context/v1", "type": "aaep:agent.session.started",
+		"event_id": id, "session_id": session, "sequence_number": 0, "timestamp": "2026-11-20T09:00:00Z", "producer": map[string]any{"agent_id": "a"},
+		"urgency": "normal", "aaep_version": "1.0.0", "summary_normal": "It begins."})
+}
+
+// correlated records what a correlator makes of the whole log.
+func (p *pastInMemory) correlated() *pastInMemory {
+	r := rerunOf(p, replayOptions(tenantKey))
+	for _, m := range p.log {
+		r.apply(m)
+	}
+	p.outputs, p.consumed = r.outputs, uint64(len(p.log))
+	return p
+}
+
+func rerunOf(p *pastInMemory, o correlation.Options) *rerun {
+	return &rerun{core: correlation.New(o), past: p, shard: "GOV", last: uint64(len(p.log)), idle: map[string]time.Time{}, tenant: "acme", session: p.name}
+}
+
+func (p *pastInMemory) session(context.Context) (*recording, error) {
+	rec := &recording{Shard: "GOV@x", recorded: p.outputs, last: uint64(len(p.log)), consumed: p.consumed, hidden: p.hidden}
+	for _, m := range p.log {
+		if strings.Contains(m.Subject, "."+p.name+".") || strings.HasPrefix(m.Subject, "gov.control.") {
+			rec.inputs = append(rec.inputs, m)
+		}
+	}
+	return rec, nil
+}
+
+func (p *pastInMemory) firstInput(_ context.Context, after, to uint64, at time.Time) (uint64, time.Time, error) {
+	p.asked++
+	for _, m := range p.log {
+		if m.Seq > after && m.Seq <= to && !m.Time.Before(at) {
+			return m.Seq, m.Time, nil
+		}
+	}
+	return 0, time.Time{}, nil
+}
+
+func (p *pastInMemory) everything(_ context.Context, _ uint64, fn func(events.LogMessage) error) error {
+	for _, m := range p.log {
+		if err := fn(m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replayAlone runs the session alone.
+func replayAlone(t *testing.T, p *pastInMemory, key []byte) *replayReport {
+	t.Helper()
+	rec, err := p.session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rerunOf(p, replayOptions(key))
+	if err := r.run(t.Context(), rec.inputs); err != nil {
+		t.Fatal(err)
+	}
+	return compareOutputs(rec, r.outputs, blind{noKey: key == nil})
+}
+
+// busy is a log of several sessions in which deadlines of one are reached with
+// messages of the others.
+func busy() *pastInMemory {
+	p := &pastInMemory{name: "s1"}
+	p.hook(0, "s1", "e1", "PreToolUse", "c1", "/a") // never completed
+	p.hook(time.Second, "s2", "e2", "PreToolUse", "c1", "/b")
+	p.started(2*time.Second, "s1", "evt_1") // never ended
+	p.hook(3*time.Second, "s1", "e3", "PreToolUse", "c2", "/a")
+	p.hook(4*time.Second, "s1", "e4", "PostToolUse", "c2", "/other")
+	p.hook(16*time.Minute, "s2", "e5", "PostToolUse", "c1", "/b") // c1 of s1 counts as abandoned
+	p.hook(17*time.Minute, "s1", "e6", "PreToolUse", "c3", "/a")
+	p.hook(2*time.Hour, "s3", "e7", "PreToolUse", "c1", "/a") // and c3
+	p.hook(3*time.Hour, "s1", "e8", "PostToolUse", "c1", "/a")
+	p.hook(30*time.Hour, "s3", "e9", "PreToolUse", "c2", "/a") // s1 has fallen silent
+	p.hook(31*time.Hour, "s2", "e10", "PreToolUse", "c2", "/a")
+	return p
+}
+
+// What others let happen to a session happens in its replay, too, at the same
+// time: the outputs are the same to the byte.
+func TestReplayLetsTimePassLikeTheLog(t *testing.T) {
+	p := busy().correlated()
+	rules := map[string]bool{}
+	for _, o := range p.outputs {
+		rules[viewOf(o).rule] = true
+	}
+	for _, rule := range []string{correlation.MissingCompletion, correlation.InputDrift, correlation.ExecutedWithoutVerdict} {
+		if !rules[rule] {
+			t.Fatalf("the log has no %s: %v", rule, rules)
+		}
+	}
+	if !slices.ContainsFunc(p.outputs, func(o output) bool { return strings.Contains(string(o.body), "AAEP-") }) {
+		t.Fatal("the log has no check of a session that fell silent")
+	}
+	r := replayAlone(t, p, tenantKey)
+	if !r.Same || len(r.Inconclusive) > 0 || r.Pending > 0 || r.Recorded != r.Replayed || r.Recorded.Findings == 0 {
+		t.Errorf("%+v", r)
+	}
+	if p.asked == 0 || p.asked > 20 {
+		t.Errorf("the log was asked %d times for the time", p.asked)
+	}
+}
+
+func TestReplayWithoutTheKey(t *testing.T) {
+	r := replayAlone(t, busy().correlated(), nil)
+	if !r.Same || len(r.Inconclusive) == 0 {
+		t.Errorf("%+v", r)
+	}
+	for _, m := range r.Inconclusive {
+		if !strings.Contains(m.Why, "--keys") {
+			t.Errorf("%+v", m)
+		}
+	}
+}
+
+func TestReplaySaysWhatDiffers(t *testing.T) {
+	change := func(p *pastInMemory, i int, member, value string) {
+		var m map[string]any
+		_ = json.Unmarshal(p.outputs[i].body, &m)
+		m[member] = value
+		p.outputs[i].body, _ = events.Encode(m)
+	}
+	find := func(p *pastInMemory, call bool) int {
+		return slices.IndexFunc(p.outputs, func(o output) bool { return o.call == call })
+	}
+	for name, c := range map[string]struct {
+		tamper func(*pastInMemory)
+		kind   string
+		field  string
+	}{
+		"a finding was left out":     {func(p *pastInMemory) { i := find(p, false); p.outputs = slices.Delete(p.outputs, i, i+1) }, "not_recorded", ""},
+		"a call was left out":        {func(p *pastInMemory) { i := find(p, true); p.outputs = slices.Delete(p.outputs, i, i+1) }, "not_recorded", ""},
+		"a call has another outcome": {func(p *pastInMemory) { change(p, find(p, true), "tool", "read_file") }, "differs", "tool"},
+		"a finding is milder":        {func(p *pastInMemory) { change(p, find(p, false), "severity", "low") }, "differs", "severity"},
+		"a finding was invented": {func(p *pastInMemory) {
+			o := p.outputs[find(p, false)]
+			o.id, o.body = "fnd_x", []byte(`{"finding_id":"fnd_x","rule":"forged_record"}`)
+			p.outputs = append(p.outputs, o)
+		}, "not_replayed", ""},
+		"a record is there twice": {func(p *pastInMemory) { p.outputs = append(p.outputs, p.outputs[0]) }, "recorded_twice", ""},
+		"a record is no record":   {func(p *pastInMemory) { p.outputs[0].body = []byte(`[1]`) }, "differs", ""},
+	} {
+		p := busy().correlated()
+		c.tamper(p)
+		r := replayAlone(t, p, tenantKey)
+		if r.Same || len(r.Differences) != 1 || r.Differences[0].Kind != c.kind || len(r.Inconclusive) > 0 {
+			t.Errorf("%s: %+v", name, r)
+			continue
+		}
+		if f := r.Differences[0].Fields; c.field != "" && (len(f) != 1 || f[0].Field != c.field) {
+			t.Errorf("%s: %+v", name, f)
+		}
+		var out bytes.Buffer
+		r.print(newPrinter(&out))
+		if !strings.Contains(out.String(), "DIFFERENT") || !strings.Contains(out.String(), mismatchWords[c.kind]) {
+			t.Errorf("%s: %s", name, out.String())
+		}
+	}
+}
+
+// What rests on a message that evidence hides proves nothing, and what does not
+// proves as much as ever.
+func TestReplayOfHiddenMessages(t *testing.T) {
+	p := busy().correlated()
+	p.hidden = map[uint64]bool{5: true} // the completion with other arguments
+	p.log[4].Body = []byte(`{"schema_version":1,"event_id":"e4","event_type":"PostToolUse","session_id":"s1","tool_name":"write_file","metadata":{"tool_call_id":"c2"}}`)
+	r := replayAlone(t, p, nil)
+	if !r.Same || len(r.Inconclusive) == 0 {
+		t.Errorf("%+v", r)
+	}
+	p.outputs = slices.DeleteFunc(p.outputs, func(o output) bool { return viewOf(o).rule == correlation.MissingCompletion })
+	if r := replayAlone(t, p, nil); r.Same {
+		t.Error("a finding that rests on nothing hidden was not missed")
+	}
+}
+
+// Outputs of messages that the correlator may not have dealt with are not missed.
+func TestReplayAheadOfTheCorrelator(t *testing.T) {
+	p := busy().correlated()
+	last := p.outputs[len(p.outputs)-1]
+	p.outputs = p.outputs[:len(p.outputs)-1]
+	p.consumed = last.seq - 1
+	if r := replayAlone(t, p, tenantKey); !r.Same || r.Pending != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A finding whose id is made of the producer's own bytes is the same by what it
+// says.
+func TestReplayOfCopies(t *testing.T) {
+	p := &pastInMemory{name: "s1"}
+	p.log = append(p.log, events.LogMessage{Seq: 1, Time: replayStart, Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte(`{ "event_type": 5, "session_id": "s1" }`)})
+	p.correlated()
+	p.log[0].Body = []byte(`{"event_type":5,"session_id":"s1"}`)
+	rec, _ := p.session(t.Context())
+	r := rerunOf(p, replayOptions(nil))
+	if err := r.run(t.Context(), rec.inputs); err != nil {
+		t.Fatal(err)
+	}
+	if got := compareOutputs(rec, r.outputs, blind{noKey: true, copies: true}); !got.Same || got.Reidentified == 0 {
+		t.Errorf("%+v", got)
+	}
+	if got := compareOutputs(rec, r.outputs, blind{noKey: true}); got.Same {
+		t.Error("from the log the same findings have the same ids")
+	}
+}
+
+func TestBreakLines(t *testing.T) {
+	for _, c := range []struct {
+		text  string
+		width int
+		want  string
+	}{
+		{"", 10, "[]"},
+		{"one two three", 7, "[one two|three]"},
+		{"one  two", 20, "[one two]"},
+		{"unbreakable", 4, "[unbr|eaka|ble]"},
+		{"a unbreakable b", 4, "[a|unbr|eaka|ble|b]"},
+		{"äöü äöü", 3, "[äöü|äöü]"},
+	} {
+		if got := "[" + strings.Join(breakLines(c.text, c.width), "|") + "]"; got != c.want {
+			t.Errorf("%q in %d: %s, want %s", c.text, c.width, got, c.want)
+		}
+	}
+}
+
+// A terminal must not be told what to do by a name that a publisher chose.
+func TestTimelinesAreClean(t *testing.T) {
+	evil := "\x1b[2J\x07\r\n\u202eevil\x00\u0085"
+	body := func(v any) json.RawMessage { b, _ := json.Marshal(v); return b }
+	steps := []step{
+		{Seq: 1, At: events.At(replayStart), Kind: "event", Body: body(map[string]any{"event_type": evil, "tool_name": evil, "tool_call_id": evil, "summary_normal": evil, "status": evil})},
+		{Seq: 2, At: events.At(replayStart), Kind: "decision", Body: body(events.Decision{Verdict: events.Verdict(evil), Tool: evil, ToolCallID: evil, Protocol: evil, NativeVerdict: evil, DecisionID: evil,
+			Reasons: []events.Reason{{Evaluator: evil, Code: evil, Path: evil, Policy: evil, Action: evil, Would: events.Verdict(evil)}},
+			Policy:  &events.PolicyRef{Name: evil}, Mandate: &events.MandateRef{ID: evil}, Approval: &events.ApprovalRef{WorkflowID: evil, Status: evil}})},
+		{Seq: 3, At: events.At(replayStart), Kind: "call", Body: body(events.Call{State: events.CallState(evil), Tool: evil, ToolCallID: evil, Outcome: evil, Match: evil, Findings: []string{evil}})},
+		{Seq: 4, At: events.At(replayStart), Kind: "finding", Body: body(events.Finding{FindingID: evil, Rule: evil, Severity: events.Severity(evil), Explanation: evil, Remedy: evil, Withdraws: evil})},
+		{Seq: 5, At: events.At(replayStart), Kind: "approval", Body: body(events.Approval{Status: evil, Act: evil, Tool: evil, Approver: evil, Reason: evil, Refused: evil, WorkflowID: evil})},
+		{Seq: 6, At: events.At(replayStart), Kind: evil, Reason: evil, subject: evil},
+		{Seq: 9, At: events.At(replayStart.Add(time.Hour)), Kind: "event", Others: 2, Pause: 3600, Missing: 1, Body: body([]string{evil}), subject: "gov.events.acme.rt.aaep.s1." + evil},
+	}
+	var out bytes.Buffer
+	p := newPrinter(&out)
+	for _, st := range steps {
+		printStep(p, st, withdrawals(steps))
+	}
+	r := replayReport{Tenant: evil, Session: evil, Shard: evil, Differences: []outputMismatch{{ID: evil, What: evil, Kind: "differs",
+		Fields: []fieldMismatch{{evil, json.RawMessage(evil), json.RawMessage(evil)}}}}, Inconclusive: []outputMismatch{{What: evil, Why: evil}}}
+	r.print(p)
+	for _, forbidden := range []string{"\x1b", "\x07", "\r", "\x00", "\u202e", "\u0085"} {
+		if strings.Contains(out.String(), forbidden) {
+			t.Errorf("%q was printed", forbidden)
+		}
+	}
+	if !strings.Contains(out.String(), "1 record of this session missing here") || !strings.Contains(out.String(), "1h0m0s later") {
+		t.Errorf("gaps are not said:\n%s", out.String())
+	}
+}
+
+func TestKnownRule(t *testing.T) {
+	for name, known := range map[string]bool{"": true, "executed_despite_deny": true, "AH-C-075": true, "log_recreated": true, "executed-despite-deny": false, "ah-c-075": false, "nonsense": false} {
+		err := knownRule(name)
+		if (err == nil) != known {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "ah-c-075" && !strings.Contains(fmt.Sprint(err), "did you mean AH-C-075?") {
+			t.Errorf("%v", err)
+		}
+	}
+}

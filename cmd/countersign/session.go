@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+type sessionCmd struct {
+	target.Flags
+	JSON    bool   `name:"json" help:"Print JSON Lines: every record with its place, and what lies between it and the one before."`
+	Session string `arg:"" help:"The session."`
+}
+
+// Run prints a session's timeline from its evidence: redacted, in the order of
+// the log.
+func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	l, err := openLedger(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.DB.Close() }()
+	parts, err := l.Session(ctx, t.Tenant, c.Session)
+	if errors.Is(err, ledger.ErrNoSession) {
+		return knownSession(ctx, l.DB, t.Tenant, c.Session)
+	}
+	if err != nil {
+		return err
+	}
+	p := newPrinter(io.out)
+	for _, part := range parts {
+		steps := stepsOf(part)
+		if c.JSON {
+			err = printSteps(io, steps)
+		} else {
+			printSession(p, part, steps)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step is one record of a session with what lies before it.
+type step struct {
+	Shard   string      `json:"shard"`
+	Seq     uint64      `json:"seq"`
+	At      events.Time `json:"at"` // broker time
+	Kind    string      `json:"kind"`
+	Index   uint64      `json:"session_index,omitempty"`
+	Others  uint64      `json:"messages_between"` // of other sessions, since the record before
+	Pause   float64     `json:"seconds_between"`
+	Missing uint64      `json:"records_missing,omitempty"` // of this session, before this one
+	Problem string      `json:"problem,omitempty"`         // why there is no record
+
+	Redactions []evidence.Redaction `json:"redactions,omitempty"`
+	Reason     string               `json:"reason,omitempty"` // why there is no body
+	Body       json.RawMessage      `json:"body,omitempty"`   // redacted
+
+	subject string
+}
+
+// stepsOf reads the records of a session. One that is none, or is missing, is
+// said to be so.
+func stepsOf(s ledger.Session) []step {
+	steps := make([]step, 0, len(s.Rows))
+	var last uint64 // session index
+	for i, r := range s.Rows {
+		st := step{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Kind: r.Kind, subject: r.Subject}
+		if i > 0 {
+			before := s.Rows[i-1]
+			if r.Seq > before.Seq {
+				st.Others = r.Seq - before.Seq - 1
+			}
+			st.Pause = r.BrokerTime.Sub(before.BrokerTime).Seconds()
+		}
+		rec, err := evidence.ParseRecord([]byte(r.Record))
+		switch {
+		case err != nil:
+			st.Problem, last = "not a record", last+1
+		case rec.SessionIndex != nil:
+			st.Index = *rec.SessionIndex
+			if st.Index > last+1 {
+				st.Missing = st.Index - last - 1
+			}
+			last = st.Index
+		}
+		if err == nil {
+			st.Redactions, st.Reason, st.Body = rec.Redactions, rec.Reason, rec.Body
+		}
+		steps = append(steps, st)
+	}
+	return steps
+}
+
+func printSteps(io stdio, steps []step) error {
+	for _, s := range steps {
+		if err := compactJSON(io, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// knownSession is the error for a session that has no evidence, with names that
+// look like it; nil if it has some.
+func knownSession(ctx context.Context, db *storage.DB, tenant, session string) error {
+	like, err := db.SessionsLike(ctx, tenant, session, 6)
+	if err != nil {
+		return err
+	}
+	for _, name := range like {
+		if name == session {
+			return nil
+		}
+	}
+	for n := len([]rune(session)) / 2; len(like) == 0 && n >= 2; n /= 2 {
+		if like, err = db.SessionsLike(ctx, tenant, string([]rune(session)[:n]), 6); err != nil {
+			return err
+		}
+	}
+	hint := "evidence is there a moment after the log; countersign doctor says how far it is behind"
+	if len(like) > 0 {
+		hint = "did you mean " + strings.Join(quotedAll(like), ", ") + "?"
+	}
+	return fmt.Errorf("%w: tenant %q, session %.100q (%s)", ledger.ErrNoSession, tenant, session, hint)
+}
+
+func quotedAll(names []string) []string {
+	list := make([]string, len(names))
+	for i, n := range names {
+		list[i] = fmt.Sprintf("%.80q", n)
+	}
+	return list
+}
+
+// pauseShown is how long nothing must have happened for it to be said.
+const pauseShown = 10 * time.Second

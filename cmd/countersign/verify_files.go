@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
+	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// bundle verifies a file with nothing but the file and the key.
+func (c *verifyCmd) bundle(io stdio, a against) error {
+	if err := c.offlineKey(&a); err != nil {
+		return err
+	}
+	f, err := os.Open(c.Bundle)
+	if err != nil {
+		return usageError{fmt.Errorf("reading the bundle: %w", err)}
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	var checks []evidence.BundleCheck
+	if len(a.witnesses) > 0 {
+		checks = append(checks, evidence.WitnessCheck(a.witnesses, c.Quorum))
+	}
+	if len(a.retired) > 0 {
+		checks = append(checks, evidence.RetiredCheck(a.keys[0], a.retired))
+	}
+	attached, err := bundleChecker(a.public, c.StatementKey)
+	if err != nil {
+		return err
+	}
+	rep, err := evidence.VerifyBundleWith(f, info.Size(), a.public, append(checks, attached.Check)...)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Bundle, err)
+	}
+	for _, note := range attached.Notes {
+		fmt.Fprintln(io.err, "note:", clean(note, 400))
+	}
+	if c.AtLeast > 0 && int64(rep.Records) < c.AtLeast {
+		return fmt.Errorf("%s holds %d records, not %d", c.Bundle, rep.Records, c.AtLeast)
+	}
+	return c.report(io, []evidence.Report{rep})
+}
+
+// proof verifies the proof of one record.
+func (c *verifyCmd) proof(io stdio, a against) error {
+	if err := c.offlineKey(&a); err != nil {
+		return err
+	}
+	b, err := readSmall("--proof", c.Proof, evidence.MaxProofSize)
+	if err != nil {
+		return err
+	}
+	rep, rec, err := evidence.VerifyProof(evidence.ProofInput{Text: string(b), Space: subject.Space{Prefix: c.Prefix}, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum})
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.Proof, err)
+	}
+	if err := c.report(io, []evidence.Report{rep}); err != nil || c.JSON {
+		return err
+	}
+	p := newPrinter(io.out)
+	p.printf("    sequence %d: %s of %s on %s\n", rec.Seq, rec.Kind, rec.BrokerTime, clean(rec.Subject, 200))
+	return nil
+}
+
+// prove writes the proof of one record, and checks it first.
+func (c *verifyCmd) prove(ctx context.Context, io stdio, l ledger.Ledger, a against) error {
+	shard := c.Shard
+	if shard == "" {
+		shards, err := l.Shards(ctx)
+		if err != nil {
+			return err
+		}
+		shard = shards[len(shards)-1]
+	}
+	text, err := l.ProofOf(ctx, shard, c.Prove)
+	if errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("sequence %d of %s: %w", c.Prove, shard, err)
+	}
+	if err != nil {
+		return err
+	}
+	rep, _, err := evidence.VerifyProof(evidence.ProofInput{Text: text, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum})
+	if err != nil {
+		return err
+	}
+	if !rep.OK {
+		return c.report(io, []evidence.Report{rep})
+	}
+	if err := wholefile.Write(c.Out, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("writing the proof: %w", err)
+	}
+	fmt.Fprintf(io.out, "the proof that sequence %d is in the tree of size %d is in %s\nverify it anywhere: countersign verify --proof %s --key checkpoint.pub\n", c.Prove, rep.Signed, c.Out, c.Out)
+	return nil
+}
+
+// report prints the reports; the command fails unless everything holds.
+func (c *verifyCmd) report(io stdio, reports []evidence.Report) error {
+	ok := true
+	p := newPrinter(io.out)
+	for _, r := range reports {
+		ok = ok && r.OK
+		if c.JSON {
+			if err := compactJSON(io, r); err != nil {
+				return err
+			}
+			continue
+		}
+		printReport(p, r)
+	}
+	if !ok {
+		return exitCode(exitFailed)
+	}
+	return nil
+}
+
+func printReport(p *printer, r evidence.Report) {
+	what := "shard " + clean(r.Shard, 80)
+	switch {
+	case r.Session != "":
+		what = "session " + clean(r.Session, 60) + " in " + what
+	case r.From > 0:
+		what = fmt.Sprintf("sequences %d to %d of %s", r.From, r.To, what)
+	}
+	if r.OK {
+		p.printf("%s  %s: %d records in %d sessions, %d checkpoints, signed up to %d\n    root %s\n",
+			p.paint(green, "holds"), what, r.Records, r.Sessions, r.Checkpoints, r.Signed, r.Root)
+		if r.Compared > 0 {
+			p.printf("    %d records are what the log has\n", r.Compared)
+		}
+		if r.Witnessed > 0 {
+			p.printf("    witnesses signed up to %d\n", r.Witnessed)
+		}
+		return
+	}
+	p.printf("%s  %s: %d problems in %d records\n", p.paint(red, "DOES NOT HOLD"), what, r.Total, r.Records)
+	for _, problem := range r.Problems {
+		p.printf("    %s\n", clean(problem.String(), 400))
+	}
+	if r.Total > len(r.Problems) {
+		p.printf("    ... and %d more\n", r.Total-len(r.Problems))
+	}
+}

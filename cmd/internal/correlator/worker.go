@@ -1,0 +1,308 @@
+package correlator
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/lease"
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const (
+	idleEvery  = 250 * time.Millisecond // how often an idle shard is looked at
+	tickAgain  = 30 * time.Second       // until a tick is repeated that came before its time by the broker's clock
+	maxOutputs = 900                    // outputs of one atomic batch; the server takes 1000 messages
+	maxBytes   = 8 << 20                // of those outputs together; the server takes 32 MiB
+
+	// maxWaiting is how many outputs wait for their turn before an active instance
+	// reads on, and maxStandby how many a standby keeps that no cursor covers: it is
+	// that far ahead of the active one, and waits for it. Each takes 1 to 2 KB.
+	maxWaiting  = 8 * maxOutputs
+	maxStandby  = 1 << 17
+	lookAgain   = 500 * time.Millisecond // at the cursor, of a standby that waits
+	roleUnknown = ""                     // until the lease is ours or somebody else's
+)
+
+// worker owns the core. All of it belongs to the goroutine of work.
+type worker struct {
+	flags  Flags
+	env    daemon.Env
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	core   *correlation.Correlator
+	writer string
+
+	cursor    events.Cursor // the last one that is known
+	cursorSeq uint64        // its sequence in the log: the fence
+	pending   []pending     // outputs that the cursor does not cover, in order
+	head      uint64        // last message applied
+	last      events.LogMessage
+
+	role     string // roleUnknown, daemon.RoleStandby or daemon.RoleActive
+	lease    *lease.Lease
+	flight   chan landing // the write that is under way; nil if none is
+	landed   bool         // a write of this instance has landed
+	caughtUp bool
+	ready    bool
+
+	ticked   time.Time // the deadline of the last tick
+	tickedAt time.Time // when it was written
+	rules    ruleSource
+	counts   counts
+
+	snapshots snapshots
+	collector collector
+}
+
+// pending is an output and where it comes from: it is the n-th of its message,
+// from zero.
+type pending struct {
+	out correlation.Output
+	seq uint64
+	n   int
+	at  time.Time // the message's broker time
+}
+
+func newWorker(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator) *worker {
+	// Two processes may have the same id, each in its container: a writer's name
+	// must be its own.
+	return &worker{flags: f, env: env, nc: nc, js: js, core: core, writer: "correlator-" + rand.Text(), counts: newCounts(f, env, js)}
+}
+
+// run follows the log from the beginning, as a standby until the lease is ours.
+func (w *worker) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	feed := newFeed(w.core)
+	feed.start(g, ctx, func() error {
+		return streams.ReadLog(ctx, w.js, streams.ReadOptions{
+			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: feedBatch, Log: w.env.Log,
+			Idle: func() error { return feed.idle(ctx) }, IdleEvery: idleEvery,
+		}, func(batch []events.LogMessage) error { return feed.put(ctx, batch) })
+	})
+	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
+	g.Go(func() error { return e.run(ctx, w) })
+	g.Go(func() error { return w.work(ctx, feed, e) })
+	err := g.Wait()
+	e.giveBack()
+	return err
+}
+
+// election finds out who is active, beside the work.
+type election struct {
+	lead    chan *lease.Lease
+	standby chan struct{}
+}
+
+func (e election) run(ctx context.Context, w *worker) error {
+	l, err := w.flags.Lead(ctx, w.js, "correlator", w.env, func() error {
+		e.standby <- struct{}{}
+		return nil
+	})
+	if err == nil {
+		e.lead <- l
+	}
+	return err
+}
+
+// giveBack returns a lease that came when nobody wanted it any more.
+func (e election) giveBack() {
+	select {
+	case l := <-e.lead:
+		l.Release()
+	default:
+	}
+}
+
+// work is the loop of the one goroutine that owns the core.
+func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
+	defer func() {
+		w.settle()
+		w.saveAtEnd()
+		if w.lease != nil {
+			err = daemon.Lost(w.lease, err)
+			w.lease.Release()
+		}
+	}()
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	for {
+		next, lost := in.ordered, (<-chan struct{})(nil)
+		if w.full() {
+			next = nil
+		}
+		if w.lease != nil {
+			lost = w.lease.Context().Done()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-lost:
+			return context.Cause(w.lease.Context())
+		case b := <-next:
+			err = w.take(ctx, b)
+		case l := <-w.flight:
+			err = w.land(ctx, l)
+		case l := <-e.lead:
+			err = w.promote(ctx, l)
+		case <-e.standby:
+			if w.role == roleUnknown {
+				w.role = daemon.RoleStandby
+			}
+		case failed := <-w.snapshots.flight:
+			w.saved(failed)
+		case <-look.C:
+			err = w.lookAtCursor(ctx)
+		}
+		if err == nil {
+			w.launch()
+			err = w.sayReady()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// full tells whether so much waits to be written that reading must wait, too.
+func (w *worker) full() bool {
+	if w.role == daemon.RoleActive {
+		return len(w.pending) >= maxWaiting
+	}
+	return len(w.pending) >= maxStandby
+}
+
+// restore reads the last cursor: everything up to it has been put out.
+func (w *worker) restore(ctx context.Context) error {
+	m, err := w.lastCursor(ctx)
+	if err != nil || m == nil {
+		return err
+	}
+	if err := w.follow(*m); err != nil {
+		return err
+	}
+	w.env.Log.Info().Uint64("consumed", w.cursor.Consumed).Msg("resuming")
+	return nil
+}
+
+// follow takes a cursor from the log: what it covers need not be kept.
+func (w *worker) follow(m events.LogMessage) error {
+	if m.Seq <= w.cursorSeq {
+		return nil
+	}
+	c, err := events.DecodeRecord[events.Cursor](m.Body)
+	if err != nil {
+		return fmt.Errorf("the cursor at sequence %d is damaged: %w", m.Seq, err)
+	}
+	w.cursor, w.cursorSeq = c, m.Seq
+	n := 0
+	for n < len(w.pending) && covers(c, w.pending[n]) {
+		n++
+	}
+	w.drop(n)
+	return nil
+}
+
+func covers(c events.Cursor, p pending) bool {
+	return p.seq <= c.Consumed || p.seq == c.Consumed+1 && p.n < c.Partial
+}
+
+// drop forgets the first n outputs that wait.
+func (w *worker) drop(n int) {
+	kept := copy(w.pending, w.pending[n:])
+	clear(w.pending[kept:])
+	w.pending = w.pending[:kept]
+}
+
+// promote makes this instance the active one: it learns how far its predecessor
+// came and writes what that has not.
+func (w *worker) promote(ctx context.Context, l *lease.Lease) error {
+	w.lease = l
+	m, err := w.lastCursor(ctx)
+	if err == nil && m != nil {
+		err = w.follow(*m)
+	}
+	if err != nil {
+		return err
+	}
+	w.role = daemon.RoleActive
+	w.env.Log.Info().Uint64("consumed", w.cursor.Consumed).Uint64("head", w.head).Int("outputs", len(w.pending)).Msg("taking over")
+	return nil
+}
+
+// lookAtCursor is for a standby that has as many outputs as it keeps.
+func (w *worker) lookAtCursor(ctx context.Context) error {
+	if w.role == daemon.RoleActive || !w.full() {
+		return nil
+	}
+	m, err := w.lastCursor(ctx)
+	if err != nil {
+		w.env.Log.Warn().Err(err).Msg("waiting for the active instance")
+		return nil
+	}
+	if m == nil {
+		return nil
+	}
+	return w.follow(*m)
+}
+
+// take applies a batch, or looks after an idle log.
+func (w *worker) take(ctx context.Context, b *batch) error {
+	defer func() {
+		now := time.Now()
+		w.seen(len(b.inputs), now)
+		w.saveWhenDue(now, b.idle)
+		w.collector.adapt(now)
+	}()
+	if b.idle {
+		w.caughtUp = true
+		w.idle(ctx, time.Now())
+		return nil
+	}
+	select {
+	case <-b.decoded:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	for i := range b.inputs {
+		if err := w.apply(b.inputs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply feeds one message to the core and keeps what is new of its outputs.
+func (w *worker) apply(in correlation.Input) error {
+	m := in.Message()
+	outs := w.core.Step(in)
+	w.head, w.last = m.Seq, m
+	for n, o := range outs {
+		if p := (pending{o, m.Seq, n, m.Time}); !covers(w.cursor, p) {
+			w.pending = append(w.pending, p)
+		}
+	}
+	// The active instance knows its own cursors.
+	if in.Cursor() && w.role != daemon.RoleActive {
+		return w.follow(m)
+	}
+	return nil
+}
+
+// sayReady tells the supervisor that the log was read to its end, that it is
+// known who is active and, if it is this instance, that everything is written.
+func (w *worker) sayReady() error {
+	if w.ready || !w.caughtUp || w.role == roleUnknown || w.role == daemon.RoleActive && len(w.pending) > 0 {
+		return nil
+	}
+	w.ready = true
+	return w.env.Ready()
+}

@@ -1,0 +1,132 @@
+package metrics
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// RefusalCodes are the reasons of answers without a record that have a counter
+// of their own.
+var RefusalCodes = []string{"overloaded", "stopping", "audit_unavailable", "internal_error"}
+
+var verdicts = []string{string(events.Allow), string(events.Ask), string(events.Defer), string(events.Deny)}
+
+// Admitter counts what an admitter does. A nil Admitter counts nothing.
+type Admitter struct {
+	admissions [][]*Counter // by protocol and verdict, in the order of their lists
+	refused    *Vector
+	dropped    Counter
+	admission  *Histogram
+	decide     *Histogram
+	record     *Histogram
+	policy     atomic.Pointer[policy]
+}
+
+// policy is what an admitter decides from.
+type policy struct {
+	revision uint64
+	usable   bool
+	since    time.Time
+}
+
+// Admitter gives the admitter's metrics. inflight tells how many requests are
+// worked on, of at most limit.
+func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	if a := r.admitter; a != nil {
+		r.mu.Unlock()
+		return a
+	}
+	a := &Admitter{admission: newDurations(), decide: newDurations(), record: newDurations(), refused: newVector(RefusalCodes)}
+	admissions := newVector(subject.Protocols, verdicts)
+	for _, p := range append(append([]string{}, subject.Protocols...), other) {
+		var list []*Counter
+		for _, v := range append(append([]string{}, verdicts...), other) {
+			list = append(list, admissions.With(p, v))
+		}
+		a.admissions = append(a.admissions, list)
+	}
+	r.admitter = a
+	r.mu.Unlock()
+	r.vector(descAdmissions, "", admissions)
+	r.vector(descRefused, "", a.refused)
+	r.counter(descUnanswerable, "", &a.dropped)
+	r.histogram(descAdmission, "", a.admission)
+	r.histogram(descDecide, "", a.decide)
+	r.histogram(descRecord, "", a.record)
+	r.gauge(descInflight, "", func() (float64, bool) { return float64(inflight()), true })
+	r.gauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
+	r.gauge(descRevision, "", a.ofPolicy(func(p *policy) float64 { return float64(p.revision) }))
+	r.gauge(descUsable, "", a.ofPolicy(func(p *policy) float64 { return flag(p.usable) }))
+	r.gauge(descSnapshotAge, "", a.ofPolicy(func(p *policy) float64 { return time.Since(p.since).Seconds() }))
+	return a
+}
+
+func (a *Admitter) ofPolicy(value func(*policy) float64) func() (float64, bool) {
+	return func() (float64, bool) {
+		p := a.policy.Load()
+		if p == nil {
+			return 0, false
+		}
+		return value(p), true
+	}
+}
+
+// place is the index of a value in its list; one behind its end for any other.
+func place(list []string, value string) int {
+	for i, s := range list {
+		if s == value {
+			return i
+		}
+	}
+	return len(list)
+}
+
+// Decided takes the time of a decision that began at a time.
+func (a *Admitter) Decided(begun time.Time) {
+	if a != nil {
+		a.decide.Duration(time.Since(begun))
+	}
+}
+
+// Recorded takes the time of a durable record.
+func (a *Admitter) Recorded(begun time.Time) {
+	if a != nil {
+		a.record.Duration(time.Since(begun))
+	}
+}
+
+// Admitted counts a request that was recorded and answered.
+func (a *Admitter) Admitted(protocol string, verdict events.Verdict, received time.Time) {
+	if a != nil {
+		a.admissions[place(subject.Protocols, protocol)][place(verdicts, string(verdict))].Inc()
+		a.admission.Duration(time.Since(received))
+	}
+}
+
+// Refused counts an answer without a record.
+func (a *Admitter) Refused(code string) {
+	if a != nil {
+		a.refused.With(code).Inc()
+	}
+}
+
+// Dropped counts a request that nobody may answer.
+func (a *Admitter) Dropped() {
+	if a != nil {
+		a.dropped.Inc()
+	}
+}
+
+// Policies says that the admitter decides from other policies now.
+func (a *Admitter) Policies(revision uint64, usable bool) {
+	if a != nil {
+		a.policy.Store(&policy{revision, usable, time.Now()})
+	}
+}

@@ -1,0 +1,116 @@
+package metrics
+
+import (
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+var states = []string{string(events.CallOpen), string(events.CallCompleted), string(events.CallFailed), string(events.CallDenied),
+	string(events.CallAbandoned), string(events.CallOrphaned)}
+
+var severities = []string{string(events.SeverityInfo), string(events.SeverityLow), string(events.SeverityMedium), string(events.SeverityHigh),
+	string(events.SeverityCritical)}
+
+// Correlator counts what a correlator does on one shard. A nil Correlator counts
+// nothing.
+type Correlator struct {
+	messages, outputs, withdrawn Counter
+	calls, findings              *Vector
+	open, known, sessions        Gauge
+	undecided                    atomic.Pointer[time.Time]
+	lag                          lag
+}
+
+// Correlator gives the metrics of the correlator of a shard. rules are the names
+// of all rules with their usual severity: these have a counter from the start,
+// so that an alert sees the first finding, too.
+func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *Correlator {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	c := r.correlators[shard]
+	if c != nil {
+		r.mu.Unlock()
+		return c
+	}
+	names := make([]string, 0, len(rules))
+	for name := range rules {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	c = &Correlator{calls: newVector(states), findings: newVector(names, severities)}
+	c.findings.quiet = func(v []string) bool { return string(rules[v[0]]) != v[1] }
+	r.correlators[shard] = c
+	r.mu.Unlock()
+	r.counter(descMessages, shard, &c.messages)
+	r.counter(descOutputs, shard, &c.outputs)
+	r.counter(descWithdrawn, shard, &c.withdrawn)
+	r.vector(descCalls, shard, c.calls)
+	r.vector(descFindings, shard, c.findings)
+	for d, g := range map[*desc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions} {
+		r.gauge(*d, shard, func() (float64, bool) { return g.value(), true })
+	}
+	r.gauge(descUndecided, shard, c.waits)
+	r.gauge(descCorrLag, shard, c.lag.messages)
+	r.gauge(descCorrAge, shard, c.lag.age)
+	return c
+}
+
+// Follow says how to ask how far the log goes.
+func (c *Correlator) Follow(head Head) {
+	if c != nil {
+		c.lag.follow(head)
+	}
+}
+
+// Read says that n messages were read, up to a sequence, and what is in memory
+// now.
+func (c *Correlator) Read(n int, seq uint64, open, known, sessions int) {
+	if c == nil {
+		return
+	}
+	c.messages.Add(uint64(n))
+	c.lag.done.Store(seq)
+	c.open.Set(float64(open))
+	c.known.Set(float64(known))
+	c.sessions.Set(float64(sessions))
+}
+
+// Undecided says since when the oldest undecided call is known, the zero time if
+// there is none.
+func (c *Correlator) Undecided(since time.Time) {
+	if c != nil {
+		c.undecided.Store(&since)
+	}
+}
+
+// waits is the age of the oldest undecided call.
+func (c *Correlator) waits() (float64, bool) {
+	since := c.undecided.Load()
+	if since == nil || since.IsZero() {
+		return 0, since != nil
+	}
+	return max(0, time.Since(*since).Seconds()), true
+}
+
+// Put counts a record that is written to the log: events.Call or events.Finding.
+func (c *Correlator) Put(record any) {
+	if c == nil {
+		return
+	}
+	c.outputs.Inc()
+	switch r := record.(type) {
+	case events.Call:
+		c.calls.With(string(r.State)).Inc()
+	case events.Finding:
+		if r.Withdraws != "" {
+			c.withdrawn.Inc()
+			return
+		}
+		c.findings.With(r.Rule, string(r.Severity)).Inc()
+	}
+}

@@ -1,0 +1,445 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// sample is one line of the text format.
+type sample struct {
+	family, name string
+	labels       map[string]string
+	value        float64
+}
+
+var (
+	lineForm  = regexp.MustCompile(`^([a-zA-Z_:][a-zA-Z0-9_:]*)\{(.*)\} (\S+)$`)
+	labelForm = regexp.MustCompile(`^([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(?:,|$)`)
+)
+
+// parse reads the text format as strictly as its specification is: HELP, TYPE,
+// then all samples of the family together; no family and no series twice.
+func parse(t *testing.T, text []byte) (types map[string]string, samples []sample) {
+	t.Helper()
+	types = map[string]string{}
+	helped, family, series := "", "", map[string]bool{}
+	if len(text) == 0 || text[len(text)-1] != '\n' {
+		t.Fatal("the text does not end with a line end")
+	}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if rest, is := strings.CutPrefix(line, "# HELP "); is {
+			helped, _, _ = strings.Cut(rest, " ")
+			continue
+		}
+		if rest, is := strings.CutPrefix(line, "# TYPE "); is {
+			f := strings.Fields(rest)
+			if len(f) != 2 || f[0] != helped || types[f[0]] != "" {
+				t.Fatalf("%q", line)
+			}
+			family, types[f[0]] = f[0], f[1]
+			continue
+		}
+		m := lineForm.FindStringSubmatch(line)
+		if m == nil || series[m[1]+m[2]] {
+			t.Fatalf("not a sample, or there twice: %q", line)
+		}
+		series[m[1]+m[2]] = true
+		s := sample{family: family, name: m[1], labels: map[string]string{}}
+		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(m[1], "_bucket"), "_sum"), "_count")
+		if m[1] != family && (types[family] != "histogram" || base != family) {
+			t.Fatalf("%q stands under %s", line, family)
+		}
+		for rest := m[2]; rest != ""; {
+			l := labelForm.FindStringSubmatch(rest)
+			if l == nil {
+				t.Fatalf("labels of %q", line)
+			}
+			s.labels[l[1]], rest = l[2], rest[len(l[0]):]
+		}
+		var err error
+		if s.value, err = strconv.ParseFloat(m[3], 64); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		samples = append(samples, s)
+	}
+	return types, samples
+}
+
+// value adds up the samples that have these labels.
+func value(samples []sample, name string, labels ...string) (sum float64) {
+	for _, s := range samples {
+		fits := s.name == name
+		for i := 0; fits && i < len(labels); i += 2 {
+			fits = s.labels[labels[i]] == labels[i+1]
+		}
+		if fits {
+			sum += s.value
+		}
+	}
+	return sum
+}
+
+var testRules = map[string]events.Severity{"executed_despite_deny": events.SeverityCritical, "AH-C-001": events.SeverityMedium}
+
+// everything makes a registry of all services; text may be anything.
+func everything(text string) *Registry {
+	r := New("admitter")
+	r.Health(func() Status { return Status{Healthy: true, Ready: true} })
+	a := r.Admitter(2048, func() int { return 3 })
+	now := time.Now()
+	a.Decided(now)
+	a.Recorded(now)
+	a.Admitted(text, events.Verdict(text), now)
+	a.Admitted("aaep", events.Deny, now)
+	a.Refused(text)
+	a.Refused("overloaded")
+	a.Dropped()
+	a.Policies(7, true)
+	c := r.Correlator("GOV", testRules)
+	c.Read(10, 10, 1, 2, 3)
+	c.Undecided(now.Add(-time.Minute))
+	c.Put(events.Call{State: events.CallState(text), Tool: text, Session: text})
+	c.Put(events.Call{State: events.CallOpen})
+	c.Put(events.Finding{Rule: text, Severity: events.Severity(text), Session: text, Explanation: text})
+	c.Put(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityCritical})
+	c.Put(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityLow})
+	c.Put(events.Finding{Rule: "executed_despite_deny", Severity: events.SeverityInfo, Withdraws: "fnd" + text})
+	c.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 14, now.Add(-2 * time.Second), nil })
+	u := r.Auditor("GOV", []string{"jwt"})
+	u.Resumed(100, 100)
+	u.Stored(100, []evidence.Built{
+		{Record: evidence.Record{Seq: 101, Kind: text, Tenant: text, Session: text, Subject: text, Redactions: []evidence.Redaction{{Path: text, Detector: text}}}, Canonical: []byte("1234")},
+		{Record: evidence.Record{Seq: 102, Kind: evidence.KindEvent, Redactions: []evidence.Redaction{{Detector: "jwt"}}}, Canonical: []byte("12"), Quarantine: true},
+	}, now.Add(-time.Second))
+	u.Checkpoint(102)
+	u.Follow(func(context.Context, uint64) (uint64, time.Time, error) { return 102, time.Time{}, nil })
+	return r
+}
+
+func TestTextFormat(t *testing.T) {
+	types, samples := parse(t, everything("nonsense").Text())
+	for _, d := range all {
+		if d.name != descServiceUp.name && types[d.name] != string(d.kind) {
+			t.Errorf("%s is %q, want %s", d.name, types[d.name], d.kind)
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		labels []string
+		want   float64
+	}{
+		{"countersign_admissions_total", []string{"protocol", "aaep", "verdict", "deny"}, 1},
+		{"countersign_admissions_total", []string{"protocol", "other", "verdict", "other"}, 1},
+		{"countersign_admissions_total", nil, 2},
+		{"countersign_admissions_refused_total", []string{"code", "overloaded"}, 1},
+		{"countersign_admissions_refused_total", []string{"code", "other"}, 1},
+		{"countersign_admissions_unanswerable_total", nil, 1},
+		{"countersign_admission_seconds_count", nil, 2},
+		{"countersign_admissions_inflight", nil, 3},
+		{"countersign_admissions_inflight_max", nil, 2048},
+		{"countersign_policy_revision", nil, 7},
+		{"countersign_policy_usable", nil, 1},
+		{"countersign_correlator_messages_total", []string{"shard", "GOV"}, 10},
+		{"countersign_correlator_outputs_total", nil, 6},
+		{"countersign_calls_total", []string{"state", "open"}, 1},
+		{"countersign_findings_total", []string{"rule", "executed_despite_deny", "severity", "critical"}, 1},
+		{"countersign_findings_total", []string{"rule", "executed_despite_deny"}, 2},
+		{"countersign_findings_total", []string{"rule", "other", "severity", "other"}, 1},
+		{"countersign_findings_withdrawn_total", nil, 1},
+		{"countersign_correlator_lag_messages", nil, 4},
+		{"countersign_evidence_records_total", []string{"kind", "event"}, 1},
+		{"countersign_evidence_bytes_total", nil, 6},
+		{"countersign_evidence_batch_records_sum", nil, 2},
+		{"countersign_evidence_batch_records_bucket", []string{"le", "1"}, 0},
+		{"countersign_evidence_batch_records_bucket", []string{"le", "2"}, 1},
+		{"countersign_evidence_batch_records_bucket", []string{"le", "+Inf"}, 1},
+		{"countersign_evidence_insert_seconds_bucket", []string{"le", "0.5"}, 0},
+		{"countersign_evidence_insert_seconds_bucket", []string{"le", "60"}, 1},
+		{"countersign_evidence_redactions_total", []string{"detector", "jwt"}, 1},
+		{"countersign_evidence_redactions_total", []string{"detector", "other"}, 1},
+		{"countersign_evidence_quarantined_total", nil, 1},
+		{"countersign_evidence_checkpoint_size", nil, 102},
+		{"countersign_evidence_lag_messages", nil, 0},
+		{"countersign_evidence_oldest_unaudited_seconds", nil, 0},
+		{"evidence_lost_total", nil, 0},
+		{"countersign_healthy", []string{"service", "admitter"}, 1},
+	} {
+		if got := value(samples, c.name, c.labels...); got != c.want {
+			t.Errorf("%s%v = %v, want %v", c.name, c.labels, got, c.want)
+		}
+	}
+	if lag := value(samples, "countersign_correlator_lag_seconds"); lag < 2 || lag > 60 {
+		t.Errorf("lag %v", lag)
+	}
+	if age := value(samples, "countersign_correlator_oldest_undecided_seconds"); age < 60 || age > 120 {
+		t.Errorf("oldest undecided %v", age)
+	}
+	if !slices.ContainsFunc(samples, func(s sample) bool {
+		return s.name == "countersign_findings_total" && s.labels["rule"] == "AH-C-001" && s.value == 0
+	}) {
+		t.Error("a rule that was never broken has no counter: an alert would not see the first finding")
+	}
+}
+
+// Whatever a publisher sends, no label has another value than those that the code
+// names, and the number of series does not grow.
+func TestLabelsNeverCarryProducerBytes(t *testing.T) {
+	_, clean := parse(t, everything("other").Text())
+	known := map[string]bool{}
+	for _, s := range clean {
+		for name, v := range s.labels {
+			known[name+"="+v] = true
+		}
+	}
+	for _, text := range []string{"", "evil", "a\"} 1\nforged_total{x=\"y", "\\", "\xff\xfe", "\x00", strings.Repeat("x", 1<<16), "overloaded ", "AAEP", "émile", "ｏｐｅｎ"} {
+		_, samples := parse(t, everything(text).Text())
+		if len(samples) != len(clean) {
+			t.Errorf("%.20q: %d series, %d without it", text, len(samples), len(clean))
+		}
+		for _, s := range samples {
+			for name, v := range s.labels {
+				if !known[name+"="+v] {
+					t.Errorf("%.20q became %s=%q of %s", text, name, v, s.name)
+				}
+			}
+		}
+	}
+}
+
+func FuzzLabels(f *testing.F) {
+	f.Add("evil")
+	f.Add("a\"} 1\nforged_total{x=\"y")
+	base := strings.Count(string(everything("other").Text()), "\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if slices.Contains([]string{"jwt", "AH-C-001"}, text) || testRules[text] != "" || slices.Contains(RefusalCodes, text) {
+			t.Skip("a name of ours")
+		}
+		if got := strings.Count(string(everything(text).Text()), "\n"); got > base+2 { // states and kinds are names of ours, too
+			t.Errorf("%d lines, %d without it", got, base)
+		}
+	})
+}
+
+func TestNobodyLooks(t *testing.T) {
+	var r *Registry
+	a, c, u := r.Admitter(1, nil), r.Correlator("GOV", nil), r.Auditor("GOV", nil)
+	a.Decided(time.Now())
+	a.Recorded(time.Now())
+	a.Admitted("aaep", events.Allow, time.Now())
+	a.Refused("x")
+	a.Dropped()
+	a.Policies(1, true)
+	c.Follow(nil)
+	c.Read(1, 1, 1, 1, 1)
+	c.Undecided(time.Now())
+	c.Put(events.Call{})
+	u.Follow(nil)
+	u.Resumed(1, 1)
+	u.Stored(0, nil, time.Now())
+	u.Checkpoint(1)
+}
+
+func TestLost(t *testing.T) {
+	built := func(seqs ...uint64) (list []evidence.Built) {
+		for _, s := range seqs {
+			list = append(list, evidence.Built{Record: evidence.Record{Seq: s, Kind: evidence.KindEvent}})
+		}
+		return list
+	}
+	for name, c := range map[string]struct {
+		do   func(*Auditor)
+		want uint64
+	}{
+		"dense":              {func(a *Auditor) { a.Resumed(10, 10); a.Stored(10, built(11, 12), time.Now()) }, 0},
+		"a gap in a batch":   {func(a *Auditor) { a.Stored(0, built(1, 2, 5), time.Now()) }, 2},
+		"a gap before it":    {func(a *Auditor) { a.Stored(10, built(13), time.Now()) }, 2},
+		"lost before":        {func(a *Auditor) { a.Resumed(10, 7) }, 3},
+		"a row that is more": {func(a *Auditor) { a.Resumed(10, 11) }, 0},
+		"an empty batch":     {func(a *Auditor) { a.Stored(10, nil, time.Now()) }, 0},
+	} {
+		a := New("auditor").Auditor("GOV", nil)
+		c.do(a)
+		if got := a.lost.n.Load(); got != c.want {
+			t.Errorf("%s: %d lost, want %d", name, got, c.want)
+		}
+	}
+}
+
+func TestLag(t *testing.T) {
+	var l lag
+	if _, _, known := l.look(); known {
+		t.Error("nobody was asked")
+	}
+	fail, asked := false, 0
+	l.follow(func(_ context.Context, next uint64) (uint64, time.Time, error) {
+		asked++
+		if next != 6 {
+			t.Errorf("asked for %d", next)
+		}
+		if fail {
+			return 0, time.Time{}, errors.New("away")
+		}
+		return 9, time.Now().Add(-time.Hour), nil
+	})
+	l.done.Store(5)
+	for range 3 {
+		if n, age, known := l.look(); n != 4 || age < 3600 || !known {
+			t.Errorf("%d %v %v", n, age, known)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("the server was asked %d times", asked)
+	}
+	fail, l.at = true, time.Time{}
+	if _, _, known := l.look(); known {
+		t.Error("nothing is known while the server is away")
+	}
+}
+
+func TestTwoShardsAndTwice(t *testing.T) {
+	r := New("correlator")
+	one := r.Correlator("GOV", testRules)
+	r.Correlator("GOV2", testRules).Put(events.Call{State: events.CallOpen})
+	if r.Correlator("GOV", testRules) != one || r.Auditor("GOV", nil) != r.Auditor("GOV", nil) || r.Admitter(1, func() int { return 0 }) != r.Admitter(2, nil) {
+		t.Error("the same shard has two sets of metrics")
+	}
+	_, samples := parse(t, r.Text())
+	if value(samples, "countersign_calls_total", "shard", "GOV2") != 1 || value(samples, "countersign_calls_total", "shard", "GOV") != 0 {
+		t.Error("shards are mixed up")
+	}
+}
+
+func TestMerge(t *testing.T) {
+	a, b := New("admitter"), New("auditor")
+	a.Admitter(1, func() int { return 0 }).Dropped()
+	b.Auditor("GOV", []string{"jwt"}).Checkpoint(5)
+	merged := Merge(map[string][]byte{"admitter": a.Text(), "auditor": b.Text(), "correlator": nil, "odd": []byte("not a metric\n# HELP\nx 1\n")})
+	types, samples := parse(t, merged)
+	if types["go_goroutines"] != "gauge" || value(samples, "go_goroutines", "service", "admitter") == 0 || value(samples, "go_goroutines", "service", "auditor") == 0 {
+		t.Errorf("%s", merged)
+	}
+	for service, want := range map[string]float64{"admitter": 1, "auditor": 1, "correlator": 0} {
+		if got := value(samples, "countersign_service_up", "service", service); got != want {
+			t.Errorf("%s up: %v", service, got)
+		}
+	}
+	if value(samples, "countersign_evidence_checkpoint_size", "shard", "GOV") != 5 {
+		t.Error("a sample is lost")
+	}
+}
+
+func TestServeHTTP(t *testing.T) {
+	w := httptest.NewRecorder()
+	New("admitter").ServeHTTP(w, nil)
+	if w.Code != 200 || w.Header().Get("Content-Type") != contentType {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+	_, samples := parse(t, w.Body.Bytes())
+	for _, name := range []string{"process_resident_memory_bytes", "process_open_fds", "go_goroutines", "go_memstats_heap_alloc_bytes", "process_start_time_seconds"} {
+		if value(samples, name) <= 0 {
+			t.Errorf("%s is not there", name)
+		}
+	}
+}
+
+// Counting and looking at the same time is no race, and nothing is missed.
+func TestConcurrent(t *testing.T) {
+	r := New("admitter")
+	a := r.Admitter(1, func() int { return 0 })
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 1000 {
+				a.Admitted("aaep", events.Allow, time.Now())
+			}
+		})
+	}
+	for range 20 {
+		r.Text()
+	}
+	wg.Wait()
+	_, samples := parse(t, r.Text())
+	if n := value(samples, "countersign_admissions_total", "protocol", "aaep", "verdict", "allow"); n != 8000 {
+		t.Errorf("%v admissions", n)
+	}
+}
+
+// The page for operators explains every metric.
+func TestDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		if !strings.Contains(string(page), "`"+d.name) {
+			t.Errorf("docs/operating.md does not have %s", d.name)
+		}
+	}
+	rules, err := os.ReadFile("../../../deploy/prometheus/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"alerts.yml", "prometheus.yml"} {
+		var tree map[string]any
+		b, err := os.ReadFile("../../../deploy/prometheus/" + file)
+		if err == nil {
+			err = yaml.Unmarshal(b, &tree)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	for _, name := range regexp.MustCompile(`\b(?:countersign|evidence)_[a-z_]+`).FindAllString(string(rules), -1) {
+		base := strings.TrimSuffix(strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_sum"), "_count")
+		if !slices.ContainsFunc(all, func(d desc) bool { return d.name == name || d.name == base && d.kind == histogram }) {
+			t.Errorf("alerts.yml watches %s, which does not exist", name)
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.00003: "3e-05", 1.5: "1.5", math.Inf(1): "+Inf", 1e18: "1e+18"} {
+		if got := number(v); got != want {
+			t.Errorf("%v: %s", v, got)
+		}
+	}
+	if number(math.NaN()) != "NaN" {
+		t.Error("NaN")
+	}
+}
+
+func BenchmarkAdmitted(b *testing.B) {
+	a := New("admitter").Admitter(1, func() int { return 0 })
+	now := time.Now()
+	b.ReportAllocs()
+	for b.Loop() {
+		a.Decided(now)
+		a.Recorded(now)
+		a.Admitted("tool", events.Deny, now)
+	}
+}
+
+func ExampleMerge() {
+	fmt.Print(string(Merge(map[string][]byte{"auditor": nil})))
+	// Output:
+	// # HELP countersign_service_up 1 if the service answers.
+	// # TYPE countersign_service_up gauge
+	// countersign_service_up{service="auditor"} 0
+}

@@ -1,0 +1,101 @@
+package metrics
+
+// kind is the type of a family in the exposition format.
+type kind string
+
+const (
+	counter   kind = "counter"
+	gauge     kind = "gauge"
+	histogram kind = "histogram"
+)
+
+// desc describes one family. This file has all of them: what is measured, under
+// which name, and which labels it has. docs/operating.md explains each.
+type desc struct {
+	name   string
+	kind   kind
+	labels []string
+	help   string
+}
+
+// Labels that every family of a service has.
+const (
+	labelService = "service" // admitter, correlator or auditor
+	labelShard   = "shard"   // correlator and auditor: the configured stream
+)
+
+// Of every service.
+var (
+	descHealthy = desc{"countersign_healthy", gauge, nil, "1 if nothing is wrong with the service, as GET /healthz says."}
+	descReady   = desc{"countersign_ready", gauge, nil, "1 once the service answers, or stands by."}
+	descActive  = desc{"countersign_active", gauge, nil, "0 if the service stands by because another instance is active on the shard, else 1."}
+	descStart   = desc{"process_start_time_seconds", gauge, nil, "When the process began, in seconds since 1970."}
+	descCPU     = desc{"process_cpu_seconds_total", counter, nil, "Processor time that the process has used, user and system."}
+	descMemory  = desc{"process_resident_memory_bytes", gauge, nil, "Memory that the process has in RAM."}
+	descFiles   = desc{"process_open_fds", gauge, nil, "Files and connections that the process has open."}
+	descRoutine = desc{"go_goroutines", gauge, nil, "Goroutines that there are."}
+	descHeap    = desc{"go_memstats_heap_alloc_bytes", gauge, nil, "Bytes of objects on the heap."}
+)
+
+// Of the admitter.
+var (
+	descAdmissions   = desc{"countersign_admissions_total", counter, []string{"protocol", "verdict"}, "Requests that were decided, recorded and answered."}
+	descRefused      = desc{"countersign_admissions_refused_total", counter, []string{"code"}, "Requests that were answered deny without a record of the decision, by reason."}
+	descUnanswerable = desc{"countersign_admissions_unanswerable_total", counter, nil, "Requests without a reply subject that may be answered; they were dropped."}
+	descAdmission    = desc{"countersign_admission_seconds", histogram, nil, "From the arrival of a request until its answer was sent."}
+	descDecide       = desc{"countersign_admission_decide_seconds", histogram, nil, "The decision alone: decoding, schemas, all evaluators. No I/O."}
+	descRecord       = desc{"countersign_admission_record_seconds", histogram, nil, "Signing and the durable record of request and decision."}
+	descInflight     = desc{"countersign_admissions_inflight", gauge, nil, "Requests that are worked on now."}
+	descInflightMax  = desc{"countersign_admissions_inflight_max", gauge, nil, "Requests that may be worked on at a time (--max-inflight); more are refused as overloaded."}
+	descRevision     = desc{"countersign_policy_revision", gauge, nil, "Revision of the policies in force."}
+	descUsable       = desc{"countersign_policy_usable", gauge, nil, "0 if there are no policies or they do not compile: everything is denied."}
+	descSnapshotAge  = desc{"countersign_policy_snapshot_age_seconds", gauge, nil, "How long ago the admitter began to decide from these policies."}
+)
+
+// Of the correlator.
+var (
+	descMessages  = desc{"countersign_correlator_messages_total", counter, nil, "Messages of the log that were read, those of a replay after the start included."}
+	descOutputs   = desc{"countersign_correlator_outputs_total", counter, nil, "Calls and findings that were written to the log."}
+	descCalls     = desc{"countersign_calls_total", counter, []string{"state"}, "Call records that were written, by state."}
+	descFindings  = desc{"countersign_findings_total", counter, []string{"rule", "severity"}, "Findings that were written. Those that take an earlier one back are not among them."}
+	descWithdrawn = desc{"countersign_findings_withdrawn_total", counter, nil, "Findings that were taken back because of what came later."}
+	descOpen      = desc{"countersign_correlator_open_calls", gauge, nil, "Calls that are open."}
+	descKnown     = desc{"countersign_correlator_calls", gauge, nil, "Calls in memory, closed ones that are remembered for late events included."}
+	descSessions  = desc{"countersign_correlator_sessions", gauge, nil, "Sessions in memory."}
+	descUndecided = desc{"countersign_correlator_oldest_undecided_seconds", gauge, nil, "Age of the oldest open call that has no verdict yet or waits for an approval; 0 if there is none."}
+	descCorrLag   = desc{"countersign_correlator_lag_messages", gauge, nil, "Messages of the log that the correlator has not read yet. Absent while NATS does not answer."}
+	descCorrAge   = desc{"countersign_correlator_lag_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer."}
+)
+
+// Of the auditor.
+var (
+	descRecords     = desc{"countersign_evidence_records_total", counter, []string{"kind"}, "Evidence records that were stored."}
+	descBytes       = desc{"countersign_evidence_bytes_total", counter, nil, "Bytes of their text."}
+	descBatch       = desc{"countersign_evidence_batch_records", histogram, nil, "Records of one insert."}
+	descInsert      = desc{"countersign_evidence_insert_seconds", histogram, nil, "From the first attempt to store a batch until it was durable, with all retries."}
+	descRedactions  = desc{"countersign_evidence_redactions_total", counter, []string{"detector"}, "Values that were taken out of evidence, by detector."}
+	descQuarantine  = desc{"countersign_evidence_quarantined_total", counter, nil, "Messages whose bytes went to quarantine because they could not be parsed or redacted."}
+	descCheckpoints = desc{"countersign_evidence_checkpoints_total", counter, nil, "Checkpoints that were signed, stored and published."}
+	descSigned      = desc{"countersign_evidence_checkpoint_size", gauge, nil, "Records that the newest of them covers."}
+	descAuditLag    = desc{"countersign_evidence_lag_messages", gauge, nil, "Messages of the log that are not in evidence yet. Absent while NATS does not answer."}
+	descAuditAge    = desc{"countersign_evidence_oldest_unaudited_seconds", gauge, nil, "Age of the oldest of them; 0 if there is none. Absent while NATS does not answer."}
+	descLost        = desc{"evidence_lost_total", counter, nil, "Sequences of the log, from 1 to the last one that was stored, that no evidence record was stored for. Must be 0."}
+)
+
+// Of `countersign up`.
+var descServiceUp = desc{"countersign_service_up", gauge, nil, "1 if the service answers."}
+
+// all lists every family, in the order of the documentation.
+var all = []desc{
+	descHealthy, descReady, descActive,
+	descStart, descCPU, descMemory, descFiles, descRoutine, descHeap,
+	descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
+	descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge,
+	descMessages, descOutputs, descCalls, descFindings, descWithdrawn, descOpen, descKnown, descSessions, descUndecided, descCorrLag, descCorrAge,
+	descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned, descAuditLag, descAuditAge, descLost,
+	descServiceUp,
+}
+
+// other stands for every label value that is not in its list: what a publisher
+// chose never becomes one.
+const other = "other"

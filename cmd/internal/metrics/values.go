@@ -1,0 +1,133 @@
+package metrics
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// Counter counts up. Its methods may be called from any goroutine.
+type Counter struct{ n atomic.Uint64 }
+
+// Add adds n.
+func (c *Counter) Add(n uint64) { c.n.Add(n) }
+
+// Inc adds one.
+func (c *Counter) Inc() { c.n.Add(1) }
+
+// Gauge is a number that goes up and down. Its methods may be called from any
+// goroutine.
+type Gauge struct{ bits atomic.Uint64 }
+
+// Set sets the value.
+func (g *Gauge) Set(v float64) { g.bits.Store(math.Float64bits(v)) }
+
+func (g *Gauge) value() float64 { return math.Float64frombits(g.bits.Load()) }
+
+// Histogram counts values by size. Its methods may be called from any goroutine;
+// what is read while it is written can be one value apart.
+type Histogram struct {
+	bounds []float64 // upper, ascending; one more bucket is above them
+	counts []atomic.Uint64
+	unit   float64 // of sum
+	sum    atomic.Int64
+}
+
+// seconds are the bounds of durations: from a decision to a slow disk.
+var seconds = []float64{0.00001, 0.00003, 0.0001, 0.0003, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60}
+
+// sizes are the bounds of batches.
+var sizes = []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000, 4000, 10000}
+
+func newHistogram(bounds []float64, unit float64) *Histogram {
+	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1), unit: unit}
+}
+
+func newDurations() *Histogram { return newHistogram(seconds, float64(time.Second)) }
+
+// Duration counts a duration.
+func (h *Histogram) Duration(d time.Duration) { h.observe(d.Seconds(), int64(d)) }
+
+// Count counts a number of things.
+func (h *Histogram) Count(n int) { h.observe(float64(n), int64(n)) }
+
+func (h *Histogram) observe(v float64, exact int64) {
+	h.counts[sort.SearchFloat64s(h.bounds, v)].Add(1)
+	h.sum.Add(exact)
+}
+
+// Vector is counters by one or two labels. Every value that a label may have is
+// known from the start; any other counts as "other".
+type Vector struct {
+	values [][]string // by label
+	index  []map[string]int
+	cells  []Counter
+	quiet  func(values []string) bool // which are left out while they are zero; nil for those of "other"
+}
+
+// newVector makes the counters of all combinations of values.
+func newVector(values ...[]string) *Vector {
+	v := &Vector{}
+	size := 1
+	for _, list := range values {
+		list = append(append([]string{}, list...), other)
+		at := make(map[string]int, len(list))
+		for i, s := range list {
+			at[s] = i
+		}
+		v.values, v.index = append(v.values, list), append(v.index, at)
+		size *= len(list)
+	}
+	v.cells = make([]Counter, size)
+	return v
+}
+
+// With gives the counter of the values. Whoever counts often keeps it.
+func (v *Vector) With(values ...string) *Counter {
+	cell := 0
+	for i, s := range values {
+		at, known := v.index[i][s]
+		if !known {
+			at = len(v.values[i]) - 1
+		}
+		cell = cell*len(v.values[i]) + at
+	}
+	return &v.cells[cell]
+}
+
+// each gives every counter that is shown.
+func (v *Vector) each(fn func(values []string, n uint64)) {
+	at := make([]string, len(v.values))
+	for i := range v.cells {
+		rest := i
+		for l := len(v.values) - 1; l >= 0; l-- {
+			at[l] = v.values[l][rest%len(v.values[l])]
+			rest /= len(v.values[l])
+		}
+		n := v.cells[i].n.Load()
+		if n == 0 && (v.quiet == nil && slices.Contains(at, other) || v.quiet != nil && v.quiet(at)) {
+			continue
+		}
+		fn(at, n)
+	}
+}
+
+func number(v float64) string {
+	switch {
+	case math.IsInf(v, 1):
+		return "+Inf"
+	case math.IsNaN(v):
+		return "NaN"
+	}
+	return strconv.FormatFloat(v, 'g', -1, 64)
+}
+
+func flag(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,162 @@
+// Package compliance makes and checks what a bundle of evidence holds for
+// people who are not operators: a report to read, an index of the controls that
+// the evidence bears on, and a signed statement over the whole.
+//
+// Report and controls follow from the records alone, so that a verifier makes
+// them again and compares. Everything here is pure: data in, data out.
+package compliance
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/compliance/controls"
+	"github.com/countersign-dev/countersign/compliance/report"
+	"github.com/countersign-dev/countersign/compliance/statement"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// Codes of the problems that Check reports.
+const (
+	CodeReport    evidence.Code = "bundle_report"    // the report is not what follows from the records
+	CodeControls  evidence.Code = "bundle_controls"  // likewise the controls
+	CodeStatement evidence.Code = "bundle_statement" // the statement does not hold, or is not by the key it should be by
+)
+
+// Attach makes the report and the controls of a session or a range; see evidence.BundleInput.
+func Attach(c evidence.BundleContents) ([]evidence.BundleMember, error) {
+	page, index, err := attachments(c)
+	if err != nil {
+		return nil, err
+	}
+	return []evidence.BundleMember{{Name: evidence.MemberReport, Data: page}, {Name: evidence.MemberControls, Data: index}}, nil
+}
+
+func attachments(c evidence.BundleContents) (page, index []byte, err error) {
+	m := c.Manifest
+	b := report.New(report.Source{Shard: m.Shard, Tenant: m.Tenant, Session: m.Session, From: m.From.Time, To: m.To.Time,
+		Space: subject.Space{Prefix: m.SubjectPrefix}, Checkpoint: c.Checkpoint, Note: c.CheckpointText, Keys: c.Keys})
+	if err := c.Each(func(r evidence.Record) error { b.Add(r); return nil }); err != nil {
+		return nil, nil, err
+	}
+	var out bytes.Buffer
+	if err := b.Render(&out); err != nil {
+		return nil, nil, fmt.Errorf("making the report: %w", err)
+	}
+	index, err = b.Bearing().Encode()
+	return out.Bytes(), index, err
+}
+
+// Signer gives the function that signs the statement of a bundle with key.
+func Signer(key ed25519.PrivateKey) func(evidence.BundleContents, []evidence.ManifestMember) ([]byte, error) {
+	return func(c evidence.BundleContents, members []evidence.ManifestMember) ([]byte, error) {
+		return statement.Sign(key, subjects(members), predicate(c))
+	}
+}
+
+func subjects(members []evidence.ManifestMember) []statement.Subject {
+	out := make([]statement.Subject, len(members))
+	for i, m := range members {
+		out[i] = statement.Subject{Name: m.Name, Digest: map[string]string{"sha256": m.SHA256}}
+	}
+	return out
+}
+
+func predicate(c evidence.BundleContents) statement.Predicate {
+	return statement.Predicate{Format: c.Manifest.Format, Tenant: c.Manifest.Tenant, Session: c.Manifest.Session, Shard: c.Manifest.Shard,
+		From: c.Manifest.From.String(), To: c.Manifest.To.String(), Records: c.Manifest.Records, Checkpoint: statement.Checkpoint{Size: c.Checkpoint.Size, Root: c.Checkpoint.Root.String()}}
+}
+
+// Checker checks what evidence.VerifyBundle only compares with the manifest.
+type Checker struct {
+	// StatementKey must have signed the statement; nil lets any key do, and Notes
+	// then name it.
+	StatementKey ed25519.PublicKey
+	// Known are further keys whose statements need no note, such as the checkpoint
+	// key that the bundle is verified with.
+	Known []ed25519.PublicKey
+
+	// Notes are what was not checked, or only in part, for people. Check sets it.
+	Notes []string
+}
+
+// Check is an evidence.BundleCheck.
+func (k *Checker) Check(c evidence.BundleContents) (problems []evidence.Problem) {
+	k.Notes = nil
+	raw, signed := c.Members[evidence.MemberStatement]
+	switch {
+	case signed:
+		problems = k.statement(c, raw)
+	case k.StatementKey != nil:
+		problems = append(problems, problem(CodeStatement, evidence.MemberStatement, "there is none, and one by key %s is demanded", keyID(k.StatementKey)))
+	}
+	if c.Manifest.Format == evidence.BundleFormat {
+		return problems
+	}
+	return append(problems, k.derived(c)...)
+}
+
+func problem(code evidence.Code, member, format string, args ...any) evidence.Problem {
+	return evidence.Problem{Code: code, Field: member, Detail: fmt.Sprintf(format, args...)}
+}
+
+func keyID(key ed25519.PublicKey) string { return statement.Opened{Key: key}.KeyID() }
+
+func (k *Checker) statement(c evidence.BundleContents, raw []byte) (problems []evidence.Problem) {
+	o, err := statement.Open(raw)
+	if err != nil {
+		return []evidence.Problem{problem(CodeStatement, evidence.MemberStatement, "%v", err)}
+	}
+	for _, d := range o.Compare(subjects(c.Digests()), predicate(c)) {
+		problems = append(problems, problem(CodeStatement, evidence.MemberStatement, "%s", d))
+	}
+	switch {
+	case k.StatementKey != nil && !o.Key.Equal(k.StatementKey):
+		problems = append(problems, problem(CodeStatement, evidence.MemberStatement, "signed by key %s, not by %s", o.KeyID(), keyID(k.StatementKey)))
+	case k.StatementKey == nil && !k.known(o.Key):
+		k.Notes = append(k.Notes, fmt.Sprintf("the statement is signed by key %s; whose key that is was not checked: give --statement-key", o.KeyID()))
+	}
+	return problems
+}
+
+func (k *Checker) known(key ed25519.PublicKey) bool {
+	for _, other := range k.Known {
+		if key.Equal(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// derived makes report and controls again, where this version of the program can.
+func (k *Checker) derived(c evidence.BundleContents) (problems []evidence.Problem) {
+	page, index, err := attachments(c)
+	if err != nil {
+		return []evidence.Problem{problem(CodeReport, evidence.MemberReport, "cannot be made again: %v", err)}
+	}
+	got := c.Members[evidence.MemberReport]
+	switch {
+	case bytes.Equal(got, page):
+	case bytes.Contains(firstPart(got), []byte(`<meta name="generator" content="`+report.Edition()+`">`)):
+		problems = append(problems, problem(CodeReport, evidence.MemberReport, "not the report that follows from the records"))
+	default:
+		k.foreign(evidence.MemberReport)
+	}
+	got = c.Members[evidence.MemberControls]
+	switch {
+	case bytes.Equal(got, index):
+	case bytes.Contains(firstPart(got), []byte(`"edition": "`+controls.All().Edition+`"`)):
+		problems = append(problems, problem(CodeControls, evidence.MemberControls, "not the controls that follow from the records"))
+	default:
+		k.foreign(evidence.MemberControls)
+	}
+	return problems
+}
+
+func (k *Checker) foreign(member string) {
+	k.Notes = append(k.Notes, member+" was made by another version of this program, so it was only compared with the manifest: believe the records, not it")
+}
+
+func firstPart(b []byte) []byte { return b[:min(len(b), 4096)] }

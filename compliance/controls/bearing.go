@@ -1,0 +1,111 @@
+package controls
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// maxRules bounds the distinct rules that are counted; a log could name any.
+const maxRules = 1000
+
+// Seen counts what there is in some evidence.
+type Seen struct {
+	kinds, control, rules map[string]int
+	index                 map[string]bool // every rule and check that an entry names
+}
+
+// NewSeen begins to count.
+func NewSeen() *Seen {
+	s := &Seen{kinds: map[string]int{}, control: map[string]int{}, rules: map[string]int{}, index: map[string]bool{}}
+	for _, e := range parsed().Entries {
+		for _, r := range slices.Concat(e.From.Rules, e.From.Checks) {
+			s.index[r] = true
+		}
+	}
+	return s
+}
+
+// Add counts one record.
+func (s *Seen) Add(r evidence.Record) {
+	s.kinds[r.Kind]++
+	switch r.Kind {
+	case evidence.KindControl:
+		if kind := r.Subject[strings.LastIndexByte(r.Subject, '.')+1:]; len(s.control) < maxRules {
+			s.control[kind]++
+		}
+	case evidence.KindFinding:
+		f, err := events.DecodeRecord[events.Finding](r.Body)
+		if err == nil && f.Withdraws == "" && s.index[f.Rule] {
+			s.rules[f.Rule]++
+		}
+	}
+}
+
+// Bearing says which entries some evidence bears on.
+type Bearing struct {
+	Format     string `json:"format"`
+	Edition    string `json:"edition"`
+	Disclaimer string `json:"disclaimer"`
+	// Entries are those that there are records for, with how many.
+	Entries []Borne `json:"entries"`
+	// Without lists the entries that could have records and have none here.
+	Without []Missing `json:"no_records_here"`
+	// NotCovered lists the entries that no evidence of this kind can show.
+	NotCovered []Missing `json:"not_covered"`
+}
+
+// Borne is an entry with what there is for it.
+type Borne struct {
+	Entry
+	Records  map[string]int `json:"records"`  // by kind of record
+	Findings map[string]int `json:"findings"` // by rule; of this entry's rules alone
+}
+
+// Missing is an entry without evidence.
+type Missing struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+}
+
+// Bearing goes through the index.
+func (s *Seen) Bearing() Bearing {
+	all := parsed()
+	out := Bearing{Format: Format, Edition: all.Edition, Disclaimer: all.Disclaimer, Entries: []Borne{}, Without: []Missing{}, NotCovered: []Missing{}}
+	for _, e := range all.Entries {
+		b := Borne{Entry: e, Records: map[string]int{}, Findings: map[string]int{}}
+		pick(b.Records, e.From.Kinds, s.kinds)
+		pick(b.Records, e.From.Control, s.control)
+		pick(b.Findings, e.From.Rules, s.rules)
+		pick(b.Findings, e.From.Checks, s.rules)
+		switch {
+		case e.Coverage == None:
+			out.NotCovered = append(out.NotCovered, Missing{e.ID, e.Title})
+		case len(b.Records)+len(b.Findings) == 0:
+			out.Without = append(out.Without, Missing{e.ID, e.Title})
+		default:
+			out.Entries = append(out.Entries, b)
+		}
+	}
+	return out
+}
+
+func pick(into map[string]int, wanted []string, counts map[string]int) {
+	for _, w := range wanted {
+		if n := counts[w]; n > 0 {
+			into[w] = n
+		}
+	}
+}
+
+// Encode writes the member controls.json: the same bytes for the same bearing.
+func (b Bearing) Encode() ([]byte, error) {
+	out, err := json.MarshalIndent(b, "", "  ") // sorts the keys of maps
+	if err != nil {
+		return nil, err
+	}
+	return append(out, '\n'), nil
+}

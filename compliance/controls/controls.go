@@ -1,0 +1,101 @@
+// Package controls is an index from common control frameworks to the records
+// and checks of Countersign. Each entry says what the evidence shows about a
+// control, and as plainly what it does not. It never says that anybody meets
+// anything: that is for people who know more than a log does.
+package controls
+
+import (
+	"crypto/sha256"
+	_ "embed"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Format names the form of the index and of the member controls.json.
+const Format = "countersign/controls/v1"
+
+// Index is the whole index.
+type Index struct {
+	Format     string      `json:"format"`
+	Edition    string      `json:"edition"` // a date and a digest: another one with every change of an entry
+	Disclaimer string      `json:"disclaimer"`
+	Frameworks []Framework `json:"frameworks"`
+	Entries    []Entry     `json:"entries"`
+}
+
+// Framework is a law, standard or framework that entries are about.
+type Framework struct {
+	ID    string `json:"id"`
+	Title string `json:"title"`
+	// Covered says which parts of it the index goes through; the others are not
+	// in it at all.
+	Covered string `json:"covered"`
+}
+
+// Coverage says how much of a control evidence of this kind can show.
+type Coverage string
+
+// The coverages. There is no "full": a log shows what happened, not whether that
+// was right.
+const (
+	Direct   Coverage = "direct"   // the records are about this control's own subject
+	Partial  Coverage = "partial"  // they show a part of it
+	Indirect Coverage = "indirect" // they help somebody who looks into it
+	None     Coverage = "none"     // they show nothing of it
+)
+
+// Entry is one control.
+type Entry struct {
+	ID          string   `json:"id"` // "<framework>:<reference>"
+	Framework   string   `json:"framework"`
+	Reference   string   `json:"reference"`
+	Title       string   `json:"title"` // in our words
+	Coverage    Coverage `json:"coverage"`
+	Shows       []string `json:"shows"`         // empty exactly when Coverage is None
+	DoesNotShow []string `json:"does_not_show"` // never empty
+	From        From     `json:"from"`
+}
+
+// From names the records and checks that an entry rests on.
+type From struct {
+	Kinds    []string `json:"kinds,omitempty"`    // of evidence records
+	Control  []string `json:"control,omitempty"`  // of control records
+	Rules    []string `json:"rules,omitempty"`    // of our own catalogue, as findings name them
+	Checks   []string `json:"checks,omitempty"`   // of the protocols' catalogue
+	Problems []string `json:"problems,omitempty"` // that verification would report
+}
+
+//go:embed index.json
+var raw []byte
+
+// All gives the index. The caller may change the result.
+func All() Index {
+	i := parsed()
+	i.Frameworks = slices.Clone(i.Frameworks)
+	i.Entries = slices.Clone(i.Entries)
+	return i
+}
+
+var parsed = sync.OnceValue(func() Index {
+	var i Index
+	if err := json.Unmarshal(raw, &i); err != nil {
+		panic(fmt.Sprintf("the embedded control index: %v", err)) // a test reads it
+	}
+	sum := sha256.Sum256(raw)
+	i.Edition += "." + hex.EncodeToString(sum[:6])
+	return i
+})
+
+// Find gives an entry by its id, upper or lower case.
+func Find(id string) (Entry, bool) {
+	for _, e := range parsed().Entries {
+		if strings.EqualFold(e.ID, id) {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}

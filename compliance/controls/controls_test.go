@@ -1,0 +1,156 @@
+package controls
+
+import (
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+var (
+	kinds = []string{evidence.KindRequest, evidence.KindEvent, evidence.KindDecision, evidence.KindCall, evidence.KindFinding, evidence.KindApproval, evidence.KindControl, evidence.KindUnparseable}
+
+	controlKinds = []string{events.ControlTick, events.ControlCursor, events.ControlPolicy, events.ControlMandate, events.ControlKey, events.ControlPublisher, events.ControlRules,
+		events.ControlResolve, events.ControlRedaction, events.ControlKeyRetired}
+
+	problems = []evidence.Code{evidence.CodeGap, evidence.CodeDuplicate, evidence.CodeConflict, evidence.CodeHash, evidence.CodeCheckpointAhead, evidence.CodeTooShort, evidence.CodeDecisionRetired,
+		evidence.CodeKeyVouch, evidence.CodeDecisionSignature, evidence.CodeDecisionUnsigned, evidence.CodeInclusion, evidence.CodeChain, evidence.CodeRoot, evidence.CodeCheckpointFork}
+)
+
+// Whatever an entry names exists: kinds of records, control records, rules,
+// checks that are decided, problems that verification reports.
+func TestEntriesNameWhatExists(t *testing.T) {
+	var rules, checks []string
+	for _, r := range correlation.Rules() {
+		rules = append(rules, r.Name)
+	}
+	for _, c := range catalogue.All() {
+		if c.Status == catalogue.Implemented {
+			checks = append(checks, c.ID)
+		}
+	}
+	var codes []string
+	for _, p := range problems {
+		codes = append(codes, string(p))
+	}
+	for _, e := range All().Entries {
+		for _, named := range []struct {
+			what         string
+			names, known []string
+		}{
+			{"kind", e.From.Kinds, kinds}, {"control record", e.From.Control, controlKinds}, {"rule", e.From.Rules, rules}, {"check", e.From.Checks, checks}, {"problem", e.From.Problems, codes},
+		} {
+			for _, n := range named.names {
+				if !slices.Contains(named.known, n) {
+					t.Errorf("%s names the %s %q, which does not exist", e.ID, named.what, n)
+				}
+			}
+		}
+	}
+}
+
+func TestIndexIsWhole(t *testing.T) {
+	index := All()
+	if _, err := strictjson.Parse(raw, strictjson.DefaultLimits); err != nil || index.Format != Format || index.Disclaimer == "" || !regexp.MustCompile(`^\d{4}-\d\d-\d\d\.[0-9a-f]{12}$`).MatchString(index.Edition) {
+		t.Errorf("%v %+v", err, index.Edition)
+	}
+	per, seen, gaps := map[string]int{}, map[string]bool{}, 0
+	for _, e := range index.Entries {
+		per[e.Framework]++
+		if seen[e.ID] || e.ID != e.Framework+":"+e.Reference || e.Title == "" {
+			t.Errorf("%s: id or title", e.ID)
+		}
+		seen[e.ID] = true
+		if len(e.DoesNotShow) == 0 {
+			t.Errorf("%s does not say what the evidence does not show", e.ID)
+		}
+		if (e.Coverage == None) != (len(e.Shows) == 0) || (e.Coverage == None) != (len(e.From.Kinds) == 0) {
+			t.Errorf("%s: coverage %q with %d lines of what is shown", e.ID, e.Coverage, len(e.Shows))
+		}
+		if !slices.Contains([]Coverage{Direct, Partial, Indirect, None}, e.Coverage) {
+			t.Errorf("%s: coverage %q", e.ID, e.Coverage)
+		}
+		if e.Coverage == None {
+			gaps++
+		}
+	}
+	for _, f := range index.Frameworks {
+		if per[f.ID] == 0 || f.Covered == "" {
+			t.Errorf("%s has %d entries", f.ID, per[f.ID])
+		}
+		delete(per, f.ID)
+	}
+	if len(per) > 0 || gaps < 10 {
+		t.Errorf("entries of unknown frameworks %v; %d gaps", per, gaps)
+	}
+	for _, want := range []string{"Art. 12", "Art. 14", "Art. 19", "Art. 26", "CC6", "CC7", "A.6.2.8", "C9.1", "C9.8", "MEASURE", "GOVERN", "MAP", "MANAGE"} {
+		if !slices.ContainsFunc(index.Entries, func(e Entry) bool { return strings.HasPrefix(e.Reference, want) }) {
+			t.Errorf("nothing about %s", want)
+		}
+	}
+}
+
+// No entry draws a conclusion of law or audit.
+func TestNoConclusions(t *testing.T) {
+	conclusion := regexp.MustCompile(`(?i)\b(compl(y|ies|iant|iance)|conform(s|ant|ity)?|satisf(y|ies)|fulfil|meets?|certif|guarantee|ensures?|proves that .* (lawful|legal)|adequate|sufficient)`)
+	for _, e := range All().Entries {
+		for _, text := range append(append([]string{e.Title}, e.Shows...), e.DoesNotShow...) {
+			if m := conclusion.FindString(text); m != "" {
+				t.Errorf("%s says %q: %s", e.ID, m, text)
+			}
+			if !strings.HasSuffix(text, ".") && text != e.Title {
+				t.Errorf("%s: no sentence: %s", e.ID, text)
+			}
+		}
+	}
+}
+
+func record(kind, subject, body string) evidence.Record {
+	return evidence.Record{Kind: kind, Subject: subject, Body: json.RawMessage(body)}
+}
+
+func TestBearing(t *testing.T) {
+	s := NewSeen()
+	empty := s.Bearing()
+	if len(empty.Entries) != 0 || len(empty.Without)+len(empty.NotCovered) != len(All().Entries) {
+		t.Errorf("without records: %d entries", len(empty.Entries))
+	}
+	finding := func(rule, withdraws string) string {
+		return `{"event_ids":[],"explanation":"x","finding_id":"f","rule":"` + rule + `","severity":"high"` + withdraws + `}`
+	}
+	s.Add(record(evidence.KindDecision, "gov.decisions.a.allow.s", "{}"))
+	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", finding("executed_despite_deny", "")))
+	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", finding("executed_despite_deny", `,"withdraws":"f"`)))
+	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", finding("made_up", "")))
+	s.Add(record(evidence.KindFinding, "gov.findings.a.high.s", "{"))
+	s.Add(record(evidence.KindControl, "gov.control.GOV.key_retired", "{}"))
+	b := s.Bearing()
+	at := slices.IndexFunc(b.Entries, func(e Borne) bool { return e.ID == "soc2:CC6.1" })
+	if at < 0 || b.Entries[at].Records["decision"] != 1 || b.Entries[at].Records["finding"] != 4 || b.Entries[at].Findings["executed_despite_deny"] != 1 || len(b.Entries[at].Findings) != 1 {
+		t.Errorf("%+v", b.Entries)
+	}
+	if slices.ContainsFunc(b.Entries, func(e Borne) bool { return e.Coverage == None }) || len(b.Entries)+len(b.Without)+len(b.NotCovered) != len(All().Entries) {
+		t.Error("entries are lost, or stand where they do not belong")
+	}
+	one, err := b.Encode()
+	two, _ := s.Bearing().Encode()
+	if err != nil || string(one) != string(two) || !json.Valid(one) {
+		t.Error("the same evidence gives other bytes")
+	}
+}
+
+func TestFind(t *testing.T) {
+	if e, found := Find("SOC2:cc6.1"); !found || e.ID != "soc2:CC6.1" {
+		t.Errorf("%+v", e)
+	}
+	if _, found := Find("soc2:CC9.9"); found {
+		t.Error("found what is not there")
+	}
+}

@@ -1,0 +1,345 @@
+package compliance_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/compliance"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// spool holds a member in memory.
+type spool struct{ b []byte }
+
+func (s *spool) Write(p []byte) (int, error) { s.b = append(s.b, p...); return len(p), nil }
+
+func (s *spool) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReader(s.b).ReadAt(p, off) }
+
+// ranged is the input for everything of a tenant from one second of the log to
+// another.
+func (w *world) ranged(tenant string, from, to int) evidence.RangeInput {
+	in := evidence.RangeInput{Shard: shard, Tenant: tenant, From: begin.Add(time.Duration(from) * time.Second), To: begin.Add(time.Duration(to) * time.Second),
+		Checkpoint: w.checkpoint(), Keys: w.keys(), Attach: compliance.Attach, Nodes: w.ReadHashes,
+		Spool: func(string) (evidence.Spool, error) { return &spool{}, nil }}
+	in.Rows = func(yield func(evidence.Row) error) error {
+		for _, r := range w.rows {
+			if r.Tenant == tenant && !r.BrokerTime.Before(in.From) && r.BrokerTime.Before(in.To) {
+				if err := yield(r); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	return in
+}
+
+func writeRange(t testing.TB, in evidence.RangeInput) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if _, err := evidence.WriteRange(&out, in); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// mixed is a log of two tenants with the pipeline's own records between them.
+func mixed(t testing.TB, rounds int) *world {
+	w := newWorld(t)
+	s := subject.Space{}
+	for i := range rounds {
+		w.call("acme", fmt.Sprint("s", i%3), events.Allow)
+		if i%2 == 0 {
+			w.log(s.Control("GOV", events.ControlTick), nil, w.encode(events.Tick{Shard: "GOV", Due: events.At(begin)}))
+		}
+		if i%4 == 1 {
+			w.call("other", "s0", events.Deny)
+		}
+		w.approval("acme", "s0")
+	}
+	return w
+}
+
+func TestRangeRoundTrip(t *testing.T) {
+	w := mixed(t, 20)
+	for _, r := range [][2]int{{0, w.n + 1}, {1, 2}, {13, 57}, {40, w.n + 1}, {0, 30}, {30, 31}} {
+		for _, tenant := range []string{"acme", "other"} {
+			in := w.ranged(tenant, r[0], r[1])
+			in.Sign = compliance.Signer(statementKey)
+			var out bytes.Buffer
+			n, err := evidence.WriteRange(&out, in)
+			if errors.Is(err, evidence.ErrEmpty) {
+				continue
+			}
+			ok(t, err)
+			c := compliance.Checker{StatementKey: public(statementKey)}
+			rep := verify(t, w, out.Bytes(), &c)
+			if !rep.OK || rep.Records != n || rep.Tenant != tenant || rep.Signed != int64(w.n) || len(c.Notes) > 0 {
+				t.Errorf("%s %v: %+v, notes %q", tenant, r, rep, c.Notes)
+			}
+		}
+	}
+	in := w.ranged("acme", 0, w.n+1)
+	if !bytes.Equal(writeRange(t, in), writeRange(t, in)) {
+		t.Error("the same evidence gives other bytes")
+	}
+	names, members := unzip(t, writeRange(t, in))
+	if strings.Join(names, " ") != "manifest.json README.txt checkpoint.txt keys.json records.jsonl cover.jsonl decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl report.html controls.json" {
+		t.Error(names)
+	}
+	if bytes.Contains(members["records.jsonl"], []byte(`"tenant":"other"`)) || !strings.Contains(string(members["report.html"]), "Evidence of tenant") {
+		t.Error("another tenant's records, or another page")
+	}
+}
+
+func TestRangeRefuses(t *testing.T) {
+	w := mixed(t, 4)
+	for name, tc := range map[string]struct {
+		change func(*evidence.RangeInput)
+		want   error
+	}{
+		"empty":           {func(in *evidence.RangeInput) { in.Rows = func(func(evidence.Row) error) error { return nil } }, evidence.ErrEmpty},
+		"another tenant":  {func(in *evidence.RangeInput) { in.Tenant = "x" }, evidence.ErrBundle},
+		"another time":    {func(in *evidence.RangeInput) { in.From = in.From.Add(5 * time.Second) }, evidence.ErrBundle},
+		"turned round":    {func(in *evidence.RangeInput) { in.From, in.To = in.To, in.From }, evidence.ErrBundle},
+		"no report":       {func(in *evidence.RangeInput) { in.Attach = nil }, evidence.ErrBundle},
+		"not yet signed":  {func(in *evidence.RangeInput) { in.Checkpoint = mixed(t, 1).checkpoint() }, evidence.ErrBundle},
+		"another's shard": {func(in *evidence.RangeInput) { in.Shard = "GOV@1" }, evidence.ErrBundle},
+		"no tree": {func(in *evidence.RangeInput) {
+			in.Nodes = func([]int64) ([]tlog.Hash, error) { return nil, io.ErrUnexpectedEOF }
+		}, io.ErrUnexpectedEOF},
+	} {
+		in := w.ranged("acme", 0, w.n+1)
+		rows := in.Rows
+		tc.change(&in)
+		if name == "another tenant" || name == "another time" {
+			in.Rows = rows
+		}
+		if _, err := evidence.WriteRange(io.Discard, in); !errors.Is(err, tc.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// One changed byte in any member fails, and names the member.
+func TestChangedByteInARange(t *testing.T) {
+	w := mixed(t, 6)
+	in := w.ranged("acme", 5, w.n-3)
+	in.Sign = compliance.Signer(statementKey)
+	file := writeRange(t, in)
+	names, members := unzip(t, file)
+	for _, member := range names {
+		data := members[member]
+		for _, part := range []int{0, len(data) / 3, len(data) - 1} {
+			if len(data) == 0 {
+				continue
+			}
+			bad := bytes.Clone(file)
+			bad[bytes.Index(file, append([]byte(member), data...))+len(member)+part] ^= 2
+			c := compliance.Checker{}
+			rep, err := evidence.VerifyBundleWith(bytes.NewReader(bad), int64(len(bad)), w.vkey, c.Check)
+			if err != nil && !strings.Contains(err.Error(), member) {
+				t.Errorf("%s: the error names another member: %v", member, err)
+			}
+			if err == nil && (rep.OK || !slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool { return p.Field == member })) {
+				t.Errorf("%s, byte %d: holds is %t, %v", member, part, rep.OK, rep.Problems)
+			}
+		}
+	}
+	step := max(1, len(file)/400)
+	for i := 0; i < len(file); i += step {
+		bad := bytes.Clone(file)
+		bad[i] ^= 1
+		rep, err := evidence.VerifyBundle(bytes.NewReader(bad), int64(len(bad)), w.vkey)
+		if err == nil && rep.OK {
+			t.Fatalf("byte %d of %d changed and nobody noticed", i, len(file))
+		}
+	}
+}
+
+// A range from which a record was taken, by somebody who writes everything else
+// anew, does not give the signed root; nor does one with a record that was
+// changed.
+func TestRangeWithoutARecord(t *testing.T) {
+	w := mixed(t, 6)
+	for name, change := range map[string]func([]evidence.Row) []evidence.Row{
+		"left out": func(rows []evidence.Row) []evidence.Row { return slices.Delete(slices.Clone(rows), 5, 6) },
+		"changed": func(rows []evidence.Row) []evidence.Row {
+			rows = slices.Clone(rows)
+			rows[1].Record = strings.Replace(rows[1].Record, "rule_matched", "rule_mismatc", 1)
+			return rows
+		},
+	} {
+		in := w.ranged("acme", 0, w.n+1)
+		var rows []evidence.Row
+		ok(t, in.Rows(func(r evidence.Row) error { rows = append(rows, r); return nil }))
+		rows = change(rows)
+		in.Rows = func(yield func(evidence.Row) error) error {
+			for _, r := range rows {
+				if err := yield(r); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		rep, err := evidence.VerifyBundle(bytes.NewReader(writeRange(t, in)), int64(len(writeRange(t, in))), w.vkey)
+		ok(t, err)
+		found := codes(rep)
+		if name == "left out" { // the exporter cannot hide it: the chain has a gap, though the cover fits
+			if rep.OK || !strings.Contains(found, "session_chain") {
+				t.Errorf("%s: %s", name, found)
+			}
+			continue
+		}
+		if rep.OK || !strings.Contains(found, "inclusion_proof in cover.jsonl") {
+			t.Errorf("%s: %s", name, found)
+		}
+	}
+}
+
+func TestRangeFilesThatCannotBeRead(t *testing.T) {
+	w := mixed(t, 3)
+	good := writeRange(t, w.ranged("acme", 0, w.n+1))
+	for name, tc := range map[string]struct {
+		file []byte
+		says string
+	}{
+		"cut short":   {good[:len(good)-1], "not a ZIP"},
+		"newer":       {bytes.Replace(good, []byte("range/v1"), []byte("range/v2"), 1), `format "countersign/range/v2"; this program reads`},
+		"zip slip":    {bytes.ReplaceAll(good, []byte("report.html"), []byte("../rep.html")), `unknown member "../rep.html"`},
+		"other order": {bytes.ReplaceAll(good, []byte("calls.jsonl"), []byte("cover.jsonl")), "cover.jsonl"},
+	} {
+		_, err := evidence.VerifyBundle(bytes.NewReader(tc.file), int64(len(tc.file)), w.vkey)
+		if !errors.Is(err, evidence.ErrBundle) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// 50,000 records are exported and verified in a few megabytes, wherever they come
+// from: the log here is made while it is read.
+func TestRangeOf50000RecordsInBoundedMemory(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds: left out of -short")
+	}
+	const calls, most = 16_700, 96 << 20
+	w := newWorld(t)
+	dir := t.TempDir()
+	disk, err := os.Create(filepath.Join(dir, "log"))
+	ok(t, err)
+	defer disk.Close()
+	var ends []int64 // of each row's text on disk
+	var rows []evidence.Row
+	for i := range calls { // build the log, its texts on disk
+		w.call("acme", fmt.Sprint("s", i%50), events.Allow)
+		for _, r := range w.rows {
+			n, err := disk.WriteString(r.Record)
+			ok(t, err)
+			end := int64(n)
+			if len(ends) > 0 {
+				end += ends[len(ends)-1]
+			}
+			r.Record, ends = "", append(ends, end)
+			rows = append(rows, r)
+		}
+		w.rows = w.rows[:0]
+	}
+	in := w.ranged("acme", 0, w.n+1)
+	in.Rows = func(yield func(evidence.Row) error) error {
+		at := int64(0)
+		for i, r := range rows {
+			text := make([]byte, ends[i]-at)
+			if _, err := disk.ReadAt(text, at); err != nil {
+				return err
+			}
+			at, r.Record = ends[i], string(text)
+			if err := yield(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	in.Spool = func(name string) (evidence.Spool, error) { return os.Create(filepath.Join(dir, name)) }
+	peak := watchMemory(t)
+	file, err := os.Create(filepath.Join(dir, "range.zip"))
+	ok(t, err)
+	defer file.Close()
+	n, err := evidence.WriteRange(file, in)
+	ok(t, err)
+	c := compliance.Checker{}
+	info, err := file.Stat()
+	ok(t, err)
+	rep, err := evidence.VerifyBundleWith(file, info.Size(), w.vkey, c.Check)
+	ok(t, err)
+	used := peak()
+	t.Logf("%d records, %d MB, %d MB of memory beside the log itself", n, info.Size()>>20, used>>20)
+	if !rep.OK || n < 50_000 || rep.Records != n || rep.Decisions != calls {
+		t.Errorf("%+v", rep)
+	}
+	if used > most {
+		t.Errorf("%d MB of memory, at most %d were expected", used>>20, most>>20)
+	}
+}
+
+// watchMemory looks at the heap often, after a collection, until the function it
+// gives is called, which gives by how much it grew at most.
+func watchMemory(t *testing.T) (peak func() uint64) {
+	t.Helper()
+	old := debug.SetGCPercent(20)
+	runtime.GC()
+	var start, m runtime.MemStats
+	runtime.ReadMemStats(&start)
+	var highest atomic.Uint64
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+				runtime.ReadMemStats(&m)
+				highest.Store(max(highest.Load(), m.HeapAlloc))
+			}
+		}
+	}()
+	return func() uint64 {
+		close(done)
+		<-ended
+		debug.SetGCPercent(old)
+		return highest.Load() - min(highest.Load(), start.HeapAlloc)
+	}
+}
+
+func FuzzVerifyRange(f *testing.F) {
+	w := mixed(f, 3)
+	good := writeRange(f, w.ranged("acme", 0, w.n+1))
+	f.Add([]byte("PK"), 0, 0)
+	f.Add([]byte(`{"format":"countersign/range/v1"}`), 40, 200)
+	f.Add([]byte(`{"hash":"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","level":0}`), 9000, 9065)
+	f.Fuzz(func(t *testing.T, patch []byte, at, cut int) {
+		at, cut = min(max(at, 0), len(good)), min(max(cut, 0), len(good))
+		bad := slices.Concat(good[:at], patch, good[max(at, cut):])
+		rep, err := evidence.VerifyBundle(bytes.NewReader(bad), int64(len(bad)), w.vkey)
+		if err == nil && rep.OK && !bytes.Equal(bad, good) {
+			t.Error("a changed bundle verifies")
+		}
+	})
+}

@@ -1,0 +1,195 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// redactions counts what was taken out, by detector and action, and where.
+type redactions struct {
+	rows    map[[2]string]*redactionRow
+	total   int
+	records int            // that something was taken out of
+	absent  map[string]int // records without a body, by reason
+}
+
+type redactionRow struct {
+	Detector, Action, Why string
+	Count                 int
+	paths                 map[string]int
+	more                  int // in places that are not listed
+}
+
+// Paths lists the places, the most frequent first.
+func (r *redactionRow) Paths() []string {
+	type place struct {
+		path string
+		n    int
+	}
+	var list []place
+	for p, n := range r.paths {
+		list = append(list, place{p, n})
+	}
+	slices.SortFunc(list, func(a, b place) int { return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.path, b.path)) })
+	out := make([]string, 0, len(list)+1)
+	for _, p := range list {
+		text := short(p.path)
+		if p.n > 1 {
+			text = fmt.Sprintf("%s (%d times)", text, p.n)
+		}
+		out = append(out, text)
+	}
+	if r.more > 0 {
+		out = append(out, fmt.Sprintf("and %d in other places", r.more))
+	}
+	return out
+}
+
+func (t *redactions) add(r evidence.Record) {
+	if r.Reason != "" {
+		if t.absent == nil {
+			t.absent = map[string]int{}
+		}
+		if _, known := t.absent[r.Reason]; known || len(t.absent) < MaxNames {
+			t.absent[r.Reason]++
+		}
+	}
+	if len(r.Redactions) > 0 {
+		t.records++
+	}
+	for _, red := range r.Redactions {
+		t.total++
+		key := [2]string{red.Detector, or(red.Action, "mask")}
+		row := t.rows[key]
+		if row == nil {
+			if t.rows == nil {
+				t.rows = map[[2]string]*redactionRow{}
+			}
+			row = &redactionRow{Detector: short(key[0]), Action: or(actionWords[key[1]], short(key[1])), Why: whyRedacted(key[0]), paths: map[string]int{}}
+			t.rows[key] = row
+		}
+		row.Count++
+		path := anyIndex(red.Path)
+		if _, known := row.paths[path]; known || len(row.paths) < MaxPaths {
+			row.paths[path]++
+		} else {
+			row.more++
+		}
+	}
+}
+
+// anyIndex writes * for the numbers of a JSON pointer, so that the elements of a
+// list are one place.
+func anyIndex(pointer string) string {
+	tokens := strings.Split(pointer, "/")
+	for i, t := range tokens {
+		if t != "" && strings.Trim(t, "0123456789") == "" {
+			tokens[i] = "*"
+		}
+	}
+	return strings.Join(tokens, "/")
+}
+
+func (t *redactions) list() []*redactionRow {
+	out := make([]*redactionRow, 0, len(t.rows))
+	for _, r := range t.rows {
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b *redactionRow) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Detector, b.Detector), strings.Compare(a.Action, b.Action))
+	})
+	return out
+}
+
+var actionWords = map[string]string{
+	"mask": "masked", "hash": "replaced by a digest of the session", "tokenise": "replaced by a token of the tenant", "truncate": "cut off", "drop": "dropped",
+}
+
+// whyRedacted says in words what a detector looks for.
+func whyRedacted(detector string) string {
+	if why, known := whys[detector]; known {
+		return why
+	}
+	return "It has the shape of a credential that this detector knows."
+}
+
+var whys = map[string]string{
+	"declared_field":        "The publisher itself named the field as one to be redacted.",
+	"credential_field":      "The name of the field says that it holds a credential.",
+	"credential_assignment": "A credential was assigned in a text.",
+	"high_entropy_value":    "A random-looking value in a field named like a key.",
+	"encoded_data":          "Encoded data in which something else to be redacted was found.",
+	"email":                 "Personal data: an e-mail address.",
+	"phone":                 "Personal data: a telephone number.",
+	"payment_card":          "Payment data: a card number.",
+	"iban":                  "Payment data: an account number.",
+	"national_id":           "Personal data: an identity number.",
+	"postal_address":        "Personal data: an address.",
+	"date_of_birth":         "Personal data: a date of birth.",
+	"personal_field":        "Personal data, by the name of the field.",
+	"never_store":           "The protocol says that an audit trail must not keep it.",
+	"private_account_id":    "The protocol says that an audit trail must not keep it.",
+	"protected_field":       "A mandate protects the field.",
+	"policy_field":          "The tenant's redaction policy names the field.",
+	"invalid_utf8":          "Bytes that are no text.",
+	"too_many":              "A text with so many findings that it was taken out as a whole.",
+	"withheld":              "The whole body, or all headers, are withheld.",
+}
+
+// completeness follows the session's chain.
+type completeness struct {
+	prev   map[string]uint64 // last index by session; of one session only when there are many
+	breaks []string
+	ends   []string
+	ended  int
+	others int // sequences between the first and the last that are not here
+	last   uint64
+}
+
+// maxNotes is how many breaks and endings are listed.
+const maxNotes = 20
+
+func (c *completeness) add(r evidence.Record) {
+	if c.last > 0 && r.Seq > c.last {
+		c.others += int(r.Seq - c.last - 1)
+	}
+	c.last = r.Seq
+	if r.SessionIndex == nil {
+		return
+	}
+	if c.prev == nil {
+		c.prev = map[string]uint64{}
+	}
+	before, known := c.prev[r.Session]
+	if (known && *r.SessionIndex != before+1) && len(c.breaks) < maxNotes {
+		c.breaks = append(c.breaks, fmt.Sprintf("at sequence %d: record %d of the session follows record %d", r.Seq, *r.SessionIndex, before))
+	}
+	if known || len(c.prev) <= maxSessions {
+		c.prev[r.Session] = *r.SessionIndex
+	}
+}
+
+var ending = map[string]bool{
+	agenthook.SessionEnd:      true,
+	aaep.TypeSessionCompleted: true, strings.TrimPrefix(aaep.TypeSessionCompleted, "aaep:"): true,
+	aaep.TypeSessionErrored: true, strings.TrimPrefix(aaep.TypeSessionErrored, "aaep:"): true,
+	aaep.TypeSessionCancelled: true, strings.TrimPrefix(aaep.TypeSessionCancelled, "aaep:"): true,
+}
+
+// event notes the end of a session, as its publisher reports it.
+func (c *completeness) event(r evidence.Record, p subject.Parsed) {
+	if r.Kind != evidence.KindEvent || !ending[p.Type] {
+		return
+	}
+	c.ended++
+	if len(c.ends) < maxNotes {
+		c.ends = append(c.ends, fmt.Sprintf("%s at sequence %d, reported by %s", short(p.Type), r.Seq, publisherOf(p)))
+	}
+}

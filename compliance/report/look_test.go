@@ -1,0 +1,115 @@
+package report
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/countersign-dev/countersign/compliance/browser"
+)
+
+// chromium starts a browser, or skips the test.
+func chromium(t *testing.T) *browser.Browser {
+	t.Helper()
+	program, err := browser.Find(os.Getenv("COUNTERSIGN_CHROMIUM"))
+	if errors.Is(err, browser.ErrNone) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := browser.Start(context.Background(), program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	return b
+}
+
+func write(t *testing.T, page string) (url string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "report.html")
+	if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "file://" + file
+}
+
+// tooLow lists texts whose colours are too close to their background (WCAG 2.2:
+// 4.5 to 1).
+const tooLow = `(() => {
+ const lum = c => { const v = c.match(/[\d.]+/g).slice(0,3).map(x => x/255).map(x => x <= 0.03928 ? x/12.92 : ((x+0.055)/1.055)**2.4); return 0.2126*v[0]+0.7152*v[1]+0.0722*v[2] };
+ const back = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\)$|transparent/.test(c)) return c } return 'rgb(255,255,255)' };
+ const bad = [];
+ for (const e of document.querySelectorAll('body *')) {
+  if (![...e.childNodes].some(n => n.nodeType == 3 && n.data.trim())) continue;
+  const a = lum(getComputedStyle(e).color), b = lum(back(e)), r = (Math.max(a,b)+.05)/(Math.min(a,b)+.05);
+  if (r < 4.5) bad.push(e.tagName + '.' + e.className + ' ' + r.toFixed(2));
+ }
+ return [...new Set(bad)].join(', ');
+})()`
+
+// Pages are looked at in a browser at three widths, in both colour schemes:
+// nothing runs out of the window, every text can be read. With LOOK set to a
+// directory the pictures are kept there, to be looked at by people.
+func TestPageInABrowser(t *testing.T) {
+	b := chromium(t)
+	for name, page := range map[string]string{"sample": render(t, source(), sample(t)), "hostile": render(t, source(), hostile(t)), "empty": render(t, source(), nil)} {
+		url := write(t, page)
+		for _, width := range []int{360, 800, 1400} {
+			for _, dark := range []bool{false, true} {
+				id := fmt.Sprintf("%s-%d-%s", name, width, map[bool]string{false: "light", true: "dark"}[dark])
+				ok(t, b.Look(width, 900, dark))
+				ok(t, b.Open(url))
+				var over float64
+				ok(t, b.Evaluate("document.documentElement.scrollWidth - innerWidth", &over))
+				if over > 0 {
+					t.Errorf("%s: the page is %.0f pixels wider than the window", id, over)
+				}
+				var low string
+				ok(t, b.Evaluate(tooLow, &low))
+				if low != "" {
+					t.Errorf("%s: too little contrast: %s", id, low)
+				}
+				keep(t, b, id, width, dark)
+			}
+		}
+	}
+}
+
+func keep(t *testing.T, b *browser.Browser, id string, width int, dark bool) {
+	t.Helper()
+	dir := os.Getenv("LOOK")
+	if dir == "" {
+		return
+	}
+	_, height, err := b.Measure()
+	ok(t, err)
+	ok(t, b.Look(width, min(int(height), 8000), dark))
+	png, err := b.Picture()
+	ok(t, err)
+	ok(t, os.WriteFile(filepath.Join(dir, id+".png"), png, 0o600))
+}
+
+func ok(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPDF(t *testing.T) {
+	b := chromium(t)
+	ok(t, b.Open(write(t, render(t, source(), sample(t)))))
+	pdf, err := b.PDF()
+	ok(t, err)
+	if len(pdf) < 10_000 || string(pdf[:5]) != "%PDF-" {
+		t.Errorf("%d bytes", len(pdf))
+	}
+	if dir := os.Getenv("LOOK"); dir != "" {
+		ok(t, os.WriteFile(filepath.Join(dir, "sample.pdf"), pdf, 0o600))
+	}
+}

@@ -1,0 +1,234 @@
+package report
+
+import (
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/compliance/controls"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+//go:embed page.html style.css
+var files embed.FS
+
+var page = template.Must(template.New("page.html").Funcs(template.FuncMap{"mark": mark, "slug": slug, "style": style}).ParseFS(files, "page.html"))
+
+// style is the page's own style sheet, which no record has a part in.
+func style() (template.CSS, error) {
+	b, err := files.ReadFile("style.css")
+	return template.CSS(b), err
+}
+
+// view is what the page shows.
+type view struct {
+	Format, Title, Tenant, Session, Shard string
+	Range                                 string
+	Summary                               []pair
+	Counts                                []pair
+	Decisions, Approvals, Findings        any
+	Calls, Timeline                       any
+	Policies                              []*policyRow
+	PoliciesMore                          int
+	Redactions                            []*redactionRow
+	RedactionNote                         string
+	Absent                                []pair
+	Complete                              []pair
+	Bearing                               controls.Bearing
+	Keys                                  []pair
+	Signers                               []string
+}
+
+type pair struct{ Name, Value string }
+
+// groups is a table cut into parts that unfold.
+type groups[T any] struct {
+	Groups []group[T]
+	Total  int // rows there are
+	Shown  int
+	More   bool // there are further ones, not counted
+}
+
+type group[T any] struct {
+	First, Last int
+	Open        bool
+	Rows        []T
+}
+
+func grouped[T any](rows []T, total int) groups[T] {
+	g := groups[T]{Total: total, Shown: len(rows)}
+	for at := 0; at < len(rows); at += GroupRows {
+		end := min(at+GroupRows, len(rows))
+		g.Groups = append(g.Groups, group[T]{First: at + 1, Last: end, Open: at == 0, Rows: rows[at:end]})
+	}
+	return g
+}
+
+// Render writes the page: the same bytes for the same records.
+func (b *Builder) Render(w io.Writer) error {
+	v := view{Format: Edition(), Tenant: short(b.src.Tenant), Session: short(b.src.Session), Shard: short(b.src.Shard),
+		Decisions: grouped(b.decisions.rows, b.decisions.total), Approvals: grouped(b.approvals.rows, b.approvals.total),
+		Findings: grouped(b.withdrawn(), b.findings.total), Calls: b.calls.grouped(),
+		Timeline: grouped(b.timeline.rows, b.timeline.total), Policies: b.policies.rows, PoliciesMore: b.policies.more,
+		Redactions: b.redacted.list(), Absent: counted(b.redacted.absent), Bearing: b.seen.Bearing()}
+	v.Title = "Evidence of session " + v.Session
+	if b.src.Session == "" {
+		v.Title = "Evidence of tenant " + v.Tenant
+		v.Range = stamp(b.src.From) + " to " + stamp(b.src.To) + " UTC"
+	}
+	if b.redacted.total > 0 {
+		v.RedactionNote = fmt.Sprintf("%s in %s.", count(b.redacted.total, "redaction"), count(b.redacted.records, "record"))
+	}
+	v.Summary, v.Counts, v.Complete = b.summary(), b.counts(), b.completeness()
+	v.Keys, v.Signers = b.keys()
+	return page.Execute(w, v)
+}
+
+// withdrawn marks findings that a later one takes back.
+func (b *Builder) withdrawn() []findingRow {
+	gone := map[string]bool{}
+	for _, f := range b.findings.rows {
+		if f.Withdraws != "" {
+			gone[f.Withdraws] = true
+		}
+	}
+	rows := slices.Clone(b.findings.rows)
+	for i := range rows {
+		rows[i].Withdrawn = gone[rows[i].ID]
+	}
+	return rows
+}
+
+func (b *Builder) summary() []pair {
+	list := []pair{{"Tenant", short(b.src.Tenant)}}
+	if b.src.Session != "" {
+		list = append(list, pair{"Session", short(b.src.Session)})
+	} else {
+		sessions := count(len(b.sessions), "session")
+		if len(b.sessions) > maxSessions {
+			sessions = fmt.Sprintf("more than %d sessions", maxSessions)
+		}
+		list = append(list, pair{"Range asked for", stamp(b.src.From) + " to " + stamp(b.src.To) + " UTC (the end excluded)"}, pair{"Sessions", sessions})
+	}
+	list = append(list, pair{"Agents", b.agents.String()}, pair{"Publishers", b.sources.String()}, pair{"Protocols", b.protocols.String()})
+	if b.count > 0 {
+		list = append(list, pair{"First record", when(b.first.BrokerTime) + " UTC"}, pair{"Last record", when(b.last.BrokerTime) + " UTC"})
+	}
+	return append(list, pair{"Records", fmt.Sprint(b.count)})
+}
+
+func (n names) String() string {
+	text := strings.Join(n.list, ", ")
+	if n.more {
+		text += " and others"
+	}
+	return or(text, "none named")
+}
+
+var kindOrder = []string{evidence.KindRequest, evidence.KindDecision, evidence.KindApproval, evidence.KindEvent, evidence.KindCall, evidence.KindFinding, evidence.KindControl, evidence.KindUnparseable}
+
+func (b *Builder) counts() []pair {
+	var list []pair
+	for _, v := range []events.Verdict{events.Allow, events.Ask, events.Defer, events.Deny} {
+		list = append(list, pair{"Verdict " + string(v), fmt.Sprint(b.verdicts[v])})
+	}
+	for _, k := range kindOrder {
+		if b.kinds[k] > 0 {
+			list = append(list, pair{"Records of kind " + k, fmt.Sprint(b.kinds[k])})
+		}
+	}
+	return list
+}
+
+func counted(m map[string]int) []pair {
+	var list []pair
+	for k, n := range m {
+		list = append(list, pair{short(k), fmt.Sprint(n)})
+	}
+	slices.SortFunc(list, func(a, b pair) int { return strings.Compare(a.Name, b.Name) })
+	return list
+}
+
+// completeness says what can be said of it from these records, and what not.
+func (b *Builder) completeness() []pair {
+	cp := b.src.Checkpoint
+	list := []pair{{"Log", short(b.src.Shard)}}
+	if b.count > 0 {
+		list = append(list, pair{"Sequences of these records", fmt.Sprintf("%d to %d, %s", b.first.Seq, b.last.Seq, count(b.count, "record"))},
+			pair{"Sequences in between that are not here", fmt.Sprintf("%d; they belong to other sessions, tenants or the pipeline itself", b.complete.others)})
+	}
+	list = append(list, pair{"Signed tree", fmt.Sprintf("%d records, root %s", cp.Size, cp.Root)})
+	chain := "unbroken: in each session, every record names the one before it, and none is left out between its first and its last record here"
+	if len(b.complete.breaks) > 0 {
+		chain = "BROKEN " + strings.Join(b.complete.breaks, "; ")
+	}
+	list = append(list, pair{"Chain", chain})
+	if b.src.Session == "" {
+		list = append(list, pair{"Sessions that ended", fmt.Sprintf("%d, as their publishers report", b.complete.ended)},
+			pair{"Sessions cut by the range", "a session may have records before and after; its first record here then does not have index 1"})
+	} else {
+		list = append(list, pair{"Did the session end", b.ended()},
+			pair{"Later records", "Whether the session has records after the last one here, only the whole log can show, or a later export."})
+	}
+	return list
+}
+
+func (b *Builder) ended() string {
+	if b.complete.ended == 0 {
+		return "no end is recorded: it may go on"
+	}
+	return "yes: " + strings.Join(b.complete.ends, "; ")
+}
+
+// keys lists the receipt keys, and who signed the checkpoint as it says itself.
+func (b *Builder) keys() (list []pair, signers []string) {
+	for i, k := range b.src.Keys {
+		if i == MaxNames {
+			list = append(list, pair{"more", fmt.Sprintf("%d further keys are in keys.json", len(b.src.Keys)-i)})
+			break
+		}
+		list = append(list, pair{short(k.KeyID), fmt.Sprintf("%s, %s, public key %s, published %s", short(k.Use), short(k.Algorithm), short(k.PublicKey), when(k.CreatedAt))})
+	}
+	_, lines, _ := strings.Cut(b.src.Note, "\n\n")
+	for line := range strings.Lines(lines) {
+		words := strings.Fields(line)
+		if len(words) == 3 && words[0] == "\u2014" && len(signers) < MaxNames {
+			signers = append(signers, short(words[1]))
+		}
+	}
+	return list, signers
+}
+
+// looks are the signs that stand beside a word, and the class it is shown in;
+// the word itself always stands there too.
+var looks = map[string][2]string{
+	"allow": {"✓", "good"}, "ask": {"?", "wait"}, "defer": {"?", "wait"}, "deny": {"✕", "bad"},
+	"completed": {"✓", "good"}, "approved": {"✓", "good"}, "consumed": {"✓", "good"}, "pending": {"?", "wait"}, "open": {"?", "wait"},
+	"denied": {"✕", "bad"}, "failed": {"✕", "bad"}, "abandoned": {"!", "wait"}, "orphaned": {"!", "bad"}, "expired": {"!", "wait"}, "cancelled": {"!", "wait"},
+	"critical": {"!!", "bad"}, "high": {"!", "bad"}, "medium": {"!", "wait"}, "low": {"·", "plain"}, "info": {"·", "plain"},
+}
+
+// Mark is a word with its look.
+type markView struct{ Word, Sign, Class string }
+
+func mark(word string) markView {
+	l, known := looks[word]
+	if !known {
+		l = [2]string{"", "plain"}
+	}
+	return markView{word, l[0], l[1]}
+}
+
+// slug makes an id of a control for links within the page.
+func slug(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
+			return r
+		}
+		return '-'
+	}, s)
+}

@@ -1,0 +1,252 @@
+package report
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+func TestPageSaysWhatTheEvidenceSays(t *testing.T) {
+	page := render(t, source(), sample(t))
+	for _, want := range []string{
+		"sess-2026-11-20-a", "acme", "invoice-bot", "runtime-1", "2026-11-20 06:42:01.234",
+		"finance, revision 7", "finance/no-deletes", "approval_required", "would be deny", "mandate-4",
+		"dana@reviewers", "supplier is known", "hmac-sha256:99e6353abb805d89…",
+		"other arguments than were admitted", "yes: 413 before 417", "executed_despite_deny input_drift",
+		"Stop the runtime and find out", "withdrawn later", "takes an earlier finding back", "sequences 428 431",
+		"Personal data: an e-mail address.", "/body/tool_input/to/* (2 times)", "duplicate_key", "3 redactions in 1 record.",
+		"411 to 433, 20 records", "500 records, root", "yes: SessionEnd at sequence 433, reported by runtime-1", "unbroken",
+		"countersign verify --bundle BUNDLE.zip --key CHECKPOINT.pub", "687e9a9d2118142b", "witness.example/w1",
+		"eu-ai-act Art. 12(1)", "Controls with nothing in this evidence", "Controls that no evidence of this kind can show",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if strings.Contains(page, "SECRET-VALUE") {
+		t.Error("the page shows an argument")
+	}
+}
+
+func TestSameRecordsGiveTheSamePage(t *testing.T) {
+	if a, b := render(t, source(), sample(t)), render(t, source(), sample(t)); a != b {
+		t.Error("two pages of the same records differ")
+	}
+}
+
+// A page that looks different is another Format, unless only texts that Edition
+// has a digest of are different: a verifier makes pages again and compares. When
+// this fails, and the change is meant, raise Format's number and put the new sum
+// here.
+func TestFormatNamesWhatThePageLooksLike(t *testing.T) {
+	page := strings.ReplaceAll(render(t, source(), sample(t)), Edition(), "EDITION")
+	for _, foreign := range []string{`(?s)<style>.*</style>`, `(?s)<section aria-labelledby="controls">.*?</section>`} {
+		page = regexp.MustCompile(foreign).ReplaceAllString(page, "")
+	}
+	sum := sha256.Sum256([]byte(page))
+	const want = "countersign/report/v1 340b1e6d21385adc"
+	if got := Format + " " + hex.EncodeToString(sum[:8]); got != want {
+		t.Errorf("the page is %s, it was %s", got, want)
+	}
+}
+
+func TestNothingRecorded(t *testing.T) {
+	page := render(t, source(), nil)
+	for _, want := range []string{"No verdict is recorded.", "No approval was asked for.", "No call is recorded.", "No finding is recorded.", "There are no records.", "Nothing was redacted.", "no end is recorded"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	wellFormed(t, page)
+}
+
+// wellFormed reads the page as XML would be read, but for void elements, so that
+// every element that is opened is closed in its place.
+func wellFormed(t *testing.T, page string) (elements []xml.StartElement) {
+	t.Helper()
+	void := regexp.MustCompile(`<(meta|br)([^>]*)>`).ReplaceAllString(page, "<$1$2/>")
+	void = strings.Replace(void, "<!DOCTYPE html>", "", 1)
+	void = regexp.MustCompile(`<details open>`).ReplaceAllString(void, `<details open="">`)
+	style := regexp.MustCompile(`(?s)<style>.*?</style>`)
+	if n := len(style.FindAllString(void, -1)); n != 1 {
+		t.Errorf("%d style elements", n)
+	}
+	d := xml.NewDecoder(strings.NewReader(style.ReplaceAllString(void, "")))
+	d.Entity = xml.HTMLEntity
+	for {
+		tok, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return elements
+		}
+		if err != nil {
+			t.Fatalf("not well-formed: %v", err)
+		}
+		if e, ok := tok.(xml.StartElement); ok {
+			elements = append(elements, e.Copy())
+		}
+	}
+}
+
+func attr(e xml.StartElement, name string) string {
+	for _, a := range e.Attr {
+		if a.Name.Local == name {
+			return a.Value
+		}
+	}
+	return ""
+}
+
+// The elements that a page may have; no element that runs, loads or submits
+// anything is among them.
+var allowed = strings.Fields("html head meta title style body a header h1 h2 h3 nav ul li main section div p dl dt dd bdi details summary table caption thead tbody tr th td time span code pre br footer")
+
+func TestMarkupIsAccessibleAndInert(t *testing.T) {
+	for name, records := range map[string][]evidence.Record{"sample": sample(t), "hostile": hostile(t), "empty": nil} {
+		ids, refs, level := map[string]bool{}, []string{}, 0
+		counts := map[string]int{}
+		for _, e := range wellFormed(t, render(t, source(), records)) {
+			tag := e.Name.Local
+			counts[tag]++
+			if !slices.Contains(allowed, tag) {
+				t.Fatalf("%s: element %s", name, tag)
+			}
+			for _, a := range e.Attr {
+				if strings.HasPrefix(a.Name.Local, "on") || a.Name.Local == "src" || a.Name.Local == "style" {
+					t.Errorf("%s: attribute %s of %s", name, a.Name.Local, tag)
+				}
+			}
+			if id := attr(e, "id"); id != "" {
+				if ids[id] {
+					t.Errorf("%s: id %s is there twice", name, id)
+				}
+				ids[id] = true
+			}
+			refs = append(refs, strings.TrimPrefix(attr(e, "href"), "#"), attr(e, "aria-labelledby"))
+			if href := attr(e, "href"); href != "" && !strings.HasPrefix(href, "#") {
+				t.Errorf("%s: a link to %s", name, href)
+			}
+			if len(tag) == 2 && tag[0] == 'h' && tag[1] <= '3' && tag[1] >= '1' {
+				if got := int(tag[1] - '0'); got > level+1 {
+					t.Errorf("%s: %s after h%d", name, tag, level)
+				} else {
+					level = got
+				}
+			}
+			if tag == "th" && attr(e, "scope") == "" {
+				t.Errorf("%s: a header cell without a scope", name)
+			}
+			if attr(e, "class") == "scroll" && (attr(e, "tabindex") != "0" || attr(e, "aria-label") == "" || attr(e, "role") != "region") {
+				t.Errorf("%s: what scrolls cannot be reached by keyboard, or has no name", name)
+			}
+			if tag == "html" && attr(e, "lang") != "en" {
+				t.Errorf("%s: no language", name)
+			}
+		}
+		for _, ref := range refs {
+			if ref != "" && !ids[ref] {
+				t.Errorf("%s: nothing has the id %s", name, ref)
+			}
+		}
+		if counts["h1"] != 1 || counts["main"] != 1 || counts["header"] != 1 || counts["footer"] != 1 || counts["nav"] != 1 || counts["title"] != 1 || counts["table"] != counts["caption"] {
+			t.Errorf("%s: landmarks %v", name, counts)
+		}
+	}
+}
+
+func TestHostileTextIsShownAsText(t *testing.T) {
+	page := render(t, source(), hostile(t))
+	_, body, _ := strings.Cut(page, "<body>")
+	if strings.Contains(body, "ALL VERIFIED</h1>") || !strings.Contains(body, "⟨U+202E⟩") || !strings.Contains(body, "&lt;script&gt;alert(1)&lt;/script&gt;") {
+		t.Error("hostile text is not shown as text")
+	}
+	for _, r := range page {
+		if r != '\n' && r != ' ' && !unicode.IsPrint(r) {
+			t.Fatalf("the page has the character U+%04X", r)
+		}
+	}
+	if !utf8.ValidString(page) {
+		t.Error("the page is not UTF-8")
+	}
+	if strings.Contains(page, strings.Repeat("W", longText+1)) {
+		t.Error("a text of 100,000 letters is shown")
+	}
+	if strings.Count(page, "\u0301\u0301\u0301") > 0 {
+		t.Error("marks pile up")
+	}
+}
+
+func TestVisible(t *testing.T) {
+	for in, want := range map[string]string{
+		"plain text": "plain text", "a\tb\n": "a⟨U+0009⟩b⟨U+000A⟩", "\u202Ex": "⟨U+202E⟩x", "é": "é", "e\u0301\u0301\u0301": "e\u0301\u0301⟨U+0301⟩",
+		"0123456789abc": "0123456789…", "日本語": "日本語", "\u00a0": "⟨U+00A0⟩", "a\xffb": "a\uFFFDb", "": "",
+	} {
+		if got := Visible(in, 10); got != want {
+			t.Errorf("%q is shown as %q, not %q", in, got, want)
+		}
+	}
+}
+
+func FuzzVisible(f *testing.F) {
+	f.Add("deny\u202E\x00", 5)
+	f.Fuzz(func(t *testing.T, s string, most int) {
+		most = min(max(most, 0), 1000)
+		got := Visible(s, most)
+		for _, r := range got {
+			if r != ' ' && !unicode.IsPrint(r) {
+				t.Fatalf("%q gives U+%04X", s, r)
+			}
+		}
+		if n := utf8.RuneCountInString(got); n > most*10+1 {
+			t.Fatalf("%d characters of %d", n, most)
+		}
+	})
+}
+
+func TestHugeSessionsAreBounded(t *testing.T) {
+	l := &log{t: t, session: "huge"}
+	for i := range MaxTimeline + 500 {
+		l.decision(events.Decision{DecisionID: fmt.Sprint(i), Verdict: events.Deny, Tool: fmt.Sprintf("tool-%d", i), ToolCallID: fmt.Sprint(i), Policy: &events.PolicyRef{Name: fmt.Sprint("p", i)},
+			Reasons: slices.Repeat([]events.Reason{{Code: "no_policy_match", Evaluator: "tool_policy"}}, 30)})
+	}
+	for i := range MaxRows + 10 {
+		for _, state := range []events.CallState{events.CallOpen, events.CallCompleted} {
+			l.call(events.Call{CallID: fmt.Sprint(i), State: state, Tool: "t"})
+		}
+	}
+	page := render(t, source(), l.records)
+	if len(page) > 24<<20 {
+		t.Errorf("%d MB", len(page)>>20)
+	}
+	for _, want := range []string{"Records 1 to 250", "Records 9751 to 10000", "Shown are the first 10000 of 14520", "Shown are the first 2000 of 10500", "and 18 more", "10400 decisions name others", "Shown are the first 2000; all are in the records"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if strings.Contains(page, "Records 10001") {
+		t.Error("the timeline goes on")
+	}
+	open := strings.Count(page, "<details open>")
+	if open != 3 { // verdicts, executions and timeline
+		t.Errorf("%d parts are unfolded", open)
+	}
+}
+
+func TestChainBreaksAreSaid(t *testing.T) {
+	records := sample(t)
+	records = slices.Delete(records, 4, 6)
+	if page := render(t, source(), records); !strings.Contains(page, "BROKEN at sequence") || !strings.Contains(page, "record 7 of the session follows record 4") {
+		t.Error("a break of the chain is not said")
+	}
+}

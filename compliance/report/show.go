@@ -1,0 +1,89 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// maxMarks is how many combining marks may stand on one letter; the rest would
+// only paint over the lines above and below.
+const maxMarks = 2
+
+// Visible makes a text from a record safe to look at: at most most characters,
+// and every character that would not be seen as itself (controls, line breaks,
+// directional overrides, zero-width characters, marks piled up on a letter)
+// replaced by its number, as in ⟨U+202E⟩.
+func Visible(s string, most int) string {
+	var b strings.Builder
+	n, marks := 0, 0
+	for _, r := range s {
+		if n >= most {
+			b.WriteRune('…')
+			break
+		}
+		n++
+		if unicode.In(r, unicode.Mn, unicode.Me) {
+			marks++
+		} else {
+			marks = 0
+		}
+		if r == ' ' || unicode.IsPrint(r) && marks <= maxMarks {
+			b.WriteRune(r)
+		} else {
+			fmt.Fprintf(&b, "⟨U+%04X⟩", r)
+		}
+	}
+	return b.String()
+}
+
+// How much is shown of what.
+const (
+	shortText = 80
+	longText  = 600
+)
+
+func short(s string) string { return Visible(s, shortText) }
+func long(s string) string  { return Visible(s, longText) }
+
+// or gives the first text that is not empty.
+func or(list ...string) string {
+	for _, s := range list {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// stamp is an instant as people read it, in UTC, to the millisecond. Empty for
+// none.
+func stamp(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000")
+}
+
+func when(t events.Time) string { return stamp(t.Time) }
+
+// digest shortens a digest so that it can be compared by eye; the whole one is
+// in the records.
+func digest(s string) string {
+	form, hex, found := strings.Cut(s, ":")
+	if !found || len(hex) <= 16 {
+		return short(s)
+	}
+	return Visible(form, 20) + ":" + Visible(hex[:16], 16) + "…"
+}
+
+// count is a number and its word: 1 record, 2 records.
+func count(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}

@@ -1,0 +1,207 @@
+// Package statement signs and checks the statement of a bundle: an in-toto
+// Statement v1 over the digests of all other members, in a DSSE envelope
+// (secure-systems-lab/dsse, protocol 1.0.2), signed with Ed25519.
+//
+// What a bundle proves does not rest on it: records, proofs and checkpoint do
+// that. The statement says who handed this very file out, and covers what only
+// follows from the records by a program's rules, such as the report.
+package statement
+
+import (
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// The types of the envelope and of what is in it.
+const (
+	PayloadType   = "application/vnd.in-toto+json"
+	Type          = "https://in-toto.io/Statement/v1"
+	PredicateType = "https://schemas.countersign.dev/countersign/bundle-statement/v1"
+)
+
+// ErrStatement says that a member is not a statement that can be read, or that
+// it does not hold.
+var ErrStatement = errors.New("not a valid statement")
+
+// limits bound what is read: a statement names a dozen members.
+var limits = strictjson.Limits{MaxBytes: 1 << 20, MaxDepth: 16}
+
+// Statement is the payload.
+type Statement struct {
+	Type          string    `json:"_type"`
+	Subject       []Subject `json:"subject"` // all members but this one, by name
+	PredicateType string    `json:"predicateType"`
+	Predicate     Predicate `json:"predicate"`
+}
+
+// Subject is one member and its digest.
+type Subject struct {
+	Name   string            `json:"name"`
+	Digest map[string]string `json:"digest"` // sha256, hex
+}
+
+// Predicate repeats what the bundle is of, so that a statement cannot stand
+// beside another one's members, and names the key that signs.
+type Predicate struct {
+	Format     string     `json:"format"`
+	Tenant     string     `json:"tenant"`
+	Session    string     `json:"session,omitempty"`
+	From       string     `json:"from,omitempty"` // of a range
+	To         string     `json:"to,omitempty"`
+	Shard      string     `json:"shard"`
+	Records    int        `json:"records"`
+	Checkpoint Checkpoint `json:"checkpoint"`
+	PublicKey  string     `json:"public_key"` // unpadded base64url
+}
+
+// Checkpoint is the size and root that the records lead to.
+type Checkpoint struct {
+	Size int64  `json:"size"`
+	Root string `json:"root"`
+}
+
+// Envelope is the DSSE envelope.
+type Envelope struct {
+	PayloadType string      `json:"payloadType"`
+	Payload     string      `json:"payload"` // standard base64
+	Signatures  []Signature `json:"signatures"`
+}
+
+// Signature is one signature over the pre-authentication encoding.
+type Signature struct {
+	KeyID string `json:"keyid"` // first 16 hex digits of the SHA-256 of the public key
+	Sig   string `json:"sig"`   // standard base64
+}
+
+// pae is what is signed: no text that a note key signs begins like it.
+func pae(payload []byte) []byte {
+	head := "DSSEv1 " + strconv.Itoa(len(PayloadType)) + " " + PayloadType + " " + strconv.Itoa(len(payload)) + " "
+	return append([]byte(head), payload...)
+}
+
+// Sign makes the envelope: the same bytes for the same members, predicate and
+// key. The predicate's public key is filled in.
+func Sign(key ed25519.PrivateKey, subjects []Subject, p Predicate) ([]byte, error) {
+	public := key.Public().(ed25519.PublicKey)
+	p.PublicKey = signing.EncodePublic(public)
+	subjects = slices.Clone(subjects)
+	slices.SortFunc(subjects, func(a, b Subject) int { return strings.Compare(a.Name, b.Name) })
+	payload, err := canonical(Statement{Type: Type, Subject: subjects, PredicateType: PredicateType, Predicate: p})
+	if err != nil {
+		return nil, err
+	}
+	envelope, err := canonical(Envelope{PayloadType: PayloadType, Payload: base64.StdEncoding.EncodeToString(payload),
+		Signatures: []Signature{{KeyID: signing.KeyID(public), Sig: base64.StdEncoding.EncodeToString(ed25519.Sign(key, pae(payload)))}}})
+	if err != nil {
+		return nil, err
+	}
+	return append(envelope, '\n'), nil
+}
+
+func canonical(v any) ([]byte, error) {
+	plain, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return strictjson.CanonicalBytes(plain)
+}
+
+// Opened is a statement whose signature holds for the key it names itself.
+type Opened struct {
+	Statement
+	Key ed25519.PublicKey
+}
+
+// KeyID is the id of the key that signed.
+func (o Opened) KeyID() string { return signing.KeyID(o.Key) }
+
+// Open reads an envelope and checks its signature with the key that the
+// statement names. Whose key that is, the caller must know otherwise.
+func Open(raw []byte) (Opened, error) {
+	var o Opened
+	var env Envelope
+	if err := decode(raw, &env); err != nil {
+		return o, err
+	}
+	if env.PayloadType != PayloadType || len(env.Signatures) != 1 {
+		return o, fmt.Errorf("%w: want one signature over %s", ErrStatement, PayloadType)
+	}
+	payload, err := base64.StdEncoding.Strict().DecodeString(env.Payload)
+	if err != nil {
+		return o, fmt.Errorf("%w: the payload is not base64", ErrStatement)
+	}
+	if err := decode(payload, &o.Statement); err != nil {
+		return o, err
+	}
+	if o.Type != Type || o.PredicateType != PredicateType {
+		return o, fmt.Errorf("%w: type %.80q about %.80q; this program reads %s about %s", ErrStatement, o.Type, o.PredicateType, Type, PredicateType)
+	}
+	if o.Key, err = signing.DecodePublic(o.Predicate.PublicKey); err != nil {
+		return o, fmt.Errorf("%w: it names no Ed25519 key", ErrStatement)
+	}
+	sig, err := base64.StdEncoding.Strict().DecodeString(env.Signatures[0].Sig)
+	if err != nil || env.Signatures[0].KeyID != signing.KeyID(o.Key) || !ed25519.Verify(o.Key, pae(payload), sig) {
+		return o, fmt.Errorf("%w: the signature is not by key %s over this payload", ErrStatement, signing.KeyID(o.Key))
+	}
+	again, err := Envelope{PayloadType: PayloadType, Payload: env.Payload, Signatures: env.Signatures}.bytes()
+	if err != nil || string(again) != string(raw) {
+		return o, fmt.Errorf("%w: the envelope is not in its one spelling", ErrStatement)
+	}
+	return o, nil
+}
+
+func (e Envelope) bytes() ([]byte, error) {
+	b, err := canonical(e)
+	return append(b, '\n'), err
+}
+
+func decode(raw []byte, into any) error {
+	if _, err := strictjson.Parse(raw, limits); err != nil {
+		return fmt.Errorf("%w: %w", ErrStatement, err)
+	}
+	if err := strictjson.Unmarshal(raw, into, strictjson.RejectUnknown); err != nil {
+		return fmt.Errorf("%w: a member is unknown or has the wrong type", ErrStatement)
+	}
+	return nil
+}
+
+// Compare says how the statement differs from the members that are there and
+// from what they say of themselves; nothing if it does not.
+func (o Opened) Compare(members []Subject, p Predicate) (differences []string) {
+	want := map[string]string{}
+	for _, m := range members {
+		want[m.Name] = m.Digest["sha256"]
+	}
+	seen := map[string]bool{}
+	for _, s := range o.Subject {
+		sum, there := want[s.Name]
+		switch {
+		case seen[s.Name]:
+			differences = append(differences, fmt.Sprintf("%.80q is in it twice", s.Name))
+		case !there:
+			differences = append(differences, fmt.Sprintf("it speaks of %.80q, which is not here", s.Name))
+		case len(s.Digest) != 1 || s.Digest["sha256"] != sum:
+			differences = append(differences, fmt.Sprintf("%s is not the file that was signed", s.Name))
+		}
+		seen[s.Name] = true
+	}
+	for _, m := range members {
+		if !seen[m.Name] {
+			differences = append(differences, fmt.Sprintf("%s is not in it", m.Name))
+		}
+	}
+	p.PublicKey = o.Predicate.PublicKey
+	if p != o.Predicate {
+		differences = append(differences, "it is about other evidence")
+	}
+	return differences
+}

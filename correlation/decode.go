@@ -1,0 +1,85 @@
+package correlation
+
+import (
+	"sync/atomic"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Decoder reads messages of the log. What it makes of one depends on nothing but
+// the message, so that several Decoders may read at the same time, far ahead of
+// the Correlator that they are for. One Decoder belongs to one goroutine.
+type Decoder struct {
+	space      subject.Space
+	tenantKey  func(string) []byte
+	tenantKeys map[string][]byte
+	// shared are the correlator's keys; a signature that one of them verifies need
+	// not be verified again if it still counts when the message is applied.
+	shared  *atomic.Pointer[signing.KeySet]
+	records signing.RecordVerifier
+}
+
+// NewDecoder makes a Decoder for the Correlator. It may be called, and the
+// Decoder may be used, while another goroutine uses the Correlator.
+func (c *Correlator) NewDecoder() *Decoder {
+	return &Decoder{space: c.m.opts.Space, tenantKey: c.m.opts.TenantKey, tenantKeys: map[string][]byte{}, shared: &c.shared}
+}
+
+// Input is a message that was decoded: what Step takes.
+type Input struct {
+	m   events.LogMessage
+	p   subject.Parsed
+	own bool // the correlator's own record: no input
+	bad bool // its subject is none of ours
+
+	reading *reading // of an event
+	verdict *verdict // of a decision
+}
+
+// Cursor tells whether it is a record of the correlator's position.
+func (in Input) Cursor() bool { return in.own && in.p.Class == subject.Control }
+
+// Message is the message itself.
+func (in Input) Message() events.LogMessage { return in.m }
+
+// Decode reads a message. The Input refers to its Header and Body until it has
+// been applied.
+func (d *Decoder) Decode(m events.LogMessage) Input {
+	in := Input{m: m}
+	var err error
+	in.p, err = d.space.Parse(m.Subject)
+	switch {
+	case in.p.Class == subject.Calls, in.p.Class == subject.Findings, in.p.Class == subject.Control && in.p.Kind == events.ControlCursor:
+		in.own = true
+	case err != nil:
+		in.bad = true
+	case in.p.Class == subject.Events:
+		in.reading = d.event(m, in.p)
+		if f := in.reading.fact; f.eventID != "" && f.kind != kindRequest {
+			f.idSum()
+		}
+	case in.p.Class == subject.Decisions:
+		in.verdict = d.decision(m, in.p)
+	}
+	return in
+}
+
+// digestKey is the key of a tenant's digests, nil if there is none.
+func (d *Decoder) digestKey(tenant string) []byte {
+	if d.tenantKey == nil {
+		return nil
+	}
+	key, ok := d.tenantKeys[tenant]
+	if !ok {
+		if len(d.tenantKeys) >= maxTenantKeys {
+			clear(d.tenantKeys)
+		}
+		key = d.tenantKey(tenant)
+		d.tenantKeys[tenant] = key
+	}
+	return key
+}
+
+const maxTenantKeys = 4096

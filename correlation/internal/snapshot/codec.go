@@ -1,0 +1,311 @@
+package snapshot
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+	"unsafe"
+)
+
+// codecs are the ones that were made, by type. They depend on nothing else.
+var (
+	codecs   = map[reflect.Type]*codec{}
+	codecsMu sync.Mutex
+)
+
+func codecOf(t reflect.Type) *codec {
+	codecsMu.Lock()
+	defer codecsMu.Unlock()
+	return compile(t)
+}
+
+var (
+	timeType   = reflect.TypeFor[time.Time]()
+	packerType = reflect.TypeFor[Packer]()
+)
+
+// compile makes the codec of a type. It is registered before it is complete, for
+// types may refer to themselves.
+func compile(t reflect.Type) *codec {
+	if c := codecs[t]; c != nil {
+		return c
+	}
+	c := &codec{}
+	codecs[t] = c
+	var made codec
+	switch {
+	case t == timeType:
+		made = codec{encodeTime, decodeTime}
+	case reflect.PointerTo(t).Implements(packerType):
+		made = packed(t)
+	default:
+		made = byKind(t)
+	}
+	*c = made
+	return c
+}
+
+func byKind(t reflect.Type) codec {
+	size := t.Size()
+	switch t.Kind() {
+	case reflect.Bool:
+		return codec{
+			func(e *encoder, p unsafe.Pointer) { e.b = append(e.b, *(*byte)(p)) },
+			func(d *decoder, p unsafe.Pointer) { *(*bool)(p) = d.take(1)[0] == 1 },
+		}
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return codec{
+			func(e *encoder, p unsafe.Pointer) { e.b = binary.AppendVarint(e.b, signed(p, size)) },
+			func(d *decoder, p unsafe.Pointer) { setSigned(p, size, d.varint()) },
+		}
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return codec{
+			func(e *encoder, p unsafe.Pointer) { e.b = binary.AppendUvarint(e.b, unsigned(p, size)) },
+			func(d *decoder, p unsafe.Pointer) { setUnsigned(p, size, d.uvarint()) },
+		}
+	case reflect.String:
+		return codec{
+			func(e *encoder, p unsafe.Pointer) { e.text(*(*string)(p)) },
+			func(d *decoder, p unsafe.Pointer) { *(*string)(p) = d.text() },
+		}
+	case reflect.Array:
+		return array(t)
+	case reflect.Slice:
+		return slice(t)
+	case reflect.Map:
+		return mapping(t)
+	case reflect.Struct:
+		return structure(t)
+	case reflect.Pointer:
+		return pointer(t)
+	}
+	panic(fmt.Sprintf("snapshot: %v is a %v, which cannot be written", t, t.Kind()))
+}
+
+func encodeTime(e *encoder, p unsafe.Pointer) {
+	t := (*time.Time)(p)
+	e.b = binary.AppendVarint(e.b, t.Unix())
+	e.b = binary.AppendUvarint(e.b, uint64(t.Nanosecond()))
+}
+
+func decodeTime(d *decoder, p unsafe.Pointer) {
+	seconds := d.varint()
+	*(*time.Time)(p) = time.Unix(seconds, int64(d.uvarint())).UTC()
+}
+
+func packed(t reflect.Type) codec {
+	form := reflect.TypeOf(reflect.New(t).Interface().(Packer).Pack()).Elem()
+	inner := compile(form)
+	at := func(p unsafe.Pointer) Packer { return reflect.NewAt(t, p).Interface().(Packer) }
+	return codec{
+		func(e *encoder, p unsafe.Pointer) { inner.enc(e, reflect.ValueOf(at(p).Pack()).UnsafePointer()) },
+		func(d *decoder, p unsafe.Pointer) {
+			v := reflect.New(form)
+			inner.dec(d, v.UnsafePointer())
+			at(p).Unpack(v.Interface())
+		},
+	}
+}
+
+func array(t reflect.Type) codec {
+	n, elem := t.Len(), t.Elem()
+	if elem.Kind() == reflect.Uint8 {
+		return codec{
+			func(e *encoder, p unsafe.Pointer) { e.b = append(e.b, unsafe.Slice((*byte)(p), n)...) },
+			func(d *decoder, p unsafe.Pointer) { copy(unsafe.Slice((*byte)(p), n), d.take(n)) },
+		}
+	}
+	c, stride := compile(elem), elem.Size()
+	each := func(p unsafe.Pointer, do func(unsafe.Pointer)) {
+		for i := range n {
+			do(unsafe.Add(p, uintptr(i)*stride))
+		}
+	}
+	return codec{
+		func(e *encoder, p unsafe.Pointer) { each(p, func(p unsafe.Pointer) { c.enc(e, p) }) },
+		func(d *decoder, p unsafe.Pointer) { each(p, func(p unsafe.Pointer) { c.dec(d, p) }) },
+	}
+}
+
+// header is how a slice lies in memory.
+type header struct {
+	data     unsafe.Pointer
+	len, cap int
+}
+
+// slice writes the length and one, zero being nil, and the elements.
+func slice(t reflect.Type) codec {
+	elem := t.Elem()
+	if elem.Kind() == reflect.Uint8 {
+		return codec{
+			func(e *encoder, p unsafe.Pointer) {
+				b := *(*[]byte)(p)
+				e.length(b == nil, len(b))
+				e.b = append(e.b, b...)
+			},
+			func(d *decoder, p unsafe.Pointer) {
+				if n, there := d.length(); there {
+					*(*[]byte)(p) = append([]byte{}, d.take(n)...)
+				}
+			},
+		}
+	}
+	c, stride := compile(elem), elem.Size()
+	return codec{
+		func(e *encoder, p unsafe.Pointer) {
+			h := (*header)(p)
+			e.length(h.data == nil, h.len)
+			for i := range h.len {
+				c.enc(e, unsafe.Add(h.data, uintptr(i)*stride))
+			}
+		},
+		func(d *decoder, p unsafe.Pointer) {
+			n, there := d.length()
+			if !there {
+				return
+			}
+			list := reflect.MakeSlice(t, n, n)
+			reflect.NewAt(t, p).Elem().Set(list)
+			data := list.UnsafePointer()
+			for i := range n {
+				c.dec(d, unsafe.Add(data, uintptr(i)*stride))
+			}
+		},
+	}
+}
+
+// mapping writes the entries in the order of what their keys are written as.
+func mapping(t reflect.Type) codec {
+	key, elem := t.Key(), t.Elem()
+	kc, ec := compile(key), compile(elem)
+	type entry struct {
+		from, to int // of the key in the text of all keys
+		value    unsafe.Pointer
+	}
+	return codec{
+		func(e *encoder, p unsafe.Pointer) {
+			m := reflect.NewAt(t, p).Elem()
+			e.length(m.IsNil(), m.Len())
+			if m.Len() == 0 {
+				return
+			}
+			list := make([]entry, 0, m.Len())
+			values := reflect.MakeSlice(reflect.SliceOf(elem), m.Len(), m.Len())
+			k := reflect.New(key)
+			plain := encoder{} // that remembers nothing: the order is not known yet
+			for it := m.MapRange(); it.Next(); {
+				k.Elem().SetIterKey(it)
+				from := len(plain.b)
+				kc.enc(&plain, k.UnsafePointer())
+				v := values.Index(len(list))
+				v.SetIterValue(it)
+				list = append(list, entry{from, len(plain.b), v.Addr().UnsafePointer()})
+			}
+			slices.SortFunc(list, func(a, b entry) int { return bytes.Compare(plain.b[a.from:a.to], plain.b[b.from:b.to]) })
+			for _, x := range list {
+				e.b = append(e.b, plain.b[x.from:x.to]...)
+				ec.enc(e, x.value)
+			}
+		},
+		func(d *decoder, p unsafe.Pointer) {
+			n, there := d.length()
+			if !there {
+				return
+			}
+			m := reflect.MakeMapWithSize(t, n)
+			reflect.NewAt(t, p).Elem().Set(m)
+			for range n {
+				k, v := reflect.New(key), reflect.New(elem)
+				plain := decoder{b: d.b}
+				kc.dec(&plain, k.UnsafePointer())
+				d.b = plain.b
+				ec.dec(d, v.UnsafePointer())
+				m.SetMapIndex(k.Elem(), v.Elem())
+			}
+		},
+	}
+}
+
+// fieldsOf are the fields of a struct that are state.
+func fieldsOf(t reflect.Type) (fields []reflect.StructField) {
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Tag.Get("snapshot") != "-" && f.Type.Size() > 0 {
+			fields = append(fields, f)
+		}
+	}
+	return fields
+}
+
+func structure(t reflect.Type) codec {
+	type field struct {
+		*codec
+		offset uintptr
+	}
+	var fields []field
+	for _, f := range fieldsOf(t) {
+		fields = append(fields, field{compile(f.Type), f.Offset})
+	}
+	return codec{
+		func(e *encoder, p unsafe.Pointer) {
+			for i := range fields {
+				fields[i].enc(e, unsafe.Add(p, fields[i].offset))
+			}
+		},
+		func(d *decoder, p unsafe.Pointer) {
+			for i := range fields {
+				fields[i].dec(d, unsafe.Add(p, fields[i].offset))
+			}
+		},
+	}
+}
+
+// How a pointer is written: nil, an object that follows, or from here on the
+// number of an object that came before.
+const (
+	pointsNowhere = iota
+	pointsNew
+	pointsBack
+)
+
+func pointer(t reflect.Type) codec {
+	elem := t.Elem()
+	c := compile(elem)
+	return codec{
+		func(e *encoder, p unsafe.Pointer) {
+			at := *(*unsafe.Pointer)(p)
+			if at == nil {
+				e.b = append(e.b, pointsNowhere)
+				return
+			}
+			if n, known := e.objects[object{at, c}]; known {
+				e.b = binary.AppendUvarint(e.b, pointsBack+n)
+				return
+			}
+			e.objects[object{at, c}] = uint64(len(e.objects))
+			e.b = append(e.b, pointsNew)
+			c.enc(e, at)
+		},
+		func(d *decoder, p unsafe.Pointer) {
+			switch n := d.uvarint(); n {
+			case pointsNowhere:
+			case pointsNew:
+				d.enter()
+				v := reflect.New(elem)
+				reflect.NewAt(t, p).Elem().Set(v)
+				d.objects = append(d.objects, object{v.UnsafePointer(), c})
+				c.dec(d, v.UnsafePointer())
+				d.depth--
+			default:
+				o := d.object(n - pointsBack)
+				if o.of != c {
+					panic("a pointer to another type")
+				}
+				reflect.NewAt(t, p).Elem().Set(reflect.NewAt(elem, o.at))
+			}
+		},
+	}
+}

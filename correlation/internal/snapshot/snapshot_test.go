@@ -1,0 +1,140 @@
+package snapshot
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+type word string
+
+type node struct {
+	name   word
+	next   *node
+	friend *node
+	again  *int32
+}
+
+type everything struct {
+	flag    bool
+	i8      int8
+	i64     int64
+	u16     uint16
+	u64     uint64
+	text    string
+	raw     []byte
+	noRaw   []byte
+	sum     [3]byte
+	pairs   [2]int32
+	list    []node
+	none    []string
+	empty   []string
+	byName  map[word]*node
+	sets    map[[2]byte]struct{}
+	noMap   map[string]int
+	at      time.Time
+	zero    time.Time
+	head    *node
+	packed  stack
+	skipped func() `snapshot:"-"`
+}
+
+// stack is written from the top.
+type stack struct{ items []string }
+
+func (s *stack) Pack() any {
+	list := []string{}
+	for i := len(s.items) - 1; i >= 0; i-- {
+		list = append(list, s.items[i])
+	}
+	return &list
+}
+
+func (s *stack) Unpack(form any) {
+	for _, item := range *form.(*[]string) {
+		s.items = append([]string{item}, s.items...)
+	}
+}
+
+func sample() *everything {
+	n := int32(7)
+	a := &node{name: "a", again: &n}
+	b := &node{name: "b", next: a, friend: a, again: &n}
+	a.friend = b // a circle
+	return &everything{
+		flag: true, i8: -8, i64: -1 << 62, u16: 65535, u64: 1 << 63, text: strings.Repeat("long ", 100), raw: []byte("raw"), sum: [3]byte{1, 2, 3},
+		pairs: [2]int32{-1, 1}, list: []node{{name: "in", next: b}, {name: "in"}}, empty: []string{},
+		byName: map[word]*node{"a": a, "b": b, "aa": a, "": nil}, sets: map[[2]byte]struct{}{{2, 1}: {}, {1, 2}: {}},
+		at: time.Date(2026, 11, 20, 9, 0, 0, 5, time.UTC), head: b, packed: stack{[]string{"x", "y"}},
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	want := sample()
+	b := Append([]byte("prefix"), want, 0)
+	for range 20 { // whatever the order of a map
+		if again := Append([]byte("prefix"), sample(), 9); !bytes.Equal(b, again) {
+			t.Fatal("the same graph gives other bytes")
+		}
+	}
+	got, err := Read[everything](b[len("prefix"):])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("read\n%+v\nwant\n%+v", got, want)
+	}
+	if a := got.byName["a"]; a != got.head.next || a.friend != got.head || a.again != got.head.again || got.list[0].next != got.head || got.byName["aa"] != a {
+		t.Error("one object has become several")
+	}
+	if got.none != nil || got.empty == nil || got.noMap != nil || !got.zero.IsZero() {
+		t.Error("nothing has become something, or the reverse")
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for _, v := range []any{&struct{ v any }{}, &struct{ f func() }{}, &struct{ c chan int }{}, &struct{ f float64 }{}} {
+		func() {
+			defer func() {
+				if r := recover(); r == nil {
+					t.Errorf("%T is written", v)
+				}
+			}()
+			Append(nil, v, 0)
+		}()
+	}
+}
+
+func TestShape(t *testing.T) {
+	type one struct{ a, b int }
+	type two struct{ a, c int }
+	shapes := map[string]bool{}
+	for _, t := range []reflect.Type{reflect.TypeFor[one](), reflect.TypeFor[two](), reflect.TypeFor[everything](), reflect.TypeFor[node](), reflect.TypeFor[stack]()} {
+		shapes[Shape(t)] = true
+	}
+	if len(shapes) != 5 {
+		t.Errorf("%d shapes of five types", len(shapes))
+	}
+	if s := Shape(reflect.TypeFor[everything]()); strings.Contains(s, "skipped") || !strings.Contains(s, "friend") {
+		t.Error(s)
+	}
+}
+
+func FuzzRead(f *testing.F) {
+	good := Append(nil, sample(), 0)
+	f.Add(good)
+	f.Add(good[:len(good)/2])
+	f.Add([]byte{1})
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := Read[everything](b)
+		if err == nil {
+			Append(nil, got, 0)
+		} else if !errors.Is(err, ErrDamaged) {
+			t.Fatal(err)
+		}
+	})
+}

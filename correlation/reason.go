@@ -1,0 +1,57 @@
+package correlation
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// reason says why something could not be read: a code and a place, no values.
+func reason(err error) string {
+	var strict *strictjson.Error
+	var hook *agenthook.FieldError // AAEP's is the same type
+	switch {
+	case errors.As(err, &strict):
+		return at(string(strict.Code), strict.Path)
+	case errors.As(err, &hook):
+		return at("wrong_type", hook.Path)
+	}
+	for _, known := range cloudEventErrors {
+		if errors.Is(err, known.err) {
+			return at(known.code, "")
+		}
+	}
+	return at("not_readable", "")
+}
+
+var cloudEventErrors = []struct {
+	err  error
+	code string
+}{
+	{errNoData, "cloudevent_without_data"},
+	{cloudevents.ErrBatched, "cloudevent_batch"},
+	{cloudevents.ErrFormat, "cloudevent_format"},
+	{cloudevents.ErrSpecVersion, "cloudevent_specversion"},
+	{cloudevents.ErrDuplicate, "cloudevent_duplicate_header"},
+	{cloudevents.ErrMissing, "cloudevent_attribute_missing"},
+	{cloudevents.ErrName, "cloudevent_attribute_name"},
+	{cloudevents.ErrValue, "cloudevent_attribute_value"},
+	{cloudevents.ErrAmbiguous, "cloudevent_ambiguous"},
+}
+
+// at puts a code and a JSON pointer into words.
+func at(code, path string) string { return catalogue.At(code, path) }
+
+// instant reads RFC 3339 text; anything else is the zero time.
+func instant(text string) time.Time {
+	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
+	if err != nil {
+		return time.Time{}
+	}
+	return t.UTC()
+}

@@ -1,0 +1,145 @@
+package correlation
+
+import (
+	"cmp"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/countersign-dev/countersign/correlation/internal/snapshot"
+)
+
+// ErrSnapshot says that a snapshot cannot be restored: another program or
+// configuration made it, or it is damaged. Nothing is lost with it but time: the
+// log can be replayed.
+var ErrSnapshot = errors.New("the snapshot cannot be used")
+
+// meaning is to be raised when the same state means something else than before.
+// A state of another form is noticed by itself.
+const meaning = 1
+
+// state is all that a Correlator knows of the log. What it was configured with
+// is no part of it, nor is a tenant's key.
+type state struct {
+	Machine *machine
+	Keys    map[string]ed25519.PublicKey
+	Retired map[string]bool
+}
+
+// Snapshot writes down all that the Correlator knows, so that Restore makes one
+// that goes on as this one does. The same state gives the same bytes. It takes
+// about a third of a second for every 100,000 calls that are remembered, and holds
+// arguments of calls in the clear: keep it like the log.
+func (c *Correlator) Snapshot() []byte {
+	made := c.m.opts.kind()
+	room := make([]byte, 0, c.m.stats.Calls*callSize+c.m.sources.len()*sourceSize)
+	return snapshot.Append(append(room, made[:]...), &state{c.m, c.keys, c.retired}, 3*c.m.stats.Calls)
+}
+
+// What a call and a full source usually take in a snapshot, in bytes. What is
+// wrong with them costs time only.
+const (
+	callSize   = 512
+	sourceSize = 512 << 10
+)
+
+// Restore makes a Correlator of a snapshot. The bytes must be those of Snapshot:
+// what could have been changed must be verified before. The options must be those
+// of the Correlator that it was made of.
+func Restore(o Options, b []byte) (*Correlator, error) {
+	made := o.withDefaults().kind()
+	if len(b) < len(made) || [sha256.Size]byte(b) != made {
+		return nil, fmt.Errorf("%w: another version or configuration made it", ErrSnapshot)
+	}
+	s, err := snapshot.Read[state](b[len(made):])
+	if err != nil || s.Machine == nil {
+		return nil, errors.Join(ErrSnapshot, err)
+	}
+	c := New(o)
+	s.Machine.opts, s.Machine.prefixes = c.m.opts, c.m.prefixes
+	c.m = s.Machine
+	for kid, pub := range s.Keys {
+		c.learnKey(kid, pub)
+	}
+	for kid := range s.Retired {
+		c.retired[kid] = true
+	}
+	c.decoder = c.NewDecoder()
+	return c, nil
+}
+
+// kind tells snapshots of different forms and configurations apart.
+func (o Options) kind() [sha256.Size]byte {
+	o.TenantKey, o.KeyVoucher, o.RetireVoucher, o.Rules = nil, nil, nil, nil
+	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", meaning, o, snapshot.Shape(reflect.TypeFor[state]())))
+}
+
+// pair is an entry of a map that has an order.
+type pair[K, V any] struct {
+	Key   K
+	Value V
+}
+
+// Pack gives the entries, the least recent first.
+func (l *lru[K, V]) Pack() any {
+	list := make([]pair[K, V], 0, len(l.entries))
+	for e := l.root.prev; e != nil && e != &l.root; e = e.prev {
+		list = append(list, pair[K, V]{e.key, e.value})
+	}
+	return &list
+}
+
+// Unpack takes what Pack gave.
+func (l *lru[K, V]) Unpack(form any) {
+	list := *form.(*[]pair[K, V])
+	l.entries = make(map[K]*lruEntry[K, V], len(list))
+	l.root.prev, l.root.next = &l.root, &l.root
+	for _, p := range list {
+		l.add(p.Key, p.Value)
+	}
+}
+
+// packedWindow is a window, the oldest entry first.
+type packedWindow[K, V any] struct {
+	Limit   int
+	Entries []pair[K, V]
+}
+
+// Pack gives the entries in order.
+func (w *window[K, V]) Pack() any {
+	p := packedWindow[K, V]{w.limit, make([]pair[K, V], 0, len(w.order))}
+	for i := range w.order {
+		k := w.order[(w.head+i)%len(w.order)]
+		p.Entries = append(p.Entries, pair[K, V]{k, w.entries[k]})
+	}
+	return &p
+}
+
+// Unpack takes what Pack gave.
+func (w *window[K, V]) Unpack(form any) {
+	p := form.(*packedWindow[K, V])
+	*w = window[K, V]{entries: make(map[K]V, len(p.Entries)), order: slices.Grow([]K(nil), len(p.Entries)), limit: p.Limit}
+	for _, e := range p.Entries {
+		w.put(e.Key, e.Value)
+	}
+}
+
+// Pack gives those that count, in the order of time, which is a heap, too.
+func (d *deadlines) Pack() any {
+	list := make([]deadline, 0, len(*d))
+	for _, x := range *d {
+		if !x.stale() {
+			list = append(list, x)
+		}
+	}
+	slices.SortFunc(list, func(a, b deadline) int {
+		return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.call.order, b.call.order))
+	})
+	return &list
+}
+
+// Unpack takes what Pack gave.
+func (d *deadlines) Unpack(form any) { *d = *form.(*[]deadline) }

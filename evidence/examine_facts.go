@@ -1,0 +1,154 @@
+package evidence
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/signing"
+)
+
+// fact is what a record means for others.
+type fact struct {
+	kind    factKind
+	id      string   // of the decision
+	digest  [32]byte // of the request: as recorded, or as the decision says
+	keyed   bool     // digest is a keyed one
+	claim   claim
+	receipt []byte // the decision, if a receipt that was handed in names it
+	hash    string // of that receipt
+	body    []byte // of a key or a retirement
+}
+
+type factKind uint8
+
+const (
+	factNone factKind = iota
+	factRequest
+	factDecision
+	factApproval
+	factKey
+	factRetired
+)
+
+// claim is a signature on a record. With pub it was checked under that key;
+// without, nothing is known yet and it is all there.
+type claim struct {
+	seq     uint64
+	seconds int64 // broker time
+	what    factKind
+	kid     string
+	pub     ed25519.PublicKey
+	good    bool
+	value   string
+	body    []byte
+}
+
+// facts notes what the record means for others, and checks what can be checked
+// of decisions and approvals.
+func (e *Examiner) facts(v *view, sc scope) {
+	kind := string(v.kind)
+	f := &e.out.fact
+	switch {
+	case sc.kind == KindRequest:
+		if len(v.decisionID) > 0 {
+			f.kind, f.id = factRequest, string(v.decisionID)
+			f.digest, f.keyed = digestValue(v.bodyDigest, digest.PrefixKeyed)
+		}
+	case kind == KindDecision:
+		e.decision(v, sc)
+	case sc.kind == KindDecision:
+		e.add(CodeDecisionRecord, "kind", "what stands on a subject of decisions could not be parsed")
+	case kind == KindApproval:
+		e.approval(v, sc)
+	case sc.kind == KindApproval:
+		e.add(CodeApprovalRecord, "kind", "what stands on a subject of approvals could not be parsed")
+	case kind == KindControl && sc.member == events.ControlKey:
+		f.kind, f.body = factKey, bytes.Clone(v.body)
+	case kind == KindControl && sc.member == events.ControlKeyRetired:
+		f.kind, f.body = factRetired, bytes.Clone(v.body)
+	}
+}
+
+func (e *Examiner) decision(v *view, sc scope) {
+	f := &e.out.fact
+	f.kind = factDecision
+	d, ok := readDecision(v.body)
+	if !ok {
+		f.kind = factNone
+		e.add(CodeDecisionRecord, "body", "not a decision record")
+		return
+	}
+	f.id = string(d.id)
+	f.digest, f.keyed = digestValue(d.requestDigest, digest.PrefixKeyed)
+	if !sameToken(d.tenant, v.tenant) || !sameToken(d.session, v.session) || string(d.verdict) != sc.state {
+		e.add(CodeDecisionRecord, "body", "tenant, session or verdict are not those of its subject")
+	}
+	f.claim = e.claim(factDecision, v)
+	if _, named := e.wanted[string(d.receiptHash)]; named {
+		f.receipt, f.hash = bytes.Clone(v.body), string(d.receiptHash)
+	}
+}
+
+func (e *Examiner) approval(v *view, sc scope) {
+	f := &e.out.fact
+	f.kind = factApproval
+	a := approvalOf(v.body)
+	if !sameToken([]byte(a.Tenant), v.tenant) || a.Status != sc.state || tokenValue(a.WorkflowID) != sc.workflow {
+		e.add(CodeApprovalRecord, "body", "tenant, status or workflow are not those of its subject")
+	}
+	f.claim = e.claim(factApproval, v)
+}
+
+// sameToken reports whether a name in a body is the one that a subject gave.
+func sameToken(name, fromSubject []byte) bool {
+	for _, c := range name {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
+			return tokenValue(string(name)) == string(fromSubject)
+		}
+	}
+	if len(name) == 0 || len(name) > 64 {
+		return tokenValue(string(name)) == string(fromSubject)
+	}
+	return bytes.Equal(name, fromSubject)
+}
+
+// claim looks at the signature of a record. What is no signature at all is a
+// problem here; whether the key counts is decided in order.
+func (e *Examiner) claim(what factKind, v *view) claim {
+	c := claim{seq: e.out.seq, seconds: v.brokerSeconds, what: what}
+	if e.blind {
+		return c
+	}
+	if len(v.signature) == 0 {
+		e.add(claimCodes[what].unsigned, signatureField, "the %s has no signature", claimCodes[what].name)
+		return c
+	}
+	value := string(v.signature)
+	kid, err := e.records.Verify(value, v.body)
+	c.kid = kid
+	switch {
+	case errors.Is(err, signing.ErrUnknownKey):
+		c.value, c.body = value, bytes.Clone(v.body)
+	case kid == "":
+		e.add(claimCodes[what].forged, signatureField, "the %s has no signature that can be read", claimCodes[what].name)
+	default:
+		if c.pub, c.good = e.records.Keys[kid], err == nil; len(c.pub) == 0 { // two keys of one id
+			c.pub, c.value, c.body = nil, value, bytes.Clone(v.body)
+		}
+	}
+	return c
+}
+
+const signatureField = "headers/" + events.HeaderSignature
+
+// claimCodes say what can be wrong with the signatures of a kind of records.
+var claimCodes = map[factKind]struct {
+	name                               string
+	unsigned, forged, unknown, retired Code
+}{
+	factDecision: {"decision", CodeDecisionUnsigned, CodeDecisionSignature, CodeDecisionKey, CodeDecisionRetired},
+	factApproval: {"approval", CodeApprovalUnsigned, CodeApprovalSignature, CodeApprovalKey, CodeApprovalRetired},
+}

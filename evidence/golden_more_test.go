@@ -1,0 +1,47 @@
+package evidence
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// moreVectors writes the parts of the worked example that are not about single
+// records: retirement, shared signatures, consistency, witnesses.
+func moreVectors(t *testing.T, f *fixture, block func(title, text string)) {
+	block("Key retirement (RFC 8785).", string(f.encode(f.retirement())))
+	records := [][]byte{f.encode(events.Tick{Shard: "one"}), f.encode(events.Tick{Shard: "two"}), f.encode(events.Tick{Shard: "three"})}
+	signatures, err := f.receipt.SignRecords(records)
+	must(t, err)
+	var lines []string
+	for i, r := range records {
+		lines = append(lines, string(r), signatures[i])
+	}
+	block("Three records that share one signature: each record, and below it its `Countersign-Signature`.", strings.Join(lines, "\n"))
+
+	proof, err := ConsistencyProof(f, 3, f.tree.Size())
+	must(t, err)
+	var old Tree
+	for _, b := range f.built[:3] {
+		old.Append(b.Hash)
+	}
+	path := []string{old.Root().String()}
+	for _, h := range proof {
+		path = append(path, h.String())
+	}
+	block("The root of the first 3 records, and the consistency proof from there to the checkpoint (base64).", strings.Join(path, "\n"))
+
+	skey, vkey, err := NewWitnessKey(bytes.NewReader(derived("witness")), "witness.example.com/w1")
+	must(t, err)
+	w, err := WitnessSigner(skey)
+	must(t, err)
+	signed, _, err := Cosign(w, f.checkpoint(), note.VerifierList(f.verifier), nil, nil, testStart.Add(time.Hour))
+	must(t, err)
+	block("Witness: seed (hex), verifier key, and the checkpoint with its signature.", fmt.Sprintf("%x\n%s\n%s", derived("witness"), vkey, signed))
+}

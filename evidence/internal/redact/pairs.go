@@ -1,0 +1,133 @@
+package redact
+
+import (
+	"slices"
+	"strings"
+)
+
+// anchor is one literal of one rule, and where in it the tell-tale pair ends.
+type anchor struct {
+	rule        int
+	literal     string
+	end         int // index in literal of the pair's second byte
+	fold, glued bool
+}
+
+const (
+	listAssign = 1 // pairs before = and :
+	listFlag   = 2 // --
+	listDigits = 3 // two digits
+	listAt     = 4 // before @
+	firstList  = 5
+	maxLists   = 256 // numbers of lists are bytes
+)
+
+type pairs struct {
+	bits  [1 << 13]byte // the prefilter: one bit for each pair
+	list  [1 << 16]uint8
+	lists [][]anchor // by list number
+}
+
+var table = func() *pairs {
+	p := &pairs{lists: make([][]anchor, firstList)}
+	set := func(a, b byte, list uint8) {
+		i := uint16(a)<<8 | uint16(b)
+		p.bits[i>>3] |= 1 << (i & 7)
+		p.list[i] = list
+	}
+	for c := range 256 {
+		if endingBits[c] || classOf[c]&quoteChar != 0 || c == ' ' || c == ']' {
+			set(byte(c), '=', listAssign)
+			set(byte(c), ':', listAssign)
+		}
+	}
+	set('-', '-', listFlag)
+	for a := '0'; a <= '9'; a++ {
+		for b := '0'; b <= '9'; b++ {
+			set(byte(a), byte(b), listDigits)
+		}
+	}
+	for c := range 256 {
+		if classOf[c]&mailLocal != 0 {
+			set(byte(c), '@', listAt)
+		}
+	}
+	for r := range rules {
+		for _, lit := range rules[r].literals {
+			a := anchor{rule: r, literal: lit, fold: rules[r].fold, glued: rules[r].glued}
+			a.end = p.rarest(lit)
+			p.add(set, a)
+		}
+	}
+	if len(p.lists) > maxLists {
+		panic("redact: more lists than a byte can number")
+	}
+	return p
+}()
+
+// rarest is where in a literal the pair ends that ordinary text has least
+// often, and that fewest other literals use.
+func (p *pairs) rarest(lit string) (end int) {
+	best := -1
+	for i := len(lit) - 1; i > 0; i-- {
+		pair := pairOf(lit[i-1], lit[i])
+		if list := p.list[pair]; list != 0 && list < firstList {
+			continue
+		}
+		cost := 8*strings.Count(ordinary, lit[i-1:i+1]) + len(p.lists[p.list[pair]])
+		if best < 0 || cost < best {
+			best, end = cost, i
+		}
+	}
+	if best < 0 {
+		panic("redact: no pair of " + lit + " can be looked for")
+	}
+	return end
+}
+
+// ordinary is text of the kind that most events hold.
+const ordinary = `{"event_id":"evt_b8c4e9a2f5d1a8c4","event_type":"PreToolUse","schema_version":1,"timestamp":"2026-11-20T06:42:00.123Z",` +
+	`"session_id":"sess_2c91a7b4d23f1e88","tool_call_id":"call_3f8d","tool_name":"send_email","tool_input":{"path":"/workspace/src/main.go"},` +
+	`"metadata":{"risk":{"risk_class":"read_only","requires_human_approval":false},"tool_input_executed":null,"exit_code":0,"is_error":false}}` +
+	` The agent looked at the pages of the report, chose two of them and wrote a short summary for the user who had asked about the` +
+	` shipping options, their prices, and whether something else would be better; nothing was sent yet. See the docs over there. We did,` +
+	` however, ask for more. Is it so? "Yes," she said: that is what they have always done with every order. func main() { return err }` +
+	` if err != nil { log.Printf("open %s: %v", name, err) } GET /api/v1/users?limit=10&offset=20 HTTP/1.1 200 OK error: file not found` +
+	` user_id customer_name created_at updated_at order_status last_error max_results file_path source_ref job_type is_open has_more`
+
+func (p *pairs) add(set func(a, b byte, list uint8), a anchor) {
+	x, y := a.literal[a.end-1], a.literal[a.end]
+	forms := [][2]byte{{x, y}}
+	if a.fold {
+		for _, f := range [...][2]byte{{upperASCII(x), y}, {x, upperASCII(y)}, {upperASCII(x), upperASCII(y)}} {
+			if !slices.Contains(forms, f) {
+				forms = append(forms, f)
+			}
+		}
+	}
+	for _, f := range forms {
+		i := uint16(f[0])<<8 | uint16(f[1])
+		if p.list[i] == 0 {
+			p.lists = append(p.lists, nil)
+			set(f[0], f[1], uint8(len(p.lists)-1))
+		}
+		p.lists[p.list[i]] = append(p.lists[p.list[i]], a)
+	}
+}
+
+// next is where the next tell-tale pair at or after i ends; len(s) when there is
+// none.
+func (p *pairs) next(s string, i int) int {
+	if i >= len(s) {
+		return len(s)
+	}
+	prev := s[i-1]
+	for ; i < len(s); i++ {
+		pair := pairOf(prev, s[i])
+		if p.bits[pair>>3]&(1<<(pair&7)) != 0 {
+			return i
+		}
+		prev = s[i]
+	}
+	return i
+}

@@ -1,0 +1,79 @@
+package evidence
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxLine bounds a line of a member: a record with a body of the largest size,
+// written with escapes.
+const maxLine = 16 << 20
+
+// lines reads a member line by line; the last one must have its line feed.
+type lines struct {
+	s *bufio.Reader
+	n int
+}
+
+func newLines(r io.Reader) *lines { return &lines{s: bufio.NewReaderSize(r, 1<<16)} }
+
+// next gives a line without its line feed; it holds until the next call.
+func (l *lines) next() ([]byte, error) {
+	l.n++
+	line, err := l.s.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) {
+		line, err = l.long(bytes.Clone(line))
+	}
+	if errors.Is(err, io.EOF) && len(line) > 0 {
+		return nil, errors.New("the last line is not ended")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return line[:len(line)-1], nil
+}
+
+func (l *lines) long(line []byte) ([]byte, error) {
+	for len(line) <= maxLine {
+		more, err := l.s.ReadSlice('\n')
+		line = append(line, more...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+	return nil, fmt.Errorf("line %d is longer than %d bytes", l.n, maxLine)
+}
+
+func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
+	l := newLines(r)
+	for {
+		text, err := l.next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, l.n, err)
+		}
+		if err := yield(l.n, text); err != nil {
+			return err
+		}
+	}
+}
+
+func eachRecord(r io.Reader, yield func(Record) error) error {
+	return eachRow(r, func(_ Row, rec Record) error { return yield(rec) })
+}
+
+// eachRow reads the member of records.
+func eachRow(r io.Reader, yield func(Row, Record) error) error {
+	return eachLine(r, func(n int, text []byte) error {
+		rec, err := ParseRecord(text)
+		if err != nil {
+			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, n, ErrRecord)
+		}
+		return yield(Built{Record: rec, Canonical: text, Hash: HashRecord(text)}.Row(), rec)
+	})
+}

@@ -1,0 +1,95 @@
+package evidence
+
+import (
+	"encoding/hex"
+	"strconv"
+)
+
+// place is a record's place in its session, as it says itself.
+type place struct {
+	indexed, chained bool // session_index, session_prev are not null
+	index            uint64
+	prev             [32]byte
+	odd              string // session_prev, if it is no hash
+}
+
+// placeOf reads the place that a record claims.
+func (v *view) placeOf() (p place) {
+	p.indexed, p.index, p.chained = v.indexed, v.index, v.prev != nil
+	if !p.chained {
+		return p
+	}
+	var fine bool
+	if p.prev, fine = hexHash(v.prev); !fine {
+		p.odd = strconv.Quote(string(v.prev))
+	}
+	return p
+}
+
+// hexValue gives the value of a lower case hex digit, and more than 15 for
+// everything else.
+var hexValue = func() (table [256]byte) {
+	for i := range table {
+		table[i] = 0xff
+	}
+	for i, c := range []byte("0123456789abcdef") {
+		table[c] = byte(i)
+	}
+	return table
+}()
+
+// hexHash reads 64 lower case hex digits.
+func hexHash(b []byte) (h [32]byte, ok bool) {
+	if len(b) != 2*len(h) {
+		return h, false
+	}
+	var wrong byte
+	for i := range h {
+		high, low := hexValue[b[2*i]], hexValue[b[2*i+1]]
+		wrong |= high | low
+		h[i] = high<<4 | low&15
+	}
+	return h, wrong < 16
+}
+
+func lowerDigits(b []byte) bool {
+	for _, c := range b {
+		if hexValue[c] > 15 {
+			return false
+		}
+	}
+	return true
+}
+
+// follows reports whether the record names the hash before it.
+func (p place) follows(h Head) bool {
+	if h.Index == 0 {
+		return !p.chained
+	}
+	return p.chained && p.odd == "" && p.prev == h.Hash
+}
+
+func (p place) indexText() string {
+	if !p.indexed {
+		return "null"
+	}
+	return strconv.FormatUint(p.index, 10)
+}
+
+func (p place) prevText() string {
+	switch {
+	case !p.chained:
+		return "null"
+	case p.odd != "":
+		return p.odd
+	}
+	return hex.EncodeToString(p.prev[:])
+}
+
+// prevText is what session_prev must be behind a head.
+func prevText(h Head) string {
+	if h.Index == 0 {
+		return "null"
+	}
+	return hex.EncodeToString(h.Hash[:])
+}

@@ -1,0 +1,303 @@
+package evidence
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// RangeFormat is the format of a bundle of everything of a tenant between two
+// times, in one shard.
+const RangeFormat = "countersign/range/v1"
+
+// MaxRangeSize is what a ZIP without extensions can hold.
+const MaxRangeSize = 1<<32 - 1<<20
+
+// memberCover leads from all records at once to the root, see cover.go.
+const memberCover = "cover.jsonl"
+
+// rangeBatch is how many records are looked at before the hashes between them are
+// fetched.
+const rangeBatch = 4096
+
+// Spool holds a member until it is known how long it is: a temporary file.
+type Spool interface {
+	io.Writer
+	io.ReaderAt
+}
+
+// RangeInput is a tenant's evidence between two times. Nothing of it is held in
+// memory but what people read and a batch of records.
+type RangeInput struct {
+	Shard, Tenant string
+	Space         subject.Space
+	From, To      time.Time // broker time; To is excluded
+	Checkpoint    string
+	Keys          []events.KeyRecord
+	// Rows hands over the records in the order of their sequences.
+	Rows func(yield func(Row) error) error
+	// Nodes gives stored hashes of the tree, by their indexes.
+	Nodes func(indexes []int64) ([]tlog.Hash, error)
+	// Spool makes an empty file for a member.
+	Spool  func(member string) (Spool, error)
+	Attach AttachFunc // required
+	Sign   func(BundleContents, []ManifestMember) ([]byte, error)
+}
+
+// rangeStreams are the members that grow with the range, in their order in the
+// file.
+var rangeStreams = []string{memberRecords, memberCover, memberDecisions, memberFindings, memberCalls, memberApprovals}
+
+// rangeNames lists the members of a range's bundle in their order.
+func rangeNames(statement bool) []string {
+	names := slices.Concat([]string{memberManifest, memberReadme, memberCheckpoint, memberKeys}, rangeStreams, AttachmentNames)
+	if statement {
+		names = append(names, MemberStatement)
+	}
+	return names
+}
+
+// spooled is a member on its way into a file.
+type spooled struct {
+	name string
+	file Spool
+	buf  *bufio.Writer
+	sum  hash.Hash
+	crc  hash.Hash32
+	size int64
+}
+
+func (s *spooled) Write(p []byte) (int, error) {
+	s.sum.Write(p)
+	s.crc.Write(p)
+	s.size += int64(len(p))
+	return s.buf.Write(p)
+}
+
+func (s *spooled) line(b []byte) error {
+	if _, err := s.Write(b); err != nil {
+		return err
+	}
+	_, err := s.Write([]byte("\n"))
+	return err
+}
+
+func (s *spooled) entry() zipEntry {
+	return zipEntry{s.name, s.size, s.crc.Sum32(), func() io.Reader { return io.NewSectionReader(s.file, 0, s.size) }}
+}
+
+func (s *spooled) listed() ManifestMember {
+	return ManifestMember{Name: s.name, Size: int(s.size), SHA256: hex.EncodeToString(s.sum.Sum(nil))}
+}
+
+// rangeWriter writes the streamed members.
+type rangeWriter struct {
+	in      RangeInput
+	c       Checkpoint
+	streams map[string]*spooled
+	rows    []Row // of the batch
+	at      int64 // leaves covered so far
+	count   int
+	first   uint64
+	last    uint64
+}
+
+// WriteRange writes the bundle of a range as a ZIP; the same input gives the same
+// bytes. How many records there are, it says when it is done; none is ErrEmpty.
+func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
+	c, err := PeekCheckpoint(in.Checkpoint)
+	if err != nil {
+		return 0, err
+	}
+	if c.Shard != in.Shard || in.Tenant == "" || in.Attach == nil || !in.From.Before(in.To) {
+		return 0, fmt.Errorf("%w: it needs a tenant, a range, a report, and a checkpoint of the shard", ErrBundle)
+	}
+	rw := &rangeWriter{in: in, c: c, streams: map[string]*spooled{}}
+	for _, name := range rangeStreams {
+		file, err := in.Spool(name)
+		if err != nil {
+			return 0, err
+		}
+		rw.streams[name] = &spooled{name: name, file: file, buf: bufio.NewWriterSize(file, 1<<16), sum: sha256.New(), crc: crc32.NewIEEE()}
+	}
+	if err := in.Rows(rw.row); err != nil {
+		return 0, err
+	}
+	if rw.count == 0 {
+		return 0, ErrEmpty
+	}
+	if err := rw.finish(); err != nil {
+		return 0, err
+	}
+	return rw.count, rw.pack(w)
+}
+
+// row takes the next record.
+func (rw *rangeWriter) row(r Row) error {
+	rec, err := ParseRecord([]byte(r.Record))
+	if err != nil {
+		return fmt.Errorf("sequence %d: %w", r.Seq, err)
+	}
+	if err := rw.in.fits(r, rec, rw.last); err != nil {
+		return err
+	}
+	if int64(rec.Seq) > rw.c.Size {
+		return fmt.Errorf("%w: sequence %d is newer than the checkpoint; try again in a moment", ErrBundle, r.Seq)
+	}
+	if rw.count == 0 {
+		rw.first = r.Seq
+	}
+	rw.count, rw.last = rw.count+1, r.Seq
+	if err := rw.streams[memberRecords].line([]byte(r.Record)); err != nil {
+		return err
+	}
+	if name := bodyMember(rec.Kind); name != "" {
+		if err := rw.streams[name].line(rec.Body); err != nil {
+			return err
+		}
+	}
+	if rw.rows = append(rw.rows, Row{Seq: r.Seq}); len(rw.rows) < rangeBatch {
+		return nil
+	}
+	return rw.cover()
+}
+
+// fits checks that a record belongs into the range, behind the one before.
+func (in RangeInput) fits(r Row, rec Record, last uint64) error {
+	t := rec.BrokerTime.Time
+	switch {
+	case rec.Seq != r.Seq || rec.Shard != in.Shard || rec.Tenant != in.Tenant || t.Before(in.From) || !t.Before(in.To):
+		return fmt.Errorf("%w: sequence %d is not of this tenant and range", ErrBundle, r.Seq)
+	case r.Seq <= last:
+		return fmt.Errorf("%w: sequence %d comes after %d", ErrBundle, r.Seq, last)
+	}
+	return nil
+}
+
+func bodyMember(kind string) string {
+	for _, b := range bodies {
+		if b.kind == kind {
+			return b.name
+		}
+	}
+	return ""
+}
+
+// cover writes the subtrees before and between the records of the batch.
+func (rw *rangeWriter) cover() error {
+	var gaps []subtree
+	for _, r := range rw.rows {
+		gaps = append(gaps, between(rw.at, int64(r.Seq)-1)...)
+		rw.at = int64(r.Seq)
+	}
+	rw.rows = rw.rows[:0]
+	return rw.nodes(gaps)
+}
+
+func (rw *rangeWriter) nodes(gaps []subtree) error {
+	if len(gaps) == 0 {
+		return nil
+	}
+	indexes := make([]int64, len(gaps))
+	for i, g := range gaps {
+		indexes[i] = g.stored()
+	}
+	hashes, err := rw.in.Nodes(indexes)
+	if err != nil {
+		return fmt.Errorf("reading the tree: %w", err)
+	}
+	for i, h := range hashes {
+		text, err := events.Encode(coverNode{gaps[i].level, h})
+		if err != nil {
+			return err
+		}
+		if err := rw.streams[memberCover].line(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (rw *rangeWriter) finish() error {
+	if err := rw.cover(); err != nil {
+		return err
+	}
+	if err := rw.nodes(between(rw.at, rw.c.Size)); err != nil {
+		return err
+	}
+	for _, s := range rw.streams {
+		if err := s.buf.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (rw *rangeWriter) header() Manifest {
+	m := BundleInput{Shard: rw.in.Shard, Tenant: rw.in.Tenant, Space: rw.in.Space}.header(rw.c)
+	m.Format, m.From, m.To = RangeFormat, events.At(rw.in.From), events.At(rw.in.To)
+	m.Records, m.Seqs = rw.count, []uint64{rw.first, rw.last}
+	return m
+}
+
+// contents is what the attachments and the statement are made from.
+func (rw *rangeWriter) contents() BundleContents {
+	keys := slices.Clone(rw.in.Keys)
+	slices.SortFunc(keys, func(a, b events.KeyRecord) int { return strings.Compare(a.KeyID, b.KeyID) })
+	if keys == nil {
+		keys = []events.KeyRecord{}
+	}
+	c := BundleContents{Manifest: rw.header(), Checkpoint: rw.c, CheckpointText: rw.in.Checkpoint, Keys: keys}
+	records := rw.streams[memberRecords].entry()
+	c.each = func(yield func(Record) error) error { return eachRecord(records.open(), yield) }
+	return c
+}
+
+// pack makes what follows from the streams, and writes it all.
+func (rw *rangeWriter) pack(w io.Writer) error {
+	contents := rw.contents()
+	m := contents.Manifest
+	keys, err := events.Encode(contents.Keys)
+	if err != nil {
+		return err
+	}
+	attached, err := BundleInput{Attach: rw.in.Attach}.attach(contents)
+	if err != nil {
+		return err
+	}
+	entries := []zipEntry{whole(memberReadme, []byte(readme(m))), whole(memberCheckpoint, []byte(rw.in.Checkpoint)), whole(memberKeys, keys)}
+	for _, e := range entries {
+		m.Members = append(m.Members, e.listed())
+	}
+	for _, name := range rangeStreams {
+		entries, m.Members = append(entries, rw.streams[name].entry()), append(m.Members, rw.streams[name].listed())
+	}
+	for _, a := range attached {
+		entries, m.Members = append(entries, whole(a.name, a.data)), append(m.Members, a.entry)
+	}
+	manifest, err := events.Encode(m)
+	if err != nil {
+		return err
+	}
+	entries = slices.Insert(entries, 0, whole(memberManifest, manifest))
+	if rw.in.Sign != nil {
+		data, err := rw.in.Sign(contents, append([]ManifestMember{entries[0].listed()}, m.Members...))
+		if err != nil {
+			return err
+		}
+		entries = append(entries, whole(MemberStatement, data))
+	}
+	return packEntries(w, entries)
+}

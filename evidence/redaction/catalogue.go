@@ -1,0 +1,27 @@
+package redaction
+
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/evidence/internal/redact"
+)
+
+// Detector describes a detector for people and for policies.
+type Detector struct {
+	Name string `json:"name"`
+	// Releasable says whether a policy may keep what it finds, or a part of it.
+	Releasable bool `json:"releasable"`
+	// Personal says whether the group "personal" has it.
+	Personal bool `json:"personal"`
+}
+
+// Detectors lists all detectors by name.
+func Detectors() []Detector {
+	names, personal := redact.Detectors(), redact.PersonalDetectors()
+	slices.Sort(names)
+	out := make([]Detector, len(names))
+	for i, n := range names {
+		out[i] = Detector{Name: n, Releasable: redact.Releasable(n), Personal: slices.Contains(personal, n)}
+	}
+	return out
+}

@@ -1,0 +1,130 @@
+package redaction
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"go.yaml.in/yaml/v3"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// reader walks the nodes of a policy and gathers every mistake in it.
+type reader struct {
+	file string
+	errs []error
+}
+
+func (r *reader) fail(n *yaml.Node, format string, args ...any) {
+	line := 1
+	if n != nil {
+		line = max(n.Line, 1)
+	}
+	r.errs = append(r.errs, &Error{r.file, line, fmt.Sprintf(format, args...)})
+}
+
+// document reads the one document of a text.
+func (r *reader) document(text []byte) *yaml.Node {
+	if len(text) > MaxBytes {
+		r.fail(nil, "the policy has %d bytes; at most %d are read", len(text), MaxBytes)
+		return nil
+	}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	var root, more yaml.Node
+	if err := d.Decode(&root); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = errors.New("the file is empty")
+		}
+		r.fail(nil, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil
+	}
+	if !errors.Is(d.Decode(&more), io.EOF) {
+		r.fail(&more, "there is a second document; a file holds one policy")
+		return nil
+	}
+	return root.Content[0]
+}
+
+// mapping reads an object: no unknown key, no key twice, all required keys.
+func (r *reader) mapping(n *yaml.Node, what string, fields map[string]func(*yaml.Node), required ...string) {
+	if n.Kind != yaml.MappingNode {
+		r.fail(n, "%s must be a mapping", what)
+		return
+	}
+	seen := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k, v := n.Content[i], n.Content[i+1]
+		read, known := fields[k.Value]
+		switch {
+		case k.Kind != yaml.ScalarNode || !known:
+			r.fail(k, "%s has no key %.40q", what, k.Value)
+		case seen[k.Value]:
+			r.fail(k, "%s has the key %q twice", what, k.Value)
+		default:
+			seen[k.Value] = true
+			read(v)
+		}
+	}
+	for _, k := range required {
+		if !seen[k] {
+			r.fail(n, "%s needs %s", what, k)
+		}
+	}
+}
+
+// scalar gives the text of a node that is a plain string.
+func (r *reader) scalar(n *yaml.Node, what string, limit int) (string, bool) {
+	switch {
+	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || n.Style&yaml.TaggedStyle != 0:
+		r.fail(n, "%s must be a string; put it in quotes", what)
+	case strings.TrimSpace(n.Value) == "":
+		r.fail(n, "%s is empty; leave it out or give it a value", what)
+	case len(n.Value) > limit:
+		r.fail(n, "%s has more than %d bytes", what, limit)
+	default:
+		return n.Value, true
+	}
+	return "", false
+}
+
+func (r *reader) text(what string, limit int, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if s, ok := r.scalar(n, what, limit); ok {
+			*into = s
+		}
+	}
+}
+
+func (r *reader) name(what string, into *string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if s, ok := r.scalar(n, what, 40); ok && !nameForm.MatchString(s) {
+			r.fail(n, "%s must be a-z, 0-9, - and _, at most 40 of them", what)
+		} else if ok {
+			*into = s
+		}
+	}
+}
+
+func (r *reader) number(what string, low, high int, into *int) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		v, err := strconv.Atoi(n.Value)
+		if n.Kind != yaml.ScalarNode || n.ShortTag() != "!!int" || err != nil || v < low || v > high {
+			r.fail(n, "%s must be a number from %d to %d", what, low, high)
+			return
+		}
+		*into = v
+	}
+}
+
+func (r *reader) list(what string, into *[]string, item func(*yaml.Node) string) func(*yaml.Node) {
+	return func(n *yaml.Node) {
+		if n.Kind != yaml.SequenceNode || len(n.Content) == 0 || len(n.Content) > maxList {
+			r.fail(n, "%s must be a list of 1 to %d", what, maxList)
+			return
+		}
+		for _, c := range n.Content {
+			*into = append(*into, item(c))
+		}
+	}
+}

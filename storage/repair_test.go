@@ -1,0 +1,217 @@
+package storage
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+func TestRepair(t *testing.T) {
+	db, shard := sharedDB(t), testShard(t)
+	if err := db.CommitEvidence(t.Context(), oneOfEach(t, shard, 1)); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range derived {
+		if err := db.conn.Exec(t.Context(), "ALTER TABLE "+table.name+" DELETE WHERE shard = {s:String} AND seq < 4 SETTINGS mutations_sync = 2", arg("s", shard)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantRows(t, db, shard, map[string]uint64{"evidence_chain": 2, "decisions": 0, "calls": 0, "findings": 1, "approvals": 1})
+	for i, want := range []uint64{5, 0} {
+		added, err := db.Repair(t.Context(), shard)
+		if err != nil || added != want {
+			t.Errorf("repair %d added %d (%v), want %d", i, added, err, want)
+		}
+	}
+	wantRows(t, db, shard, oneEach)
+}
+
+// A writer can die when only some of the tables have its batch; its successor
+// goes on behind it.
+func TestSuccessorRepairsHalfAnInsert(t *testing.T) {
+	e := startEngine(t, t.TempDir(), 0)
+	db, shard := openDB(t, e.DSN()), testShard(t)
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	exec := func(statement string) {
+		if err := db.conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("CREATE TABLE trap (seq UInt64) ENGINE = MergeTree ORDER BY seq")
+	exec("CREATE MATERIALIZED VIEW trap_mv TO trap AS SELECT seq + throwIf(kind = 'decision') AS seq FROM evidence")
+	rows := oneOfEach(t, shard, 1)
+	if err := db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows); !errors.Is(err, ErrAmbiguous) {
+		t.Fatalf("error %v, want ErrAmbiguous", err)
+	}
+	if n := rowsIn(t, db, "decisions", shard); n != 0 || rowsIn(t, db, "evidence", shard) != 5 {
+		t.Fatalf("the trap did not stop the insert half-way: %d decisions", n)
+	}
+	exec("DROP VIEW trap_mv")
+	next := openDB(t, e.DSN())
+	for seq := uint64(6); seq <= 7; seq++ {
+		if err := next.CommitEvidence(t.Context(), []EvidenceRow{row(shard, seq)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantRows(t, db, shard, map[string]uint64{"evidence": 7, "evidence_chain": 7, "decisions": 1, "calls": 1, "findings": 1, "approvals": 1})
+}
+
+// slowView makes a view that keeps inserts into evidence busy after evidence has
+// its rows and before the derived tables have theirs.
+func slowView(t *testing.T, db *DB) (drop func()) {
+	t.Helper()
+	exec := func(statement string) {
+		if err := db.conn.Exec(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("CREATE TABLE slow (seq UInt64) ENGINE = MergeTree ORDER BY seq")
+	exec("CREATE MATERIALIZED VIEW a_slow_mv TO slow AS SELECT seq + sleepEachRow(0.5) AS seq FROM evidence")
+	return func() { exec("DROP VIEW a_slow_mv") }
+}
+
+// What Repair adds for an insert that was ended half-way has no token. The writer
+// of that insert may try it again afterwards: another one, that took over in
+// between, has repaired the tables.
+func TestRepairedInsertTriedAgain(t *testing.T) {
+	e := startEngine(t, t.TempDir(), 0)
+	db, shard := openDB(t, e.DSN()), testShard(t)
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	drop := slowView(t, db)
+	rows := oneOfEach(t, shard, 1)
+	var insert sync.WaitGroup
+	var err error
+	insert.Go(func() { err = db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows) })
+	for rowsIn(t, db, "evidence", shard) == 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("evidence never had the rows")
+		}
+	}
+	if n, err := openDB(t, e.DSN()).Repair(t.Context(), shard); err != nil || n != 9 {
+		t.Fatalf("repair added %d (%v), want 9", n, err)
+	}
+	insert.Wait()
+	if !errors.Is(err, ErrAmbiguous) {
+		t.Fatalf("error %v, want ErrAmbiguous", err)
+	}
+	drop()
+	if err := db.CommitEvidence(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	wantRows(t, db, shard, oneEach)
+	if n := count(t, db, "SELECT count() FROM system.mutations WHERE database = currentDatabase() AND command ILIKE '%DELETE%'"); n != 0 {
+		t.Error("rows were written twice and had to be taken out")
+	}
+}
+
+// Rows that are there twice, or that evidence lacks, go.
+func TestRepairTakesOut(t *testing.T) {
+	db, shard := sharedDB(t), testShard(t)
+	if err := db.CommitEvidence(t.Context(), append(oneOfEach(t, shard, 1), oneOfEach(t, shard, 6)...)); err != nil {
+		t.Fatal(err)
+	}
+	exec := func(statement string) {
+		if err := db.conn.Exec(t.Context(), statement, arg("s", shard)); err != nil {
+			t.Fatal(statement, err)
+		}
+	}
+	for _, table := range derived {
+		exec("INSERT INTO " + table.name + " SELECT * FROM " + table.name + " WHERE shard = {s:String} AND seq < 6")
+	}
+	exec("INSERT INTO evidence_chain (tenant, session, shard, seq) VALUES ('acme', 's1', {s:String}, 11)")
+	exec("INSERT INTO decisions (tenant, session, shard, seq, form) VALUES ('acme', 's1', {s:String}, 1, 2)") // no decision
+	if _, err := db.Repair(t.Context(), shard); err != nil {
+		t.Fatal(err)
+	}
+	two := map[string]uint64{}
+	for table, n := range oneEach {
+		two[table] = 2 * n
+	}
+	wantRows(t, db, shard, two)
+	if n := count(t, db, "SELECT count() FROM decisions WHERE shard = {s:String} AND decision_id = 'd1'", arg("s", shard)); n != 2 {
+		t.Errorf("%d decisions, want 2", n)
+	}
+	if added, err := db.Repair(t.Context(), shard); added != 0 || err != nil {
+		t.Errorf("once more: added %d (%v)", added, err)
+	}
+}
+
+// An engine goes on with the insert of a client that is gone. Were it still at it
+// while Repair looks, rows would be added twice.
+func TestRepairEndsUnfinishedInserts(t *testing.T) {
+	e := startEngine(t, t.TempDir(), 0)
+	db, shard := openDB(t, e.DSN()), testShard(t)
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	drop := slowView(t, db)
+	rows := oneOfEach(t, shard, 1)
+	var insert sync.WaitGroup
+	var err error
+	insert.Go(func() { err = db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows) })
+	running := "SELECT count() FROM system.processes WHERE startsWith(query_id, {p:String})"
+	for count(t, db, running, arg("p", evidenceQueries(shard))) == 0 {
+		if t.Context().Err() != nil {
+			t.Fatal("the insert never ran")
+		}
+	}
+	if _, err := db.Repair(t.Context(), shard); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, db, running, arg("p", evidenceQueries(shard))); n != 0 {
+		t.Error("the insert is still under way")
+	}
+	insert.Wait()
+	if !errors.Is(err, ErrAmbiguous) {
+		t.Errorf("error %v, want ErrAmbiguous", err)
+	}
+	drop()
+	if err := db.CommitEvidence(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	wantRows(t, db, shard, oneEach)
+}
+
+// A data directory of the schema before: what its records say and its tables do
+// not is there after Migrate and Repair.
+func TestOldTablesAreBroughtUpToDate(t *testing.T) {
+	e := startEngine(t, t.TempDir(), 0)
+	db, shard := openDB(t, e.DSN()), testShard(t)
+	if err := db.migrateTo(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	finding := fullFinding
+	rows := append(oneOfEach(t, shard, 1),
+		recordRow(t, shard, 6, KindDecision, fullDecision), recordRow(t, shard, 7, KindFinding, finding), recordRow(t, shard, 8, KindApproval, fullApproval),
+		recordRow(t, shard, 9, KindControl, events.RulesChange{Writer: "w", Tenant: "acme", Revision: 3, Rules: map[string]string{"input_drift": "off"}}))
+	rows[8].Subject = "gov.control.GOV.rules"
+	rows[0].Record = `{"body":{},"redactions":[{"detector":"email","path":"/body/to"}],"v":1}`
+	if err := db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := db.Repair(t.Context(), shard); err != nil {
+		t.Fatal(err)
+	}
+	wantRows(t, db, shard, map[string]uint64{"evidence_chain": 9, "decisions": 2, "calls": 1, "findings": 2, "approvals": 2, "changes": 1, "redactions": 1})
+	decisions, err := db.Decisions(t.Context(), "acme", "s1")
+	if err != nil || len(decisions) != 2 || decisions[1].Record.CanonicalTool != "shell.run" || len(decisions[1].Record.Counts) != 2 {
+		t.Errorf("decisions: %+v (%v)", decisions, err)
+	}
+	findings, err := db.Findings(t.Context(), "acme", "s1")
+	if err != nil || len(findings) != 2 || !findings[1].Record.Enforced {
+		t.Errorf("findings: %+v (%v)", findings, err)
+	}
+	approvals, err := db.Approvals(t.Context(), "acme", "s1")
+	if err != nil || len(approvals) != 2 || approvals[1].Record.Refused == "" {
+		t.Errorf("approvals: %+v (%v)", approvals, err)
+	}
+}

@@ -1,0 +1,81 @@
+package storage
+
+import (
+	"context"
+	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+)
+
+// Range is a stretch of a shard's sequences that has rows.
+type Range struct {
+	From, To uint64 // both included
+	Rows     uint64 // how many there are; more than To-From+1 if some are there twice
+}
+
+// Ranges cuts the sequences of a shard from one to another (both included) into
+// stretches of size sequences, in order, and leaves out those without rows:
+// together, what Sweep finds in them is what Scan finds in the whole. size must
+// not be 0.
+func (db *DB) Ranges(ctx context.Context, shard string, from, to, size uint64) (list []Range, err error) {
+	err = db.each(ctx, `SELECT intDiv(seq, {size:UInt64}) AS n, min(seq), max(seq), count() FROM evidence
+		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} GROUP BY n ORDER BY n`,
+		func(rows driver.Rows) error {
+			var n uint64
+			var r Range
+			err := rows.Scan(&n, &r.From, &r.To, &r.Rows)
+			list = append(list, r)
+			return err
+		}, arg("shard", shard), arg("from", from), arg("to", to), arg("size", size))
+	return list, err
+}
+
+// Between gives the first and the last sequence of a shard whose broker time is
+// not before since and before until; a zero time is no bound. Both are 0 when
+// there is none.
+func (db *DB) Between(ctx context.Context, shard string, since, until time.Time) (first, last uint64, err error) {
+	bound := func(t, instead time.Time) int64 {
+		if t.IsZero() {
+			t = instead
+		}
+		if t.Before(minTime) {
+			t = minTime
+		}
+		if t.After(maxTime) {
+			t = maxTime
+		}
+		return t.UnixNano()
+	}
+	err = db.each(ctx, `SELECT min(seq), max(seq) FROM evidence
+		WHERE shard = {shard:String} AND broker_time >= fromUnixTimestamp64Nano({since:Int64}) AND broker_time < fromUnixTimestamp64Nano({until:Int64})`,
+		func(rows driver.Rows) error { return rows.Scan(&first, &last) },
+		arg("shard", shard), arg("since", bound(since, minTime)), arg("until", bound(until, maxTime)))
+	return first, last, err
+}
+
+// Sweep is Scan for who reads a lot: fn gets the same row again and again, with
+// other contents; its strings stay. SessionIndex is not read.
+func (db *DB) Sweep(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
+	var r EvidenceRow
+	var hash string
+	into := []any{&r.Shard, &r.Seq, &r.Tenant, &r.Session, &r.Kind, &r.Subject, &r.BrokerTime, &r.BodyDigest, &r.Record, &hash}
+	return db.each(ctx, `SELECT shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash FROM evidence
+		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} ORDER BY shard, seq`,
+		func(rows driver.Rows) error {
+			if err := rows.Scan(into...); err != nil {
+				return err
+			}
+			r.RecordHash = [32]byte{}
+			copy(r.RecordHash[:], hash)
+			return fn(&r)
+		}, arg("shard", shard), arg("from", from), arg("to", to))
+}
+
+// NewestOf gives the least sequence among the newest n rows of some kinds in a
+// shard, and AllSequences when there is none of them.
+func (db *DB) NewestOf(ctx context.Context, shard string, kinds []string, n int) (least uint64, err error) {
+	least = AllSequences
+	err = db.each(ctx, `SELECT seq FROM evidence WHERE shard = {shard:String} AND has({kinds:Array(String)}, kind) ORDER BY shard DESC, seq DESC LIMIT {n:Int64}`,
+		func(rows driver.Rows) error { return rows.Scan(&least) }, arg("shard", shard), arg("kinds", kinds), arg("n", int64(n)))
+	return least, err
+}

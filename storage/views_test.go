@@ -1,0 +1,159 @@
+package storage
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// viewed stores calls and findings of a tenant of the test's own.
+func viewed(t *testing.T) (db *DB, tenant string) {
+	t.Helper()
+	db, shard := sharedDB(t), testShard(t)
+	call := func(id, tool string, state events.CallState) any {
+		return events.Call{CallID: id, Tool: tool, State: state, Timeline: []events.TimelineEntry{}}
+	}
+	finding := func(id, rule string, s events.Severity, withdraws string) any {
+		return events.Finding{FindingID: id, Rule: rule, Severity: s, EventIDs: []string{}, Withdraws: withdraws}
+	}
+	var rows []EvidenceRow
+	add := func(session, kind string, body any) {
+		r := recordRow(t, shard, uint64(len(rows)+1), kind, body)
+		r.Tenant, r.Session = shard, session
+		r.BrokerTime = testTime.Add(time.Duration(r.Seq) * time.Minute)
+		rows = append(rows, r)
+	}
+	add("s1", KindCall, call("c1", "write_file", events.CallOpen))                             // 1
+	add("s1", KindCall, call("c2", "bash", events.CallOpen))                                   // 2
+	add("s1", KindCall, call("c1", "write_file", events.CallCompleted))                        // 3
+	add("s2", KindCall, call("c3", "write_file", events.CallDenied))                           // 4
+	add("s1", KindFinding, finding("f1", "missing_completion", events.SeverityMedium, ""))     // 5
+	add("s2", KindFinding, finding("f2", "executed_despite_deny", "critical", ""))             // 6
+	add("s1", KindFinding, finding("f3", "missing_completion", events.SeverityInfo, "f1"))     // 7
+	add("s2-b", KindControl, map[string]any{})                                                 // 8
+	add("", KindEvent, map[string]any{})                                                       // 9
+	add("s1", KindFinding, finding("f1-not", "missing_completion", events.SeverityMedium, "")) // 10
+	if err := db.CommitEvidence(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	return db, shard
+}
+
+func TestLatestCalls(t *testing.T) {
+	db, tenant := viewed(t)
+	for name, c := range map[string]struct {
+		filter CallFilter
+		want   []uint64
+	}{
+		"newest of each":             {CallFilter{}, []uint64{2, 3, 4}},
+		"of a session":               {CallFilter{Session: "s1"}, []uint64{2, 3}},
+		"by the state they are in":   {CallFilter{State: "open"}, []uint64{2}},
+		"by tool":                    {CallFilter{Tool: "write_file"}, []uint64{3, 4}},
+		"since":                      {CallFilter{Since: testTime.Add(3 * time.Minute)}, []uint64{3, 4}},
+		"the newest of many":         {CallFilter{Limit: 1}, []uint64{4}},
+		"none":                       {CallFilter{Tool: "' OR 1 = 1 --"}, nil},
+		"all at once, and in order":  {CallFilter{Session: "s1", Limit: 2}, []uint64{2, 3}},
+		"a moment after the newest":  {CallFilter{Since: testTime.Add(4*time.Minute + 1)}, nil},
+		"exactly when it was stored": {CallFilter{Since: testTime.Add(4 * time.Minute)}, []uint64{4}},
+	} {
+		rows, err := db.LatestCalls(t.Context(), tenant, c.filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []uint64
+		for _, r := range rows {
+			got = append(got, r.Seq)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	if rows, err := db.LatestCalls(t.Context(), "another tenant", CallFilter{}); len(rows) > 0 || err != nil {
+		t.Errorf("another tenant's: %v %v", rows, err)
+	}
+}
+
+func TestLatestFindings(t *testing.T) {
+	db, tenant := viewed(t)
+	for name, c := range map[string]struct {
+		filter FindingFilter
+		want   string
+	}{
+		"what stands":         {FindingFilter{}, "[6 10]"},
+		"of a session":        {FindingFilter{Session: "s2"}, "[6]"},
+		"by rule":             {FindingFilter{Rule: "missing_completion"}, "[10]"},
+		"by severity":         {FindingFilter{Severity: "critical"}, "[6]"},
+		"since":               {FindingFilter{Since: testTime.Add(7 * time.Minute)}, "[10]"},
+		"taken back, too":     {FindingFilter{Session: "s1", Withdrawn: true}, "[5! 7 10]"},
+		"the newest of them":  {FindingFilter{Withdrawn: true, Limit: 2}, "[7 10]"},
+		"nobody's":            {FindingFilter{Session: "s9"}, "[]"},
+		"not with a wildcard": {FindingFilter{Rule: "%"}, "[]"},
+	} {
+		rows, err := db.LatestFindings(t.Context(), tenant, c.filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{}
+		for _, r := range rows {
+			text := fmt.Sprint(r.Seq)
+			if r.Withdrawn {
+				text += "!"
+			}
+			got = append(got, text)
+		}
+		if fmt.Sprint(got) != c.want {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+	}
+}
+
+func TestWhatReplayAsks(t *testing.T) {
+	db, shard := viewed(t)
+	if names, err := db.SessionsLike(t.Context(), shard, "s2", 5); err != nil || fmt.Sprint(names) != "[s2 s2-b]" {
+		t.Errorf("sessions %v %v", names, err)
+	}
+	if names, err := db.SessionsLike(t.Context(), shard, "%", 5); err != nil || len(names) > 0 {
+		t.Errorf("sessions %v %v", names, err)
+	}
+	if last, n, err := db.Extent(t.Context(), shard); last != 10 || n != 10 || err != nil {
+		t.Errorf("extent %d %d %v", last, n, err)
+	}
+	if seq, at, err := db.FirstInput(t.Context(), shard, 1, testTime.Add(3*time.Minute)); seq != 8 || !at.Equal(testTime.Add(8*time.Minute)) || err != nil {
+		t.Errorf("first input %d %v %v", seq, at, err)
+	}
+	if seq, _, err := db.FirstInput(t.Context(), shard, 9, testTime); seq != 0 || err != nil {
+		t.Errorf("first input %d %v", seq, err)
+	}
+	if rows := collect(t, func(fn func(EvidenceRow) error) error { return db.Controls(t.Context(), shard, 10, fn) }); len(rows) != 1 || rows[0].Seq != 8 {
+		t.Errorf("controls %v", rows)
+	}
+	if rows := collect(t, func(fn func(EvidenceRow) error) error {
+		return db.EventsOf(t.Context(), shard, shard, "tool", 10, fn)
+	}); len(rows) != 1 || rows[0].Seq != 9 {
+		t.Errorf("events %v", rows)
+	}
+}
+
+func TestLatestVerdicts(t *testing.T) {
+	db, shard := sharedDB(t), testShard(t)
+	var rows []EvidenceRow
+	for i, d := range []events.Decision{
+		{DecisionID: "1", Source: "rt1", ToolCallID: "c1", Verdict: events.Ask},
+		{DecisionID: "2", Source: "rt2", ToolCallID: "c1", Verdict: events.Deny},
+		{DecisionID: "3", Source: "rt1", ToolCallID: "c1", Verdict: events.Allow},
+	} {
+		r := recordRow(t, shard, uint64(i+1), KindDecision, d)
+		r.Tenant, r.Session = shard, "s'1"
+		rows = append(rows, r)
+	}
+	if err := db.CommitEvidence(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	got, err := db.LatestVerdicts(t.Context(), shard, []string{"s'1", "s2"})
+	if err != nil || len(got) != 2 || got[CallKey{"s'1", "rt1", "c1"}] != (Verdict{"allow", shard, 3}) || got[CallKey{"s'1", "rt2", "c1"}] != (Verdict{"deny", shard, 2}) {
+		t.Errorf("%v %v", got, err)
+	}
+}

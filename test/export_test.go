@@ -1,0 +1,215 @@
+package e2e_test
+
+import (
+	"archive/zip"
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// membersOf reads all members of a bundle, as any ZIP program does.
+func membersOf(t testing.TB, file string) map[string][]byte {
+	t.Helper()
+	z, err := zip.OpenReader(file)
+	ok(t, err)
+	defer z.Close()
+	members := map[string][]byte{}
+	for _, f := range z.File {
+		r, err := f.Open()
+		ok(t, err)
+		if members[f.Name], err = io.ReadAll(r); err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+	}
+	return members
+}
+
+// withByteChanged writes a bundle with one byte of a member's data changed.
+func withByteChanged(t testing.TB, file, member string, data []byte) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	ok(t, err)
+	at := bytes.Index(b, append([]byte(member), data...))
+	b[at+len(member)+len(data)/2] ^= 1
+	bad := filepath.Join(t.TempDir(), "bad.zip")
+	ok(t, os.WriteFile(bad, b, 0o600))
+	return bad
+}
+
+// A bundle that is handed out: its report can be read, its statement is signed by
+// who hands it out, and one changed byte of any member is found and named.
+func TestExportForPeople(t *testing.T) {
+	s := smallSystem(t)
+	dir := t.TempDir()
+	bundle, key := filepath.Join(dir, "b.zip"), filepath.Join(dir, "checkpoint.pub")
+	tool(t, "keys", "statement", "--keys", dir).want(t, 0)
+	statementKey, statementPub := filepath.Join(dir, "statement.key"), filepath.Join(dir, "statement.pub")
+	s.run(t, "export", "--session", "small-1", "--out", bundle, "--sign-key", statementKey).want(t, 0)
+	ok(t, os.WriteFile(key, []byte(s.info(t).PublicKey+"\n"), 0o600))
+	ok(t, s.stop())
+
+	r := tool(t, "verify", "--bundle", bundle, "--key", key, "--statement-key", statementPub).want(t, 0)
+	if !strings.Contains(r.out, "holds") || strings.Contains(r.err, "note:") {
+		t.Errorf("%s%s", r.out, r.err)
+	}
+	if r := tool(t, "verify", "--bundle", bundle, "--key", key).want(t, 0); !strings.Contains(r.err, "whose key that is was not checked") {
+		t.Errorf("nothing says that the signer is not known: %s", r.err)
+	}
+	members := membersOf(t, bundle)
+	page := string(members["report.html"])
+	for _, want := range []string{"<!DOCTYPE html>", "small-1", "agenthook", "countersign verify --bundle"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the report does not say %q", want)
+		}
+	}
+	if strings.Contains(page, "<script") || strings.Contains(page, "http://") || strings.Contains(page, "https://") {
+		t.Error("the report runs or loads something")
+	}
+	var index struct {
+		Entries []struct{ ID string }
+		Without []any `json:"no_records_here"`
+	}
+	ok(t, json.Unmarshal(members["controls.json"], &index))
+	if len(index.Entries) == 0 || len(index.Without) == 0 {
+		t.Errorf("%d controls with records, %d without", len(index.Entries), len(index.Without))
+	}
+	statementOf(t, members, statementPub)
+	for name, data := range members {
+		if len(data) == 0 {
+			continue
+		}
+		bad := withByteChanged(t, bundle, name, data)
+		r := tool(t, "verify", "--bundle", bad, "--key", key, "--statement-key", statementPub).want(t, 1)
+		if !strings.Contains(r.out+r.err, name) {
+			t.Errorf("a changed byte of %s is not said to be in it:\n%s%s", name, r.out, r.err)
+		}
+	}
+	// Who was not to sign it did not.
+	tool(t, "keys", "statement", "--keys", filepath.Join(dir, "other")).want(t, 0)
+	tool(t, "verify", "--bundle", bundle, "--key", key, "--statement-key", filepath.Join(dir, "other", "statement.pub")).want(t, 1)
+}
+
+// statementOf checks the statement with nothing of Countersign: DSSE, in-toto, the
+// members' digests.
+func statementOf(t testing.TB, members map[string][]byte, publicFile string) {
+	t.Helper()
+	text, err := os.ReadFile(publicFile)
+	ok(t, err)
+	block, _ := pem.Decode(text)
+	public, err := x509.ParsePKIXPublicKey(block.Bytes)
+	ok(t, err)
+	var env struct {
+		PayloadType, Payload string
+		Signatures           []struct{ Sig string }
+	}
+	ok(t, json.Unmarshal(members["statement.dsse.json"], &env))
+	payload, err := base64.StdEncoding.DecodeString(env.Payload)
+	ok(t, err)
+	sig, err := base64.StdEncoding.DecodeString(env.Signatures[0].Sig)
+	ok(t, err)
+	signed := fmt.Sprintf("DSSEv1 %d %s %d %s", len(env.PayloadType), env.PayloadType, len(payload), payload)
+	if !ed25519.Verify(public.(ed25519.PublicKey), []byte(signed), sig) {
+		t.Error("the statement is not signed by the key")
+	}
+	var st struct {
+		Subject []struct {
+			Name   string
+			Digest map[string]string
+		}
+	}
+	ok(t, json.Unmarshal(payload, &st))
+	if len(st.Subject) != len(members)-1 {
+		t.Errorf("the statement is over %d members of %d", len(st.Subject), len(members)-1)
+	}
+	for _, m := range st.Subject {
+		sum := sha256.Sum256(members[m.Name])
+		if m.Digest["sha256"] != hex.EncodeToString(sum[:]) {
+			t.Errorf("%s has another digest than its statement says", m.Name)
+		}
+	}
+}
+
+// Everything of a tenant between two times, and nothing else; the file proves
+// itself with the key alone.
+func TestExportRange(t *testing.T) {
+	s := start(t)
+	r := s.runtime(t)
+	begin := time.Now().UTC()
+	for i := range 12 {
+		call := allowedCall(fmt.Sprint("s-range-", i%3), fmt.Sprint("c", i))
+		r.admit(t, "agenthook", call.bytes())
+		r.publish(t, call)
+	}
+	s.exact(t)
+	end := time.Now().UTC()
+	call := allowedCall("s-late", "late")
+	r.admit(t, "agenthook", call.bytes())
+	s.exact(t)
+	signed(t, s)
+
+	dir := t.TempDir()
+	bundle, key := filepath.Join(dir, "range.zip"), filepath.Join(dir, "checkpoint.pub")
+	ok(t, os.WriteFile(key, []byte(s.info(t).PublicKey+"\n"), 0o600))
+	export := func(out string, from, to time.Time, more ...string) result {
+		return s.run(t, append([]string{"export", "--from", from.Format(time.RFC3339Nano), "--to", to.Format(time.RFC3339Nano), "--out", out}, more...)...)
+	}
+	export(bundle, begin, end).want(t, 0)
+	tool(t, "verify", "--bundle", bundle, "--key", key).want(t, 0)
+	members := membersOf(t, bundle)
+	lines := bytes.Split(bytes.TrimSuffix(members["records.jsonl"], []byte("\n")), []byte("\n"))
+	kinds := map[any]int{}
+	for _, line := range lines {
+		var rec object
+		ok(t, json.Unmarshal(line, &rec))
+		kinds[rec["kind"]]++
+		at, err := time.Parse(time.RFC3339Nano, rec["broker_time"].(string))
+		ok(t, err)
+		if rec["tenant"] != "acme" || at.Before(begin) || !at.Before(end) || rec["session"] == "s-late" {
+			t.Errorf("a record of another tenant or time: %s", line)
+		}
+	}
+	if kinds["request"] != 12 || kinds["decision"] != 12 || kinds["event"] < 12 || bytes.Count(members["decisions.jsonl"], []byte("\n")) != 12 {
+		t.Errorf("%v", kinds)
+	}
+	for name, data := range members {
+		if len(data) == 0 {
+			continue
+		}
+		r := tool(t, "verify", "--bundle", withByteChanged(t, bundle, name, data), "--key", key).want(t, 1)
+		if !strings.Contains(r.out+r.err, name) {
+			t.Errorf("a changed byte of %s is not said to be in it:\n%s%s", name, r.out, r.err)
+		}
+	}
+
+	// What cannot be exported leaves nothing behind.
+	none := filepath.Join(dir, "none.zip")
+	export(none, begin.Add(-48*time.Hour), begin.Add(-47*time.Hour)).want(t, 1).oneLine(t, "no record in this time range")
+	export(none, begin, time.Now().Add(time.Hour)).want(t, 2).oneLine(t, "still being written")
+	export(none, end, begin).want(t, 2).oneLine(t, "the range is empty")
+	export(none, begin, end, "--tenant", "nobody").want(t, 1).oneLine(t, "nobody")
+	export(bundle, begin, end).want(t, 2).oneLine(t, "--force")
+	left, err := os.ReadDir(dir)
+	ok(t, err)
+	if names := slices.Collect(func(yield func(string) bool) {
+		for _, e := range left {
+			if !yield(e.Name()) {
+				return
+			}
+		}
+	}); len(names) != 2 {
+		t.Errorf("files are left behind: %v", names)
+	}
+}

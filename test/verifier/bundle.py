@@ -1,0 +1,187 @@
+"""Bundles: docs/evidence-format.md, section 5."""
+
+import base64
+import hashlib
+import json
+import struct
+import zlib
+
+import canonical
+import statement
+from record import Session, included
+from signed import Bad, Checkpoint, Key, standard, vouched
+
+FIRST, SECOND = "countersign/bundle/v1", "countersign/bundle/v2"
+V1 = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json", "records.jsonl", "proofs.json", "decisions.jsonl", "findings.jsonl")
+V2 = V1 + ("calls.jsonl", "approvals.jsonl", "report.html", "controls.json")
+NAMES = {V1: FIRST, V2: SECOND, V2 + (statement.NAME,): SECOND}
+KINDS = {"decisions.jsonl": "decision", "findings.jsonl": "finding", "calls.jsonl": "call", "approvals.jsonl": "approval"}
+DATE = 1 << 5 | 1  # 1 January 1980
+
+
+def common(name, data):
+    """What a local header and the directory say alike."""
+    return struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, DATE, zlib.crc32(data), len(data), len(data), len(name), 0)
+
+
+def pack(members):
+    """The one form of a bundle."""
+    out, directory = bytearray(), bytearray()
+    for name, data in members:
+        directory += b"PK\x01\x02" + struct.pack("<H", 20) + common(name, data) + bytes(10) + struct.pack("<I", len(out)) + name.encode()
+        out += b"PK\x03\x04" + common(name, data) + name.encode() + data
+    end = struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, len(members), len(members), len(directory), len(out), 0)
+    return bytes(out + directory + end)
+
+
+def unpack(raw):
+    """The members of a file, in order; what is behind them is compared later."""
+    members, at = [], 0
+    while raw[at:at + 4] == b"PK\x03\x04":
+        if at + 30 > len(raw):
+            raise Bad("archive: cut short")
+        size, length, extra = struct.unpack_from("<IHH", raw, at + 22)
+        name = raw[at + 30:at + 30 + length].decode("utf-8", "replace")
+        start = at + 30 + length + extra
+        if start + size > len(raw):
+            raise Bad("archive: %s is cut short" % name)
+        members.append((name, raw[start:start + size]))
+        at = start + size
+    return members
+
+
+class Bundle:
+    """A bundle under verification. failures lists what does not hold, by member."""
+
+    def __init__(self, raw, key_text, witnesses=()):
+        self.failures, self.raw, self.session, self.checkpoint = [], raw, None, None
+        self.key, self.witnesses, self.cosigned = Key(key_text, 1), [Key(w, 4) for w in witnesses], []
+        self.members = self.attempt("archive", lambda: unpack(raw)) or []
+        self.files = dict(self.members)
+        if self.failures or not self.attempt("archive", self.check_archive):
+            return
+        self.manifest = self.attempt("manifest.json", lambda: canonical.check(self.files["manifest.json"])) or {}
+        self.checkpoint = self.attempt("checkpoint.txt", self.check_checkpoint)
+        self.keys = self.attempt("keys.json", self.check_keys) or {}
+        self.proofs = self.attempt("proofs.json", self.check_proofs) or []
+        self.check_records()
+        self.attempt("manifest.json", self.check_manifest)
+        self.check_digests()
+        self.signer = None
+        if statement.NAME in self.files:
+            self.signer = self.attempt(statement.NAME, lambda: statement.check(self))
+
+    def attempt(self, member, check):
+        """Runs a check; what it finds is a failure of a member."""
+        try:
+            result = check()
+            return True if result is None else result
+        except Bad as e:
+            self.failures.append((member, str(e)))
+        except (canonical.NotCanonical, KeyError, TypeError, ValueError, AttributeError, UnicodeError) as e:
+            self.failures.append((member, "malformed: %s" % (e or type(e).__name__)))
+        return None
+
+    def check_archive(self):
+        names = tuple(name for name, _ in self.members)
+        if names not in NAMES:
+            raise Bad("the members are %s, not %s" % (", ".join(names) or "none", ", or ".join(", ".join(n) for n in NAMES)))
+        self.format = NAMES[names]
+        again = pack(self.members)
+        if again != self.raw:
+            at = next((i for i, (a, b) in enumerate(zip(again, self.raw)) if a != b), min(len(again), len(self.raw)))
+            self.failures.append((self.at(at), "the ZIP differs from its one form at byte %d" % at))
+
+    def at(self, offset):
+        """The member in whose part of the file an offset lies."""
+        end = 0
+        for name, data in self.members:
+            end += 30 + len(name) + len(data)
+            if offset < end:
+                return name
+        return "archive"
+
+    def check_checkpoint(self):
+        checkpoint = Checkpoint(self.files["checkpoint.txt"], self.key)
+        for w in self.witnesses:
+            Checkpoint(self.files["checkpoint.txt"], w)  # raises unless it signed
+            self.cosigned.append(w.name)
+        return checkpoint
+
+    def check_keys(self):
+        records = canonical.check(self.files["keys.json"])
+        ids = [k["kid"] for k in records]
+        if ids != sorted(ids):
+            raise Bad("not sorted by kid")
+        if any(set(k) != {"alg", "created_at", "kid", "public_key", "use", "vouch"} for k in records):
+            raise Bad("a key record has other members")
+        return dict(vouched(k, self.key) for k in records)
+
+    def check_proofs(self):
+        proofs = canonical.check(self.files["proofs.json"])
+        if set(proofs) != {"size", "proofs"} or any(set(p) != {"seq", "path"} for p in proofs["proofs"]):
+            raise Bad("other members than it should have")
+        if self.checkpoint and proofs["size"] != self.checkpoint.size:
+            raise Bad("the proofs are for another size than the checkpoint's")
+        return [(p["seq"], [standard(h) for h in p["path"]]) for p in proofs["proofs"]]
+
+    def check_records(self):
+        raw = self.files["records.jsonl"]
+        lines = raw.split(b"\n")
+        if lines.pop() != b"" or not lines:
+            self.failures.append(("records.jsonl", "does not end with a line feed, or is empty"))
+        self.session = Session(self.keys, self.manifest.get("subject_prefix", "gov"))
+        self.records = []
+        for i, line in enumerate(lines):
+            r = self.attempt("records.jsonl", lambda: self.session.add(line))
+            if r is None:
+                self.failures[-1] = ("records.jsonl", "line %d: %s" % (i + 1, self.failures[-1][1]))
+                return  # what follows hangs on it
+            self.records.append(r)
+            self.attempt("proofs.json", lambda: self.check_inclusion(i, r))
+        if len(self.proofs) != len(self.records):
+            self.failures.append(("proofs.json", "%d proofs for %d records" % (len(self.proofs), len(self.records))))
+
+    def check_inclusion(self, i, r):
+        first = self.records[0]
+        if (r.shard, r.tenant, r.session) != (first.shard, first.tenant, first.session) or not r.session:
+            raise Bad("sequence %d is of another session, or of none" % r.seq)
+        if not self.checkpoint:
+            return
+        if r.shard != self.checkpoint.shard:
+            raise Bad("sequence %d is of another shard than the checkpoint" % r.seq)
+        if i >= len(self.proofs) or self.proofs[i][0] != r.seq:
+            raise Bad("no proof for sequence %d at its place" % r.seq)
+        try:
+            included(r, self.checkpoint, self.proofs[i][1])
+        except Bad as e:
+            raise Bad("sequence %d: %s" % (r.seq, e)) from e
+
+    def check_manifest(self):
+        if not self.checkpoint or not self.records:
+            return
+        m, first = dict(self.manifest), self.records[0]
+        listed = m.pop("members")
+        want = {"format": self.format, "shard": self.checkpoint.shard, "tenant": first.tenant, "session": first.session,
+                "subject_prefix": self.session.prefix, "records": len(self.records), "seqs": [r.seq for r in self.records],
+                "checkpoint_size": self.checkpoint.size, "checkpoint_root": base64.b64encode(self.checkpoint.root).decode()}
+        for name in sorted(set(want) | set(m)):
+            if m.get(name) != want.get(name):
+                raise Bad("%s is %s, not %s" % (name, json.dumps(m.get(name)), json.dumps(want.get(name))))
+        if [e["name"] for e in listed] != [n for n, _ in self.members[1:] if n != statement.NAME] or any(set(e) != {"name", "size", "sha256"} for e in listed):
+            raise Bad("it does not list the other members")
+
+    def check_digests(self):
+        for entry in self.manifest.get("members", []):
+            self.attempt(str(entry.get("name")), lambda: self.check_digest(entry))
+        for name, kind in KINDS.items():
+            if name not in self.files:
+                continue
+            want = b"".join(r.body_bytes() + b"\n" for r in self.records if r.kind == kind)
+            if self.session and self.files[name] != want:
+                self.failures.append((name, "not the bodies of the %ss in the records" % kind))
+
+    def check_digest(self, entry):
+        data = self.files[entry["name"]]
+        if (len(data), hashlib.sha256(data).hexdigest()) != (entry["size"], entry["sha256"]):
+            raise Bad("not the file that the manifest lists")

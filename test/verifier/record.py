@@ -1,0 +1,254 @@
+"""Evidence records: docs/evidence-format.md, sections 1, 2 and 4."""
+
+import base64
+import datetime
+import hashlib
+import re
+
+import canonical
+import merkle
+from signed import Bad, check_signature
+
+PREFIX = b"countersign/evidence/v1\x00"
+TEXTS = ("shard", "tenant", "session", "kind", "subject", "broker_time", "body_digest")
+MEMBERS = set(TEXTS) | {"v", "seq", "headers", "body", "redactions", "session_index", "session_prev"}
+OPTIONAL = {"reason", "redaction_policy"}
+CLASSES = {
+    "events": ("tenant", "publisher", "protocol", "session"),
+    "decisions": ("tenant", "state", "session"), "calls": ("tenant", "state", "session"), "findings": ("tenant", "state", "session"),
+    "approvals": ("tenant", "state", "workflow"), "control": ("stream", "state"),
+}
+HEX = r"[0-9a-f]{64}"
+
+
+def record_hash(raw):
+    return hashlib.sha256(PREFIX + raw).digest()
+
+
+def need(condition, text):
+    if not condition:
+        raise Bad(text)
+
+
+class Record:
+    """A record that was read and checked as far as it can be by itself."""
+
+    def __init__(self, raw, prefix="gov"):
+        try:
+            r = canonical.check(raw)
+        except canonical.NotCanonical as e:
+            raise Bad("the record is not canonical: %s" % e) from e
+        need(isinstance(r, dict) and MEMBERS <= set(r) <= MEMBERS | OPTIONAL, "the record has other members")
+        need(all(isinstance(r[k], str) for k in TEXTS), "a member has the wrong type")
+        need(all(isinstance(r[k], str) and r[k] for k in OPTIONAL & set(r)), "an optional member is empty or no text")
+        need(r["v"] == 1, "version %s" % r["v"])
+        self.raw, self.hash, self.all = raw, record_hash(raw), r
+        self.seq = whole(r["seq"], "seq")
+        need(1 <= self.seq <= 2**53, "seq is out of range")
+        self.shard, self.tenant, self.session, self.kind = r["shard"], r["tenant"], r["session"], r["kind"]
+        self.headers, self.body, self.reason = r["headers"], r["body"], r.get("reason", "")
+        self.index = None if r["session_index"] is None else whole(r["session_index"], "session_index")
+        self.prev = r["session_prev"]
+        need(re.fullmatch(r"[\x21-\x2a\x2c-\x7e]{1,200}", self.shard), "the shard's name is malformed")
+        check_time(r["broker_time"])
+        self.check_headers()
+        self.scope = Scope(r["subject"], prefix)
+        self.check_subject()
+        self.check_body()
+        self.check_redactions()
+
+    def check_headers(self):
+        need(isinstance(self.headers, dict) and all(isinstance(v, list) and all(isinstance(s, str) for s in v) for v in self.headers.values()),
+             "headers are not lists of texts")
+
+    def header(self, name):
+        values = self.headers.get(name, [])
+        return values[0] if len(values) == 1 else ""
+
+    def check_subject(self):
+        need(self.kind in (self.scope.kind, "unparseable"), "kind %s on a subject of %s" % (self.kind, self.scope.kind))
+        session = self.scope.session
+        if self.kind == "approval":
+            session = in_token(self.member("session"))
+        need((self.tenant, self.session) == (self.scope.tenant, session), "tenant or session are not those of the subject")
+
+    def check_body(self):
+        need(not self.reason or self.body is None, "a reason for having no body, and a body")
+        need(self.reason or self.kind != "unparseable", "unparseable without a reason")
+        form = "hmac-sha256:" if self.all["redactions"] or self.reason else "sha256:"
+        need(re.fullmatch(form + HEX, self.all["body_digest"]), "body_digest is not of the form " + form)
+
+    def check_redactions(self):
+        need(isinstance(self.all["redactions"], list), "redactions are no list")
+        for i, red in enumerate(self.all["redactions"]):
+            ok = isinstance(red, dict) and {"commitment", "detector", "path"} <= set(red) <= {"action", "commitment", "detector", "path", "policy"}
+            need(ok and all(isinstance(v, str) for v in red.values()), "redaction %d is malformed" % i)
+            need(all(red.get(k, "x") for k in ("action", "policy")), "redaction %d has an empty member" % i)
+            need(re.fullmatch("hmac-sha256:" + HEX, red["commitment"]), "redaction %d has no commitment" % i)
+            need(self.marked(red), "redaction %d left no mark" % i)
+
+    def marked(self, red):
+        detector, path, action = red["detector"], red["path"], red.get("action", "mask")
+        if path == "/body" and detector == "withheld":
+            return bool(self.reason)
+        if path == "/headers" and detector in ("too_many", "withheld"):
+            return self.headers == {}
+        forms = {"mask": r"(:\*[^\]]*)?", "hash": ":h-[0-9a-f]{32}", "tokenise": ":t-[0-9a-f]{32}", "truncate": "", "drop": ""}
+        if action not in forms:
+            return False
+        there, value, last = find(self.all, path)
+        mark = re.compile(r"\[redacted:" + re.escape(detector) + forms[action] + r"\]")
+        if action == "drop":
+            return not there or value in (None, "") or bool(mark.search(last))
+        return there and bool(isinstance(value, str) and mark.search(value) or mark.search(last))
+
+    def member(self, name):
+        value = self.body.get(name, "") if isinstance(self.body, dict) else ""
+        return value if isinstance(value, str) else ""
+
+    def body_bytes(self):
+        """The exact bytes of the body: it is canonical, like all around it."""
+        return canonical.write(self.body)
+
+
+def whole(value, name):
+    need(isinstance(value, canonical.Number) and value == int(value) and value >= 0, name + " is no whole number")
+    return int(value)
+
+
+def check_time(text):
+    m = re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{9}Z", text, re.ASCII)
+    need(m, "broker_time is malformed")
+    try:
+        datetime.datetime.strptime(m[1], "%Y-%m-%dT%H:%M:%S")
+    except ValueError as e:
+        raise Bad("broker_time is no time") from e
+
+
+def find(value, pointer):
+    """Follows a JSON pointer: whether something is there, what, and the last token."""
+    last = ""
+    if not pointer.startswith("/"):
+        return False, None, last
+    for token in pointer[1:].split("/"):
+        last = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(value, dict) and last in value:
+            value = value[last]
+        elif isinstance(value, list) and re.fullmatch("[0-9]+", last) and int(last) < len(value):
+            value = value[int(last)]
+        else:
+            return False, None, pointer.rsplit("/", 1)[1].replace("~1", "/").replace("~0", "~")
+    return True, value, last
+
+
+def escape(value):
+    """The token of a value, in bytes."""
+    if re.fullmatch(rb"[A-Za-z0-9_-]+", value):
+        token = value.decode()
+    else:
+        token = "~" + base64.urlsafe_b64encode(value).decode().rstrip("=")
+    return token if len(token) <= 64 else "~h" + hashlib.sha256(value).hexdigest()
+
+
+def in_token(name):
+    """A name from a body in the form that subjects give."""
+    token = escape(name.encode())
+    return token if re.fullmatch("~h" + HEX, token) else name
+
+
+def unescape(token):
+    """The value of a token, None if it is not in its one spelling."""
+    if token == "~":
+        return ""
+    if re.fullmatch("~h" + HEX, token):
+        return token
+    value = token.encode()
+    if token.startswith("~"):
+        try:
+            value = base64.urlsafe_b64decode(token[1:] + "=" * (-len(token[1:]) % 4))
+        except ValueError:
+            return None
+    if escape(value) != token:
+        return None
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return token
+
+
+class Scope:
+    """What a subject says."""
+
+    def __init__(self, subject, prefix):
+        self.kind, self.tenant, self.session, self.state, self.workflow = "unparseable", "", "", "", ""
+        tokens = subject.split(".")
+        n = prefix.count(".") + 1
+        if tokens[:n] != prefix.split(".") or len(tokens) <= n or tokens[n] not in CLASSES:
+            return
+        fields, tokens, name = CLASSES[tokens[n]], tokens[n + 1:], tokens[n]
+        values = [unescape(t) for t in tokens]
+        types = values[len(fields):]
+        if None in values or len(values) < len(fields) or bool(types) != (name == "events") or any("." in t for t in types):
+            return
+        for field, value in zip(fields, values):
+            setattr(self, field, value)
+        self.kind = name.rstrip("s")
+        if name == "events" and types == ["request"]:
+            self.kind = "request"
+
+
+class Session:
+    """The records of one session, one after the other: chain, decisions, approvals."""
+
+    def __init__(self, keys, prefix):
+        self.keys, self.prefix = keys, prefix  # keys that are vouched for, by id
+        self.index, self.last, self.seq = 0, None, 0
+        self.requests = {}  # decision id -> [digest, decided]
+        self.records = self.decisions = self.approvals = 0
+
+    def add(self, raw):
+        r = Record(raw, self.prefix)
+        need(r.seq > self.seq, "sequence %d comes after %d" % (r.seq, self.seq))
+        need(r.index == self.index + 1, "session_index %s follows %d" % (r.index, self.index))
+        need(r.prev == (self.last.hex() if self.last else None), "session_prev is not the hash of the record before")
+        if r.scope.kind == "request" and r.header("Countersign-Decision-Id"):
+            self.requests[r.header("Countersign-Decision-Id")] = [r.all["body_digest"], False]
+        need(r.kind == r.scope.kind or r.scope.kind not in ("decision", "approval"), "a %s that could not be parsed" % r.scope.kind)
+        if r.kind == "decision":
+            self.decision(r)
+        if r.kind == "approval":
+            self.approval(r)
+        self.index, self.last, self.seq, self.records = r.index, r.hash, r.seq, self.records + 1
+        return r
+
+    def signed(self, r):
+        value = r.header("Countersign-Signature")
+        need(value, "the %s has no signature" % r.kind)
+        return check_signature(value, r.body_bytes(), self.keys)
+
+    def decision(self, r):
+        need(isinstance(r.body, dict), "the decision is no record")
+        names = (in_token(r.member("tenant")), in_token(r.member("session")), r.member("verdict"))
+        need(names == (r.tenant, r.session, r.scope.state), "the decision is not its subject's")
+        self.signed(r)
+        request = self.requests.get(r.member("decision_id"))
+        need(request, "no request before the decision names it")
+        need(not request[1], "the decision is there a second time")
+        digests = (request[0], r.member("request_digest"))
+        keyed = all(re.fullmatch("hmac-sha256:" + HEX, d) for d in digests)
+        need(not keyed or digests[0] == digests[1], "the request is another than the one that was decided")
+        request[1] = True
+        self.decisions += 1
+
+    def approval(self, r):
+        names = (in_token(r.member("tenant")), r.member("status"), in_token(r.member("workflow_id")))
+        need(names == (r.tenant, r.scope.state, r.scope.workflow), "the approval is not its subject's")
+        self.signed(r)
+        self.approvals += 1
+
+
+def included(r, checkpoint, path):
+    """Checks that a record is in the signed tree."""
+    need(r.seq <= checkpoint.size, "the record is newer than the checkpoint")
+    top = merkle.climb(r.seq - 1, checkpoint.size, merkle.leaf(r.hash), path)
+    need(top == checkpoint.root, "the proof does not lead to the signed root")

@@ -1,0 +1,156 @@
+"""Signed texts: notes, checkpoints, witnesses, and the signatures of records."""
+
+import base64
+import binascii
+import hashlib
+import re
+
+import canonical
+import ed25519
+import merkle
+
+ORIGIN = "countersign.dev/"
+KEY_NAME = "countersign.dev/checkpoint"
+LOG, WITNESS = 1, 4  # type bytes of keys
+
+
+class Bad(Exception):
+    """Something that does not hold; the text says what."""
+
+
+def standard(text):
+    """Strict base64."""
+    try:
+        b = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as e:
+        raise Bad("not base64") from e
+    if base64.b64encode(b).decode() != text:
+        raise Bad("not base64 in its one spelling")
+    return b
+
+
+def url(text):
+    """Strict base64url without padding."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]*", text):
+        raise Bad("not unpadded base64url")
+    try:
+        b = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError) as e:
+        raise Bad("not base64url") from e
+    if base64.urlsafe_b64encode(b).decode().rstrip("=") != text:
+        raise Bad("not base64url in its one spelling")
+    return b
+
+
+class Key:
+    """A verifier key: name, key id and public key, of one type."""
+
+    def __init__(self, text, kind):
+        try:
+            self.name, key_id, rest = text.strip().split("+", 2)
+        except ValueError as e:
+            raise Bad("not a verifier key: want name+id+key") from e
+        raw = standard(rest)
+        if len(raw) != 33 or raw[0] != kind:
+            raise Bad("not an Ed25519 verifier key of type %d" % kind)
+        self.kind, self.public = kind, raw[1:]
+        self.id = hashlib.sha256(self.name.encode() + b"\n" + raw).digest()[:4]
+        if self.id.hex() != key_id:
+            raise Bad("the key id does not fit the key")
+
+    def signed(self, text, signature):
+        """Whether signature is this key's over a note's text."""
+        if self.kind == LOG:
+            return ed25519.verify(self.public, text, signature)
+        if len(signature) != 72:
+            return False
+        seconds = int.from_bytes(signature[:8], "big")
+        message = b"cosignature/v1\ntime %d\n" % seconds + text
+        return seconds < 2**63 and ed25519.verify(self.public, message, signature[8:])
+
+
+def open_note(raw, key):
+    """The text of a note that a key signed. Other keys' lines are passed over."""
+    head, blank, lines = raw.rpartition(b"\n\n")
+    if not blank or not lines.endswith(b"\n"):
+        raise Bad("not a signed note")
+    text, found = head + b"\n", False
+    for line in lines.decode("utf-8", "replace").splitlines():
+        m = re.fullmatch("— ([^ +]+) (\\S+)", line)
+        if not m:
+            raise Bad("a line of the signatures is none")
+        signature = standard(m[2])
+        if m[1] != key.name or signature[:4] != key.id:
+            continue
+        if not key.signed(text, signature[4:]):
+            raise Bad("the signature of %s does not match the text" % key.name)
+        found = True
+    if not found:
+        raise Bad("not signed by %s" % key.name)
+    return text.decode("utf-8")
+
+
+class Checkpoint:
+    def __init__(self, raw, key):
+        text = open_note(raw, key)
+        m = re.match(r"([^\n]+)\n(0|[1-9][0-9]*)\n([^\n]+)\n", text)
+        if not m or not m[1].startswith(ORIGIN):
+            raise Bad("not origin, size and root")
+        self.shard, self.size, self.root = m[1][len(ORIGIN):], int(m[2]), standard(m[3])
+        if len(self.root) != 32 or not re.fullmatch(r"[\x21-\x2a\x2c-\x7e]{1,200}", self.shard):
+            raise Bad("the shard or the root is malformed")
+
+
+def vouched(record, key):
+    """The public key of a key record that the checkpoint key vouches for."""
+    public = url(record["public_key"])
+    kid = hashlib.sha256(public).hexdigest()[:16]
+    if len(public) != 32 or record["use"] != "receipt" or record["alg"] != "EdDSA" or record["kid"] != kid:
+        raise Bad("not a receipt key with the id of its public key")
+    want = "countersign/key/v1\n%s %s %s %s\n" % (record["use"], record["kid"], record["alg"], record["public_key"])
+    if open_note(record["vouch"].encode(), key) != want:
+        raise Bad("the vouch is for another key")
+    return kid, public
+
+
+def retired(record, key):
+    """The id of a key that the checkpoint key takes back."""
+    want = "countersign/key-retired/v1\n%s %s %s\n" % (record["use"], record["kid"], record["retired_at"])
+    if record["use"] != "receipt" or open_note(record["vouch"].encode(), key) != want:
+        raise Bad("the retirement is of another key")
+    return record["kid"]
+
+
+def check_signature(value, record, keys):
+    """The id of the key that signed a record, alone or with others."""
+    token, index, size, path = value, None, None, None
+    if "~" in value:
+        m = re.fullmatch(r"([^~]*)~(0|[1-9][0-9]*)~([1-9][0-9]*)~([^~]+)", value)
+        if not m:
+            raise Bad("not a share of a signature")
+        token, index, size, hashes = m[1], int(m[2]), int(m[3]), url(m[4])
+        if not 2 <= size <= 1024 or index >= size or len(hashes) % 32:
+            raise Bad("not a share of a signature")
+        path = [hashes[i:i + 32] for i in range(0, len(hashes), 32)]
+    payload, kind = record, "countersign-record+jws"
+    if path is not None:
+        top = merkle.climb(index, size, merkle.leaf(record), path)
+        if top is None:
+            raise Bad("the proof in the signature does not fit its size")
+        payload, kind = b"countersign/batch/v1\n%d\n%s\n" % (size, base64.b64encode(top)), "countersign-batch+jws"
+    parts = token.split(".")
+    if len(parts) != 3 or parts[1]:
+        raise Bad("not a detached JWS")
+    try:
+        head = canonical.parse(url(parts[0]))
+    except canonical.NotCanonical as e:
+        raise Bad("the JWS has no header") from e
+    if not isinstance(head, dict) or head.get("alg") != "EdDSA" or head.get("typ") != kind or "crit" in head:
+        raise Bad("not an EdDSA signature of type " + kind)
+    kid = head.get("kid")
+    if kid not in keys:
+        raise Bad("signed with key %s, which nobody vouches for" % kid)
+    message = parts[0] + "." + base64.urlsafe_b64encode(payload).decode().rstrip("=")
+    if not ed25519.verify(keys[kid], message.encode(), url(parts[2])):
+        raise Bad("not what key %s signed" % kid)
+    return kid

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""A second verifier of Countersign's evidence, written from
+docs/evidence-format.md and nothing else. It needs Python 3 alone: no server, no
+network, no other package.
+
+  verify.py --bundle FILE --key KEY [--witness KEY ...]    an exported session
+  verify.py --vectors docs/evidence-format.md              the page's own example
+
+Exit 0: everything holds; 1: something does not; 2: wrong usage.
+"""
+
+import argparse
+import os
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import bundle  # noqa: E402
+import vectors  # noqa: E402
+from signed import Bad  # noqa: E402
+
+
+def text_or_file(value):
+    """A key, or the content of the file that holds it."""
+    if "+" in value and not os.path.exists(value):
+        return value
+    with open(value, encoding="utf-8") as f:
+        return f.read()
+
+
+def verify_bundle(path, key, witnesses):
+    with open(path, "rb") as f:
+        b = bundle.Bundle(f.read(), key, witnesses)
+    for member, what in b.failures:
+        print("FAIL  %s: %s" % (member, what))
+    if b.failures:
+        print("DOES NOT HOLD  %s: %d problems" % (path, len(b.failures)))
+        return 1
+    s, c = b.session, b.checkpoint
+    first = b.records[0]
+    print("holds  session %s of tenant %s: %d records, sequences %d to %d of shard %s" % (first.session, first.tenant, s.records, first.seq, b.records[-1].seq, c.shard))
+    print("       %d decisions and %d approvals signed, %d keys vouched for" % (s.decisions, s.approvals, len(b.keys)))
+    print("       checkpoint of size %d, root %s%s" % (c.size, c.root.hex(), "".join(", signed by " + w for w in b.cosigned)))
+    if b.format == bundle.SECOND:
+        print("       report.html and controls.json are known by their digests only; statement: %s" % ("signed by key " + b.signer if b.signer else "none"))
+    return 0
+
+
+def verify_vectors(path):
+    with open(path, encoding="utf-8") as f:
+        done, failures = vectors.check(f.read())
+    for what in failures:
+        print("FAIL  " + what)
+    print("%s  %s: %d checks" % ("DOES NOT HOLD" if failures else "holds", path, done))
+    return 1 if failures else 0
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--bundle", help="an exported session")
+    p.add_argument("--key", help="the public checkpoint key, or a file that holds it")
+    p.add_argument("--witness", action="append", default=[], help="the public key of a witness that must have signed the checkpoint")
+    p.add_argument("--vectors", help="the page whose example is checked")
+    a = p.parse_args()
+    if bool(a.bundle) == bool(a.vectors) or bool(a.bundle) != bool(a.key):
+        p.error("give --bundle and --key, or --vectors")
+    try:
+        if a.vectors:
+            return verify_vectors(a.vectors)
+        return verify_bundle(a.bundle, text_or_file(a.key), [text_or_file(w) for w in a.witness])
+    except (OSError, Bad) as e:
+        print("verify.py: %s" % e, file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
