@@ -3,6 +3,7 @@ package evidence
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -206,4 +207,28 @@ func BenchmarkScanRecord(b *testing.B) {
 			HashRecord(one.Canonical)
 		}
 	})
+}
+
+// Following a pointer through the text finds what following it through the tree
+// does.
+func TestLocateIsResolve(t *testing.T) {
+	doc := []byte(`{"a":{"":1,"b/c":["x",null,{"d":"\"q\"\n"}],"~":"y","é":"z"},"n":null,"s":"","x":[[],{}]}`)
+	var tree any
+	must(t, json.Unmarshal(doc, &tree))
+	for _, pointer := range []string{"", "/", "a", "/a", "/a/", "/a/b~1c", "/a/b~1c/0", "/a/b~1c/1", "/a/b~1c/2/d", "/a/b~1c/3", "/a/b~1c/-1", "/a/b~1c/00", "/a/~0", "/a/é", "/n", "/n/x", "/s", "/s/x",
+		"/x/0", "/x/0/0", "/x/1/a", "/zz", "/a/zz"} {
+		want, wantLast, wantOK := resolve(tree, pointer)
+		got, last, ok := locate(doc, pointer)
+		switch want.(type) {
+		case string, nil:
+		default:
+			want = false
+		}
+		if !ok {
+			got = want
+		}
+		if ok != wantOK || ok && (last != wantLast || got != want) {
+			t.Errorf("%q: %v %q %v, want %v %q %v", pointer, got, last, ok, want, wantLast, wantOK)
+		}
+	}
 }

@@ -47,22 +47,37 @@ const (
 	commitPause    = 100 * time.Millisecond
 )
 
-// settled knows the shards whose derived tables need no look after the next commit.
+// settled knows of shards what their derived tables need after the next commit:
+// nothing, a look at what was committed, or, before the first Repair, at all.
 type settled struct {
 	mu     sync.Mutex
-	shards map[string]bool
+	shards map[string]settling
 }
 
-func (s *settled) set(shard string, is bool) {
+type settling struct{ smooth, repaired bool }
+
+func (s *settled) change(shard string, f func(*settling)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.shards == nil {
-		s.shards = map[string]bool{}
+		s.shards = map[string]settling{}
 	}
-	s.shards[shard] = is
+	state := s.shards[shard]
+	f(&state)
+	s.shards[shard] = state
 }
 
-func (s *settled) is(shard string) bool {
+func (s *settled) set(shard string, smooth bool) {
+	s.change(shard, func(state *settling) { state.smooth = smooth })
+}
+
+func (s *settled) repaired(shard string) {
+	s.change(shard, func(state *settling) { state.repaired = true })
+}
+
+func (s *settled) is(shard string) bool { return s.state(shard).smooth }
+
+func (s *settled) state(shard string) settling {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.shards[shard]
@@ -101,7 +116,7 @@ func (db *DB) CommitEvidence(ctx context.Context, rows []EvidenceRow) error {
 			return err
 		}
 	}
-	return db.settle(ctx, shard)
+	return db.settle(ctx, shard, rows[0].Seq)
 }
 
 // attempt stores rows that are not there yet, once, and reads them back. While it
@@ -160,12 +175,21 @@ func (db *DB) quiesce(ctx context.Context, shard string) error {
 	return nil
 }
 
-// settle repairs the derived tables where the last commits give reason to.
-func (db *DB) settle(ctx context.Context, shard string) error {
-	if db.settled.is(shard) {
+// settle repairs the derived tables where the last commit gives reason to: of the
+// sequences from first on if they have been compared with the evidence before, and
+// of all otherwise.
+func (db *DB) settle(ctx context.Context, shard string, first uint64) error {
+	state := db.settled.state(shard)
+	if state.smooth {
 		return nil
 	}
-	if _, err := db.Repair(ctx, shard); err != nil {
+	var err error
+	if state.repaired {
+		_, err = db.repairFrom(ctx, shard, first)
+	} else {
+		_, err = db.Repair(ctx, shard)
+	}
+	if err != nil {
 		return fmt.Errorf("the batch is stored, but perhaps not in all derived tables: %w", err)
 	}
 	db.settled.set(shard, true)

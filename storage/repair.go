@@ -36,11 +36,19 @@ var derived = []derivedTable{
 // the shard's one writer may call it; it should before it asks for Position and
 // SessionHeads.
 func (db *DB) Repair(ctx context.Context, shard string) (added uint64, err error) {
+	if added, err = db.repairFrom(ctx, shard, 0); err == nil {
+		db.settled.repaired(shard)
+	}
+	return added, err
+}
+
+// repairFrom is Repair of the sequences from one on.
+func (db *DB) repairFrom(ctx context.Context, shard string, from uint64) (added uint64, err error) {
 	if err := db.quiesce(ctx, shard); err != nil {
 		return 0, err
 	}
 	for _, table := range derived {
-		n, err := db.repairTable(ctx, table, shard)
+		n, err := db.repairTable(ctx, table, shard, from)
 		if err != nil {
 			return added, fmt.Errorf("repairing table %s of %s: %w", table.name, db.where(), err)
 		}
@@ -56,7 +64,7 @@ const repairWindow = 1 << 20
 
 // repairTable compares sums over windows of a shard, and mends the windows in
 // which they differ.
-func (db *DB) repairTable(ctx context.Context, table derivedTable, shard string) (added uint64, err error) {
+func (db *DB) repairTable(ctx context.Context, table derivedTable, shard string, from uint64) (added uint64, err error) {
 	r := tableRepair{db: db, table: table, shard: shard, form: "0"}
 	if table.form > 0 {
 		r.form = "form"
@@ -64,8 +72,8 @@ func (db *DB) repairTable(ctx context.Context, table derivedTable, shard string)
 	if r.view, r.columns, err = db.definition(ctx, table); err != nil {
 		return 0, err
 	}
-	sums := func(from string) string {
-		return fmt.Sprintf("SELECT intDiv(seq, %d) AS w, sum(cityHash64(seq, %s)) AS sum, count() AS n FROM %s WHERE shard = {shard:String} GROUP BY w", repairWindow, r.form, from)
+	sums := func(source string) string {
+		return fmt.Sprintf("SELECT intDiv(seq, %d) AS w, sum(cityHash64(seq, %s)) AS sum, count() AS n FROM %s WHERE shard = {shard:String} AND seq >= %d GROUP BY w", repairWindow, r.form, source, from)
 	}
 	var windows []uint64
 	if err := db.conn.QueryRow(ctx, fmt.Sprintf("SELECT arraySort(groupUniqArray(w)) FROM (SELECT w FROM (%s UNION ALL %s) GROUP BY w HAVING count() != 2 OR min(sum) != max(sum) OR min(n) != max(n))",
@@ -73,7 +81,7 @@ func (db *DB) repairTable(ctx context.Context, table derivedTable, shard string)
 		return 0, err
 	}
 	for _, w := range windows {
-		n, err := r.mend(ctx, w*repairWindow, (w+1)*repairWindow-1)
+		n, err := r.mend(ctx, max(from, w*repairWindow), (w+1)*repairWindow-1)
 		if err != nil {
 			return added, err
 		}

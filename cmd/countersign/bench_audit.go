@@ -33,7 +33,8 @@ type auditResult struct {
 	P99       float64 `json:"p99_us,omitempty"`
 	Allocs    float64 `json:"allocs_per_record,omitempty"`
 	Bytes     float64 `json:"bytes_per_record,omitempty"`
-	CPU       float64 `json:"cpu_us_per_record,omitempty"` // of this process
+	CPU       float64 `json:"cpu_us_per_record,omitempty"`         // of this process
+	Servers   float64 `json:"servers_cpu_us_per_record,omitempty"` // of NATS and ClickHouse
 }
 
 func (c *benchAuditCmd) Run(ctx context.Context, io stdio) (err error) {
@@ -122,7 +123,7 @@ func (c *benchAuditCmd) print(io stdio, r auditResult) error {
 		format string
 	}{
 		{r.PerSecond, " %10.0f/s"}, {r.P50, "  p50 %.0f us"}, {r.P99, "  p99 %.0f us"}, {r.Ratio, "  %.2fx the insert floor"},
-		{r.CPU, "  %.1f us of processor"}, {r.Allocs, "  %.0f allocs"}, {r.Bytes, "  %.0f B a record"},
+		{r.CPU, "  %.1f us of processor"}, {r.Servers, "  %.1f of the servers'"}, {r.Allocs, "  %.0f allocs"}, {r.Bytes, "  %.0f B a record"},
 	} {
 		if f.value > 0 {
 			line += fmt.Sprintf(f.format, f.value)

@@ -4,24 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"runtime"
 	"runtime/pprof"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/cmd/internal/auditor"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -81,26 +77,35 @@ func (b *benchAudit) best(runs int, step func(context.Context) (auditResult, err
 	}
 }
 
-// usage is what this process has used so far.
+// usage is what was used so far, by this process and by the two servers. On a
+// machine that others use as well processor time says more than rates do.
 type usage struct {
-	at     time.Time
-	cpu    time.Duration
-	allocs uint64
+	at           time.Time
+	cpu, servers time.Duration
+	allocs       uint64
 }
 
-func used() usage {
+func (b *benchAudit) used() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	var r syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r) // cannot fail for oneself
-	return usage{time.Now(), time.Duration(r.Utime.Nano() + r.Stime.Nano()), m.Mallocs}
+	u := usage{at: time.Now(), cpu: processorTime(pid(os.Getpid())), allocs: m.Mallocs}
+	for _, name := range []string{"clickhouse", "nats"} {
+		u.servers += processorTime(pid(b.t.ReadyInfo().PIDs[name]))
+	}
+	return u
 }
 
+// pid is a process that something else looks after.
+type pid int
+
+func (p pid) PID() int { return int(p) }
+
 // since turns what was used since begun into a result for n records.
-func (u usage) since(what string, n int) auditResult {
-	now := used()
-	return auditResult{What: what, Count: n, PerSecond: float64(n) / now.at.Sub(u.at).Seconds(),
-		Allocs: float64(now.allocs-u.allocs) / float64(n), CPU: float64((now.cpu - u.cpu).Microseconds()) / float64(n)}
+func (b *benchAudit) since(begun usage, what string, n int) auditResult {
+	now := b.used()
+	per := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(n) }
+	return auditResult{What: what, Count: n, PerSecond: float64(n) / now.at.Sub(begun.at).Seconds(),
+		Allocs: float64(now.allocs-begun.allocs) / float64(n), CPU: per(now.cpu - begun.cpu), Servers: per(now.servers - begun.servers)}
 }
 
 // consume reads the log in order and does nothing with it.
@@ -121,7 +126,7 @@ func (b *benchAudit) consume(ctx context.Context) (auditResult, error) {
 		return auditResult{}, err
 	}
 	done, n := errors.New("all is read"), 0
-	begun := used()
+	begun := b.used()
 	err = streams.ReadLog(ctx, js, streams.ReadOptions{Stream: b.t.Stream, Idle: func() error { return done }}, func(batch []events.LogMessage) error {
 		n += len(batch)
 		return nil
@@ -129,7 +134,7 @@ func (b *benchAudit) consume(ctx context.Context) (auditResult, error) {
 	if !errors.Is(err, done) {
 		return auditResult{}, err
 	}
-	return begun.since("floor: plain ordered consume", n), nil
+	return b.since(begun, "floor: plain ordered consume", n), nil
 }
 
 // audit runs the auditor from nothing to the signed end of the log.
@@ -151,9 +156,9 @@ func (b *benchAudit) audit(ctx context.Context) (auditResult, error) {
 	run, stop := context.WithCancel(ctx)
 	defer stop()
 	var r auditResult
-	begun := used()
+	begun := b.used()
 	env := daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth(), Ready: func() error {
-		r = begun.since("the auditor's whole path", b.messages)
+		r = b.since(begun, "the auditor's whole path", b.messages)
 		stop()
 		return nil
 	}}
@@ -198,7 +203,7 @@ func (b *benchAudit) insertFloor(ctx context.Context) (auditResult, error) {
 			return auditResult{}, err
 		}
 	}
-	begun := used()
+	begun := b.used()
 	for part := range slices.Chunk(b.rows, floorBatch) {
 		batch, err := b.conn.PrepareBatch(ctx, "INSERT INTO bench_floor (shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash)")
 		if err != nil {
@@ -213,14 +218,14 @@ func (b *benchAudit) insertFloor(ctx context.Context) (auditResult, error) {
 			return auditResult{}, err
 		}
 	}
-	return begun.since("floor: the finished rows, inserted natively and fsynced", len(b.rows)), nil
+	return b.since(begun, "floor: the finished rows, inserted natively and fsynced", len(b.rows)), nil
 }
 
 // insertDerived stores the finished rows in the table evidence, with all that is
 // derived from it.
 func (b *benchAudit) insertDerived(ctx context.Context) (auditResult, error) {
 	shard := fmt.Sprintf("bench@%d", time.Now().UnixNano())
-	begun := used()
+	begun := b.used()
 	for part := range slices.Chunk(b.rows, floorBatch) {
 		rows := slices.Clone(part)
 		for i := range rows {
@@ -230,7 +235,7 @@ func (b *benchAudit) insertDerived(ctx context.Context) (auditResult, error) {
 			return auditResult{}, err
 		}
 	}
-	r := begun.since("the same with all derived tables", len(b.rows))
+	r := b.since(begun, "the same with all derived tables", len(b.rows))
 	for _, table := range append([]string{"evidence", "evidence_chain"}, "decisions", "calls", "findings", "approvals", "changes", "redactions") {
 		if err := b.conn.Exec(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"mutations_sync": 2})),
 			"ALTER TABLE "+table+" DELETE WHERE startsWith(shard, 'bench@')"); err != nil {
@@ -253,74 +258,4 @@ func (b *benchAudit) load(ctx context.Context) error {
 		b.rows = append(b.rows, r)
 		return nil
 	})
-}
-
-// size is what the tables of the evidence take on disk, derived ones and proofs
-// included.
-func (b *benchAudit) size(ctx context.Context) (auditResult, error) {
-	var disk, records uint64
-	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sumIf(rows, table = 'evidence') FROM system.parts
-		WHERE active AND database = currentDatabase() AND table NOT LIKE 'bench%' AND table NOT LIKE 'goose%'`).Scan(&disk, &records)
-	return auditResult{What: "on disk, derived tables and proofs included", Count: int(records), Bytes: float64(disk) / float64(max(1, records))}, err
-}
-
-// lookups is how many times a look-up is measured.
-const lookups = 300
-
-// chains reads the evidence of one session.
-func (b *benchAudit) chains(ctx context.Context) (auditResult, error) {
-	sessions := b.messages / messagesPerCall / callsPerSession
-	return timed(lookups, "evidence of one session", func() error {
-		n := 0
-		err := b.db.Chain(ctx, b.t.Tenant, benchSession(rand.IntN(sessions)), func(storage.EvidenceRow) error { n++; return nil })
-		if err == nil && n == 0 {
-			err = errors.New("a session has no evidence")
-		}
-		return err
-	})
-}
-
-// proofs makes inclusion proofs.
-func (b *benchAudit) proofs(ctx context.Context) (auditResult, error) {
-	shards, err := b.db.Shards(ctx)
-	if err != nil {
-		return auditResult{}, err
-	}
-	shard := shards[len(shards)-1]
-	cp, err := b.db.LatestCheckpoint(ctx, shard)
-	if err != nil {
-		return auditResult{}, err
-	}
-	read := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		ask := make([]uint64, len(indexes))
-		for i, n := range indexes {
-			ask[i] = uint64(n)
-		}
-		nodes, err := b.db.TreeNodes(ctx, shard, ask)
-		out := make([]tlog.Hash, len(nodes))
-		for i, h := range nodes {
-			out[i] = h
-		}
-		return out, err
-	})
-	return timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", cp.Size), func() error {
-		_, err := evidence.InclusionProof(read, int64(cp.Size), 1+rand.Uint64N(cp.Size))
-		return err
-	})
-}
-
-// timed runs f n times, a few times more to warm up.
-func timed(n int, what string, f func() error) (auditResult, error) {
-	var took []time.Duration
-	for i := range n + n/10 {
-		start := time.Now()
-		if err := f(); err != nil {
-			return auditResult{}, fmt.Errorf("%s: %w", what, err)
-		}
-		if i >= n/10 {
-			took = append(took, time.Since(start))
-		}
-	}
-	slices.Sort(took)
-	return auditResult{What: what, Count: n, P50: micros(took[n/2]), P99: micros(took[n*99/100])}, nil
 }

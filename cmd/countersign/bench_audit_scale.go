@@ -6,8 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"golang.org/x/mod/sumdb/tlog"
-
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -145,18 +143,7 @@ func (s scaled) chain(ctx context.Context) (auditResult, error) {
 
 func (s scaled) proof(ctx context.Context) (auditResult, error) {
 	size := int64(s.copies * len(s.b.rows))
-	read := tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
-		ask := make([]uint64, len(indexes))
-		for i, n := range indexes {
-			ask[i] = uint64(n)
-		}
-		nodes, err := s.b.db.TreeNodes(ctx, scaleShard, ask)
-		out := make([]tlog.Hash, len(nodes))
-		for i, h := range nodes {
-			out[i] = h
-		}
-		return out, err
-	})
+	read := s.b.hashes(ctx, scaleShard)
 	return timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", size), func() error {
 		_, err := evidence.InclusionProof(read, size, 1+rand.Uint64N(uint64(size)))
 		return err
@@ -172,6 +159,9 @@ func (s scaled) ask(ctx context.Context, q storage.Question) (auditResult, error
 	rows := 0
 	r, err := timed(asks, "question: "+q.Asks, func() error {
 		k := s.own()
+		if q.Name == "undecided" {
+			k = s.copies - 1 // what is open is young
+		}
 		from := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC).Add(time.Duration(k) * copyStep)
 		t := storage.Terms{Tenant: s.b.t.Tenant, Agent: "mail-agent", Since: from, Until: from.Add(copyStep), Session: s.session(k),
 			ID: fmt.Sprintf("01997d40-7a44-7a8e-9d0b-%04d%08d", k, rand.IntN(s.b.messages/messagesPerCall))}

@@ -268,7 +268,7 @@ func (b *correlateBench) stop(ctx context.Context) (err error) {
 
 // processorTime is what a process has used of the processors so far, 0 where that
 // cannot be seen.
-func processorTime(p supervise.Process) time.Duration {
+func processorTime(p interface{ PID() int }) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		return 0
