@@ -88,6 +88,11 @@ func TestRuleSwitches(t *testing.T) {
 	if f := probe("sess-0004"); len(f) == 0 || f[0].Enforced {
 		t.Errorf("deleted: %+v", f)
 	}
+	rig.Eventually(t, "everything is put out", func() bool {
+		log := n.Log()
+		want, _ := undisturbed(newCore(t, n, long), log)
+		return len(outputs(log)) == len(want)
+	})
 	rig.OK(t, ignoreCancel(s.Stop()))
 	compare(t, n, long)
 	before := len(n.Log())
