@@ -2,8 +2,11 @@ package storage
 
 import (
 	"context"
+	"errors"
+	"net"
 	"time"
 
+	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
@@ -54,12 +57,24 @@ func (db *DB) Between(ctx context.Context, shard string, since, until time.Time)
 }
 
 // Sweep is Scan for who reads a lot: fn gets the same row again and again, with
-// other contents; its strings stay. SessionIndex is not read.
-func (db *DB) Sweep(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
+// other contents; its strings stay. SessionIndex is not read. It has a connection
+// of its own, on which nothing is compressed if the server is on this machine:
+// that would cost the server as much as the reading does.
+func (db *DB) Sweep(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) (err error) {
+	options := *db.options
+	options.MaxOpenConns, options.MaxIdleConns = 1, 1
+	if onlyLocal(options.Addr) {
+		options.Compression = &clickhouse.Compression{Method: clickhouse.CompressionNone}
+	}
+	own := &DB{options: &options, database: db.database}
+	if own.conn, err = clickhouse.Open(&options); err != nil {
+		return db.failed(err)
+	}
+	defer func() { err = errors.Join(err, own.conn.Close()) }()
 	var r EvidenceRow
 	var hash string
 	into := []any{&r.Shard, &r.Seq, &r.Tenant, &r.Session, &r.Kind, &r.Subject, &r.BrokerTime, &r.BodyDigest, &r.Record, &hash}
-	return db.each(ctx, `SELECT shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash FROM evidence
+	return own.each(ctx, `SELECT shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash FROM evidence
 		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} ORDER BY shard, seq`,
 		func(rows driver.Rows) error {
 			if err := rows.Scan(into...); err != nil {
@@ -69,6 +84,17 @@ func (db *DB) Sweep(ctx context.Context, shard string, from, to uint64, fn func(
 			copy(r.RecordHash[:], hash)
 			return fn(&r)
 		}, arg("shard", shard), arg("from", from), arg("to", to))
+}
+
+// onlyLocal reports whether all addresses are this machine's own.
+func onlyLocal(addresses []string) bool {
+	for _, a := range addresses {
+		host, _, err := net.SplitHostPort(a)
+		if ip := net.ParseIP(host); err != nil || host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return false
+		}
+	}
+	return len(addresses) > 0
 }
 
 // NewestOf gives the least sequence among the newest n rows of some kinds in a

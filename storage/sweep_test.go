@@ -44,6 +44,19 @@ func TestSweepIsScan(t *testing.T) {
 	}
 }
 
+func TestOnlyLocal(t *testing.T) {
+	for want, lists := range map[bool][][]string{
+		true:  {{"127.0.0.1:9000"}, {"localhost:1"}, {"[::1]:9000", "127.1.2.3:9"}},
+		false: {nil, {"10.0.0.1:9000"}, {"127.0.0.1:9000", "db.example:9000"}, {"127.0.0.1"}, {"127.0.0.1.example:9000"}},
+	} {
+		for _, list := range lists {
+			if onlyLocal(list) != want {
+				t.Errorf("%v: %v", list, !want)
+			}
+		}
+	}
+}
+
 func TestRanges(t *testing.T) {
 	db, shard := sharedDB(t), testShard(t)
 	rows := append(rowsOf(shard, 1, 25), row(shard, 1<<60))
