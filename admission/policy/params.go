@@ -231,8 +231,8 @@ func valueOf(v any) ref.Val {
 		}
 	}
 	out := types.NewRefValList(adapter, elems)
-	if lister, ok := out.(traits.Lister); ok && len(texts) > 0 {
-		return textList{lister, texts}
+	if len(texts) > 0 {
+		return textList{out, texts}
 	}
 	return out
 }

@@ -1,3 +1,5 @@
+//lint:file-ignore U1000 the fields are looked at by reflection
+
 package snapshot
 
 import (
