@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/examples"
 )
@@ -31,6 +32,8 @@ type benchAdmitCmd struct {
 	Services     string        `help:"Which services run: all, or the admitter alone." enum:"all,admitter" default:"all"`
 	CacheDir     string        `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
+
+	floor map[int]float64 // answers a second, by clients
 }
 
 // benchResult is one line of a benchmark.
@@ -42,6 +45,7 @@ type benchResult struct {
 	P50       float64 `json:"p50_us"`
 	P99       float64 `json:"p99_us"`
 	Ratio     float64 `json:"p50_to_floor,omitempty"`  // only where the floor is of one client
+	RateRatio float64 `json:"rate_to_floor,omitempty"` // only where it is of many
 	Allocs    float64 `json:"allocs_per_op,omitempty"` // of this process; only for what is measured inside it
 	Bytes     float64 `json:"bytes_per_op,omitempty"`
 }
@@ -51,20 +55,23 @@ func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) error {
 	if c.Services != "all" {
 		setup.Services = []string{c.Services}
 	}
-	return setup.run(ctx, io, func(ready target.Ready) error { return c.measure(ctx, io, ready) })
-}
-
-// measure takes the floors first and then admission under each load, all on the
-// same servers.
-func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, ready target.Ready) error {
 	request, err := fs.ReadFile(examples.FS, "requests/pre-tool-use.json")
 	if err != nil {
 		return err
 	}
-	if !c.JSON {
-		fmt.Fprintf(io.out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
-			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Services, c.Duration, "", "clients", "count", "per second", "p50", "p99")
+	c.heading(io, request)
+	c.floor = map[int]float64{}
+	bare := setup
+	bare.Services = []string{}
+	if err := bare.run(ctx, io, func(p *pipeline.Pipeline) error { return c.floors(ctx, io, p, request) }); err != nil {
+		return err
 	}
+	return setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.measure(ctx, io, p.Ready(), request) })
+}
+
+// measure takes the floors first and then admission under each load, all on the
+// same servers.
+func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, ready target.Ready, request []byte) error {
 	b := &bench{t: target.FromReady(ready), duration: c.Duration, request: request}
 	floor := 0.0
 	steps := []func() (benchResult, error){
@@ -90,6 +97,9 @@ func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, ready target.Read
 		r, err := b.run(ctx, what, clients, b.admit)
 		if clients == 1 && err == nil {
 			r.Ratio = r.P50 / floor
+		}
+		if many := c.floor[clients]; many > 0 {
+			r.RateRatio = r.PerSecond / many
 		}
 		return r, err
 	}
@@ -123,6 +133,13 @@ func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, ready target.Read
 	return nil
 }
 
+func (c *benchAdmitCmd) heading(io stdio, request []byte) {
+	if !c.JSON {
+		fmt.Fprintf(io.out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
+			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Services, c.Duration, "", "clients", "count", "per second", "p50", "p99")
+	}
+}
+
 func (c *benchAdmitCmd) print(io stdio, r benchResult) error {
 	if c.JSON {
 		return compactJSON(io, r)
@@ -135,6 +152,8 @@ func (c *benchAdmitCmd) print(io stdio, r benchResult) error {
 	switch {
 	case r.Ratio > 0:
 		note = fmt.Sprintf("   %.2fx the floor", r.Ratio)
+	case r.RateRatio > 0:
+		note = fmt.Sprintf("   %.2fx the floor's rate", r.RateRatio)
 	case r.Allocs > 0:
 		note = fmt.Sprintf("   %.0f allocs, %.0f B", r.Allocs, r.Bytes)
 	}

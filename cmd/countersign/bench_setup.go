@@ -16,11 +16,11 @@ import (
 type benchSetup struct {
 	SyncInterval string
 	Policies     int
-	Services     []string // nil: all
+	Services     []string // nil: all; empty: none
 	CacheDir     string
 }
 
-func (s benchSetup) run(ctx context.Context, io stdio, measure func(target.Ready) error) (err error) {
+func (s benchSetup) run(ctx context.Context, io stdio, measure func(*pipeline.Pipeline) error) (err error) {
 	dir, err := os.MkdirTemp("", "countersign-bench-")
 	if err != nil {
 		return err
@@ -44,5 +44,5 @@ func (s benchSetup) run(ctx context.Context, io stdio, measure func(target.Ready
 		defer cancel()
 		err = errors.Join(err, pipe.Stop(stop))
 	}()
-	return measure(pipe.Ready())
+	return measure(pipe)
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -50,7 +51,7 @@ func (c *benchSoakCmd) Run(ctx context.Context, io stdio) error {
 		return usageError{errors.New("--warm-up must be shorter than --duration, and --rate at least 1")}
 	}
 	setup := benchSetup{SyncInterval: c.SyncInterval, Policies: 100, CacheDir: c.CacheDir}
-	return setup.run(ctx, io, func(ready target.Ready) error { return c.soak(ctx, io, ready) })
+	return setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.soak(ctx, io, p.Ready()) })
 }
 
 func (c *benchSoakCmd) soak(ctx context.Context, io stdio, ready target.Ready) error {

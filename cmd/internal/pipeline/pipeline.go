@@ -142,6 +142,9 @@ func (p *Pipeline) Ready() target.Ready {
 	return r
 }
 
+// Service is the user of a role in the services' account.
+func (p *Pipeline) Service(r streams.Role) streams.User { return p.state.user(string(r)) }
+
 // KeysDir is where the key files are.
 func (p *Pipeline) KeysDir() string { return p.keys }
 
