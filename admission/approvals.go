@@ -69,7 +69,7 @@ func terms(tools policy.Verdicts) approval.Terms { return tools.Approval }
 func (out *Outcome) action() approval.Action {
 	c, d := out.call, out.Decision
 	a := approval.Action{
-		Tenant: d.Tenant, Source: d.Source, Session: c.Session, Protocol: d.Protocol, Call: c.ToolCallID, Tool: c.Tool, Action: c.Action,
+		Tenant: d.Tenant, Source: d.Source, Session: c.Session, Protocol: d.Protocol, Call: c.ToolCallID, Tool: toolOf(c), Action: c.Action,
 		Kind: c.ResourceKind, Scope: c.ResourceScope, Resource: c.Resource, FromAgent: c.FromAgent, ToAgent: c.ToAgent,
 		Args: c.ArgsCanonical, Event: c.Event, Body: d.RequestDigest, Mandated: c.Mandated,
 	}
@@ -77,6 +77,17 @@ func (out *Outcome) action() approval.Action {
 		a.Mandate = d.Mandate.Hash
 	}
 	return a
+}
+
+// toolOf is the tool's canonical name by the tenant's catalogue (AgentHook H-09),
+// so that a retry under an alias is the same action. What a publisher says is
+// the canonical name does not count: two tools that claim one name would share
+// an approval.
+func toolOf(c call.Call) string {
+	if name, _ := c.Catalogue["name"].(string); name != "" {
+		return name
+	}
+	return c.Tool
 }
 
 // evades reports whether another workflow of the session is undecided or denied

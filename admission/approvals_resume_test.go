@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/aump"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -74,6 +75,37 @@ func TestRetryOfAnotherCallJoins(t *testing.T) {
 	}
 	if out := s.ask(t, agenthook.Name, preToolUse, snap, 2*time.Minute); codes(out) != "ask external" {
 		t.Error(codes(out))
+	}
+}
+
+// A tool has the names that the catalogue gives it: a retry under another of them
+// is the same action. Under a name that only the publisher says is the tool's, it
+// is another.
+func TestRetryUnderAnAlias(t *testing.T) {
+	snap := asking(t)
+	alias := edit(t, preToolUse, `"send_mail"`, `"email.send_message"`, `"c1"`, `"c2"`, eventID, eventID2)
+	claimed := edit(t, preToolUse, `"send_mail"`, `"purge_mail"`, `"c1"`, `"c2","tool_identity":{"canonical_name":"email.send_message"}`, eventID, eventID2)
+	for _, tc := range []struct {
+		name   string
+		second string
+		desk   publisher.Registry
+		same   bool
+	}{
+		{"an alias", alias, desk(t), true},
+		{"an alias that no catalogue knows", alias, nil, false},
+		{"a claim, no catalogue", claimed, nil, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newShelf()
+			s.publishers = tc.desk
+			a, b := s.ask(t, agenthook.Name, preToolUse, snap, 0), s.ask(t, agenthook.Name, tc.second, snap, time.Second)
+			if a.Decision.Verdict != events.Ask || b.Decision.Verdict != events.Ask {
+				t.Fatalf("%s; %s", codes(a), codes(b))
+			}
+			if same := a.Decision.Approval.WorkflowID == b.Decision.Approval.WorkflowID; same != tc.same {
+				t.Errorf("the same workflow: %v", same)
+			}
+		})
 	}
 }
 
@@ -263,6 +295,9 @@ func TestRepliesOfAnApprovedCall(t *testing.T) {
 			if word != tc.approved || out.Decision.Verdict != events.Allow || out.Decision.Approval.Status != "consumed" {
 				b, _ := out.Reply()
 				t.Errorf("approved: %s, %s\n%s", word, codes(out), b)
+			}
+			if b, _ := out.Reply(); tc.protocol == agenthook.Name && !strings.Contains(string(b), `"decision_ref":"`+out.Decision.DecisionID+`"`) {
+				t.Errorf("the Post event is not told what to name: %s", b)
 			}
 		})
 	}

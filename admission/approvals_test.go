@@ -9,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -19,7 +20,8 @@ type shelf struct {
 	log  []events.Approval
 	n    int
 
-	mandate *mandate.Mandate
+	mandate    *mandate.Mandate
+	publishers publisher.Registry
 }
 
 func newShelf() *shelf { return &shelf{held: map[string]approval.Workflow{}, rev: map[string]uint64{}} }
@@ -68,6 +70,7 @@ func (s *shelf) ask(t testing.TB, protocol, body string, snap *Snapshot, after t
 	if s.mandate != nil {
 		in.Mandates.Mandates = known{s.mandate}
 	}
+	in.Publishers = s.publishers
 	for i := 0; i+1 < len(header); i += 2 {
 		if req.Header == nil {
 			req.Header = map[string][]string{}

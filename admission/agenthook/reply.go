@@ -33,7 +33,7 @@ func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte,
 	}
 	r := wire.Reply{
 		EventID: c.EventIDAsSent, Decision: native, Reason: reason, AgentID: c.Agent,
-		Metadata: wire.ReplyMetadata{AdmissionVerdict: verdict, Approval: approval(d.Approval)},
+		Metadata: wire.ReplyMetadata{AdmissionVerdict: verdict, Approval: approval(d)},
 	}
 	b, err := marshal(r)
 	if err != nil {
@@ -42,17 +42,20 @@ func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte,
 	return b, nil
 }
 
-func approval(a *events.ApprovalRef) *wire.Approval {
+// approval is what the publisher hears of the workflow. What used an approval up
+// is the decision that its Post event should name (AH-C-081).
+func approval(d events.Decision) *wire.Approval {
+	a := d.Approval
 	if a == nil {
 		return nil
 	}
-	required, status := true, a.Status
+	required, status, ref := true, a.Status, ""
 	if status == "consumed" { // AgentHook has no word for it: what was approved may now run
-		status = "approved"
+		status, ref = "approved", d.DecisionID
 	}
 	return &wire.Approval{
 		Required: &required, Status: status, WorkflowID: a.WorkflowID, ActionID: a.ActionID,
-		RequestedAt: a.RequestedAt.String(), ExpiresAt: a.ExpiresAt.String(), ResumePolicy: a.ResumePolicy,
+		RequestedAt: a.RequestedAt.String(), ExpiresAt: a.ExpiresAt.String(), ResumePolicy: a.ResumePolicy, DecisionRef: ref,
 	}
 }
 

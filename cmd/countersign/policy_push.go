@@ -57,12 +57,16 @@ func (c *signedBy) apply(ctx context.Context, io stdio, b *policyBucket, held *p
 	if _, err := change.Encode(); err != nil {
 		return err
 	}
+	problems := policy.Lint(policyset.Documents(change.Documents))
 	if !c.JSON {
+		for _, problem := range problems { // whoever is asked should know of them
+			printProblem(newPrinter(io.err), problem)
+		}
 		// What is there now may be broken: then all of it is shown as replaced.
 		have, _ := held.Documents()
 		printDifference(newPrinter(io.err), compareDocuments(have, policyset.Documents(change.Documents)), c.DryRun)
 	}
-	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo}
+	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo, Problems: problems}
 	if c.DryRun {
 		return c.report(io, r)
 	}
@@ -84,6 +88,8 @@ type pushReport struct {
 	Policies   int    `json:"policies"`
 	Digest     string `json:"digest"`
 	RollbackTo uint64 `json:"rollback_to,omitempty"`
+
+	Problems []policy.Problem `json:"problems,omitempty"` // what lint says of what is put in force; they hinder nothing
 }
 
 func (c *signedBy) report(io stdio, r pushReport) error {
