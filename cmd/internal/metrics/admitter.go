@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -19,9 +21,9 @@ type Admitter struct {
 	admissions [][]*Counter // by protocol and verdict, in the order of their lists
 	refused    *Vector
 	dropped    Counter
-	admission  *Histogram
-	decide     *Histogram
-	record     *Histogram
+	admission  prometheus.Histogram
+	decide     prometheus.Histogram
+	record     prometheus.Histogram
 	policy     atomic.Pointer[policy]
 }
 
@@ -43,7 +45,7 @@ func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 		r.mu.Unlock()
 		return a
 	}
-	a := &Admitter{admission: newDurations(), decide: newDurations(), record: newDurations(), refused: newVector(RefusalCodes)}
+	a := &Admitter{refused: newVector(RefusalCodes)}
 	admissions := newVector(subject.Protocols, verdicts)
 	for _, p := range append(append([]string{}, subject.Protocols...), other) {
 		var list []*Counter
@@ -57,9 +59,9 @@ func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 	r.vector(descAdmissions, "", admissions)
 	r.vector(descRefused, "", a.refused)
 	r.counter(descUnanswerable, "", &a.dropped)
-	r.histogram(descAdmission, "", a.admission)
-	r.histogram(descDecide, "", a.decide)
-	r.histogram(descRecord, "", a.record)
+	a.admission = r.histogram(descAdmission, "", seconds)
+	a.decide = r.histogram(descDecide, "", seconds)
+	a.record = r.histogram(descRecord, "", seconds)
 	r.gauge(descInflight, "", func() (float64, bool) { return float64(inflight()), true })
 	r.gauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
 	r.gauge(descRevision, "", a.ofPolicy(func(p *policy) float64 { return float64(p.revision) }))
@@ -91,14 +93,14 @@ func place(list []string, value string) int {
 // Decided takes the time of a decision that began at a time.
 func (a *Admitter) Decided(begun time.Time) {
 	if a != nil {
-		a.decide.Duration(time.Since(begun))
+		observe(a.decide, begun)
 	}
 }
 
 // Recorded takes the time of a durable record.
 func (a *Admitter) Recorded(begun time.Time) {
 	if a != nil {
-		a.record.Duration(time.Since(begun))
+		observe(a.record, begun)
 	}
 }
 
@@ -106,7 +108,7 @@ func (a *Admitter) Recorded(begun time.Time) {
 func (a *Admitter) Admitted(protocol string, verdict events.Verdict, received time.Time) {
 	if a != nil {
 		a.admissions[place(subject.Protocols, protocol)][place(verdicts, string(verdict))].Inc()
-		a.admission.Duration(time.Since(received))
+		observe(a.admission, received)
 	}
 }
 

@@ -3,6 +3,8 @@ package metrics
 import (
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/countersign-dev/countersign/evidence"
 )
 
@@ -13,7 +15,7 @@ var recordKinds = []string{evidence.KindRequest, evidence.KindEvent, evidence.Ki
 type Auditor struct {
 	records, redactions                   *Vector
 	bytes, quarantined, checkpoints, lost Counter
-	batch, insert                         *Histogram
+	batch, insert                         prometheus.Histogram
 	signed                                Gauge
 	lag                                   lag
 }
@@ -30,7 +32,7 @@ func (r *Registry) Auditor(shard string, detectors []string) *Auditor {
 		r.mu.Unlock()
 		return a
 	}
-	a = &Auditor{records: newVector(recordKinds), redactions: newVector(detectors), batch: newHistogram(sizes, 1), insert: newDurations()}
+	a = &Auditor{records: newVector(recordKinds), redactions: newVector(detectors)}
 	r.auditors[shard] = a
 	r.mu.Unlock()
 	r.vector(descRecords, shard, a.records)
@@ -39,9 +41,9 @@ func (r *Registry) Auditor(shard string, detectors []string) *Auditor {
 	r.counter(descQuarantine, shard, &a.quarantined)
 	r.counter(descCheckpoints, shard, &a.checkpoints)
 	r.counter(descLost, shard, &a.lost)
-	r.histogram(descBatch, shard, a.batch)
-	r.histogram(descInsert, shard, a.insert)
-	r.gauge(descSigned, shard, func() (float64, bool) { return a.signed.value(), true })
+	a.batch = r.histogram(descBatch, shard, sizes)
+	a.insert = r.histogram(descInsert, shard, seconds)
+	r.gauge(descSigned, shard, func() (float64, bool) { return float64(a.signed.n.Load()), true })
 	r.gauge(descAuditLag, shard, a.lag.messages)
 	r.gauge(descAuditAge, shard, a.lag.age)
 	return a
@@ -88,8 +90,8 @@ func (a *Auditor) Stored(before uint64, batch []evidence.Built, begun time.Time)
 	if passed := last - before; passed > uint64(len(batch)) {
 		a.lost.Add(passed - uint64(len(batch)))
 	}
-	a.batch.Count(len(batch))
-	a.insert.Duration(time.Since(begun))
+	a.batch.Observe(float64(len(batch)))
+	observe(a.insert, begun)
 	a.lag.done.Store(last)
 }
 
@@ -97,6 +99,6 @@ func (a *Auditor) Stored(before uint64, batch []evidence.Built, begun time.Time)
 func (a *Auditor) Checkpoint(size int64) {
 	if a != nil {
 		a.checkpoints.Inc()
-		a.signed.Set(float64(size))
+		a.signed.Set(size)
 	}
 }

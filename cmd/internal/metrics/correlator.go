@@ -52,7 +52,7 @@ func (r *Registry) Correlator(shard string, rules map[string]events.Severity) *C
 	r.vector(descCalls, shard, c.calls)
 	r.vector(descFindings, shard, c.findings)
 	for d, g := range map[*desc]*Gauge{&descOpen: &c.open, &descKnown: &c.known, &descSessions: &c.sessions} {
-		r.gauge(*d, shard, func() (float64, bool) { return g.value(), true })
+		r.gauge(*d, shard, func() (float64, bool) { return float64(g.n.Load()), true })
 	}
 	r.gauge(descUndecided, shard, c.waits)
 	r.gauge(descCorrLag, shard, c.lag.messages)
@@ -75,9 +75,9 @@ func (c *Correlator) Read(n int, seq uint64, open, known, sessions int) {
 	}
 	c.messages.Add(uint64(n))
 	c.lag.done.Store(seq)
-	c.open.Set(float64(open))
-	c.known.Set(float64(known))
-	c.sessions.Set(float64(sessions))
+	c.open.Set(int64(open))
+	c.known.Set(int64(known))
+	c.sessions.Set(int64(sessions))
 }
 
 // Undecided says since when the oldest undecided call is known, the zero time if

@@ -24,17 +24,12 @@ const (
 	labelShard   = "shard"   // correlator and auditor: the configured stream
 )
 
-// Of every service.
+// Of every service, beside what the Prometheus library shows of a process (process_*)
+// and of the Go runtime (go_*).
 var (
 	descHealthy = desc{"countersign_healthy", gauge, nil, "1 if nothing is wrong with the service, as GET /healthz says."}
 	descReady   = desc{"countersign_ready", gauge, nil, "1 once the service answers, or stands by."}
 	descActive  = desc{"countersign_active", gauge, nil, "0 if the service stands by because another instance is active on the shard, else 1."}
-	descStart   = desc{"process_start_time_seconds", gauge, nil, "When the process began, in seconds since 1970."}
-	descCPU     = desc{"process_cpu_seconds_total", counter, nil, "Processor time that the process has used, user and system."}
-	descMemory  = desc{"process_resident_memory_bytes", gauge, nil, "Memory that the process has in RAM."}
-	descFiles   = desc{"process_open_fds", gauge, nil, "Files and connections that the process has open."}
-	descRoutine = desc{"go_goroutines", gauge, nil, "Goroutines that there are."}
-	descHeap    = desc{"go_memstats_heap_alloc_bytes", gauge, nil, "Bytes of objects on the heap."}
 )
 
 // Of the admitter.
@@ -88,7 +83,6 @@ var descServiceUp = desc{"countersign_service_up", gauge, nil, "1 if the service
 // all lists every family, in the order of the documentation.
 var all = []desc{
 	descHealthy, descReady, descActive,
-	descStart, descCPU, descMemory, descFiles, descRoutine, descHeap,
 	descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
 	descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge,
 	descMessages, descOutputs, descCalls, descFindings, descWithdrawn, descOpen, descKnown, descSessions, descUndecided, descCorrLag, descCorrAge,

@@ -1,5 +1,5 @@
-// Package metrics counts what the services do and shows it in the Prometheus
-// text format. All names are in names.go.
+// Package metrics counts what the services do and shows it to Prometheus. All
+// names are in names.go.
 //
 // Counting costs one or two atomic additions. No label ever has a value that a
 // publisher chose: every label has a closed list of values, and everything else
@@ -13,37 +13,32 @@ package metrics
 import (
 	"bytes"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
-)
 
-// contentType is that of the Prometheus text format.
-const contentType = "text/plain; version=0.0.4; charset=utf-8"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+)
 
 // Registry holds the metrics of one service. Its methods may be called from any
 // goroutine.
 type Registry struct {
 	service string
+	gather  *prometheus.Registry
+	reg     prometheus.Registerer // adds the label of the service
 
 	mu          sync.Mutex
-	families    []*family
 	admitter    *Admitter
 	correlators map[string]*Correlator
 	auditors    map[string]*Auditor
 }
 
-// family is all samples under one name.
-type family struct {
-	desc    desc
-	samples []func(*sampler)
-}
-
 // New makes the registry of a service and puts into it what every service has.
 func New(service string) *Registry {
-	r := &Registry{service: service, correlators: map[string]*Correlator{}, auditors: map[string]*Auditor{}}
-	r.process()
+	r := &Registry{service: service, gather: prometheus.NewRegistry(), correlators: map[string]*Correlator{}, auditors: map[string]*Auditor{}}
+	r.reg = prometheus.WrapRegistererWith(prometheus.Labels{labelService: service}, r.gather)
+	r.reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
 	return r
 }
 
@@ -57,115 +52,77 @@ func (r *Registry) Health(status func() Status) {
 	r.gauge(descActive, "", func() (float64, bool) { return flag(!status().Standby), true })
 }
 
-func (r *Registry) add(d desc, sample func(*sampler)) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, f := range r.families {
-		if f.desc.name == d.name {
-			f.samples = append(f.samples, sample)
-			return
-		}
+// family shows one family of a shard whenever somebody looks.
+type family struct {
+	desc *prometheus.Desc
+	show func(*prometheus.Desc, chan<- prometheus.Metric)
+}
+
+func (f family) Describe(to chan<- *prometheus.Desc) { to <- f.desc }
+func (f family) Collect(to chan<- prometheus.Metric) { f.show(f.desc, to) }
+func (r *Registry) add(d desc, shard string, show func(*prometheus.Desc, chan<- prometheus.Metric)) {
+	r.reg.MustRegister(family{prometheus.NewDesc(d.name, d.help, d.labels, ofShard(shard)), show})
+}
+
+// ofShard is the label of what belongs to one shard.
+func ofShard(shard string) prometheus.Labels {
+	if shard == "" {
+		return nil
 	}
-	r.families = append(r.families, &family{d, []func(*sampler){sample}})
+	return prometheus.Labels{labelShard: shard}
 }
 
 func (r *Registry) counter(d desc, shard string, c *Counter) {
-	r.add(d, func(s *sampler) { s.whole("", c.n.Load(), labelShard, shard) })
+	r.add(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
+		to <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, float64(c.n.Load()))
+	})
 }
 
 // gauge shows what value gives, unless it says that it does not know.
 func (r *Registry) gauge(d desc, shard string, value func() (float64, bool)) {
-	r.add(d, func(s *sampler) {
+	r.add(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
 		if v, known := value(); known {
-			s.number("", v, labelShard, shard)
+			to <- prometheus.MustNewConstMetric(of, prometheus.GaugeValue, v)
 		}
 	})
 }
 
 func (r *Registry) vector(d desc, shard string, v *Vector) {
-	r.add(d, func(s *sampler) {
+	r.add(d, shard, func(of *prometheus.Desc, to chan<- prometheus.Metric) {
 		v.each(func(values []string, n uint64) {
-			pairs := []string{labelShard, shard}
-			for i, value := range values {
-				pairs = append(pairs, d.labels[i], value)
-			}
-			s.whole("", n, pairs...)
+			to <- prometheus.MustNewConstMetric(of, prometheus.CounterValue, float64(n), values...)
 		})
 	})
 }
 
-func (r *Registry) histogram(d desc, shard string, h *Histogram) {
-	r.add(d, func(s *sampler) {
-		var sum uint64
-		for i := range h.counts {
-			sum += h.counts[i].Load()
-			bound := "+Inf"
-			if i < len(h.bounds) {
-				bound = number(h.bounds[i])
-			}
-			s.whole("_bucket", sum, labelShard, shard, "le", bound)
-		}
-		s.number("_sum", float64(h.sum.Load())/h.unit, labelShard, shard)
-		s.whole("_count", sum, labelShard, shard)
-	})
+func (r *Registry) histogram(d desc, shard string, bounds []float64) prometheus.Histogram {
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: d.name, Help: d.help, ConstLabels: ofShard(shard), Buckets: bounds})
+	r.reg.MustRegister(h)
+	return h
 }
 
-// Text gives all metrics in the Prometheus text format, ordered by name.
+// Text gives all metrics in the Prometheus text format, ordered by name. What
+// cannot be read at the moment is left out.
 func (r *Registry) Text() []byte {
-	r.mu.Lock()
-	list := slices.Clone(r.families)
-	r.mu.Unlock()
-	slices.SortFunc(list, func(a, b *family) int { return strings.Compare(a.desc.name, b.desc.name) })
-	s := &sampler{service: r.service}
-	for _, f := range list {
-		s.name = f.desc.name
-		s.buf.WriteString(head(f.desc))
-		for _, sample := range f.samples {
-			sample(s)
-		}
+	families, _ := r.gather.Gather() // with an error it gives what there is
+	return text(families)
+}
+
+func text(families []*dto.MetricFamily) []byte {
+	var out bytes.Buffer
+	for _, f := range families {
+		_, _ = expfmt.MetricFamilyToText(&out, f) // writing to memory does not fail
 	}
-	return s.buf.Bytes()
+	return out.Bytes()
 }
 
 func (r *Registry) ServeHTTP(w http.ResponseWriter, _ *http.Request) { Write(w, r.Text()) }
+
+// contentType is that of the Prometheus text format.
+var contentType = string(expfmt.NewFormat(expfmt.TypeTextPlain))
 
 // Write answers a scrape.
 func Write(w http.ResponseWriter, text []byte) {
 	w.Header().Set("Content-Type", contentType)
 	_, _ = w.Write(text)
 }
-
-// sampler writes samples of one family after the other.
-type sampler struct {
-	buf     bytes.Buffer
-	service string
-	name    string
-}
-
-func (s *sampler) whole(suffix string, n uint64, pairs ...string) {
-	s.line(suffix, strconv.FormatUint(n, 10), pairs)
-}
-
-func (s *sampler) number(suffix string, v float64, pairs ...string) {
-	s.line(suffix, number(v), pairs)
-}
-
-// line writes one sample; labels with an empty value are left out, which to
-// Prometheus is the same.
-func (s *sampler) line(suffix, value string, pairs []string) {
-	s.buf.WriteString(s.name + suffix + `{` + labelService + `="` + escape(s.service) + `"`)
-	for i := 0; i < len(pairs); i += 2 {
-		if pairs[i+1] != "" {
-			s.buf.WriteString(`,` + pairs[i] + `="` + escape(pairs[i+1]) + `"`)
-		}
-	}
-	s.buf.WriteString("} " + value + "\n")
-}
-
-var (
-	labelEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
-	helpEscaper  = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
-)
-
-func escape(s string) string     { return labelEscaper.Replace(strings.ToValidUTF8(s, "\uFFFD")) }
-func escapeHelp(s string) string { return helpEscaper.Replace(s) }

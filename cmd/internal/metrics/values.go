@@ -1,12 +1,11 @@
 package metrics
 
 import (
-	"math"
 	"slices"
-	"sort"
-	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // Counter counts up. Its methods may be called from any goroutine.
@@ -20,21 +19,10 @@ func (c *Counter) Inc() { c.n.Add(1) }
 
 // Gauge is a number that goes up and down. Its methods may be called from any
 // goroutine.
-type Gauge struct{ bits atomic.Uint64 }
+type Gauge struct{ n atomic.Int64 }
 
 // Set sets the value.
-func (g *Gauge) Set(v float64) { g.bits.Store(math.Float64bits(v)) }
-
-func (g *Gauge) value() float64 { return math.Float64frombits(g.bits.Load()) }
-
-// Histogram counts values by size. Its methods may be called from any goroutine;
-// what is read while it is written can be one value apart.
-type Histogram struct {
-	bounds []float64 // upper, ascending; one more bucket is above them
-	counts []atomic.Uint64
-	unit   float64 // of sum
-	sum    atomic.Int64
-}
+func (g *Gauge) Set(n int64) { g.n.Store(n) }
 
 // seconds are the bounds of durations: from a decision to a slow disk.
 var seconds = []float64{0.00001, 0.00003, 0.0001, 0.0003, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60}
@@ -42,22 +30,8 @@ var seconds = []float64{0.00001, 0.00003, 0.0001, 0.0003, 0.0005, 0.001, 0.0025,
 // sizes are the bounds of batches.
 var sizes = []float64{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2000, 4000, 10000}
 
-func newHistogram(bounds []float64, unit float64) *Histogram {
-	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1), unit: unit}
-}
-
-func newDurations() *Histogram { return newHistogram(seconds, float64(time.Second)) }
-
-// Duration counts a duration.
-func (h *Histogram) Duration(d time.Duration) { h.observe(d.Seconds(), int64(d)) }
-
-// Count counts a number of things.
-func (h *Histogram) Count(n int) { h.observe(float64(n), int64(n)) }
-
-func (h *Histogram) observe(v float64, exact int64) {
-	h.counts[sort.SearchFloat64s(h.bounds, v)].Add(1)
-	h.sum.Add(exact)
-}
+// observe counts the time since begun.
+func observe(h prometheus.Histogram, begun time.Time) { h.Observe(time.Since(begun).Seconds()) }
 
 // Vector is counters by one or two labels. Every value that a label may have is
 // known from the start; any other counts as "other".
@@ -113,16 +87,6 @@ func (v *Vector) each(fn func(values []string, n uint64)) {
 		}
 		fn(at, n)
 	}
-}
-
-func number(v float64) string {
-	switch {
-	case math.IsInf(v, 1):
-		return "+Inf"
-	case math.IsNaN(v):
-		return "NaN"
-	}
-	return strconv.FormatFloat(v, 'g', -1, 64)
 }
 
 func flag(b bool) float64 {
