@@ -109,8 +109,15 @@ func (a *approving) evades() bool {
 	if !slices.ContainsFunc(open, same) {
 		return false
 	}
+	// A workflow may be older than the catalogue that the tool is in now: under its
+	// own name it is the same action, too.
+	asSaid := action
+	asSaid.Tool = a.out.call.Tool
 	keys, err := approval.KeysOf(action, a.in.digest)
-	return err == nil && slices.ContainsFunc(open, func(w *approval.Workflow) bool { return same(w) && w.ActionDigest != keys.Action })
+	said, saidErr := approval.KeysOf(asSaid, a.in.digest)
+	return err == nil && saidErr == nil && slices.ContainsFunc(open, func(w *approval.Workflow) bool {
+		return same(w) && w.ActionDigest != keys.Action && w.ActionDigest != said.Action
+	})
 }
 
 // tighten makes an ask of an allow.

@@ -109,6 +109,17 @@ func TestRetryUnderAnAlias(t *testing.T) {
 	}
 }
 
+// A catalogue that comes while an action waits makes no other action of it.
+func TestCatalogueComesWhileWaiting(t *testing.T) {
+	s := newShelf()
+	body := edit(t, preToolUse, `"evidence_phase"`, `"action":"send","resource_kind":"email","resource":"outbox","evidence_phase"`)
+	s.ask(t, agenthook.Name, body, asking(t), 0)
+	s.publishers = desk(t)
+	if out := s.ask(t, agenthook.Name, body, rules(t, `allow fine: tool == "email.send_message"`), time.Second); out.Decision.Verdict != events.Allow {
+		t.Error(codes(out))
+	}
+}
+
 // A call that was not there when it was approved gets a workflow of its own,
 // and leaves the approval to whom it was given.
 func TestApprovalIsLeftToItsCall(t *testing.T) {

@@ -12,8 +12,10 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/compliance/controls"
+	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/compliance/report"
 	"github.com/countersign-dev/countersign/compliance/statement"
+	"github.com/countersign-dev/countersign/compliance/table"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -23,30 +25,45 @@ const (
 	CodeReport    evidence.Code = "bundle_report"    // the report is not what follows from the records
 	CodeControls  evidence.Code = "bundle_controls"  // likewise the controls
 	CodeStatement evidence.Code = "bundle_statement" // the statement does not hold, or is not by the key it should be by
+	CodeTable     evidence.Code = "bundle_table"     // the table is not what follows from the records
+	CodeInForce   evidence.Code = "bundle_in_force"  // policies and mandates are not those that the decisions name
 )
 
 // Attach makes the report and the controls of a session or a range; see evidence.BundleInput.
 func Attach(c evidence.BundleContents) ([]evidence.BundleMember, error) {
-	page, index, err := attachments(c)
+	page, index, _, err := attachments(c)
 	if err != nil {
 		return nil, err
 	}
 	return []evidence.BundleMember{{Name: evidence.MemberReport, Data: page}, {Name: evidence.MemberControls, Data: index}}, nil
 }
 
-func attachments(c evidence.BundleContents) (page, index []byte, err error) {
+// Extra makes the table, and the list of what decided from what src has.
+func Extra(src inforce.Source) *evidence.Extra {
+	return &evidence.Extra{Table: table.Write, InForce: func(c evidence.BundleContents) ([]byte, error) { return inforce.Collect(c, src) }}
+}
+
+// attachments also says what is wrong with the list of what decided, where the
+// bundle has one.
+func attachments(c evidence.BundleContents) (page, index []byte, wrong []string, err error) {
 	m := c.Manifest
 	b := report.New(report.Source{Shard: m.Shard, Tenant: m.Tenant, Session: m.Session, From: m.From.Time, To: m.To.Time,
 		Space: subject.Space{Prefix: m.SubjectPrefix}, Checkpoint: c.Checkpoint, Note: c.CheckpointText, Keys: c.Keys})
-	if err := c.Each(func(r evidence.Record) error { b.Add(r); return nil }); err != nil {
-		return nil, nil, err
+	var refs inforce.Refs
+	if err := c.Each(func(r evidence.Record) error { b.Add(r); refs.Add(r); return nil }); err != nil {
+		return nil, nil, nil, err
+	}
+	if c.InForce != nil {
+		var f inforce.File
+		f, wrong = refs.Check(c.InForce)
+		b.InForce(f)
 	}
 	var out bytes.Buffer
 	if err := b.Render(&out); err != nil {
-		return nil, nil, fmt.Errorf("making the report: %w", err)
+		return nil, nil, nil, fmt.Errorf("making the report: %w", err)
 	}
 	index, err = b.Bearing().Encode()
-	return out.Bytes(), index, err
+	return out.Bytes(), index, wrong, err
 }
 
 // Signer gives the function that signs the statement of a bundle with key.
@@ -95,7 +112,26 @@ func (k *Checker) Check(c evidence.BundleContents) (problems []evidence.Problem)
 	if c.Manifest.Format == evidence.BundleFormat {
 		return problems
 	}
-	return append(problems, k.derived(c)...)
+	return append(append(problems, k.derived(c)...), k.table(c)...)
+}
+
+// table makes the table of the records again, where this version of the program
+// can.
+func (k *Checker) table(c evidence.BundleContents) []evidence.Problem {
+	if c.Open(evidence.MemberTable) == nil {
+		return nil
+	}
+	r, err := table.Compare(c)
+	switch {
+	case err != nil:
+		return []evidence.Problem{problem(CodeTable, evidence.MemberTable, "cannot be made again: %v", err)}
+	case r.Same:
+		return nil
+	case r.Foreign:
+		k.foreign(evidence.MemberTable)
+		return nil
+	}
+	return []evidence.Problem{problem(CodeTable, evidence.MemberTable, "not the table that follows from the records, first at byte %d", r.At)}
 }
 
 func problem(code evidence.Code, member, format string, args ...any) evidence.Problem {
@@ -132,7 +168,10 @@ func (k *Checker) known(key ed25519.PublicKey) bool {
 
 // derived makes report and controls again, where this version of the program can.
 func (k *Checker) derived(c evidence.BundleContents) (problems []evidence.Problem) {
-	page, index, err := attachments(c)
+	page, index, wrong, err := attachments(c)
+	for _, w := range wrong {
+		problems = append(problems, problem(CodeInForce, evidence.MemberInForce, "%s", w))
+	}
 	if err != nil {
 		return []evidence.Problem{problem(CodeReport, evidence.MemberReport, "cannot be made again: %v", err)}
 	}

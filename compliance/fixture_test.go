@@ -47,6 +47,7 @@ type world struct {
 	hashes  []tlog.Hash
 	rows    []evidence.Row
 	n       int
+	policy  *events.PolicyRef // that decisions name
 }
 
 func newWorld(t testing.TB) *world {
@@ -105,7 +106,7 @@ func (w *world) call(tenant, session string, verdict events.Verdict) {
 	body := []byte(`{"event_type":"PreToolUse","tool_name":"send_email","metadata":{"tool_call_id":"c1"},"tool_input":{"to":"a@example.invalid"}}`)
 	w.log(s.Request(tenant, "runtime-1", "agenthook", session), map[string][]string{events.HeaderDecisionID: {id}}, body)
 	record := w.encode(events.Decision{DecisionID: id, Tenant: tenant, Protocol: "agenthook", Source: "runtime-1", Session: session, ToolCallID: "c1", Tool: "send_email", Agent: "bot",
-		RequestDigest: digest.Keyed(derivedKeys{}.TenantKey(tenant), body), Verdict: verdict, Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "rule_matched"}},
+		RequestDigest: digest.Keyed(derivedKeys{}.TenantKey(tenant), body), Verdict: verdict, Policy: w.policy, Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "rule_matched"}},
 		ReceivedAt: events.At(begin.Add(time.Duration(w.n) * time.Second)), DecidedAt: events.At(begin)})
 	sig, err := w.receipt.SignDetached(signing.TypeRecord, record)
 	ok(w.t, err)

@@ -22,12 +22,8 @@ type arguments struct {
 
 type sum256 [sha256.Size]byte
 
-func newArguments(canonical, key []byte, redacted []string) arguments {
-	a := arguments{known: true, plain: sha256.Sum256(canonical), raw: canonical, redacted: redacted}
-	if len(key) > 0 {
-		a.keyed = digest.Keyed(key, canonical)
-	}
-	return a
+func newArguments(canonical []byte, key *digest.Keyer, redacted []string) arguments {
+	return arguments{known: true, plain: sha256.Sum256(canonical), keyed: key.Keyed(canonical), raw: canonical, redacted: redacted}
 }
 
 // in gives the digest of a in the form of like, "" if that cannot be had.

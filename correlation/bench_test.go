@@ -3,7 +3,9 @@ package correlation
 import (
 	"bytes"
 	"fmt"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -78,12 +80,23 @@ var benchLogs = []struct {
 // bench reports what one message costs.
 func bench(b *testing.B, messages int, once func()) {
 	b.ReportAllocs()
+	before := processorTime()
 	for b.Loop() {
 		once()
 	}
 	n := float64(b.N * messages)
+	b.ReportMetric(float64(processorTime()-before)/n/1000, "cpu-us/msg")
 	b.ReportMetric(n/b.Elapsed().Seconds(), "msg/s")
 	b.ReportMetric(float64(messages), "msg/op")
+}
+
+// processorTime is what this process has used, its garbage collector included.
+func processorTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkApply is everything, one after the other.

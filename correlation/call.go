@@ -28,10 +28,14 @@ type call struct {
 	order      uint64 // in which calls were armed, over all sessions
 	hash       sum    // of what makes its call_id, once that was needed
 
+	target    sum    // what it is done to: see targetOf; zero if that is not known
+	canonical string // its tool's name in the action-governance profile; "" if it has none
+
 	rank                      int // how good the source of the next four is
 	protocol, tool, id, agent string
 
 	hasRequest, hasPre, hasPost bool
+	failOpen, inferred          bool
 	preProtocol                 string
 	preAt                       time.Time
 	preEvent, requestEvent      string
@@ -49,21 +53,28 @@ type call struct {
 	claim     claim
 	pending   approval // the approval that is waited for, as the pre event says
 	granted   approval // what an event said of it since
-	failOpen  bool
-	previous  *call // the call that this one tries again
+	previous  *call    // the call that this one tries again
 
 	state    events.CallState
 	closing  closing
 	outcome  string
 	executed arguments
 	execSeq  uint64
-	match    string
-	inferred bool
-	rules    []string
-	missing  string // finding_id of its missing_completion, "" if none stands
+	matched
+	rules   []string
+	missing string // finding_id of its missing_completion, "" if none stands
 	// missingCheck is the finding_id of the same under the protocol's check.
 	missingCheck string
 	timeline     []events.TimelineEntry
+	invokedAt    time.Time // by AAEP, as its event says
+	invokedBy    string
+	excuses      []madeFinding // that a late word on the fail mode takes back
+
+	views
+	chain   chain
+	tooLate madeBy // it came after a handoff of its agent
+	trace   string // W3C traceparent
+	claimed events.CallClaim
 
 	deadline time.Time
 	emitted  emitted
@@ -92,6 +103,8 @@ type emitted struct {
 	outcome, match, decision, verdict string
 	findings                          int
 	execSeq                           uint64
+	seen, posts                       protocolSet
+	next                              sum // the attempt after it
 }
 
 // ranks of facts as sources of a call's names and arguments.
@@ -106,24 +119,30 @@ func take(to *string, from string, better bool) {
 // attach notes that a fact belongs to the call.
 func (c *call) attach(f *fact) {
 	c.describe(f)
+	c.see(f)
+	c.sayTimes(f)
+	take(&c.trace, f.lineage.trace, false)
 	switch f.kind {
 	case kindRequest:
 		c.hasRequest = true
 		c.requestEvent = first(c.requestEvent, f.eventID)
 		c.noteEvent(f)
-		c.step("requested", f)
+		c.step(stepRequested, f)
 	case kindPre:
 		if !c.hasPre {
 			c.hasPre, c.preProtocol, c.preAt, c.preEvent = true, f.protocol, f.at, f.eventID
 		}
+		if f.aaep != nil && c.invokedBy == "" {
+			c.invokedAt, c.invokedBy = f.aaep.Time, f.eventID
+		}
 		c.noteEvent(f)
-		c.step("invoked", f)
+		c.step(stepInvoked, f)
 	case kindDecision:
 		if len(c.decisions) == maxDecisions {
 			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
 		}
 		c.decisions = append(c.decisions, f.decision)
-		c.step("decided", f)
+		c.step(stepDecided, f)
 	}
 	c.learn(f)
 }
@@ -150,6 +169,10 @@ func (c *call) describe(f *fact) {
 	take(&c.tool, f.tool, better)
 	take(&c.id, f.callID, better)
 	take(&c.agent, f.agent, better)
+	take(&c.canonical, f.canonical, better)
+	if f.target != (sum{}) {
+		c.target = f.target
+	}
 	argsRank := rank.args
 	if f.args.known && argsRank > c.argsRank {
 		c.session.machine.releaseArgs(c)
@@ -190,7 +213,7 @@ func (c *call) step(name string, f *fact) {
 		c.timeline = make([]events.TimelineEntry, 0, 4) // as most calls have
 	}
 	if len(c.timeline) < maxTimeline {
-		c.timeline = append(c.timeline, events.TimelineEntry{Step: name, Seq: f.seq, At: events.At(f.at), EventID: show(f.eventID)})
+		c.timeline = append(c.timeline, events.TimelineEntry{Step: name, Seq: f.seq, At: events.At(f.at), EventID: show(f.eventID), Protocol: f.protocol})
 	}
 }
 
@@ -201,17 +224,13 @@ func (c *call) same(f *fact) comparison {
 	if c.tool != "" && f.tool != "" && c.tool != f.tool {
 		return different
 	}
-	result := unknown
-	against := []arguments{c.args}
-	for _, d := range c.decisions {
-		against = append(against, d.args)
-	}
-	for _, a := range against {
-		switch compare(a, f.args) {
-		case equal:
+	result := compare(c.args, f.args)
+	for i := range c.decisions {
+		if result == equal {
 			return equal
-		case different:
-			result = different
+		}
+		if r := compare(c.decisions[i].args, f.args); r != unknown {
+			result = r
 		}
 	}
 	return result
@@ -236,26 +255,8 @@ func (c *call) callID() string {
 	return hexID("call_", c.hash)
 }
 
-// record is the call as the log shows it.
-func (c *call) record() events.Call {
-	r := events.Call{
-		CallID: c.callID(), Tenant: c.session.names.tenant, Source: c.session.names.source, Session: c.session.names.session,
-		Protocol: c.protocol, Agent: c.agent, ToolCallID: c.id, Occurrence: c.occurrence, Tool: c.tool,
-		State: c.state, Outcome: c.outcome, ExecutionSeq: c.execSeq, Match: c.match,
-		Inferred: c.inferred, WeakScope: c.weak(), Findings: slices.Clone(c.rules), Timeline: slices.Clone(c.timeline),
-	}
-	r.AdmittedDigest, r.ExecutedDigest = c.args.keyed, c.executed.keyed
-	if st := c.standing(); st.ledger != nil {
-		r.Verdict, r.DecisionID, r.DecisionSeq = st.verdict, st.ledger.id, st.ledger.seq
-		if d := st.ledger.args.digest; d != "" {
-			r.AdmittedDigest, r.ExecutedDigest = d, c.executed.in(d)
-		}
-	}
-	return r
-}
-
 func (c *call) now() emitted {
-	e := emitted{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq}
+	e := emitted{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seen: c.seen, posts: c.posts, next: c.chain.to}
 	if st := c.standing(); st.ledger != nil {
 		e.decision, e.verdict = st.ledger.id, string(st.verdict)
 	}

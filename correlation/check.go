@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -89,7 +90,7 @@ var readers = map[string]func(f *fact, raw []byte) recordedLine{
 }
 
 func (r *recorded) read(seq uint64, raw json.RawMessage, read func(*fact, []byte) recordedLine) recordedLine {
-	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), content: sumOf(string(raw))}
+	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), content: sumOfBytes(raw)}
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {
 		return recordedLine{fact: f, err: err}
@@ -118,8 +119,9 @@ func readAgentHook(f *fact, raw []byte) recordedLine {
 	if reply, is := replyOf(raw); is {
 		f.kind, f.eventID, f.claim = kindReply, reply.EventID, claim{verdict: claimed(reply.Decision), seq: f.seq}
 		if a := reply.Metadata.Approval; a != nil {
-			f.approval = approval{status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: instant(a.ExpiresAt)}
+			f.approval = approval{resume: show(a.ResumePolicy), status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: instant(a.ExpiresAt)}
 		}
+		f.notes = replyNotes(f, reply)
 		return recordedLine{fact: f}
 	}
 	e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
@@ -127,7 +129,7 @@ func readAgentHook(f *fact, raw []byte) recordedLine {
 		return recordedLine{fact: f, err: err}
 	}
 	f.origin = originOf("", e.Source, e.SessionID)
-	agentHookFact(f, e, nil, false)
+	agentHookFact(f, hookEvent{Event: e}, false)
 	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAgentHook(e.Tree)}
 }
 
@@ -149,7 +151,7 @@ func readAAEP(f *fact, raw []byte) recordedLine {
 		return recordedLine{fact: f, err: err}
 	}
 	f.origin = originOf("", e.Producer.AgentID, e.SessionID)
-	aaepFact(f, e, false)
+	aaepFact(f, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, false)
 	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAAEP(e.Tree)}
 }
 
@@ -173,8 +175,10 @@ func (r *recorded) play(m *machine) {
 		case f.kind != kindReply && f.aaep == nil && f.hook == nil:
 			m.unreadable(f, l.err)
 		default:
-			if what := wrongWith(f, l.err, l.violations); what != "" {
-				m.invalid(f, what)
+			if f.kind != kindReply {
+				if what := wrongWith(f, l.err, l.violations); what != "" {
+					m.invalid(f, what)
+				}
 			}
 			r.index.locate(f)
 			m.step(f)

@@ -48,6 +48,7 @@ var equivalences = map[equivalence][]string{
 	{ForgedRecord, detailClaim, protoAgentHook}:                         {"AH-C-082"},
 	{DuplicateEventConflict, "", protoAgentHook}:                        {"AH-C-050"},
 	{DuplicateEventConflict, "", protoAAEP}:                             {"AAEP-C-050"},
+	{DuplicateEventConflict, "", protoAUMP}:                             {"AUMP-E-012"},
 }
 
 // equivalents are the checks that a violation of one of our rules breaks. A
@@ -127,7 +128,7 @@ func notesOn(f *fact, vs []schemas.Violation) []*catalogue.Breach {
 }
 
 // unreadableChecks are the checks that an event breaks that strict decoding
-// refuses; AgentHook has one for all.
+// refuses; AgentHook and AUMP have one for all.
 var unreadableChecks = map[strictjson.Code]string{
 	strictjson.DuplicateKey: "AAEP-C-022", strictjson.CaseCollision: "AAEP-C-022",
 	strictjson.UnsafeInteger: "AAEP-C-021", strictjson.ImpreciseNumber: "AAEP-C-021",
@@ -141,6 +142,8 @@ func unreadableCheck(protocol string, err error) string {
 		return ""
 	case protocol == protoAgentHook:
 		return "AH-C-001"
+	case protocol == protoAUMP:
+		return "AUMP-E-001"
 	case protocol != protoAAEP:
 		return ""
 	}
@@ -148,15 +151,15 @@ func unreadableCheck(protocol string, err error) string {
 }
 
 // check puts out that a call breaks a check of its protocol.
-func (m *machine) check(id string, c *call, f *fact, v *violation) {
-	m.finding(checkRules[id], c, f, v)
+func (m *machine) check(id string, c *call, f *fact, v *violation) string {
+	return m.finding(checkRules[id], c, f, v)
 }
 
 // unanswered: admission was asked for and never given, and nothing says that
 // the fail mode let the call pass (AH-C-073).
 func (m *machine) unanswered(c *call, f *fact) {
 	if f.protocol == protoAgentHook && c.hasRequest && !c.failOpen {
-		m.check("AH-C-073", c, f, about(c.firstEvent(), f.eventID))
+		c.excusable("AH-C-073", m.check("AH-C-073", c, f, about(c.firstEvent(), f.eventID)))
 	}
 }
 
@@ -165,7 +168,7 @@ func (m *machine) unanswered(c *call, f *fact) {
 func (m *machine) outsideGate(c *call, f *fact) {
 	w, ok := m.flows.get(flowKey{f.key, protoAgentHook})
 	if ok && f.ran != ranNo && w.hook.Gated() {
-		m.check("AH-C-084", c, f, about(c.firstEvent(), f.eventID))
+		c.excusable("AH-C-084", m.check("AH-C-084", c, f, about(c.firstEvent(), f.eventID)))
 	}
 }
 
@@ -195,26 +198,6 @@ func (m *machine) cameFirst(sl *slot, c *call, f *fact) {
 			m.check("AH-C-083", c, f, about(o.postEvent, f.eventID).saying("its end was reported before it was announced"))
 			return
 		}
-	}
-}
-
-// pendingTwin: the same call under another id must not be allowed while the
-// first still waits (AH-C-077).
-func (m *machine) pendingTwin(s *session, c *call, f *fact) {
-	if f.protocol != protoAgentHook || f.kind == kindRequest || f.approval.status == statusApproved || len(s.open) < 2 {
-		return
-	}
-	// The verdict itself says when it rests on an approval, which it uses up.
-	if v, given := c.own(), f.decision.pending.status; v.verdict != events.Allow || given == statusApproved || given == statusConsumed {
-		return
-	}
-	twin := s.findOpen(func(o *call) bool {
-		v := o.standing().verdict
-		waits := v == events.Ask || v == events.Defer
-		return o != c && waits && o.slot != c.slot && o.tool == c.tool && o.granted.status != statusApproved && compare(o.args, c.args) == equal
-	})
-	if twin != nil {
-		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()))
 	}
 }
 

@@ -13,15 +13,19 @@ func (m *machine) complete(f *fact) {
 	switch {
 	case c != nil:
 		c.inferred = c.inferred || inferred
-	case s.repeats(f):
-		return
 	default:
+		if again := s.repeated(f); again != nil {
+			m.effectFirst(again, f)
+			m.completeAgain(again, f)
+			return
+		}
 		m.orphan(s, f)
 		return
 	}
 	c.complete(f)
 	m.unnamedEnd(c, f, inferred)
 	m.judge(c, f)
+	m.effectFirst(c, f)
 	m.withdraw(c, f)
 	m.close(c, stateAfter(f), byPost)
 	c.executed.raw = nil
@@ -30,26 +34,15 @@ func (m *machine) complete(f *fact) {
 
 func (c *call) complete(f *fact) {
 	c.describe(f)
+	c.see(f)
+	c.sayTimes(f)
 	c.learn(f)
-	c.step("completed", f)
+	c.step(stepCompleted, f)
 	c.hasPost, c.postEvent, c.postProtocol = true, f.eventID, f.protocol
 	c.outcome = f.outcome
 	if f.ran != ranNo {
 		c.execSeq, c.executed = f.seq, f.args
 	}
-}
-
-// repeats reports whether a completion for which nothing is left only says
-// again what another one said: another content under the same event id, which
-// is a finding already, or the other protocol's view of the same completion.
-func (s *session) repeats(f *fact) bool {
-	sl := s.slots[f.slot]
-	if sl == nil || f.slot.id == "" {
-		return false
-	}
-	return sl.latestClosed(func(c *call) bool {
-		return c.hasPost && (c.postProtocol != f.protocol || (c.postEvent == f.eventID && f.eventID != ""))
-	}) != nil
 }
 
 // orphan records a completion that nothing was before.
@@ -87,28 +80,22 @@ func stateAfter(f *fact) events.CallState {
 }
 
 // remark takes what a producer says about a call beside announcing and
-// completing it. What it says about calls that nobody knows is no finding.
+// completing it. What it says about calls that nobody knows yet is remembered
+// if it ends them, and no finding.
 func (m *machine) remark(f *fact) {
 	s, ok := m.sessions.get(f.key)
 	if !ok {
+		m.anticipate(f)
 		return
 	}
 	s.lastSeen = m.now
 	c := s.meant(f)
 	if c == nil {
+		m.excuse(s, f)
+		m.anticipate(f)
 		return
 	}
-	c.learn(f)
-	switch f.kind {
-	case kindFailOpen:
-		c.failOpen = true
-	case kindStopped:
-		m.stop(c, f, events.CallDenied, byStop)
-	case kindError:
-		m.stop(c, f, events.CallFailed, byError)
-	case kindReply:
-		m.settle(c, f)
-	}
+	m.said(c, f)
 	m.emit(c)
 }
 
@@ -116,7 +103,7 @@ func (m *machine) stop(c *call, f *fact, state events.CallState, why closing) {
 	if c.hasPost {
 		return
 	}
-	c.step("closed", f)
+	c.step(stepClosed, f)
 	if c.outcome == "" {
 		c.outcome = f.outcome
 	}

@@ -25,6 +25,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"maps"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -79,7 +80,7 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 	if m.Seq <= c.m.stats.Seq {
 		return nil
 	}
-	outs := c.Step(c.decoder.Decode(m))
+	outs := slices.Clone(c.Step(c.decoder.Decode(m)))
 	for i := range outs {
 		outs[i].Encode()
 	}
@@ -87,14 +88,15 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 }
 
 // Step is Apply for a message that was decoded. Its outputs have no Body yet:
-// see Output.Encode.
+// see Output.Encode. The list is good until the next Step, the outputs for longer.
 func (c *Correlator) Step(in Input) []Output {
 	m, p := in.m, in.p
 	if m.Seq <= c.m.stats.Seq {
 		return nil
 	}
 	c.m.stats.Seq = m.Seq
-	c.m.out = nil
+	clear(c.m.out)
+	c.m.out = c.m.out[:0]
 	if in.own {
 		return nil
 	}
@@ -118,6 +120,11 @@ func (c *Correlator) Step(in Input) []Output {
 		c.retire(m, p)
 	case p.Class == subject.Control && p.Kind == events.ControlRules:
 		c.rules(m, p)
+	case p.Class == subject.Control && p.Kind == events.ControlMandate:
+		c.mandateChange(m, p)
+	}
+	if len(c.m.out) == 0 {
+		return nil
 	}
 	return c.m.out
 }

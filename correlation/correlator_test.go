@@ -46,6 +46,8 @@ func TestCallRecord(t *testing.T) {
 		Match: "equal", Timeline: []events.TimelineEntry{
 			step("requested", 2, 20, 1), step("decided", 3, 30, 1), step("invoked", 4, 40, 1), step("completed", 5, 2010, 2),
 		},
+		Durations: &events.CallDurations{Decided: micros(10_000), Started: micros(10_000), Ran: micros(1_970_000)},
+		Claimed:   &events.CallClaim{StartedAt: events.At(epoch.Add(time.Second)), CompletedAt: events.At(epoch.Add(2 * time.Second))},
 	}
 	if diff := cmp.Diff(want, c); diff != "" {
 		t.Error(diff)
@@ -58,6 +60,8 @@ func TestCallRecord(t *testing.T) {
 		t.Errorf("body %s is not the record's canonical form", r.outputs[1].Body)
 	}
 }
+
+func micros(n int64) *int64 { return &n }
 
 // TestOrder: whatever the order in which request, decision and pre event come,
 // the call ends the same.
@@ -88,7 +92,7 @@ func TestOrder(t *testing.T) {
 				for i := range got.Timeline {
 					got.Timeline[i].Seq, got.Timeline[i].At = 0, events.Time{}
 				}
-				got.DecisionSeq, got.ExecutionSeq = 0, 0
+				got.DecisionSeq, got.ExecutionSeq, got.Durations = 0, 0, nil // which depend on the order
 				if want == nil {
 					want = &got
 				}
@@ -571,7 +575,7 @@ func TestCatalogue(t *testing.T) {
 			t.Errorf("rule %s is not complete", r.Name)
 		}
 	}
-	if len(Rules()) != 12 {
+	if len(Rules()) != 13 {
 		t.Errorf("%d rules", len(Rules()))
 	}
 }
@@ -609,7 +613,7 @@ func TestOtherMessages(t *testing.T) {
 		name, subject, body string
 		want                []string
 	}{
-		{"AUMP event", space.Event("acme", "rt1", subject.ProtoAUMP, "s1", "mandate"), `{}`, nil},
+		{"AUMP event", space.Event("acme", "rt1", subject.ProtoAUMP, "s1", "mandate"), `{}`, []string{schema}},
 		{"broken AUMP event", space.Event("acme", "rt1", subject.ProtoAUMP, "s1", "mandate"), `[`, []string{schema}},
 		{"tool request", space.Request("acme", "rt1", subject.ProtoTool, "s1"), `{}`, nil},
 		{"request in no protocol", space.Request("acme", "rt1", "gossip", "s1"), `{}`, []string{schema}},

@@ -4,7 +4,9 @@ import (
 	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -14,7 +16,12 @@ import (
 type Decoder struct {
 	space      subject.Space
 	tenantKey  func(string) []byte
-	tenantKeys map[string][]byte
+	tenantKeys map[string]*digest.Keyer
+	flat       strictjson.Flat
+	forms      forms
+	interned   map[string]string
+	longWay    bool // nothing is read flat: for tests
+	flatReads  int  // how many messages were read flat
 	// shared are the correlator's keys; a signature that one of them verifies need
 	// not be verified again if it still counts when the message is applied.
 	shared  *atomic.Pointer[signing.KeySet]
@@ -24,7 +31,7 @@ type Decoder struct {
 // NewDecoder makes a Decoder for the Correlator. It may be called, and the
 // Decoder may be used, while another goroutine uses the Correlator.
 func (c *Correlator) NewDecoder() *Decoder {
-	return &Decoder{space: c.m.opts.Space, tenantKey: c.m.opts.TenantKey, tenantKeys: map[string][]byte{}, shared: &c.shared}
+	return &Decoder{space: c.m.opts.Space, tenantKey: c.m.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{}, shared: &c.shared}
 }
 
 // Input is a message that was decoded: what Step takes.
@@ -67,7 +74,7 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 }
 
 // digestKey is the key of a tenant's digests, nil if there is none.
-func (d *Decoder) digestKey(tenant string) []byte {
+func (d *Decoder) digestKey(tenant string) *digest.Keyer {
 	if d.tenantKey == nil {
 		return nil
 	}
@@ -76,7 +83,7 @@ func (d *Decoder) digestKey(tenant string) []byte {
 		if len(d.tenantKeys) >= maxTenantKeys {
 			clear(d.tenantKeys)
 		}
-		key = d.tenantKey(tenant)
+		key = digest.NewKeyer(d.tenantKey(tenant))
 		d.tenantKeys[tenant] = key
 	}
 	return key

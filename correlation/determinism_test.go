@@ -2,7 +2,9 @@ package correlation
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -21,10 +23,17 @@ func printed(outs []Output) []string {
 
 // scenario is a log in which much happens at once: many sessions, all verdicts,
 // every rule, deadlines, both protocols.
-func scenario(t testing.TB, sessions int) *ledger {
+func scenario(t testing.TB, sessions int) *ledger { return scenarioDated(t, sessions, 0) }
+
+// scenarioDated is a scenario whose producers' clocks are wrong.
+func scenarioDated(t testing.TB, sessions int, by time.Duration) *ledger {
 	l := newLedger(t)
+	dated := func(e tree) tree { return set(e, "timestamp", stamp(by.Seconds())) }
+	if by == 0 {
+		dated = func(e tree) tree { return e }
+	}
 	for i := range sessions {
-		session := func(e tree) tree { return set(e, "session_id", fmt.Sprint("s", i)) }
+		session := func(e tree) tree { return dated(set(e, "session_id", fmt.Sprint("s", i))) }
 		verdict := events.Verdicts[i%4]
 		l.admit(session(pre(10*i)), fmt.Sprint("d", i), verdict)
 		l.event(session(pre(10 * i)))
@@ -37,9 +46,9 @@ func scenario(t testing.TB, sessions int) *ledger {
 			l.event(session(set(pre(10*i+2), "tool_input.amount", 1)))
 			l.event(session(set(pre(10*i), "action", "x")))
 		}
-		l.event(set(invoked(10*i+3, "call_1"), "session_id", fmt.Sprint("sess_", i)))
+		l.event(dated(set(invoked(10*i+3, "call_1"), "session_id", fmt.Sprint("sess_", i))))
 		if i%3 == 0 {
-			l.event(set(completed(10*i+4, "call_1", "success"), "session_id", fmt.Sprint("sess_", i)))
+			l.event(dated(set(completed(10*i+4, "call_1", "success"), "session_id", fmt.Sprint("sess_", i))))
 		}
 		if i%11 == 0 {
 			l.at(float64(i) * 100)
@@ -49,10 +58,40 @@ func scenario(t testing.TB, sessions int) *ledger {
 	return l
 }
 
+// linked is a scenario whose calls lead to each other: handoffs, sub-agents,
+// retries, one call in two protocols.
+func linked(t testing.TB, sessions int) *ledger {
+	l := scenario(t, sessions)
+	for i := range sessions {
+		s := fmt.Sprint("l", i)
+		session := func(e tree) tree { return set(e, "session_id", s) }
+		n := 100_000 + 20*i
+		l.event(set(session(pre(n)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/2+1, i+1)))
+		l.event(set(session(post(n+1)), "metadata.tool_input_executed", tree{"amount": 1, "to": []int{i}}))
+		switch i % 3 {
+		case 0:
+			l.signed(events.Decision{DecisionID: fmt.Sprint("h", i), Tenant: "acme", Source: "rt1", Session: s, Protocol: "handoff", Agent: "old", Tool: "handoff_to_new",
+				ToolCallID: "h1", Verdict: events.Allow, Reasons: []events.Reason{}, RequestDigest: "sha256:00", DecidedAt: events.At(l.now)}, signer)
+			l.decide(set(session(pre(n+5)), "metadata.tool_call_id", "c9"), fmt.Sprint("o", i), events.Allow, func(d *events.Decision) { d.Agent = "old" })
+			l.event(set(set(session(pre(n+5)), "agent_id", "new"), "metadata.tool_call_id", "c9"))
+		case 1:
+			l.event(set(set(hook(n+6, "SessionStart", 0), "session_id", s+"-child"), "correlation_id", uuid(n)))
+			l.event(set(pre(n+7), "session_id", s+"-child"))
+		case 2:
+			e := set(session(pre(n+5)), "metadata", tree{"tool_call_id": "call_9", "retry": tree{"previous_tool_call_id": "c1"}})
+			l.event(set(e, "tool_name", "lookup"))
+			l.event(session(invoked(n+6, "call_9")))
+			l.event(session(completed(n+7, "call_9", "success")))
+		}
+	}
+	l.at(2e6).tick()
+	return l
+}
+
 // TestReplay: the same log gives the same outputs, byte for byte, however often
 // and in whatever portions it is read.
 func TestReplay(t *testing.T) {
-	l := scenario(t, 60)
+	l := linked(t, 60)
 	want := l.run()
 	seen := map[string]bool{}
 	for _, f := range want.findings {
@@ -112,11 +151,12 @@ func TestReplay(t *testing.T) {
 
 // step of a random session; see TestModel.
 type action struct {
-	what    string // admit pre post tick
+	what    string // admit pre post tick handoff
 	id      int
 	amount  int
 	verdict events.Verdict
 	sameID  bool // a pre event with the event id of the last request
+	agent   int
 }
 
 // modelCall is a call in the naive model: plain lists, looked through from end
@@ -131,7 +171,17 @@ type modelCall struct {
 	orphan     bool
 	lastEvent  int
 	previous   *modelCall
+	match      string
+	places     int // where the arguments differ; -1 if that is not known
+
+	armed     int // by which action
+	agent     int // 0 if nobody said
+	agentRank int
+	tooLate   int // the agent that had handed over
+	handoff   bool
 }
+
+func agentName(n int) string { return fmt.Sprint("Agent ", n) }
 
 func (c *modelCall) standing() events.Verdict {
 	if n := len(c.verdicts); n > 0 {
@@ -153,6 +203,38 @@ func (c *modelCall) validUntil() float64 {
 type model struct {
 	calls    []*modelCall
 	findings map[string]int
+	now      int         // the number of the action
+	left     map[int]int // agents that have handed over, and when
+}
+
+// said notes whom a message of a call says that it is by.
+func (m *model) said(c *modelCall, agent, rank int) {
+	if agent != 0 && rank >= c.agentRank || c.agent == 0 {
+		c.agent = agent
+	}
+	c.agentRank = max(c.agentRank, rank)
+	if c.tooLate != 0 {
+		if c.agent != c.tooLate {
+			c.tooLate = 0 // taken back
+		}
+		return
+	}
+	if at, gone := m.left[c.agent]; gone && c.armed > at {
+		c.tooLate = c.agent
+		m.findings[afterHandoff]++
+	}
+}
+
+func (m *model) handoff(a action) {
+	c := &modelCall{id: -1, handoff: true, armed: m.now, open: a.verdict != events.Deny}
+	m.calls = append(m.calls, c)
+	m.said(c, a.agent, 1)
+	if a.verdict == events.Allow {
+		delete(m.left, 1+a.id)
+		if m.left[a.agent] = m.now; a.agent == 1+a.id {
+			delete(m.left, a.agent)
+		}
+	}
 }
 
 func (m *model) of(id int, fits func(*modelCall) bool) (first, last *modelCall) {
@@ -180,7 +262,7 @@ func (m *model) announce(a action, event int, now float64) {
 			m.findings[reused]++
 		}
 		_, before := m.of(a.id, func(c *modelCall) bool { return !c.open && !c.orphan && c.amount == a.amount })
-		c = &modelCall{id: a.id, amount: a.amount, open: true}
+		c = &modelCall{id: a.id, amount: a.amount, open: true, armed: m.now}
 		if before != nil && before.standing() != "" && before.standing() != events.Allow {
 			c.previous = before
 		}
@@ -188,8 +270,10 @@ func (m *model) announce(a action, event int, now float64) {
 	}
 	if a.what == "pre" {
 		c.pre = true
+		m.said(c, a.agent, 3)
 		return
 	}
+	m.said(c, a.agent, 2)
 	c.lastEvent = event
 	c.verdicts, c.expires = append(c.verdicts, a.verdict), now+60
 	if a.verdict == events.Deny {
@@ -229,8 +313,14 @@ func (m *model) post(a action, now float64) {
 	case now > c.validUntil():
 		m.findings[afterExpiry]++
 	}
-	if c.standing() != events.Deny && c.amount != a.amount {
-		m.findings[driftHigh]++
+	if c.standing() != events.Deny {
+		c.match, c.places = matchEqual, 0
+		if c.amount != a.amount {
+			m.findings[driftHigh]++
+			if c.match, c.places = matchDrift, 1; !c.open {
+				c.places = -1
+			}
+		}
 	}
 	c.open, c.post = false, true
 }
@@ -239,8 +329,33 @@ func (m *model) tick() {
 	for _, c := range m.calls {
 		if c.open {
 			c.open = false
-			m.findings[missingHook]++
+			if !c.handoff {
+				m.findings[missingHook]++
+			}
 		}
+	}
+}
+
+// compare holds what a record says of attempts and arguments against the model.
+func (m *model) compare(t *rapid.T, records []events.Call, i int) {
+	c, r := m.calls[i], records[i]
+	from, attempt := "", 0
+	for b := c.previous; b != nil; b = b.previous {
+		attempt++
+	}
+	if c.previous != nil {
+		from, attempt = records[slices.Index(m.calls, c.previous)].CallID, attempt+1
+	}
+	places := len(r.Differences)
+	if r.MatchReason == events.MatchNotKept {
+		places = -1
+	}
+	// A record of an open call was written before its predecessor was known of.
+	if !c.open && (r.RetriedFrom != from || r.Attempt != attempt) || !c.orphan && (r.Match != c.match || places != c.places) {
+		t.Fatalf("call %d is %+v in the model and %+v", i, c, r)
+	}
+	if from != "" && records[slices.Index(m.calls, c.previous)].RetriedTo == "" {
+		t.Fatalf("call %d does not name its next attempt", i)
 	}
 }
 
@@ -249,38 +364,54 @@ func (m *model) tick() {
 func TestModel(t *testing.T) {
 	actions := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) action {
 		return action{
-			what:    rapid.SampledFrom([]string{"admit", "admit", "pre", "post", "post", "tick"}).Draw(t, "what"),
+			what:    rapid.SampledFrom([]string{"admit", "admit", "pre", "post", "post", "tick", "handoff"}).Draw(t, "what"),
 			id:      rapid.IntRange(0, 1).Draw(t, "id"),
 			amount:  rapid.IntRange(0, 1).Draw(t, "amount"),
 			verdict: rapid.SampledFrom(events.Verdicts).Draw(t, "verdict"),
 			sameID:  rapid.Bool().Draw(t, "sameID"),
+			agent:   rapid.IntRange(0, 2).Draw(t, "agent"),
 		}
 	}), 1, 40)
 	rapid.Check(t, func(rt *rapid.T) {
-		l, m := newLedger(t), &model{findings: map[string]int{}}
-		lastRequest := map[[2]int]int{}
+		l, m := newLedger(t), &model{findings: map[string]int{}, left: map[int]int{}}
+		lastRequest, askedBy := map[[2]int]int{}, map[int]int{}
 		for i, a := range actions.Draw(rt, "actions") {
 			l.now = l.now.Add(1e9)
 			event := 1000 + i
-			build := func(e tree) tree { return set(e, "metadata.tool_call_id", fmt.Sprint("c", a.id)) }
+			m.now = i
+			build := func(e tree) tree {
+				if a.agent != 0 && a.what != "post" {
+					e = set(e, "agent_id", agentName(a.agent))
+				}
+				return set(e, "metadata.tool_call_id", fmt.Sprint("c", a.id))
+			}
 			now := func() float64 { return l.now.Sub(epoch).Seconds() }
 			switch a.what {
 			case "admit":
-				lastRequest[[2]int{a.id, a.amount}] = event
+				lastRequest[[2]int{a.id, a.amount}], askedBy[event] = event, a.agent
 				l.request(set(build(pre(event)), "tool_input.amount", a.amount), fmt.Sprint("d", i))
 				at := now()
-				l.decide(set(build(pre(event)), "tool_input.amount", a.amount), fmt.Sprint("d", i), a.verdict)
+				l.decide(set(build(pre(event)), "tool_input.amount", a.amount), fmt.Sprint("d", i), a.verdict, func(d *events.Decision) {
+					if a.agent != 0 {
+						d.Agent = agentName(a.agent)
+					}
+				})
 				m.announce(a, event, at)
 			case "pre":
 				if a.sameID && lastRequest[[2]int{a.id, a.amount}] != 0 {
 					event = lastRequest[[2]int{a.id, a.amount}]
 					delete(lastRequest, [2]int{a.id, a.amount})
+					a.agent = askedBy[event] // one event, one content
 				}
 				l.event(set(build(pre(event)), "tool_input.amount", a.amount))
 				m.announce(a, event, now())
 			case "post":
 				l.event(set(set(build(post(event)), "metadata.tool_input_executed.amount", a.amount), "metadata.execution.started_at", nil))
 				m.post(a, now())
+			case "handoff":
+				a.agent = max(a.agent, 1)
+				l.handsOver(agentName(a.agent), agentName(1+a.id), a.verdict)
+				m.handoff(a)
 			case "tick":
 				l.now = l.now.Add(DefaultMissingAfter)
 				l.tick()
@@ -311,6 +442,7 @@ func TestModel(t *testing.T) {
 			if c.open {
 				open++
 			}
+			m.compare(rt, calls, i)
 		}
 		if len(calls) != len(m.calls) || r.core.Stats().Open != open {
 			rt.Fatalf("%d calls and %d open, the model has %d and %d", len(calls), r.core.Stats().Open, len(m.calls), open)

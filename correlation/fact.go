@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -56,6 +57,14 @@ func sumOf(parts ...string) sum {
 	return sum(whole[:16])
 }
 
+// sumOfBytes is sumOf of one part.
+func sumOfBytes(part []byte) sum {
+	var room [2048]byte
+	text := binary.BigEndian.AppendUint64(room[:0], uint64(len(part)))
+	whole := sha256.Sum256(append(text, part...))
+	return sum(whole[:16])
+}
+
 // sessionKey is a session's identity: subject tokens, so that what comes from a
 // body and what comes from a subject are the same text.
 type sessionKey struct{ tenant, source, session string }
@@ -99,17 +108,19 @@ type fact struct {
 	at       time.Time // broker time
 	protocol string
 	origin
-	eventID  string
-	agent    string
-	callID   string // as shown
-	tool     string // as shown
-	slot     slotKey
-	previous slotKey // of metadata.retry.previous_tool_call_id; zero if there is none
-	args     arguments
+	eventID   string
+	agent     string
+	callID    string // as shown
+	tool      string // as shown
+	slot      slotKey
+	canonical string  // the tool's name in the action-governance profile
+	previous  slotKey // of metadata.retry.previous_tool_call_id; zero if there is none
+	args      arguments
 
 	content sum // of the message's bytes
 	id      sum // of what a copy of it has as well: its event id, or its decision's
 	core    sum // of the event without verdict, approval and annotations (AH-C-050)
+	target  sum // what its call is done to: see targetOf
 	frame   sum // of core without arguments, redaction and phase: what a request and its evidence form share
 
 	decisionID string     // of a decision, or of the request it answers
@@ -126,9 +137,14 @@ type fact struct {
 	unnamed   bool // a Post event that has no id of its own, only that of the call it tries again (H-07)
 	preCommit bool // it claims to come before what it announces
 
-	aaep  *aaepsession.Event // what its session makes of it; nil for requests and decisions
-	hook  *hooksession.Event
-	notes []*catalogue.Breach // checks that it fails by itself
+	lineage lineage // where it says that it belongs
+	said    said
+
+	aaep     *aaepsession.Event // what its session makes of it; nil for requests and decisions
+	hook     *hooksession.Event
+	evidence *aump.Evidence
+	under    *events.MandateRef  // of a decision
+	notes    []*catalogue.Breach // checks that it fails by itself
 }
 
 func (f *fact) hasTool() bool {
@@ -158,6 +174,7 @@ type claim struct {
 // approval is what an event or a decision says about an approval workflow.
 type approval struct {
 	status, workflow, action string
+	resume                   string // how the call is to come back
 	decidedAt, expiresAt     time.Time
 }
 

@@ -35,15 +35,17 @@ var impliedStatus = map[string]string{
 	agenthook.ToolUseResumed: statusApproved, agenthook.ApprovalGranted: statusApproved, agenthook.ApprovalDenied: "denied",
 }
 
-// agentHookFact reads an AgentHook event; key is the tenant's, request tells
-// that it is the admitter's copy of a request.
-func agentHookFact(f *fact, e *agenthook.Event, key []byte, request bool) {
+// agentHookFact reads an AgentHook event; request tells that it is the admitter's
+// copy of a request.
+func agentHookFact(f *fact, x hookEvent, request bool) {
+	e := x.Event
 	f.kind, f.eventID, f.agent = agentHookKinds[e.EventType], e.EventID, show(e.AgentID)
 	f.setCall(e.ToolCallID(), e.ToolName)
 	f.preCommit = e.EvidencePhase == agenthook.PhasePreCommit
 	if !request {
 		f.hook = hooksession.NewEvent(e)
 	}
+	agentHookLineage(f, e)
 	if e.CorrelationID != "" {
 		f.links = []string{agenthook.NormaliseID(e.CorrelationID)}
 	}
@@ -51,16 +53,21 @@ func agentHookFact(f *fact, e *agenthook.Event, key []byte, request bool) {
 	if retry, ok := e.Retry(); ok && retry.PreviousToolCallID != "" {
 		f.previous = slotOf(retry.PreviousToolCallID, "")
 	}
+	agentHookTimes(f, e)
 	switch f.kind {
 	case kindPre:
 		if request {
 			f.kind = kindRequest
 		}
-		f.frame = treeSum(trimmed(e.Tree, frameOmits, frameMetadataOmits))
-		f.args = inputArguments(e, key)
-		f.core = coreOf(f, e)
+		f.frame = x.sum(frameOmits, frameMetadataOmits)
+		f.args = inputArguments(x)
+		f.core = coreOf(f, x)
+		f.target = targetOf(e)
+		if t, ok := e.ToolIdentity(); ok {
+			f.canonical = show(t.CanonicalName)
+		}
 	case kindPost:
-		agentHookPost(f, e, key)
+		agentHookPost(f, x)
 	case kindError:
 		agentHookError(f, e)
 	case kindStopped:
@@ -69,7 +76,7 @@ func agentHookFact(f *fact, e *agenthook.Event, key []byte, request bool) {
 		f.approval.status = first(f.approval.status, impliedStatus[e.EventType])
 	}
 	if f.eventID != "" && f.core == (sum{}) {
-		f.core = treeSum(trimmed(e.Tree, coreOmits, coreMetadataOmits))
+		f.core = x.sum(coreOmits, coreMetadataOmits)
 	}
 	if request && f.kind != kindRequest {
 		f.kind = kindOther // a request about something that is no tool call
@@ -83,20 +90,20 @@ func agentHookClaims(f *fact, e *agenthook.Event) {
 	if a, ok := e.Approval(); ok {
 		f.approval = approval{
 			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID),
-			decidedAt: instant(a.DecidedAt), expiresAt: instant(a.ExpiresAt),
+			decidedAt: instant(a.DecidedAt), expiresAt: instant(a.ExpiresAt), resume: show(a.ResumePolicy),
 		}
 	}
 }
 
-func inputArguments(e *agenthook.Event, key []byte) arguments {
-	canonical, there, err := e.InputCanonical()
+func inputArguments(x hookEvent) arguments {
+	canonical, there, err := x.input()
 	switch {
 	case err != nil:
 		return arguments{}
 	case !there:
 		canonical = []byte("{}") // no arguments are no arguments, however it is said
 	}
-	return newArguments(canonical, key, redactedArguments(e))
+	return newArguments(canonical, x.key, redactedArguments(x.Event))
 }
 
 func redactedArguments(e *agenthook.Event) []string {
@@ -112,7 +119,7 @@ func redactedArguments(e *agenthook.Event) []string {
 // notRun are the outcomes that say that nothing ran (AgentHook digest, H-06).
 var notRun = map[string]bool{"denied": true, "blocked": true, "cancelled": true, "timed_out": true}
 
-func agentHookPost(f *fact, e *agenthook.Event, key []byte) {
+func agentHookPost(f *fact, e hookEvent) {
 	f.ran = ranYes
 	if x, ok := e.Execution(); ok {
 		f.outcome, f.startedAt, f.mutation = show(x.Outcome), instant(x.StartedAt), x.MutationReason != ""
@@ -120,8 +127,8 @@ func agentHookPost(f *fact, e *agenthook.Event, key []byte) {
 			f.ran = ranNo
 		}
 	}
-	if canonical, _, err := e.ExecutedCanonical(); err == nil && canonical != nil {
-		f.args = newArguments(canonical, key, redactedArguments(e))
+	if canonical := e.ran(); canonical != nil {
+		f.args = newArguments(canonical, e.key, redactedArguments(e.Event))
 	}
 	f.unnamed = f.slot.id == "" && f.previous != (slotKey{})
 }
@@ -140,15 +147,16 @@ func agentHookError(f *fact, e *agenthook.Event) {
 	}
 }
 
-// aaepFact reads an AAEP event.
-func aaepFact(f *fact, e *aaep.Event, request bool) {
+// aaepFact reads an AAEP event. core is the sum of its document, and inSession
+// makes of it what its session wants to know.
+func aaepFact(f *fact, e *aaep.Event, core sum, inSession func() *aaepsession.Event, request bool) {
 	f.eventID, f.agent = e.EventID, show(e.Producer.AgentID)
 	f.setCall(e.ToolCallID(), e.Tool())
 	if !request {
-		f.aaep = aaepsession.NewEvent(e)
+		f.aaep = inSession()
 	}
-	f.core = treeSum(e.Tree)
-	f.frame = f.core
+	aaepLineage(f, e)
+	f.core, f.frame = core, core
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
 		f.kind = kindPre
@@ -157,6 +165,7 @@ func aaepFact(f *fact, e *aaep.Event, request bool) {
 		}
 	case *aaep.ToolCompleted:
 		f.kind, f.outcome, f.ran = kindPost, show(p.Status), ranYes
+		f.said.durationMS = number(p.DurationMS)
 		if p.Status == "error" || p.Status == "timeout" {
 			f.ran = ranMaybe
 		}
@@ -202,25 +211,11 @@ func trimmed(tree map[string]any, omit, omitMetadata map[string]bool) map[string
 
 // coreOf is the core of an event whose frame and arguments are known: what the
 // frame leaves out, beside it.
-func coreOf(f *fact, e *agenthook.Event) sum {
+func coreOf(f *fact, x hookEvent) sum {
 	if !f.args.known {
 		return sum{}
 	}
-	rest := map[string]any{}
-	for _, name := range []string{"tool_input", "evidence_phase"} {
-		if v, there := e.Tree[name]; there {
-			rest[name] = v
-		}
-	}
-	if rest["tool_input"] != nil {
-		rest["tool_input"] = true // args say what
-	}
-	if meta, ok := e.Tree["metadata"].(map[string]any); ok {
-		if v, there := meta["redaction"]; there {
-			rest["redaction"] = v
-		}
-	}
-	b, err := strictjson.Canonical(rest)
+	b, err := x.rest()
 	if err != nil {
 		return sum{}
 	}
@@ -232,5 +227,5 @@ func treeSum(tree map[string]any) sum {
 	if err != nil {
 		return sum{}
 	}
-	return sumOf(string(b))
+	return sumOfBytes(b)
 }

@@ -2,9 +2,11 @@ package correlation
 
 import (
 	"encoding/hex"
+	"errors"
 	"strconv"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -39,7 +41,7 @@ func envelope(m events.LogMessage, p subject.Parsed) *fact {
 // unread is the envelope of a message of which nothing else counts.
 func unread(m events.LogMessage, p subject.Parsed) *fact {
 	f := envelope(m, p)
-	f.content = sumOf(string(m.Body))
+	f.content = sumOfBytes(m.Body)
 	return f
 }
 
@@ -76,9 +78,9 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
 	r := &reading{fact: envelope(m, p)}
 	f := r.fact
 	request := p.Type == subject.TypeRequest
-	data := m.Body
+	data, extension := m.Body, ""
 	if protocol, ours := traceTypes[p.Type]; ours && protocol == p.Protocol {
-		f.content = sumOf(string(data))
+		f.content = sumOfBytes(data)
 		r.traced = true
 		return r
 	}
@@ -88,13 +90,13 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
 			err = errNoData
 		}
 		if err != nil {
-			f.content = sumOf(string(data))
+			f.content = sumOfBytes(data)
 			r.unreadable = err
 			return r
 		}
-		data = ce.Data
+		data, extension = ce.Data, ce.Extra[events.HeaderTrace]
 	}
-	f.content = sumOf(string(data))
+	f.content = sumOfBytes(data)
 	if request {
 		f.decisionID = m.HeaderValue(events.HeaderDecisionID)
 		if len(f.decisionID) > maxShown {
@@ -103,16 +105,19 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
 	}
 	switch {
 	case p.Protocol == protoAgentHook:
-		d.agentHook(m, p, r, data, request)
-	case p.Protocol == protoAAEP:
-		d.aaep(m, p, r, data, request)
-	case p.Protocol == subject.ProtoAUMP && !request:
-		if _, err := strictjson.ParseObject(data, strictjson.DefaultLimits); err != nil {
-			r.wrong = reason(err)
+		if !d.flatAgentHook(m, p, r, data, request) {
+			d.agentHook(m, p, r, data, request)
 		}
+	case p.Protocol == protoAAEP:
+		if !d.flatAAEP(m, p, r, data, request) {
+			d.aaep(m, p, r, data, request)
+		}
+	case p.Protocol == subject.ProtoAUMP && !request:
+		d.evidence(r, p, data)
 	case !request || !knownProtocol(p.Protocol):
 		r.wrong = "nobody publishes events in the protocol that the subject names"
 	}
+	f.carried(m, extension)
 	return r
 }
 
@@ -157,18 +162,21 @@ func (d *Decoder) agentHook(m events.LogMessage, p subject.Parsed, r *reading, d
 		r.unreadable = err
 		return
 	}
-	f := r.fact
-	agentHookFact(f, e, d.digestKey(p.Tenant), request)
+	agentHookFact(r.fact, hookEvent{Event: e, key: d.digestKey(p.Tenant)}, request)
+	d.fromAgentHook(m, p, r, e, request)
+	r.wrong = wrongWith(r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
+}
+
+// fromAgentHook holds an event against the message that it came in.
+func (d *Decoder) fromAgentHook(m events.LogMessage, p subject.Parsed, r *reading, e *agenthook.Event, request bool) {
 	session := e.SessionID
 	if request {
 		session = first(session, m.HeaderValue(events.HeaderSession))
-		f.setCall(first(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
-	}
-	r.wrong = wrongWith(f, err, schemas.Default().StrictAgentHook(e.Tree))
-	if !request && !sameType(p.Type, e.EventType) {
+		r.fact.setCall(first(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
+	} else if !sameType(p.Type, e.EventType) {
 		r.contradicted = append(r.contradicted, "its type is not the event_type of the event")
 	}
-	r.of(p, session)
+	r.of(p, d.own(session))
 }
 
 func (d *Decoder) aaep(m events.LogMessage, p subject.Parsed, r *reading, data []byte, request bool) {
@@ -177,22 +185,25 @@ func (d *Decoder) aaep(m events.LogMessage, p subject.Parsed, r *reading, data [
 		r.unreadable = err
 		return
 	}
-	f := r.fact
-	aaepFact(f, e, request)
+	aaepFact(r.fact, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, request)
+	d.fromAAEP(m, p, r, e, request)
+	r.wrong = wrongWith(r.fact, err, schemas.Default().StrictAAEP(e.Tree))
+}
+
+// fromAAEP holds an event against the message that it came in.
+func (d *Decoder) fromAAEP(m events.LogMessage, p subject.Parsed, r *reading, e *aaep.Event, request bool) {
 	session := e.SessionID
 	if request {
 		session = first(session, m.HeaderValue(events.HeaderSession))
-		f.setCall(first(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
-	}
-	r.wrong = wrongWith(f, err, schemas.Default().StrictAAEP(e.Tree))
-	if !request && !sameType(p.Type, e.SubjectType()) {
+		r.fact.setCall(first(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
+	} else if !sameType(p.Type, e.SubjectType()) {
 		r.contradicted = append(r.contradicted, "its type is not the type of the event")
 	}
 	if e.IsReply() {
 		r.counts = true // it has no session of its own; the subject's stays
 		return
 	}
-	r.of(p, session)
+	r.of(p, d.own(session))
 }
 
 // sameType compares the type tokens of a subject with those an event should
@@ -228,6 +239,10 @@ func (m *machine) unreadable(f *fact, err error) {
 	m.invalid(f, reason(err))
 	if check := unreadableCheck(f.protocol, err); check != "" {
 		m.finding(checkRules[check], nil, f, about(f.eventID).distinct(f.content).saying(reason(err)))
+	}
+	var strict *strictjson.Error
+	if errors.As(err, &strict) && severalMessages(f.protocol, strict.Code) {
+		m.finding(checkRules["AAEP-C-181"], nil, f, about(f.eventID).distinct(f.content))
 	}
 }
 

@@ -3,6 +3,7 @@ package correlation
 import (
 	"crypto/ed25519"
 	"errors"
+	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -24,7 +25,7 @@ func (d *Decoder) decision(m events.LogMessage, p subject.Parsed) *verdict {
 	v := &verdict{fact: unread(m, p)}
 	f := v.fact
 	f.kind = kindDecision
-	if v.decision, v.err = events.DecodeRecord[events.Decision](m.Body); v.err != nil {
+	if v.decision, v.err = d.decode(m.Body); v.err != nil {
 		return v
 	}
 	f.eventID = v.decision.EventID
@@ -36,6 +37,24 @@ func (d *Decoder) decision(m events.LogMessage, p subject.Parsed) *verdict {
 	counting.idSum()
 	v.counting = &counting
 	return v
+}
+
+// decode reads a decision. Its texts do not hold on to the message.
+func (d *Decoder) decode(body []byte) (r events.Decision, err error) {
+	if d.longWay {
+		return events.DecodeRecord[events.Decision](body)
+	}
+	r, err = events.DecodeRecordFlat[events.Decision](&d.flat, body)
+	for _, again := range []*string{&r.Tenant, &r.Protocol, &r.Source, &r.Session, &r.Agent, &r.Tool, (*string)(&r.Verdict)} {
+		*again = d.own(*again)
+	}
+	for _, once := range []*string{&r.DecisionID, &r.EventID, &r.ToolCallID, &r.ArgsDigest, &r.Trace} {
+		*once = strings.Clone(*once)
+	}
+	if a := r.Approval; a != nil {
+		a.Status, a.WorkflowID, a.ActionID = d.own(a.Status), strings.Clone(a.WorkflowID), strings.Clone(a.ActionID)
+	}
+	return r, err
 }
 
 // decision takes a message among the decisions. Only one that is signed by a
@@ -125,6 +144,7 @@ func decisionFact(f *fact, d events.Decision) {
 	f.kind, f.protocol, f.eventID, f.agent = kindDecision, d.Protocol, d.EventID, show(d.Agent)
 	f.origin = originOf(d.Tenant, d.Source, d.Session)
 	f.setCall(d.ToolCallID, d.Tool)
+	f.lineage.trace = traceparent(d.Trace)
 	f.decisionID, f.args = d.DecisionID, arguments{digest: d.ArgsDigest}
 	f.core = f.content
 	f.decision = verdictRec{
@@ -133,9 +153,10 @@ func decisionFact(f *fact, d events.Decision) {
 	}
 	if a := d.Approval; a != nil {
 		f.decision.pending = approval{
-			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: a.ExpiresAt.Time,
+			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: a.ExpiresAt.Time, resume: show(a.ResumePolicy),
 		}
 	}
+	f.notes, f.under = ledgerNotes(f, d), d.Mandate
 }
 
 // approval takes an approval record. Approvals do not change what stands: an
@@ -147,6 +168,7 @@ func (c *Correlator) approval(m events.LogMessage, p subject.Parsed) {
 		return
 	}
 	c.m.ledger.put(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status)
+	c.approvalRecord(m, p, a)
 }
 
 // What a receipt key must be.

@@ -84,12 +84,13 @@ func (m *machine) judge(c *call, f *fact) {
 
 func (m *machine) judgeUnasked(c *call, f *fact) {
 	m.unanswered(c, f)
+	m.ranDenied(c, f)
 	switch {
 	case !m.opts.RequireVerdict:
 	case c.failOpen:
 		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID).detail(detailFailOpen).grade(events.SeverityInfo))
 	default:
-		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID))
+		c.excusable(ExecutedWithoutVerdict, m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID)))
 		m.outsideGate(c, f)
 	}
 }
@@ -200,39 +201,6 @@ func native(v events.Verdict) events.Verdict {
 	}
 	return v
 }
-
-// compareInput holds what ran against what was admitted, or announced where
-// nothing was admitted.
-func (m *machine) compareInput(c *call, f *fact, st standing) {
-	if c.tool != "" && f.tool != "" && c.tool != f.tool {
-		c.match = matchDrift
-		m.drift(c, f, st, false, detailOtherTool)
-		return
-	}
-	result := unknown
-	if st.ledger != nil {
-		result = compare(st.ledger.args, f.args)
-	}
-	if result == unknown {
-		result = compare(c.args, f.args)
-	}
-	switch {
-	case result == equal:
-		c.match = matchEqual
-	case result == different:
-		c.match = matchDrift
-		m.drift(c, f, st, f.mutation, "")
-	case f.args.known || c.args.known:
-		c.match = matchInconclusive
-	}
-}
-
-// Values of Call.Match.
-const (
-	matchEqual        = "equal"
-	matchDrift        = "drift"
-	matchInconclusive = "inconclusive"
-)
 
 func (m *machine) drift(c *call, f *fact, st standing, excused bool, detail string) {
 	grade := events.SeverityHigh

@@ -32,6 +32,9 @@ func (m *machine) evict() {
 func (m *machine) forgetSession(s *session) {
 	m.tombs.put(s.key, s.highest())
 	m.stats.Calls -= len(s.closed)
+	for _, c := range s.closed {
+		m.releaseDifferences(c)
+	}
 	m.stats.IDs -= len(s.slots)
 	m.sessions.remove(s.key)
 }

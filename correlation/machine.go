@@ -23,6 +23,8 @@ type machine struct {
 	sources  *lru[sourceKey, *sourceState]
 	tombs    *window[sessionKey, int]
 	watch
+	kin
+	handoffs *window[sessionKey, []handedOver]
 	switches map[string]switches // by tenant token
 	due      deadlines
 	order    uint64 // calls armed so far
@@ -40,6 +42,8 @@ func newMachine(opts Options) *machine {
 		sources:  newLRU[sourceKey, *sourceState](),
 		tombs:    newWindow[sessionKey, int](maxTombstones),
 		watch:    newWatch(),
+		kin:      newKin(),
+		handoffs: newWindow[sessionKey, []handedOver](maxHandoffs),
 		switches: map[string]switches{},
 	}
 }
@@ -77,6 +81,7 @@ func (m *machine) step(f *fact) {
 		return
 	}
 	m.follow(f, n)
+	m.relate(f)
 	if n == amended {
 		m.amend(f)
 		return
@@ -105,13 +110,18 @@ func (m *machine) announce(f *fact) {
 		c = m.arm(s, f)
 	} else {
 		m.conflict(c, f)
+		m.resumed(c, f)
 		c.attach(f)
+		m.follows(c, s.named(f))
 	}
+	m.register(c, f)
+	m.handoff(s, c, f)
 	m.secondInvocation(s, c, f)
-	m.pendingTwin(s, c, f)
+	m.comeback(s, c, f)
 	s.join(c, f.decisionID)
 	m.extend(c, f)
 	m.settle(c, f)
+	m.recall(s, c)
 	m.emit(c)
 }
 
@@ -137,11 +147,15 @@ func (m *machine) arm(s *session, f *fact) *call {
 	other := sl.oldestOpen()
 	c := m.occurrence(s, f)
 	c.state = events.CallOpen
-	c.previous = s.retried(f)
+	before := s.predecessor(f)
+	if before != nil {
+		c.previous = before.judged()
+	}
 	sl.calls = append(sl.calls, c)
 	c.attach(f)
 	s.open = append(s.open, c)
 	m.stats.Open++
+	m.follows(c, before)
 	m.cameFirst(sl, c, f)
 	if other != nil && f.slot.id != "" && f.protocol != protoAAEP {
 		m.report(ruleReused, c, f, about(other.firstEvent(), f.eventID).detail(detailReusedOpen))
@@ -151,24 +165,6 @@ func (m *machine) arm(s *session, f *fact) *call {
 	}
 	m.makeRoom(s, sl)
 	return c
-}
-
-// retried finds the call that a new one tries again: the one that it names, or
-// the last one under its id with the same arguments, unless that was allowed or
-// nobody judged it. A refusal outlives the call that it was for.
-func (s *session) retried(f *fact) *call {
-	if sl := s.slots[f.previous]; f.previous != (slotKey{}) && f.previous != f.slot && sl != nil && len(sl.calls) > 0 {
-		return sl.calls[len(sl.calls)-1].judged()
-	}
-	sl := s.slots[f.slot]
-	c := sl.latestClosed(func(c *call) bool { return c.state != events.CallOrphaned && c.same(f) != different })
-	if c == nil || (f.slot.id == "" && c.same(f) != equal) {
-		return nil
-	}
-	if v := c.standing().verdict; v == "" || v == events.Allow {
-		return nil
-	}
-	return c.judged()
 }
 
 // judged is the call in a chain of retries whose verdict stands: no number of
@@ -247,6 +243,7 @@ func (m *machine) settle(c *call, f *fact) {
 // close ends a call or changes how it ended.
 func (m *machine) close(c *call, state events.CallState, why closing) {
 	wasOpen := c.open()
+	c.session.refusals = c.session.refusals || why == byDeny || why == byStop
 	c.state, c.closing = state, why
 	if wasOpen {
 		m.stats.Open--

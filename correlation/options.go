@@ -20,8 +20,8 @@ const (
 	// each, and what they remember) are counted apart.
 	DefaultMaxSessions = 65_536
 	// DefaultMaxCalls bounds the calls of all sessions together, open ones and
-	// closed ones that are remembered (about 1.5 KB each, ids and arguments not
-	// counted); beyond it the least recently active session is closed and forgotten.
+	// closed ones that are remembered (about 3 KB each, usual ids and arguments
+	// included); beyond it the least recently active session is closed and forgotten.
 	DefaultMaxCalls = 262_144
 	// DefaultMaxIDs bounds the tool call ids of all sessions together whose
 	// occurrences are counted (about 150 B each), in the same way.
@@ -43,8 +43,10 @@ const (
 	// findings so that none is put out twice (together about 300 B).
 	DefaultMaxEventsPerSource = 2048
 	// DefaultMaxArgsBytes bounds the canonical arguments that are kept, over all
-	// open calls, to compare redacted copies. Without its arguments a redacted
-	// call is inconclusive; digests, which settle all other calls, are kept always.
+	// open calls, to compare redacted copies and to say where what ran differs; and
+	// with them the places that remembered calls differ in. Without its arguments a
+	// redacted call is inconclusive, and a difference has no place; digests, which
+	// settle everything else, are kept always.
 	DefaultMaxArgsBytes = 64 << 20
 )
 

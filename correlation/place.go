@@ -19,14 +19,13 @@ func (m *machine) place(s *session, f *fact) *call {
 }
 
 func placeOpen(sl *slot, f *fact) *call {
-	open := sl.openCalls()
-	for _, c := range open {
-		if c.knows(f.eventID) && joinsByEvent(c, f) {
+	for _, c := range sl.calls {
+		if c.open() && c.knows(f.eventID) && joinsByEvent(c, f) {
 			return c
 		}
 	}
-	for _, c := range open {
-		if c.same(f) != different && joinsOpen(c, f) {
+	for _, c := range sl.calls {
+		if c.open() && c.same(f) != different && joinsOpen(c, f) {
 			return c
 		}
 	}
@@ -46,7 +45,7 @@ func joinsByEvent(c *call, f *fact) bool {
 func joinsOpen(c *call, f *fact) bool {
 	switch f.kind {
 	case kindPre:
-		return !c.hasPre || (f.slot.id != "" && f.protocol != protoAAEP)
+		return !c.hasPre || (f.slot.id != "" && (f.protocol != protoAAEP || !c.pres.has(protoAAEP)))
 	case kindRequest:
 		return f.slot.id != "" || !c.hasRequest
 	default:
@@ -63,7 +62,7 @@ func joinsClosed(c *call, f *fact) bool {
 	sameEvent := c.knows(f.eventID)
 	switch f.kind {
 	case kindPre:
-		return !c.hasPre && (sameEvent || c.refused())
+		return c.otherView(f) || !c.hasPre && (sameEvent || c.refused() || c.closing == byError)
 	case kindRequest:
 		return !c.hasRequest && (sameEvent || (len(c.decisions) > 0 && !c.hasPre && f.eventID == ""))
 	default:

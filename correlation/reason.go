@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -49,6 +50,9 @@ func at(code, path string) string { return catalogue.At(code, path) }
 
 // instant reads RFC 3339 text; anything else is the zero time.
 func instant(text string) time.Time {
+	if t, ok := events.PlainTime(text); ok {
+		return t
+	}
 	t, err := time.Parse(time.RFC3339Nano, strings.ToUpper(text))
 	if err != nil {
 		return time.Time{}

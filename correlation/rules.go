@@ -52,6 +52,7 @@ const (
 	ReusedToolCallID         = "reused_tool_call_id"
 	ForgedRecord             = "forged_record"
 	DuplicateEventConflict   = "duplicate_event_conflict"
+	CallAfterHandoff         = "call_after_handoff"
 	detailReusedOpen         = "open"
 	detailReusedAAEP         = "aaep"
 	detailOrphan             = ""
@@ -103,6 +104,7 @@ var (
 		Cases: map[string]string{
 			detailFailOpen:    "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
 			detailOnlyClaimed: "{tool} ran as {call} on a verdict that the publisher claims and nobody recorded.",
+			detailWithdrawn:   "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
 		},
 		Remedy: "Route this tool through admission, or find out how the call went around it.",
 	}
@@ -192,11 +194,21 @@ var (
 		Explanation: "One event id came with two contents.",
 		Remedy:      "Compare both copies in the evidence; make the publisher give every event an id of its own.",
 	}
+	ruleAfterHandoff = &Rule{
+		Name: CallAfterHandoff, Severity: events.SeverityMedium,
+		Refs:        []string{"RFC-0002", "architecture 4"},
+		Explanation: "{tool} was called as {call} by an agent that had handed over to another one before.",
+		Cases: map[string]string{
+			detailWithdrawn: "It was not the agent that had handed over that called {tool} as {call}.",
+		},
+		Remedy: "Make the runtime stop an agent once its handoff was accepted; have what it asked for since decided for the agent that took over.",
+	}
 )
 
 var ruleList = []*Rule{
 	ruleDespiteDeny, rulePending, ruleWithoutVerdict, ruleExpired, ruleBeforeVerdict, ruleDrift,
 	ruleMissing, ruleOrphan, ruleSchema, ruleReused, ruleForged, ruleConflict,
+	ruleAfterHandoff,
 }
 
 // approvalDetail says why an approval does not count.

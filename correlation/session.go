@@ -22,6 +22,8 @@ type session struct {
 	byDecision map[string]*call
 	open       []*call // in the order they were armed
 	closed     []*call // in the order they were closed
+	early      []earlyRemark
+	refusals   bool // a call was denied
 
 	floor    int // highest occurrence among ids that were forgotten
 	lastSeen time.Time
@@ -121,6 +123,7 @@ func (s *session) forget(c *call) {
 		}
 	}
 	c.previous = nil
+	s.machine.releaseDifferences(c)
 	s.machine.stats.Calls--
 }
 

@@ -81,7 +81,7 @@ func sameOutputs(t testing.TB, what string, got, want []Output) {
 // correlator does, wherever the snapshot was taken, and a snapshot of the restored
 // state is the same one.
 func TestSnapshot(t *testing.T) {
-	l := scenario(t, 40)
+	l := linked(t, 40)
 	want := l.run().outputs
 	for at := 0; at <= len(l.msgs); at += 13 {
 		got, snapshots := goingOn(t, l, at)
@@ -108,7 +108,7 @@ func TestSnapshotOfTheCorpus(t *testing.T) {
 // TestSnapshotOfRandomLogs is about logs that nobody thought of: messages of the
 // scenario in any order, repeated, left out, with time standing still or leaping.
 func TestSnapshotOfRandomLogs(t *testing.T) {
-	base := scenario(t, 30)
+	base := linked(t, 30)
 	rapid.Check(t, func(rt *rapid.T) {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 1))
 		l := newLedger(t)

@@ -37,6 +37,7 @@ func (m *machine) answer(f *fact) {
 	}
 	if w, ok := m.flows.get(use.flow); ok {
 		w.lastSeen = m.now
+		m.entitled(f, w.names)
 		m.breaches(f, w.names, w.aaep.Apply(f.aaep))
 	}
 }

@@ -19,9 +19,14 @@ type watch struct {
 	running map[sourceKey]int              // AAEP sessions that have started and not ended
 	tokens  *window[tokenKey, tokenUse]    // reply tokens, by publisher
 	asked   *window[tenantToken, tokenKey] // the publisher that used a token last
-	nonces  *window[tokenKey, string]      // of attestations, by publisher: the event
-	ledger  *window[workflowKey, string]   // approval workflows: their status on record
-	traces  *window[sum, *traced]          // decisions that leave a trace event, by id
+	// mandates are those that the log names, decidedUnder those of a session's decisions.
+	mandates     *window[mandateKey, *mandate]
+	decidedUnder *window[sessionKey, []sum]
+	// subscriptions are who replied on them, by tenant.
+	subscriptions *window[tenantToken, string]
+	nonces        *window[tokenKey, string]    // of attestations, by publisher: the event
+	ledger        *window[workflowKey, string] // approval workflows: their status on record
+	traces        *window[sum, *traced]        // decisions that leave a trace event, by id
 }
 
 func newWatch() watch {
@@ -29,7 +34,9 @@ func newWatch() watch {
 		most:  maxWeight,
 		flows: newLRU[flowKey, *flow](), gone: newWindow[flowKey, departed](maxTombstones), running: map[sourceKey]int{},
 		tokens: newWindow[tokenKey, tokenUse](maxTokens), asked: newWindow[tenantToken, tokenKey](maxTokens),
-		nonces: newWindow[tokenKey, string](maxTokens), ledger: newWindow[workflowKey, string](maxLedger),
+		mandates: newWindow[mandateKey, *mandate](maxMandates), decidedUnder: newWindow[sessionKey, []sum](maxMandates),
+		subscriptions: newWindow[tenantToken, string](maxTokens),
+		nonces:        newWindow[tokenKey, string](maxTokens), ledger: newWindow[workflowKey, string](maxLedger),
 		traces: newWindow[sum, *traced](maxTraces),
 	}
 }
@@ -173,6 +180,14 @@ func (m *machine) count(w *flow, before, after bool) {
 
 // follow hands a fact to its session.
 func (m *machine) follow(f *fact, n novelty) {
+	if f.evidence != nil {
+		m.notes(nil, f)
+		if n == novel {
+			m.recordedUnder(f)
+		}
+		return
+	}
+	m.under(f, f.under)
 	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
 	switch {
 	case f.aaep != nil && f.kind == kindAnswer:

@@ -151,6 +151,8 @@ type TimelineEntry struct {
 	Seq     uint64 `json:"seq"`
 	At      Time   `json:"at"` // broker time
 	EventID string `json:"event_id,omitempty"`
+	// Protocol is the protocol of this step where it is not the call's.
+	Protocol string `json:"protocol,omitempty"`
 }
 
 // Call links what was admitted with what ran. Its identity is (tenant, source,
@@ -178,6 +180,26 @@ type Call struct {
 	WeakScope      bool            `json:"weak_scope,omitempty"` // no session
 	Findings       []string        `json:"findings,omitempty"`   // rules broken by this call
 	Timeline       []TimelineEntry `json:"timeline"`
+
+	// Protocols are all that the call was seen in, sorted, where it is more than
+	// Protocol.
+	Protocols []string `json:"protocols,omitempty"`
+	// MatchReason says why Match is inconclusive, or why Differences are not known
+	// of a drift: see the Match constants.
+	MatchReason string `json:"match_reason,omitempty"`
+	// Differences are where the executed arguments are not the admitted ones:
+	// places, no values. MoreDifferences is how many there are beside them.
+	Differences     []Difference `json:"differences,omitempty"`
+	MoreDifferences int          `json:"more_differences,omitempty"`
+
+	Attempt     int    `json:"attempt,omitempty"`      // in a chain of retries; from 2
+	RetriedFrom string `json:"retried_from,omitempty"` // call_id of the attempt before
+	RetriedTo   string `json:"retried_to,omitempty"`   // call_id of the last attempt that followed
+
+	Trace     string         `json:"trace,omitempty"`     // W3C traceparent; a claim
+	Parent    *CallParent    `json:"parent,omitempty"`    // what the call's session belongs to
+	Durations *CallDurations `json:"durations,omitempty"` // by the broker's clock
+	Claimed   *CallClaim     `json:"claimed,omitempty"`   // what the producer says of it
 }
 
 // Severity grades a finding.

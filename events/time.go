@@ -63,6 +63,9 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 // Years that leave 0 to 9999 in UTC are refused, for TimeLayout cannot write
 // them. The error is ErrTime.
 func ParseTime(text string) (time.Time, error) {
+	if t, ok := PlainTime(text); ok {
+		return t, nil
+	}
 	text = strings.ToUpper(text)
 	const shape = "dddd-dd-ddTdd:dd:dd"
 	if len(text) <= len(shape) || !shaped(text[:len(shape)], shape) || text[len(shape)] == ',' {
@@ -96,4 +99,40 @@ func shaped(text, shape string) bool {
 		}
 	}
 	return true
+}
+
+// PlainTime reads what most times look like, RFC 3339 in UTC and on a day that
+// every month has, at a fraction of the cost. Of other texts it says nothing.
+func PlainTime(text string) (t time.Time, ok bool) {
+	const shape = "dddd-dd-ddTdd:dd:dd"
+	last := len(text) - 1
+	if last < len(shape) || last > len(shape)+10 || text[last] != 'Z' || !shaped(text[:len(shape)], shape) {
+		return t, false
+	}
+	number := func(from, to int) (n int) {
+		for ; from < to; from++ {
+			n = 10*n + int(text[from]-'0')
+		}
+		return n
+	}
+	month, day, hour, minute, second := number(5, 7), number(8, 10), number(11, 13), number(14, 16), number(17, 19)
+	if month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
+		return t, false
+	}
+	nano := 0
+	if fraction := text[len(shape):last]; fraction != "" {
+		if fraction[0] != '.' || len(fraction) == 1 {
+			return t, false
+		}
+		for i := 1; i <= 9; i++ {
+			nano *= 10
+			if i < len(fraction) {
+				if fraction[i] < '0' || fraction[i] > '9' {
+					return t, false
+				}
+				nano += int(fraction[i] - '0')
+			}
+		}
+	}
+	return time.Date(number(0, 4), time.Month(month), day, hour, minute, second, nano, time.UTC), true
 }

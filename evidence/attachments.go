@@ -1,6 +1,7 @@
 package evidence
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// The members that the second format adds. Calls and approvals follow from the
+// The members that the later formats add. Calls and approvals follow from the
 // records; the report and the controls are made by who exports, and are checked
 // by their digests in the manifest and by whoever knows how they are made; the
 // statement is a signature over all others and may be missing.
@@ -42,20 +43,47 @@ type BundleContents struct {
 	CheckpointText string
 	Keys           []events.KeyRecord
 	Members        map[string][]byte // by name, when a bundle is read; of a range's, those that are not records or follow from them
+	InForce        []byte            // the member MemberInForce, of the formats that have it
 
-	each    func(func(Record) error) error // of a range, whose records are not held
-	digests []ManifestMember               // likewise
+	rows    []Row                               // of Records
+	each    func(func(Row, Record) error) error // of a range, whose records are not held
+	open    func(member string) io.Reader       // likewise
+	digests []ManifestMember                    // likewise
 }
 
 // Each hands over the records in their order.
 func (c BundleContents) Each(yield func(Record) error) error {
+	return c.EachRow(func(_ Row, r Record) error { return yield(r) })
+}
+
+// EachRow is Each with the canonical text and the hash of each record.
+func (c BundleContents) EachRow(yield func(Row, Record) error) error {
 	if c.each != nil {
 		return c.each(yield)
 	}
-	for _, r := range c.Records {
-		if err := yield(r); err != nil {
+	for i, r := range c.Records {
+		var row Row
+		if c.rows != nil {
+			row = c.rows[i]
+		} else if text, err := r.Canonical(); err == nil {
+			row = Built{Record: r, Canonical: text, Hash: HashRecord(text)}.Row()
+		}
+		if err := yield(row, r); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// Open reads a member of a bundle that is verified; nil if it is not there.
+func (c BundleContents) Open(member string) io.Reader {
+	if c.open != nil {
+		if r := c.open(member); r != nil {
+			return r
+		}
+	}
+	if data, there := c.Members[member]; there {
+		return bytes.NewReader(data)
 	}
 	return nil
 }
@@ -128,10 +156,10 @@ func (c BundleContents) Digests() []ManifestMember {
 	return list
 }
 
-func knownFormat(format string) bool { return format == BundleFormat || format == BundleFormatV2 }
+func knownFormat(format string) bool { return slices.Contains(sessionFormats, format) }
 
 func unknownFormat(format string) error {
-	return fmt.Errorf("%w: %s: format %.60q; this program reads %q, %q and %q", ErrBundle, memberManifest, format, BundleFormat, BundleFormatV2, RangeFormat)
+	return fmt.Errorf("%w: %s: format %.60q; this program reads %s", ErrBundle, memberManifest, format, strings.Join(slices.Concat(sessionFormats, rangeFormats), ", "))
 }
 
 func bodyMembers(format string) int {
@@ -147,7 +175,7 @@ func namesOf(format string, statement bool) []string {
 		return memberNames
 	}
 	names := append(slices.Clone(memberNames), memberCalls, memberApprovals)
-	names = append(names, AttachmentNames...)
+	names = append(names, attachedNames(format)...)
 	if statement {
 		names = append(names, MemberStatement)
 	}
@@ -157,20 +185,27 @@ func namesOf(format string, statement bool) []string {
 // layout tells by the names of the members which ones a file should have.
 func layout(r io.ReaderAt, size int64) []string {
 	there, _ := zipNames(r, size)
-	if !slices.ContainsFunc(there, func(n string) bool { return slices.Contains(namesOf(BundleFormatV2, true)[len(memberNames):], n) }) {
+	if !slices.ContainsFunc(there, func(n string) bool { return slices.Contains(namesOf(BundleFormatV3, true)[len(memberNames):], n) }) {
 		return memberNames
 	}
-	return namesOf(BundleFormatV2, slices.Contains(there, MemberStatement))
+	format := BundleFormatV2
+	if hasExtra(there) {
+		format = BundleFormatV3
+	}
+	return namesOf(format, slices.Contains(there, MemberStatement))
 }
 
 // checkLayout compares the members with the format that the manifest names.
 func (b *bundle) checkLayout() error {
-	_, attached := b.files[MemberReport]
-	switch {
-	case b.manifest.Format == BundleFormat && attached:
-		return fmt.Errorf("%w: unknown member %.80q in a bundle of format %q", ErrBundle, memberCalls, BundleFormat)
-	case b.manifest.Format == BundleFormatV2 && !attached:
-		return fmt.Errorf("%w: member %s is missing", ErrBundle, memberCalls)
+	want := namesOf(b.manifest.Format, true)
+	for _, name := range namesOf(BundleFormatV3, true) {
+		_, there := b.files[name]
+		switch {
+		case there && !slices.Contains(want, name):
+			return fmt.Errorf("%w: unknown member %.80q in a bundle of format %q", ErrBundle, name, b.manifest.Format)
+		case !there && slices.Contains(want, name) && name != MemberStatement:
+			return fmt.Errorf("%w: member %s is missing", ErrBundle, name)
+		}
 	}
 	return nil
 }
@@ -178,10 +213,7 @@ func (b *bundle) checkLayout() error {
 // attached pairs the attachments with the manifest's entries, so that the
 // manifest can be derived again; one that it does not list is named.
 func (b *bundle) attached() (list []listed, unlisted []string) {
-	if b.manifest.Format == BundleFormat {
-		return nil, nil
-	}
-	for _, name := range AttachmentNames {
+	for _, name := range attachedNames(b.manifest.Format) {
 		i := slices.IndexFunc(b.manifest.Members, func(m ManifestMember) bool { return m.Name == name })
 		if i < 0 {
 			unlisted = append(unlisted, name)
@@ -194,13 +226,13 @@ func (b *bundle) attached() (list []listed, unlisted []string) {
 
 func (b *bundle) contents() BundleContents {
 	return BundleContents{Manifest: b.manifest, Records: b.records, Checkpoint: b.checkpoint,
-		CheckpointText: string(b.files[memberCheckpoint]), Keys: b.keys, Members: b.files}
+		CheckpointText: string(b.files[memberCheckpoint]), Keys: b.keys, Members: b.files, InForce: b.files[MemberInForce], rows: b.rows}
 }
 
 // newerFormat says of a file that does not have the members it should have that
 // it is of a format this program does not know, if that is so.
 func newerFormat(r io.ReaderAt, size int64, err error) error {
-	if format := formatOf(r, size); strings.HasPrefix(format, "countersign/") && !knownFormat(format) && format != RangeFormat {
+	if format := formatOf(r, size); strings.HasPrefix(format, "countersign/") && !knownFormat(format) && !slices.Contains(rangeFormats, format) {
 		return unknownFormat(format)
 	}
 	return err
@@ -216,16 +248,6 @@ func formatOf(r io.ReaderAt, size int64) string {
 	}
 	return head.Format
 }
-
-// readmeAttached is the end of the README, by format.
-var readmeAttached = map[string]string{BundleFormatV2: `
-report.html is this evidence for reading: open it in a browser, it needs
-nothing else. controls.json says which controls of common frameworks the
-evidence bears on, what it shows of them and what it does not. Both follow from
-the records; a verifier of the same version makes them again and compares.
-statement.dsse.json, where it is there, is a signed in-toto statement over all
-other members: it says who handed this file out.
-`}
 
 // BundleFile reads one member of a bundle, without verifying anything; nil if it
 // is not there.

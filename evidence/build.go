@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"unsafe"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -32,7 +34,8 @@ type Keys interface {
 	SessionKey(tenant, session string) ([]byte, error)
 }
 
-// Built is a record, its canonical text and hash. Quarantine says that the raw
+// Built is a record, its canonical text and hash. The record may share memory with
+// the text, and its headers and body with the message. Quarantine says that the raw
 // body is not in the record and belongs into the tenant's quarantine. Alarms
 // says what should be a finding (Alarm…).
 type Built struct {
@@ -52,20 +55,24 @@ func (b Built) Head() Head {
 	return Head{Index: *b.Record.SessionIndex, Hash: b.Hash}
 }
 
-// Row is the record as it is stored.
+// Row is the record as it is stored. It shares the text, which nobody may change.
 func (b Built) Row() Row {
 	r := b.Record
+	// Nobody changes the text of a record, so it need not be copied.
+	text := unsafe.String(unsafe.SliceData(b.Canonical), len(b.Canonical))
 	return Row{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject,
-		BrokerTime: r.BrokerTime.Time, BodyDigest: r.BodyDigest, Record: string(b.Canonical), RecordHash: b.Hash}
+		BrokerTime: r.BrokerTime.Time, BodyDigest: r.BodyDigest, Record: text, RecordHash: b.Hash}
 }
 
-// Builder makes the records of one shard. It holds no state and may be used
-// from several goroutines.
+// Builder makes the records of one shard. It holds no state but room to work in,
+// and may be used from several goroutines.
 type Builder struct {
 	shard    string
 	space    subject.Space
 	policies Policies
-	document documentFunc
+	classes  Classes
+	document documentFunc // nil: redact.Document
+	benches  *sync.Pool   // of *workbench
 }
 
 // NewBuilder makes a builder for a shard, named as in records:
@@ -74,7 +81,7 @@ func NewBuilder(shard string, space subject.Space) (*Builder, error) {
 	if !ValidShard(shard) {
 		return nil, fmt.Errorf("%w: %.80q", ErrShard, shard)
 	}
-	return &Builder{shard: shard, space: space, document: redact.Document}, nil
+	return &Builder{shard: shard, space: space, benches: newBenches()}, nil
 }
 
 // ValidShard reports whether a name can stand in records and in the origin line
@@ -91,29 +98,45 @@ func ValidShard(shard string) bool {
 // Scope gives the chain that m's record will belong to, so that the heads of a
 // batch can be fetched before it is built.
 func (b *Builder) Scope(m events.LogMessage) SessionKey {
-	sc := scopeOf(b.space, m.Subject)
+	w := b.take()
+	defer b.benches.Put(w)
+	_, key := b.scope(w, m)
+	return key
+}
+
+func (b *Builder) scope(w *workbench, m events.LogMessage) (scope, SessionKey) {
+	sc := w.scopeOf(b.space, m.Subject)
 	if sc.kind != KindApproval {
-		return sc.key
+		return sc, sc.key
 	}
 	body, _ := strictjson.Parse(m.Body, strictjson.DefaultLimits)
-	return sessionOf(sc, body)
+	return sc, sessionOf(sc, body)
 }
 
 // Build makes the record of one message. head is the head of the session that
 // Scope names. Whatever the message holds there is one record; the error is
 // about the caller's side only: a message no broker can have sent, a missing
-// key. Build neither keeps nor changes m.
+// key. Build does not change m; what it gives may share m's headers.
 func (b *Builder) Build(m events.LogMessage, head Head, keys Keys) (Built, error) {
+	w := b.take()
+	defer b.benches.Put(w)
+	return b.build(w, w.scopeOf(b.space, m.Subject), m, head, keys)
+}
+
+func (b *Builder) build(w *workbench, sc scope, m events.LogMessage, head Head, keys Keys) (Built, error) {
 	if !safeMessage(m) {
 		return Built{}, fmt.Errorf("%w: sequence %d, time %s", ErrMessage, m.Seq, m.Time)
 	}
-	sc := scopeOf(b.space, m.Subject)
-	body := b.read(sc, m)
-	key := sessionOf(sc, body.tree)
-	r := redaction{b: b, sc: sc, m: m, key: key, keys: keys}
+	r := redaction{b: b, bench: w, sc: sc, m: m, key: sc.key, keys: keys}
 	r.choose()
+	r.classify()
+	body, short := r.short()
+	if !short {
+		body = b.read(sc, m)
+		r.key = sessionOf(sc, body.tree)
+	}
 	headers, hits := r.redactAll(&body)
-	rec := Record{V: Version, Shard: b.shard, Seq: m.Seq, Tenant: key.Tenant, Session: key.Session, Kind: body.kind,
+	rec := Record{V: Version, Shard: b.shard, Seq: m.Seq, Tenant: r.key.Tenant, Session: r.key.Session, Kind: body.kind,
 		Subject: printable(m.Subject), Headers: headers, BrokerTime: events.At(m.Time), Reason: body.reason}
 	if id := r.policyID(); id != policies.BuiltinID {
 		rec.RedactionPolicy = id
@@ -122,16 +145,17 @@ func (b *Builder) Build(m events.LogMessage, head Head, keys Keys) (Built, error
 	if err := r.fill(&rec, body, append(body.hits, hits...)); err != nil {
 		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
 	}
-	text, err := rec.Canonical()
+	text, hash, err := rec.seal()
 	if err != nil {
 		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
 	}
-	return Built{Record: rec, Canonical: text, Hash: HashRecord(text), Quarantine: body.reason != "", Alarms: r.alarms(body, hits)}, nil
+	return Built{Record: rec, Canonical: text, Hash: hash, Quarantine: body.reason != "", Alarms: r.alarms(body, hits)}, nil
 }
 
 // content is a body on its way into a record.
 type content struct {
 	kind   string
+	text   []byte // its canonical form, if it went the short way; then there is no tree
 	tree   any
 	hits   []redact.Hit
 	reason string // why there is no body in the record
@@ -154,15 +178,17 @@ func (b *Builder) read(sc scope, m events.LogMessage) content {
 }
 
 func (c *content) withhold(reason string, raw []byte) {
-	c.tree, c.reason = nil, reason
+	c.tree, c.text, c.reason = nil, nil, reason
 	c.hits = []redact.Hit{{Path: "/body", Detector: redact.Withheld, Text: string(raw)}}
 }
 
 // fill adds body, digest and commitments to a record.
 func (r *redaction) fill(rec *Record, c content, hits []redact.Hit) (err error) {
 	raw := r.m.Body
-	if rec.Body, err = appendCanonical(make([]byte, 0, len(raw)+64), c.tree); err != nil {
-		return err
+	if rec.Body = c.text; c.text == nil {
+		if rec.Body, err = appendCanonical(make([]byte, 0, len(raw)+64), c.tree); err != nil {
+			return err
+		}
 	}
 	rec.Redactions = []Redaction{}
 	if len(hits) == 0 && c.reason == "" {

@@ -16,10 +16,11 @@ import (
 )
 
 // The formats of a session's bundle that WriteBundle writes and VerifyBundle
-// reads: the second has more members, see attachments.go.
+// reads: the later ones have more members, see attachments.go.
 const (
 	BundleFormat   = "countersign/bundle/v1"
 	BundleFormatV2 = "countersign/bundle/v2"
+	BundleFormatV3 = "countersign/bundle/v3"
 )
 
 // MaxBundleSize bounds what VerifyBundle reads, and with it its memory.
@@ -53,6 +54,8 @@ type BundleInput struct {
 	// Attach makes the members that people read, see AttachmentNames. With it the
 	// bundle has format BundleFormatV2.
 	Attach AttachFunc
+	// Extra makes what the third format adds; it needs Attach.
+	Extra *Extra
 	// Sign makes the member MemberStatement from the digests of all others, the
 	// manifest included; nil leaves it out. It needs Attach.
 	Sign func(BundleContents, []ManifestMember) ([]byte, error)
@@ -123,11 +126,16 @@ func WriteBundle(w io.Writer, in BundleInput) error {
 	if err != nil {
 		return err
 	}
-	contents := BundleContents{Manifest: in.header(c), Records: records, Checkpoint: c, CheckpointText: in.Checkpoint, Keys: keys}
+	contents := BundleContents{Manifest: in.header(c), Records: records, Checkpoint: c, CheckpointText: in.Checkpoint, Keys: keys, rows: in.Rows}
+	extra, err := in.Extra.whole(&contents)
+	if err != nil {
+		return err
+	}
 	attached, err := in.attach(contents)
 	if err != nil {
 		return err
 	}
+	attached = append(extra, attached...)
 	members, err := assemble(contents.Manifest, records, parts{member{memberCheckpoint, []byte(in.Checkpoint)}, member{memberKeys, keysJSON}, member{memberProofs, proofsJSON}}, attached)
 	if err != nil {
 		return err
@@ -168,7 +176,10 @@ func (in BundleInput) header(c Checkpoint) Manifest {
 		prefix = subject.DefaultPrefix
 	}
 	format := BundleFormat
-	if in.Attach != nil {
+	switch {
+	case in.Attach != nil && in.Extra != nil:
+		format = BundleFormatV3
+	case in.Attach != nil:
 		format = BundleFormatV2
 	}
 	return Manifest{Format: format, Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, SubjectPrefix: prefix,
@@ -227,7 +238,7 @@ func hexSum(b []byte) string {
 }
 
 func readme(m Manifest) string {
-	if m.Format == RangeFormat {
+	if m.Format == RangeFormat || m.Format == RangeFormatV2 {
 		return rangeReadme(m)
 	}
 	return fmt.Sprintf(`Evidence of one agent session, exported by Countersign.

@@ -159,7 +159,7 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 		"order":          {zipped([]string{memberReadme}, zip.Store), `"README.txt" is out of order`},
 		"missing":        {zipped(memberNames[:3], zip.Store), "member keys.json is missing"},
 		"compressed":     {zipped(memberNames, zip.Deflate), "manifest.json is not stored plainly"},
-		"other format":   {with(replace(memberManifest, "bundle/v1", "bundle/v9")), `manifest.json: format "countersign/bundle/v9"; this program reads "countersign/bundle/v1", "countersign/bundle/v2" and "countersign/range/v1"`},
+		"other format":   {with(replace(memberManifest, "bundle/v1", "bundle/v9")), `manifest.json: format "countersign/bundle/v9"; this program reads countersign/bundle/v1, `},
 		"format of more": {with(replace(memberManifest, "bundle/v1", "bundle/v2")), "member calls.jsonl is missing"},
 		"manifest json":  {with(func(m map[string][]byte) { m[memberManifest] = []byte("{") }), "manifest.json: not_json"},
 		"manifest extra": {with(replace(memberManifest, `{`, `{"a":1,`)), "manifest.json: a member is unknown"},

@@ -94,6 +94,13 @@ func appendObject(dst []byte, m map[string]any) (_ []byte, err error) {
 // compareUTF16 orders keys as RFC 8785 does: by UTF-16 code units. That differs
 // from byte order only where a rune beyond U+FFFF meets one above U+D7FF.
 func compareUTF16(a, b string) int {
+	i := 0
+	for i < len(a) && i < len(b) && a[i] == b[i] {
+		i++
+	}
+	if i == len(a) || i == len(b) || a[i] < 0xEE && b[i] < 0xEE { // U+E000 and above begin with 0xEE and more
+		return strings.Compare(a[i:], b[i:])
+	}
 	if !strings.ContainsFunc(a, beyondSurrogates) && !strings.ContainsFunc(b, beyondSurrogates) {
 		return strings.Compare(a, b)
 	}

@@ -2,8 +2,6 @@ package evidence
 
 import (
 	"fmt"
-	"hash/fnv"
-	"io"
 
 	"github.com/countersign-dev/countersign/events"
 )
@@ -103,13 +101,15 @@ func (b *Builder) BuildBatch(c *Chain, msgs []events.LogMessage, keys Keys) ([]B
 // whatever goroutines, and returns when all have returned. With more than one part
 // keys must be safe for several goroutines.
 func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, parts int, run func(parts []func())) ([]Built, error) {
-	scopes := make([]SessionKey, len(msgs))
+	w := b.take()
+	defer b.benches.Put(w)
+	subjects, scopes := make([]scope, len(msgs)), make([]SessionKey, len(msgs))
 	heads := make(map[SessionKey]Head, len(msgs)/4)
 	for i, m := range msgs {
 		if i > 0 && m.Seq != msgs[i-1].Seq+1 {
 			return nil, fmt.Errorf("%w: %d follows %d", ErrOrder, m.Seq, msgs[i-1].Seq)
 		}
-		scopes[i] = b.Scope(m)
+		subjects[i], scopes[i] = b.scope(w, m)
 		if _, known := heads[scopes[i]]; known || scopes[i].Session == "" {
 			continue
 		}
@@ -123,7 +123,7 @@ func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, part
 	work := make([]part, max(1, parts))
 	calls := make([]func(), len(work))
 	for p := range work {
-		work[p] = part{b: b, keys: keys, msgs: msgs, scopes: scopes, first: heads, built: built, heads: map[SessionKey]Head{}}
+		work[p] = part{b: b, keys: keys, msgs: msgs, subjects: subjects, scopes: scopes, first: heads, built: built, heads: map[SessionKey]Head{}}
 		calls[p] = work[p].build
 	}
 	for i, k := range scopes {
@@ -149,34 +149,40 @@ func partOf(k SessionKey, i, parts int) int {
 	if k.Session == "" {
 		return i % parts
 	}
-	h := fnv.New32a()
-	_, _ = io.WriteString(h, k.Tenant)
-	_, _ = io.WriteString(h, "\x00"+k.Session)
-	return int(h.Sum32() % uint32(parts))
+	h := uint32(2166136261) // FNV-1a
+	for _, s := range [...]string{k.Tenant, "\x00", k.Session} {
+		for j := 0; j < len(s); j++ {
+			h = (h ^ uint32(s[j])) * 16777619
+		}
+	}
+	return int(h % uint32(parts))
 }
 
 // part is a part of a batch. It reads what all parts share and writes its own
 // places of built.
 type part struct {
-	b      *Builder
-	keys   Keys
-	msgs   []events.LogMessage
-	scopes []SessionKey
-	first  map[SessionKey]Head // of the sessions before the batch
-	built  []Built
-	mine   []int               // the messages of this part
-	heads  map[SessionKey]Head // of its sessions, after it
-	err    error
+	b        *Builder
+	keys     Keys
+	msgs     []events.LogMessage
+	subjects []scope
+	scopes   []SessionKey
+	first    map[SessionKey]Head // of the sessions before the batch
+	built    []Built
+	mine     []int               // the messages of this part
+	heads    map[SessionKey]Head // of its sessions, after it
+	err      error
 }
 
 func (p *part) build() {
+	w := p.b.take()
+	defer p.b.benches.Put(w)
 	for _, i := range p.mine {
 		key := p.scopes[i]
 		head, begun := p.heads[key]
 		if !begun {
 			head = p.first[key]
 		}
-		if p.built[i], p.err = p.b.Build(p.msgs[i], head, p.keys); p.err != nil {
+		if p.built[i], p.err = p.b.build(w, p.subjects[i], p.msgs[i], head, p.keys); p.err != nil {
 			return
 		}
 		p.heads[key] = p.built[i].Head()

@@ -50,7 +50,8 @@ func commitment(mac hash.Hash, seq uint64, index int, path string, form byte, va
 }
 
 // commit turns hits into redactions of record seq. policy is the id of the
-// policy that applied, "" where there are no policies.
+// redaction policy that applied, "" where there are no policies; what a retention
+// class withholds names its own.
 func commit(key []byte, seq uint64, hits []redact.Hit, policy string) ([]Redaction, error) {
 	list := make([]Redaction, len(hits))
 	mac := hmac.New(sha256.New, key)
@@ -64,7 +65,7 @@ func commit(key []byte, seq uint64, hits []redact.Hit, policy string) ([]Redacti
 			form = FormJSON
 		}
 		list[i] = Redaction{Path: h.Path, Detector: h.Detector, Commitment: commitment(mac, seq, i, h.Path, form, value)}
-		if policy != "" {
+		if policy != "" || h.Rule != "" {
 			list[i].Action, list[i].Policy = h.Action.String(), cmp.Or(h.Rule, policy)
 		}
 	}

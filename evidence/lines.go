@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // maxLine bounds a line of a member: a record with a body of the largest size,
@@ -63,15 +65,24 @@ func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
 	}
 }
 
-func eachRecord(r io.Reader, yield func(Record) error) error {
-	return eachRow(r, func(_ Row, rec Record) error { return yield(rec) })
-}
-
 // eachRow reads the member of records.
 func eachRow(r io.Reader, yield func(Row, Record) error) error {
 	return eachLine(r, func(n int, text []byte) error {
 		rec, err := ParseRecord(text)
 		if err != nil {
+			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, n, ErrRecord)
+		}
+		return yield(Built{Record: rec, Canonical: text, Hash: HashRecord(text)}.Row(), rec)
+	})
+}
+
+// rereadRows reads the member of records once more, after every line of it was
+// found to be a record: it does not look for that again, which is most of the
+// work.
+func rereadRows(r io.Reader, yield func(Row, Record) error) error {
+	return eachLine(r, func(n int, text []byte) error {
+		var rec Record
+		if err := strictjson.Unmarshal(text, &rec); err != nil {
 			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, n, ErrRecord)
 		}
 		return yield(Built{Record: rec, Canonical: text, Hash: HashRecord(text)}.Row(), rec)

@@ -28,11 +28,12 @@ const maxSmallMember = 64 << 20
 // isRange reports whether a file is meant to be the bundle of a range.
 func isRange(r io.ReaderAt, size int64) bool {
 	there, _ := zipNames(r, size)
-	return formatOf(r, size) == RangeFormat || slices.Contains(there, memberCover)
+	return slices.Contains(rangeFormats, formatOf(r, size)) || slices.Contains(there, memberCover)
 }
 
 // rangeBundle is a range's bundle while it is verified.
 type rangeBundle struct {
+	layout   string // the format that the members are those of
 	entries  map[string]zipEntry
 	order    []zipEntry
 	contents BundleContents
@@ -43,14 +44,22 @@ type rangeBundle struct {
 // several times and holds little of it.
 func verifyRange(r io.ReaderAt, size int64, key note.Verifier, checks []BundleCheck) (Report, error) {
 	there, _ := zipNames(r, size)
-	entries, err := openEntries(r, size, rangeNames(slices.Contains(there, MemberStatement)))
+	layout := RangeFormat
+	if hasExtra(there) {
+		layout = RangeFormatV2
+	}
+	entries, err := openEntries(r, size, rangeNames(layout, slices.Contains(there, MemberStatement)))
 	if err != nil {
 		return Report{}, newerFormat(r, size, err)
 	}
-	if format := formatOf(r, size); format != "" && format != RangeFormat {
+	switch format := formatOf(r, size); {
+	case format == "" || format == layout:
+	case slices.Contains(rangeFormats, format):
+		return Report{}, fmt.Errorf("%w: %s: format %q, and the members are those of %q", ErrBundle, memberManifest, format, layout)
+	default:
 		return Report{}, unknownFormat(format)
 	}
-	b := &rangeBundle{entries: map[string]zipEntry{}, order: entries, sums: map[string]ManifestMember{}}
+	b := &rangeBundle{layout: layout, entries: map[string]zipEntry{}, order: entries, sums: map[string]ManifestMember{}}
 	for _, e := range entries {
 		b.entries[e.name] = e
 	}
@@ -78,7 +87,7 @@ func verifyRange(r io.ReaderAt, size int64, key note.Verifier, checks []BundleCh
 func (b *rangeBundle) read() error {
 	b.contents.Members = map[string][]byte{}
 	for name, e := range b.entries {
-		if slices.Contains(rangeStreams, name) {
+		if slices.Contains(rangeStreams, name) || name == MemberTable {
 			continue
 		}
 		if e.size > maxSmallMember {
@@ -102,7 +111,14 @@ func (b *rangeBundle) read() error {
 	if b.contents.Checkpoint, err = PeekCheckpoint(b.contents.CheckpointText); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, memberCheckpoint, err)
 	}
-	b.contents.each = func(yield func(Record) error) error { return eachRecord(b.entries[memberRecords].open(), yield) }
+	b.contents.InForce = b.contents.Members[MemberInForce]
+	b.contents.each = func(yield func(Row, Record) error) error { return rereadRows(b.entries[memberRecords].open(), yield) }
+	b.contents.open = func(name string) io.Reader {
+		if e, there := b.entries[name]; there {
+			return e.open()
+		}
+		return nil
+	}
 	return nil
 }
 
@@ -181,14 +197,15 @@ func (b *rangeBundle) compare(rep *Report) error {
 	}
 	want := (&rangeWriter{in: RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, Space: subject.Space{Prefix: m.SubjectPrefix}, From: m.From.Time, To: m.To.Time},
 		c: b.contents.Checkpoint, count: rep.Records, first: rep.From, last: rep.To}).header()
-	for _, name := range rangeNames(false)[1:] {
+	want.Format = b.layout
+	for _, name := range rangeNames(b.layout, false)[1:] {
 		i := slices.IndexFunc(m.Members, func(l ManifestMember) bool { return l.Name == name })
 		if i < 0 {
 			rep.add(CodeMember, 0, name, "the manifest does not list it")
 			continue
 		}
 		line := b.sums[name]
-		if slices.Contains(AttachmentNames, name) {
+		if slices.Contains(attachedNames(b.layout), name) {
 			line = m.Members[i] // nothing here knows what they should be
 		}
 		want.Members = append(want.Members, line)

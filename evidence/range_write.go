@@ -9,7 +9,6 @@ import (
 	"hash/crc32"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -18,12 +17,15 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// RangeFormat is the format of a bundle of everything of a tenant between two
-// times, in one shard.
-const RangeFormat = "countersign/range/v1"
+// The formats of a bundle of everything of a tenant between two times, in one
+// shard: the second has the members of Extra.
+const (
+	RangeFormat   = "countersign/range/v1"
+	RangeFormatV2 = "countersign/range/v2"
+)
 
-// MaxRangeSize is what a ZIP without extensions can hold.
-const MaxRangeSize = 1<<32 - 1<<20
+// MaxRangeSize bounds the bundle of a range.
+const MaxRangeSize = 1 << 42
 
 // memberCover leads from all records at once to the root, see cover.go.
 const memberCover = "cover.jsonl"
@@ -53,6 +55,10 @@ type RangeInput struct {
 	// Spool makes an empty file for a member.
 	Spool  func(member string) (Spool, error)
 	Attach AttachFunc // required
+	Extra  *Extra     // makes the bundle one of RangeFormatV2
+	// Reread, if it is there, is called for each record that is read again, once
+	// all are written: for the report, and for each of Extra's members.
+	Reread func()
 	Sign   func(BundleContents, []ManifestMember) ([]byte, error)
 }
 
@@ -61,8 +67,8 @@ type RangeInput struct {
 var rangeStreams = []string{memberRecords, memberCover, memberDecisions, memberFindings, memberCalls, memberApprovals}
 
 // rangeNames lists the members of a range's bundle in their order.
-func rangeNames(statement bool) []string {
-	names := slices.Concat([]string{memberManifest, memberReadme, memberCheckpoint, memberKeys}, rangeStreams, AttachmentNames)
+func rangeNames(format string, statement bool) []string {
+	names := slices.Concat([]string{memberManifest, memberReadme, memberCheckpoint, memberKeys}, rangeStreams, attachedNames(format))
 	if statement {
 		names = append(names, MemberStatement)
 	}
@@ -125,7 +131,11 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 		return 0, fmt.Errorf("%w: it needs a tenant, a range, a report, and a checkpoint of the shard", ErrBundle)
 	}
 	rw := &rangeWriter{in: in, c: c, streams: map[string]*spooled{}}
-	for _, name := range rangeStreams {
+	names := rangeStreams
+	if in.Extra != nil {
+		names = append(slices.Clone(names), MemberTable)
+	}
+	for _, name := range names {
 		file, err := in.Spool(name)
 		if err != nil {
 			return 0, err
@@ -243,61 +253,4 @@ func (rw *rangeWriter) finish() error {
 		}
 	}
 	return nil
-}
-
-func (rw *rangeWriter) header() Manifest {
-	m := BundleInput{Shard: rw.in.Shard, Tenant: rw.in.Tenant, Space: rw.in.Space}.header(rw.c)
-	m.Format, m.From, m.To = RangeFormat, events.At(rw.in.From), events.At(rw.in.To)
-	m.Records, m.Seqs = rw.count, []uint64{rw.first, rw.last}
-	return m
-}
-
-// contents is what the attachments and the statement are made from.
-func (rw *rangeWriter) contents() BundleContents {
-	keys := slices.Clone(rw.in.Keys)
-	slices.SortFunc(keys, func(a, b events.KeyRecord) int { return strings.Compare(a.KeyID, b.KeyID) })
-	if keys == nil {
-		keys = []events.KeyRecord{}
-	}
-	c := BundleContents{Manifest: rw.header(), Checkpoint: rw.c, CheckpointText: rw.in.Checkpoint, Keys: keys}
-	records := rw.streams[memberRecords].entry()
-	c.each = func(yield func(Record) error) error { return eachRecord(records.open(), yield) }
-	return c
-}
-
-// pack makes what follows from the streams, and writes it all.
-func (rw *rangeWriter) pack(w io.Writer) error {
-	contents := rw.contents()
-	m := contents.Manifest
-	keys, err := events.Encode(contents.Keys)
-	if err != nil {
-		return err
-	}
-	attached, err := BundleInput{Attach: rw.in.Attach}.attach(contents)
-	if err != nil {
-		return err
-	}
-	entries := []zipEntry{whole(memberReadme, []byte(readme(m))), whole(memberCheckpoint, []byte(rw.in.Checkpoint)), whole(memberKeys, keys)}
-	for _, e := range entries {
-		m.Members = append(m.Members, e.listed())
-	}
-	for _, name := range rangeStreams {
-		entries, m.Members = append(entries, rw.streams[name].entry()), append(m.Members, rw.streams[name].listed())
-	}
-	for _, a := range attached {
-		entries, m.Members = append(entries, whole(a.name, a.data)), append(m.Members, a.entry)
-	}
-	manifest, err := events.Encode(m)
-	if err != nil {
-		return err
-	}
-	entries = slices.Insert(entries, 0, whole(memberManifest, manifest))
-	if rw.in.Sign != nil {
-		data, err := rw.in.Sign(contents, append([]ManifestMember{entries[0].listed()}, m.Members...))
-		if err != nil {
-			return err
-		}
-		entries = append(entries, whole(MemberStatement, data))
-	}
-	return packEntries(w, entries)
 }

@@ -34,12 +34,11 @@ func packEntries(w io.Writer, entries []zipEntry) error {
 	offset, total := int64(0), int64(0)
 	for _, e := range entries {
 		if total += e.size; total > MaxRangeSize {
-			return fmt.Errorf("%w: it would be larger than %d MB; export a shorter range", ErrBundle, MaxRangeSize>>20)
+			return fmt.Errorf("%w: it would be larger than %d GB; export a shorter range", ErrBundle, MaxRangeSize>>30)
 		}
 	}
 	for _, e := range entries {
-		local := append([]byte("PK\x03\x04"), e.common()...)
-		local = append(local, e.name...)
+		local := e.local()
 		e.directory(&dir, offset)
 		if _, err := w.Write(local); err != nil {
 			return err
@@ -57,32 +56,104 @@ func packEntries(w io.Writer, entries []zipEntry) error {
 	return err
 }
 
-func (e zipEntry) common() []byte {
-	b := []byte{20, 0, 0, 0, 0, 0, 0, 0}
+// Where four bytes are too few the ZIP has extensions (APPNOTE 4.3.14, 4.5.3).
+// The one form has them exactly where they are needed: of a member whose size, or
+// at the end of a file whose directory, does not fit.
+const (
+	zipMax32   = 1<<32 - 1 // says: look at the extension
+	zipPlain   = 20        // version 2.0
+	zipLarge   = 45        // version 4.5: with extensions
+	zip64Field = 1
+)
+
+// common is what a local header and the directory say alike, up to the length of
+// the name.
+func (e zipEntry) common(version uint16) []byte {
+	b := binary.LittleEndian.AppendUint16(nil, version)
+	b = append(b, 0, 0, 0, 0, 0, 0)
 	b = binary.LittleEndian.AppendUint16(b, zipDate)
 	b = binary.LittleEndian.AppendUint32(b, e.crc)
-	b = binary.LittleEndian.AppendUint32(b, uint32(e.size))
-	b = binary.LittleEndian.AppendUint32(b, uint32(e.size))
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(e.name)))
-	return append(b, 0, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(min(e.size, zipMax32)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(min(e.size, zipMax32)))
+	return binary.LittleEndian.AppendUint16(b, uint16(len(e.name)))
+}
+
+func (e zipEntry) large() bool { return e.size >= zipMax32 }
+
+func zipVersion(large bool) uint16 {
+	if large {
+		return zipLarge
+	}
+	return zipPlain
+}
+
+// extension is the field of eight-byte values, nothing where there is none.
+func extension(values ...int64) []byte {
+	if len(values) == 0 {
+		return nil
+	}
+	b := binary.LittleEndian.AppendUint16(nil, zip64Field)
+	b = binary.LittleEndian.AppendUint16(b, uint16(8*len(values)))
+	for _, v := range values {
+		b = binary.LittleEndian.AppendUint64(b, uint64(v))
+	}
+	return b
+}
+
+// local is what stands before a member.
+func (e zipEntry) local() []byte {
+	var field []byte
+	if e.large() {
+		field = extension(e.size, e.size)
+	}
+	b := append([]byte("PK\x03\x04"), e.common(zipVersion(e.large()))...)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(field)))
+	return append(append(b, e.name...), field...)
 }
 
 func (e zipEntry) directory(dir *bytes.Buffer, offset int64) {
-	dir.WriteString("PK\x01\x02\x14\x00")
-	dir.Write(e.common())
+	var values []int64
+	if e.large() {
+		values = append(values, e.size, e.size)
+	}
+	if offset >= zipMax32 {
+		values = append(values, offset)
+	}
+	field, version := extension(values...), zipVersion(len(values) > 0)
+	dir.WriteString("PK\x01\x02")
+	dir.Write(binary.LittleEndian.AppendUint16(nil, version))
+	dir.Write(e.common(version))
+	dir.Write(binary.LittleEndian.AppendUint16(nil, uint16(len(field))))
 	dir.Write(make([]byte, 10))
-	dir.Write(binary.LittleEndian.AppendUint32(nil, uint32(offset)))
+	dir.Write(binary.LittleEndian.AppendUint32(nil, uint32(min(offset, zipMax32))))
 	dir.WriteString(e.name)
+	dir.Write(field)
 }
 
-// zipEnd is the directory and what is behind it.
+// zipEnd is the directory and what is behind it. There are never so many members
+// that their number needs an extension.
 func zipEnd(dir []byte, entries int, offset int64) []byte {
-	end := append([]byte("PK\x05\x06"), 0, 0, 0, 0)
-	end = binary.LittleEndian.AppendUint16(end, uint16(entries))
-	end = binary.LittleEndian.AppendUint16(end, uint16(entries))
-	end = binary.LittleEndian.AppendUint32(end, uint32(len(dir)))
-	end = binary.LittleEndian.AppendUint32(end, uint32(offset))
-	return append(append(bytes.Clone(dir), end...), 0, 0)
+	out := bytes.Clone(dir)
+	if offset >= zipMax32 {
+		at := offset + int64(len(dir))
+		out = append(out, "PK\x06\x06"...)
+		out = binary.LittleEndian.AppendUint64(out, 44) // what follows of this record
+		out = binary.LittleEndian.AppendUint16(out, zipLarge)
+		out = binary.LittleEndian.AppendUint16(out, zipLarge)
+		out = append(out, 0, 0, 0, 0, 0, 0, 0, 0) // disks
+		for _, n := range []int64{int64(entries), int64(entries), int64(len(dir)), offset} {
+			out = binary.LittleEndian.AppendUint64(out, uint64(n))
+		}
+		out = append(append(out, "PK\x06\x07"...), 0, 0, 0, 0)
+		out = binary.LittleEndian.AppendUint64(out, uint64(at))
+		out = binary.LittleEndian.AppendUint32(out, 1)
+	}
+	out = append(append(out, "PK\x05\x06"...), 0, 0, 0, 0)
+	out = binary.LittleEndian.AppendUint16(out, uint16(entries))
+	out = binary.LittleEndian.AppendUint16(out, uint16(entries))
+	out = binary.LittleEndian.AppendUint32(out, uint32(len(dir)))
+	out = binary.LittleEndian.AppendUint32(out, uint32(min(offset, zipMax32)))
+	return append(out, 0, 0)
 }
 
 // openEntries finds the members of a file without reading them: exactly names,
@@ -137,5 +208,5 @@ Whether a sequence that is not here is another tenant's, only the whole log can
 show: a record that was left out is noticed if its session has records here
 before and after it, and not otherwise. Records of the pipeline itself (changes of policies, mandates, keys)
 belong to no tenant and are not here.
-%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeAttached[BundleFormatV2])
+%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeAttached[m.Format])
 }

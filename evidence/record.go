@@ -79,10 +79,43 @@ type Record struct {
 // Canonical gives the record's text: RFC 8785. Body must be in that form
 // already.
 func (r Record) Canonical() ([]byte, error) {
-	w := recordWriter{buf: make([]byte, 0, len(r.Body)+1024)}
-	w.raw(`{"body":`, string(r.Body))
+	w := recordWriter{buf: make([]byte, 0, r.room())}
+	w.record(&r)
+	return w.buf, w.err
+}
+
+// seal gives the record's text and its hash. Body is a part of the text from
+// then on.
+func (r *Record) seal() (text []byte, hash [32]byte, err error) {
+	w := recordWriter{buf: append(make([]byte, 0, len(hashPrefix)+r.room()), hashPrefix...)}
+	if w.record(r); w.err != nil {
+		return nil, hash, w.err
+	}
+	text = w.buf[len(hashPrefix):len(w.buf):len(w.buf)]
+	r.Body = text[len(`{"body":`):][:len(r.Body):len(r.Body)]
+	return text, sha256.Sum256(w.buf), nil
+}
+
+// room is how long the text will be if nothing in it has to be escaped; or a
+// little less.
+func (r *Record) room() int {
+	n := 512 + len(r.Body) + len(r.Session) + len(r.Subject) + 2*len(r.Tenant)
+	for name, values := range r.Headers {
+		n += len(name) + 8
+		for _, v := range values {
+			n += len(v) + 4
+		}
+	}
+	for i := range r.Redactions {
+		n += 200 + len(r.Redactions[i].Path) + len(r.Redactions[i].Policy)
+	}
+	return n
+}
+
+func (w *recordWriter) record(r *Record) {
+	w.buf = append(append(w.buf, `{"body":`...), r.Body...)
 	w.text(`,"body_digest":`, r.BodyDigest)
-	w.text(`,"broker_time":`, r.BrokerTime.String())
+	w.time(`,"broker_time":`, r.BrokerTime)
 	w.headers(r.Headers)
 	w.text(`,"kind":`, r.Kind)
 	if r.Reason != "" {
@@ -92,13 +125,13 @@ func (r Record) Canonical() ([]byte, error) {
 		w.text(`,"redaction_policy":`, r.RedactionPolicy)
 	}
 	w.redactions(r.Redactions)
-	w.raw(`,"seq":`, strconv.FormatUint(r.Seq, 10))
+	w.buf = strconv.AppendUint(append(w.buf, `,"seq":`...), r.Seq, 10)
 	w.text(`,"session":`, r.Session)
 	w.raw(`,"session_index":`, "")
 	if r.SessionIndex == nil {
 		w.raw("null", "")
 	} else {
-		w.raw("", strconv.FormatUint(*r.SessionIndex, 10))
+		w.buf = strconv.AppendUint(w.buf, *r.SessionIndex, 10)
 	}
 	if r.SessionPrev == nil {
 		w.raw(`,"session_prev":null`, "")
@@ -108,8 +141,8 @@ func (r Record) Canonical() ([]byte, error) {
 	w.text(`,"shard":`, r.Shard)
 	w.text(`,"subject":`, r.Subject)
 	w.text(`,"tenant":`, r.Tenant)
-	w.raw(`,"v":`, strconv.Itoa(r.V)+"}")
-	return w.buf, w.err
+	w.raw(`,"v":`, strconv.Itoa(r.V))
+	w.raw("}", "")
 }
 
 // recordWriter appends the members of a record in the order of RFC 8785.
@@ -132,10 +165,21 @@ func (w *recordWriter) text(member, value string) {
 	w.buf = out
 }
 
+func (w *recordWriter) time(member string, t events.Time) {
+	w.buf = append(append(w.buf, member...), '"')
+	if !t.IsZero() {
+		w.buf = t.UTC().AppendFormat(w.buf, events.TimeLayout)
+	}
+	w.buf = append(w.buf, '"')
+}
+
 func (w *recordWriter) headers(h map[string][]string) {
 	w.raw(`,"headers":`, "")
 	sep := "{"
-	for _, name := range slices.SortedFunc(maps.Keys(h), compareUTF16) {
+	var room [16]string
+	names := slices.AppendSeq(room[:0], maps.Keys(h))
+	slices.SortFunc(names, compareUTF16)
+	for _, name := range names {
 		w.text(sep, name)
 		w.raw(":[", "")
 		for i, v := range h[name] {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
@@ -14,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 	policies "github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/evidence/retention"
 )
 
 // Policies gives the redaction policy of a tenant. An error means that the
@@ -42,6 +44,7 @@ type documentFunc func(root any, prefix string, declared []string, c redact.Conf
 // redaction is the redaction of one record.
 type redaction struct {
 	b      *Builder
+	bench  *workbench
 	sc     scope
 	m      events.LogMessage
 	key    SessionKey
@@ -49,6 +52,12 @@ type redaction struct {
 	policy *policies.Policy // nil: there are no policies
 	broken bool             // the policy cannot be used
 	echoes *redact.Echoes
+
+	class    retention.Class
+	classBy  string       // the id of the retention policy that says so
+	withheld string       // the detector that stands for the class; "" if it withholds nothing
+	seen     []redact.Hit // what redaction finds in an event that is withheld
+	blind    bool         // or it could not be looked at
 
 	session []byte // the session's key, once it was asked for
 	keyErr  error
@@ -86,9 +95,9 @@ func (r *redaction) alarms(c content, hits []redact.Hit) (list []string) {
 // released must not stand in another: if it does, all is redacted once more with
 // that knowledge, and if it still does, withheld.
 func (r *redaction) redactAll(c *content) (headers map[string][]string, hits []redact.Hit) {
-	again := *c
+	again := content{reason: c.reason, hits: c.hits, kind: c.kind}
 	headers, hits = r.pass(c)
-	r.echoes = redact.NewEchoes(append(hits[:len(hits):len(hits)], c.hits...))
+	r.echoes = redact.NewEchoes(slices.Concat(hits, c.hits, r.seen))
 	if r.echoes == nil || !r.echoing(c, headers) {
 		return headers, hits
 	}
@@ -117,12 +126,19 @@ func (r *redaction) pass(c *content) (headers map[string][]string, hits []redact
 	if r.broken {
 		return withheldHeaders(r.m.Header, redact.Withheld)
 	}
-	return redactHeaders(r.sc.kind, r.m.Header, func(name string) redact.Config { return r.config(name, false) })
+	if short, ok := r.shortHeaders(); ok {
+		return short, nil
+	}
+	config := func(name string) redact.Config { return r.config(name, false) }
+	if r.withheld != "" {
+		return r.classedHeaders(config)
+	}
+	return redactHeaders(r.sc.kind, r.m.Header, config)
 }
 
 // body takes the secrets out of a parsed body.
 func (r *redaction) body(c *content) {
-	if c.reason != "" {
+	if c.reason != "" || c.text != nil {
 		return
 	}
 	defer func() {
@@ -139,10 +155,10 @@ func (r *redaction) body(c *content) {
 		// every byte of it.
 	case r.broken:
 		c.withhold(ReasonRedactionFailed, r.m.Body)
-	case r.sc.class == subject.Events && structured(r.m.Header):
-		err = r.cloudEvent(c)
+	case r.withheld != "":
+		r.classed(c)
 	default:
-		c.tree, c.hits, err = r.document(c.tree, "/body", redact.DeclaredFields(c.tree), r.config("", false))
+		err = r.usually(c)
 	}
 	if errors.Is(err, redact.ErrTooMuch) {
 		c.withhold(ReasonTooMany, r.m.Body)
@@ -151,7 +167,19 @@ func (r *redaction) body(c *content) {
 	}
 }
 
+// usually redacts what stands in an event, or on another subject.
+func (r *redaction) usually(c *content) (err error) {
+	if r.sc.class == subject.Events && structured(r.m.Header) {
+		return r.cloudEvent(c)
+	}
+	c.tree, c.hits, err = r.document(c.tree, "/body", redact.DeclaredFields(c.tree), r.config("", false))
+	return err
+}
+
 func (r *redaction) document(root any, prefix string, declared []string, c redact.Config) (any, []redact.Hit, error) {
+	if r.b.document == nil {
+		return redact.Document(root, prefix, declared, c)
+	}
 	return r.b.document(root, prefix, declared, c)
 }
 
@@ -184,7 +212,10 @@ func (r *redaction) config(header string, inData bool) redact.Config {
 // echoing reports whether anything that was taken out still stands somewhere.
 func (r *redaction) echoing(c *content, headers map[string][]string) bool {
 	if c.reason == "" && !(r.sc.class != subject.Events && ownRecord(r.sc, r.m.Body)) {
-		text, err := appendCanonical(nil, c.tree)
+		text, err := c.text, error(nil)
+		if text == nil {
+			text, err = appendCanonical(nil, c.tree)
+		}
 		if err != nil || r.echoes.In(string(text)) {
 			return true
 		}
@@ -202,7 +233,7 @@ func (r *redaction) echoing(c *content, headers map[string][]string) bool {
 
 // inSubject reports whether the subject holds what may not be released.
 func (r *redaction) inSubject() bool {
-	for _, sp := range redact.Scan(r.key.Session) {
+	for _, sp := range r.bench.clean.Scan(r.key.Session) {
 		if !redact.Releasable(sp.Detector) {
 			return true
 		}

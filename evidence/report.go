@@ -45,6 +45,7 @@ const (
 	CodeApprovalKey       Code = "approval_key_unknown"     // signed with a key nobody vouched for
 	CodeApprovalRetired   Code = "approval_key_retired"     // signed with a key that was retired before
 	CodeLog               Code = "log_mismatch"             // the log has another message at this sequence
+	CodeLogGap            Code = "log_gap"                  // the log has lost this message, and no erasure record says why
 	CodeKeyVouch          Code = "key_vouch"                // a published key with a false vouch
 	CodeReceipt           Code = "receipt_invalid"          // signature or contents are wrong
 	CodeReceiptLost       Code = "receipt_without_decision" // no decision for a receipt
@@ -100,11 +101,12 @@ type Report struct {
 	Session     string       `json:"session,omitempty"` // likewise
 	Records     int          `json:"records"`
 	Sessions    int          `json:"sessions"`
-	Decisions   int          `json:"decisions"`   // whose signature and request were checked
-	Approvals   int          `json:"approvals"`   // whose signature was checked
-	Compared    int          `json:"compared"`    // records that were compared with the log's messages
-	Checkpoints int          `json:"checkpoints"` // whose signature and root were checked
-	Size        int64        `json:"size"`        // of the tree over all rows, or of the checkpoint
+	Decisions   int          `json:"decisions"`        // whose signature and request were checked
+	Approvals   int          `json:"approvals"`        // whose signature was checked
+	Compared    int          `json:"compared"`         // records that were compared with the log's messages
+	Erased      int          `json:"erased,omitempty"` // messages that erasure records say are gone from the log
+	Checkpoints int          `json:"checkpoints"`      // whose signature and root were checked
+	Size        int64        `json:"size"`             // of the tree over all rows, or of the checkpoint
 	Root        tlog.Hash    `json:"root"`
 	Signed      int64        `json:"signed"`              // size of the newest checkpoint that holds
 	Witnessed   int64        `json:"witnessed,omitempty"` // size of the newest one that enough witnesses signed

@@ -60,7 +60,9 @@ type shape struct {
 	fields map[string]*shape // of structs, by their JSON names
 }
 
-var decisionShape = shapeOf(reflect.TypeFor[events.Decision]())
+var decisionShape = shapeFor[events.Decision]()
+
+func shapeFor[T any]() *shape { return shapeOf(reflect.TypeFor[T]()) }
 
 // shapeOf describes the records of package events: structs of texts, numbers and
 // the like; their types are not recursive.

@@ -71,13 +71,7 @@ var noVocabulary = Violation{Path: "/type", Keyword: "type_shape", Check: "AAEP-
 
 // coreSchema names the schema of a core event by its compact type, "" for every
 // other type.
-func (r *Registry) coreSchema(t string) string {
-	local, ok := strings.CutPrefix(t, aaepPrefix)
-	if !ok || !strings.HasPrefix(local, aaepCoreStart) || !r.has(aaepFolder+local) {
-		return ""
-	}
-	return aaepFolder + local
-}
+func (r *Registry) coreSchema(t string) string { return r.cores[t] }
 
 func (r *Registry) has(name string) bool {
 	_, ok := r.entries[name]

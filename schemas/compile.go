@@ -109,10 +109,10 @@ func scalarKeywords(s *librarySchema) []keyword {
 		ks = append(ks, length{s.MinLength, s.MaxLength})
 	}
 	if s.Pattern != nil {
-		ks = append(ks, pattern{s.Pattern, "must match " + s.Pattern.String()})
+		ks = append(ks, pattern{s.Pattern, matcherOf(s.Pattern), "must match " + s.Pattern.String()})
 	}
 	if s.Format != "" {
-		ks = append(ks, format{formats[s.Format].test, "must be " + formats[s.Format].what})
+		ks = append(ks, format{formats[s.Format].test, formats[s.Format].plain, "must be " + formats[s.Format].what})
 	}
 	if s.Minimum != nil {
 		ks = append(ks, bound{keyword: "minimum", limit: float(s.Minimum), message: "must be at least " + s.Minimum.RatString()})

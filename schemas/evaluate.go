@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // kind is a set of JSON types. An integer is a number whose value has no
@@ -70,6 +72,8 @@ type node struct {
 // does not speak of.
 type keyword interface {
 	holds(v any, c *collector) bool
+	// passes is holds without a collector, for a value that was read flat.
+	passes(v strictjson.Value) bool
 }
 
 // eval reports whether v satisfies n and tells the collector, if there is one,
@@ -158,20 +162,34 @@ func (k length) holds(v any, c *collector) bool {
 
 type pattern struct {
 	re      *regexp.Regexp
+	plain   *matcher // decides the same; nil for patterns that need more
 	message string
+}
+
+func (k pattern) match(s string) bool {
+	if k.plain != nil {
+		return k.plain.match(s)
+	}
+	return k.re.MatchString(s)
 }
 
 func (k pattern) holds(v any, c *collector) bool {
 	s, ok := v.(string)
-	return !ok || k.re.MatchString(s) || c.fail("pattern", k.message)
+	return !ok || k.match(s) || c.fail("pattern", k.message)
 }
 
 type format struct {
 	test    func(any) bool
+	plain   func(string) bool // a yes is one of test, too; nil for formats that have none
 	message string
 }
 
-func (k format) holds(v any, c *collector) bool { return k.test(v) || c.fail("format", k.message) }
+func (k format) holds(v any, c *collector) bool {
+	if s, ok := v.(string); ok && k.plain != nil && k.plain(s) {
+		return true
+	}
+	return k.test(v) || c.fail("format", k.message)
+}
 
 type bound struct {
 	keyword string

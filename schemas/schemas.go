@@ -36,6 +36,7 @@ var files embed.FS
 type Registry struct {
 	entries map[string]entry
 	names   []string
+	cores   map[string]string // names of the schemas of AAEP's core events, by compact type
 }
 
 type entry struct {
@@ -110,6 +111,12 @@ func load(from fs.FS) (*Registry, error) {
 		r.names = append(r.names, name)
 	}
 	slices.Sort(r.names)
+	r.cores = map[string]string{}
+	for _, name := range r.names {
+		if local, ok := strings.CutPrefix(name, aaepFolder); ok && strings.HasPrefix(local, aaepCoreStart) {
+			r.cores[aaepPrefix+local] = name
+		}
+	}
 	return r, nil
 }
 

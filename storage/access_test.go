@@ -38,13 +38,18 @@ func libraryQueries(t *testing.T, ro *DB, shard string) map[string]func() error 
 	t.Cleanup(cancel)
 	keep := func(EvidenceRow) error { return nil }
 	list := map[string]func() error{
-		"Ping":             func() error { return ro.Ping(ctx) },
-		"Position":         func() error { _, _, err := ro.Position(ctx, shard); return err },
-		"Shards":           func() error { _, err := ro.Shards(ctx); return err },
-		"Scan":             func() error { return ro.Scan(ctx, shard, 1, 9, keep) },
-		"ScanSubject":      func() error { return ro.ScanSubject(ctx, shard, "gov.control.GOV.key", keep) },
-		"Chain":            func() error { return ro.Chain(ctx, "acme", "s1", keep) },
-		"RecordHashes":     func() error { return ro.RecordHashes(ctx, shard, 1, 9, func(uint64, [32]byte) error { return nil }) },
+		"Ping":           func() error { return ro.Ping(ctx) },
+		"Position":       func() error { _, _, err := ro.Position(ctx, shard); return err },
+		"Shards":         func() error { _, err := ro.Shards(ctx); return err },
+		"Scan":           func() error { return ro.Scan(ctx, shard, 1, 9, keep) },
+		"ScanSubject":    func() error { return ro.ScanSubject(ctx, shard, "gov.control.GOV.key", keep) },
+		"Chain":          func() error { return ro.Chain(ctx, "acme", "s1", keep) },
+		"RecordHashes":   func() error { return ro.RecordHashes(ctx, shard, 1, 9, func(uint64, [32]byte) error { return nil }) },
+		"SessionsNaming": func() error { _, err := ro.SessionsNaming(ctx, shard, "acme", `"s1"`); return err },
+		"LooseNaming":    func() error { _, err := ro.LooseNaming(ctx, shard, "acme", `"s1"`); return err },
+		"SilentSince": func() error {
+			return ro.SilentSince(ctx, shard, "acme", time.Now(), func(string, uint64, time.Time) error { return nil })
+		},
 		"CountEvidence":    func() error { _, err := ro.CountEvidence(ctx, shard); return err },
 		"Confirm":          func() error { _, err := ro.Confirm(ctx, shard, 1, 5, oneOfEach(t, shard, 1)); return err },
 		"SessionHeads":     func() error { _, err := ro.SessionHeads(ctx, shard, []SessionKey{{"acme", "s1"}}); return err },
@@ -135,8 +140,8 @@ func TestMigrateTogether(t *testing.T) {
 	if err := db.Migrate(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if n := count(t, db, "SELECT toUInt64(max(version_id)) FROM goose_db_version"); n != 3 {
-		t.Errorf("version %d, want 3", n)
+	if n := count(t, db, "SELECT toUInt64(max(version_id)) FROM goose_db_version"); n != 4 {
+		t.Errorf("version %d, want 4", n)
 	}
 }
 

@@ -19,6 +19,7 @@ type DB struct {
 	options  *clickhouse.Options
 	database string
 	settled  settled
+	leaves   leafTable
 }
 
 // Connection defaults, where the DSN does not say otherwise.
@@ -79,6 +80,9 @@ func parseDSN(dsn string) (*clickhouse.Options, error) {
 	}
 	if options.Compression == nil {
 		options.Compression = &clickhouse.Compression{Method: clickhouse.CompressionLZ4}
+		if onlyLocal(options.Addr) { // compressing costs more than sending
+			options.Compression.Method = clickhouse.CompressionNone
+		}
 	}
 	if options.DialTimeout == 0 {
 		options.DialTimeout = defaultDialTimeout

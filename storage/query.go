@@ -2,7 +2,6 @@ package storage
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -17,7 +16,11 @@ func (db *DB) each(ctx context.Context, query string, fn func(driver.Rows) error
 	if err != nil {
 		return db.failed(err)
 	}
-	defer func() { err = errors.Join(err, db.failed(rows.Close())) }()
+	defer func() {
+		if closed := db.failed(rows.Close()); err == nil { // else it says the same once more
+			err = closed
+		}
+	}()
 	for rows.Next() {
 		if err := fn(rows); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,11 @@ var (
 		State: events.CallCompleted, Outcome: "success", Verdict: events.Allow, DecisionID: "0199-d", DecisionSeq: 4, ExecutionSeq: 9,
 		AdmittedDigest: "hmac-sha256:aa", ExecutedDigest: "hmac-sha256:ab", Match: "drift", Inferred: true, WeakScope: true,
 		Findings: []string{"input_drift", "executed_after_expiry"},
-		Timeline: []events.TimelineEntry{{Step: "requested", Seq: 3, At: moment(1), EventID: "e1"}, {Step: "decided", Seq: 4, At: moment(2)}},
+		Timeline: []events.TimelineEntry{{Step: "requested", Seq: 3, At: moment(1), EventID: "e1"}, {Step: "decided", Seq: 4, At: moment(2), Protocol: "aaep"}},
+
+		Protocols: []string{"aaep", "agenthook"}, MatchReason: "no_digest", Differences: []events.Difference{{Pointer: "/to", Kind: "changed"}, {Kind: "added"}}, MoreDifferences: 7,
+		Attempt: 3, RetriedFrom: "c0", RetriedTo: "c9", Trace: "00-aa-bb-01", Parent: &events.CallParent{CallID: "p", Source: "rt0", Session: "s0", By: events.LinkSpan},
+		Durations: &events.CallDurations{Decided: new(int64), Ran: pointer(int64(1 << 40))}, Claimed: &events.CallClaim{StartedAt: moment(5), DurationMS: 12, Attempt: 2},
 	}
 	fullFinding = events.Finding{
 		FindingID: "f", Rule: "input_drift", Severity: events.SeverityCritical, Tenant: "acme", Source: "rt1", Session: "s1", ToolCallID: "tc-full",
@@ -52,6 +57,21 @@ var (
 		PreviewDigest: "hmac-sha256:ee", ResumePolicy: "retry_same_event", ChangedAt: moment(4), Refused: "not_a_reviewer",
 	}
 )
+
+func pointer[T any](v T) *T { return &v }
+
+// A field that a record has learnt and its table has not is lost without a word:
+// every field of the samples is set.
+func TestSamplesAreFull(t *testing.T) {
+	for _, v := range []any{fullDecision, fullCall, fullFinding, fullApproval} {
+		r := reflect.ValueOf(v)
+		for i := range r.NumField() {
+			if r.Field(i).IsZero() {
+				t.Errorf("%s.%s is not set", r.Type(), r.Type().Field(i).Name)
+			}
+		}
+	}
+}
 
 func TestTypedTablesLoseNothing(t *testing.T) {
 	db, shard := sharedDB(t), testShard(t)

@@ -115,60 +115,6 @@ func (r decisionRow) decision() events.Decision {
 	return d
 }
 
-type callRow struct {
-	place
-	CallID           string       `ch:"call_id"`
-	Source           string       `ch:"source"`
-	Protocol         string       `ch:"protocol"`
-	Agent            string       `ch:"agent"`
-	ToolCallID       string       `ch:"tool_call_id"`
-	Occurrence       uint32       `ch:"occurrence"`
-	Tool             string       `ch:"tool"`
-	State            string       `ch:"state"`
-	Outcome          string       `ch:"outcome"`
-	Verdict          string       `ch:"verdict"`
-	DecisionID       string       `ch:"decision_id"`
-	DecisionSeq      uint64       `ch:"decision_seq"`
-	ExecutionSeq     uint64       `ch:"execution_seq"`
-	AdmittedDigest   string       `ch:"admitted_digest"`
-	ExecutedDigest   string       `ch:"executed_digest"`
-	Match            string       `ch:"match"`
-	Inferred         bool         `ch:"inferred"`
-	WeakScope        bool         `ch:"weak_scope"`
-	Findings         []string     `ch:"findings"`
-	TimelineSteps    []string     `ch:"timeline.step"`
-	TimelineSeqs     []uint64     `ch:"timeline.seq"`
-	TimelineTimes    []*time.Time `ch:"timeline.at"`
-	TimelineEventIDs []string     `ch:"timeline.event_id"`
-}
-
-var callTable = recordTable[callRow, events.Call]{
-	name: "calls",
-	columns: []string{
-		"call_id", "source", "protocol", "agent", "tool_call_id", "occurrence", "tool", "state", "outcome", "verdict", "decision_id",
-		"decision_seq", "execution_seq", "admitted_digest", "executed_digest", "match", "inferred", "weak_scope", "findings",
-		"timeline.step", "timeline.seq", "timeline.at", "timeline.event_id",
-	},
-	place:  func(r callRow) place { return r.place },
-	record: callRow.call,
-}
-
-func (r callRow) call() events.Call {
-	c := events.Call{
-		CallID: r.CallID, Tenant: r.Tenant, Source: r.Source, Protocol: r.Protocol, Agent: r.Agent, Session: r.Session,
-		ToolCallID: r.ToolCallID, Occurrence: int(r.Occurrence), Tool: r.Tool, State: events.CallState(r.State), Outcome: r.Outcome,
-		Verdict: events.Verdict(r.Verdict), DecisionID: r.DecisionID, DecisionSeq: r.DecisionSeq, ExecutionSeq: r.ExecutionSeq,
-		AdmittedDigest: r.AdmittedDigest, ExecutedDigest: r.ExecutedDigest, Match: r.Match, Inferred: r.Inferred, WeakScope: r.WeakScope,
-		Findings: r.Findings,
-	}
-	for i, step := range r.TimelineSteps {
-		c.Timeline = append(c.Timeline, events.TimelineEntry{
-			Step: step, Seq: element(r.TimelineSeqs, i), At: at(element(r.TimelineTimes, i)), EventID: element(r.TimelineEventIDs, i),
-		})
-	}
-	return c
-}
-
 type findingRow struct {
 	place
 	FindingID   string     `ch:"finding_id"`

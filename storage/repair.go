@@ -21,7 +21,7 @@ type derivedTable struct {
 var derived = []derivedTable{
 	{name: "evidence_chain", view: "evidence_chain_mv2"},
 	{name: "decisions", view: "decisions_mv2", form: 2},
-	{name: "calls", view: "calls_mv"},
+	{name: "calls", view: "calls_mv2", form: 2},
 	{name: "findings", view: "findings_mv2", form: 2},
 	{name: "approvals", view: "approvals_mv2", form: 2},
 	{name: "changes", view: "changes_mv", form: 2},

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 
@@ -181,15 +182,22 @@ func TestRepairEndsUnfinishedInserts(t *testing.T) {
 // A data directory of the schema before: what its records say and its tables do
 // not is there after Migrate and Repair.
 func TestOldTablesAreBroughtUpToDate(t *testing.T) {
+	for _, version := range []int64{2, 3} {
+		t.Run(fmt.Sprint(version), func(t *testing.T) { broughtUpToDate(t, version) })
+	}
+}
+
+func broughtUpToDate(t *testing.T, version int64) {
 	e := startEngine(t, t.TempDir(), 0)
 	db, shard := openDB(t, e.DSN()), testShard(t)
-	if err := db.migrateTo(t.Context(), 2); err != nil {
+	if err := db.migrateTo(t.Context(), version); err != nil {
 		t.Fatal(err)
 	}
 	finding := fullFinding
 	rows := append(oneOfEach(t, shard, 1),
 		recordRow(t, shard, 6, KindDecision, fullDecision), recordRow(t, shard, 7, KindFinding, finding), recordRow(t, shard, 8, KindApproval, fullApproval),
-		recordRow(t, shard, 9, KindControl, events.RulesChange{Writer: "w", Tenant: "acme", Revision: 3, Rules: map[string]string{"input_drift": "off"}}))
+		recordRow(t, shard, 9, KindControl, events.RulesChange{Writer: "w", Tenant: "acme", Revision: 3, Rules: map[string]string{"input_drift": "off"}}),
+		recordRow(t, shard, 10, KindCall, fullCall))
 	rows[8].Subject = "gov.control.GOV.rules"
 	rows[0].Record = `{"body":{},"redactions":[{"detector":"email","path":"/body/to"}],"v":1}`
 	if err := db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows); err != nil {
@@ -201,10 +209,14 @@ func TestOldTablesAreBroughtUpToDate(t *testing.T) {
 	if _, err := db.Repair(t.Context(), shard); err != nil {
 		t.Fatal(err)
 	}
-	wantRows(t, db, shard, map[string]uint64{"evidence_chain": 9, "decisions": 2, "calls": 1, "findings": 2, "approvals": 2, "changes": 1, "redactions": 1})
+	wantRows(t, db, shard, map[string]uint64{"evidence_chain": 10, "decisions": 2, "calls": 2, "findings": 2, "approvals": 2, "changes": 1, "redactions": 1})
 	decisions, err := db.Decisions(t.Context(), "acme", "s1")
 	if err != nil || len(decisions) != 2 || decisions[1].Record.CanonicalTool != "shell.run" || len(decisions[1].Record.Counts) != 2 {
 		t.Errorf("decisions: %+v (%v)", decisions, err)
+	}
+	calls, err := db.Calls(t.Context(), "acme", "s1")
+	if err != nil || len(calls) != 2 || calls[1].Record.RetriedFrom == "" || calls[1].Record.Durations == nil {
+		t.Errorf("calls: %+v (%v)", calls, err)
 	}
 	findings, err := db.Findings(t.Context(), "acme", "s1")
 	if err != nil || len(findings) != 2 || !findings[1].Record.Enforced {

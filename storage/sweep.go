@@ -57,10 +57,19 @@ func (db *DB) Between(ctx context.Context, shard string, since, until time.Time)
 }
 
 // Sweep is Scan for who reads a lot: fn gets the same row again and again, with
-// other contents; its strings stay. SessionIndex is not read. It has a connection
-// of its own, on which nothing is compressed if the server is on this machine:
-// that would cost the server as much as the reading does.
-func (db *DB) Sweep(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) (err error) {
+// other contents. Shard, Tenant, Session and Kind stay, the other texts are good
+// until fn returns. SessionIndex is not read. It has a connection of its own, on
+// which nothing is compressed if the server is on this machine: that would cost
+// the server as much as the reading does.
+func (db *DB) Sweep(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
+	if err := db.sweepNative(ctx, shard, from, to, fn); !errors.Is(err, errNative) {
+		return err
+	}
+	return db.sweepRows(ctx, shard, from, to, fn)
+}
+
+// sweepRows is Sweep through clickhouse-go.
+func (db *DB) sweepRows(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) (err error) {
 	options := *db.options
 	options.MaxOpenConns, options.MaxIdleConns = 1, 1
 	if onlyLocal(options.Addr) {

@@ -1,7 +1,9 @@
 package storage
 
 import (
+	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"reflect"
@@ -9,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
 func TestSweepIsScan(t *testing.T) {
@@ -23,9 +27,18 @@ func TestSweepIsScan(t *testing.T) {
 	if err := db.InsertEvidence(t.Context(), randomToken(), rows[6:7]); err != nil { // once more
 		t.Fatal(err)
 	}
-	for _, r := range [][2]uint64{{0, AllSequences}, {7, 7}, {5, 12}, {30, 30}, {31, 40}} {
+	for i, r := range [][2]uint64{{0, AllSequences}, {7, 7}, {5, 12}, {30, 30}, {31, 40}, {0, AllSequences}, {5, 12}} {
+		sweep := db.sweepNative
+		if i > 4 {
+			sweep = db.sweepRows
+		}
 		var swept, scanned []EvidenceRow
-		if err := db.Sweep(t.Context(), shard, r[0], r[1], func(row *EvidenceRow) error { swept = append(swept, *row); return nil }); err != nil {
+		if err := sweep(t.Context(), shard, r[0], r[1], func(row *EvidenceRow) error {
+			kept := *row // its texts go
+			kept.Subject, kept.BodyDigest, kept.Record = strings.Clone(row.Subject), strings.Clone(row.BodyDigest), strings.Clone(row.Record)
+			swept = append(swept, kept)
+			return nil
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if err := db.Scan(t.Context(), shard, r[0], r[1], func(row EvidenceRow) error { scanned = append(scanned, row); return nil }); err != nil {
@@ -41,6 +54,42 @@ func TestSweepIsScan(t *testing.T) {
 	stop := fmt.Errorf("enough")
 	if err := db.Sweep(t.Context(), shard, 0, 10, func(*EvidenceRow) error { return stop }); !errors.Is(err, stop) {
 		t.Error(err)
+	}
+}
+
+// Where there is no plain connection the rows come the other way; what the server
+// says of a query is an error, and so is the end of the context.
+func TestSweepWithoutPlainConnection(t *testing.T) {
+	db, shard := sharedDB(t), testShard(t)
+	if err := db.CommitEvidence(t.Context(), rowsOf(shard, 1, 30)); err != nil {
+		t.Fatal(err)
+	}
+	other := func(change func(*clickhouse.Options)) *DB {
+		options := *db.options
+		change(&options)
+		return &DB{options: &options, conn: db.conn, database: options.Auth.Database}
+	}
+	none := func(*EvidenceRow) error { return nil }
+	for name, change := range map[string]func(*clickhouse.Options){
+		"TLS":      func(o *clickhouse.Options) { o.TLS = &tls.Config{} },
+		"far away": func(o *clickhouse.Options) { o.Addr = []string{"10.0.0.1:9000"} },
+		"nobody":   func(o *clickhouse.Options) { o.Addr = []string{"127.0.0.1:1"} },
+		"password": func(o *clickhouse.Options) { o.Auth.Password = "wrong" },
+	} {
+		if err := other(change).sweepNative(t.Context(), shard, 0, 10, none); !errors.Is(err, errNative) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	elsewhere := other(func(o *clickhouse.Options) { o.Auth.Database = "system" })
+	if err := elsewhere.Sweep(t.Context(), shard, 0, 10, none); err == nil || !strings.Contains(err.Error(), "evidence") {
+		t.Errorf("a database without the table: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := db.Sweep(ctx, shard, 0, 30, func(*EvidenceRow) error { cancel(); return ctx.Err() }); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+	if err := db.sweepNative(ctx, shard, 0, 30, none); err == nil {
+		t.Error("cancelled before it began, and nothing happened")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"golang.org/x/mod/sumdb/tlog"
@@ -94,11 +95,15 @@ func (n nodes) hash(index uint64) ([32]byte, error) {
 func (db *DB) fetchNodes(ctx context.Context, n nodes) error {
 	want, leaves := slices.Sorted(maps.Keys(n.want)), slices.Sorted(maps.Keys(n.leaves))
 	found := map[bool]map[uint64][32]byte{true: {}, false: n.found} // by whether it is a leaf
+	from, err := db.leaves.name(ctx, db)
+	if err != nil {
+		return err
+	}
 	for len(want) > 0 || len(leaves) > 0 {
 		w, l := want[:min(len(want), nodesPerQuery)], leaves[:min(len(leaves), nodesPerQuery)]
 		want, leaves = want[len(w):], leaves[len(l):]
 		err := db.each(ctx, `SELECT false AS leaf, idx, hash FROM tree_nodes WHERE shard = {shard:String} AND idx IN (`+numbers(w)+`)
-			UNION ALL SELECT true, seq, record_hash FROM leaf_hashes WHERE shard = {shard:String} AND seq IN (`+numbers(l)+`)`,
+			UNION ALL SELECT true, seq, record_hash FROM `+from+` WHERE shard = {shard:String} AND seq IN (`+numbers(l)+`)`,
 			func(r driver.Rows) error { return collectNode(r, n.shard, found) }, arg("shard", n.shard))
 		if err != nil {
 			return err
@@ -108,6 +113,30 @@ func (db *DB) fetchNodes(ctx context.Context, n nodes) error {
 		n.found[uint64(tlog.StoredHashIndex(0, int64(seq)-1))] = tlog.RecordHash(h[:])
 	}
 	return nil
+}
+
+// leafTable is where the hashes of records are read: in the table itself by who may
+// see all of it, which spares the server the analysis of a view, a third of what a
+// proof costs; otherwise in leaf_hashes.
+type leafTable struct{ table atomic.Pointer[string] }
+
+func (l *leafTable) name(ctx context.Context, db *DB) (string, error) {
+	if known := l.table.Load(); known != nil {
+		return *known, nil
+	}
+	name := "leaf_hashes"
+	err := db.each(ctx, "SELECT engine FROM system.tables WHERE database = currentDatabase() AND name = 'evidence'", func(r driver.Rows) error {
+		var engine string
+		err := r.Scan(&engine)
+		if strings.HasSuffix(engine, "MergeTree") { // what one tenant's auditor calls evidence is a view
+			name = "evidence"
+		}
+		return err
+	})
+	if err == nil {
+		l.table.Store(&name)
+	}
+	return name, err
 }
 
 // nodesPerQuery keeps statements short of what the server takes.

@@ -167,3 +167,25 @@ func TestCommitGivesUp(t *testing.T) {
 		t.Errorf("landed = %v (%v)", landed, err)
 	}
 }
+
+// A batch with megabytes of text is stored as it is.
+func TestLargeBatch(t *testing.T) {
+	db, shard := sharedDB(t), testShard(t)
+	rows := rowsOf(shard, 1, 40)
+	for i := range rows {
+		rows[i].Record = strings.Repeat(string(rune('a'+i%26)), 40<<10+i)
+	}
+	if err := db.CommitEvidence(t.Context(), rows); err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	if err := db.Scan(t.Context(), shard, 0, AllSequences, func(r EvidenceRow) error {
+		if r.Record != rows[n].Record || r.Subject != rows[n].Subject {
+			t.Errorf("row %d is another", n)
+		}
+		n++
+		return nil
+	}); err != nil || n != len(rows) {
+		t.Errorf("%d rows (%v)", n, err)
+	}
+}

@@ -68,11 +68,22 @@ func TestRoleTable(t *testing.T) {
 			if name != RoleAdmitter && (overlaps(sub, "gov.admit.t.aaep") || overlaps(sub, "gov.resolve.t")) {
 				t.Errorf("%s may answer requests: %s", name, sub)
 			}
+			if name != RoleCorrelator && overlaps(sub, "gov.follow.t") {
+				t.Errorf("%s may answer followers: %s", name, sub)
+			}
 		}
 		for _, pub := range s.fill(r.pub) {
-			for _, never := range []string{"$JS.API.STREAM.PURGE.GOV", "$JS.API.STREAM.DELETE.GOV", "$JS.API.STREAM.UPDATE.GOV", "$JS.API.STREAM.MSG.DELETE.GOV", "$JS.API.STREAM.RESTORE.GOV"} {
+			if r.place != placeTenant && overlaps(pub, "gov.follow.t") {
+				t.Errorf("%s could read a tenant's outputs with a forged identity: %s", name, pub)
+			}
+			for _, never := range []string{"$JS.API.STREAM.PURGE.GOV", "$JS.API.STREAM.DELETE.GOV", "$JS.API.STREAM.UPDATE.GOV", "$JS.API.STREAM.RESTORE.GOV"} {
 				if overlaps(pub, never) {
 					t.Errorf("%s may %s by %s", name, never, pub)
+				}
+			}
+			for _, stream := range append(Erasable(), "GOV", "KV_policies", StreamCheckpoints) {
+				if subj := "$JS.API.STREAM.MSG.DELETE." + stream; name != RoleCustodian && overlaps(pub, subj) {
+					t.Errorf("%s may %s by %s; only the custodian deletes", name, subj, pub)
 				}
 			}
 			if r.place != placeTenant && (overlaps(pub, "gov.admit.t.aaep") || overlaps(pub, "gov.resolve.t")) {

@@ -43,6 +43,9 @@ var (
 	// ErrIdentity: a request carries no identity that the server vouches for.
 	ErrIdentity = errors.New("streams: no authenticated identity on the request")
 
+	// ErrStore: the server could not write to its store and must be started anew.
+	ErrStore = errors.New("streams: the store could not be written")
+
 	// ErrRewound: the stream holds fewer messages than were already read from
 	// it, or was created anew: acknowledged messages are gone.
 	ErrRewound = errors.New("streams: stream was rewound or recreated")

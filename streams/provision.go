@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,9 @@ type Shard struct {
 type Report struct {
 	Created  []string // streams, KV buckets as "KV_<bucket>"
 	Existing []string
+	// Sealed are those that were made before there was erasure: nothing can be
+	// taken out of them, and the server does not let that be changed.
+	Sealed []string
 }
 
 // Provision creates the shard's log, the quarantine and checkpoint streams and
@@ -56,6 +60,10 @@ func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (Report, er
 			report.Created = append(report.Created, want.Name)
 		} else {
 			report.Existing = append(report.Existing, want.Name)
+		}
+		if have.DenyDelete && !want.DenyDelete {
+			report.Sealed = append(report.Sealed, want.Name)
+			have.DenyDelete = false // stricter than asked for, and it cannot be changed
 		}
 		conflict.Differences = append(conflict.Differences, s.compare(have, want)...)
 	}
@@ -108,14 +116,21 @@ func (s Shard) streams() []jetstream.StreamConfig {
 	quarantine.MaxAge = age
 	checkpoints := s.base(StreamCheckpoints, "Countersign: signed checkpoints of the evidence log", s.Space.All(subject.Checkpoints))
 	out := []jetstream.StreamConfig{log, quarantine, checkpoints}
-	for _, b := range []string{BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketRedaction} {
+	for _, b := range []string{BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketRedaction, BucketRetention} {
 		out = append(out, s.bucket(b, kvHistory))
 	}
-	return append(out, s.bucket(BucketSessionKeys, 1), s.bucket(BucketConfirmed, 1), s.bucket(BucketSpend, 1), s.bucket(BucketLeases, 1))
+	out = append(out, s.bucket(BucketSessionKeys, 1), s.bucket(BucketConfirmed, 1), s.bucket(BucketSpend, 1), s.bucket(BucketLeases, 1))
+	for i := range out {
+		// Only the permission table stands between a user and the deletion of a
+		// message there: one role has it (TestRoleTable), and whatever
+		// is missing without a signed erasure record is found.
+		out[i].DenyDelete = out[i].Name != name && !slices.Contains(erasable, out[i].Name)
+	}
+	return out
 }
 
-// base is a stream that loses nothing: no deletion, no purge, no rollup, no
-// TTL, no schedules; when it is full it refuses. Direct get is off because the
+// base is a stream that loses nothing: no purge, no rollup, no deletion but of
+// single messages from those that streams names, by the custodian alone, no TTL, no schedules; when it is full it refuses. Direct get is off because the
 // server appends its Nats-Sequence headers behind those that a publisher may
 // have put into a message, so a reader of direct gets can be lied to.
 func (s Shard) base(name, about string, subjects ...string) jetstream.StreamConfig {

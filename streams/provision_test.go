@@ -62,7 +62,7 @@ func TestProvisionConflict(t *testing.T) {
 		{"discard old", DefaultShard, func(c *jetstream.StreamConfig) { c.Discard = jetstream.DiscardOld }, Shard{}, []string{"discard"}},
 		{"memory", DefaultShard, func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage }, Shard{}, []string{"storage"}},
 		{"purge, rollup", DefaultShard, func(c *jetstream.StreamConfig) { c.DenyPurge, c.AllowRollup = false, true }, Shard{}, []string{"deny_purge", "allow_rollup_hdrs"}},
-		{"deletion", DefaultShard, func(c *jetstream.StreamConfig) { c.DenyDelete = false }, Shard{}, []string{"deny_delete"}},
+		{"deletion", StreamCheckpoints, func(c *jetstream.StreamConfig) { c.DenyDelete = false }, Shard{}, []string{"deny_delete"}},
 		{"max age", DefaultShard, func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour }, Shard{}, []string{"max_age"}},
 		{"subjects", DefaultShard, func(c *jetstream.StreamConfig) { c.Subjects = c.Subjects[1:] }, Shard{}, []string{"subjects"}},
 		{"schedules", DefaultShard, func(c *jetstream.StreamConfig) {

@@ -49,6 +49,12 @@ type ReadOptions struct {
 	Idle      func() error
 	IdleEvery time.Duration
 	Log       zerolog.Logger
+	// Gap, if set, is asked about sequences that the stream no longer has (both
+	// ends included). It returns nil if they are known to have been erased:
+	// reading goes on behind them. Its error ends the reading, unless it comes from
+	// Again. Without Gap every gap is a *GapError. With a Filter it is not asked:
+	// what is missing there cannot be told from what does not match.
+	Gap func(from, to uint64) error
 
 	// heartbeat of the server; after four without a word reading starts over.
 	heartbeat time.Duration
@@ -114,6 +120,9 @@ func ReadLog(ctx context.Context, js jetstream.JetStream, o ReadOptions, handle 
 type retryError struct{ err error }
 
 func (e *retryError) Error() string { return e.err.Error() }
+
+// Again marks an error of ReadOptions.Gap that may pass: reading starts over.
+func Again(err error) error { return &retryError{err} }
 
 func retryable(format string, args ...any) error {
 	return &retryError{fmt.Errorf(format, args...)}
@@ -188,11 +197,19 @@ func (r *reader) checkStream(ctx context.Context) (State, error) {
 		return st, fmt.Errorf("%w: %s was created at %v when reading began, now at %v", ErrRewound, r.o.Stream, r.created, st.Created)
 	case st.LastSeq+1 < r.next:
 		return st, fmt.Errorf("%w: %s ends at sequence %d, but %d was already stored", ErrRewound, r.o.Stream, st.LastSeq, r.next-1)
-	case st.FirstSeq > r.next:
+	case st.FirstSeq > r.next && len(r.o.Filter) == 0 && r.o.Gap == nil:
 		return st, &GapError{Stream: r.o.Stream, Want: r.next, Got: st.FirstSeq}
 	}
 	r.created = st.Created
 	return st, nil
+}
+
+// gap is called where want had to come and got came.
+func (r *reader) gap(want, got uint64) error {
+	if r.o.Gap == nil {
+		return &GapError{Stream: r.o.Stream, Want: want, Got: got}
+	}
+	return r.o.Gap(want, got-1)
 }
 
 // createConsumer also tells how many messages wait for the consumer.

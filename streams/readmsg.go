@@ -96,8 +96,12 @@ func (r *reader) accept(m *nats.Msg) (seen uint64, err error) {
 	switch {
 	case d.order != r.order:
 		return 0, retryable("delivery %d was lost on the way", r.order)
-	case d.seq < want, d.seq > want && len(r.o.Filter) == 0:
+	case d.seq < want:
 		return 0, &GapError{Stream: r.o.Stream, Want: want, Got: d.seq}
+	case d.seq > want && len(r.o.Filter) == 0:
+		if err := r.gap(want, d.seq); err != nil {
+			return 0, err
+		}
 	}
 	r.batch = append(r.batch, events.LogMessage{
 		Seq: d.seq, Subject: m.Subject, Time: time.Unix(0, d.time).UTC(), Header: m.Header, Body: m.Data,

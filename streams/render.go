@@ -11,7 +11,7 @@ import (
 // What a tenant imports. Services are imported with share: true, so that the
 // server stamps Nats-Request-Info with account and user on every request.
 var (
-	tenantServices = []string{"{p}.admit.{t}.>", "{p}.resolve.{t}", "{p}.events.{t}.>"}
+	tenantServices = []string{"{p}.admit.{t}.>", "{p}.resolve.{t}", "{p}.follow.{t}", "{p}.events.{t}.>"}
 	tenantOutputs  = []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>"}
 )
 

@@ -3,6 +3,7 @@ package streams
 import (
 	"strings"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -20,6 +21,10 @@ const (
 	RoleAdmitter    Role = "admitter"
 	RoleCorrelator  Role = "correlator"
 	RoleAuditor     Role = "auditor"
+
+	// RoleCustodian carries out erasures: it alone can take messages off the log,
+	// off the quarantine and out of the buckets that hold what agents sent.
+	RoleCustodian Role = "custodian"
 )
 
 // KV buckets.
@@ -35,6 +40,7 @@ const (
 	BucketConfirmed   = "confirmations" // AAEP confirmations that were used
 	BucketSpend       = "spend"         // money that mandates' budgets have spent or reserved
 	BucketRedaction   = "redaction"     // the tenants' redaction policies
+	BucketRetention   = "retention"     // the tenants' retention policies, legal holds and erasures
 )
 
 // Streams beside the log itself.
@@ -63,10 +69,10 @@ type role struct {
 }
 
 // roles is the permission table. Invariants, each with a test: only the
-// admitter subscribes to admit and resolve (first reply wins); nobody has
-// allow_responses (it overrides a deny): a reply goes to _R_, which the server
-// makes when a request crosses accounts; a runtime cannot publish type
-// "request", so a request copy in the log is the admitter's.
+// admitter subscribes to admit and resolve, and only the correlator to follow
+// (first reply wins); nobody has allow_responses (it overrides a deny): a reply
+// goes to _R_, which the server makes when a request crosses accounts; a runtime
+// cannot publish type "request", so a request copy in the log is the admitter's.
 var roles = map[Role]role{
 	RoleRuntime: {
 		place:   placeTenant,
@@ -76,6 +82,7 @@ var roles = map[Role]role{
 	},
 	RoleSubscriber: {
 		place: placeTenant,
+		pub:   []string{"{p}.follow.{t}"},
 		sub:   []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>", "{inbox}.>"},
 	},
 	RoleReviewer: {
@@ -107,17 +114,46 @@ var roles = map[Role]role{
 		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketLeases),
 			writeKV(BucketLeases),
 			[]string{"{p}.calls.>", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
-		sub: []string{"$SRV.>", "{inbox}.>"},
+		sub: []string{"{p}.follow.>", "$SRV.>", "{inbox}.>"},
 	},
 	RoleAuditor: {
 		place: placeServices,
-		pub: join(common, readLog, readKV(BucketPolicies, BucketPublishers, BucketKeys, BucketSessionKeys, BucketLeases, BucketRedaction),
+		pub: join(common, readLog, readKV(BucketPolicies, BucketPublishers, BucketKeys, BucketSessionKeys, BucketLeases, BucketRedaction, BucketRetention),
 			writeKV(BucketKeys, BucketSessionKeys, BucketLeases),
 			[]string{"{p}.checkpoints.*", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>",
 				"$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints,
 				"$JS.API.STREAM.MSG.GET." + StreamQuarantine}),
 		sub: []string{"$SRV.>", "{inbox}.>"},
 	},
+	RoleCustodian: {
+		place: placeServices,
+		pub: join(common, getKV(BucketSessionKeys, BucketApprovals, BucketRetention), infoKV(BucketSessionKeys, BucketApprovals, BucketRetention),
+			writeKV(BucketRetention), deleteFrom(append([]string{"{shard}"}, erasable...)...),
+			[]string{"{p}.control.{shard}." + events.ControlErasure, "{p}.control.{shard}." + events.ControlRetention,
+				"$JS.API.STREAM.INFO.{shard}", "$JS.API.STREAM.MSG.GET.{shard}",
+				"$JS.API.STREAM.INFO." + StreamQuarantine, "$JS.API.STREAM.MSG.GET." + StreamQuarantine}),
+		sub: []string{"{inbox}.>"},
+	},
+}
+
+// erasable are the streams beside the log from which a custodian can take single
+// messages: they hold what agents sent, or keys that an erasure destroys.
+var erasable = []string{StreamQuarantine, "KV_" + BucketSessionKeys, "KV_" + BucketApprovals, "KV_" + BucketRetention}
+
+// deleteFrom deletes single messages, which overwrites them on the disk.
+func deleteFrom(list ...string) (out []string) {
+	for _, s := range list {
+		out = append(out, "$JS.API.STREAM.MSG.DELETE."+s)
+	}
+	return out
+}
+
+// infoKV reads the state of buckets, which lists their keys.
+func infoKV(buckets ...string) (out []string) {
+	for _, b := range buckets {
+		out = append(out, "$JS.API.STREAM.INFO.KV_"+b)
+	}
+	return out
 }
 
 // durabilitySubject asks every server for its JetStream settings; the system
@@ -140,8 +176,8 @@ var operatorServices = join(
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
 		"$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*",
 		"$JS.API.STREAM.MSG.GET.{shard}", "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
-	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction),
-	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction),
+	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction, BucketRetention),
+	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction, BucketRetention),
 )
 
 // getKV reads single keys.

@@ -14,7 +14,10 @@ const readyTimeout = 30 * time.Second
 
 // Server is an embedded nats-server. It handles no signals; its owner must
 // call Shutdown.
-type Server struct{ ns *natsd.Server }
+type Server struct {
+	ns     *natsd.Server
+	broken chan error
+}
 
 // StartServer runs a server from cfg's rendered configuration, the same text
 // that a deployment would use, and returns once it accepts connections and
@@ -38,8 +41,8 @@ func startServer(text string, log zerolog.Logger) (*Server, error) {
 		return nil, fmt.Errorf("creating the NATS server: %w", err)
 	}
 	fatal := make(chan string, 1)
-	ns.SetLoggerV2(serverLog{log, fatal}, false, false, false)
-	s := &Server{ns}
+	s := &Server{ns, make(chan error, 1)}
+	ns.SetLoggerV2(serverLog{log, fatal, s.broken}, false, false, false)
 	go ns.Start()
 	if err := s.awaitReady(fatal); err != nil {
 		s.Shutdown()
@@ -78,6 +81,13 @@ func (s *Server) MonitorURL() string {
 	return ""
 }
 
+// Broken delivers the first failure to write to the store: the disk was full, say.
+// From then on the server refuses everything that is for that stream, room or not,
+// and what it does with an atomic batch that it had begun to store is right only
+// if it ends soon, without Shutdown, and starts again where it can write: then it
+// completes the batch, and otherwise half of it stays.
+func (s *Server) Broken() <-chan error { return s.broken }
+
 // Shutdown stops the server and waits until everything is written.
 func (s *Server) Shutdown() {
 	s.ns.Shutdown()
@@ -88,16 +98,31 @@ func (s *Server) Shutdown() {
 func (s *Server) WaitForShutdown() { s.ns.WaitForShutdown() }
 
 // serverLog passes the server's messages on; the first fatal one becomes
-// StartServer's error.
+// StartServer's error, the first about a failure to write Broken's.
 type serverLog struct {
-	log   zerolog.Logger
-	fatal chan<- string
+	log    zerolog.Logger
+	fatal  chan<- string
+	broken chan<- error
 }
+
+// What the server logs when it could not write: nothing else tells.
+var writeFailures = []string{"JetStream failed to store a msg on stream", "Critical write error"}
 
 func (l serverLog) Noticef(f string, v ...any) { l.log.Debug().Msgf(f, v...) }
 func (l serverLog) Debugf(f string, v ...any)  { l.log.Trace().Msgf(f, v...) }
 func (l serverLog) Tracef(f string, v ...any)  { l.log.Trace().Msgf(f, v...) }
-func (l serverLog) Errorf(f string, v ...any)  { l.log.Error().Msgf(f, v...) }
+func (l serverLog) Errorf(f string, v ...any) {
+	msg := fmt.Sprintf(f, v...)
+	l.log.Error().Msg(msg)
+	for _, failure := range writeFailures {
+		if strings.Contains(msg, failure) {
+			select {
+			case l.broken <- fmt.Errorf("%w: %s", ErrStore, msg):
+			default: // not the first
+			}
+		}
+	}
+}
 func (l serverLog) Fatalf(f string, v ...any) {
 	select {
 	case l.fatal <- fmt.Sprintf(f, v...):

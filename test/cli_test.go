@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -135,6 +136,48 @@ func TestTailCommand(t *testing.T) {
 	if lines != 2 {
 		t.Errorf("%d lines", lines)
 	}
+}
+
+// A tail goes on where the last one stopped, from any point in the past; its
+// filters let through what they say.
+func TestTailGoesOn(t *testing.T) {
+	s := shared(t)
+	r := s.runtime(t)
+	const session = "s-cli-resume"
+	for i := range 3 {
+		r.admit(t, "agenthook", deniedCall(session, fmt.Sprintf("c%d", i)).bytes())
+	}
+	r.admit(t, "agenthook", allowedCall(session, "c3").bytes())
+	place := filepath.Join(t.TempDir(), "position.json")
+	calls := func(args ...string) string {
+		out := s.run(t, append([]string{"tail", "--json", "--session", session}, args...)...).want(t, 0).out
+		var list []string
+		for _, l := range strings.Split(strings.TrimSpace(out), "\n") {
+			var d object
+			ok(t, json.Unmarshal([]byte(l), &d))
+			list = append(list, d.text("tool_call_id"))
+		}
+		return strings.Join(list, " ")
+	}
+	for _, step := range []struct {
+		want string
+		args []string
+	}{
+		{"c0 c1", []string{"--since", "1h", "--count", "2", "--resume", place}},
+		{"c2", []string{"--since", "1h", "--count", "1", "--resume", place}},
+		{"c3", []string{"--count", "1", "--resume", place}},
+		{"c3", []string{"--since", "1h", "--count", "1", "--verdict", "allow"}},
+		{"c3", []string{"--since", "1h", "--count", "1", "--tool", "write_file"}},
+		{"c0", []string{"--since", "1h", "--count", "1", "--tool", "delete_database"}},
+	} {
+		if got := calls(step.args...); got != step.want {
+			t.Errorf("%v: %s, want %s", step.args, got, step.want)
+		}
+	}
+	ok(t, os.WriteFile(place, []byte("{}"), 0o600))
+	s.run(t, "tail", "--resume", place).want(t, 1).oneLine(t, "begin anew")
+	s.run(t, "tail", "--since", "1h", "--after", "3").want(t, 2).oneLine(t, "exclude")
+	s.run(t, "tail", "--after", "99999999").want(t, 1).oneLine(t, "another one")
 }
 
 // until does something again and again until a program has ended well: nobody

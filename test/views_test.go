@@ -246,16 +246,16 @@ func TestMetrics(t *testing.T) {
 	s.settle(t)
 	_, after := scraped(t, url)
 	for sample, least := range map[string]float64{
-		`countersign_admissions_total{service="admitter",protocol="agenthook",verdict="allow"}`:                         1,
-		`countersign_admissions_total{service="admitter",protocol="agenthook",verdict="deny"}`:                          1,
-		`countersign_admissions_total{service="admitter",protocol="agenthook",verdict="ask"}`:                           1,
-		`countersign_admissions_total{service="admitter",protocol="other",verdict="deny"}`:                              1,
+		`countersign_admissions_total{protocol="agenthook",service="admitter",verdict="allow"}`:                         1,
+		`countersign_admissions_total{protocol="agenthook",service="admitter",verdict="deny"}`:                          1,
+		`countersign_admissions_total{protocol="agenthook",service="admitter",verdict="ask"}`:                           1,
+		`countersign_admissions_total{protocol="other",service="admitter",verdict="deny"}`:                              1,
 		`countersign_admission_seconds_count{service="admitter"}`:                                                       4,
 		`countersign_admission_decide_seconds_count{service="admitter"}`:                                                4,
-		`countersign_findings_total{service="correlator",shard="GOV",rule="executed_despite_deny",severity="critical"}`: 1,
+		`countersign_findings_total{rule="executed_despite_deny",service="correlator",severity="critical",shard="GOV"}`: 1,
 		`countersign_calls_total{service="correlator",shard="GOV",state="completed"}`:                                   1,
-		`countersign_evidence_records_total{service="auditor",shard="GOV",kind="decision"}`:                             4,
-		`countersign_evidence_redactions_total{service="auditor",shard="GOV",detector="email"}`:                         1,
+		`countersign_evidence_records_total{kind="decision",service="auditor",shard="GOV"}`:                             4,
+		`countersign_evidence_redactions_total{detector="email",service="auditor",shard="GOV"}`:                         1,
 		`countersign_evidence_quarantined_total{service="auditor",shard="GOV"}`:                                         1,
 		`countersign_evidence_checkpoints_total{service="auditor",shard="GOV"}`:                                         1,
 		`countersign_correlator_messages_total{service="correlator",shard="GOV"}`:                                       20,

@@ -28,14 +28,14 @@ func Evidence(m *mandate.Mandate, e *wire.Evidence) []Finding {
 	if m != nil {
 		r.against(m, e)
 	}
-	private := e.Privacy.ContainsPrivateFields && e.Privacy.Retention != wire.FullTranscript
+	private := e.LeaksPrivately()
 	if m != nil && m.Evidence.Retention != wire.FullTranscript {
 		private = private || e.Privacy.ContainsPrivateFields || quotesPrivately(m, e)
 	}
 	if private {
 		r.find(wire.Denied, CodeEvidencePrivate, "$.privacy.contains_private_fields")
 	}
-	if h, err := wire.EventHash(e.Tree); e.Hashes.Event != "" && (err != nil || !sameHash(e.Hashes.Event, h)) {
+	if !e.HashHolds() {
 		r.find(wire.Denied, CodeEvidenceChain, "$.hashes.event_hash")
 	}
 	return r.Findings

@@ -17,6 +17,8 @@ type benchCmd struct {
 	Verify    benchVerifyCmd    `cmd:"" help:"Verification and proofs, beside reading the same rows in order and hashing them."`
 	Correlate benchCorrelateCmd `cmd:"" help:"Correlation rate, cost and lag, beside a consumer that decodes nothing."`
 
+	Export benchExportCmd `cmd:"" help:"The export of a tenant's range and its verification: time and memory of each."`
+
 	Admit benchAdmitCmd `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
 	Soak  benchSoakCmd  `cmd:"" help:"A steady load for minutes, and what it does to the memory of every process."`
 	Audit benchAuditCmd `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`

@@ -84,6 +84,9 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 	case r.Took > 0:
 		_, err := fmt.Fprintf(io.out, "%-44s %9d %10s %11s %8.0fms   %d bytes\n", r.What, r.OpenCalls, "", "", r.Took, r.Count)
 		return err
+	case r.Each == 0 && r.Bytes > 0:
+		_, err := fmt.Fprintf(io.out, "%-44s %9d %10s %11s %10s   %.0f B\n", r.What, r.OpenCalls, "", "", "", r.Bytes)
+		return err
 	case r.P99 > 0:
 		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms\n", r.What, "", r.Count, r.PerSecond, r.P50, r.P99)
 		return err

@@ -163,6 +163,7 @@ func (b *correlateBench) open(n int) error {
 		return err
 	}
 	now := time.Now()
+	empty := heap()
 	fill := func(from, to int, make func(i int) []streams.Msg) {
 		for i := from; i < to; i += benchChunk / 2 {
 			var msgs []streams.Msg
@@ -176,7 +177,10 @@ func (b *correlateBench) open(n int) error {
 	if open := c.core.Stats().Open; open != n {
 		return fmt.Errorf("%d calls are open, not %d", open, n)
 	}
-	runtime.GC()
+	each := float64(heap()-empty) / float64(n)
+	if err := b.print(correlateResult{What: "memory of an open call", OpenCalls: n, Count: n, Bytes: each}); err != nil {
+		return err
+	}
 	c.forget()
 	fill(n, n+benchOpenSteps, func(i int) []streams.Msg {
 		return []streams.Msg{c.traffic.announce(i, now), c.traffic.complete(i-n, now)}
@@ -193,6 +197,14 @@ func (b *correlateBench) open(n int) error {
 		return err
 	}
 	return b.snapshot(c, n)
+}
+
+// heap is what is in use, in bytes.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
 func (b *correlateBench) snapshot(c *coreBench, n int) error {

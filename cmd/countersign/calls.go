@@ -39,6 +39,7 @@ type callView struct {
 	At      events.Time     `json:"at"` // broker time of the record
 	Call    json.RawMessage `json:"call"`
 	Decided *float64        `json:"decided_seconds,omitempty"` // from request to verdict, by the broker's clock
+	Started *float64        `json:"started_seconds,omitempty"` // from verdict to announcement, likewise
 	Ran     *float64        `json:"ran_seconds,omitempty"`     // from announcement to completion, likewise
 	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call, whose record was written before
 }
@@ -88,7 +89,7 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 
 func (c *callsCmd) print(io stdio, p *printer, r storage.EvidenceRow) error {
 	body, call, err := bodyOf[events.Call](r)
-	decided, ran := durationsOf(call)
+	decided, started, ran := durationsOf(call)
 	switch {
 	case err != nil && c.JSON:
 		return nil // verify says so
@@ -96,12 +97,18 @@ func (c *callsCmd) print(io stdio, p *printer, r storage.EvidenceRow) error {
 		p.printf("%s  %s\n", place(r), p.paint(red, "not a call record: run countersign verify"))
 		return nil
 	case c.JSON:
-		return compactJSON(io, callView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Call: body, Decided: inSeconds(decided), Ran: inSeconds(ran), Stands: c.stands[callPlace{r.Shard, r.Seq}]})
+		return compactJSON(io, callView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Call: body, Decided: inSeconds(decided), Started: inSeconds(started), Ran: inSeconds(ran), Stands: c.stands[callPlace{r.Shard, r.Seq}]})
 	}
 	verdict := or(string(call.Verdict), string(c.stands[callPlace{r.Shard, r.Seq}]))
 	p.printf("%s  %s  %s  %s  %s  %s  %s  %9s  %9s\n", p.paint(faint, place(r)), p.paint(stateColour[call.State], pad(string(call.State), 9)),
 		p.paint(verdictColour[events.Verdict(verdict)], pad(or(verdict, "-"), 7)), p.paint(matchColour[call.Match], pad(or(call.Match, "-"), 12)),
 		pad(call.Tool, 24), pad(callName(call), 26), pad(or(r.Session, "-"), 20), short(decided), short(ran))
+	if text := mismatch(call); text != "" {
+		p.wrapped(25, "arguments: ", text, matchColour[call.Match])
+	}
+	for _, line := range linksOf(call) {
+		p.wrapped(25, "", line, faint)
+	}
 	if len(call.Findings) > 0 {
 		p.printf("%25s%s\n", "", p.paint(red, "broke "+clean(strings.Join(call.Findings, ", "), 160)))
 	}
@@ -148,12 +155,6 @@ func callName(c events.Call) string {
 		name = fmt.Sprintf("%.200s #%d", name, c.Occurrence)
 	}
 	return name
-}
-
-// durationsOf tells how long the verdict took and how long the call ran, by the
-// broker's times of what was said of it; -1 where that is not known.
-func durationsOf(c events.Call) (decided, ran time.Duration) {
-	return between(c.Timeline, "requested", "decided"), between(c.Timeline, "invoked", "completed")
 }
 
 func between(steps []events.TimelineEntry, from, to string) time.Duration {

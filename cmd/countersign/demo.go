@@ -55,7 +55,7 @@ func (c *demoCmd) Run(ctx context.Context, io stdio) (err error) {
 	if err := copyPolicies(policies); err != nil {
 		return err
 	}
-	begun := time.Now()
+	d.begun = time.Now()
 	d.title("Starting NATS, ClickHouse, admitter, correlator and auditor")
 	d.pipe, err = pipeline.Start(ctx, pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, LogLevel: "info", Log: daemon.Logger(logFile, "info"), ChildLog: logFile,
@@ -70,15 +70,13 @@ func (c *demoCmd) Run(ctx context.Context, io stdio) (err error) {
 		defer cancel()
 		err = errors.Join(err, d.pipe.Stop(stop))
 	}()
-	d.p.printf("up after %s on %s, policies from examples/policies\n", time.Since(begun).Round(time.Millisecond), d.pipe.Ready().NATSURL)
+	d.p.printf("up after %s on %s, policies from examples/policies\n", time.Since(d.begun).Round(time.Millisecond), d.pipe.Ready().NATSURL)
 	t := target.FromReady(d.pipe.Ready())
 	stop, err := d.follow(ctx, t)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(d.play(ctx, t), d.settle(ctx, t))
-	stop()
-	if err != nil {
+	if err := errors.Join(d.play(ctx, t), d.settle(ctx, t), stop()); err != nil {
 		return err
 	}
 	return d.prove(ctx, t)
@@ -99,6 +97,8 @@ type demo struct {
 	p    *printer
 	dir  string
 	pipe *pipeline.Pipeline
+
+	begun time.Time
 }
 
 func (d *demo) title(s string) { d.p.printf("\n%s\n", d.p.paint(bold, "── "+s)) }

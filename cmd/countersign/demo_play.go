@@ -10,11 +10,11 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/examples"
@@ -113,29 +113,23 @@ func rehearse(line []byte, protocol string) ([]byte, *client.Call, error) {
 	return event, nil, nil
 }
 
-// follow prints decisions and findings as they come.
-func (d *demo) follow(ctx context.Context, t *target.Target) (stop func(), err error) {
+// follow prints decisions and findings as they come, until stop is called.
+func (d *demo) follow(ctx context.Context, t *target.Target) (stop func() error, err error) {
 	nc, err := t.Connect(ctx, target.Subscriber)
 	if err != nil {
 		return nil, err
 	}
 	tail := tailCmd{Flags: t.Flags, Findings: true}
-	for _, s := range tail.subjects(t.Tenant) {
-		_, err := nc.Subscribe(s, func(m *nats.Msg) { _, _ = tail.print(d.p, m) })
-		if err != nil {
-			nc.Close()
-			return nil, err
-		}
-	}
-	if err := nc.FlushWithContext(ctx); err != nil {
-		nc.Close()
-		return nil, err
-	}
-	closed := nc.StatusChanged(nats.CLOSED)
-	return func() { // and what has come is printed
-		if nc.Drain() == nil {
-			<-closed
-		}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan error, 1)
+	go func() {
+		o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: t.Prefix}, Kinds: tail.kinds(), Since: d.begun}
+		done <- client.Follow(ctx, nc, o, func(page []events.Output, at client.Position) error { return tail.take(d.p, page, at) })
+	}()
+	return func() error {
+		defer nc.Close()
+		cancel()
+		return <-done
 	}, nil
 }
 

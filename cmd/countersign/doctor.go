@@ -59,7 +59,7 @@ func (c *doctorCmd) Run(ctx context.Context, io stdio) error {
 	}
 	d := doctor{t: t, nc: nc, js: js}
 	var list []examined
-	for _, examine := range []func(context.Context) []examined{d.durability, d.log, d.admitter, d.policies, d.permissions, d.clock, d.keys, d.evidence} {
+	for _, examine := range []func(context.Context) []examined{d.durability, d.log, d.admitter, d.policies, d.permissions, d.clock, d.keys, d.evidence, d.retention} {
 		list = append(list, examine(ctx)...)
 	}
 	return c.report(io, list)
@@ -123,21 +123,22 @@ func (d doctor) log(ctx context.Context) []examined {
 		what string
 	}{
 		{cfg.Discard != jetstream.DiscardNew, "it discards old messages when full"},
-		{!cfg.DenyDelete, "messages can be deleted"},
 		{!cfg.DenyPurge, "it can be purged"},
 		{cfg.AllowRollup, "rollups can wipe it"},
 		{cfg.MaxAge != 0, "messages expire"},
-		{state.FirstSeq > 1, "its first messages are gone"},
-		{state.NumDeleted > 0, "messages are missing from it"},
 	} {
 		if w.is {
 			wrong = append(wrong, w.what)
 		}
 	}
+	missing, erased := d.missing(ctx, state)
+	if missing != "" {
+		wrong = append(wrong, missing)
+	}
 	if len(wrong) > 0 {
 		return one("log", levelUnsafe, "stream %s: %v", d.t.Stream, wrong)
 	}
-	return one("log", levelOK, "stream %s: %d messages, last sequence %d, never discards, deletes or purges", d.t.Stream, state.Msgs, state.LastSeq)
+	return one("log", levelOK, "stream %s: %d messages, last sequence %d, never discards or purges%s", d.t.Stream, state.Msgs, state.LastSeq, erased)
 }
 
 // admitter: whether somebody answers.

@@ -47,6 +47,9 @@ func (d doctor) permissions(ctx context.Context) []examined {
 	return one(check, levelOK, "runtime %s has no JetStream and cannot listen for admission requests", r.Roles[target.Runtime].User)
 }
 
+// confirmTimeout is how long a server may take to say what it has refused.
+const confirmTimeout = 5 * time.Second
+
 // probeJetStream asks for JetStream as the runtime; it must not be there.
 func (d doctor) probeJetStream(nc *nats.Conn) (string, error) {
 	sub, err := nc.SubscribeSync(nc.NewInbox())

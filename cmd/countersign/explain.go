@@ -127,7 +127,7 @@ func (c *explainCmd) find(ctx context.Context, l recorded.Log, t *target.Target,
 	}
 	e, atErr := l.At(ctx, found[len(found)-1].Seq)
 	if atErr != nil || e.Decision.DecisionID != c.Decision {
-		return e, fmt.Errorf("%w: the evidence has it as record %d of %s, and the log is another one now", recorded.ErrNoDecision,
+		return e, fmt.Errorf("%w: the evidence has it as record %d of %s, and the log no longer has it: its session was erased, or the log began anew", recorded.ErrNoDecision,
 			found[0].Seq, found[0].Shard)
 	}
 	return e, nil

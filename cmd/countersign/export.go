@@ -27,9 +27,15 @@ type exportCmd struct {
 	PDF      string `name:"pdf" help:"Also print the report of the bundle; needs an installed Chromium." placeholder:"FILE.pdf"`
 	Chromium string `help:"The Chromium for --pdf (default: one of the usual names on PATH)." env:"COUNTERSIGN_CHROMIUM" placeholder:"PROGRAM"`
 	Force    bool   `help:"Overwrite existing files."`
+	Format   string `help:"Instead of a bundle: lines in somebody else's format (see docs/formats.md); --out - writes them to standard output." placeholder:"FORMAT"`
+
+	Witnessed []string `help:"A checkpoint that a witness signed (countersign witness sign --out FILE): the bundle has it, in the place of the newest. May be repeated, for further witnesses of the same checkpoint." placeholder:"FILE" sep:"none"`
 }
 
 func (c *exportCmd) Run(ctx context.Context, io stdio) error {
+	if c.Format != "" {
+		return c.exportFormat(ctx, io)
+	}
 	plan, err := c.plan()
 	if err != nil {
 		return err
@@ -46,7 +52,7 @@ func (c *exportCmd) Run(ctx context.Context, io stdio) error {
 	if plan.ranged {
 		err = c.exportRange(ctx, io, l, t, plan)
 	} else {
-		err = c.exportSession(ctx, io, l, t.Tenant, plan)
+		err = c.exportSession(ctx, io, l, t, plan)
 	}
 	if err != nil || c.PDF == "" {
 		return err
@@ -59,15 +65,21 @@ func (c *exportCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // exportSession writes the bundle of a session.
-func (c *exportCmd) exportSession(ctx context.Context, io stdio, l ledger.Ledger, tenant string, plan exportPlan) error {
-	s, err := c.pick(ctx, io, l, tenant)
+func (c *exportCmd) exportSession(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, plan exportPlan) error {
+	s, err := c.pick(ctx, io, l, t.Tenant)
 	if err != nil {
 		return err
 	}
 	if err := l.Prove(ctx, &s); err != nil {
 		return err
 	}
+	if err := c.useWitnessed(ctx, l, &s); err != nil {
+		return err
+	}
 	in := sessionBundle(l, s)
+	decided := newTexts(ctx, l, t, s.Shard)
+	defer decided.close()
+	in.Extra = compliance.Extra(decided)
 	if plan.key != nil {
 		in.Sign = compliance.Signer(plan.key)
 	}

@@ -30,7 +30,16 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l ledger.Ledger, 
 	if err != nil {
 		return err
 	}
-	r.Input.Attach = compliance.Attach
+	if note, err := c.witnessed(ctx, l, shard); err != nil {
+		return err
+	} else if note != "" {
+		r.Input.Checkpoint = note
+	}
+	decided := newTexts(ctx, l, t, shard)
+	defer decided.close()
+	r.Input.Attach, r.Input.Extra = compliance.Attach, compliance.Extra(decided)
+	again, told := uint64(0), countProgress(io, "making list, table and report")
+	r.Input.Reread = func() { again++; told(again, 3*r.Count) }
 	if plan.key != nil {
 		r.Input.Sign = compliance.Signer(plan.key)
 	}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
@@ -63,8 +61,8 @@ func TestNothingUntrustedControlsTheTerminal(t *testing.T) {
 	}
 }
 
-func message(body string) *nats.Msg {
-	return &nats.Msg{Subject: "gov.decisions.acme.deny.s1", Data: []byte(body)}
+func message(body string) events.Output {
+	return events.Output{Subject: "gov.decisions.acme.deny.s1", Record: []byte(body)}
 }
 
 func TestTailCountsOnlyWhatItPrints(t *testing.T) {
@@ -72,18 +70,21 @@ func TestTailCountsOnlyWhatItPrints(t *testing.T) {
 	p := newPrinter(&out)
 	for _, c := range []struct {
 		json bool
-		m    *nats.Msg
+		m    events.Output
 		want bool
 	}{
 		{false, message(`{"verdict":"deny"}`), true}, {true, message(`{"verdict":"deny"}`), true},
 		{false, message("garbage"), false}, {true, message("garbage"), false}, {true, message("{}\n{}"), false},
-		{false, &nats.Msg{Subject: "elsewhere", Data: []byte("{}")}, false},
-		{false, &nats.Msg{Subject: "gov.findings.acme.low.s1", Data: []byte(`{"rule":"x"}`)}, true},
+		{false, events.Output{Subject: "elsewhere", Record: []byte("{}")}, false},
+		{false, events.Output{Subject: "gov.calls.acme.open.s1", Record: []byte(`{"state":"open"}`)}, true},
+		{true, events.Output{Subject: "gov.approvals.acme.pending.w", Record: []byte(`{"status":"pending"}`)}, true},
+		{false, events.Output{Subject: "gov.decisions.acme.deny.s1"}, false}, // too large for its page
+		{false, events.Output{Subject: "gov.findings.acme.low.s1", Record: []byte(`{"rule":"x"}`)}, true},
 	} {
 		out.Reset()
 		printed, err := (&tailCmd{JSON: c.json}).print(p, c.m)
 		if err != nil || printed != c.want || printed != (out.Len() > 0) {
-			t.Errorf("%s %q: printed %t, %v, %q", c.m.Subject, c.m.Data, printed, err, out.String())
+			t.Errorf("%s %q: printed %t, %v, %q", c.m.Subject, c.m.Record, printed, err, out.String())
 		}
 	}
 }

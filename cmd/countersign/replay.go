@@ -8,7 +8,9 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
@@ -130,7 +132,12 @@ func (c *replayCmd) pasts(ctx context.Context, t *target.Target) (list []past, c
 		if err != nil {
 			return nil, nil, err
 		}
-		return []past{&pastLog{log: l, tenant: tenant, name: c.Session}}, closeLog, nil
+		erased, err := c.erased(t, l)
+		if err != nil {
+			closeLog()
+			return nil, nil, err
+		}
+		return []past{&pastLog{log: l, tenant: tenant, name: c.Session, erased: erased}}, closeLog, nil
 	}
 	l, err := openLedger(ctx, t)
 	if err != nil {
@@ -150,6 +157,19 @@ func (c *replayCmd) pasts(ctx context.Context, t *target.Target) (list []past, c
 		list = append(list, &pastEvidence{db: l.DB, part: part, tenant: t.Tenant})
 	}
 	return list, closeAll, nil
+}
+
+// erased reads the log's erasure records, by the key that options has checked.
+func (c *replayCmd) erased(t *target.Target, l recorded.Log) (*erasures.Log, error) {
+	key, err := checkpointKey(c.Key, t)
+	if err != nil {
+		return nil, err
+	}
+	known, err := verifiers(key)
+	if err != nil {
+		return nil, err
+	}
+	return erasuresOf(l.JS, l.Stream, l.Space.Prefix, known), nil
 }
 
 // replay runs the session through a core of its own and compares.
@@ -176,7 +196,7 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 	if err != nil {
 		return nil, err
 	}
-	report := compareOutputs(rec, r.outputs, blind{noKey: o.TenantKey == nil, copies: c.From != "log"})
+	report := compareOutputs(rec, r.outputs, blind{noKey: o.TenantKey == nil, copies: c.From != "log", alone: !c.Whole})
 	report.Tenant, report.Session, report.Shard, report.From, report.Whole, report.Messages = t.Tenant, c.Session, rec.Shard, c.From, c.Whole, r.applied
 	return report, nil
 }

@@ -53,14 +53,18 @@ type fieldMismatch struct {
 type blind struct {
 	noKey  bool // the tenant's key: digests cannot be made
 	copies bool // the messages' own bytes: evidence has their canonical form
+	alone  bool // other sessions, which this one may belong to
 }
 
 // ofArguments are the rules, and the members of calls, that depend on digests of
 // arguments.
 var (
 	ofArguments   = []string{correlation.InputDrift, correlation.ReusedToolCallID, "AH-C-080", "AAEP-C-082", "AH-C-052"}
-	argumentField = []string{"match", "admitted_digest", "executed_digest", "difference", "differences"}
+	argumentField = []string{"match", "admitted_digest", "executed_digest", "match_reason", "differences", "more_differences"}
 )
+
+// kinField is the member of calls that depends on other sessions.
+const kinField = "parent"
 
 // outputView is what the comparison looks at.
 type outputView struct {
@@ -208,6 +212,7 @@ func (c *comparison) differs(recorded, replayed outputView) {
 		}
 	}
 	var other []string
+	kin := false
 	for _, name := range names {
 		a, b := recorded.members[name], replayed.members[name]
 		if bytes.Equal(a, b) {
@@ -215,13 +220,19 @@ func (c *comparison) differs(recorded, replayed outputView) {
 		}
 		m.Fields = append(m.Fields, fieldMismatch{name, a, b})
 		switch {
+		case name == kinField && c.blind.alone:
+			kin = true
 		case slices.Contains(argumentField, name):
 		case name == "findings" && onlyOfArguments(recorded.findings, replayed.findings):
 		default:
 			other = append(other, name)
 		}
 	}
-	c.note(m, c.doubt(recorded, true, other))
+	why := c.doubt(recorded, true, other)
+	if why == "" && kin && len(m.Fields) == 1 {
+		why = "what the session belongs to rests on other sessions (--whole reads them, too)"
+	}
+	c.note(m, why)
 }
 
 // onlyOfArguments reports whether two lists of rules differ only in those that

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
@@ -22,6 +24,7 @@ import (
 type pastLog struct {
 	log          recorded.Log
 	tenant, name string
+	erased       *erasures.Log
 }
 
 // controlInputs are the control records that a correlator heeds.
@@ -75,6 +78,9 @@ func (p *pastLog) session(ctx context.Context) (*recording, error) {
 			workflows = append(workflows, strings.TrimSuffix(p.log.Space.All(subject.Approvals), ">")+subject.Escape(p.tenant)+".*."+subject.Escape(d.Approval.WorkflowID))
 		}
 	}
+	if err := p.notErased(ctx); err != nil {
+		return nil, err
+	}
 	if own == 0 && len(written) == 0 {
 		return nil, fmt.Errorf("%w in the log of stream %s: tenant %q, session %.100q", ledger.ErrNoSession, p.log.Stream, p.tenant, p.name)
 	}
@@ -91,6 +97,24 @@ func (p *pastLog) session(ctx context.Context) (*recording, error) {
 	}
 	return rec, nil
 }
+
+// notErased fails if messages of the session were erased: what is left cannot be
+// correlated again.
+func (p *pastLog) notErased(ctx context.Context) error {
+	if err := p.erased.Load(ctx); err != nil {
+		return err
+	}
+	for _, e := range p.erased.Records() {
+		if e.State == events.ErasureBegun && e.Tenant == p.tenant && slices.Contains(e.Sessions, p.name) {
+			return fmt.Errorf("%w: session %.100q of tenant %q, by %s at %s (%s): %.200s. Its evidence is whole: replay --from clickhouse, chain, verify",
+				errLogErased, p.name, p.tenant, clean(e.OrderedBy, 60), e.At, e.ErasureID, clean(e.Reason, 200))
+		}
+	}
+	return nil
+}
+
+// errLogErased says that there is nothing to replay.
+var errLogErased = errors.New("the log of this session was erased")
 
 // consumed is the last message all of whose outputs are in the log.
 func (p *pastLog) consumed(ctx context.Context) (uint64, error) {
@@ -184,6 +208,9 @@ const (
 // everything reads stretches of the log at the same time and hands them on in
 // order.
 func (p *pastLog) everything(ctx context.Context, to uint64, fn func(events.LogMessage) error) error {
+	if err := p.erased.Load(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type part struct {
@@ -226,8 +253,11 @@ func (p *pastLog) stretch(ctx context.Context, from, to uint64) (list []events.L
 		if err != nil {
 			return nil, err
 		}
+		if m == nil && p.erased.Of(seq) != nil {
+			continue
+		}
 		if m == nil {
-			return nil, fmt.Errorf("the log has no message %d: nothing is ever deleted from it; run countersign doctor", seq)
+			return nil, fmt.Errorf("the log has no message %d, and no erasure record says why; run countersign doctor", seq)
 		}
 		list = append(list, *m)
 	}

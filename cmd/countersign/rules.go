@@ -22,7 +22,7 @@ type rulesCmd struct {
 
 type rulesListCmd struct {
 	target.Flags
-	Protocol string `help:"Only the checks of a protocol (aaep or agenthook), or our own rules (countersign)." enum:"aaep,agenthook,countersign," default:""`
+	Protocol string `help:"Only the checks of a protocol (aaep, agenthook or aump), or our own rules (countersign)." enum:"aaep,agenthook,aump,countersign," default:""`
 	Status   string `help:"Only what is implemented, or undecidable." enum:"implemented,undecidable," default:""`
 	JSON     bool   `name:"json" help:"One JSON object a line."`
 }

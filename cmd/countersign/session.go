@@ -46,7 +46,10 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 		if c.JSON {
 			err = printSteps(io, steps)
 		} else {
-			printSession(p, part, steps)
+			var kin *family
+			if kin, err = familyOf(ctx, l.DB, t.Tenant, part); err == nil {
+				printSession(p, part, steps, kin)
+			}
 		}
 		if err != nil {
 			return err

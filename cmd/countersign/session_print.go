@@ -19,11 +19,14 @@ const (
 )
 
 // printSession writes a session as people read it.
-func printSession(p *printer, s ledger.Session, steps []step) {
+func printSession(p *printer, s ledger.Session, steps []step, kin *family) {
 	first, last := steps[0].At, steps[len(steps)-1].At
 	p.printf("%s\n", p.paint(bold, fmt.Sprintf("session %s of tenant %s", clean(s.Session, 80), clean(s.Tenant, 40))))
 	p.printf("  shard %s: %s, %s\n", clean(s.Shard, 80), plural(len(steps), "record"), overview(steps))
 	p.printf("  %s to %s UTC (%s)\n\n", first.UTC().Format("2006-01-02 15:04:05.000"), last.UTC().Format("2006-01-02 15:04:05.000"), short(last.Sub(first.Time)))
+	if kin != nil {
+		kin.print(p, s.Session)
+	}
 	p.printf("%s\n", p.paint(faint, fmt.Sprintf("%8s %6s  %-12s  %-9s", "seq", "others", "time (UTC)", "kind")))
 	withdrawn := withdrawals(steps)
 	day := ""
@@ -167,9 +170,12 @@ func tellCall(p *printer, st step, _ map[string]bool) {
 	}
 	p.printf("%s  %s\n", p.paint(stateColour[c.State], pad(string(c.State), 9)), clean(join("  ", c.Tool, callName(c), c.Outcome), 100))
 	if c.Match != "" {
-		p.wrapped(stepIndent, "", "admitted and executed arguments: "+c.Match, matchColour[c.Match])
+		p.wrapped(stepIndent, "", join(": ", "admitted and executed arguments: "+c.Match, mismatch(c)), matchColour[c.Match])
 	}
-	decided, ran := durationsOf(c)
+	for _, line := range linksOf(c) {
+		p.wrapped(stepIndent, "", line, faint)
+	}
+	decided, started, ran := durationsOf(c)
 	var words []string
 	if c.DecisionSeq > 0 && c.ExecutionSeq > 0 {
 		words = append(words, order(c.DecisionSeq, c.ExecutionSeq))
@@ -177,12 +183,13 @@ func tellCall(p *printer, st step, _ map[string]bool) {
 	for _, d := range []struct {
 		what string
 		long time.Duration
-	}{{"decided in ", decided}, {"ran ", ran}} {
+	}{{"decided in ", decided}, {"started after ", started}, {"ran ", ran}} {
 		if d.long >= 0 {
 			words = append(words, d.what+short(d.long))
 		}
 	}
 	p.wrapped(stepIndent, "", strings.Join(words, ", "), faint)
+	p.wrapped(stepIndent, "its producer says: ", claimText(c.Claimed), faint)
 	if len(c.Findings) > 0 {
 		p.wrapped(stepIndent, "", "broke "+strings.Join(c.Findings, ", "), red)
 	}

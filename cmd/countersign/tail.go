@@ -1,15 +1,13 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
-
+	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -17,14 +15,28 @@ import (
 
 type tailCmd struct {
 	target.Flags
-	Verdict  string `help:"Only this verdict: allow, ask, defer or deny." enum:",allow,ask,defer,deny" default:""`
-	Session  string `help:"Only this session."`
-	Findings bool   `help:"Follow findings too."`
-	JSON     bool   `name:"json" help:"Print the records as they are, one a line."`
-	Count    int    `help:"Stop after this many (default: never)." placeholder:"N"`
+	Verdict   string `help:"Only decisions with this verdict: allow, ask, defer or deny." enum:",allow,ask,defer,deny" default:""`
+	Session   string `help:"Only this session."`
+	Tool      string `help:"Only this tool. Findings name none and are left out."`
+	Agent     string `help:"Only this agent. Findings and approvals name none and are left out."`
+	Findings  bool   `help:"Follow findings too."`
+	Rule      string `help:"Only findings of this rule, and nothing else." placeholder:"RULE"`
+	Severity  string `help:"Only findings of this severity or worse, and nothing else: info, low, medium, high or critical." enum:",info,low,medium,high,critical" default:""`
+	Calls     bool   `help:"Follow the records of calls too."`
+	Approvals bool   `help:"Follow the records of approvals too."`
+	Since     string `help:"Begin with what was stored since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
+	After     uint64 `help:"Begin behind this sequence of the log." placeholder:"SEQ"`
+	Resume    string `help:"Go on where this file says, and keep it up to date; without the file, begin as the other flags say." type:"path" placeholder:"FILE"`
+	JSON      bool   `name:"json" help:"Print the records as they are, one a line."`
+	Count     int    `help:"Stop after this many (default: never)." placeholder:"N"`
+
+	seen int
 }
 
 func (c *tailCmd) Run(ctx context.Context, io stdio) error {
+	if c.Since != "" && c.After > 0 {
+		return usageError{errors.New("--since and --after exclude each other")}
+	}
 	t, err := c.Resolve()
 	if err != nil {
 		return err
@@ -34,107 +46,93 @@ func (c *tailCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer nc.Close()
-	ctx, cancel := context.WithCancel(ctx) // frees a subscription that waits for its turn
-	defer cancel()
-	ch := make(chan *nats.Msg)
-	for _, s := range c.subjects(t.Tenant) {
-		if err := follow(ctx, nc, s, ch); err != nil {
-			return fmt.Errorf("subscribing to %s: %w", s, err)
-		}
+	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Kinds: c.kinds(), Session: c.Session, Trouble: troubleOn(io)}
+	if c.Approvals {
+		o.Session = "" // their subjects have none: all are read, and filtered here
 	}
-	if err := confirm(ctx, nc); err != nil {
+	if c.Verdict != "" && slices.Contains(o.Kinds, string(subject.Decisions)) {
+		o.States = map[string]string{string(subject.Decisions): c.Verdict}
+	}
+	if err := c.begin(&o); err != nil {
 		return err
 	}
 	p := newPrinter(io.out)
-	for seen := 0; c.Count == 0 || seen < c.Count; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case m := <-ch:
-			printed, err := c.print(p, m)
-			if err != nil {
-				return err
-			}
-			if printed {
-				seen++
-			}
+	err = client.Follow(ctx, nc, o, func(page []events.Output, at client.Position) error { return c.take(p, page, at) })
+	if errors.Is(err, errSeenAll) {
+		return nil
+	}
+	return err
+}
+
+// errSeenAll ends a tail with --count.
+var errSeenAll = errors.New("enough")
+
+// take prints a page and moves the position behind what was printed.
+func (c *tailCmd) take(p *printer, page []events.Output, at client.Position) error {
+	var enough error
+	for _, out := range page {
+		printed, err := c.print(p, out)
+		if err != nil {
+			return err
+		}
+		if printed {
+			c.seen++
+		}
+		if c.Count > 0 && c.seen >= c.Count {
+			at.After, enough = out.Seq, errSeenAll
+			break
+		}
+	}
+	if c.Resume != "" {
+		if err := keepPosition(c.Resume, at); err != nil {
+			return err
+		}
+	}
+	return enough
+}
+
+// begin says where to begin: at the kept position, if there is one.
+func (c *tailCmd) begin(o *client.FollowOptions) (err error) {
+	if c.Resume != "" {
+		if o.From, err = positionIn(c.Resume); err != nil || o.From != (client.Position{}) {
+			return err
+		}
+	}
+	o.From.After = c.After
+	if c.Since != "" {
+		if o.Since, err = moment(c.Since, time.Now()); err != nil {
+			return usageError{fmt.Errorf("--since %w", err)}
 		}
 	}
 	return nil
 }
 
-// follow hands on what comes on a subject. However far behind the reader is,
-// nothing is dropped here.
-func follow(ctx context.Context, nc *nats.Conn, subj string, to chan<- *nats.Msg) error {
-	sub, err := nc.Subscribe(subj, func(m *nats.Msg) {
-		select {
-		case to <- m:
-		case <-ctx.Done():
+// kinds are what is followed.
+func (c *tailCmd) kinds() (list []string) {
+	onlyFindings := c.Rule != "" || c.Severity != ""
+	for _, k := range []struct {
+		class  subject.Class
+		wanted bool
+	}{
+		{subject.Decisions, !onlyFindings},
+		{subject.Findings, c.Findings || onlyFindings},
+		{subject.Calls, c.Calls && !onlyFindings},
+		{subject.Approvals, c.Approvals && !onlyFindings},
+	} {
+		if k.wanted {
+			list = append(list, string(k.class))
 		}
-	})
-	if err != nil {
-		return err
-	}
-	return sub.SetPendingLimits(-1, -1)
-}
-
-// confirm returns once the server has taken all subscriptions, or says which it
-// has not.
-func confirm(ctx context.Context, nc *nats.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, confirmTimeout)
-	defer cancel()
-	if err := nc.FlushWithContext(ctx); err != nil {
-		return fmt.Errorf("subscribing: %w", err)
-	}
-	if err := nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) {
-		return fmt.Errorf("this user may not follow decisions; use a subscriber's credentials: %w", err)
-	}
-	return nil
-}
-
-const confirmTimeout = 5 * time.Second
-
-func (c *tailCmd) subjects(tenant string) []string {
-	token := func(v string) string {
-		if v == "" {
-			return "*"
-		}
-		return subject.Escape(v)
-	}
-	prefix := c.Prefix + "."
-	list := []string{prefix + string(subject.Decisions) + "." + subject.Escape(tenant) + "." + token(c.Verdict) + "." + token(c.Session)}
-	if c.Findings {
-		list = append(list, prefix+string(subject.Findings)+"."+subject.Escape(tenant)+".*."+token(c.Session))
 	}
 	return list
 }
 
-// print writes one record, and reports whether it was one.
-func (c *tailCmd) print(p *printer, m *nats.Msg) (printed bool, err error) {
-	if c.JSON {
-		var line bytes.Buffer
-		if json.Compact(&line, m.Data) != nil {
-			return false, nil
+// troubleOn tells once that nothing can be heard, and once that it can again.
+func troubleOn(io stdio) func(error) {
+	return func(err error) {
+		if err == nil {
+			fmt.Fprintln(io.err, "countersign: there again; nothing was missed")
+			return
 		}
-		_, err := fmt.Fprintln(p.w, line.String())
-		return true, err
+		fmt.Fprintf(io.err, "countersign: waiting: %v\n", err)
 	}
-	parsed, err := subject.Space{Prefix: c.Prefix}.Parse(m.Subject)
-	if err != nil {
-		return false, nil // not ours
-	}
-	if parsed.Class == subject.Findings {
-		var f events.Finding
-		if err := json.Unmarshal(m.Data, &f); err != nil {
-			return false, nil
-		}
-		p.finding(f)
-		return true, nil
-	}
-	var d events.Decision
-	if err := json.Unmarshal(m.Data, &d); err != nil {
-		return false, nil
-	}
-	p.decision(d)
-	return true, nil
 }

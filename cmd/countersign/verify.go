@@ -170,6 +170,11 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *
 		case err != nil:
 			return nil, err
 		default:
+			if log.of(shard) {
+				if err := log.gaps(ctx, c.Prefix, a.keys, &rep); err != nil {
+					return nil, err
+				}
+			}
 			reports = append(reports, rep)
 		}
 	}

@@ -134,6 +134,9 @@ func printReport(p *printer, r evidence.Report) {
 	if r.OK {
 		p.printf("%s  %s: %d records in %d sessions, %d checkpoints, signed up to %d\n    root %s\n",
 			p.paint(green, "holds"), what, r.Records, r.Sessions, r.Checkpoints, r.Signed, r.Root)
+		if r.Erased > 0 {
+			p.printf("    %d messages were erased from the log, as its erasure records say\n", r.Erased)
+		}
 		if r.Compared > 0 {
 			p.printf("    %d records are what the log has\n", r.Compared)
 		}

@@ -52,12 +52,14 @@ const tooLow = `(() => {
  return [...new Set(bad)].join(', ');
 })()`
 
+const hostileText = "</pre><script>alert(1)</script>\u202E\x1b[2J\r\t" + "WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWW"
+
 // Pages are looked at in a browser at three widths, in both colour schemes:
 // nothing runs out of the window, every text can be read. With LOOK set to a
 // directory the pictures are kept there, to be looked at by people.
 func TestPageInABrowser(t *testing.T) {
 	b := chromium(t)
-	for name, page := range map[string]string{"sample": render(t, source(), sample(t)), "hostile": render(t, source(), hostile(t)), "empty": render(t, source(), nil)} {
+	for name, page := range map[string]string{"sample": renderWith(t, source(), sample(t), whatDecided("")), "hostile": renderWith(t, source(), hostile(t), whatDecided(hostileText)), "empty": render(t, source(), nil)} {
 		url := write(t, page)
 		for _, width := range []int{360, 800, 1400} {
 			for _, dark := range []bool{false, true} {
@@ -103,7 +105,7 @@ func ok(t *testing.T, err error) {
 
 func TestPDF(t *testing.T) {
 	b := chromium(t)
-	ok(t, b.Open(write(t, render(t, source(), sample(t)))))
+	ok(t, b.Open(write(t, renderWith(t, source(), sample(t), whatDecided("")))))
 	pdf, err := b.PDF()
 	ok(t, err)
 	if len(pdf) < 10_000 || string(pdf[:5]) != "%PDF-" {

@@ -34,6 +34,8 @@ type view struct {
 	Calls, Timeline                       any
 	Policies                              []*policyRow
 	PoliciesMore                          int
+	InForce                               []stateView
+	MandateTexts                          []textView
 	Redactions                            []*redactionRow
 	RedactionNote                         string
 	Absent                                []pair
@@ -83,6 +85,7 @@ func (b *Builder) Render(w io.Writer) error {
 	if b.redacted.total > 0 {
 		v.RedactionNote = fmt.Sprintf("%s in %s.", count(b.redacted.total, "redaction"), count(b.redacted.records, "record"))
 	}
+	v.InForce, v.MandateTexts = b.states()
 	v.Summary, v.Counts, v.Complete = b.summary(), b.counts(), b.completeness()
 	v.Keys, v.Signers = b.keys()
 	return page.Execute(w, v)

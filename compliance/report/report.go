@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/compliance/controls"
+	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
@@ -88,6 +89,7 @@ type Builder struct {
 	findings  table[findingRow]
 	calls     calls
 	policies  policyRefs
+	inForce   *inforce.File // nil: the bundle has none
 	redacted  redactions
 	complete  completeness
 }
@@ -117,6 +119,9 @@ func (b *Builder) Add(r evidence.Record) {
 	b.redacted.add(r)
 	b.timeline.add(b.read(r))
 }
+
+// InForce gives the page what decided, where the bundle has it.
+func (b *Builder) InForce(f inforce.File) { b.inForce = &f }
 
 // Bearing says which controls the records taken so far bear on.
 func (b *Builder) Bearing() controls.Bearing { return b.seen.Bearing() }

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -114,9 +115,26 @@ func source() Source {
 		Keys: []events.KeyRecord{{KeyID: "687e9a9d2118142b", Use: "receipt", Algorithm: "EdDSA", PublicKey: "AcojW2ot7z23FRRYuOsJl-oWX2o-Rc4aNsVYKaDNAbc", CreatedAt: events.At(begin)}}}
 }
 
+// whatDecided is what decided in the sample.
+func whatDecided(text string) *inforce.File {
+	return &inforce.File{Policies: []inforce.Policy{
+		{Revision: 6, Digest: "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae", Seq: 17, At: events.At(begin.Add(-time.Hour)), Author: "dana", Message: "the first set", Text: inforce.TextMissing, Why: "the text is in neither log nor bucket any more"},
+		{Revision: 7, Digest: "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a", Use: inforce.Use{Decisions: 4, First: 413, Last: 428}, Seq: 402, At: events.At(begin), Author: text, Message: text,
+			Text: inforce.TextPartial, Why: "documents that speak of other tenants are withheld, so what is here does not give the digest", Withheld: 2,
+			Documents: []inforce.Document{{Name: "finance.yaml" + text, Text: "apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata:\n  name: finance\nspec:\n  match:\n    tools: [read_invoice, send_email, delete_ledger]\n  rules:\n    - name: read-only\n      when: 'tool == \"read_invoice\"'\n      verdict: allow\n      reason: rule_matched\n" + text, Redacted: []string{"email"}}}},
+	}, Mandates: []inforce.Mandate{{ID: "mandate-4" + text, Hash: "sha256:ab", Use: inforce.Use{Decisions: 1, First: 419, Last: 419}, Text: inforce.TextComplete, Document: `{"id":"mandate-4","purpose":"pay invoices of known suppliers up to 500 EUR without asking, and ask for more"}` + text}}}
+}
+
 func render(t testing.TB, src Source, records []evidence.Record) string {
+	return renderWith(t, src, records, nil)
+}
+
+func renderWith(t testing.TB, src Source, records []evidence.Record, f *inforce.File) string {
 	t.Helper()
 	b := New(src)
+	if f != nil {
+		b.InForce(*f)
+	}
 	for _, r := range records {
 		b.Add(r)
 	}

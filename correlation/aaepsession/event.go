@@ -1,9 +1,11 @@
 package aaepsession
 
 import (
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -36,6 +38,21 @@ const maxText = 1024
 
 // NewEvent reads an event.
 func NewEvent(e *aaep.Event) *Event {
+	return newEvent(e, func(key string) string { return text(e.Tree[key]) })
+}
+
+// NewFlatEvent reads an event of a document that was read flat. Such documents
+// are neither large nor wide nor deep.
+func NewFlatEvent(e *aaep.Event, v strictjson.Value) *Event {
+	return newEvent(e, func(key string) string {
+		if m := v.Get(key); m.Kind() == strictjson.KindString {
+			return m.Text()
+		}
+		return ""
+	})
+}
+
+func newEvent(e *aaep.Event, member func(key string) string) *Event {
 	out := &Event{ID: bounded(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
@@ -48,7 +65,7 @@ func NewEvent(e *aaep.Event) *Event {
 		out.Time = p.Time.UTC()
 	}
 	if !e.IsReply() {
-		out.hints = read(e)
+		out.hints = read(e, member)
 	}
 	return out
 }
@@ -67,6 +84,20 @@ func (e *Event) Token() string {
 	}
 	return ""
 }
+
+// Subscription is whose answer a reply is, "" for other events.
+func (e *Event) Subscription() string {
+	switch p := e.Payload.(type) {
+	case *aaep.ConfirmationReply:
+		return p.SubscriptionID
+	case *aaep.ClarificationReply:
+		return p.SubscriptionID
+	}
+	return ""
+}
+
+// automatic tells whether a program answered (AAEP 4.4.1).
+func automatic(decidedBy string) bool { return strings.HasPrefix(decidedBy, "auto:") }
 
 // when is the event's own time, else the broker's.
 func (e *Event) when() time.Time {

@@ -116,6 +116,14 @@ func (a *ask) accepts(r answer) bool {
 	})
 }
 
+// automatic: that a program answers for the user is allowed only where the user
+// wanted it, which is nowhere on the log.
+func (s *Session) automatic(e *Event, decidedBy string) {
+	if automatic(decidedBy) {
+		s.breach("AAEP-C-118", "", e.ref())
+	}
+}
+
 // UnknownReply is the breach of a reply whose token its publisher does not know
 // (AAEP-C-110).
 func UnknownReply(e *Event) *catalogue.Breach {

@@ -100,9 +100,11 @@ func (s *Session) Apply(e *Event) []*catalogue.Breach {
 	s.out = nil
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
+		s.automatic(e, p.DecidedBy)
 		s.reply(e, p.ReplyToken, answer{p.SubscriptionID, p.Decision, "", e.Time})
 		return s.out
 	case *aaep.ClarificationReply:
+		s.automatic(e, p.DecidedBy)
 		s.reply(e, p.ReplyToken, answer{p.SubscriptionID, p.Response, p.ResponseKind, e.Time})
 		return s.out
 	}

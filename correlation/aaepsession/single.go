@@ -1,6 +1,7 @@
 package aaepsession
 
 import (
+	"bytes"
 	"math/bits"
 	"regexp"
 	"slices"
@@ -10,8 +11,10 @@ import (
 	"unicode/utf8"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/internal/secrets"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // hints are the checks of one event that it fails and no schema makes, as bits,
@@ -32,6 +35,8 @@ const (
 	oddTimeout
 	noSummary
 	looseMark
+	secretText
+	tokenText
 )
 
 // hintChecks say what a bit means, from the lowest.
@@ -52,6 +57,8 @@ var hintChecks = []struct {
 	{check: "AAEP-C-040"},
 	{check: "AAEP-C-041", once: true},
 	{check: "AAEP-C-042"},
+	{check: "AAEP-C-038"},
+	{check: "AAEP-C-189"},
 }
 
 // Limits of AAEP 3.7.
@@ -67,8 +74,8 @@ var texts = []string{"summary_terse", "summary_normal", "summary_detailed", "des
 var versioned = regexp.MustCompile(`[-_]v?[0-9]+\.[0-9]+`)
 
 // read finds the hints of an event.
-func read(e *aaep.Event) hints {
-	h := size(e) | wording(e)
+func read(e *aaep.Event, member func(key string) string) hints {
+	h := size(e) | wording(e, member)
 	id, version := e.Producer.AgentID, e.Producer.AgentVersion
 	h.add(versionInID, (version != "" && strings.Contains(id, version)) || versioned.MatchString(id))
 	switch p := e.Payload.(type) {
@@ -135,20 +142,43 @@ func extent(v any, most int) (deep, long int) {
 	return 0, 0
 }
 
-func wording(e *aaep.Event) hints {
+func wording(e *aaep.Event, member func(key string) string) hints {
 	var h hints
 	spoken := false
+	tokens := bytes.Contains(e.Raw, replyToken)
 	for _, key := range texts {
-		s := text(e.Tree[key])
+		s := member(key)
 		if s == "" {
 			continue
 		}
 		spoken = true
 		r, _ := utf8.DecodeRuneInString(s)
+		h.add(tokenText, tokens && showsToken(s))
 		h.add(looseMark, r >= 0x300 && unicode.Is(unicode.M, r))
 	}
+	h.add(secretText, secrets.Suspect(e.Raw) && holdsSecret(e))
 	h.add(noLanguage, spoken && (e.Localization == nil || e.Localization.PrimaryLanguage == ""))
 	return h
+}
+
+var replyToken = []byte("rpl_")
+
+// showsToken tells whether a text that people read shows a reply token, which is
+// for who replies (6.2.4).
+func showsToken(s string) bool {
+	_, rest, found := strings.Cut(s, string(replyToken))
+	r, _ := utf8.DecodeRuneInString(rest)
+	return found && r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r))
+}
+
+// holdsSecret looks for credentials in everything that an event says.
+func holdsSecret(e *aaep.Event) bool {
+	tree := e.Tree
+	if tree == nil {
+		tree, _ = strictjson.ParseObject(e.Raw, strictjson.DefaultLimits)
+	}
+	_, found := secrets.In(tree)
+	return found
 }
 
 // timeouts are the recommended times to answer, in seconds (6.4.2).

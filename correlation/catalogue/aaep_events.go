@@ -24,7 +24,7 @@ var aaepEvents = []Check{
 	aaep("020", "3.7", Should, low, ScopeEvent, "bytes", "The event is larger, deeper or wider than AAEP recommends.", "Send long texts and contexts by reference."),
 	aaep("021", "3.8", Must, medium, ScopeEvent, "bytes", "A number is beyond what every reader can hold exactly.", "Write large integers as text."),
 	aaep("022", "RFC 8259", Derived, medium, ScopeEvent, "bytes", "A key is there twice, or twice but for case: readers will differ on what was said.", fixEnvelope),
-	aaepNot("023", "3.9", Must, ScopeEndpoint, "own pipeline", "An event counts as valid although not all nine steps were taken.", ownEndpoint),
+	aaepNot("023", "3.9", Must, ScopeEndpoint, "own pipeline", "An event counts as valid although not all nine steps were taken.", "How another receiver validates is its own affair. The correlator takes the nine steps for every event it reads, and each of them is a check here (AAEP-C-001 to C-019, C-030)."),
 	aaep("024", "5, 6.3.4", Must, medium, ScopeEvent, "message", "A reply or subscription message has not the form that AAEP gives it.", fixEnvelope),
 
 	aaep("030", "4, 9.3.1", Must, medium, ScopeEvent, "event", "The payload does not follow the schema of its type.", fixEnvelope),
@@ -35,7 +35,7 @@ var aaepEvents = []Check{
 	aaep("035", "6.5.2", Derived, low, ScopeEvent, "event", "The default response is none of the answers that are accepted.", fixText),
 	aaep("036", "4.2.2", Derived, medium, ScopeEvent, "event", "The step lies beyond the number of steps.", fixText),
 	aaep("037", "4.3.2", Should, low, ScopeEvent, "event", "A tool failed or timed out without an error message.", fixText),
-	aaepNot("038", "4.3.1, 10.2, 10.5", Must, ScopeEvent, "texts of the event", "A secret or personal data stands in a text that people read.", scanner),
+	aaep("038", "4.3.1, 10.2, 10.5", Must, medium, ScopeEvent, "event; credentials in the forms of their issuers, personal data is not looked for", "A secret stands in an event that people read.", fixSecret),
 	aaep("039", "4.4.1", Derived, low, ScopeEvent, "event", "Replies are allowed that no reply can ever give.", "Allow accept and reject only."),
 	aaep("040", "6.4.2", Should, info, ScopeEvent, "event", "The time to answer lies outside the recommended range.", "Give people neither too little nor too much time."),
 	aaep("041", "9.3.1", Must, info, ScopeEvent, "event; said once a session", "An event that people will hear has no normal summary.", fixText),

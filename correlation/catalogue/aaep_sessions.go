@@ -31,7 +31,7 @@ var aaepSessions = []Check{
 	aaep("086", "4.3.2", Derived, info, ScopeSession, "invocation and completion", "A tool's duration is not what its events show, or was announced.", fixText),
 	aaep("087", "4.3.2", Must, medium, ScopeSession, "events in order", "The agent left the state of calling a tool before the tool completed.", fixStates),
 	aaep("088", "4.1.1", Derived, low, ScopeSession, "session", "A tool was invoked that the session had not announced.", "List every tool in tools_available, or leave the list out."),
-	aaepNot("089", "4.3.1, 9.3.1", Must, ScopeSession, "the tool's side", "A side effect began before the invocation was announced.", outside),
+	aaep("089", "4.3.1, 9.3.1", Must, medium, ScopeSession, "the same call as AgentHook reports it: its started_at against the time of the invocation", "A side effect began before the invocation was announced.", "Make the agent announce a tool before it runs it."),
 }
 
 // aaepStreams are the checks of streamed output: 2.G.

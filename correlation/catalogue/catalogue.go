@@ -1,5 +1,5 @@
-// Package catalogue lists every check that AAEP 1.0.0 and AgentHook 0.2 give
-// rise to, those that no log can decide included, each under a stable
+// Package catalogue lists every check that AAEP 1.0.0, AgentHook 0.2 and the
+// evidence events of AUMP 0.1 give rise to, those that no log can decide included, each under a stable
 // identifier. It is data: what decides the checks is in package correlation and
 // the packages beside this one.
 package catalogue
@@ -47,7 +47,7 @@ const (
 // Check is one entry. Texts are sentences that hold no value of any event.
 type Check struct {
 	ID       string          `json:"id"`
-	Protocol string          `json:"protocol"` // aaep or agenthook
+	Protocol string          `json:"protocol"` // aaep, agenthook or aump
 	Level    Level           `json:"level"`
 	Severity events.Severity `json:"severity"` // of its findings, unless a case is graded lower; findings of info are hints
 	Scope    Scope           `json:"scope"`
@@ -78,11 +78,11 @@ type Breach struct {
 	Retracts bool
 }
 
-// All gives the catalogue in order of the identifiers, AAEP first. The caller
+// All gives the catalogue in order of the identifiers, AAEP first and AUMP last. The caller
 // may change the result.
 func All() []Check {
 	return slices.Concat(aaepEvents, aaepSessions, aaepConfirmations, aaepElsewhere,
-		hookEvents, hookSessions, hookTrust, hookElsewhere)
+		hookEvents, hookSessions, hookTrust, hookElsewhere, aumpEvidence)
 }
 
 // At puts a code and a JSON pointer into words: bounded, and without anything
@@ -131,16 +131,6 @@ func hookNot(n, ref string, l Level, scope Scope, inputs, explanation, reason st
 	return c
 }
 
-// Why the log does not decide a check.
-const (
-	ownEndpoint   = "It binds an endpoint of Countersign's own; tests of that endpoint decide it, not the log."
-	deployment    = "It is about how the system is deployed; doctor and the deployment's own configuration decide it."
-	subscriptions = "Subscriptions, and who may reply on them, do not appear on the log."
-	scanner       = "It takes a search for secrets in texts; the auditor's redaction searches, and marks what it found in the evidence."
-	manifests     = "Manifests and registrations are kept beside the log, not on it."
-	outside       = "Only evidence from outside the protocol could show it."
-)
-
 // Remedies that many entries share.
 const (
 	fixEnvelope   = "Have the publisher validate its events before it sends them; the bytes are in the log."
@@ -153,6 +143,7 @@ const (
 	fixReply      = "Check who answered and when; an answer that does not count must not be acted on."
 	fixStream     = "Make the publisher count positions in characters and close every output exactly once."
 	fixGovernance = "Have the publisher complete the action-governance blocks, writing \"unknown\" where it does not know."
+	fixSecret     = "Revoke the credential, and have the publisher redact before it publishes; the bytes are in the log."
 	fixGate       = "Find out why the call did not wait at its gate; treat what it did as unauthorised until that is known."
 	fixApproval   = "Have the approval looked into, and make the runtime wait for one that is for this very action."
 	fixAttest     = "Have the runtime attest what its gate really does, at the beginning of each session."

@@ -80,6 +80,26 @@ func (h hookTrust) complete() bool {
 	return named && trustWords[h.status] && trustSources[h.source] && (h.fingerprint == "" || h.alg == "sha256")
 }
 
+// contract is what a runtime_contract requires (AHP-009).
+type contract struct {
+	required map[string]bool // hook events
+	closed   bool            // it fails closed
+}
+
+func newContract(m map[string]any) *contract {
+	c := &contract{required: map[string]bool{}, closed: text(m, "fail_mode") == "fail_closed"}
+	list, _ := m["required_hooks"].([]any)
+	for _, h := range list[:min(len(list), maxHooks)] {
+		if name, ok := h.(string); ok {
+			c.required[bounded(name)] = true
+		}
+	}
+	return c
+}
+
+// distrusted are the words for hooks that are not to be relied on.
+var distrusted = words("modified", "untrusted", "disabled", "unknown")
+
 // web is metadata.web (AHP-012).
 type web struct {
 	search, set, selected, action, parent, evidence, url string

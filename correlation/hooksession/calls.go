@@ -1,6 +1,7 @@
 package hooksession
 
 import (
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
@@ -8,8 +9,10 @@ import (
 type governed struct {
 	pre       ref
 	call      string
-	unstamped ref  // it claims pre_commit and has no verdict; zero if not
-	failed    bool // its validation failed
+	unstamped ref               // it claims pre_commit and has no verdict; zero if not
+	failed    bool              // its validation failed
+	over      bool              // it was said how it ended
+	said      *catalogue.Breach // AH-C-032, if that was found of it
 }
 
 func (s *Session) preLLM(x *Event) {
@@ -33,17 +36,32 @@ func (s *Session) postLLM(x *Event) {
 
 // failure: an error about no call ends a model call, too (H-13 of the digest).
 func (s *Session) failure(x *Event) {
-	if x.failMode {
-		if g := s.governed.entries[x.Call]; g != nil {
-			g.unstamped = ref{}
-		}
+	if x.failMode && x.Call != "" {
+		s.excuse(x)
 	}
 	if x.Call == "" && len(s.openLLM) > 0 {
 		s.openLLM = s.openLLM[1:]
 	}
 }
 
+// excuse: the fail mode fired for a call, which then needs no verdict. Events
+// overtake each other: the call may be announced later, or be over.
+func (s *Session) excuse(x *Event) {
+	g := s.governed.entries[x.Call]
+	switch {
+	case g == nil || (g.over && g.unstamped == (ref{}) && g.said == nil):
+		s.excused.put(x.Call, x.ref(), maxEarly)
+	case g.said != nil && len(g.said.Events) > 0:
+		b := s.breach("AH-C-032", "its fail mode had fired", x.ref())
+		b.Call, b.Withdraws, b.Retracts = x.Call, g.said, true
+	}
+	if g != nil {
+		g.unstamped, g.said = ref{}, nil
+	}
+}
+
 func (s *Session) pre(x *Event) {
+	excused := s.excused.take(x.Call)
 	if s.acted == (ref{}) {
 		s.acted = x.ref()
 	}
@@ -55,7 +73,7 @@ func (s *Session) pre(x *Event) {
 		return
 	}
 	g := &governed{pre: x.ref(), call: x.Call, failed: x.failed}
-	if x.phase == agenthook.PhasePreCommit && x.verdict == "" {
+	if x.phase == agenthook.PhasePreCommit && x.verdict == "" && !excused {
 		g.unstamped = x.ref()
 	}
 	if old := s.governed.entries[x.Call]; old != nil {
@@ -67,7 +85,8 @@ func (s *Session) pre(x *Event) {
 // unstamped: the verdict must be on the event, unless the fail mode fired.
 func (s *Session) unstamped(g *governed, x *Event) {
 	if g != nil && g.unstamped != (ref{}) {
-		s.breach("AH-C-032", "", g.unstamped, x.ref()).Call = g.call
+		g.said = s.breach("AH-C-032", "", g.unstamped, x.ref())
+		g.said.Call = g.call
 		g.unstamped = ref{}
 	}
 }
@@ -81,6 +100,7 @@ func (s *Session) post(x *Event) {
 		return
 	}
 	s.unstamped(g, x)
+	g.over = true
 	s.afterwards(x, g.pre)
 	if g.failed && x.execution != nil && x.execution.Outcome == "succeeded" {
 		s.breach("AH-C-037", "succeeded", g.pre, x.ref()).Call = x.Call
@@ -132,6 +152,29 @@ func (s *Session) validity(x *Event, a *attestation) {
 	late := !expires.IsZero() && x.Time.After(expires)
 	if !x.Time.IsZero() && (early || late) {
 		s.breach("AH-C-122", "it is for another time", x.ref()).Case = "time"
+	}
+}
+
+// required: a hook that the contract requires is not to be relied on, and the
+// runtime would go on without it (SPEC 9, AHP-009). Which came first is no matter.
+func (s *Session) required(x *Event) {
+	if x.needs != nil {
+		s.contract, s.contracted = x.needs, x.ref()
+		for _, hook := range s.unreliable.order {
+			s.relies(hook, s.unreliable.entries[hook], x)
+		}
+	}
+	for _, h := range x.hooks {
+		if distrusted[h.status] && h.event != "" {
+			s.unreliable.put(bounded(h.event), x.ref(), maxPrints)
+			s.relies(bounded(h.event), s.contracted, x)
+		}
+	}
+}
+
+func (s *Session) relies(hook string, other ref, x *Event) {
+	if c := s.contract; c != nil && c.required[hook] && !c.closed && s.unreliable.has(hook) {
+		s.breach("AH-C-130", "", other, x.ref()).Case = hook
 	}
 }
 

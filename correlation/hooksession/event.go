@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
@@ -34,6 +35,7 @@ type Event struct {
 	web    *web
 	attest *attestation
 	hooks  []hookTrust
+	needs  *contract
 	local  []finding
 
 	// Seq and At are the message's place in the log and the broker's time. They
@@ -63,7 +65,7 @@ func bounded(s string) string {
 func NewEvent(e *agenthook.Event) *Event {
 	out := &Event{ID: bounded(e.EventID), Type: e.EventType, Session: bounded(e.SessionID), Call: bounded(e.ToolCallID()),
 		Time: e.Time.UTC(), phase: e.EvidencePhase, correlate: e.CorrelationID != ""}
-	if len(e.Metadata) > 0 {
+	if e.HasMetadata() {
 		out.blocks(e)
 	}
 	out.check(e)
@@ -76,7 +78,7 @@ func (x *Event) blocks(e *agenthook.Event) {
 	}
 	x.approval, _ = e.Approval()
 	x.execution, _ = e.Execution()
-	_, x.executed = e.Metadata["tool_input_executed"].(map[string]any)
+	x.executed = e.HasExecuted()
 	if r, ok := e.Retry(); ok {
 		x.retries = r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1)
 	}
@@ -96,6 +98,9 @@ func (x *Event) blocks(e *agenthook.Event) {
 		x.hooks = append(x.hooks, trusts(block["hooks"])...)
 	}
 	x.hooks = append(x.hooks, trusts(e.Metadata["hook_trust"])...)
+	if block, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
+		x.needs = newContract(block)
+	}
 }
 
 func (x *Event) identity(metadata map[string]any) {
@@ -122,6 +127,9 @@ func (x *Event) Nonce() string {
 func text(m map[string]any, key string) string { s, _ := m[key].(string); return s }
 
 func instant(s string) time.Time {
+	if t, ok := events.PlainTime(s); ok {
+		return t
+	}
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil {
 		return time.Time{}

@@ -10,6 +10,7 @@
 package hooksession
 
 import (
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
@@ -25,6 +26,7 @@ const (
 	maxPrints    = 64
 	maxWeb       = 256 // of each kind of web id
 	maxSets      = 16  // result sets
+	maxEarly     = 64  // calls whose fail mode fired before they were announced
 )
 
 const attestSkew = 5 * time.Minute
@@ -47,7 +49,11 @@ type Session struct {
 	openLLM          []ref
 	workflows        table[*workflow]
 	governed         table[*governed]
+	excused          table[ref] // by call: its fail mode fired before it was announced
 	prints           table[string]
+	contract         *contract
+	contracted       ref
+	unreliable       table[ref] // hook events whose hook is not to be relied on
 	webState         *webState
 	ungated          bool // said that calls do not wait though the session claims a gate
 	saidInstance     bool
@@ -86,6 +92,16 @@ func (t *table[V]) put(k string, v V, most int) {
 }
 
 func (t *table[V]) has(k string) bool { _, ok := t.entries[k]; return ok }
+
+// take removes an entry and tells whether it was there.
+func (t *table[V]) take(k string) bool {
+	if !t.has(k) {
+		return false
+	}
+	delete(t.entries, k)
+	t.order = slices.DeleteFunc(t.order, func(o string) bool { return o == k })
+	return true
+}
 
 func (s *Session) breach(check, what string, proof ...ref) *catalogue.Breach {
 	b := &catalogue.Breach{Check: check, What: what}
@@ -133,6 +149,7 @@ func (s *Session) Apply(x *Event) []*catalogue.Breach {
 	}
 	s.approve(x)
 	s.trust(x)
+	s.required(x)
 	if x.web != nil {
 		s.browse(x)
 	}
@@ -228,7 +245,7 @@ func (s *Session) finish(x *Event) {
 // Weight is how many things the session remembers, each of at most about 1 KB
 // and usually of 100 bytes.
 func (s *Session) Weight() int {
-	n := 1 + len(s.openLLM) + len(s.workflows.entries) + len(s.governed.entries) + len(s.prints.entries)
+	n := 1 + len(s.openLLM) + len(s.workflows.entries) + len(s.governed.entries) + len(s.excused.entries) + len(s.unreliable.entries) + len(s.prints.entries)
 	if w := s.webState; w != nil {
 		n += len(w.events.entries) + len(w.searches.entries) + maxResults*len(w.sets.entries) + len(w.evidence.entries) +
 			len(w.actions.entries) + len(w.hashes.entries)

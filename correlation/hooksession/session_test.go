@@ -30,7 +30,11 @@ func TestBounds(t *testing.T) {
 		s.Apply(event(t, i, "WebSearchResultsReturned", fmt.Sprintf(`"web":{"search_id":"q%d","result_set_id":"r%d"}`, i, i)))
 		s.Apply(event(t, i, "WebActionRequested", fmt.Sprintf(`"web":{"action_id":"a%d"}`, i)))
 	}
-	most := 1 + maxOpenLLM + maxWorkflows + maxGoverned + maxPrints + 5*maxWeb + maxResults*maxSets
+	for i := range 1000 { // behind all the others, so that nothing of theirs is excused
+		s.Apply(event(t, i, "ErrorOccurred", fmt.Sprintf(`"tool_call_id":"x%d","error_type":"admission_fail_mode","fail_mode_triggered":true,"outcome":"deny"`, i)))
+		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h999","hook_event":"E%d","trust_status":"modified"}`, i)))
+	}
+	most := maxEarly + maxPrints + 1 + maxOpenLLM + maxWorkflows + maxGoverned + maxPrints + 5*maxWeb + maxResults*maxSets
 	if w := s.Weight(); w != most {
 		t.Errorf("it remembers %d things, want %d", w, most)
 	}

@@ -58,12 +58,27 @@ func (x *Event) check(e *agenthook.Event) {
 			x.hint("AH-C-087", "it claims pre_commit and has no id")
 		}
 	}
-	if len(e.Metadata) == 0 {
+	x.secrets(e)
+	if !e.HasMetadata() {
 		return
 	}
+	x.cleartext(e)
+	x.authorises(e)
 	x.governance(e)
 	x.approvals(e)
 	x.trust(e)
+}
+
+// authorises: a verdict on an event that does not claim to come before what it
+// announces authorises nothing (SPEC 4).
+func (x *Event) authorises(e *agenthook.Event) {
+	switch {
+	case x.verdict == "" || !agenthook.IsPre(e.EventType) || x.phase == agenthook.PhasePreCommit:
+	case x.phase == "":
+		x.hint("AH-C-013", "it carries a verdict and says nothing of its phase")
+	default:
+		x.fails("AH-C-013", "it carries a verdict and claims another phase")
+	}
 }
 
 func (x *Event) uncorrelated(what string) {
@@ -110,6 +125,9 @@ func (x *Event) governance(e *agenthook.Event) {
 	if hasIdentity && hasTranslation {
 		x.failsIf(identity.Source != translation.ProviderSurface, "AH-C-035", "")
 	}
+	// The provider's name of a tool is what its events call it (AHP-011).
+	alias := hasIdentity && identity.ProviderName != "" && identity.ProviderName != e.ToolName && identity.CanonicalName == e.ToolName
+	x.failsIf(alias, "AH-C-018", "")
 	x.schemaHashes(e)
 	if r, ok := e.Retry(); ok {
 		x.failsIf(r.Attempt != nil && *r.Attempt > 1 && r.PreviousToolCallID == "", "AH-C-040", "")
@@ -173,6 +191,9 @@ func (x *Event) approvals(e *agenthook.Event) {
 	}
 	if wrong := schemas.Default().Validate("agenthook/approval", block); len(wrong) > 0 {
 		x.fails("AH-C-100", catalogue.At(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path))
+	}
+	if x.approval.ApprovalURL != "" {
+		x.hint("AH-C-107", "")
 	}
 	if who := x.approval.ReviewerRef; who != "" {
 		self := who == e.AgentID || who == text(e.Metadata, "user_id") || who == text(e.Metadata, "instance_id")

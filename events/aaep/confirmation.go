@@ -133,17 +133,16 @@ func readClarificationReply(o field.Object) any {
 }
 
 func readResponse(o field.Object) (response, kind string) {
-	v, there := o.Members["response"]
-	switch kind = field.Kind(v); kind {
+	switch kind = o.Kind("response"); kind {
 	case field.KindString:
-		return v.(string), kind
+		return o.Text("response"), kind
 	case field.KindBool, field.KindNumber:
-		if b, err := strictjson.Canonical(v); err == nil {
+		if b, err := strictjson.Canonical(o.Any("response")); err == nil {
 			return string(b), kind
 		}
+	case "":
+		return "", ""
 	}
-	if there {
-		o.Fail("response", "a string, a number, true or false")
-	}
+	o.Fail("response", "a string, a number, true or false")
 	return "", ""
 }

@@ -46,7 +46,7 @@ type Event struct {
 	// *ConfirmationReply and so on; nil for types that are not AAEP's own.
 	Payload any
 
-	Tree map[string]any // the whole document, as strictjson.Parse gives it
+	Tree map[string]any // the whole document, as strictjson.Parse gives it; nil if it was read flat
 	Raw  []byte         // the bytes that Decode was given, not a copy
 }
 
@@ -81,9 +81,25 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	var first *FieldError
-	o := field.Root(tree, &first)
 	e := &Event{Tree: tree, Raw: raw}
+	var first *FieldError
+	e.read(field.Root(tree, &first))
+	if first != nil {
+		return e, first
+	}
+	return e, nil
+}
+
+// ReadFlat reads what Decode reads without an error, of a document that was read
+// flat. The event has no Tree.
+func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
+	e := &Event{Raw: raw}
+	var first *FieldError
+	e.read(field.Flat(v, &first))
+	return e, first == nil
+}
+
+func (e *Event) read(o field.Object) {
 	e.TypeAsSent = o.Text("type")
 	e.Type = NormaliseType(e.TypeAsSent)
 	if !isReplyType(e.Type) {
@@ -92,10 +108,6 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	if read, ok := payloads[e.Type]; ok {
 		e.Payload = read(o)
 	}
-	if first != nil {
-		return e, first
-	}
-	return e, nil
 }
 
 func (e *Event) readEnvelope(o field.Object) {
@@ -115,17 +127,16 @@ func (e *Event) readEnvelope(o field.Object) {
 }
 
 func readContext(o field.Object) []string {
-	switch v := o.Members["@context"].(type) {
-	case string:
-		return []string{v}
-	case []any:
+	switch o.Kind("@context") {
+	case field.KindString:
+		return []string{o.Text("@context")}
+	case field.KindArray:
 		return o.Texts("@context")
+	case "":
 	default:
-		if _, there := o.Members["@context"]; there {
-			o.Fail("@context", "a string or an array of strings")
-		}
-		return nil
+		o.Fail("@context", "a string or an array of strings")
 	}
+	return nil
 }
 
 func readProducer(o field.Object) Producer {

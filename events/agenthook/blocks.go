@@ -231,7 +231,7 @@ func readExecution(o field.Object) Execution {
 func readFailMode(meta field.Object) *FailMode {
 	kind, _ := meta.Members["error_type"].(string)
 	_, flagged := meta.Members["fail_mode_triggered"]
-	if kind != errorFailMode && !flagged {
+	if kind != errorFailMode && !flagged { // an event with either is not read flat
 		return nil
 	}
 	triggered := meta.Bool("fail_mode_triggered")

@@ -8,6 +8,7 @@
 package agenthook
 
 import (
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -47,14 +48,16 @@ type Event struct {
 	Tree map[string]any // the whole document, as strictjson.Parse gives it
 	Raw  []byte         // the bytes that Decode was given, not a copy
 
-	blocks blocks
-	meta   metadata
+	blocks      blocks
+	meta        metadata
+	hasMetadata bool // that are not empty
 }
 
 // metadata holds the plain members of metadata that the model knows.
 type metadata struct {
 	toolCallID, traceparent string
 	executed                map[string]any
+	hasExecuted             bool
 	durationMS, exitCode    *int64
 }
 
@@ -73,15 +76,40 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 		return nil, err
 	}
 	e := &Event{Tree: tree, Raw: raw}
-	if ferr := e.fill(); ferr != nil {
-		return e, ferr
+	var first *FieldError
+	if e.fill(field.Root(e.Tree, &first)); first != nil {
+		return e, first
 	}
 	return e, nil
 }
 
-func (e *Event) fill() *FieldError {
+// ReadFlat reads what Decode reads without an error, of a document that was read
+// flat and whose metadata have no other members than those of flatMetadata. The
+// event has none of the maps, and its canonical forms must be taken from the
+// document.
+func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
+	if v.Get("annotations").There() {
+		return nil, false
+	}
+	if meta := v.Get("metadata"); meta.There() {
+		for m := range meta.All() {
+			if !flatMetadata[m.Key()] {
+				return nil, false
+			}
+		}
+	}
+	e := &Event{Raw: raw}
 	var first *FieldError
-	o := field.Root(e.Tree, &first)
+	e.fill(field.Flat(v, &first))
+	return e, first == nil
+}
+
+// flatMetadata are the members of metadata of which nobody needs more than the
+// model has.
+var flatMetadata = map[string]bool{"tool_call_id": true, "traceparent": true, "tool_input_executed": true,
+	"execution": true, "exit_code": true, "retry": true, "redaction": true}
+
+func (e *Event) fill(o field.Object) {
 	if v := o.Int("schema_version"); v != nil {
 		n := int(*v)
 		e.SchemaVersion = &n
@@ -96,40 +124,52 @@ func (e *Event) fill() *FieldError {
 	e.CorrelationID = o.Text("correlation_id")
 	e.EvidencePhase = o.Text("evidence_phase")
 	e.ToolName = o.Text("tool_name")
-	e.ToolInput = o.Map("tool_input")
+	input, _ := o.Child("tool_input")
+	e.ToolInput = input.Members
 	e.Action = o.Text("action")
 	e.ResourceKind = o.Text("resource_kind")
 	e.ResourceScope = o.Text("resource_scope")
 	e.OperationRisk = o.Text("operation_risk")
 	e.Resource = resource(o)
 	e.Annotations = o.Map("annotations")
-	if meta, ok := o.Child("metadata"); ok {
-		e.Metadata = meta.Members
-		e.meta = metadata{
-			toolCallID:  meta.Text("tool_call_id"),
-			traceparent: meta.Text("traceparent"),
-			executed:    meta.Map("tool_input_executed"),
-			durationMS:  meta.Int("duration_ms"),
-			exitCode:    meta.Int("exit_code"),
-		}
-		e.blocks = readBlocks(meta)
+	meta, ok := o.Child("metadata")
+	if !ok {
+		return
 	}
-	return first
+	e.Metadata = meta.Members
+	e.hasMetadata = meta.Len() > 0
+	e.meta = metadata{
+		toolCallID:  meta.Text("tool_call_id"),
+		traceparent: meta.Text("traceparent"),
+		durationMS:  meta.Int("duration_ms"),
+		exitCode:    meta.Int("exit_code"),
+	}
+	var executed field.Object
+	executed, e.meta.hasExecuted = meta.Child("tool_input_executed")
+	e.meta.executed = executed.Members
+	e.blocks = readBlocks(meta)
 }
 
+// HasMetadata tells whether the event has metadata that are not empty, also where
+// it was read flat.
+func (e *Event) HasMetadata() bool { return e.hasMetadata }
+
+// HasExecuted tells whether metadata say what ran, also where the event was read
+// flat.
+func (e *Event) HasExecuted() bool { return e.meta.hasExecuted }
+
 func resource(o field.Object) string {
-	switch v := o.Members["resource"].(type) {
-	case string:
-		return v
-	case map[string]any:
-		if b, err := strictjson.Canonical(v); err == nil {
+	switch o.Kind("resource") {
+	case field.KindString:
+		return o.Text("resource")
+	case field.KindObject:
+		if b, err := strictjson.Canonical(o.Any("resource")); err == nil {
 			return string(b)
 		}
 		o.Fail("resource", "an object with an RFC 8785 form")
+	case "":
 	default:
-		if _, there := o.Members["resource"]; there {
-			o.Fail("resource", "a string or an object")
-		}
+		o.Fail("resource", "a string or an object")
 	}
 	return ""
 }
@@ -137,7 +177,7 @@ func resource(o field.Object) string {
 // NormaliseID gives a UUID in its usual 36 characters in lower case, and any
 // other text as it is.
 func NormaliseID(id string) string {
-	if len(id) != 36 {
+	if len(id) != 36 || !strings.ContainsFunc(id, func(r rune) bool { return r >= 'A' && r <= 'F' }) {
 		return id
 	}
 	u, err := uuid.Parse(id)

@@ -78,6 +78,23 @@ func (e *Evidence) fill(o field.Object) {
 	e.Metadata = o.Map("metadata")
 }
 
+// LeaksPrivately reports whether an event says of itself that it holds private
+// fields, and that it is not kept in full, where alone they may be.
+func (e *Evidence) LeaksPrivately() bool {
+	return e.Privacy.ContainsPrivateFields && e.Privacy.Retention != FullTranscript
+}
+
+// HashHolds reports whether the hash that an event gives of itself is its hash;
+// it is also true of one that gives none.
+func (e *Evidence) HashHolds() bool {
+	if e.Hashes.Event == "" {
+		return true
+	}
+	sent, ok := NormaliseHash(e.Hashes.Event)
+	want, err := EventHash(e.Tree)
+	return ok && err == nil && sent == want
+}
+
 func readPrivacy(o field.Object) Privacy {
 	return Privacy{
 		Retention: o.Text("retention"), ContainsPrivateFields: isTrue(o.Bool("contains_private_fields")),

@@ -29,9 +29,26 @@ func Binary(a Attributes) map[string][]string {
 			panic(fmt.Sprintf("cloudevents: %q is no name for an extension attribute", name))
 		}
 	}
-	h := map[string][]string{}
-	for name, value := range a.list() {
-		h[headerPrefix+name] = []string{encodeValue(value)}
+	const own = 9 // headers that are not of Extra
+	h, values := make(map[string][]string, own+len(a.Extra)), make([]string, 0, own+len(a.Extra))
+	put := func(header, value string) {
+		if value != "" {
+			values = append(values, encodeValue(value))
+			h[header] = values[len(values)-1 : len(values) : len(values)]
+		}
+	}
+	put("ce-specversion", SpecVersion)
+	put("ce-id", a.ID)
+	put("ce-source", a.Source)
+	put("ce-type", a.Type)
+	put("ce-subject", a.Subject)
+	put("ce-datacontenttype", a.DataContentType)
+	put("ce-dataschema", a.DataSchema)
+	if !a.Time.IsZero() {
+		put("ce-time", a.Time.UTC().Format(timeLayout))
+	}
+	for name, value := range a.Extra {
+		put(headerPrefix+name, value)
 	}
 	setContentType(h, a.DataContentType)
 	return h
@@ -58,6 +75,9 @@ const hexDigits = "0123456789ABCDEF"
 // encodeValue percent-encodes an attribute for a header (section 3.1.3.2).
 // Bytes that are no UTF-8 become U+FFFD.
 func encodeValue(s string) string {
+	if plain(s) {
+		return s
+	}
 	s = strings.ToValidUTF8(s, "\ufffd")
 	var b strings.Builder
 	b.Grow(len(s))
@@ -71,6 +91,16 @@ func encodeValue(s string) string {
 		}
 	}
 	return b.String()
+}
+
+// plain tells whether a text needs no encoding.
+func plain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c <= 0x20 || c >= 0x7f || c == '"' || c == '%' {
+			return false
+		}
+	}
+	return true
 }
 
 // decodeValue is its inverse, and takes quoted strings too (RFC 7230 section

@@ -48,15 +48,14 @@ type hash = [sha256.Size]byte
 
 // batchText is what the signature on a batch covers.
 func batchText(size int, root hash) []byte {
-	return fmt.Appendf(nil, "countersign/batch/v1\n%d\n%s\n", size, base64.StdEncoding.EncodeToString(root[:]))
+	text := strconv.AppendInt(append(make([]byte, 0, 80), "countersign/batch/v1\n"...), int64(size), 10)
+	return append(base64.StdEncoding.AppendEncode(append(text, '\n'), root[:]), '\n')
 }
 
 // leaf and node are the hashes of RFC 6962 section 2.1.
 func leaf(record []byte) hash {
-	h := sha256.New()
-	h.Write([]byte{0})
-	h.Write(record)
-	return hash(h.Sum(nil))
+	var room [2048]byte
+	return sha256.Sum256(append(append(room[:0], 0), record...))
 }
 
 func node(left, right hash) hash {
@@ -131,18 +130,20 @@ type share struct {
 // readShare takes a header value apart. batched is false for an ordinary
 // signature. There is one spelling of every share.
 func readShare(value string) (s share, batched, ok bool) {
-	parts := strings.Split(value, "~")
-	if len(parts) == 1 {
+	token, rest, batched := strings.Cut(value, "~")
+	if !batched {
 		return share{}, false, true
 	}
-	if len(parts) != 4 {
+	index, rest, cut := strings.Cut(rest, "~")
+	size, path, again := strings.Cut(rest, "~")
+	if !cut || !again || strings.Contains(path, "~") {
 		return share{}, true, false
 	}
 	var indexFine, sizeFine, pathFine bool
-	s.token = parts[0]
-	s.index, indexFine = smallNumber(parts[1])
-	s.size, sizeFine = smallNumber(parts[2])
-	s.path, pathFine = decode(parts[3])
+	s.token = token
+	s.index, indexFine = smallNumber(index)
+	s.size, sizeFine = smallNumber(size)
+	s.path, pathFine = decode(path)
 	return s, true, indexFine && sizeFine && pathFine && s.size > 1 && s.size <= MaxBatch && s.index < s.size && len(s.path)%sha256.Size == 0
 }
 
@@ -164,7 +165,9 @@ func (ks KeySet) VerifyRecord(value string, record []byte) (kid string, err erro
 type RecordVerifier struct {
 	Keys KeySet
 
-	token, text, kid string // the batch that verified last
+	token, kid string // of the batch that verified last
+	size       int
+	root       hash
 }
 
 // Verify checks what SignRecords put on a record and gives the id of the key.
@@ -180,12 +183,11 @@ func (v *RecordVerifier) Verify(value string, record []byte) (kid string, err er
 	if !ok {
 		return "", ErrMalformed
 	}
-	text := string(batchText(s.size, root))
-	if _, known := v.Keys[v.kid]; known && s.token == v.token && text == v.text {
+	if _, known := v.Keys[v.kid]; known && s.token == v.token && s.size == v.size && root == v.root {
 		return v.kid, nil
 	}
-	if kid, err = v.Keys.VerifyDetached(TypeBatch, s.token, []byte(text)); err == nil {
-		v.token, v.text, v.kid = s.token, text, kid
+	if kid, err = v.Keys.VerifyDetached(TypeBatch, s.token, batchText(s.size, root)); err == nil {
+		v.token, v.size, v.root, v.kid = s.token, s.size, root, kid
 	}
 	return kid, err
 }

@@ -55,7 +55,7 @@ func appendTree(b []byte, v any) ([]byte, bool) {
 	case string:
 		return AppendString(b, v), true
 	case json.Number:
-		return append(b, v...), plainInteger(string(v))
+		return append(b, v...), plainNumber(string(v))
 	case []any:
 		return appendList(b, v)
 	case map[string]any:
@@ -116,4 +116,21 @@ func plainInteger(s string) bool {
 		return false
 	}
 	return !strings.ContainsFunc(digits, func(r rune) bool { return r < '0' || r > '9' })
+}
+
+// plainNumber is plainInteger for decimals, too: at most 15 digits that mean
+// something, not so small that the form has an exponent.
+func plainNumber(s string) bool {
+	whole, fraction, decimal := strings.Cut(strings.TrimPrefix(s, "-"), ".")
+	if !decimal {
+		return plainInteger(s)
+	}
+	if !plainInteger(whole) || whole[0] == '-' || fraction == "" || len(whole)+len(fraction) > 15 || fraction[len(fraction)-1] == '0' {
+		return false
+	}
+	digits := strings.TrimLeft(fraction, "0")
+	if strings.ContainsFunc(fraction, func(r rune) bool { return r < '0' || r > '9' }) {
+		return false
+	}
+	return whole != "0" || len(fraction)-len(digits) <= 5
 }

@@ -28,6 +28,7 @@ type Class string
 const (
 	Admit       Class = "admit"
 	Resolve     Class = "resolve"
+	Follow      Class = "follow"
 	Events      Class = "events"
 	Decisions   Class = "decisions"
 	Calls       Class = "calls"
@@ -130,6 +131,9 @@ func (s Space) Admit(tenant, protocol string) string {
 // Resolve is where a reviewer resolves an approval workflow.
 func (s Space) Resolve(tenant string) string { return s.join(Resolve, Escape(tenant)) }
 
+// Follow is where a subscriber reads what came out of its tenant's log.
+func (s Space) Follow(tenant string) string { return s.join(Follow, Escape(tenant)) }
+
 // Event is where a producer publishes an event. typ may have several tokens
 // ("agent.tool.invoked"); each is escaped by itself.
 func (s Space) Event(tenant, publisher, protocol, session, typ string) string {
@@ -163,6 +167,19 @@ func (s Space) Finding(tenant, severity, session string) string {
 // Approval is where approval records are logged.
 func (s Space) Approval(tenant, status, workflow string) string {
 	return s.join(Approvals, Escape(tenant), Escape(status), Escape(workflow))
+}
+
+// Outputs are the subjects of a class of outputs of a tenant: all of them, or
+// those with one state (verdict, severity) or of one session.
+func (s Space) Outputs(class Class, tenant, state, session string) string {
+	return s.join(class, Escape(tenant), anyOr(state), anyOr(session))
+}
+
+func anyOr(token string) string {
+	if token == "" {
+		return "*"
+	}
+	return Escape(token)
 }
 
 // Control is where control records of a shard are logged.
@@ -262,6 +279,7 @@ func readType(tokens []string) (string, bool) {
 var layout = map[Class][]func(*Parsed) *string{
 	Admit:       {tenant, protocol},
 	Resolve:     {tenant},
+	Follow:      {tenant},
 	Events:      {tenant, publisher, protocol, session, typ},
 	Decisions:   {tenant, verdict, session},
 	Calls:       {tenant, state, session},

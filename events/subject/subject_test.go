@@ -86,6 +86,7 @@ func TestBuildAndParse(t *testing.T) {
 		{s.Admit(evil, ">"), "gov.admit." + esc + ".~Pg",
 			subject.Parsed{Class: subject.Admit, Tenant: evil, Protocol: ">"}},
 		{s.Resolve("acme"), "gov.resolve.acme", subject.Parsed{Class: subject.Resolve, Tenant: "acme"}},
+		{s.Follow("acme"), "gov.follow.acme", subject.Parsed{Class: subject.Follow, Tenant: "acme"}},
 		{s.Event("acme", "rt-1", "aaep", "sess_1", "agent.tool.invoked"), "gov.events.acme.rt-1.aaep.sess_1.agent.tool.invoked",
 			subject.Parsed{Class: subject.Events, Tenant: "acme", Publisher: "rt-1", Protocol: "aaep", Session: "sess_1", Type: "agent.tool.invoked"}},
 		{s.Event("acme", evil, "agenthook", "", "Pre>ToolUse.*"), "gov.events.acme." + esc + ".agenthook.~.~UHJlPlRvb2xVc2U.~Kg",

@@ -92,6 +92,11 @@ func (p *Policy) Config(s Scope) redact.Config {
 	return c
 }
 
+// TakesOut reports whether the policy takes out fields or headers for their name.
+func (p *Policy) TakesOut() bool {
+	return slices.ContainsFunc(p.rules, func(r rule) bool { return len(r.detectors) == 0 && r.treatment.Action != redact.Allow })
+}
+
 // treat finds the first rule that speaks of a finding.
 func (p *Policy) treat(s Scope, detector, path, value string) redact.Treatment {
 	for i := range p.rules {

@@ -11,7 +11,7 @@ import (
 )
 
 // ours are the pages that these tests hold against the code.
-var ours = []string{"docs/approvals.md", "docs/architecture.md", "docs/auditing.md", "docs/compliance.md", "docs/operating.md", "docs/policies.md", "docs/publishers.md", "docs/security.md"}
+var ours = []string{"docs/approvals.md", "docs/architecture.md", "docs/auditing.md", "docs/compliance.md", "docs/conformance.md", "docs/formats.md", "docs/opentelemetry.md", "docs/operating.md", "docs/policies.md", "docs/publishers.md", "docs/retention.md", "docs/security.md", "docs/subscribers.md"}
 
 // block is a fenced part of a page.
 type block struct {
@@ -131,7 +131,7 @@ func TestEnvironmentInDocs(t *testing.T) {
 	for program := range programs {
 		maps.Copy(known, envOf(t, program))
 	}
-	for _, file := range []string{natsConf, "deploy/nats/cluster.conf", usersXML} {
+	for _, file := range []string{natsConf, "deploy/nats/cluster.conf", usersXML, "test/chaos_test.go", "cmd/internal/correlator/chaos_test.go"} {
 		for _, name := range envName.FindAllString(read(t, file), -1) {
 			known[name] = true
 		}

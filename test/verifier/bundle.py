@@ -3,63 +3,35 @@
 import base64
 import hashlib
 import json
-import struct
-import zlib
 
+import archive
 import canonical
 import statement
 from record import Session, included
 from signed import Bad, Checkpoint, Key, standard, vouched
 
-FIRST, SECOND = "countersign/bundle/v1", "countersign/bundle/v2"
+FIRST, SECOND, THIRD = "countersign/bundle/v1", "countersign/bundle/v2", "countersign/bundle/v3"
 V1 = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json", "records.jsonl", "proofs.json", "decisions.jsonl", "findings.jsonl")
 V2 = V1 + ("calls.jsonl", "approvals.jsonl", "report.html", "controls.json")
-NAMES = {V1: FIRST, V2: SECOND, V2 + (statement.NAME,): SECOND}
+V3 = V2[:-2] + ("records.parquet", "in_force.json") + V2[-2:]
+NAMES = {V1: FIRST, V2: SECOND, V2 + (statement.NAME,): SECOND, V3: THIRD, V3 + (statement.NAME,): THIRD}
 KINDS = {"decisions.jsonl": "decision", "findings.jsonl": "finding", "calls.jsonl": "call", "approvals.jsonl": "approval"}
-DATE = 1 << 5 | 1  # 1 January 1980
-
-
-def common(name, data):
-    """What a local header and the directory say alike."""
-    return struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, DATE, zlib.crc32(data), len(data), len(data), len(name), 0)
-
-
-def pack(members):
-    """The one form of a bundle."""
-    out, directory = bytearray(), bytearray()
-    for name, data in members:
-        directory += b"PK\x01\x02" + struct.pack("<H", 20) + common(name, data) + bytes(10) + struct.pack("<I", len(out)) + name.encode()
-        out += b"PK\x03\x04" + common(name, data) + name.encode() + data
-    end = struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, len(members), len(members), len(directory), len(out), 0)
-    return bytes(out + directory + end)
-
-
-def unpack(raw):
-    """The members of a file, in order; what is behind them is compared later."""
-    members, at = [], 0
-    while raw[at:at + 4] == b"PK\x03\x04":
-        if at + 30 > len(raw):
-            raise Bad("archive: cut short")
-        size, length, extra = struct.unpack_from("<IHH", raw, at + 22)
-        name = raw[at + 30:at + 30 + length].decode("utf-8", "replace")
-        start = at + 30 + length + extra
-        if start + size > len(raw):
-            raise Bad("archive: %s is cut short" % name)
-        members.append((name, raw[start:start + size]))
-        at = start + size
-    return members
-
 
 class Bundle:
     """A bundle under verification. failures lists what does not hold, by member."""
 
+    names = NAMES
+
     def __init__(self, raw, key_text, witnesses=()):
         self.failures, self.raw, self.session, self.checkpoint = [], raw, None, None
         self.key, self.witnesses, self.cosigned = Key(key_text, 1), [Key(w, 4) for w in witnesses], []
-        self.members = self.attempt("archive", lambda: unpack(raw)) or []
-        self.files = dict(self.members)
+        self.members, self.behind = self.attempt("archive", lambda: archive.unpack(raw)) or ([], 0)
         if self.failures or not self.attempt("archive", self.check_archive):
             return
+        self.read()
+
+    def read(self):
+        self.files = {m.name: m.all() for m in self.members}
         self.manifest = self.attempt("manifest.json", lambda: canonical.check(self.files["manifest.json"])) or {}
         self.checkpoint = self.attempt("checkpoint.txt", self.check_checkpoint)
         self.keys = self.attempt("keys.json", self.check_keys) or {}
@@ -83,23 +55,13 @@ class Bundle:
         return None
 
     def check_archive(self):
-        names = tuple(name for name, _ in self.members)
-        if names not in NAMES:
-            raise Bad("the members are %s, not %s" % (", ".join(names) or "none", ", or ".join(", ".join(n) for n in NAMES)))
-        self.format = NAMES[names]
-        again = pack(self.members)
-        if again != self.raw:
-            at = next((i for i, (a, b) in enumerate(zip(again, self.raw)) if a != b), min(len(again), len(self.raw)))
-            self.failures.append((self.at(at), "the ZIP differs from its one form at byte %d" % at))
-
-    def at(self, offset):
-        """The member in whose part of the file an offset lies."""
-        end = 0
-        for name, data in self.members:
-            end += 30 + len(name) + len(data)
-            if offset < end:
-                return name
-        return "archive"
+        names = tuple(m.name for m in self.members)
+        if names not in self.names:
+            raise Bad("the members are %s, not %s" % (", ".join(names) or "none", ", or ".join(", ".join(n) for n in self.names)))
+        self.format = self.names[names]
+        at = archive.differs(self.raw, self.members, self.behind)
+        if at:
+            self.failures.append((at[0], "the ZIP differs from its one form at byte %d" % at[1]))
 
     def check_checkpoint(self):
         checkpoint = Checkpoint(self.files["checkpoint.txt"], self.key)
@@ -168,7 +130,10 @@ class Bundle:
         for name in sorted(set(want) | set(m)):
             if m.get(name) != want.get(name):
                 raise Bad("%s is %s, not %s" % (name, json.dumps(m.get(name)), json.dumps(want.get(name))))
-        if [e["name"] for e in listed] != [n for n, _ in self.members[1:] if n != statement.NAME] or any(set(e) != {"name", "size", "sha256"} for e in listed):
+        self.check_listed(listed)
+
+    def check_listed(self, listed):
+        if [e["name"] for e in listed] != [m.name for m in self.members[1:] if m.name != statement.NAME] or any(set(e) != {"name", "size", "sha256"} for e in listed):
             raise Bad("it does not list the other members")
 
     def check_digests(self):
@@ -182,6 +147,15 @@ class Bundle:
                 self.failures.append((name, "not the bodies of the %ss in the records" % kind))
 
     def check_digest(self, entry):
-        data = self.files[entry["name"]]
-        if (len(data), hashlib.sha256(data).hexdigest()) != (entry["size"], entry["sha256"]):
+        m = next(m for m in self.members if m.name == entry["name"])
+        if (m.size, m.digest(hashlib.sha256())) != (entry["size"], entry["sha256"]):
             raise Bad("not the file that the manifest lists")
+
+    def predicate(self):
+        """What a statement must say of the bundle."""
+        first = self.records[0]
+        return {"format": self.format, "tenant": first.tenant, "session": first.session, "shard": self.checkpoint.shard, "records": len(self.records)}
+
+    def summary(self):
+        first = self.records[0]
+        return "session %s of tenant %s: %d records, sequences %d to %d" % (first.session, first.tenant, self.session.records, first.seq, self.records[-1].seq)

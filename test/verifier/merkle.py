@@ -70,3 +70,30 @@ def consistent(first, first_root, second, second_root, path):
             sr = node(sr, c)
         fn, sn = fn >> 1, sn >> 1
     return sn == 0 and fr == first_root and sr == second_root
+
+
+class Tree:
+    """A tree that grows from left to right: the roots of its largest complete
+    subtrees."""
+
+    def __init__(self):
+        self.size, self.peaks = 0, []
+
+    def append(self, level, top):
+        """Appends a complete subtree of 1 << level leaves; False where none can stand."""
+        if not 0 <= level <= 52 or self.size & ((1 << level) - 1):
+            return False
+        at = level
+        while self.size >> at & 1:
+            top, at = node(self.peaks.pop(), top), at + 1
+        self.peaks.append(top)
+        self.size += 1 << level
+        return True
+
+    def root(self):
+        if not self.peaks:
+            return sha()
+        top = self.peaks[-1]
+        for left in reversed(self.peaks[:-1]):
+            top = node(left, top)
+        return top

@@ -30,7 +30,8 @@ def check(bundle):
     message = b"DSSEv1 %d %s %d %s" % (len(PAYLOAD), PAYLOAD.encode(), len(payload), payload)
     if not ed25519.verify(public, message, standard(signature["sig"])):
         raise Bad("not what the key in it signed")
-    want = [{"name": n, "digest": {"sha256": hashlib.sha256(d).hexdigest()}} for n, d in sorted(bundle.files.items()) if n != NAME]
+    others = sorted((m for m in bundle.members if m.name != NAME), key=lambda m: m.name)
+    want = [{"name": m.name, "digest": {"sha256": m.digest(hashlib.sha256())}} for m in others]
     if (s["_type"], s["predicateType"], s["subject"]) != (STATEMENT, PREDICATE, want):
         raise Bad("not a statement over the other members")
     check_predicate(bundle, s["predicate"])
@@ -40,8 +41,7 @@ def check(bundle):
 def check_predicate(bundle, predicate):
     if not bundle.checkpoint or not bundle.records:
         return
-    first, c = bundle.records[0], bundle.checkpoint
-    want = {"format": bundle.format, "tenant": first.tenant, "session": first.session, "shard": c.shard, "records": len(bundle.records),
-            "checkpoint": {"size": c.size, "root": base64.b64encode(c.root).decode()}, "public_key": predicate["public_key"]}
+    c = bundle.checkpoint
+    want = dict(bundle.predicate(), checkpoint={"size": c.size, "root": base64.b64encode(c.root).decode()}, public_key=predicate["public_key"])
     if predicate != want:
         raise Bad("it speaks of another bundle")

@@ -3,20 +3,23 @@
 docs/evidence-format.md and nothing else. It needs Python 3 alone: no server, no
 network, no other package.
 
-  verify.py --bundle FILE --key KEY [--witness KEY ...]    an exported session
+  verify.py --bundle FILE --key KEY [--witness KEY ...]    an exported session or range
   verify.py --vectors docs/evidence-format.md              the page's own example
 
 Exit 0: everything holds; 1: something does not; 2: wrong usage.
 """
 
 import argparse
+import mmap
 import os
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import archive  # noqa: E402
 import bundle  # noqa: E402
+import ranges  # noqa: E402
 import vectors  # noqa: E402
 from signed import Bad  # noqa: E402
 
@@ -30,20 +33,21 @@ def text_or_file(value):
 
 
 def verify_bundle(path, key, witnesses):
-    with open(path, "rb") as f:
-        b = bundle.Bundle(f.read(), key, witnesses)
-    for member, what in b.failures:
-        print("FAIL  %s: %s" % (member, what))
-    if b.failures:
-        print("DOES NOT HOLD  %s: %d problems" % (path, len(b.failures)))
-        return 1
-    s, c = b.session, b.checkpoint
-    first = b.records[0]
-    print("holds  session %s of tenant %s: %d records, sequences %d to %d of shard %s" % (first.session, first.tenant, s.records, first.seq, b.records[-1].seq, c.shard))
-    print("       %d decisions and %d approvals signed, %d keys vouched for" % (s.decisions, s.approvals, len(b.keys)))
-    print("       checkpoint of size %d, root %s%s" % (c.size, c.root.hex(), "".join(", signed by " + w for w in b.cosigned)))
-    if b.format == bundle.SECOND:
-        print("       report.html and controls.json are known by their digests only; statement: %s" % ("signed by key " + b.signer if b.signer else "none"))
+    with open(path, "rb") as f, mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as raw:
+        names = {m.name for m in archive.unpack(raw)[0]}
+        b = (ranges.Range if "cover.jsonl" in names else bundle.Bundle)(raw, key, witnesses)
+        for member, what in b.failures:
+            print("FAIL  %s: %s" % (member, what))
+        if b.failures:
+            print("DOES NOT HOLD  %s: %d problems" % (path, len(b.failures)))
+            return 1
+        s, c = b.session, b.checkpoint
+        print("holds  %s of shard %s" % (b.summary(), c.shard))
+        print("       %d decisions and %d approvals signed, %d keys vouched for" % (s.decisions, s.approvals, len(b.keys)))
+        print("       checkpoint of size %d, root %s%s" % (c.size, c.root.hex(), "".join(", signed by " + w for w in b.cosigned)))
+        known = [m.name for m in b.members if m.name in ("records.parquet", "in_force.json", "report.html", "controls.json")]
+        if known:
+            print("       %s are known by their digests only; statement: %s" % (", ".join(known), "signed by key " + b.signer if b.signer else "none"))
     return 0
 
 
@@ -58,7 +62,7 @@ def verify_vectors(path):
 
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--bundle", help="an exported session")
+    p.add_argument("--bundle", help="an exported session or range")
     p.add_argument("--key", help="the public checkpoint key, or a file that holds it")
     p.add_argument("--witness", action="append", default=[], help="the public key of a witness that must have signed the checkpoint")
     p.add_argument("--vectors", help="the page whose example is checked")
@@ -69,7 +73,7 @@ def main():
         if a.vectors:
             return verify_vectors(a.vectors)
         return verify_bundle(a.bundle, text_or_file(a.key), [text_or_file(w) for w in a.witness])
-    except (OSError, Bad) as e:
+    except (OSError, ValueError, Bad) as e:
         print("verify.py: %s" % e, file=sys.stderr)
         return 2
 

@@ -163,7 +163,9 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	return err
 }
 
-// reconnected looks again at what a server that came back may have changed.
+// reconnected looks again at what a server that came back may have changed. It
+// tries until it has: a server that lost everything answers before its buckets are
+// there again (TestAReplacedLogGetsTheKeyAgain).
 func (s *service) reconnected(ctx context.Context, nc *nats.Conn) {
 	if !s.serving.Load() {
 		return // Run looks itself
@@ -172,16 +174,35 @@ func (s *service) reconnected(ctx context.Context, nc *nats.Conn) {
 	case s.reread <- struct{}{}:
 	default:
 	}
-	js, err := jetstream.New(nc)
-	if err == nil {
-		keyErr := s.publishKey(ctx, js)
-		s.keyProblem(keyErr)
-		err = errors.Join(s.checkDurability(ctx, nc), keyErr)
-	}
-	if err != nil && ctx.Err() == nil {
-		s.env.Log.Error().Err(err).Msg("after reconnecting")
+	for wait := lookAgainMin; ; wait = min(2*wait, lookAgainMax) {
+		err := s.lookAgain(ctx, nc)
+		if err == nil || ctx.Err() != nil || !nc.IsConnected() {
+			return
+		}
+		s.env.Log.Error().Err(err).Dur("retry_in", wait).Msg("after reconnecting")
 		s.env.Health.Set("durability", err.Error())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
 	}
+}
+
+// Pauses between two looks at a server that came back.
+const (
+	lookAgainMin = 200 * time.Millisecond
+	lookAgainMax = time.Second
+)
+
+func (s *service) lookAgain(ctx context.Context, nc *nats.Conn) error {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	keyErr := s.publishKey(ctx, js)
+	s.keyProblem(keyErr)
+	return errors.Join(s.checkDurability(ctx, nc), keyErr)
 }
 
 // finish answers what has been begun and what had arrived when the service was

@@ -3,7 +3,6 @@ package admitter
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -122,7 +121,9 @@ func TestConfirmationIsUsedOnce(t *testing.T) {
 	want("call_3", used)
 }
 
-// Of many that ask at the same time, through two admitters, one is allowed.
+// Of many that ask at the same time, through two admitters, one is allowed. A
+// machine that is too busy to record decisions in time denies some, the one that
+// had the confirmation among them, perhaps: then it is there for the next.
 func TestConfirmationRace(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	put(t, n, "pay.yaml", []byte(payPolicy))
@@ -137,23 +138,41 @@ func TestConfirmationRace(t *testing.T) {
 		wg.Go(func() { got[i] = verdictOn(t, nc, transfer(t, "call_1")) })
 	}
 	wg.Wait()
-	slices.Sort(got)
-	if got[0] != accepted || got[1] != used || got[len(got)-1] != used {
-		t.Error(got)
+	heard := 0
+	for _, verdict := range got {
+		switch {
+		case verdict == accepted:
+			heard++
+		case verdict != used && !strings.HasSuffix(verdict, " audit_unavailable") && !strings.Contains(verdict, " confirmation_pending "):
+			t.Error(verdict)
+		}
 	}
-	var yes []uint64
-	var reply uint64
+	recorded := allowedAfterReply(t, n)
+	if recorded == 0 {
+		rig.Eventually(t, "it is given back and used", func() bool { return verdictOn(t, nc, transfer(t, "call_1")) == accepted })
+		heard, recorded = 1, allowedAfterReply(t, n)
+	}
+	if recorded != 1 || heard > 1 {
+		t.Errorf("%d allows recorded, %d heard: %v", recorded, heard, got)
+	}
+}
+
+// allowedAfterReply counts the allows on the log, which must follow the reply.
+func allowedAfterReply(t *testing.T, n *rig.NATS) (yes int) {
+	t.Helper()
+	replied := false
 	for _, m := range n.Log() {
 		switch {
 		case strings.HasPrefix(m.Subject, "gov.decisions.acme.allow."):
-			yes = append(yes, m.Seq)
+			yes++
+			if !replied {
+				t.Errorf("allowed at %d, before the reply", m.Seq)
+			}
 		case strings.HasSuffix(m.Subject, ".confirmation.reply"):
-			reply = m.Seq
+			replied = true
 		}
 	}
-	if len(yes) != 1 || yes[0] <= reply {
-		t.Errorf("allowed at %v, answered at %d", yes, reply)
-	}
+	return yes
 }
 
 // Where a deployment tells producer and user apart, only the user's publisher

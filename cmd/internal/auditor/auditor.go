@@ -33,14 +33,22 @@ import (
 )
 
 // DefaultBatch is the default of Flags.Batch.
-const DefaultBatch = 10_000
+const DefaultBatch = 25_000
+
+// maxBatchBytes bounds the bodies of one batch; about as many as the server sends
+// ahead.
+const maxBatchBytes = 24 << 20
 
 // Flags configure the service.
 type Flags struct {
 	daemon.Flags
 	ClickHouse      string        `name:"clickhouse" help:"ClickHouse DSN of the database's owner." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN" required:""`
-	Batch           int           `help:"Records of one insert at most." env:"COUNTERSIGN_AUDIT_BATCH" default:"10000"`
+	Batch           int           `help:"Records of one insert at most." env:"COUNTERSIGN_AUDIT_BATCH" default:"25000"`
 	CheckpointEvery time.Duration `help:"Sign a checkpoint this often while records come in." env:"COUNTERSIGN_CHECKPOINT_EVERY" default:"1s"`
+
+	CustodianUser     string `help:"NATS user that carries out erasures (none: nothing is erased here)." env:"COUNTERSIGN_CUSTODIAN_USER"`
+	CustodianPassword string `help:"Its password (set it in the environment)." env:"COUNTERSIGN_CUSTODIAN_PASSWORD"`
+	CustodianCreds    string `help:"Its NATS credentials file, instead of user and password." env:"COUNTERSIGN_CUSTODIAN_CREDS" placeholder:"FILE"`
 }
 
 // Main is the service's main function; it returns the exit code.
@@ -62,6 +70,7 @@ type auditor struct {
 	metrics *metrics.Auditor
 	db      *storage.DB
 	signer  note.Signer
+	public  string // of signer
 	master  digest.Master
 
 	shard   string
@@ -119,12 +128,15 @@ func (a *auditor) work(ctx context.Context) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	beside.Go(func() { a.keep(ctx) })
 	defer func() {
 		stop()
 		_ = a.land() // nothing may use the connections any more
+		beside.Wait()
 	}()
 	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
-		Stream: a.flags.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, Log: a.env.Log,
+		Stream: a.flags.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, MaxBytes: maxBatchBytes, Log: a.env.Log,
 		Idle: func() error { return a.idle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
 	}, func(batch []events.LogMessage) error { return a.audit(ctx, batch) })
 }
@@ -140,7 +152,7 @@ func open(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err error) 
 	if a.master, err = keys.Master(f.Keys); err != nil {
 		return a, err
 	}
-	if a.signer, _, err = keys.Checkpoint(f.Keys); err != nil {
+	if a.signer, a.public, err = keys.Checkpoint(f.Keys); err != nil {
 		return a, err
 	}
 	if a.db, err = storage.Open(ctx, f.ClickHouse); err != nil {

@@ -34,6 +34,7 @@ type sessionKeys struct {
 	mu      sync.Mutex
 	cache   map[evidence.SessionKey][]byte
 	tenants map[string][]byte
+	dropped uint64 // how often forget was called
 }
 
 func newSessionKeys(ctx context.Context, js jetstream.JetStream, master digest.Master) (*sessionKeys, error) {
@@ -62,28 +63,44 @@ func (s *sessionKeys) TenantKey(tenant string) []byte {
 	return key
 }
 
-// held gives a key that is in the cache.
-func (s *sessionKeys) held(k evidence.SessionKey) ([]byte, bool) {
+// held gives a key that is in the cache, and what hold has to be told.
+func (s *sessionKeys) held(k evidence.SessionKey) (key []byte, cached bool, dropped uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key, cached := s.cache[k]
-	return key, cached
+	key, cached = s.cache[k]
+	return key, cached, s.dropped
 }
 
-func (s *sessionKeys) hold(k evidence.SessionKey, key []byte) {
+// hold keeps a key, unless one was destroyed since it was asked for: it may be
+// that one.
+func (s *sessionKeys) hold(k evidence.SessionKey, key []byte, dropped uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if dropped != s.dropped {
+		return
+	}
 	if len(s.cache) >= maxCachedKeys {
 		clear(s.cache)
 	}
 	s.cache[k] = key
 }
 
+// forget drops the key of a session that was destroyed in the bucket. A record that
+// is being built with it may still be: its commitments are dead before they are
+// stored. The session's next record gets a new key.
+func (s *sessionKeys) forget(k evidence.SessionKey) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.cache, k)
+	s.dropped++
+}
+
 // SessionKey implements evidence.Keys.
 func (s *sessionKeys) SessionKey(tenant, session string) ([]byte, error) {
 	k := evidence.SessionKey{Tenant: tenant, Session: session}
-	if key, cached := s.held(k); cached {
-		return key, nil
+	held, cached, dropped := s.held(k)
+	if cached {
+		return held, nil
 	}
 	key, err := s.fetch(k)
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
@@ -94,7 +111,7 @@ func (s *sessionKeys) SessionKey(tenant, session string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.hold(k, key)
+	s.hold(k, key, dropped)
 	return key, nil
 }
 

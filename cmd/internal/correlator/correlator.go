@@ -21,6 +21,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	pages "github.com/countersign-dev/countersign/cmd/internal/outputs"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -34,6 +35,9 @@ type Flags struct {
 	MissingAfter  time.Duration `help:"An open call counts as abandoned after this. Change it only when no call is open: what was found before is found again from the log." env:"COUNTERSIGN_MISSING_AFTER" default:"15m"`
 	StateDir      string        `help:"Directory of a snapshot of the state, so that a start does not read the whole log (none when empty). It holds what the log holds." env:"COUNTERSIGN_STATE" placeholder:"DIR"`
 	StateEvery    int           `help:"Write a snapshot after so many messages at the latest." env:"COUNTERSIGN_STATE_EVERY" default:"200000"`
+	MaxCalls      int           `help:"How many calls are in memory at most, open ones and those that late events may still be about (some 3 KB each); beyond it the least recently active session is closed and forgotten. It must be the same for every instance of a shard." env:"COUNTERSIGN_MAX_CALLS" default:"262144"`
+	MaxSessions   int           `help:"How many sessions are in memory at most, in the same way." env:"COUNTERSIGN_MAX_SESSIONS" default:"65536"`
+	Shards        []string      `name:"shard" help:"A shard that this process correlates, as STREAM or STREAM=URL; may be given several times. Each has a lease, a snapshot and metrics of its own. Instead of --stream." env:"COUNTERSIGN_SHARDS" placeholder:"STREAM=URL"`
 	NoVerdictOK   bool          `help:"Do not report executions that nobody asked admission for." env:"COUNTERSIGN_NO_VERDICT_OK"`
 }
 
@@ -45,7 +49,8 @@ func Main(args []string) int {
 }
 
 // Run correlates the shard until ctx ends or another correlator takes over. It
-// outlives a server that goes away and comes back.
+// outlives a server that goes away and comes back. With several shards it goes on
+// until ctx ends.
 func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if f.MissingAfter <= 0 {
 		return errors.New("--missing-after must be above zero")
@@ -53,6 +58,23 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if f.StateEvery < saveSome {
 		return fmt.Errorf("--state-every must be at least %d", saveSome)
 	}
+	if f.MaxCalls < 0 || f.MaxSessions < 0 {
+		return errors.New("--max-calls and --max-sessions must be above zero")
+	}
+	shards, err := f.shards()
+	switch {
+	case err != nil:
+		return err
+	case len(shards) == 1:
+		return runShard(ctx, shards[0], env)
+	}
+	return runShards(ctx, shards, env)
+}
+
+// idsPerCall is how many tool call ids are counted for each call that is in memory.
+const idsPerCall = correlation.DefaultMaxIDs / correlation.DefaultMaxCalls
+
+func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	master, err := keys.Master(f.Keys)
 	if err != nil {
 		return err
@@ -70,6 +92,11 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
+	stopOutputs, err := pages.Serve(ctx, js, f.Stream, f.Space(), env.Log)
+	if err != nil {
+		return err
+	}
+	defer stopOutputs()
 	options := correlation.Options{
 		Shard:          f.Stream,
 		Space:          f.Space(),
@@ -78,11 +105,25 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		RetireVoucher:  func(k events.KeyRetirement) bool { return signing.CheckRetirement(note.VerifierList(voucher), k) },
 		RequireVerdict: !f.NoVerdictOK,
 		MissingAfter:   f.MissingAfter,
+		MaxCalls:       f.MaxCalls,
+		MaxIDs:         idsPerCall * f.MaxCalls,
+		MaxSessions:    f.MaxSessions,
 	}
 	w := newWorker(f, env, nc, js, correlation.New(options))
 	w.snapshots = snapshots{dir: f.StateDir, every: uint64(f.StateEvery), key: master.Snapshot(), options: options, context: fmt.Sprintf("%s+%08x", voucher.Name(), voucher.KeyHash())}
-	if err := w.resume(ctx); err != nil {
-		return err
+	w.erasure.log.Known = note.VerifierList(voucher)
+	for {
+		if err := w.resume(ctx); err != nil {
+			return err
+		}
+		err := w.run(ctx)
+		if !errors.Is(err, errErased) || ctx.Err() != nil {
+			return err
+		}
+		env.Log.Info().Err(err).Msg("starting over")
+		if err := w.dropSnapshot(); err != nil {
+			return err
+		}
+		w = w.anew()
 	}
-	return w.run(ctx)
 }

@@ -82,7 +82,7 @@ func (w *worker) resume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.snapshots.epoch = streams.EpochName(w.flags.Stream, st.Created)
+	w.snapshots.epoch, w.erasure.readFrom = streams.EpochName(w.flags.Stream, st.Created), st.LastSeq
 	if err := w.restore(ctx); err != nil {
 		return err
 	}
@@ -98,6 +98,11 @@ func (w *worker) resume(ctx context.Context) error {
 		return ctx.Err()
 	case err != nil:
 		w.env.Log.Warn().Err(err).Msg("reading the log from its beginning")
+		if errors.Is(err, errSnapshot) { // it may hold what was erased since
+			if err := w.dropSnapshot(); err != nil {
+				return err
+			}
+		}
 	default:
 		w.env.Log.Info().Uint64("seq", w.head).Int("open_calls", w.core.Stats().Open).Dur("took", time.Since(begun)).Msg("resuming from a snapshot")
 	}
@@ -180,6 +185,9 @@ func (w *worker) fits(ctx context.Context, h head, last uint64) (*events.LogMess
 	}
 	if m == nil || digestOf(*m) != h.Message {
 		return nil, fmt.Errorf("%w: the log has another message at sequence %d", errSnapshot, h.Seq)
+	}
+	if err := w.clean(ctx, h.Seq); err != nil {
+		return nil, err
 	}
 	return m, nil
 }

@@ -3,7 +3,9 @@ package correlator
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/lease"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
@@ -60,6 +63,7 @@ type worker struct {
 	counts   counts
 
 	snapshots snapshots
+	erasure   erasure
 	collector collector
 }
 
@@ -75,7 +79,13 @@ type pending struct {
 func newWorker(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator) *worker {
 	// Two processes may have the same id, each in its container: a writer's name
 	// must be its own.
-	return &worker{flags: f, env: env, nc: nc, js: js, core: core, writer: "correlator-" + rand.Text(), counts: newCounts(f, env, js)}
+	return newWorkerWith(f, env, nc, js, core, newCounts(f, env, js))
+}
+
+func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator, c counts) *worker {
+	w := &worker{flags: f, env: env, nc: nc, js: js, core: core, writer: "correlator-" + rand.Text(), counts: c}
+	w.erasure.log = &erasures.Log{JS: js, Stream: f.Stream, Space: f.Space()}
+	return w
 }
 
 // run follows the log from the beginning, as a standby until the lease is ours.
@@ -85,7 +95,7 @@ func (w *worker) run(ctx context.Context) error {
 	feed.start(g, ctx, func() error {
 		return streams.ReadLog(ctx, w.js, streams.ReadOptions{
 			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: feedBatch, Log: w.env.Log,
-			Idle: func() error { return feed.idle(ctx) }, IdleEvery: idleEvery,
+			Idle: func() error { return feed.idle(ctx) }, IdleEvery: idleEvery, Gap: w.gap(ctx),
 		}, func(batch []events.LogMessage) error { return feed.put(ctx, batch) })
 	})
 	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
@@ -126,6 +136,9 @@ func (e election) giveBack() {
 func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 	defer func() {
 		w.settle()
+		if errors.Is(err, errErased) {
+			w.snapshots.every = math.MaxInt64 // wait for the one that is under way, and write none
+		}
 		w.saveAtEnd()
 		if w.lease != nil {
 			err = daemon.Lost(w.lease, err)
@@ -294,7 +307,7 @@ func (w *worker) apply(in correlation.Input) error {
 	if in.Cursor() && w.role != daemon.RoleActive {
 		return w.follow(m)
 	}
-	return nil
+	return w.erased(m)
 }
 
 // sayReady tells the supervisor that the log was read to its end, that it is

@@ -37,7 +37,7 @@ type landing struct {
 // Nothing is written when there is nothing new to say: the core being
 // deterministic, a replay of messages without outputs costs time, not truth.
 func (w *worker) launch() {
-	if w.role != daemon.RoleActive || w.flight != nil || len(w.pending) == 0 {
+	if w.role != daemon.RoleActive || w.flight != nil || len(w.pending) == 0 && !w.owes() {
 		return
 	}
 	b := w.next()

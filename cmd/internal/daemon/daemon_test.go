@@ -75,3 +75,33 @@ func TestHealthOverHTTP(t *testing.T) {
 	h.Set("nats", "")
 	check(200, StatusOK, "")
 }
+
+// TestHealthOfParts: a service of several shards is as well as they are, and
+// active if one of them is.
+func TestHealthOfParts(t *testing.T) {
+	h := NewHealth()
+	a, b := h.Part("A"), h.Part("B")
+	if a == b || h.Part("A") != a {
+		t.Fatal("parts are not told apart")
+	}
+	h.SetReady()
+	a.SetReady()
+	b.SetReady()
+	a.SetRole(RoleStandby)
+	b.SetRole(RoleActive)
+	if r := h.Report(); r.Status != StatusOK || r.Role != RoleActive || r.Services["A"].Role != RoleStandby || r.Services["B"].Role != RoleActive {
+		t.Errorf("%+v", r)
+	}
+	b.SetRole(RoleStandby)
+	a.Set("nats", "gone")
+	if r := h.Report(); r.Status != StatusUnhealthy || r.Role != RoleStandby || r.Services["B"].Status != StatusOK {
+		t.Errorf("%+v", r)
+	}
+	if s := h.Status(); s.Healthy || !s.Ready || !s.Standby {
+		t.Errorf("%+v", s)
+	}
+	a.Set("nats", "")
+	if r := h.Report(); r.Status != StatusOK {
+		t.Errorf("%+v", r)
+	}
+}

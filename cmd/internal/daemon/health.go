@@ -31,7 +31,7 @@ type Report struct {
 	Status   string            `json:"status"`
 	Problems map[string]string `json:"problems,omitempty"` // by component
 	Role     string            `json:"role,omitempty"`     // active or standby, where only one instance of a shard may be active
-	Services map[string]Report `json:"services,omitempty"` // of the whole tree: each service's own
+	Services map[string]Report `json:"services,omitempty"` // of the whole tree: each service's own; of a service of several shards: each shard's
 }
 
 // Health collects what is wrong with a service. Its methods may be called from
@@ -41,6 +41,21 @@ type Health struct {
 	ready    bool
 	role     string
 	problems map[string]string
+	parts    map[string]*Health
+}
+
+// Part is the health of one of several shards that a service works on at the same
+// time. The whole is as well as its parts, and active if one of them is.
+func (h *Health) Part(name string) *Health {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.parts == nil {
+		h.parts = map[string]*Health{}
+	}
+	if h.parts[name] == nil {
+		h.parts[name] = NewHealth()
+	}
+	return h.parts[name]
 }
 
 // NewHealth makes a Health that is starting.
@@ -86,14 +101,27 @@ func (h *Health) Report() Report {
 	case !h.ready:
 		r.Status = StatusStarting
 	}
+	for name, part := range h.parts {
+		if r.Services == nil {
+			r.Services = map[string]Report{}
+		}
+		one := part.Report()
+		if r.Services[name] = one; one.Status == StatusUnhealthy {
+			r.Status = StatusUnhealthy
+		}
+		if r.Role == "" || one.Role == RoleActive {
+			r.Role = one.Role
+		}
+	}
 	return r
 }
 
 // Status is what the metrics show of it.
 func (h *Health) Status() metrics.Status {
+	r := h.Report()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return metrics.Status{Healthy: len(h.problems) == 0, Ready: h.ready, Standby: h.role == RoleStandby}
+	return metrics.Status{Healthy: r.Status != StatusUnhealthy, Ready: h.ready, Standby: r.Role == RoleStandby}
 }
 
 func (h *Health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {

@@ -43,7 +43,10 @@ func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to 
 	r.Input.Nodes = func(indexes []int64) ([]tlog.Hash, error) { return l.hashes(ctx, shard, indexes) }
 	r.Input.Rows = func(yield func(evidence.Row) error) error {
 		var done uint64
-		return l.DB.ScanTenant(ctx, shard, tenant, from, to, func(row storage.EvidenceRow) error {
+		scan := func(fn func(storage.EvidenceRow) error) error {
+			return l.DB.ScanTenant(ctx, shard, tenant, from, to, fn)
+		}
+		return goingOn(ctx, scan, func(row storage.EvidenceRow) error {
 			if done++; progress != nil {
 				progress(done, n)
 			}
@@ -51,4 +54,33 @@ func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to 
 		})
 	}
 	return r, nil
+}
+
+// maxFailures is how often in succession reading may fail before the next row.
+const maxFailures = 3
+
+// goingOn scans rows, which come in the order of their sequences, and begins anew
+// behind the last one when the database hangs up: a long range is read for
+// minutes, and a connection that broke is no reason to begin a file again.
+func goingOn(ctx context.Context, scan func(func(storage.EvidenceRow) error) error, yield func(storage.EvidenceRow) error) error {
+	var last uint64
+	var refused error // by yield
+	for failures := 0; ; {
+		before := last
+		err := scan(func(r storage.EvidenceRow) error {
+			if r.Seq <= last {
+				return nil
+			}
+			if refused = yield(r); refused == nil {
+				last = r.Seq
+			}
+			return refused
+		})
+		if last > before {
+			failures = 0
+		}
+		if failures++; err == nil || refused != nil || ctx.Err() != nil || failures > maxFailures {
+			return err
+		}
+	}
 }

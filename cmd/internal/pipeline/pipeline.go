@@ -241,7 +241,9 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 			"COUNTERSIGN_STATE=" + filepath.Join(p.opt.DataDir, "state"), "COUNTERSIGN_PREFIX=" + subject.DefaultPrefix, "COUNTERSIGN_STREAM=" + streams.DefaultShard, "COUNTERSIGN_PUBLIC_KEY=" + p.ready.PublicKey,
 		}
 		if name == "auditor" {
-			env = append(env, "COUNTERSIGN_CLICKHOUSE="+p.ready.ClickHouseDSN)
+			custodian := p.state.user(string(streams.RoleCustodian))
+			env = append(env, "COUNTERSIGN_CLICKHOUSE="+p.ready.ClickHouseDSN, "COUNTERSIGN_CUSTODIAN_CREDS=",
+				"COUNTERSIGN_CUSTODIAN_USER="+custodian.Name, "COUNTERSIGN_CUSTODIAN_PASSWORD="+custodian.Password)
 		}
 		p.mu.Unlock()
 		var info daemon.ReadyInfo

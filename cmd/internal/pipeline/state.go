@@ -22,7 +22,7 @@ type state struct {
 }
 
 // serviceRoles are the users of the services' account (and the operator).
-var serviceRoles = []streams.Role{streams.RoleProvisioner, streams.RoleAdmitter, streams.RoleCorrelator, streams.RoleAuditor, streams.RoleOperator}
+var serviceRoles = []streams.Role{streams.RoleProvisioner, streams.RoleAdmitter, streams.RoleCorrelator, streams.RoleAuditor, streams.RoleCustodian, streams.RoleOperator}
 
 // tenantRoles are a tenant's users.
 var tenantRoles = []streams.Role{streams.RoleRuntime, streams.RoleSubscriber, streams.RoleReviewer}

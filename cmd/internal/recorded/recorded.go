@@ -70,7 +70,8 @@ func (l Log) SeqAt(ctx context.Context, st streams.State, at time.Time) (uint64,
 		if failed != nil {
 			return true
 		}
-		m, err := streams.MessageAt(ctx, l.JS, l.Stream, st.FirstSeq+uint64(i))
+		// The next one there is, where this one was erased.
+		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, ">", st.FirstSeq+uint64(i))
 		if err != nil || m == nil {
 			failed = err
 			return true

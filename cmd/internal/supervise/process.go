@@ -20,6 +20,10 @@ const envSupervised = "COUNTERSIGN_SUPERVISED"
 
 const readyFD = 3
 
+// ErrEnded says that a child ended before it was ready: whatever it met may be over
+// by the next time.
+var ErrEnded = errors.New("it ended before it was ready")
+
 // waitDelay is how long what a dead child has printed is waited for.
 const waitDelay = 5 * time.Second
 
@@ -137,7 +141,7 @@ func (p *process) awaitReady(ctx context.Context, ready *os.File, timeout time.D
 	case a := <-got:
 		if a.err != nil {
 			<-p.done // the pipe closes with the process
-			return fmt.Errorf("it ended before it was ready (%v); its log says why", p.err)
+			return fmt.Errorf("%w (%v); its log says why", ErrEnded, p.err)
 		}
 		if info == nil {
 			return nil

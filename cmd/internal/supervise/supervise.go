@@ -20,6 +20,8 @@ const (
 	BackoffMax = 5 * time.Second
 	Settled    = 30 * time.Second
 	StopGrace  = 15 * time.Second // how long a child may take to stop before it is killed
+
+	firstStarts = 5 // how often a child is started that ends before it was ever ready
 )
 
 // Process is one running child.
@@ -66,9 +68,11 @@ func New(log zerolog.Logger, onChange func(name string, pid int)) *Supervisor {
 }
 
 // Start starts a child, waits until it is ready and keeps it running until
-// Stop. An error on this first start is returned; later ones are retried.
+// Stop. A child that ends before it is ready is started again a few times, with
+// the pauses of a later crash, which come to about a second and a half; then, and
+// for any other reason at once, the error is returned.
 func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
-	proc, err := spec.Start(ctx)
+	proc, err := s.first(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("starting %s: %w", spec.Name, err)
 	}
@@ -83,6 +87,24 @@ func (s *Supervisor) Start(ctx context.Context, spec Spec) error {
 	s.onChange(spec.Name, proc.PID())
 	go s.watch(c)
 	return nil
+}
+
+// first starts a child for the first time.
+func (s *Supervisor) first(ctx context.Context, spec Spec) (Process, error) {
+	delay := BackoffMin
+	for try := 1; ; try++ {
+		proc, err := spec.Start(ctx)
+		if try == firstStarts || !errors.Is(err, ErrEnded) || ctx.Err() != nil {
+			return proc, err
+		}
+		s.log.Warn().Str("child", spec.Name).Err(err).Dur("retry_in", delay).Msg("a child did not start; it will be tried again")
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, BackoffMax)
+	}
 }
 
 // watch restarts c whenever it dies before it was told to quit.

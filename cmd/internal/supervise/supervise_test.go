@@ -2,6 +2,7 @@ package supervise
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -68,8 +69,51 @@ func TestRestartsWhatDiesAndStopsInOrder(t *testing.T) {
 
 func TestFirstStartReportsFailure(t *testing.T) {
 	s := New(zerolog.Nop(), nil)
-	if err := s.Start(t.Context(), spec("dies")); err == nil {
-		t.Fatal("no error for a child that ends before it is ready")
+	if err := s.Start(t.Context(), spec("dies")); !errors.Is(err, ErrEnded) {
+		t.Fatalf("a child that ends before it is ready: %v", err)
+	}
+}
+
+// A child whose first start fails gets further chances, but not for ever and not
+// for what will not change.
+func TestAFirstStartIsTriedAgain(t *testing.T) {
+	other := errors.New("no such program")
+	for _, c := range []struct {
+		name  string
+		fails int
+		with  error
+		tries int
+		ok    bool
+	}{
+		{"at once", 0, nil, 1, true},
+		{"at the second try", 1, ErrEnded, 2, true},
+		{"at the last try", firstStarts - 1, ErrEnded, firstStarts, true},
+		{"never", 100, ErrEnded, firstStarts, false},
+		{"for another reason", 100, other, 1, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, tries := New(zerolog.Nop(), nil), 0
+			err := s.Start(t.Context(), Spec{Name: "a", Start: func(context.Context) (Process, error) {
+				if tries++; tries <= c.fails {
+					return nil, fmt.Errorf("%w; its log says why", c.with)
+				}
+				return &scripted{"a", func(string) {}, make(chan struct{})}, nil
+			}})
+			if (err == nil) != c.ok || tries != c.tries || !c.ok && !errors.Is(err, c.with) {
+				t.Errorf("%d tries: %v", tries, err)
+			}
+			_ = s.Stop(t.Context())
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	tries := 0
+	err := New(zerolog.Nop(), nil).Start(ctx, Spec{Name: "a", Start: func(context.Context) (Process, error) {
+		tries++
+		cancel()
+		return nil, ErrEnded
+	}})
+	if err == nil || tries != 1 {
+		t.Errorf("whoever is told to stop does not try again: %d tries, %v", tries, err)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Error says that a member has another JSON type than the protocol gives it. It
@@ -37,8 +38,9 @@ const (
 
 // Object reads the members of one JSON object. The zero Object has no members.
 type Object struct {
-	Members map[string]any // shared with the tree; nil if the object is absent
-	path    string
+	Members map[string]any // shared with the tree; nil if the object is absent, or was read flat
+	flat    strictjson.Value
+	path    string // not kept of an object that was read flat
 	first   **Error
 }
 
@@ -81,12 +83,25 @@ func read[T any](o Object, key, want string) (v T, ok bool) {
 
 // Text reads a string.
 func (o Object) Text(key string) string {
+	if o.IsFlat() {
+		if v, ok := o.member(key, KindString, WantString); ok {
+			return v.Text()
+		}
+		return ""
+	}
 	s, _ := read[string](o, key, WantString)
 	return s
 }
 
 // TextPtr reads a string whose presence matters.
 func (o Object) TextPtr(key string) *string {
+	if o.IsFlat() {
+		if v, ok := o.member(key, KindString, WantString); ok {
+			s := v.Text()
+			return &s
+		}
+		return nil
+	}
 	if s, ok := read[string](o, key, WantString); ok {
 		return &s
 	}
@@ -95,6 +110,13 @@ func (o Object) TextPtr(key string) *string {
 
 // Bool reads a boolean; nil if it is absent.
 func (o Object) Bool(key string) *bool {
+	if o.IsFlat() {
+		if v, ok := o.member(key, KindBool, WantBool); ok {
+			b := v.Kind() == strictjson.KindTrue
+			return &b
+		}
+		return nil
+	}
 	if b, ok := read[bool](o, key, WantBool); ok {
 		return &b
 	}
@@ -104,7 +126,7 @@ func (o Object) Bool(key string) *bool {
 // Int reads a number without a fraction (1, 1.0 and 1e0 are the same integer);
 // nil if it is absent.
 func (o Object) Int(key string) *int64 {
-	n, ok := read[json.Number](o, key, WantInteger)
+	n, ok := o.literal(key, WantInteger)
 	if !ok {
 		return nil
 	}
@@ -114,6 +136,14 @@ func (o Object) Int(key string) *int64 {
 		return nil
 	}
 	return &i
+}
+
+func (o Object) literal(key, want string) (json.Number, bool) {
+	if o.IsFlat() {
+		v, ok := o.member(key, KindNumber, want)
+		return json.Number(v.Text()), ok
+	}
+	return read[json.Number](o, key, want)
 }
 
 func integer(lit string) (int64, bool) {
@@ -130,7 +160,7 @@ func integer(lit string) (int64, bool) {
 
 // Number reads a number; nil if it is absent.
 func (o Object) Number(key string) *float64 {
-	n, ok := read[json.Number](o, key, WantNumber)
+	n, ok := o.literal(key, WantNumber)
 	if !ok {
 		return nil
 	}
@@ -144,6 +174,13 @@ func (o Object) Number(key string) *float64 {
 
 // Map reads an object as it stands in the tree; nil if it is absent.
 func (o Object) Map(key string) map[string]any {
+	if o.IsFlat() {
+		v, ok := o.member(key, KindObject, WantObject)
+		if !ok {
+			return nil
+		}
+		return v.Tree().(map[string]any)
+	}
 	m, _ := read[map[string]any](o, key, WantObject)
 	return m
 }
@@ -151,13 +188,20 @@ func (o Object) Map(key string) map[string]any {
 // Child opens an object below this one. ok is false if it is absent or no
 // object.
 func (o Object) Child(key string) (child Object, ok bool) {
+	if o.IsFlat() {
+		child.first = o.first
+		if v, there := o.member(key, KindObject, WantObject); there {
+			child.flat, ok = v, true
+		}
+		return child, ok
+	}
 	m, ok := read[map[string]any](o, key, WantObject)
 	return Object{Members: m, path: o.pointer(key), first: o.first}, ok
 }
 
 // Texts reads an array of strings; nil if it is absent.
 func (o Object) Texts(key string) []string {
-	list, ok := read[[]any](o, key, WantStrings)
+	list, ok := o.list(key, WantStrings)
 	if !ok {
 		return nil
 	}
@@ -173,9 +217,20 @@ func (o Object) Texts(key string) []string {
 	return texts
 }
 
+func (o Object) list(key, want string) ([]any, bool) {
+	if o.IsFlat() {
+		v, ok := o.member(key, KindArray, want)
+		if !ok {
+			return nil, false
+		}
+		return v.Tree().([]any), true
+	}
+	return read[[]any](o, key, want)
+}
+
 // Objects opens the objects of an array; nil if it is absent.
 func (o Object) Objects(key string) []Object {
-	list, ok := read[[]any](o, key, WantObjects)
+	list, ok := o.list(key, WantObjects)
 	if !ok {
 		return nil
 	}
@@ -193,12 +248,12 @@ func (o Object) Objects(key string) []Object {
 
 // MapOfMaps reads an object whose every value is an object; nil if it is absent.
 func (o Object) MapOfMaps(key string) map[string]map[string]any {
-	child, ok := o.Child(key)
-	if !ok {
+	members := o.Map(key)
+	if members == nil {
 		return nil
 	}
-	maps := make(map[string]map[string]any, len(child.Members))
-	for name, v := range child.Members {
+	maps := make(map[string]map[string]any, len(members))
+	for name, v := range members {
 		m, ok := v.(map[string]any)
 		if !ok {
 			o.Fail(key, WantObjectsMap) // names no member: which is met first is chance

@@ -45,6 +45,16 @@ func TestWrongTypes(t *testing.T) {
 				t.Errorf("%s of %s: %v, want /k, %s", name, value, first, r.want)
 			}
 		}
+		for _, value := range []string{`"x"`, `"\n"`, `true`, `false`, `1`, `1.5`, `{}`, `{"a":{}}`, `{"a":1}`, `[]`, `["x"]`, `[{}]`, `[1]`, `null`} {
+			var inTree, inFlat *Error
+			doc := `{"j":0,"k":` + value + `}`
+			r.read(open(t, doc, &inTree))
+			var flat strictjson.Flat
+			v, ok := flat.Read([]byte(doc), strictjson.DefaultLimits)
+			if r.read(Flat(v, &inFlat)); !ok || (inTree == nil) != (inFlat == nil) {
+				t.Errorf("%s of %s: %v in a tree, %v read flat", name, value, inTree, inFlat)
+			}
+		}
 		var first *Error
 		if r.read(open(t, `{}`, &first)); first != nil {
 			t.Errorf("%s of an absent member: %v", name, first)

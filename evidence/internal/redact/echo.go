@@ -56,7 +56,8 @@ func NewEchoes(hits []Hit) *Echoes {
 
 // onlyHere are detectors whose findings are not looked for elsewhere: the rest of
 // the record, and reply tokens, which have a field where they stay.
-var onlyHere = map[string]bool{Withheld: true, TooMany: true, InvalidUTF8: true, ReplyToken: true}
+var onlyHere = map[string]bool{Withheld: true, TooMany: true, InvalidUTF8: true, ReplyToken: true,
+	RetentionSummary: true, RetentionHashes: true, RetentionNone: true}
 
 // byPlace are detectors whose findings need not be secret by themselves: of them
 // only what is long or no single word is looked for, so that the name of a tool,
@@ -122,7 +123,7 @@ func (e *Echoes) add(n needle) bool {
 }
 
 // allMarks are what marks are made of: to look for that would find every mark.
-var allMarks = markHead + strings.Join(Detectors(), "] "+markHead) + "]"
+var allMarks = markHead + strings.Join(append(Detectors(), ClassDetectors()...), "] "+markHead) + "]"
 
 // manifold reports whether a text has at least five different bytes.
 func manifold(s string) bool {

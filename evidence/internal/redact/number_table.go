@@ -135,7 +135,8 @@ func (r *digitRun) said() uint32 {
 	r.m.charge(8)
 	at := int(r.g[0].at)
 	var buf [maxWord]byte
-	for range maxWords {
+	for i := range maxWords {
+		joined := i == 0 && at > 1 && r.s[at-1] == '-' && classOf[r.s[at-2]]&letter != 0
 		for limit := at - maxBetween; at > 0 && at > limit && classOf[r.s[at-1]]&letter == 0; {
 			at--
 		}
@@ -148,6 +149,9 @@ func (r *digitRun) said() uint32 {
 			break
 		}
 		r.m.charge(25)
+		if joined && string(buf[n:]) == "call" { // call-00000017 is the id of a tool call
+			continue
+		}
 		r.words |= words[string(buf[n:])]
 	}
 	return r.words

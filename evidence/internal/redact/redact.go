@@ -39,14 +39,20 @@ const (
 	PrivateAccount  = "private_account_id" // AANA: acct_…, customer_… in a text
 	PolicyField     = "policy_field"       // a policy names it
 	BasicAuth       = "basic_auth"         // Basic <base64 of user:password>
-	maxSpans        = 32                   // findings in one text before it is redacted as a whole
-	maxFields       = 256                  // declared fields that are looked at
-	maxVisits       = 1 << 18              // steps taken to find declared fields
-	minText         = 5                    // no detector finds anything in less
-	markHead        = "[redacted:"         // see Placeholder
-	maxValueWindow  = 4096                 // how far a quoted value may reach
-	maxPEMWindow    = 64 << 10             // how far a PEM block may reach
-	maxIdent        = 64                   // how much of an identifier is looked at
+
+	// Not found but withheld, by a retention class.
+	RetentionSummary = "retention_summary_only"
+	RetentionHashes  = "retention_hashes"
+	RetentionNone    = "retention_none"
+
+	maxSpans       = 32           // findings in one text before it is redacted as a whole
+	maxFields      = 256          // declared fields that are looked at
+	maxVisits      = 1 << 18      // steps taken to find declared fields
+	minText        = 5            // no detector finds anything in less
+	markHead       = "[redacted:" // see Placeholder
+	maxValueWindow = 4096         // how far a quoted value may reach
+	maxPEMWindow   = 64 << 10     // how far a PEM block may reach
+	maxIdent       = 64           // how much of an identifier is looked at
 )
 
 // MaxHits is how many redactions one record may carry; with more, the body is
@@ -83,7 +89,7 @@ var known = map[string]bool{}
 
 // The rules refer to marks, so that the table cannot be made where it stands.
 func init() {
-	for _, name := range Detectors() {
+	for _, name := range append(Detectors(), ClassDetectors()...) {
 		known[name] = true
 	}
 }
@@ -116,6 +122,10 @@ var releasable = map[string]bool{
 func PersonalDetectors() []string {
 	return []string{Email, Phone, Card, IBAN, NationalID, Address, BirthDate, PersonalField}
 }
+
+// ClassDetectors lists what stands for the retention classes. Nothing finds them,
+// and no redaction policy can name them.
+func ClassDetectors() []string { return []string{RetentionSummary, RetentionHashes, RetentionNone} }
 
 // Detectors lists the name of every detector, for documentation and checks.
 func Detectors() []string {

@@ -1,0 +1,191 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Bounds of a Follow's patience.
+const (
+	followWait     = 10 * time.Second // that the service waits for something new
+	followGrace    = 5 * time.Second  // beyond it, until a request counts as lost
+	followRetry    = 200 * time.Millisecond
+	followRetryMax = 5 * time.Second
+)
+
+// Position is how far a follower has come: outputs of Log up to After were
+// handled. The zero Position is nowhere. It is JSON, to be kept in a file.
+type Position struct {
+	Log   string `json:"log"`
+	After uint64 `json:"after"`
+}
+
+// FollowOptions say what to follow and from where on: after From, else since
+// Since, else what comes next.
+type FollowOptions struct {
+	Tenant  string
+	Space   subject.Space
+	From    Position
+	Since   time.Time
+	Kinds   []string          // of events.FollowKinds; all if there are none
+	States  map[string]string // by kind: a verdict, a severity, a state
+	Session string
+
+	// Trouble, if set, is told why there is no answer at the moment; nil means that
+	// there is one again. Follow goes on by itself.
+	Trouble func(error)
+}
+
+// Follow hands on what comes out of a tenant's log, page by page in the log's
+// order, until ctx ends (its result is nil then) or handle fails. Nothing is
+// missing and nothing comes twice, however often the connection or the service
+// is lost meanwhile; whoever keeps the Position that handle is given once it has
+// done its work goes on there the next time.
+//
+// Before the first answer any trouble ends it; after that only what no patience
+// heals: an *events.FollowError other than busy and log_unavailable, such as
+// log_replaced when the log was made anew.
+func Follow(ctx context.Context, nc *nats.Conn, o FollowOptions, handle func([]events.Output, Position) error) error {
+	f := follower{nc: nc, o: o, req: events.FollowRequest{
+		Log: o.From.Log, Since: events.Time{Time: o.Since}, Kinds: o.Kinds, States: o.States, Session: o.Session,
+		Max: events.FollowMax,
+	}}
+	if o.From != (Position{}) {
+		f.req.After, f.req.Since = &o.From.After, events.Time{}
+	}
+	wait, troubled := followRetry, false
+	for ctx.Err() == nil {
+		page, err := f.ask(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err == nil:
+			if troubled {
+				o.tell(nil)
+			}
+			wait, troubled = followRetry, false
+			if err := f.take(page, handle); err != nil {
+				return err
+			}
+			continue
+		case !f.answered, !passes(err):
+			return err
+		}
+		if !troubled {
+			o.tell(err)
+		}
+		troubled = true
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+		}
+		wait = min(2*wait, followRetryMax)
+	}
+	return nil
+}
+
+func (o FollowOptions) tell(err error) {
+	if o.Trouble != nil {
+		o.Trouble(err)
+	}
+}
+
+// passes reports whether an error may pass by itself.
+func passes(err error) bool {
+	var refused *events.FollowError
+	if errors.As(err, &refused) {
+		return refused.Code == events.FollowBusy || refused.Code == events.FollowUnavailable
+	}
+	return !errors.Is(err, errPage) && !errors.Is(err, nats.ErrPermissionViolation) && !errors.Is(err, nats.ErrConnectionClosed)
+}
+
+// errPage says that an answer contradicts itself or the one before.
+var errPage = errors.New("client: the page of outputs makes no sense")
+
+// follower asks for one page after the other.
+type follower struct {
+	nc       *nats.Conn
+	o        FollowOptions
+	req      events.FollowRequest
+	answered bool
+}
+
+func (f *follower) ask(ctx context.Context) (page events.FollowPage, err error) {
+	f.req.WaitMS = int(followWait / time.Millisecond)
+	if !f.answered {
+		f.req.WaitMS = 0 // to know at once whether anybody answers
+	}
+	body, err := json.Marshal(f.req)
+	if err != nil {
+		return page, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, followWait+followGrace)
+	defer cancel()
+	reply, err := f.request(ctx, f.o.Space.Follow(f.o.Tenant), body)
+	if err != nil {
+		return page, err
+	}
+	if err := json.Unmarshal(reply.Data, &page); err != nil {
+		return page, fmt.Errorf("%w: %w", errPage, err)
+	}
+	if page.Error != nil {
+		return page, page.Error
+	}
+	return page, nil
+}
+
+// request is one round trip. The server says of a request that it does not let
+// pass before it confirms to have seen it, so nobody has to wait for the time-out.
+func (f *follower) request(ctx context.Context, subj string, body []byte) (*nats.Msg, error) {
+	sub, err := f.nc.SubscribeSync(f.nc.NewInbox())
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := f.nc.PublishRequest(subj, sub.Subject, body); err != nil {
+		return nil, err
+	}
+	if err := f.nc.FlushWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("asking on %s: %w", subj, err)
+	}
+	if err := f.nc.LastError(); errors.Is(err, nats.ErrPermissionViolation) && strings.Contains(err.Error(), subj) {
+		return nil, fmt.Errorf("this user may not follow what comes out of the log; use a subscriber's credentials: %w", err)
+	}
+	reply, err := sub.NextMsgWithContext(ctx)
+	switch {
+	case err != nil && !errors.Is(err, nats.ErrNoResponders):
+		return nil, fmt.Errorf("asking on %s: %w", subj, err)
+	case err != nil || len(reply.Data) == 0:
+		return nil, fmt.Errorf("nobody answers on %s: is the correlator running?", subj)
+	}
+	return reply, nil
+}
+
+// take hands a page on and moves the position behind it.
+func (f *follower) take(page events.FollowPage, handle func([]events.Output, Position) error) error {
+	last := uint64(0)
+	if f.req.After != nil {
+		last = *f.req.After
+	}
+	for _, out := range page.Outputs {
+		if out.Seq <= last {
+			return fmt.Errorf("%w: sequence %d after %d", errPage, out.Seq, last)
+		}
+		last = out.Seq
+	}
+	if page.Log == "" || page.Next < last {
+		return fmt.Errorf("%w: it ends at %d of log %q, and goes on at %d", errPage, last, page.Log, page.Next)
+	}
+	f.answered = true
+	f.req.Log, f.req.After, f.req.Since = page.Log, &page.Next, events.Time{}
+	return handle(page.Outputs, Position{Log: page.Log, After: page.Next})
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+type benchExportCmd struct {
+	Records  int    `help:"How many records are made, exported and verified." default:"1000000"`
+	Share    int    `help:"How many decisions have one signature." default:"16"`
+	Dir      string `help:"Where the files are written (default: a temporary directory)." placeholder:"DIR"`
+	CacheDir string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
+	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`
+}
+
+// exportResult is what one program took.
+type exportResult struct {
+	What      string  `json:"what"`
+	Records   int     `json:"records"`
+	Bytes     int64   `json:"bundle_bytes"`
+	Seconds   float64 `json:"seconds"`
+	PerSecond float64 `json:"per_second"`
+	CPU       float64 `json:"cpu_us_per_record"` // of that process alone
+	PeakRSS   int64   `json:"peak_rss_bytes"`    // VmHWM
+}
+
+// Run exports and verifies in processes of their own, whose memory is nobody
+// else's.
+func (c *benchExportCmd) Run(ctx context.Context, io stdio) (err error) {
+	if c.Records < benchSample || c.Share < 1 {
+		return usageError{fmt.Errorf("--records must be at least %d, --share at least 1", benchSample)}
+	}
+	dir, err := os.MkdirTemp(c.Dir, "countersign-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	engine, err := storage.StartEngine(ctx, storage.EngineOptions{DataDir: filepath.Join(dir, "engine"), CacheDir: c.CacheDir, Progress: showProgress(io)})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		err = errors.Join(err, engine.Stop(stop))
+	}()
+	shard, err := c.fill(ctx, io, engine.DSN())
+	if err != nil {
+		return err
+	}
+	return c.measure(ctx, io, shard, engine.DSN(), dir)
+}
+
+func (c *benchExportCmd) fill(ctx context.Context, io stdio, dsn string) (s *verifyShard, err error) {
+	db, err := storage.Open(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := db.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	return fillShard(ctx, db, c.Records, c.Share, countProgress(io, "making evidence"))
+}
+
+func (c *benchExportCmd) measure(ctx context.Context, io stdio, s *verifyShard, dsn, dir string) error {
+	bundle, key := filepath.Join(dir, "range.zip"), filepath.Join(dir, "checkpoint.pub")
+	if err := os.WriteFile(key, []byte(benchPublic()+"\n"), 0o600); err != nil {
+		return err
+	}
+	n := int(s.tree.Size())
+	to := benchCreated.Add(time.Duration(n+1) * time.Millisecond)
+	if !c.JSON {
+		fmt.Fprintf(io.out, "%d CPUs, %s, %d records in the log\n\n%-28s %9s %10s %9s %10s %9s %10s\n", runtime.NumCPU(), runtime.Version(), n, "", "records", "bundle MB", "seconds", "per second", "CPU us", "peak MB")
+	}
+	for _, step := range []struct {
+		what string
+		args []string
+	}{
+		{"export --from --to", []string{"export", "--clickhouse", dsn, "--tenant", "acme", "--from", benchCreated.Format(time.RFC3339), "--to", to.Format(time.RFC3339Nano), "--out", bundle}},
+		{"verify --bundle", []string{"verify", "--bundle", bundle, "--key", key}},
+	} {
+		r, err := measured(ctx, io, step.args)
+		if err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+		info, err := os.Stat(bundle)
+		if err != nil {
+			return err
+		}
+		r.What, r.Records, r.Bytes = step.what, n, info.Size()
+		r.PerSecond, r.CPU = float64(n)/r.Seconds, r.CPU/float64(n)
+		if err := c.print(io, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measured runs this program with other arguments and watches its memory. What
+// it says of its progress is passed on.
+func measured(ctx context.Context, io stdio, args []string) (r exportResult, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Stderr = io.err
+	begun := time.Now()
+	if err := cmd.Start(); err != nil {
+		return r, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			r.Seconds = time.Since(begun).Seconds()
+			r.CPU = micros(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
+			return r, err
+		case <-tick.C:
+			r.PeakRSS = max(r.PeakRSS, highWater(cmd.Process.Pid))
+		}
+	}
+}
+
+// highWater is the most memory that a process had resident, 0 where that cannot
+// be told.
+func highWater(pid int) int64 {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if rest, ok := strings.CutPrefix(s.Text(), "VmHWM:"); ok {
+			kb, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+func (c *benchExportCmd) print(io stdio, r exportResult) error {
+	if c.JSON {
+		return compactJSON(io, r)
+	}
+	_, err := fmt.Fprintf(io.out, "%-28s %9d %10d %9.1f %10.0f %9.1f %10d\n", r.What, r.Records, r.Bytes>>20, r.Seconds, r.PerSecond, r.CPU, r.PeakRSS>>20)
+	return err
+}
+
+// benchPublic is the public half of the key that signs what fillShard makes.
+func benchPublic() string {
+	_, public, _ := evidence.NewCheckpointKey(bytes.NewReader(benchKey("checkpoint"))) // 32 bytes are enough
+	return public
+}

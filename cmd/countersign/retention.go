@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"text/tabwriter"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+type retentionCmd struct {
+	Show    retentionShowCmd    `cmd:"" help:"Show a tenant's retention policy, its legal holds and its erasures."`
+	Hold    retentionHoldCmd    `cmd:"" help:"Place a legal hold on a session, a data subject or the tenant: nothing of it is erased while it stands."`
+	Release retentionReleaseCmd `cmd:"" help:"Take a legal hold away."`
+	Erase   retentionEraseCmd   `cmd:"" help:"Say what erasing a session or a data subject would destroy; with --yes, do it."`
+	Lint    retentionLintCmd    `cmd:"" help:"Say what is wrong with a retention policy, offline."`
+	Push    retentionPushCmd    `cmd:"" help:"Put a tenant's retention policy in force."`
+	Remove  retentionRemoveCmd  `cmd:"" help:"Take the tenant's policy out of force: everything is kept."`
+}
+
+// retentionBucket is the bucket of one tenant as an operator sees it.
+type retentionBucket struct {
+	t      *target.Target
+	tenant string
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	kv     jetstream.KeyValue
+}
+
+func openRetention(ctx context.Context, f target.Flags) (b *retentionBucket, err error) {
+	t, err := f.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	b = &retentionBucket{t: t, tenant: t.Tenant}
+	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
+		return nil, err
+	}
+	if b.js, err = jetstream.New(b.nc); err == nil {
+		b.kv, err = b.js.KeyValue(ctx, streams.BucketRetention)
+	}
+	if err != nil {
+		b.nc.Close()
+		return nil, fmt.Errorf("opening the bucket of retention (was `countersign provision` run since the upgrade?): %w", err)
+	}
+	return b, nil
+}
+
+func (b *retentionBucket) read(ctx context.Context) (retention.State, uint64, error) {
+	e, err := streams.KVLast(ctx, b.js, streams.BucketRetention, retention.StateKey(b.tenant))
+	if err != nil {
+		return retention.State{}, 0, err
+	}
+	if e == nil {
+		s, err := retention.Decode(nil)
+		return s, 0, err
+	}
+	s, err := retention.Decode(e.Value)
+	return s, e.Revision, err
+}
+
+// attempts is how often a change is tried that others come before.
+const attempts = 20
+
+// change applies a step by compare-and-set, again if somebody else was first.
+func (b *retentionBucket) change(ctx context.Context, step func(retention.State) (retention.State, error)) (retention.State, error) {
+	for i := 0; ; i++ {
+		s, revision, err := b.read(ctx)
+		if err != nil {
+			return s, err
+		}
+		if s, err = step(s); err != nil {
+			return s, err
+		}
+		text, err := s.Encode()
+		if err != nil {
+			return s, err
+		}
+		if revision == 0 {
+			_, err = b.kv.Create(ctx, retention.StateKey(b.tenant), text)
+		} else {
+			_, err = b.kv.Update(ctx, retention.StateKey(b.tenant), text, revision)
+		}
+		if err == nil {
+			return s, nil
+		}
+		var api *jetstream.APIError
+		if i == attempts || !errors.Is(err, jetstream.ErrKeyExists) && !errors.As(err, &api) {
+			return s, fmt.Errorf("changing the retention state of tenant %s: %w", clean(b.tenant, 64), err)
+		}
+	}
+}
+
+// asking is the flags that say by whom and why.
+type asking struct {
+	Reason string `help:"Why. It goes into the log for ever: no personal data." required:""`
+	By     string `help:"Who asks for it (default: this system user)." placeholder:"NAME"`
+}
+
+func (w asking) note(id string) retention.Note {
+	by := w.By
+	if by == "" {
+		if u, err := user.Current(); err == nil {
+			by = u.Username
+		} else {
+			by = fmt.Sprintf("uid %d", os.Getuid())
+		}
+	}
+	return retention.Note{ID: id, By: by, Reason: w.Reason, At: events.At(time.Now())}
+}
+
+type retentionHoldCmd struct {
+	target.Flags
+	asking
+	Session string `help:"A session." xor:"scope"`
+	Subject string `help:"A data subject: an agent's or user's id, as records name it." xor:"scope" placeholder:"ID"`
+}
+
+func (c *retentionHoldCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openRetention(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	h := retention.Hold{Scope: retention.Scope{Session: c.Session, Subject: c.Subject}, Note: c.note("hold-" + uuid.NewString()[:8])}
+	s, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Place(h) })
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(io.out, "%s: legal hold on %s of tenant %s\n", h.ID, h.Scope, clean(b.tenant, 64))
+	for _, o := range s.Overtaken(h) {
+		fmt.Fprintf(io.err, "note: erasure %s had begun before, and what it names is not held\n", o.ID)
+	}
+	return nil
+}
+
+type retentionReleaseCmd struct {
+	target.Flags
+	asking
+	ID string `arg:"" help:"The hold, as retention show names it."`
+}
+
+func (c *retentionReleaseCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openRetention(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Release(c.note(c.ID)) }); err != nil {
+		return err
+	}
+	fmt.Fprintf(io.out, "%s: released\n", c.ID)
+	return nil
+}
+
+type retentionShowCmd struct {
+	target.Flags
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+func (c *retentionShowCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openRetention(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	s, _, err := b.read(ctx)
+	if err != nil {
+		return err
+	}
+	text, bad := b.policy(ctx)
+	if bad != nil && !errors.Is(bad, retention.ErrPolicy) {
+		return bad
+	}
+	if c.JSON {
+		return compactJSON(io, map[string]any{"tenant": b.tenant, "policy": string(text), "holds": s.Holds, "erasures": s.Orders})
+	}
+	if text == nil {
+		fmt.Fprintf(io.out, "tenant %s has no retention policy: everything is kept\n", clean(b.tenant, 64))
+	} else {
+		fmt.Fprintf(io.out, "policy of tenant %s:\n%s\n", clean(b.tenant, 64), cleanLines(string(text)))
+	}
+	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	for _, h := range s.Holds {
+		fmt.Fprintf(w, "hold\t%s\t%s\tby %s\t%s\t%s\n", h.ID, h.Scope, clean(h.By, 40), h.At, clean(h.Reason, 100))
+	}
+	for _, o := range s.Orders {
+		fmt.Fprintf(w, "erasure\t%s\t%s\tby %s\t%s\t%s: %s%s\n", o.ID, o.Scope, clean(o.By, 40), o.At, o.Status, clean(o.Reason, 100), because(o.Problem))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return bad
+}
+
+func because(problem string) string {
+	if problem == "" {
+		return ""
+	}
+	return " (" + clean(problem, 300) + ")"
+}
+
+// policy is the tenant's policy as it stands in the bucket, nil if there is none.
+func (b *retentionBucket) policy(ctx context.Context) ([]byte, error) {
+	e, err := streams.KVLast(ctx, b.js, streams.BucketRetention, retention.PolicyKey(b.tenant))
+	if err != nil || e == nil || e.Deleted {
+		return nil, err
+	}
+	_, err = retention.Parse(b.tenant, e.Value)
+	return e.Value, err
+}

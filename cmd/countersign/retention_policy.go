@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/evidence/retention"
+)
+
+type retentionLintCmd struct {
+	File string `arg:"" help:"The policy (YAML)."`
+}
+
+func (c *retentionLintCmd) Run(io stdio) error {
+	p, _, err := readRetention(io, c.File)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(io.out, "%s is a retention policy: %s\n", c.File, p.ID())
+	return nil
+}
+
+func readRetention(io stdio, file string) (*retention.Policy, []byte, error) {
+	text, err := readInput(io, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := retention.Parse(file, text)
+	return p, text, err
+}
+
+type retentionPushCmd struct {
+	target.Flags
+	File string `arg:"" help:"The policy (YAML); - for standard input."`
+}
+
+func (c *retentionPushCmd) Run(ctx context.Context, io stdio) error {
+	p, text, err := readRetention(io, c.File)
+	if err != nil {
+		return err
+	}
+	b, err := openRetention(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	revision, err := b.kv.Put(ctx, retention.PolicyKey(b.tenant), text)
+	if err != nil {
+		return fmt.Errorf("pushing the retention policy of tenant %s: %w", clean(b.tenant, 64), err)
+	}
+	fmt.Fprintf(io.out, "tenant %s: retention policy %s in force, revision %d\n", clean(b.tenant, 64), p.ID(), revision)
+	return nil
+}
+
+type retentionRemoveCmd struct{ target.Flags }
+
+func (c *retentionRemoveCmd) Run(ctx context.Context, io stdio) error {
+	b, err := openRetention(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	if err := b.kv.Delete(ctx, retention.PolicyKey(b.tenant)); err != nil {
+		return fmt.Errorf("removing the retention policy of tenant %s: %w", clean(b.tenant, 64), err)
+	}
+	fmt.Fprintf(io.out, "tenant %s: everything is kept\n", clean(b.tenant, 64))
+	return nil
+}

@@ -1,0 +1,157 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/cmd/internal/erasures"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// expireEvery is how often policies are applied: everything that is due goes in as
+// few erasures as possible, because the correlator starts over after each.
+const expireEvery = time.Hour
+
+// errEnough ends a query.
+var errEnough = errors.New("enough")
+
+// expire applies the tenants' retention policies: it orders the erasure of what
+// has been silent for long enough, and takes old bytes out of quarantine. What a
+// legal hold reaches stays.
+func (c *custodian) expire(ctx context.Context, now time.Time) error {
+	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, key := range keys {
+		tenant, ok := retention.PolicyTenant(key)
+		if !ok {
+			continue
+		}
+		if err := c.expireTenant(ctx, tenant, key, now); err != nil {
+			errs = append(errs, fmt.Errorf("the retention policy of tenant %.60q: %w", tenant, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *custodian) expireTenant(ctx context.Context, tenant, key string, now time.Time) error {
+	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, key)
+	if err != nil || e == nil || e.Deleted {
+		return err
+	}
+	p, err := retention.Parse(tenant, e.Value)
+	if err != nil {
+		return err
+	}
+	s, _, err := c.read(ctx, retention.StateKey(tenant))
+	if err != nil {
+		return err
+	}
+	ev := erasures.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
+	due, err := c.due(ctx, ev, p, s, now)
+	if err != nil {
+		return err
+	}
+	if err := c.expireQuarantine(ctx, ev, p, s, now); err != nil {
+		return err
+	}
+	if len(due) == 0 || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Sessions != nil }) {
+		return nil
+	}
+	o := retention.Order{Sessions: due, Quiet: int64(p.Shortest() / time.Second), Note: retention.Note{
+		ID: "ttl-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps it", At: events.At(now),
+	}}
+	c.open[tenant] = true
+	return c.change(ctx, retention.StateKey(tenant), func(s retention.State) (retention.State, error) { return s.Request(o) })
+}
+
+// due lists sessions that are to go and are not gone, at most one erasure's worth.
+func (c *custodian) due(ctx context.Context, ev erasures.Evidence, p *retention.Policy, s retention.State, now time.Time) (due []string, err error) {
+	shortest := p.Shortest()
+	if shortest == 0 {
+		return nil, nil
+	}
+	if err := c.log.Load(ctx); err != nil {
+		return nil, err
+	}
+	var list []string
+	err = ev.DB.SilentSince(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
+		keep := p.For(session)
+		if keep == 0 || now.Sub(at) < keep || c.log.Of(newest) != nil {
+			return nil
+		}
+		list = append(list, session)
+		if len(list) == retention.MaxBatch {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, err
+	}
+	for _, session := range list {
+		hold, err := ev.Blocking(ctx, s, erasures.Plan{Sessions: []string{session}}, "")
+		if err != nil {
+			return nil, err
+		}
+		if hold == nil {
+			due = append(due, session)
+		}
+	}
+	return due, nil
+}
+
+// expireQuarantine takes out what is older than the policy keeps it.
+func (c *custodian) expireQuarantine(ctx context.Context, ev erasures.Evidence, p *retention.Policy, s retention.State, now time.Time) error {
+	keep := p.Quarantine()
+	if keep == 0 {
+		return nil
+	}
+	var failed error
+	n, err := c.eraseSubject(ctx, streams.StreamQuarantine, c.a.flags.Space().Quarantine(ev.Tenant), func(m events.LogMessage) bool {
+		if failed != nil || now.Sub(m.Time) < keep {
+			return false
+		}
+		held, err := c.heldInQuarantine(ctx, ev, s, m)
+		failed = errors.Join(failed, err)
+		return err == nil && !held
+	})
+	if n > 0 {
+		c.a.env.Log.Info().Str("tenant", ev.Tenant).Int("messages", n).Msg("old bytes are out of quarantine")
+	}
+	return errors.Join(err, failed)
+}
+
+// heldInQuarantine reports whether a legal hold reaches the record that bytes in
+// quarantine belong to. Bytes without a record are held by any hold.
+func (c *custodian) heldInQuarantine(ctx context.Context, ev erasures.Evidence, s retention.State, m events.LogMessage) (bool, error) {
+	if len(s.Holds) == 0 {
+		return false, nil
+	}
+	seq, err := strconv.ParseUint(m.HeaderValue(headerQuarantineSeq), 10, 64)
+	if err != nil {
+		return true, nil
+	}
+	ev.Shard = m.HeaderValue(headerQuarantineShard)
+	session, known := "", false
+	err = ev.DB.Scan(ctx, ev.Shard, seq, seq, func(r storage.EvidenceRow) error {
+		session, known = r.Session, true
+		return nil
+	})
+	if err != nil || !known {
+		return true, err
+	}
+	hold, err := ev.Blocking(ctx, s, erasures.Plan{Sessions: []string{session}}, "")
+	return hold != nil, err
+}

@@ -1,0 +1,154 @@
+package erasures
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// MaxSessions is how many sessions one erasure takes.
+const MaxSessions = retention.MaxBatch
+
+// Errors of planning.
+var (
+	ErrNothing  = errors.New("there is no record of it in the evidence of this log")
+	ErrTooMany  = fmt.Errorf("more than %d sessions at once", MaxSessions)
+	ErrNotQuiet = errors.New("the session may go on")
+)
+
+// Plan is what an erasure takes off the log.
+type Plan struct {
+	Sessions []string
+	Seqs     []uint64       // in order, each once
+	Kinds    map[string]int // records by kind
+	Loose    int            // of them without a session
+	Newest   time.Time      // broker time of the newest record of these sessions
+	In       string         // the session that has it
+	Redacted int            // records that hold commitments
+	Withheld int            // records without a body: its bytes are in quarantine
+}
+
+// Evidence is where plans are made from.
+type Evidence struct {
+	DB     *storage.DB
+	Shard  string
+	Tenant string
+}
+
+// Make finds what an erasure of a scope reaches in one incarnation of the log:
+// all messages of the session; of a data subject the messages of all sessions
+// that name it, and those without a session that do. With more sessions it is
+// about these.
+func (e Evidence) Make(ctx context.Context, s retention.Scope, more ...string) (Plan, error) {
+	p := Plan{Kinds: map[string]int{}, Sessions: []string{s.Session}}
+	switch {
+	case len(more) > 0:
+		p.Sessions = more
+	case s.Session == "":
+		text, err := needle(s.Subject)
+		if err != nil {
+			return p, err
+		}
+		if p.Sessions, err = e.DB.SessionsNaming(ctx, e.Shard, e.Tenant, text); err != nil {
+			return p, err
+		}
+		if err := e.loose(ctx, &p, text); err != nil {
+			return p, err
+		}
+	}
+	if len(p.Sessions) > MaxSessions {
+		return p, fmt.Errorf("%w: %d", ErrTooMany, len(p.Sessions))
+	}
+	for _, session := range p.Sessions {
+		if err := e.session(ctx, &p, session); err != nil {
+			return p, err
+		}
+	}
+	slices.Sort(p.Seqs)
+	p.Seqs = slices.Compact(p.Seqs)
+	if len(p.Seqs) == 0 {
+		return p, fmt.Errorf("%w: tenant %q, %s", ErrNothing, e.Tenant, s)
+	}
+	return p, nil
+}
+
+// loose adds the records without a session, which share one key with others.
+func (e Evidence) loose(ctx context.Context, p *Plan, text string) error {
+	i := slices.Index(p.Sessions, "")
+	if i < 0 {
+		return nil
+	}
+	p.Sessions = slices.Delete(p.Sessions, i, i+1)
+	seqs, err := e.DB.LooseNaming(ctx, e.Shard, e.Tenant, text)
+	if err != nil {
+		return err
+	}
+	p.Loose, p.Seqs = len(seqs), append(p.Seqs, seqs...)
+	return nil
+}
+
+func (e Evidence) session(ctx context.Context, p *Plan, session string) error {
+	return e.DB.Chain(ctx, e.Tenant, session, func(r storage.EvidenceRow) error {
+		if r.Shard != e.Shard {
+			return nil
+		}
+		p.Seqs = append(p.Seqs, r.Seq)
+		p.Kinds[r.Kind]++
+		if r.BrokerTime.After(p.Newest) {
+			p.Newest, p.In = r.BrokerTime, session
+		}
+		if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil {
+			if len(rec.Redactions) > 0 {
+				p.Redacted++
+			}
+			if rec.Reason != "" {
+				p.Withheld++
+			}
+		}
+		return nil
+	})
+}
+
+// Quiet reports whether all sessions have been silent for long enough.
+func (p Plan) Quiet(now time.Time, quiet time.Duration) error {
+	if since := now.Sub(p.Newest); since < quiet {
+		return fmt.Errorf("%w: the last record of %q is %s old, and %s are asked for", ErrNotQuiet, p.In, since.Round(time.Second), quiet)
+	}
+	return nil
+}
+
+// Blocking gives the legal hold that an erasure would break, nil if there is none.
+func (e Evidence) Blocking(ctx context.Context, s retention.State, p Plan, subject string) (*retention.Hold, error) {
+	named := map[string][]string{} // sessions by data subject
+	var failed error
+	sessions := p.Sessions
+	if p.Loose > 0 { // of records without a session all that can be told is whom they name
+		sessions = append(slices.Clone(sessions), "")
+	}
+	hold := s.Blocking(sessions, subject, func(session, subject string) bool {
+		list, known := named[subject]
+		if !known {
+			text, err := needle(subject)
+			if err == nil {
+				list, err = e.DB.SessionsNaming(ctx, e.Shard, e.Tenant, text)
+			}
+			failed = errors.Join(failed, err)
+			named[subject] = list
+		}
+		return slices.Contains(list, session)
+	})
+	return hold, failed
+}
+
+// needle is how a value stands in records.
+func needle(value string) (string, error) {
+	b, err := strictjson.Canonical(value)
+	return string(b), err
+}

@@ -1,0 +1,192 @@
+package format
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// aanaDecisions are the decisions on AANA prechecks, each with its request.
+type aanaDecisions struct {
+	w     *writer
+	wait  *waiting
+	write func(aanaDecision) error
+}
+
+func aanaEncoder(w *writer, write func(aanaDecision) error) encoder {
+	return &aanaDecisions{w, newWaiting(w), write}
+}
+
+func (e *aanaDecisions) add(i Item) error {
+	r := i.Record
+	switch r.Kind {
+	case evidence.KindRequest:
+		if e.w.protocolOf(r) == subject.ProtoAANA {
+			e.wait.put(r)
+		}
+	case evidence.KindDecision:
+		d, ok := read[events.Decision](e.w, r)
+		if !ok || d.Protocol != subject.ProtoAANA {
+			return nil
+		}
+		req, _ := e.wait.take(d.DecisionID) // without it the line says less
+		return e.write(newAANADecision(i, d, req.body))
+	}
+	return nil
+}
+
+func (e *aanaDecisions) end() error {
+	e.wait.end()
+	return nil
+}
+
+// aanaDecision is what evidence knows about one decision of the contract.
+type aanaDecision struct {
+	events.Decision
+	item     Item
+	body     map[string]any // of the request, redacted; nil if there is none
+	route    string
+	codes    []string // of the contract's evaluator
+	blockers []string
+}
+
+// aanaRoutes are the contract's routes, with what its index says of each
+// (aana.md 2, step 5).
+var aanaRoutes = map[string]float64{"accept": 0.95, "ask": 0.72, "defer": 0.45, "refuse": 0.15}
+
+var aanaRouteOf = map[events.Verdict]string{events.Allow: "accept", events.Ask: "ask", events.Defer: "defer", events.Deny: "refuse"}
+
+func newAANADecision(i Item, d events.Decision, body map[string]any) aanaDecision {
+	a := aanaDecision{Decision: d, item: i, body: body, route: d.NativeVerdict, codes: []string{}, blockers: []string{}}
+	if _, known := aanaRoutes[a.route]; !known {
+		a.route = first(aanaRouteOf[d.Verdict], "refuse")
+	}
+	var others []string
+	for _, r := range d.Reasons {
+		switch {
+		case r.Action != "": // has no part in the verdict
+		case strings.HasPrefix(r.Evaluator, subject.ProtoAANA):
+			a.codes = addOnce(a.codes, r.Code)
+		default:
+			others = addOnce(others, r.Code)
+		}
+	}
+	if a.route == "accept" { // a reviewer's approval takes the blockers away
+		return a
+	}
+	for _, c := range a.codes {
+		switch {
+		case aanaBlockers[c]:
+			a.blockers = addOnce(a.blockers, c)
+		case !aanaReasons[c]:
+			a.blockers = addOnce(a.blockers, aanaSchemaFailed)
+		}
+	}
+	if len(a.blockers) == 0 && !slices.Contains(a.codes, "runtime_recommended_stricter_route") {
+		a.blockers = append(a.blockers, others...) // a tool policy was stricter than the contract
+	}
+	return a
+}
+
+func addOnce(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+func passOrFail(pass bool) string {
+	if pass {
+		return "pass"
+	}
+	return "fail"
+}
+
+// gate is the final gate, candidate the contract's own: whatever it does not
+// accept has a blocker (aana.md 2, step 3).
+func (a aanaDecision) gate() string { return passOrFail(a.route == "accept") }
+
+func (a aanaDecision) candidate() string { return passOrFail(len(a.blockers) == 0) }
+
+func (a aanaDecision) marked(marks ...string) []string {
+	out := []string{}
+	for _, b := range a.blockers {
+		if slices.ContainsFunc(marks, func(m string) bool { return strings.Contains(b, m) }) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// missing are the blockers that speak of missing evidence (aana.md 1.3).
+func (a aanaDecision) missing() []string {
+	return a.marked("missing", "evidence", "authorization", "citation", "source")
+}
+
+// publishable: no code that keeps the decision out of public logs (aana.md 4). A
+// decision whose request is not there is not.
+func (a aanaDecision) publishable() bool {
+	return a.body != nil && !slices.ContainsFunc(a.codes, func(c string) bool { return aanaUnpublishable[c] || !aanaBlockers[c] && !aanaReasons[c] })
+}
+
+// vocabulary is a field of the request if it has one of the contract's values.
+func (a aanaDecision) vocabulary(name string, values map[string]bool) *string {
+	if v := textAt(a.body, name); values[v] {
+		return &v
+	}
+	return nil
+}
+
+func (a aanaDecision) state() *string    { return a.vocabulary("authorization_state", aanaStates) }
+func (a aanaDecision) category() *string { return a.vocabulary("tool_category", aanaCategories) }
+func (a aanaDecision) domain() *string   { return a.vocabulary("risk_domain", aanaDomains) }
+
+// sources are the identifiers of the evidence, as they are in our evidence.
+func (a aanaDecision) sources() []string {
+	out := []string{}
+	refs, _ := at(a.body, "evidence_refs").([]any)
+	for _, ref := range refs {
+		id, isText := ref.(string)
+		if !isText {
+			id = textAt(ref, "source_id")
+		}
+		if id == "" || len(id) > maxIdentifier {
+			id = "[left_out]"
+		}
+		out = append(out, id)
+	}
+	return out
+}
+
+const (
+	maxIdentifier   = 128
+	maxArgumentKeys = 64
+	maxArgumentKey  = 64
+	hiddenKey       = "[redacted_sensitive_key]"
+)
+
+var identifier = regexp.MustCompile(`^[\pL_$][\pL\pN_.$:\- ]*$`)
+
+// argumentKeys are the names of the arguments, sorted. Evidence has masked their
+// values; names that say what they hide are hidden too.
+func (a aanaDecision) argumentKeys() []string {
+	args, _ := at(a.body, "proposed_arguments").(map[string]any)
+	out := []string{}
+	for _, k := range slices.Sorted(maps.Keys(args)) {
+		low := strings.ReplaceAll(strings.ToLower(strings.TrimSpace(k)), "-", "_")
+		sensitive := slices.ContainsFunc(aanaSensitiveKeys, func(part string) bool { return strings.Contains(low, part) })
+		if sensitive || len(k) > maxArgumentKey || !identifier.MatchString(k) {
+			k = hiddenKey
+		}
+		if out = addOnce(out, k); len(out) == maxArgumentKeys {
+			break
+		}
+	}
+	slices.Sort(out)
+	return out
+}

@@ -1,0 +1,101 @@
+package format
+
+import (
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+)
+
+// aanaAuditRecord is the audit record v0.1 of a tool precheck (aana.md 4).
+// Fingerprints are keyed: the contract's own are plain and unsalted, and would
+// give short arguments away. Evidence has one of the arguments only.
+type aanaAuditRecord struct {
+	Version           string            `json:"audit_record_version"`
+	CreatedAt         events.Time       `json:"created_at"`
+	RecordType        string            `json:"record_type"`
+	Mode              string            `json:"mode"`
+	Surface           string            `json:"surface"`
+	Route             string            `json:"route"`
+	Contract          string            `json:"contract_version"`
+	ToolName          *string           `json:"tool_name"`
+	Category          *string           `json:"tool_category"`
+	Domain            *string           `json:"risk_domain"`
+	Gate              string            `json:"gate_decision"`
+	Action            string            `json:"recommended_action"`
+	CandidateGate     string            `json:"candidate_gate"`
+	AIx               aanaIndex         `json:"aix"`
+	Blockers          []string          `json:"hard_blockers"`
+	Missing           []string          `json:"missing_evidence"`
+	State             *string           `json:"authorization_state"`
+	ViolationCount    int               `json:"violation_count"`
+	ViolationCodes    []string          `json:"violation_codes"`
+	Sources           []string          `json:"evidence_source_ids"`
+	ArgumentKeys      []string          `json:"proposed_argument_keys"`
+	LatencyMS         *float64          `json:"latency_ms"`
+	FreshnessFailures []string          `json:"evidence_freshness_failures"`
+	Review            aanaReview        `json:"human_review_route"`
+	Fingerprints      map[string]any    `json:"input_fingerprints"`
+	Event             aanaDecisionEvent `json:"audit_safe_log_event"`
+	Evidence          proof             `json:"countersign"`
+}
+
+type aanaIndex struct {
+	Version    string             `json:"aix_version"`
+	Score      float64            `json:"score"`
+	Components map[string]float64 `json:"components"`
+	Decision   string             `json:"decision"`
+	Blockers   []string           `json:"hard_blockers"`
+}
+
+type aanaReview struct {
+	Required bool   `json:"required"`
+	Route    string `json:"route"`
+	Reason   string `json:"reason,omitempty"`
+	Workflow string `json:"workflow_id,omitempty"` // ours
+}
+
+func newAANARecords(w *writer) encoder {
+	return aanaEncoder(w, func(a aanaDecision) error { return w.line(a.record()) })
+}
+
+func (a aanaDecision) record() aanaAuditRecord {
+	score, f := aanaRoutes[a.route], 0.75
+	if a.route == "accept" {
+		f = 1
+	}
+	fresh := []string{}
+	for _, c := range a.codes {
+		if aanaFreshness[c] {
+			fresh = append(fresh, c)
+		}
+	}
+	return aanaAuditRecord{
+		Version: "0.1", CreatedAt: a.DecidedAt, RecordType: "tool_precheck", Mode: "enforce", Surface: "countersign", Route: a.route,
+		Contract: "aana.agent_tool_precheck.v1", ToolName: some(a.Tool), Category: a.category(), Domain: a.domain(), Gate: a.gate(), Action: a.route,
+		CandidateGate: a.candidate(), AIx: aanaIndex{"0.1", score, map[string]float64{"P": score, "F": f, "C": score}, a.route, a.blockers},
+		Blockers: a.blockers, Missing: a.missing(), State: a.state(), ViolationCount: len(a.blockers), ViolationCodes: a.blockers,
+		Sources: a.sources(), ArgumentKeys: a.argumentKeys(), LatencyMS: latency(a.Decision), FreshnessFailures: fresh,
+		Review: a.review(), Fingerprints: a.fingerprints(), Event: a.event(), Evidence: proofOf(a.item, a.DecisionID),
+	}
+}
+
+func (a aanaDecision) review() aanaReview {
+	r := aanaReview{Required: a.route == "ask" || a.route == "defer", Route: a.route}
+	if r.Required {
+		r.Reason = first(append(a.blockers, "")...)
+	}
+	if a.Approval != nil {
+		r.Workflow = a.Approval.WorkflowID
+	}
+	return r
+}
+
+// fingerprints has the keyed digest of the arguments, if there is one.
+func (a aanaDecision) fingerprints() map[string]any {
+	out := map[string]any{}
+	if hexed, keyed := strings.CutPrefix(a.ArgsDigest, digest.PrefixKeyed); keyed {
+		out["proposed_arguments"] = map[string]any{"hmac_sha256": hexed}
+	}
+	return out
+}

@@ -1,0 +1,137 @@
+package format
+
+import (
+	"maps"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// agentHook writes the events that asked for admission in their evidence form
+// (agenthook.md, H-02): the same event with the verdict stamped into it, as the
+// redacted evidence has it.
+type agentHook struct {
+	w    *writer
+	wait *waiting
+}
+
+func newAgentHook(w *writer) encoder { return &agentHook{w, newWaiting(w)} }
+
+func (e *agentHook) end() error {
+	e.wait.end()
+	return nil
+}
+
+func (e *agentHook) add(i Item) error {
+	r := i.Record
+	switch r.Kind {
+	case evidence.KindRequest:
+		if e.w.protocolOf(r) == subject.ProtoAgentHook {
+			e.wait.put(r)
+		}
+	case evidence.KindDecision:
+		d, ok := read[events.Decision](e.w, r)
+		if !ok || d.Protocol != subject.ProtoAgentHook {
+			return nil
+		}
+		req, there := e.wait.take(d.DecisionID)
+		if !there {
+			e.w.leave(LeftNoRequest)
+			return nil
+		}
+		return e.stamped(d, req)
+	}
+	return nil
+}
+
+// stamped writes one event, if it is one.
+func (e *agentHook) stamped(d events.Decision, req request) error {
+	valid := req.body != nil && len(schemas.Default().AgentHook(req.body)) == 0 && agenthook.AdmissionCapable(textAt(req.body, "event_type"))
+	if !valid {
+		e.w.leave(LeftInvalid)
+		return nil
+	}
+	event := maps.Clone(req.body)
+	sent, _ := event["metadata"].(map[string]any)
+	meta := maps.Clone(sent)
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	meta["admission_verdict"] = admissionVerdict(d)
+	delete(meta, "approval") // what the request says of it is a claim
+	if d.Approval != nil {
+		meta["approval"] = approvalBlock(*d.Approval, d.Verdict)
+	}
+	redacted(meta, req.record)
+	event["metadata"] = meta
+	line, err := strictjson.Canonical(event)
+	if err != nil {
+		e.w.leave(LeftInvalid)
+		return nil
+	}
+	return e.w.text(line)
+}
+
+// agentHookVerdicts are AgentHook's words for our verdicts.
+var agentHookVerdicts = map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "ask", events.Deny: "deny"}
+
+// admissionVerdict is the verdict as the decision record has it, whatever the
+// event said of itself.
+func admissionVerdict(d events.Decision) map[string]any {
+	v := scalars("verdict", first(agentHookVerdicts[d.Verdict], "deny"), "subscriber", "countersign", "decided_at", d.DecidedAt.String(),
+		"claim_reference", d.DecisionID, "reason", first(append(deciding(d), "")...))
+	if d.Policy != nil && d.Policy.Name != "" {
+		v["policy_id"] = d.Policy.Name
+	}
+	return v
+}
+
+// agentHookStatuses are the statuses of an approval that AgentHook knows; a
+// consumed one was approved.
+var agentHookStatuses = map[string]string{"pending": "pending", "approved": "approved", "denied": "denied", "expired": "expired", "cancelled": "cancelled", "consumed": "approved"}
+
+func approvalBlock(a events.ApprovalRef, v events.Verdict) map[string]any {
+	out := scalars("workflow_id", a.WorkflowID, "action_id", a.ActionID, "requested_at", a.RequestedAt.String(), "expires_at", a.ExpiresAt.String(), "resume_policy", a.ResumePolicy)
+	out["required"] = true
+	out["status"] = first(agentHookStatuses[a.Status], map[bool]string{true: "approved", false: "pending"}[v == events.Allow])
+	return out
+}
+
+// redacted says in the event's own words what is not in it any more, beside what
+// its publisher said.
+func redacted(meta map[string]any, r evidence.Record) {
+	var fields []any
+	block, _ := meta["redaction"].(map[string]any)
+	if sent, is := block["fields"].([]any); is {
+		fields = append(fields, sent...)
+	}
+	known := map[string]bool{}
+	for _, f := range fields {
+		s, _ := f.(string)
+		known[s] = true
+	}
+	for _, red := range r.Redactions {
+		place, inBody := strings.CutPrefix(red.Path, "/body/")
+		place = dots.Replace(place)
+		if inBody && !known[place] {
+			known[place] = true
+			fields = append(fields, place)
+		}
+	}
+	if len(fields) == 0 {
+		return
+	}
+	block = maps.Clone(block)
+	if block == nil {
+		block = map[string]any{}
+	}
+	block["applied"], block["fields"] = true, fields
+	meta["redaction"] = block
+}
+
+var dots = strings.NewReplacer("/", ".", "~1", "/", "~0", "~")

@@ -1,0 +1,125 @@
+package format
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aioc"
+)
+
+// governanceSchema is the version of the events (aioc.md 1.3).
+const governanceSchema = "aioc.governance_event.v0"
+
+// governanceEvent is one governance event. It never has a trace of prompts:
+// Countersign sees none. A plain hash of arguments or of a proposal is never in
+// evidence; the keyed digest is in the metadata.
+type governanceEvent struct {
+	Schema    string            `json:"schemaVersion"`
+	ID        string            `json:"id"`
+	Type      string            `json:"type"`
+	At        events.Time       `json:"occurredAt"`
+	Severity  string            `json:"severity"`
+	RunID     string            `json:"runId"`
+	AgentName string            `json:"agentName,omitempty"`
+	Status    string            `json:"status,omitempty"` // of the end of a run
+	Subject   governanceSubject `json:"subject"`
+	Policy    *governancePolicy `json:"policy,omitempty"`
+	Metadata  map[string]any    `json:"metadata,omitempty"`
+}
+
+type governanceSubject struct {
+	Kind   string `json:"kind"` // run tool handoff approval
+	Name   string `json:"name,omitempty"`
+	Turn   int64  `json:"turn,omitempty"`
+	CallID string `json:"callId,omitempty"`
+}
+
+type governancePolicy struct {
+	Decision string `json:"decision"`
+	Reason   string `json:"reason"`
+	Public   string `json:"publicReason,omitempty"`
+	Version  string `json:"policyVersion,omitempty"`
+	Mode     string `json:"resultMode,omitempty"`
+	Expires  string `json:"expiresAt,omitempty"`
+}
+
+// governanceTypes is the table of RFC-0009 for decisions.
+var governanceTypes = map[string]struct{ typ, severity string }{
+	aioc.Allow:           {"aioc.policy.allowed", "info"},
+	aioc.Deny:            {"aioc.policy.denied", "warn"},
+	aioc.RequireApproval: {"aioc.approval.required", "warn"},
+}
+
+// governanceRuns is the same for the end of a run.
+var governanceRuns = map[string]struct{ typ, severity string }{
+	"completed": {"aioc.run.completed", "info"},
+	"failed":    {"aioc.run.failed", "error"},
+}
+
+// governance writes governance events as they happened; upstream writes the end
+// of a run first, because it writes nothing before.
+type governance struct {
+	w    *writer
+	p    *proposals
+	runs *recent // that had a proposal
+}
+
+func newGovernance(w *writer) encoder {
+	g := &governance{w: w, runs: newRecent(maxRuns)}
+	g.p = newProposals(w, g.decision)
+	return g
+}
+
+func (g *governance) add(i Item) error {
+	if err := g.p.take(i); err != nil {
+		return err
+	}
+	status := g.w.ended(i.Record)
+	if _, known := g.runs.get(i.Record.Session); status == "" || !known {
+		return nil
+	}
+	if err := g.p.flush(len(g.p.untraced)); err != nil {
+		return err
+	}
+	agent, _ := g.runs.get(i.Record.Session)
+	g.runs.drop(i.Record.Session)
+	kind := governanceRuns[status]
+	return g.w.line(governanceEvent{
+		Schema: governanceSchema, ID: governanceID(kind.typ, name(i.Record.Session), "run"), Type: kind.typ, At: i.Record.BrokerTime, Severity: kind.severity,
+		RunID: name(i.Record.Session), AgentName: agent, Status: status, Subject: governanceSubject{Kind: "run"},
+		Metadata: map[string]any{"countersign": proofOf(i, "")},
+	})
+}
+
+func (g *governance) end() error { return g.p.end() }
+
+func (g *governance) decision(p *proposal) error {
+	session := p.item.Record.Session
+	if session == "" {
+		g.w.leave(LeftNoSession)
+		return nil
+	}
+	g.runs.put(session, p.Agent)
+	kind := governanceTypes[p.decision]
+	m := p.metadata()
+	m["countersign"] = proofOf(p.item, p.DecisionID)
+	subject := governanceSubject{p.kind, p.name, p.turn, p.ToolCallID}
+	key := "policy:" + strconv.FormatInt(p.turn, 10) + ":" + p.ToolCallID + ":" + p.decision
+	if p.decision == aioc.RequireApproval {
+		// The proposal's plain hash is in no evidence, so it is the unknown of RFC-0009.
+		subject.Kind, key = "approval", "approval:"+strconv.FormatInt(p.turn, 10)+":"+p.ToolCallID+":unknown"
+	}
+	return g.w.line(governanceEvent{
+		Schema: governanceSchema, ID: governanceID(kind.typ, name(session), key), Type: kind.typ, At: p.DecidedAt, Severity: kind.severity, RunID: name(session),
+		AgentName: p.Agent, Subject: subject, Metadata: m,
+		Policy: &governancePolicy{p.decision, p.reason, p.trace.PublicReason, p.policyVersion(), p.trace.ResultMode, p.trace.ExpiresAt},
+	})
+}
+
+// governanceID is deterministic, as RFC-0009 says.
+func governanceID(typ, run, key string) string {
+	sum := sha256.Sum256([]byte(governanceSchema + "|" + typ + "|" + run + "|" + key))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,210 @@
+package format
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// AUMPEventType is the event_type of the evidence events that are written here.
+const AUMPEventType = "material_action_evaluated"
+
+// Retention classes (aump.md 1.1).
+const (
+	retainNone    = "none"
+	retainSummary = "summary_only"
+	retainHashes  = "hashes"
+	retainFull    = "full_transcript"
+)
+
+// retention says what an event may hold by its mandate's class. Nothing here
+// ever holds a transcript or a private field: evidence has none.
+var retention = map[string]struct {
+	redaction          string
+	action, paths, ids bool // the action's type; where reasons point; identifiers and keyed digests
+}{
+	retainNone:    {"summary", false, false, false},
+	retainSummary: {"summary", true, true, false},
+	retainHashes:  {"hash", true, true, true},
+	retainFull:    {"field_redacted", true, true, true},
+}
+
+// aumpEvidence writes evidence events (aump.md 1.3, 2.7), one for each decision
+// under a mandate, numbered and chained for each mandate from the beginning of
+// the export.
+type aumpEvidence struct {
+	w     *writer
+	wait  *waiting
+	heads map[string]*aumpHead // by mandate
+}
+
+// maxMandates is how many mandates one export can hold the chains of.
+const maxMandates = 100_000
+
+// aumpHead is where the chain of a mandate is.
+type aumpHead struct {
+	sequence int64
+	hash     string
+}
+
+func newAUMP(w *writer) encoder { return &aumpEvidence{w, newWaiting(w), map[string]*aumpHead{}} }
+
+func (e *aumpEvidence) end() error {
+	e.wait.end()
+	return nil
+}
+
+func (e *aumpEvidence) add(i Item) error {
+	r := i.Record
+	switch r.Kind {
+	case evidence.KindRequest:
+		if e.w.protocolOf(r) == subject.ProtoAUMP {
+			e.wait.put(r)
+		}
+	case evidence.KindDecision:
+		d, ok := read[events.Decision](e.w, r)
+		if !ok || d.Protocol != subject.ProtoAUMP {
+			return nil
+		}
+		req, _ := e.wait.take(d.DecisionID)
+		return e.decision(i, d, req.body)
+	}
+	return nil
+}
+
+// aumpRef names the mandate: as the decision does, and where it found none as
+// the request does.
+func aumpRef(d events.Decision, body map[string]any) (ref map[string]any, ok bool) {
+	id, hash := textAt(body, "mandate_ref", "id"), textAt(body, "mandate_ref", "hash")
+	if d.Mandate != nil {
+		id, hash = d.Mandate.ID, d.Mandate.Hash
+	}
+	hash, ok = aump.NormaliseHash(hash)
+	version := first(textAt(body, "mandate_ref", "version"), aump.Version)
+	return map[string]any{"id": id, "hash": hash, "version": version}, ok && id != ""
+}
+
+func (e *aumpEvidence) decision(i Item, d events.Decision, body map[string]any) error {
+	ref, ok := aumpRef(d, body)
+	if !ok {
+		e.w.leave(LeftNoMandate)
+		return nil
+	}
+	id, hash := ref["id"].(string), ref["hash"].(string)
+	m, known := Mandate{Retention: retainNone}, false
+	if e.w.Mandate != nil {
+		if found, is := e.w.Mandate(id, hash); is && retention[found.Retention].redaction != "" {
+			m, known = found, true
+		}
+	}
+	if len(m.EventsRequired) > 0 && !slices.Contains(m.EventsRequired, AUMPEventType) {
+		e.w.leave(LeftNotRequired)
+		return nil
+	}
+	event := aumpEvent(i, d, ref, m)
+	if !known {
+		event["metadata"] = map[string]any{"countersign_retention": "mandate unknown, least kept"}
+	}
+	return e.chained(event, id)
+}
+
+// aumpResults are AUMP's words for our verdicts.
+var aumpResults = map[events.Verdict]string{events.Allow: "allowed", events.Ask: "requires_escalation", events.Defer: "requires_escalation", events.Deny: "denied"}
+
+func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[string]any {
+	keeps := retention[m.Retention]
+	result := first(aumpResults[d.Verdict], "denied")
+	event := map[string]any{
+		"aump": map[string]any{"version": aump.Version, "type": "evidence_event"}, "id": "aump_ev_" + d.DecisionID, "mandate_ref": ref,
+		"created_at": d.DecidedAt.String(), "event_type": AUMPEventType, "summary": "The evaluation ended in: " + result + ".", "result": result,
+		"actor": aumpActor(d, keeps.ids), "reason_codes": deciding(d),
+		"privacy": map[string]any{"retention": m.Retention, "contains_private_fields": false, "redaction": keeps.redaction},
+	}
+	if keeps.paths {
+		event["paths"] = aumpPaths(d)
+	}
+	if keeps.action && d.Tool != "" {
+		event["action"] = map[string]any{"type": d.Tool, "summary": "Not kept: evidence has no free text of an action."}
+	}
+	if keeps.ids {
+		p := proofOf(i, d.DecisionID)
+		event["metadata"] = scalars("decision_id", d.DecisionID, "args_digest", d.ArgsDigest, "session", p.Session, "shard", p.Shard, "seq", number(p.Seq), "record_hash", p.RecordHash)
+		if d.ToolCallID != "" {
+			event["downstream_refs"] = []any{map[string]any{"protocol": "countersign", "id": d.ToolCallID}}
+		}
+	}
+	return event
+}
+
+// aumpActor is the agent where it is known and may be named, else the runtime.
+func aumpActor(d events.Decision, ids bool) map[string]any {
+	if ids && d.Agent != "" {
+		return map[string]any{"role": "agent", "id": d.Agent}
+	}
+	return map[string]any{"role": "runtime", "id": first(d.Source, "unknown")}
+}
+
+// aumpPaths are the places in mandate and request that reasons point to.
+func aumpPaths(d events.Decision) []string {
+	out := []string{}
+	for _, r := range d.Reasons {
+		if r.Action == "" && strings.HasPrefix(r.Path, "$") {
+			out = addOnce(out, r.Path)
+		}
+	}
+	return out
+}
+
+func scalars(pairs ...string) map[string]any {
+	out := map[string]any{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			out[pairs[i]] = pairs[i+1]
+		}
+	}
+	return out
+}
+
+// chained numbers an event, links it to the one before it and writes it.
+func (e *aumpEvidence) chained(event map[string]any, mandate string) error {
+	head := e.heads[mandate]
+	if head == nil {
+		if len(e.heads) == maxMandates { // whoever asks can name mandates that there are not
+			return fmt.Errorf("%w: more than %d mandates are named in it", ErrTooMuch, maxMandates)
+		}
+		head = &aumpHead{}
+		e.heads[mandate] = head
+	}
+	head.sequence++
+	event["sequence"] = head.sequence
+	hashes := map[string]any{}
+	if head.hash != "" {
+		hashes["previous_event_hash"] = head.hash
+	}
+	event["hashes"] = hashes
+	tree, err := reparsed(event)
+	if err != nil {
+		return err
+	}
+	if head.hash, err = aump.EventHash(tree); err != nil {
+		return fmt.Errorf("hashing an evidence event: %w", err)
+	}
+	hashes["event_hash"] = head.hash
+	return e.w.line(event)
+}
+
+// reparsed is a value as a reader of its JSON sees it.
+func reparsed(v any) (map[string]any, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("writing a line: %w", err)
+	}
+	return strictjson.ParseObject(b, strictjson.DefaultLimits)
+}

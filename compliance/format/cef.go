@@ -1,0 +1,144 @@
+package format
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// newCEF writes ArcSight's Common Event Format, version 0: a header of seven
+// fields and an extension of key=value pairs. A line is one event, without the
+// syslog header that a transport puts before it.
+func newCEF(w *writer) encoder {
+	c := cefWriter{w}
+	return siem{w, c.decision, c.call, c.approval, c.finding}
+}
+
+type cefWriter struct{ w *writer }
+
+// cefEvent is one line before it is spelt.
+type cefEvent struct {
+	signature, name string
+	severity        int
+	pairs           []string // key, value, key, value; empty values are left out
+}
+
+// cefHeader escapes a field of the header: it ends at a pipe, and has no lines.
+var cefHeader = strings.NewReplacer(`\`, `\\`, `|`, `\|`, "\r\n", " ", "\n", " ", "\r", " ")
+
+// cefValue escapes a value of the extension: it ends where the next key= begins,
+// and its lines are written as \n and \r.
+var cefValue = strings.NewReplacer(`\`, `\\`, `=`, `\=`, "\n", `\n`, "\r", `\r`)
+
+// cefText makes any text one that a line can carry: UTF-8, without control
+// characters but line breaks, and without the separators that some readers take
+// for the end of a line.
+func cefText(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\r':
+			return r
+		case r < ' ' || r >= 0x7f && r < 0xa0 || r == '\u2028' || r == '\u2029':
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD"))
+}
+
+// line spells the event.
+func (e cefEvent) line(version string) string {
+	var b strings.Builder
+	b.WriteString("CEF:0")
+	for _, field := range []string{"Countersign", "Countersign", version, e.signature, e.name, strconv.Itoa(e.severity)} {
+		b.WriteByte('|')
+		b.WriteString(cefHeader.Replace(cefText(field)))
+	}
+	sep := "|"
+	for i := 0; i+1 < len(e.pairs); i += 2 {
+		if e.pairs[i+1] == "" {
+			continue
+		}
+		// Blanks at the ends of a value belong to nobody: readers trim them.
+		value := strings.Trim(cefText(e.pairs[i+1]), " ")
+		b.WriteString(sep + e.pairs[i] + "=" + cefValue.Replace(value))
+		sep = " "
+	}
+	if sep == "|" {
+		b.WriteString(sep)
+	}
+	return b.String()
+}
+
+func (c cefWriter) write(i Item, e cefEvent) error {
+	r := i.Record
+	p := proofOf(i, "")
+	e.pairs = append([]string{"rt", strconv.FormatInt(r.BrokerTime.UnixMilli(), 10)}, e.pairs...)
+	e.pairs = append(e.pairs, "cs1Label", "tenant", "cs1", r.Tenant)
+	if r.Session != "" {
+		e.pairs = append(e.pairs, "cs2Label", "session", "cs2", name(r.Session))
+	}
+	e.pairs = append(e.pairs, "cs3Label", "evidence", "cs3", p.Shard+"/"+number(p.Seq)+" "+p.RecordHash)
+	return c.w.text([]byte(e.line(c.w.Version)))
+}
+
+// labelled is a custom field with its label, nothing if it has no value.
+func labelled(field, label, value string) []string {
+	if value == "" {
+		return nil
+	}
+	return []string{field + "Label", label, field, value}
+}
+
+func (c cefWriter) decision(i Item, d events.Decision) error {
+	e := cefEvent{"decision." + string(d.Verdict), "Tool call: " + string(d.Verdict), gradeOf(verdictGrades, d.Verdict).cef, []string{
+		"act", string(d.Verdict), "outcome", first(cefOutcomes[d.Verdict], "failure"), "reason", strings.Join(deciding(d), " "), "externalId", d.DecisionID,
+		"app", d.Protocol, "sproc", first(d.Tool, d.Action), "suser", d.Agent, "shost", d.Source,
+	}}
+	e.pairs = append(e.pairs, labelled("cs4", "tool call", d.ToolCallID)...)
+	if d.Policy != nil {
+		e.pairs = append(e.pairs, labelled("cs5", "policy", d.Policy.Name)...)
+	}
+	return c.write(i, e)
+}
+
+var cefOutcomes = map[events.Verdict]string{events.Allow: "success", events.Ask: "pending", events.Defer: "pending", events.Deny: "failure"}
+
+func (c cefWriter) call(i Item, call events.Call) error {
+	begin, end := span(call)
+	e := cefEvent{"call." + string(call.State), "Tool call " + string(call.State), gradeOf(stateGrades, call.State).cef, []string{
+		"act", string(call.Verdict), "outcome", call.Outcome, "reason", strings.Join(call.Findings, " "), "externalId", call.CallID, "app", call.Protocol,
+		"sproc", call.Tool, "suser", call.Agent, "shost", call.Source, "start", milliseconds(begin), "end", milliseconds(end),
+	}}
+	e.pairs = append(e.pairs, labelled("cs4", "tool call", call.ToolCallID)...)
+	return c.write(i, e)
+}
+
+func milliseconds(t events.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return strconv.FormatInt(t.UnixMilli(), 10)
+}
+
+func (c cefWriter) approval(i Item, a events.Approval) error {
+	act := first(a.Act, a.Status)
+	e := cefEvent{"approval." + act, "Approval: " + act, approvalGrade.cef, []string{
+		"act", act, "outcome", a.Status, "reason", a.Refused, "externalId", a.WorkflowID, "sproc", a.Tool, "suser", a.Approver, "shost", a.Source,
+	}}
+	e.pairs = append(e.pairs, labelled("cs4", "tool call", a.ToolCallID)...)
+	return c.write(i, e)
+}
+
+func (c cefWriter) finding(i Item, f events.Finding) error {
+	name := "Finding: " + f.Rule
+	if f.Withdraws != "" {
+		name = "Finding withdrawn: " + f.Rule
+	}
+	e := cefEvent{"finding." + f.Rule, name, gradeOf(findingGrades, f.Severity).cef, []string{
+		"cat", string(f.Severity), "externalId", f.FindingID, "msg", f.Explanation, "shost", f.Source,
+	}}
+	e.pairs = append(e.pairs, labelled("cs4", "tool call", f.ToolCallID)...)
+	e.pairs = append(e.pairs, labelled("cs5", "withdraws", f.Withdraws)...)
+	return c.write(i, e)
+}

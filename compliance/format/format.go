@@ -1,0 +1,205 @@
+// Package format writes evidence in the formats of other people: the audit
+// records of the protocols that Countersign speaks, and events for a SIEM. It is
+// pure: evidence records of one tenant go in, in the order of the log, and lines
+// come out.
+//
+// Its only source is the evidence, which is redacted. What a format needs and
+// evidence does not have is left out, or marked in the way that the format
+// allows; nothing is made up to fill a field. docs/formats.md says, field by
+// field, where each value comes from.
+//
+// However long the input is, an Encoder holds a bounded part of it: requests
+// whose decision has not come yet, and for run records the runs that are not
+// over.
+package format
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// Errors of this package. They quote nothing of a record.
+var (
+	ErrFormat = errors.New("unknown format")
+	ErrTenant = errors.New("the record is of another tenant")
+	ErrOrder  = errors.New("the record is not behind the one before it")
+	// ErrTooMuch says that an export needs more memory than it may have.
+	ErrTooMuch = errors.New("too much for one export, choose a shorter range")
+)
+
+// The formats.
+const (
+	AANADecisionEvents = "aana-decision-events"
+	AANAAuditRecords   = "aana-audit-records"
+	AUMPEvidence       = "aump-evidence"
+	AIOCRun            = "aioc-run"
+	AIOCGovernance     = "aioc-governance"
+	AgentHookEvidence  = "agenthook-evidence"
+	OCSF               = "ocsf"
+	CEF                = "cef"
+)
+
+// formats is what there is to know about each format.
+var formats = map[string]struct {
+	make   func(*writer) encoder
+	schema string // of a line; "" where lines are no JSON or another package has it
+	about  string
+}{
+	AANADecisionEvents: {newAANADecisions, "aana-decision-event", "decisions on AANA tool prechecks"},
+	AANAAuditRecords:   {newAANARecords, "aana-audit-record", "decisions on AANA tool prechecks"},
+	AUMPEvidence:       {newAUMP, "", "decisions under AUMP mandates"},
+	AIOCRun:            {newRuns, "aioc-run-record", "runs with aioc tool or handoff proposals"},
+	AIOCGovernance:     {newGovernance, "aioc-governance-event", "decisions on aioc tool or handoff proposals"},
+	AgentHookEvidence:  {newAgentHook, "", "decisions on AgentHook events"},
+	OCSF:               {newOCSF, "ocsf-event", "decisions, calls, approvals and findings"},
+	CEF:                {newCEF, "", "decisions, calls, approvals and findings"},
+}
+
+// Names lists the formats, sorted.
+func Names() []string { return slices.Sorted(maps.Keys(formats)) }
+
+// About says what of the evidence a format has lines for.
+func About(name string) string { return formats[name].about }
+
+//go:embed schemas/*.json
+var schemaFiles embed.FS
+
+// Schema is the JSON Schema (2020-12) of one line of a format, where it is kept
+// here. Lines of aump-evidence are judged by the schema aump/evidence-event of
+// package schemas, lines of agenthook-evidence by agenthook/envelope and, where
+// the request satisfied its request form, agenthook/action-governance.evidence;
+// CEF is no JSON.
+func Schema(name string) ([]byte, bool) {
+	f, known := formats[name]
+	if !known || f.schema == "" {
+		return nil, false
+	}
+	b, err := schemaFiles.ReadFile("schemas/" + f.schema + ".json")
+	return b, err == nil
+}
+
+// Options says whose records these are, and what the formats want to know that
+// is in no record.
+type Options struct {
+	Tenant  string
+	Space   subject.Space
+	Version string // of this program, for SIEM events; "" is "devel"
+	// Mandate gives what an AUMP mandate wants to be kept; false if it is not known,
+	// which counts as the class that keeps least. nil knows none.
+	Mandate func(id, hash string) (Mandate, bool)
+}
+
+// Mandate is what an AUMP mandate says about evidence.
+type Mandate struct {
+	Retention      string   // none summary_only hashes full_transcript
+	EventsRequired []string // the types of events that it wants; empty: all
+}
+
+// Item is one record of evidence and its hash.
+type Item struct {
+	Record evidence.Record
+	Hash   [32]byte
+}
+
+// Summary is what became of the records.
+type Summary struct {
+	Records uint64
+	Lines   uint64
+	Left    map[string]uint64 // records that should have had a line and have none, by reason
+}
+
+// Encoder writes one format. It must be closed.
+type Encoder struct {
+	w     *writer
+	enc   encoder
+	shard string
+	last  uint64
+}
+
+// encoder is one format.
+type encoder interface {
+	add(Item) error
+	end() error
+}
+
+// New makes an encoder. emit gets every line, without a line break; the slice is
+// its own.
+func New(name string, o Options, emit func(line []byte) error) (*Encoder, error) {
+	f, known := formats[name]
+	if !known {
+		return nil, fmt.Errorf("%w %.40q; it must be one of %s", ErrFormat, name, strings.Join(Names(), ", "))
+	}
+	if o.Version == "" {
+		o.Version = "devel"
+	}
+	w := &writer{Options: o, emit: emit, left: map[string]uint64{}}
+	return &Encoder{w: w, enc: f.make(w)}, nil
+}
+
+// Add takes the next record. Records of one shard must come in the order of the
+// log; a new shard may begin at any time.
+func (e *Encoder) Add(i Item) error {
+	r := i.Record
+	if r.Tenant != e.w.Tenant {
+		return fmt.Errorf("%w: sequence %d", ErrTenant, r.Seq)
+	}
+	if r.Shard == e.shard && r.Seq <= e.last {
+		return fmt.Errorf("%w: sequence %d", ErrOrder, r.Seq)
+	}
+	e.shard, e.last = r.Shard, r.Seq
+	e.w.records++
+	return e.enc.add(i)
+}
+
+// Close writes what was waiting for more records.
+func (e *Encoder) Close() error { return e.enc.end() }
+
+// Summary is what became of the records so far; of all of them after Close.
+func (e *Encoder) Summary() Summary {
+	return Summary{Records: e.w.records, Lines: e.w.lines, Left: maps.Clone(e.w.left)}
+}
+
+// Why records have no line although their kind has a place in the format.
+const (
+	LeftUnreadable  = "no body in the evidence, or not of the form that its subject promises"
+	LeftNoRequest   = "a decision whose request is not among the records"
+	LeftNoDecision  = "a request whose decision is not among the records"
+	LeftInvalid     = "a request that is not valid for its protocol, or is not after redaction"
+	LeftNoMandate   = "a decision that names no mandate with a well-formed hash"
+	LeftNotRequired = "a decision under a mandate that does not want events of this type"
+	LeftNoTurn      = "a proposal without a turn"
+	LeftNoSession   = "a proposal without a session, and so without a run"
+)
+
+// writer is what the formats share.
+type writer struct {
+	Options
+	emit           func([]byte) error
+	records, lines uint64
+	left           map[string]uint64
+}
+
+func (w *writer) leave(why string) { w.left[why]++ }
+
+// line writes one value as RFC 8785 JSON, so that equal evidence gives equal
+// bytes.
+func (w *writer) line(v any) error {
+	b, err := events.Encode(v)
+	if err != nil {
+		return fmt.Errorf("writing a line: %w", err)
+	}
+	return w.text(b)
+}
+
+func (w *writer) text(line []byte) error {
+	w.lines++
+	return w.emit(line)
+}

@@ -1,0 +1,33 @@
+package format
+
+import (
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// name is an identifier as it may leave. Evidence keeps the identifiers of
+// Countersign's own records to the letter, because records are signed; one that
+// holds something a detector knows (an address as a session, a key in the name
+// of an agent) is masked here.
+func name(s string) string {
+	shown, _ := evidence.RedactText(s)
+	return shown
+}
+
+// hide masks the identifiers of a decoded record.
+func hide(v any) {
+	var names []*string
+	switch r := v.(type) {
+	case *events.Decision:
+		names = []*string{&r.Tool, &r.CanonicalTool, &r.Action, &r.Agent, &r.ToolCallID, &r.EventID, &r.Source}
+	case *events.Call:
+		names = []*string{&r.Tool, &r.Agent, &r.ToolCallID, &r.Outcome, &r.Source}
+	case *events.Approval:
+		names = []*string{&r.Tool, &r.ToolCallID, &r.Approver, &r.Source}
+	case *events.Finding:
+		names = []*string{&r.Rule, &r.ToolCallID, &r.Session, &r.Source, &r.Explanation, &r.Remedy}
+	}
+	for _, n := range names {
+		*n = name(*n)
+	}
+}

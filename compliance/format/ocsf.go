@@ -1,0 +1,162 @@
+package format
+
+import (
+	"encoding/hex"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// The part of OCSF that is written: https://schema.ocsf.io, version 1.6.0.
+const (
+	ocsfVersion = "1.6.0"
+
+	ocsfAPIActivity = 6003 // decisions, calls and approvals; category 6, application activity
+	ocsfDetection   = 2004 // findings; category 2, findings
+)
+
+// ocsfActivities are the activities of class 6003 by what an action is called;
+// everything else is 99, with its own name.
+var ocsfActivities = map[string]int{"create": 1, "read": 2, "update": 3, "write": 3, "delete": 4}
+
+// ocsfControls are what the control did, in the profile security_control:
+// action_id 1 is allowed, 2 denied, 0 not known (yet); disposition_id 1 is
+// allowed, 2 blocked, 14 delayed, 23 challenge; status_id 1 is success, 2
+// failure, 99 other.
+var ocsfControls = map[events.Verdict]struct {
+	action, disposition, status int
+	name                        string
+}{
+	events.Allow: {1, 1, 1, "Allowed"},
+	events.Ask:   {0, 23, 99, "Challenge"},
+	events.Defer: {0, 14, 99, "Delayed"},
+	events.Deny:  {2, 2, 2, "Blocked"},
+}
+
+// ocsfStates are the status_id of a finished call.
+var ocsfStates = map[events.CallState]int{events.CallOpen: 0, events.CallCompleted: 1, events.CallFailed: 2, events.CallDenied: 2, events.CallAbandoned: 0, events.CallOrphaned: 99}
+
+func newOCSF(w *writer) encoder {
+	o := ocsfWriter{w}
+	return siem{w, o.decision, o.call, o.approval, o.finding}
+}
+
+type ocsfWriter struct{ w *writer }
+
+// members is a JSON object; empty texts, zero lists and nils are left out of it
+// by with.
+type members map[string]any
+
+func (m members) with(pairs ...any) members {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		switch v := pairs[i+1].(type) {
+		case string:
+			if v == "" {
+				continue
+			}
+		case []string:
+			if len(v) == 0 {
+				continue
+			}
+		case members:
+			if len(v) == 0 {
+				continue
+			}
+		case nil:
+			continue
+		}
+		m[pairs[i].(string)] = pairs[i+1]
+	}
+	return m
+}
+
+// event has what every event of every class must have.
+func (o ocsfWriter) event(i Item, class, activity int, activityName, uid string, severity int, profiles []string) members {
+	r := i.Record
+	product := members{"name": "Countersign", "vendor_name": "Countersign", "version": o.w.Version}
+	meta := members{"version": ocsfVersion, "product": product}.with("uid", uid, "tenant_uid", r.Tenant, "sequence", r.Seq, "log_name", r.Shard,
+		"event_code", r.Kind, "original_time", r.BrokerTime.String(), "correlation_uid", name(r.Session), "profiles", profiles)
+	return members{
+		"class_uid": class, "category_uid": class / 1000, "activity_id": activity, "type_uid": class*100 + activity, "time": r.BrokerTime.UnixMilli(),
+		"severity_id": severity, "metadata": meta, "unmapped": members{"evidence": members{"shard": r.Shard, "seq": r.Seq, "record_hash": hex.EncodeToString(i.Hash[:])}},
+	}.with("activity_name", activityName)
+}
+
+// activity is an event of class 6003: who asked for what, from where.
+func (o ocsfWriter) activity(i Item, action, uid string, severity int, profiles []string, tool, agent, source string) members {
+	id, known := ocsfActivities[strings.ToLower(action)]
+	other := ""
+	if !known {
+		id, other = 99, first(action, "Execute tool")
+	}
+	actor := members{}.with("app_uid", agent)
+	if len(actor) == 0 { // an actor must be somebody: the publisher is authenticated
+		actor = actor.with("app_name", first(source, "unknown"))
+	}
+	if s := i.Record.Session; s != "" {
+		actor["session"] = members{"uid": name(s)}
+	}
+	e := o.event(i, ocsfAPIActivity, id, other, uid, severity, profiles)
+	e["actor"] = actor
+	e["api"] = members{"operation": first(tool, "unknown")}
+	e["src_endpoint"] = members{"name": first(source, "unknown")}
+	return e
+}
+
+func (o ocsfWriter) decision(i Item, d events.Decision) error {
+	e := o.activity(i, d.Action, d.DecisionID, gradeOf(verdictGrades, d.Verdict).ocsf, []string{"security_control"}, first(d.Tool, d.Action), d.Agent, d.Source)
+	e["api"].(members).with("request", members{}.with("uid", first(d.ToolCallID, d.EventID)), "service", members{}.with("name", d.Protocol))
+	c, known := ocsfControls[d.Verdict]
+	if !known {
+		c = ocsfControls[events.Deny]
+	}
+	e.with("action_id", c.action, "disposition_id", c.disposition, "disposition", c.name, "status_id", c.status, "status_code", string(d.Verdict),
+		"status_detail", strings.Join(deciding(d), " "), "message", first(d.Tool, d.Action, "request")+": "+string(d.Verdict))
+	if d.Policy != nil && d.Policy.Name != "" {
+		e["policy"] = members{"name": d.Policy.Name, "version": number(d.Policy.Revision)}.with("uid", d.Policy.Digest)
+	}
+	return o.w.line(e)
+}
+
+func (o ocsfWriter) call(i Item, c events.Call) error {
+	e := o.activity(i, "execute", c.CallID+"-"+string(c.State), gradeOf(stateGrades, c.State).ocsf, nil, c.Tool, c.Agent, c.Source)
+	e["api"].(members).with("request", members{}.with("uid", c.ToolCallID), "service", members{}.with("name", c.Protocol))
+	e.with("status_id", ocsfStates[c.State], "status_code", string(c.State), "status_detail", c.Outcome, "message", first(c.Tool, "call")+": "+string(c.State))
+	if begin, end := span(c); !begin.IsZero() {
+		e.with("start_time", begin.UnixMilli(), "end_time", end.UnixMilli(), "duration", end.Sub(begin.Time).Milliseconds())
+	}
+	e["unmapped"].(members).with("verdict", string(c.Verdict), "decision_id", c.DecisionID, "match", c.Match, "rules", c.Findings)
+	return o.w.line(e)
+}
+
+func (o ocsfWriter) approval(i Item, a events.Approval) error {
+	act := first(a.Act, a.Status, "change")
+	e := o.activity(i, "approval "+act, a.WorkflowID+"-"+act+"-"+number(i.Record.Seq), approvalGrade.ocsf, nil, a.Tool, "", a.Source)
+	if a.Approver != "" {
+		e["actor"] = members{"user": members{"name": a.Approver}}
+	}
+	e.with("status_code", a.Status, "status_detail", a.Refused, "message", "approval "+act+": "+a.Status)
+	e["unmapped"].(members).with("workflow_id", a.WorkflowID, "decision_id", a.DecisionID, "tool_call_id", a.ToolCallID)
+	return o.w.line(e)
+}
+
+// Activities of class 2004.
+const (
+	ocsfFindingCreated = 1
+	ocsfFindingClosed  = 3
+)
+
+func (o ocsfWriter) finding(i Item, f events.Finding) error {
+	activity, status, uid := ocsfFindingCreated, 1, f.FindingID
+	if f.Withdraws != "" {
+		activity, status, uid = ocsfFindingClosed, 4, f.Withdraws
+	}
+	e := o.event(i, ocsfDetection, activity, "", f.FindingID, gradeOf(findingGrades, f.Severity).ocsf, nil)
+	e["finding_info"] = members{"uid": uid, "title": first(f.Rule, "unknown")}.with("desc", f.Explanation, "types", []string{"AI agent governance"})
+	e.with("status_id", status, "message", f.Explanation, "is_alert", f.Withdraws == "" && f.Severity != events.SeverityInfo)
+	if f.Remedy != "" {
+		e["remediation"] = members{"desc": f.Remedy}
+	}
+	e["unmapped"].(members).with("source", f.Source, "session", f.Session, "tool_call_id", f.ToolCallID, "call_id", f.CallID, "enforced", f.Enforced)
+	return o.w.line(e)
+}

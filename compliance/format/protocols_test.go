@@ -1,0 +1,204 @@
+package format_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/compliance/format"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aioc"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+func TestAANA(t *testing.T) {
+	lines, _ := written(t, format.AANADecisionEvents, everything(t), nil)
+	type short struct{ route, gate, candidate, blockers, keys, missing string }
+	var got []short
+	for _, line := range lines {
+		o := loose(t, line).(map[string]any)
+		got = append(got, short{o["route"].(string), o["gate_decision"].(string), o["candidate_gate"].(string), fmt.Sprint(o["hard_blockers"]), fmt.Sprint(o["proposed_argument_keys"]), fmt.Sprint(o["missing_evidence"])})
+		if o["latency_ms"].(float64) != 1.5 || o["authorization_report"] != nil {
+			t.Errorf("%s", line)
+		}
+	}
+	const keys, blocker = "[[redacted_sensitive_key] note to]", "[write_missing_validation_or_confirmation]"
+	want := []short{
+		{"accept", "pass", "pass", "[]", keys, "[]"}, {"ask", "fail", "fail", blocker, keys, blocker}, {"defer", "fail", "fail", blocker, keys, blocker}, {"refuse", "fail", "fail", blocker, keys, blocker},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A stricter tool policy is the blocker where the contract had none; an event
+// that was not valid has the contract's own.
+func TestAANABlockers(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		reasons []events.Reason
+		want    string
+	}{
+		{"tool policy", []events.Reason{{Evaluator: "aana", Code: "write_has_explicit_confirmation"}, {Evaluator: "tool_policy", Code: "destructive"}}, "[destructive]"},
+		{"not valid", []events.Reason{{Evaluator: "aana", Code: "schema_invalid", Path: "/x"}, {Evaluator: "aana", Code: "schema_invalid", Path: "/y"}}, "[schema_validation_failed]"},
+		{"only the runtime is stricter", []events.Reason{{Evaluator: "aana", Code: "runtime_recommended_stricter_route"}, {Evaluator: "tool_policy", Code: "fine"}}, "[]"},
+		{"a policy that only watches", []events.Reason{{Evaluator: "aana", Code: "evidence_pii_leak"}, {Evaluator: "tool_policy", Code: "x", Action: "warn"}}, "[evidence_pii_leak]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.decided("s", aanaRequest(`{}`), events.Decision{Protocol: "aana", Verdict: events.Deny, NativeVerdict: "refuse", Tool: "x", Reasons: tc.reasons})
+			lines, _ := written(t, format.AANADecisionEvents, w.items, nil)
+			if got := fmt.Sprint(loose(t, lines[0]).(map[string]any)["hard_blockers"]); got != tc.want {
+				t.Errorf("blockers %s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// Every class of retention keeps what it allows and no more, and the events of a
+// mandate are numbered and chained.
+func TestAUMPRetention(t *testing.T) {
+	items := everything(t)
+	for class, members := range map[string][]string{
+		"none": {}, "summary_only": {"action", "paths"}, "hashes": {"action", "metadata", "paths"}, "full_transcript": {"action", "metadata", "paths"},
+	} {
+		t.Run(class, func(t *testing.T) {
+			lines, _ := written(t, format.AUMPEvidence, items, keeps(class))
+			previous := ""
+			for n, line := range lines {
+				o := object(t, line)
+				var has []string
+				for _, m := range []string{"action", "metadata", "paths"} {
+					if o[m] != nil {
+						has = append(has, m)
+					}
+				}
+				if !slices.Equal(has, members) {
+					t.Errorf("members %v, want %v: %s", has, members, line)
+				}
+				e, err := aump.DecodeEvidence(line, strictjson.DefaultLimits)
+				ok(t, err)
+				hash, err := aump.EventHash(o)
+				ok(t, err)
+				if e.Sequence != int64(n+1) || e.Hashes.PreviousEvent != previous || e.Hashes.Event != hash || e.Privacy.Retention != class || e.Privacy.ContainsPrivateFields {
+					t.Errorf("event %d is not the next of its chain: %s", n, line)
+				}
+				previous = hash
+			}
+		})
+	}
+	unknown, _ := written(t, format.AUMPEvidence, items, nil)
+	if o := object(t, unknown[0]); o["action"] != nil || !strings.Contains(string(unknown[0]), `"retention":"none"`) {
+		t.Errorf("of an unknown mandate: %s", unknown[0])
+	}
+	if _, sum := written(t, format.AUMPEvidence, items, keeps("hashes", "deal_accepted")); sum.Lines != 0 || sum.Left[format.LeftNotRequired] != 4 {
+		t.Errorf("events that the mandate does not want: %+v", sum)
+	}
+	if lines, _ := written(t, format.AUMPEvidence, items, keeps("hashes", "deal_accepted", format.AUMPEventType)); len(lines) != 4 {
+		t.Errorf("%d events that the mandate wants", len(lines))
+	}
+}
+
+// The verdict in an event is the decision record's, whatever the publisher wrote
+// there.
+func TestAgentHookStamp(t *testing.T) {
+	lines, _ := written(t, format.AgentHookEvidence, everything(t), nil)
+	for i, want := range []string{"allow", "ask", "ask", "deny"} {
+		o := object(t, lines[i])
+		meta := o["metadata"].(map[string]any)
+		v := meta["admission_verdict"].(map[string]any)
+		if v["verdict"] != want || v["subscriber"] != "countersign" || v["policy_id"] != "mail" || v["reason"] != "rule_matched" {
+			t.Errorf("stamped %v, want %s", v, want)
+		}
+		if got := fmt.Sprint(meta["redaction"]); !strings.Contains(got, "tool_input.password") || strings.Count(got, "tool_input.to") != 1 {
+			t.Errorf("redaction: %s", got)
+		}
+	}
+}
+
+func TestAIOC(t *testing.T) {
+	items := everything(t)
+	lines, _ := written(t, format.AIOCGovernance, items, nil)
+	var types []string
+	for _, line := range lines {
+		o := loose(t, line).(map[string]any)
+		types = append(types, o["type"].(string)+" "+o["severity"].(string)+" "+o["subject"].(map[string]any)["kind"].(string))
+	}
+	allow, ask, deny := "aioc.policy.allowed info ", "aioc.approval.required warn approval", "aioc.policy.denied warn "
+	want := []string{allow + "tool", allow + "handoff", ask, ask, ask, ask, deny + "tool", deny + "handoff", "aioc.run.completed info run"}
+	if !slices.Equal(types, want) {
+		t.Errorf("types %q", types)
+	}
+	runs, _ := written(t, format.AIOCRun, items, nil)
+	first, second := loose(t, runs[0]).(map[string]any), loose(t, runs[1]).(map[string]any)
+	if first["runId"] != "s-tool" || first["status"] != "completed" || first["metadata"].(map[string]any)["derived"] != nil || len(first["policyDecisions"].([]any)) != 4 {
+		t.Errorf("a run that ended: %s", runs[0])
+	}
+	if second["runId"] != "s-handoff" || second["status"] != "failed" || second["errorName"] != "HandoffPolicyDeniedError" || second["metadata"].(map[string]any)["derived"] == nil {
+		t.Errorf("a run that a refusal ended: %s", runs[1])
+	}
+	if n := len(first["items"].([]any)); n != 4+1+3 {
+		t.Errorf("%d items: %s", n, runs[0])
+	}
+}
+
+// The identifiers of governance events are the ones that RFC-0009 computes.
+func TestGovernanceIDs(t *testing.T) {
+	for _, tc := range []struct {
+		verdict    events.Verdict
+		call, want string
+	}{
+		{events.Allow, "call-allow", "e0782299ae53f891c1b02a9de3b4bc9f37233bda23b52b0d40cc04fbf4b75507"},
+		{events.Deny, "call-deny", "e85cc3a6afa588bf53506c77b0c822051bd11584dd6e814c1ea734927bdd6ec1"},
+	} {
+		w := newWorld(t)
+		w.decided("run-1", `{"agentName":"A","toolName":"t","rawArguments":"{}","turn":1}`, events.Decision{Protocol: "tool", Verdict: tc.verdict, Tool: "t", Agent: "A", ToolCallID: tc.call})
+		lines, _ := written(t, format.AIOCGovernance, w.items, nil)
+		if got := loose(t, lines[0]).(map[string]any)["id"]; got != tc.want {
+			t.Errorf("%s: id %v, want %s", tc.verdict, got, tc.want)
+		}
+	}
+}
+
+// A trace event that somebody else writes for a decision does not change it.
+func TestForgedTrace(t *testing.T) {
+	w := newWorld(t)
+	d := w.decided("s", `{"agentName":"A","toolName":"t","turn":1}`, events.Decision{Protocol: "tool", Verdict: events.Deny, Tool: "t", Agent: "A", ToolCallID: "c"})
+	w.traced(d, aioc.PolicyEvaluated{Type: aioc.TypeToolEvaluated, Turn: 1, ToolName: "t", Decision: aioc.Allow, Reason: "forged"})
+	lines, _ := written(t, format.AIOCGovernance, w.items, nil)
+	if bytes.Contains(lines[0], []byte("forged")) || !bytes.Contains(lines[0], []byte("aioc.policy.denied")) {
+		t.Errorf("%s", lines[0])
+	}
+}
+
+// More runs than are held are written in parts, and nothing is lost.
+func TestRunParts(t *testing.T) {
+	w := newWorld(t)
+	d := w.decided("s-0", `{"agentName":"A","toolName":"t","turn":1}`, events.Decision{Protocol: "tool", Verdict: events.Allow, Tool: "t", Agent: "A", ToolCallID: "c"})
+	request, decision := w.items[0], w.items[1]
+	decisions, lines := 0, 0
+	enc, err := format.New(format.AIOCRun, format.Options{Tenant: tenant}, func(line []byte) error {
+		lines++
+		decisions += bytes.Count(line, []byte(`"policyVersion"`))
+		return nil
+	})
+	ok(t, err)
+	const n = 30_000
+	for i := range n {
+		session, id := fmt.Sprintf("s-%d", i%12_000), fmt.Sprintf("d-%d", i)
+		req, dec := request, decision
+		req.Record.Seq, dec.Record.Seq = uint64(2*i+1), uint64(2*i+2)
+		req.Record.Session, dec.Record.Session = session, session
+		req.Record.Headers = map[string][]string{events.HeaderDecisionID: {id}}
+		dec.Record.Body = bytes.Replace(decision.Record.Body, []byte(d.DecisionID), []byte(id), 1)
+		ok(t, enc.Add(req))
+		ok(t, enc.Add(dec))
+	}
+	ok(t, enc.Close())
+	if decisions != n || lines < 12_000 || lines > n {
+		t.Errorf("%d decisions in %d run records", decisions, lines)
+	}
+}

@@ -1,0 +1,216 @@
+package format
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"regexp"
+	"slices"
+	"strconv"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// read decodes the body of one of Countersign's own records, and counts it if it
+// is none.
+func read[T any](w *writer, r evidence.Record) (v T, ok bool) {
+	if r.Reason == "" {
+		var err error
+		if v, err = events.DecodeRecord[T](r.Body); err == nil && complete(v) {
+			hide(&v)
+			return v, true
+		}
+	}
+	w.leave(LeftUnreadable)
+	return v, false
+}
+
+// complete reports whether a record has what each of its kind has: an identifier
+// that can stand in another, and for decisions a time. The log takes more.
+func complete(v any) bool {
+	switch r := v.(type) {
+	case events.Decision:
+		return plainID.MatchString(r.DecisionID) && !r.DecidedAt.IsZero()
+	case events.Call:
+		return r.CallID != ""
+	case events.Approval:
+		return r.WorkflowID != ""
+	case events.Finding:
+		return r.FindingID != ""
+	}
+	return true
+}
+
+var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// object is the redacted body of a request or an event; nil if it is none.
+func object(r evidence.Record) map[string]any {
+	tree, err := strictjson.ParseObject(r.Body, strictjson.DefaultLimits)
+	if err != nil {
+		return nil
+	}
+	return tree
+}
+
+// at follows names into a tree.
+func at(tree any, names ...string) any {
+	for _, n := range names {
+		m, _ := tree.(map[string]any)
+		tree = m[n]
+	}
+	return tree
+}
+
+// textAt is the text at a place, "" if there is none.
+func textAt(tree any, names ...string) string {
+	s, _ := at(tree, names...).(string)
+	return s
+}
+
+// protocolOf is the protocol of a request or an event, by its subject.
+func (w *writer) protocolOf(r evidence.Record) string {
+	p, err := w.Space.Parse(r.Subject)
+	if err != nil {
+		return ""
+	}
+	return p.Protocol
+}
+
+func header(r evidence.Record, name string) string {
+	if v := r.Headers[name]; len(v) == 1 {
+		return v[0]
+	}
+	return ""
+}
+
+// proof is where a line comes from: the decision, and the record that it is in.
+type proof struct {
+	Decision   string `json:"decision_id,omitempty"`
+	Session    string `json:"session,omitempty"`
+	Shard      string `json:"shard"`
+	Seq        uint64 `json:"seq"`
+	RecordHash string `json:"record_hash"`
+}
+
+func proofOf(i Item, decision string) proof {
+	return proof{Decision: decision, Session: name(i.Record.Session), Shard: i.Record.Shard, Seq: i.Record.Seq, RecordHash: hex.EncodeToString(i.Hash[:])}
+}
+
+// Bounds of what waits for its decision. Request and decision are committed
+// together, so that hardly anything is ever between them.
+const (
+	maxWaiting      = 4096
+	maxWaitingBytes = 64 << 20
+)
+
+// waiting holds requests until their decision comes. What was waiting longest
+// goes when there is too much.
+type waiting struct {
+	w     *writer
+	byID  map[string]request
+	order []string // decision ids, oldest first; may name some that are gone
+	bytes int
+}
+
+type request struct {
+	record evidence.Record
+	body   map[string]any // redacted; nil if there is none
+}
+
+func newWaiting(w *writer) *waiting { return &waiting{w: w, byID: map[string]request{}} }
+
+// put keeps a request.
+func (q *waiting) put(r evidence.Record) {
+	id := header(r, events.HeaderDecisionID)
+	if _, twice := q.byID[id]; id == "" || twice {
+		q.w.leave(LeftNoDecision)
+		return
+	}
+	q.byID[id] = request{r, object(r)}
+	q.order = append(q.order, id)
+	q.bytes += len(r.Body)
+	for len(q.byID) > maxWaiting || q.bytes > maxWaitingBytes {
+		oldest := q.order[0]
+		q.order = q.order[1:]
+		if _, still := q.take(oldest); still {
+			q.w.leave(LeftNoDecision)
+		}
+	}
+}
+
+// take gives the request of a decision and forgets it.
+func (q *waiting) take(decision string) (request, bool) {
+	r, ok := q.byID[decision]
+	if !ok {
+		return request{}, false
+	}
+	delete(q.byID, decision)
+	q.bytes -= len(r.record.Body)
+	if len(q.order) > 2*maxWaiting {
+		q.order = slices.DeleteFunc(q.order, func(id string) bool { _, still := q.byID[id]; return !still })
+	}
+	return r, true
+}
+
+// end counts what never got its decision.
+func (q *waiting) end() {
+	for range q.byID {
+		q.w.leave(LeftNoDecision)
+	}
+	clear(q.byID)
+}
+
+// first is the first text that is not empty.
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}
+
+// some is a pointer to a text, nil for an empty one: JSON's null.
+func some(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// deciding lists the codes of a decision's reasons that had a part in the
+// verdict, each once.
+func deciding(d events.Decision) []string {
+	out := []string{}
+	for _, r := range d.Reasons {
+		if r.Action == "" && !slices.Contains(out, r.Code) {
+			out = append(out, r.Code)
+		}
+	}
+	return out
+}
+
+// latency is the milliseconds from receipt to decision, three decimals; nil if
+// one of the two is not known.
+func latency(d events.Decision) *float64 {
+	if d.ReceivedAt.IsZero() || d.DecidedAt.Before(d.ReceivedAt.Time) {
+		return nil
+	}
+	ms := float64(d.DecidedAt.Sub(d.ReceivedAt.Time).Microseconds()) / 1000
+	return &ms
+}
+
+func number(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// number64 is a number of a tree.
+func number64(v any) (float64, bool) {
+	switch n := v.(type) {
+	case json.Number:
+		f, err := n.Float64()
+		return f, err == nil
+	case float64:
+		return n, true
+	}
+	return 0, false
+}

@@ -1,0 +1,79 @@
+package inforce
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Check compares the member with what the decisions of its bundle name, and every
+// text that is there as a whole with its digest. It says what does not hold.
+func (r *Refs) Check(b []byte) (f File, wrong []string) {
+	f, err := Decode(b)
+	if err != nil {
+		return f, []string{err.Error()}
+	}
+	if again, err := f.Encode(); err != nil || !bytes.Equal(again, b) {
+		return f, []string{"not in the form of RFC 8785"}
+	}
+	if r.more {
+		wrong = append(wrong, fmt.Sprintf("decisions name more than %d policies or mandates", maxRefs))
+	}
+	return f, append(append(wrong, r.checkPolicies(f.Policies)...), r.checkMandates(f.Mandates)...)
+}
+
+func (r *Refs) checkPolicies(list []Policy) (wrong []string) {
+	seen := map[set]bool{}
+	for _, p := range list {
+		k := set{p.Revision, p.Digest}
+		name := fmt.Sprintf("policies of revision %d (%.30s)", p.Revision, p.Digest)
+		if seen[k] {
+			wrong = append(wrong, name+": listed twice")
+		}
+		seen[k] = true
+		if p.Use != r.policies[k] {
+			wrong = append(wrong, fmt.Sprintf("%s: %s", name, uses(p.Use, r.policies[k])))
+		}
+		docs := make([]events.PolicyDocument, len(p.Documents))
+		for i, d := range p.Documents {
+			docs[i] = events.PolicyDocument{Name: d.Name, Text: d.Text}
+		}
+		if p.Text == TextComplete && refused(docs, p.Digest) != "" {
+			wrong = append(wrong, name+": the text does not give the digest")
+		}
+	}
+	for k := range r.policies {
+		if !seen[k] {
+			wrong = append(wrong, fmt.Sprintf("decisions name policies of revision %d (%.30s), which are not listed", k.revision, k.digest))
+		}
+	}
+	return wrong
+}
+
+func (r *Refs) checkMandates(list []Mandate) (wrong []string) {
+	seen := map[events.MandateRef]bool{}
+	for _, m := range list {
+		k := events.MandateRef{ID: m.ID, Hash: m.Hash}
+		if seen[k] {
+			wrong = append(wrong, fmt.Sprintf("mandate %.60q: listed twice", m.ID))
+		}
+		seen[k] = true
+		if m.Use != r.mandates[k] {
+			wrong = append(wrong, fmt.Sprintf("mandate %.60q: %s", m.ID, uses(m.Use, r.mandates[k])))
+		}
+		if m.Text == TextComplete && hashOf(m.Document) != m.Hash {
+			wrong = append(wrong, fmt.Sprintf("mandate %.60q: the text does not give the hash", m.ID))
+		}
+	}
+	for k := range r.mandates {
+		if !seen[k] {
+			wrong = append(wrong, fmt.Sprintf("decisions name mandate %.60q, which is not listed", k.ID))
+		}
+	}
+	return wrong
+}
+
+func uses(said, is Use) string {
+	return fmt.Sprintf("%d decisions (sequences %d to %d) are said to name it, and %d (%d to %d) do", said.Decisions, said.First, said.Last, is.Decisions, is.First, is.Last)
+}

@@ -1,0 +1,241 @@
+package inforce
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// Change is the log's record of a set of policies coming into force.
+type Change struct {
+	Seq    uint64
+	At     events.Time
+	Change events.PolicyChange
+}
+
+// Source knows the texts. It says in words why it does not have one; an error is
+// about the source as a whole.
+type Source interface {
+	// Changes gives the changes of policies of a shard up to a sequence, in order.
+	Changes(last uint64, yield func(Change) error) error
+	// Policies gives the documents of a revision that were too large for the log.
+	Policies(revision uint64) (docs []events.PolicyDocument, why string, err error)
+	// Mandate gives the documents that were ever put under an id of the tenant.
+	Mandate(id string) (docs []string, why string, err error)
+}
+
+// Bounds of what a file holds of texts; what is beyond is said to be left out.
+const (
+	maxTexts    = 24 << 20
+	maxPolicies = 5_000 // that no decision names
+)
+
+// Collect makes the member for a bundle: what its decisions name, and every set
+// of policies that was in force between its first and its last record.
+func Collect(c evidence.BundleContents, src Source) ([]byte, error) {
+	var refs Refs
+	if err := c.Each(func(r evidence.Record) error { refs.Add(r); return nil }); err != nil {
+		return nil, err
+	}
+	col := collector{tenant: c.Manifest.Tenant, src: src, refs: &refs, held: map[set]Change{}}
+	if err := src.Changes(refs.last, col.change); err != nil {
+		return nil, fmt.Errorf("reading the changes of policies: %w", err)
+	}
+	f, err := col.file()
+	if err != nil {
+		return nil, err
+	}
+	return f.Encode()
+}
+
+type collector struct {
+	tenant string
+	src    Source
+	refs   *Refs
+	held   map[set]Change
+	before *set // in force when the first record was stored, if it is held for that alone
+	texts  int  // bytes so far
+}
+
+// change keeps what is named or was in force, the first record of each.
+func (col *collector) change(c Change) error {
+	key := set{c.Change.Revision, c.Change.Digest}
+	_, known := col.held[key]
+	_, named := col.refs.policies[key]
+	early := c.Seq < col.refs.first
+	if early && col.before != nil && *col.before != key {
+		delete(col.held, *col.before)
+		col.before = nil
+	}
+	if known || !named && !early && len(col.held) >= maxPolicies {
+		return nil
+	}
+	if early && !named {
+		col.before = &key
+	}
+	col.held[key] = c
+	return nil
+}
+
+func (col *collector) file() (f File, err error) {
+	keys := map[set]bool{}
+	for k := range col.held {
+		keys[k] = true
+	}
+	for k := range col.refs.policies {
+		keys[k] = true
+	}
+	for _, k := range sortedSets(keys) {
+		p, err := col.policy(k)
+		if err != nil {
+			return f, err
+		}
+		f.Policies = append(f.Policies, p)
+	}
+	for ref, use := range col.refs.mandates {
+		f.Mandates = append(f.Mandates, Mandate{ID: ref.ID, Hash: ref.Hash, Use: use})
+	}
+	sortMandates(f.Mandates)
+	for i := range f.Mandates {
+		if err := col.mandate(&f.Mandates[i]); err != nil {
+			return f, err
+		}
+	}
+	return f, nil
+}
+
+func sortedSets(keys map[set]bool) []set {
+	list := make([]Policy, 0, len(keys))
+	for k := range maps.Keys(keys) {
+		list = append(list, Policy{Revision: k.revision, Digest: k.digest})
+	}
+	sortPolicies(list)
+	out := make([]set, len(list))
+	for i, p := range list {
+		out[i] = set{p.Revision, p.Digest}
+	}
+	return out
+}
+
+func (col *collector) policy(k set) (Policy, error) {
+	p := Policy{Revision: k.revision, Digest: k.digest, Use: col.refs.policies[k], Text: TextMissing}
+	c, held := col.held[k]
+	if !held {
+		p.Why = "the log has no record of its coming into force"
+		return p, nil
+	}
+	p.Seq, p.At = c.Seq, c.At
+	p.Author, _ = evidence.RedactText(c.Change.Author)
+	p.Error, _ = evidence.RedactText(c.Change.Error)
+	docs := c.Change.Documents
+	if c.Change.Omitted {
+		var err error
+		if docs, p.Why, err = col.src.Policies(k.revision); err != nil || p.Why != "" {
+			return p, err
+		}
+	}
+	if p.Why = refused(docs, k.digest); p.Why != "" {
+		return p, nil
+	}
+	col.text(&p, docs)
+	if p.Withheld == 0 { // a message may speak of what is withheld
+		p.Message, _ = evidence.RedactText(c.Change.Message)
+	}
+	return p, nil
+}
+
+// refused says why a text is not that of a digest.
+func refused(docs []events.PolicyDocument, digest string) (why string) {
+	defer func() {
+		if recover() != nil {
+			why = "the text cannot be compiled"
+		}
+	}()
+	list := make([]policy.Document, len(docs))
+	for i, d := range docs {
+		list[i] = policy.Document{Name: d.Name, Data: []byte(d.Text)}
+	}
+	compiled, err := policy.Compile(list)
+	switch {
+	case digest == "":
+		return "it could not be used, so it has no digest that a text could be compared with"
+	case err != nil:
+		return "the text that is stored cannot be compiled, so it is not what decided"
+	case compiled.Digest() != digest:
+		return "the text that is stored has another digest, so it is not what decided"
+	}
+	return ""
+}
+
+// text puts in what the tenant may see.
+func (col *collector) text(p *Policy, docs []events.PolicyDocument) {
+	shown := visible(docs, col.tenant)
+	p.Withheld = len(docs) - len(shown)
+	p.Text = TextComplete
+	for _, d := range shown {
+		text, found := evidence.RedactText(d.Text)
+		name, hidden := evidence.RedactText(d.Name)
+		if col.texts += len(text); col.texts > maxTexts {
+			p.Documents, p.Text, p.Why = nil, TextMissing, "the texts of this bundle are too long together; this one was left out"
+			return
+		}
+		if len(found)+len(hidden) > 0 {
+			p.Text, p.Why = TextPartial, "secrets or personal data in it are redacted, so the text here does not give the digest"
+		}
+		p.Documents = append(p.Documents, Document{name, text, found})
+	}
+	if p.Withheld > 0 {
+		p.Text, p.Why = TextPartial, "documents that speak of other tenants are withheld, so what is here does not give the digest"
+	}
+	if len(p.Documents) == 0 {
+		p.Text = TextMissing
+	}
+}
+
+func (col *collector) mandate(m *Mandate) error {
+	m.Text = TextMissing
+	docs, why, err := col.src.Mandate(m.ID)
+	if err != nil || why != "" {
+		m.Why = why
+		return err
+	}
+	at := slices.IndexFunc(docs, func(d string) bool { return hashOf(d) == m.Hash })
+	if at < 0 {
+		m.Why = "no text that is stored under this id has this hash, so none is what decided"
+		return nil
+	}
+	text, found, err := evidence.RedactJSON("aump", []byte(docs[at]))
+	switch {
+	case err != nil:
+		m.Why = "the text cannot be redacted, so it is withheld"
+		return nil
+	case col.texts+len(text) > maxTexts:
+		m.Why = "the texts of this bundle are too long together; this one was left out"
+		return nil
+	}
+	col.texts += len(text)
+	m.Document, m.Redacted, m.Text = text, found, TextComplete
+	if len(found) > 0 {
+		m.Text, m.Why = TextPartial, "secrets, personal data or protected parts are redacted, so the text here does not give the hash"
+	}
+	return nil
+}
+
+// hashOf is the hash of a mandate's text, "" if it is none.
+func hashOf(doc string) string {
+	m, err := aump.DecodeMandate([]byte(doc), strictjson.DefaultLimits)
+	if m == nil || err != nil && m.Tree == nil {
+		return ""
+	}
+	hash, err := aump.MandateHash(m.Tree)
+	if err != nil {
+		return ""
+	}
+	return hash
+}

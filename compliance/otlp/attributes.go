@@ -1,0 +1,74 @@
+package otlp
+
+import (
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// Severities of log records (1 to 24, as OpenTelemetry numbers them).
+// docs/opentelemetry.md shows the same tables.
+const (
+	severityInfo   = 9
+	severityInfo2  = 10
+	severityInfo3  = 11
+	severityWarn   = 13
+	severityError  = 17
+	severityError3 = 19
+)
+
+var (
+	verdictSeverities = map[events.Verdict]int{events.Allow: severityInfo, events.Ask: severityInfo2, events.Defer: severityInfo2, events.Deny: severityWarn}
+	findingSeverities = map[events.Severity]int{events.SeverityInfo: severityInfo, events.SeverityLow: severityInfo3, events.SeverityMedium: severityWarn,
+		events.SeverityHigh: severityError, events.SeverityCritical: severityError3}
+)
+
+func severityOf[K comparable](table map[K]int, key K) int {
+	if s, known := table[key]; known {
+		return s
+	}
+	return severityWarn
+}
+
+// attributes collects attributes; what has no value is left out.
+type attributes []attribute.KeyValue
+
+func (a *attributes) text(pairs ...string) {
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			*a = append(*a, attribute.String(pairs[i], short(pairs[i+1])))
+		}
+	}
+}
+
+func (a *attributes) texts(name string, values []string) {
+	if len(values) == 0 {
+		return
+	}
+	list := make([]string, len(values))
+	for i, v := range values {
+		list[i] = short(v)
+	}
+	*a = append(*a, attribute.StringSlice(name, list))
+}
+
+// agentNames are the protocols whose agents have a name instead of an
+// identifier.
+var agentNames = map[string]bool{subject.ProtoTool: true, subject.ProtoHandoff: true}
+
+// call adds the GenAI attributes of a call.
+func (a *attributes) call(protocol, tool, callID, agent, session string) {
+	agentKey := "gen_ai.agent.id"
+	if agentNames[protocol] {
+		agentKey = "gen_ai.agent.name"
+	}
+	a.text("gen_ai.tool.name", tool, "gen_ai.tool.call.id", callID, agentKey, agent, "gen_ai.conversation.id", session)
+}
+
+// place adds where the record is in the log.
+func (a attributes) place(r evidence.Record) []attribute.KeyValue {
+	a.text("countersign.tenant", r.Tenant, "countersign.log", r.Shard)
+	return append(a, attribute.Int64("countersign.log.seq", int64(r.Seq)))
+}

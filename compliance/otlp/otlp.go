@@ -1,0 +1,285 @@
+// Package otlp maps evidence to OpenTelemetry: finished calls to execute_tool
+// spans with the attributes of the GenAI semantic conventions, decisions and
+// findings to log records. It is pure; sending is for the caller.
+//
+// Only identifiers, names, verdicts, codes, digests and times are mapped: no
+// argument, no result, no prompt. Its input is records of evidence, which are
+// redacted; names and identifiers are bounded on top of that.
+//
+// A trace goes through: the traceparent of a request is the parent of the call's
+// span and the context of its log records. Without one, trace and span have
+// identifiers that follow from the call's own, so that sending something twice
+// does not make two of it.
+package otlp
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// SchemaURL names the semantic conventions whose attributes are used.
+const SchemaURL = "https://opentelemetry.io/schemas/1.41.0"
+
+// Scope is the name of the instrumentation scope.
+const Scope = "github.com/countersign-dev/countersign"
+
+// Names of log records (event.name).
+const (
+	EventDecision = "countersign.decision"
+	EventFinding  = "countersign.finding"
+)
+
+// Span is one finished call.
+type Span struct {
+	Context    Context // Span is the span's own identifier
+	Parent     [8]byte // zero for a root
+	Name       string
+	Start, End time.Time
+	Attributes []attribute.KeyValue
+	ErrorType  string // "" if it is no error
+}
+
+// Log is one decision or finding.
+type Log struct {
+	Context    Context
+	Event      string
+	At         time.Time // when it was decided or detected
+	Observed   time.Time // when the log stored it
+	Severity   int       // 1 to 24
+	Body       string
+	Attributes []attribute.KeyValue
+}
+
+// Signals are what follows from some records.
+type Signals struct {
+	Spans []Span
+	Logs  []Log
+}
+
+// Mapper maps the records of one tenant, in the order of the log. It remembers
+// the traces of recent calls, because findings do not name them.
+type Mapper struct {
+	traces map[string]string // traceparents by call
+	order  []string
+}
+
+// maxTraces is how many calls' traces are remembered.
+const maxTraces = 20_000
+
+// NewMapper makes a mapper.
+func NewMapper() *Mapper { return &Mapper{traces: map[string]string{}} }
+
+// Add maps one record and adds what follows from it to out. ok is false for a
+// record that should be one of ours and does not read as one.
+func (m *Mapper) Add(out *Signals, r evidence.Record) (ok bool) {
+	switch r.Kind {
+	case evidence.KindDecision:
+		return mapped(r, func(d events.Decision) { out.Logs = append(out.Logs, m.decision(r, d)) })
+	case evidence.KindCall:
+		return mapped(r, func(c events.Call) {
+			if s, over := m.call(r, c); over {
+				out.Spans = append(out.Spans, s)
+			}
+		})
+	case evidence.KindFinding:
+		return mapped(r, func(f events.Finding) { out.Logs = append(out.Logs, m.finding(r, f)) })
+	}
+	return true
+}
+
+func mapped[T any](r evidence.Record, do func(T)) bool {
+	v, err := events.DecodeRecord[T](r.Body)
+	if r.Reason != "" || err != nil {
+		return false
+	}
+	do(v)
+	return true
+}
+
+// remember keeps the trace of a call.
+func (m *Mapper) remember(c callName, traceparent string) {
+	if _, fits := ParseTraceparent(traceparent); !fits {
+		return
+	}
+	key := c.key()
+	if _, known := m.traces[key]; !known {
+		m.order = append(m.order, key)
+		if len(m.order) > maxTraces {
+			delete(m.traces, m.order[0])
+			m.order = m.order[1:]
+		}
+	}
+	m.traces[key] = traceparent
+}
+
+// contextOf is the context of a call: the one that its request came with, else
+// one that follows from its name. given says which.
+func (m *Mapper) contextOf(c callName, traceparent string) (x Context, given bool) {
+	if x, given = ParseTraceparent(traceparent); given {
+		return x, true
+	}
+	if x, given = ParseTraceparent(m.traces[c.key()]); given {
+		return x, true
+	}
+	return derived(c), false
+}
+
+func (m *Mapper) decision(r evidence.Record, d events.Decision) Log {
+	name := callName{d.Tenant, d.Source, d.Session, d.ToolCallID, d.DecisionID}
+	m.remember(name, d.Trace)
+	x, _ := m.contextOf(name, d.Trace)
+	l := Log{Context: x, Event: EventDecision, At: d.DecidedAt.Time, Observed: r.BrokerTime.Time, Severity: severityOf(verdictSeverities, d.Verdict)}
+	l.Body = short(first(d.Tool, d.Action, "request")) + ": " + short(string(d.Verdict))
+	var codes []string
+	for _, reason := range d.Reasons {
+		if reason.Action == "" && len(codes) < maxCodes {
+			codes = append(codes, short(reason.Code))
+		}
+	}
+	a := attributes{}
+	a.call(d.Protocol, d.Tool, d.ToolCallID, d.Agent, d.Session)
+	a.text("countersign.decision.id", d.DecisionID, "countersign.decision.verdict", string(d.Verdict), "countersign.decision.native_verdict", d.NativeVerdict,
+		"countersign.protocol", d.Protocol, "countersign.source", d.Source, "countersign.action", d.Action, "countersign.durability", d.Durability)
+	a.texts("countersign.decision.reasons", codes)
+	if d.Policy != nil {
+		a.text("countersign.policy.name", d.Policy.Name, "countersign.policy.digest", d.Policy.Digest)
+	}
+	if d.Mandate != nil {
+		a.text("aump.mandate_id", d.Mandate.ID, "aump.mandate_hash", d.Mandate.Hash)
+	}
+	if d.Approval != nil {
+		a.text("countersign.approval.workflow_id", d.Approval.WorkflowID)
+	}
+	l.Attributes = a.place(r)
+	return l
+}
+
+// maxCodes is how many codes a list of them has.
+const maxCodes = 32
+
+// call maps a call that is over.
+func (m *Mapper) call(r evidence.Record, c events.Call) (s Span, over bool) {
+	name := callName{c.Tenant, c.Source, c.Session, c.ToolCallID, first(c.DecisionID, c.CallID)}
+	m.remember(name, c.Trace)
+	if c.State == events.CallOpen {
+		return s, false
+	}
+	x, given := m.contextOf(name, c.Trace)
+	if given {
+		s.Parent = x.Span
+	}
+	x.Span = spanOf(spanName(c))
+	s.Context, s.ErrorType = x, short(errorType(c))
+	s.Name = "execute_tool " + short(first(c.Tool, "unknown"))
+	s.Start, s.End = span(r, c)
+	a := attributes{attribute.String("gen_ai.operation.name", "execute_tool")}
+	a.call(c.Protocol, c.Tool, c.ToolCallID, c.Agent, c.Session)
+	a.text("error.type", s.ErrorType, "countersign.call.id", c.CallID, "countersign.call.state", string(c.State), "countersign.call.outcome", c.Outcome,
+		"countersign.call.match", c.Match, "countersign.decision.id", c.DecisionID, "countersign.decision.verdict", string(c.Verdict),
+		"countersign.protocol", c.Protocol, "countersign.source", c.Source)
+	a = append(a, attribute.Int("countersign.call.occurrence", c.Occurrence))
+	a.texts("countersign.findings", c.Findings[:min(len(c.Findings), maxCodes)])
+	s.Attributes = a.place(r)
+	return s, true
+}
+
+// spanName names the span of a call: by the call where it ran, and by its state
+// as well where it did not, because a call can be denied or given up and run
+// all the same. Findings point to the span of what ran.
+func spanName(c events.Call) string {
+	switch c.State {
+	case events.CallDenied, events.CallAbandoned:
+		return c.CallID + "-" + string(c.State)
+	}
+	return c.CallID
+}
+
+// errorType is why a call did not do what it was for. One that ran unannounced
+// may have done it.
+func errorType(c events.Call) string {
+	switch c.State {
+	case events.CallCompleted, events.CallOrphaned:
+		return ""
+	case events.CallFailed:
+		return first(c.Outcome, string(c.State))
+	}
+	return string(c.State)
+}
+
+// span is when a call ran, by the log's clock: from what announced it, or else
+// from its admission, to what reported its end. One that never ran has no
+// length.
+func span(r evidence.Record, c events.Call) (start, end time.Time) {
+	for _, step := range c.Timeline {
+		if start.IsZero() || step.Step == "invoked" {
+			start = step.At.Time
+		}
+		if step.At.After(end) {
+			end = step.At.Time
+		}
+	}
+	if start.IsZero() {
+		start, end = r.BrokerTime.Time, r.BrokerTime.Time
+	}
+	if end.Before(start) {
+		end = start
+	}
+	return start, end
+}
+
+func (m *Mapper) finding(r evidence.Record, f events.Finding) Log {
+	name := callName{f.Tenant, f.Source, f.Session, f.ToolCallID, first(f.CallID, f.FindingID)}
+	x, _ := m.contextOf(name, "")
+	if f.CallID != "" {
+		x.Span = spanOf(f.CallID)
+	}
+	l := Log{Context: x, Event: EventFinding, At: f.DetectedAt.Time, Observed: r.BrokerTime.Time, Severity: severityOf(findingSeverities, f.Severity)}
+	l.Body = bounded(first(f.Explanation, f.Rule), maxBody)
+	a := attributes{}
+	a.call("", "", f.ToolCallID, "", f.Session)
+	a.text("countersign.finding.id", f.FindingID, "countersign.finding.rule", f.Rule, "countersign.finding.severity", string(f.Severity),
+		"countersign.finding.withdraws", f.Withdraws, "countersign.call.id", f.CallID, "countersign.source", f.Source)
+	a = append(a, attribute.Bool("countersign.finding.enforced", f.Enforced))
+	l.Attributes = a.place(r)
+	return l
+}
+
+// Bounds of texts, in bytes.
+const (
+	maxText = 256
+	maxBody = 1024
+)
+
+// short is a text as it may leave. Evidence keeps the identifiers of Countersign's
+// own records to the letter; one that holds something a detector knows is masked.
+func short(s string) string {
+	shown, _ := evidence.RedactText(s)
+	return bounded(shown, maxText)
+}
+
+// bounded is a text of UTF-8 of at most so many bytes.
+func bounded(s string, most int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}
+
+func first(texts ...string) string {
+	for _, t := range texts {
+		if t != "" {
+			return t
+		}
+	}
+	return ""
+}

@@ -1,0 +1,111 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/countersign-dev/countersign/compliance/inforce"
+)
+
+// How much of texts a page shows; the rest is in the bundle.
+const (
+	maxStates     = 60
+	maxLines      = 400 // of one document
+	maxLine       = 400 // characters
+	maxPageOfText = 400_000
+)
+
+// stateView is one state of the set of policies.
+type stateView struct {
+	Title string
+	Facts []pair
+	Texts []textView
+}
+
+// textView is one document.
+type textView struct {
+	Name, Note string
+	Lines      []string
+}
+
+// states shows what decided, with its texts.
+func (b *Builder) states() (list []stateView, mandates []textView) {
+	if b.inForce == nil {
+		return nil, nil
+	}
+	room := maxPageOfText
+	for i, p := range b.inForce.Policies {
+		if i == maxStates {
+			list = append(list, stateView{Title: fmt.Sprintf("and %d more", len(b.inForce.Policies)-i), Facts: []pair{{"Where", "in in_force.json"}}})
+			break
+		}
+		list = append(list, state(p, &room))
+	}
+	for _, m := range b.inForce.Mandates {
+		t := textView{Name: fmt.Sprintf("Mandate %s, hash %s, named by %s", short(m.ID), short(m.Hash), decided(m.Use)), Note: textNote(m.Text, m.Why, 0)}
+		if m.Document != "" {
+			t.Lines = linesOf(m.Document, &room)
+		}
+		mandates = append(mandates, t)
+	}
+	return list, mandates
+}
+
+func state(p inforce.Policy, room *int) stateView {
+	v := stateView{Title: fmt.Sprintf("Revision %d", p.Revision), Facts: []pair{{"Digest", or(short(p.Digest), "none")}, {"Gave", decided(p.Use)}}}
+	add := func(name, value string) {
+		if value != "" {
+			v.Facts = append(v.Facts, pair{name, value})
+		}
+	}
+	if p.Seq > 0 {
+		add("In force from", fmt.Sprintf("%s UTC, sequence %d", when(p.At), p.Seq))
+	}
+	add("Pushed by", long(p.Author))
+	add("They say", long(p.Message))
+	if p.Error != "" {
+		add("Could not be used", long(p.Error)+" (everything was denied)")
+	}
+	add("Text", textNote(p.Text, p.Why, p.Withheld))
+	for _, d := range p.Documents {
+		t := textView{Name: short(d.Name), Lines: linesOf(d.Text, room)}
+		if len(d.Redacted) > 0 {
+			t.Note = "Redacted in it: " + long(strings.Join(d.Redacted, ", ")) + "."
+		}
+		v.Texts = append(v.Texts, t)
+	}
+	return v
+}
+
+func decided(u inforce.Use) string {
+	if u.Decisions == 0 {
+		return "no verdict here"
+	}
+	if u.First == u.Last {
+		return fmt.Sprintf("%s here, sequence %d", count(u.Decisions, "verdict"), u.First)
+	}
+	return fmt.Sprintf("%s here, sequences %d to %d", count(u.Decisions, "verdict"), u.First, u.Last)
+}
+
+func textNote(text, why string, withheld int) string {
+	note := map[string]string{inforce.TextComplete: "complete; it gives the digest", inforce.TextPartial: "in part", inforce.TextMissing: "not here"}[text]
+	if why != "" {
+		note += ": " + long(why)
+	}
+	if withheld > 0 {
+		note += " (" + count(withheld, "document") + " withheld)"
+	}
+	return or(note, short(text))
+}
+
+// linesOf makes a text visible line by line.
+func linesOf(text string, room *int) (lines []string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if *room -= len(line) + 1; *room < 0 || len(lines) >= maxLines {
+			return append(lines, "… the rest is in in_force.json")
+		}
+		lines = append(lines, strings.ReplaceAll(Visible(line, maxLine), "⟨U+0009⟩", "    "))
+	}
+	return lines
+}

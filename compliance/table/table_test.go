@@ -1,0 +1,101 @@
+package table
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// The edition names the library that is built in: another version may write other
+// bytes.
+func TestEditionNamesTheLibrary(t *testing.T) {
+	mod, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`github.com/parquet-go/(parquet-go v\S+)`).FindSubmatch(mod)
+	if m == nil || !strings.Contains(Edition, string(m[1])) {
+		t.Errorf("the edition is %q, go.mod has %q: change Edition with the library", Edition, m)
+	}
+}
+
+func records(n int) []evidence.Record {
+	list := make([]evidence.Record, n)
+	for i := range list {
+		index := uint64(i + 1)
+		list[i] = evidence.Record{V: 1, Shard: "GOV@20261120T064150.123456789Z", Seq: index, Tenant: "acme", Session: "s", Kind: evidence.KindEvent, Subject: "gov.events.acme.r.agenthook.s.PreToolUse",
+			Headers: map[string][]string{}, BrokerTime: events.At(time.Unix(1_800_000_000, int64(i))), BodyDigest: "sha256:00", SessionIndex: &index, Redactions: []evidence.Redaction{},
+			Body: fmt.Appendf(nil, `{"event_type":"PreToolUse","tool_input":%q,"tool_name":"send_email"}`, strings.Repeat(fmt.Sprint(i), 20))}
+	}
+	return list
+}
+
+// Many records are several row groups, and the same bytes each time.
+func TestManyRowsAreTheSameEachTime(t *testing.T) {
+	c := evidence.BundleContents{Records: records(groupRows + 1000)}
+	var a, b bytes.Buffer
+	for _, out := range []*bytes.Buffer{&a, &b} {
+		if err := Write(c, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(a.Bytes(), b.Bytes()) {
+		t.Error("the same records give other bytes")
+	}
+	f, err := parquet.OpenFile(bytes.NewReader(a.Bytes()), int64(a.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if edition, _ := f.Lookup(editionKey); edition != Edition || len(f.RowGroups()) != 2 || f.NumRows() != groupRows+1000 {
+		t.Errorf("edition %q, %d groups, %d rows", edition, len(f.RowGroups()), f.NumRows())
+	}
+}
+
+// The schema is a promise: docs/evidence-format.md has the same columns.
+func TestSchemaIsThePages(t *testing.T) {
+	page, err := os.ReadFile("../../docs/evidence-format.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, _ := strings.Cut(string(page), "| column | type | holds |")
+	part, _, _ = strings.Cut(part, "\n\n")
+	var documented []string
+	for line := range strings.Lines(part) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			for _, m := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(cells[1], -1) {
+				documented = append(documented, m[1])
+			}
+		}
+	}
+	var columns []string
+	for _, c := range parquet.SchemaOf(row{}).Columns() {
+		columns = append(columns, c[0])
+	}
+	if len(columns) != len(documented) {
+		t.Fatalf("columns %v, documented %v", columns, documented)
+	}
+	for _, c := range columns {
+		if !strings.Contains(" "+strings.Join(documented, " ")+" ", " "+c+" ") {
+			t.Errorf("column %s is not documented", c)
+		}
+	}
+}
+
+// Members of other types than theirs, and of producers that claim verdicts, are
+// left empty.
+func TestClaimsAreNotColumns(t *testing.T) {
+	rec := records(1)[0]
+	rec.Body = []byte(`{"severity":"critical","tool_name":7,"verdict":"allow"}`)
+	if r := rowOf(evidence.Row{}, rec); r.Verdict != "" || r.Severity != "" || r.Tool != "" {
+		t.Errorf("%+v", r)
+	}
+}

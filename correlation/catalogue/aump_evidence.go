@@ -1,0 +1,42 @@
+package catalogue
+
+import (
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// aumpEvidence are the checks of AUMP evidence events: what the published
+// evaluators ask of them (their reason codes are the references), and what their
+// numbers and hashes promise (AUMP's runtime level). AUMP gives its checks no
+// identifiers; these are ours.
+var aumpEvidence = []Check{
+	aump("001", "evidence-event.schema.json", Must, medium, ScopeEvent, "event", "An evidence event does not follow the schema.", "Have the runtime validate evidence before it publishes it; the bytes are in the log."),
+	aump("002", "evidence_mandate_mismatch", Must, medium, ScopeSession, "event, recorded decisions of its session", "An evidence event names another mandate than the session's decisions were made under.", fixMandate),
+	aump("003", "evidence_mandate_hash_mismatch", Must, medium, ScopeSession, "event, changes of mandates and recorded decisions", "An evidence event names a mandate with another hash than it ever had.", fixMandate),
+	aump("004", "mandate_inactive", Must, high, ScopeSession, "events that say allowed, changes of mandates", "Something was allowed under a mandate that had been revoked.", "Have what was done reviewed; make the runtime ask whether a mandate still holds."),
+	aumpNot("005", "mandate_expired, authority_scope", Must, ScopeSession, "event, mandate", "Something was allowed under a mandate that had expired, not begun, or has no bounds.", mandates),
+	aumpNot("006", "evidence_event_type_not_required", Must, ScopeEvent, "event, mandate", "An evidence event is of a type that its mandate does not ask for.", mandates),
+	aumpNot("007", "evidence_retention_mismatch", Must, ScopeEvent, "event, mandate", "An evidence event is kept otherwise than its mandate wants.", mandates),
+	aump("008", "evidence_private_field_leak", Must, high, ScopeEvent, "event, by what it says of itself; full transcripts may hold them", "An evidence event holds private fields that its retention does not allow.", "Keep private fields out of evidence; erase this session's secrets if they got into it."),
+	aump("009", "hashes.event_hash", Derived, medium, ScopeEvent, "event", "An evidence event's own hash is not its hash.", fixHashes),
+	aump("010", "hashes.previous_event_hash", Derived, medium, ScopeSession, "events of a mandate, in order of their numbers", "An evidence event is not chained to the one before it.", fixHashes),
+	aump("011", "sequence", Derived, low, ScopeSession, "events of a mandate", "The numbers of a mandate's evidence do not run from one in steps of one.", "Number a mandate's evidence from 1, without gaps, however many runtimes record it."),
+	aump("012", "id", Derived, medium, ScopeSession, "events of the publisher", "One evidence id came with two contents.", fixIDs),
+}
+
+func aump(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
+	return Check{ID: "AUMP-E-" + n, Protocol: subject.ProtoAUMP, Level: l, Severity: s, Scope: scope, Inputs: inputs,
+		Ref: ref, Explanation: explanation, Remedy: remedy, Status: Implemented}
+}
+
+func aumpNot(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
+	c := aump(n, ref, l, info, scope, inputs, explanation, "")
+	c.Status, c.Reason = Undecidable, reason
+	return c
+}
+
+const (
+	mandates   = "The log names mandates by id and hash and holds nothing of what is in them; countersign mandate validate decides it from the mandate and the event."
+	fixMandate = "Make the runtime write the id and hash of the mandate that was decided under; countersign mandate list has them."
+	fixHashes  = "Compute hashes over the RFC 8785 form of the event without its own hash, and publish evidence in order."
+)

@@ -1,0 +1,96 @@
+package conformance
+
+import (
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Names of AAEP's levels.
+const (
+	Level1 = "level-1"
+	Level2 = "level-2"
+	Level3 = "level-3"
+)
+
+const checkedAAEP = "AAEP 1.0.0, producer, "
+
+// aaepLevels: AAEP chapter 9. A level wants all that it demands.
+var aaepLevels = []Profile{
+	{Name: Level1, Protocol: subject.ProtoAAEP, Title: checkedAAEP + "level 1 (notification)", Percent: 100, Requirements: level1},
+	{Name: Level2, Protocol: subject.ProtoAAEP, Title: checkedAAEP + "level 2 (interactive)", Percent: 100, Includes: Level1, Requirements: level2},
+	{Name: Level3, Protocol: subject.ProtoAAEP, Title: checkedAAEP + "level 3 (negotiated)", Percent: 100, Includes: Level2, Requirements: level3},
+}
+
+var level1 = []Requirement{
+	hard("json", "Every event is one JSON object in UTF-8 that all readers read alike.", Event, "AAEP-C-001", "AAEP-C-021", "AAEP-C-022"),
+	hard("envelope", "Every event has a full and valid envelope.", Event, "AAEP-C-002", "AAEP-C-003", "AAEP-C-004", "AAEP-C-005", "AAEP-C-006",
+		"AAEP-C-007", "AAEP-C-008", "AAEP-C-009", "AAEP-C-010", "AAEP-C-012", "AAEP-C-013", "AAEP-C-015", "AAEP-C-016", "AAEP-C-017", "AAEP-C-018", "AAEP-C-019"),
+	hard("payload", "Every payload follows the schema of its type.", Event, "AAEP-C-030", "AAEP-C-034", "AAEP-C-036"),
+	must("critical", "Errors, questions and handoffs are critical.", "AAEP-C-031", Critical),
+	must("agent-id", "The agent id has no version in it.", "AAEP-C-011", Event),
+	tight(must("language", "Texts say what language they are in.", "AAEP-C-014", Texts)),
+	tight(must("summary", "What people will hear has a normal summary.", "AAEP-C-041", Announced)),
+	must("secrets", "No text that people read holds a secret.", "AAEP-C-038", Texts),
+	must("nine-steps", "Events count as valid only after all nine steps.", "AAEP-C-023"),
+
+	must("event-ids", "An event that comes again says the same.", "AAEP-C-050", Again),
+	must("session-ids", "A session id is one session's.", "AAEP-C-051", TypeOf(aaep.TypeSessionStarted)),
+	must("mixed-ids", "Sessions do not mix their ids.", "AAEP-C-054", Sequel),
+	{ID: "started", Text: "A session starts once, before anything else.", Checks: []string{"AAEP-C-060", "AAEP-C-061"}, Needs: []Facet{TypeOf(aaep.TypeSessionStarted)}},
+	{ID: "terminal", Text: "A session ends once, after everything else.", Checks: []string{"AAEP-C-062", "AAEP-C-063", "AAEP-C-064"}, Needs: []Facet{Terminal}},
+	must("numbers", "Sequence numbers run from zero in steps of one.", "AAEP-C-065", Numbered),
+	must("clock", "Time does not run backwards within a session.", "AAEP-C-066", Sequel),
+	tight(must("true-clock", "Time stamps are near the broker's.", "AAEP-C-067", Event)),
+	{ID: "states", Text: "Changes of state begin where the last one led.", Checks: []string{"AAEP-C-068", "AAEP-C-069"}, Needs: []Facet{TypeOf(aaep.TypeStateChanged)}},
+	tight(must("phases", "Calling tools and writing output are announced as states.", "AAEP-C-070", Phases)),
+
+	must("before-effect", "A tool is announced before it has an effect.", "AAEP-C-089", TypeOf(aaep.TypeToolInvoked), OtherSide),
+	must("call-ids", "A tool call id is one invocation's.", "AAEP-C-052", CallID),
+	must("invoked", "No tool completes that was not invoked.", "AAEP-C-080", TypeOf(aaep.TypeToolCompleted)),
+	ends("completed", "Every invocation completes, also by error and timeout.", "AAEP-C-081", TypeOf(aaep.TypeToolInvoked)),
+	{ID: "pairs", Text: "Invocation and completion name one tool and one id, once.", Checks: []string{"AAEP-C-082", "AAEP-C-083", "AAEP-C-084"}, Needs: []Facet{TypeOf(aaep.TypeToolInvoked), TypeOf(aaep.TypeToolCompleted)}},
+	must("calling", "The agent calls a tool until it completes.", "AAEP-C-087", LeavesCalling),
+	{ID: "output", Text: "Output grows without gaps and is closed once.", Checks: []string{"AAEP-C-140", "AAEP-C-141", "AAEP-C-142", "AAEP-C-143"}, Needs: []Facet{TypeOf(aaep.TypeOutputStreaming)}},
+}
+
+var level2 = []Requirement{
+	must("confirmed", "Nothing irreversible is invoked that the user has not accepted.", "AAEP-C-100", Irreversible),
+	must("grave", "Nothing of high risk is invoked that the user has not accepted.", "AAEP-C-101", HighRisk),
+	must("waits", "Nothing goes on while the user is being asked.", "AAEP-C-103", TypeOf(aaep.TypeAwaitingConfirmation)),
+	must("rejected", "What was rejected is not done.", "AAEP-C-104", Rejection),
+	must("default", "Defaults are taken when their time is over, and not before.", "AAEP-C-105", TypeOf(aaep.TypeAwaitingConfirmation)),
+	must("noted", "A rejection is taken note of.", "AAEP-C-106", Rejection),
+	must("followed", "What was accepted is done.", "AAEP-C-107", Acceptance),
+	must("asked-once", "The user is not asked twice at a time about one action.", "AAEP-C-108", TypeOf(aaep.TypeAwaitingConfirmation)),
+	must("safe-default", "What cannot be undone is rejected by default.", "AAEP-C-032", IrreversibleAsked),
+	must("tokens", "A reply token is one question's.", "AAEP-C-053", Question),
+	{ID: "replies", Text: "Only a reply to an open question in its time is acted on.", Checks: []string{"AAEP-C-109", "AAEP-C-110", "AAEP-C-111", "AAEP-C-113"}, Needs: []Facet{Reply}},
+	must("reply-form", "Replies have the form that AAEP gives them.", "AAEP-C-024", Reply),
+	must("first-reply", "The first valid reply counts.", "AAEP-C-115", Reply),
+	must("entitled", "Replies come from those who may reply.", "AAEP-C-112", Reply),
+	must("failed-replies", "Replies that fail are ignored, without a reason given.", "AAEP-C-114", Reply),
+	must("modified", "A changed action is a rejection for who does not support it.", "AAEP-C-116", Reply),
+	tight(must("automatic", "No program answers for the user, as far as the log can tell allowed from not allowed.", "AAEP-C-118", Reply)),
+	{ID: "clarification", Text: "Clarifications are answered with what was offered.", Checks: []string{"AAEP-C-117", "AAEP-C-034", "AAEP-C-035"}, Needs: []Facet{TypeOf(aaep.TypeAwaitingClarification)}},
+	must("left-open", "Questions are resolved when nobody who could answer is left.", "AAEP-C-120"),
+	{ID: "handoff", Text: "An agent that cannot finish hands over.", Reason: "Whether an agent could have finished is in no event."},
+}
+
+// level3: what it adds is between an endpoint and its subscribers, who are not
+// on the log.
+var level3 = []Requirement{
+	must("answers", "Every subscription request is answered.", "AAEP-C-150"),
+	must("no-more", "No more is granted than was asked for.", "AAEP-C-151"),
+	must("reasons", "Refusals give a reason that exists.", "AAEP-C-152"),
+	must("versions", "Versions are negotiated.", "AAEP-C-153"),
+	must("signed", "Who wants signed manifests gets them or is refused.", "AAEP-C-154"),
+	must("prefixes", "Two extensions with one prefix are refused.", "AAEP-C-155"),
+	must("tolerant", "What is unknown breaks nothing.", "AAEP-C-156"),
+	must("rate", "Events come no faster than agreed.", "AAEP-C-157"),
+	must("filters", "Filters are kept.", "AAEP-C-158"),
+	must("never-late", "Critical events are never held back.", "AAEP-C-159"),
+	must("renegotiation", "New terms are answered and kept.", "AAEP-C-160"),
+	must("closing", "A closed subscription is quiet.", "AAEP-C-161"),
+	must("apart", "Subscribers do not slow each other down.", "AAEP-C-162"),
+	must("manifest", "The manifest is there and verifies.", "AAEP-C-165"),
+}

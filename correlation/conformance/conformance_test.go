@@ -1,0 +1,257 @@
+package conformance
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+func hookEvent(n int, typ, rest string) string {
+	return fmt.Sprintf(`{"event_id":"00000000-0000-4000-8000-%012d","event_type":%q,"timestamp":"2026-11-20T12:00:00Z","source":"courier","session_id":"s1"%s}`, n, typ, rest)
+}
+
+func taken(lines ...string) *Tally {
+	var list []json.RawMessage
+	for _, l := range lines {
+		list = append(list, json.RawMessage(l))
+	}
+	return Recording(subject.ProtoAgentHook, list, nil)
+}
+
+func line(r Report, id string) Line {
+	i := slices.IndexFunc(r.Lines, func(l Line) bool { return l.ID == id })
+	if i < 0 {
+		return Line{}
+	}
+	return r.Lines[i]
+}
+
+func named(t *testing.T, name string) Profile {
+	t.Helper()
+	p, ok := Named(name)
+	if !ok {
+		t.Fatalf("there is no profile %s", name)
+	}
+	return p
+}
+
+// TestTables: every requirement names checks that exist and is decided, needs
+// something, or says why not; ids are unique; what is included exists.
+func TestTables(t *testing.T) {
+	own := []string{"executed_without_verdict", "executed_before_verdict"}
+	known := map[string]bool{}
+	for _, c := range catalogue.All() {
+		known[c.ID] = true
+	}
+	for _, p := range Profiles() {
+		seen := map[string]bool{}
+		for _, q := range p.Requirements {
+			if seen[q.ID] || q.ID == "" || !strings.HasSuffix(q.Text, ".") {
+				t.Errorf("%s/%s: %q", p.Name, q.ID, q.Text)
+			}
+			seen[q.ID] = true
+			for _, c := range q.Checks {
+				if !known[c] && !slices.Contains(own, c) {
+					t.Errorf("%s/%s: there is no check %s", p.Name, q.ID, c)
+				}
+			}
+			if q.undecided() == "" && len(q.Needs) == 0 {
+				t.Errorf("%s/%s: nothing says when it is exercised", p.Name, q.ID)
+			}
+		}
+		if p.Includes != "" {
+			named(t, p.Includes)
+		}
+	}
+}
+
+// TestNothingIsNotGood: without traffic nothing is held, met or broken.
+func TestNothingIsNotGood(t *testing.T) {
+	for _, p := range Profiles() {
+		r := New().Report(p, Subject{Source: "nobody"}, nil)
+		if r.Score.Held != 0 || r.Score.Broken != 0 || r.Outcome != NotShown || r.Certification {
+			t.Errorf("%s: %+v, %s", p.Name, r.Score, r.Outcome)
+		}
+	}
+}
+
+// TestDeclared: what a publisher declares not to expose is excused, unless it
+// appeared; and then the tier may be met.
+func TestDeclared(t *testing.T) {
+	lines := []string{
+		hookEvent(1, "SessionStart", ""), hookEvent(2, "UserPromptSubmit", ""),
+		hookEvent(3, "PreToolUse", `,"tool_name":"t","metadata":{"tool_call_id":"c1","instance_id":"i1"}`),
+		hookEvent(4, "PostToolUse", `,"tool_name":"t","evidence_phase":"post_hoc","metadata":{"tool_call_id":"c1"}`),
+		hookEvent(5, "ModelResponse", ""), hookEvent(6, "ErrorOccurred", ""), hookEvent(7, "SessionEnd", ""), hookEvent(7, "SessionEnd", ""),
+	}
+	p, who := named(t, Bronze), Subject{Source: "courier"}
+	tally := taken(lines...)
+	if r := tally.Report(p, who, nil); r.Outcome != Met || r.Score != (Score{Held: 20, NotExercised: 3, Undecidable: 1, Total: 24}) {
+		t.Errorf("%+v, %s", r.Score, r.Outcome)
+	}
+	declared := map[string]bool{"PreLLMCall": true, "PostLLMCall": true, "AgentHandoff": true, "SessionStart": true}
+	if r := tally.Report(p, who, declared); r.Outcome != Met || r.Score != (Score{Held: 20, Excused: 3, Undecidable: 1, Total: 24}) || line(r, "session-start").Outcome != Held {
+		t.Errorf("%+v, %s", r.Score, r.Outcome)
+	}
+	if r := taken(lines[1:6]...).Report(p, who, nil); r.Outcome != NotShown {
+		t.Errorf("%+v, %s", r.Score, r.Outcome)
+	}
+}
+
+// TestStillOpen: what is open has not ended well, nor badly.
+func TestStillOpen(t *testing.T) {
+	pre := hookEvent(1, "PreToolUse", `,"tool_name":"t","metadata":{"tool_call_id":"c1"}`)
+	p, who := named(t, Bronze), Subject{Source: "courier"}
+	if l := line(taken(pre).Report(p, who, nil), "closed"); l.Outcome != NotExercised || !strings.Contains(l.Reason, "still open") {
+		t.Errorf("%+v", l)
+	}
+	for _, end := range []string{
+		hookEvent(2, "PostToolUse", `,"tool_name":"t","metadata":{"tool_call_id":"c1"}`),
+		hookEvent(2, "ErrorOccurred", `,"metadata":{"tool_call_id":"c1"}`), hookEvent(2, "SessionEnd", ""),
+		`{"decision":{"verdict":"deny","session":"s1","tool_call_id":"c1"}}`,
+	} {
+		for _, order := range [][]string{{pre, end}, {end, pre}} {
+			if l := line(taken(order...).Report(p, who, nil), "closed"); l.Outcome != Held {
+				t.Errorf("%s: %+v", end, l)
+			}
+		}
+	}
+}
+
+// TestStamped: who claims to have waited must carry the verdict, or say that its
+// fail mode fired, whatever came first.
+func TestStamped(t *testing.T) {
+	pre := hookEvent(1, "PreToolUse", `,"tool_name":"t","evidence_phase":"pre_commit","metadata":{"tool_call_id":"c1"}`)
+	stamped := hookEvent(1, "PreToolUse", `,"tool_name":"t","evidence_phase":"pre_commit","metadata":{"tool_call_id":"c1","admission_verdict":{"verdict":"allow"}}`)
+	failed := hookEvent(2, "ErrorOccurred", `,"metadata":{"tool_call_id":"c1","error_type":"admission_fail_mode","fail_mode_triggered":true,"outcome":"deny"}`)
+	for _, tc := range []struct {
+		lines []string
+		want  Outcome
+	}{
+		{[]string{pre}, Broken}, {[]string{stamped}, Held}, {[]string{pre, stamped}, Held}, {[]string{stamped, pre}, Held},
+		{[]string{pre, failed}, Held}, {[]string{failed, pre}, Held}, {[]string{failed}, NotExercised},
+	} {
+		r := taken(tc.lines...).Report(named(t, AdmissionBound), Subject{Source: "courier"}, nil)
+		if l := line(r, "recorded"); l.Outcome != tc.want {
+			t.Errorf("%s: %s, want %s", tc.lines, l.Outcome, tc.want)
+		}
+	}
+}
+
+// TestFindings: what stands breaks, what was taken back does not, hints break
+// only what asks for them, and a rule that was off leaves it undecided.
+func TestFindings(t *testing.T) {
+	p, who := named(t, Silver), Subject{Source: "courier"}
+	post := hookEvent(1, "PostLLMCall", "")
+	find := func(tally *Tally, f events.Finding) *Tally {
+		f.Source, f.Session = "courier", "s1"
+		tally.Finding(f)
+		return tally
+	}
+	hint := events.Finding{FindingID: "f1", Rule: "AH-C-058", Severity: events.SeverityInfo, Seqs: []uint64{7}}
+	if l := line(find(taken(post), hint).Report(p, who, nil), "llm-figures"); l.Outcome != Broken || !slices.Equal(l.Seqs, []uint64{7}) {
+		t.Errorf("a hint that the tier demands: %+v", l)
+	}
+	hint.Rule = "AH-C-057"
+	if l := line(find(taken(post, hookEvent(2, "PreLLMCall", "")), hint).Report(p, who, nil), "llm-pairs"); l.Outcome != Held {
+		t.Errorf("a hint: %+v", l)
+	}
+	bad := events.Finding{FindingID: "f2", Rule: "AH-C-004", Severity: events.SeverityMedium}
+	tally := find(taken(post), bad)
+	if r := tally.Report(p, who, nil); r.Outcome != NotMet || r.Includes.Outcome != NotMet || line(*r.Includes, "uuid").Count != 1 {
+		t.Errorf("%+v", r)
+	}
+	find(tally, events.Finding{FindingID: "f3", Rule: "AH-C-004", Severity: events.SeverityInfo, Withdraws: "f2"})
+	if r := tally.Report(p, who, nil); line(*r.Includes, "uuid").Outcome != Held {
+		t.Errorf("taken back: %+v", line(*r.Includes, "uuid"))
+	}
+	tally.Off("AH-C-004")
+	if l := line(tally.Report(named(t, Bronze), who, nil), "uuid"); l.Outcome != Undecidable || l.Reason == "" {
+		t.Errorf("switched off: %+v", l)
+	}
+}
+
+// TestOwnRules: a rule that holds in every protocol breaks a profile only through
+// calls of its protocol.
+func TestOwnRules(t *testing.T) {
+	tally := taken(hookEvent(1, "PostToolUse", `,"tool_name":"t","metadata":{"tool_call_id":"c1"}`))
+	tally.Event(subject.ProtoAAEP, "courier", "", []byte(`{"type":"aaep:agent.tool.invoked","session_id":"sess_1"}`))
+	f := events.Finding{FindingID: "f1", Rule: "executed_without_verdict", Severity: events.SeverityHigh, Source: "courier", Session: "sess_1"}
+	tally.Finding(f)
+	p, who := named(t, AdmissionBound), Subject{Source: "courier"}
+	if l := line(tally.Report(p, who, nil), "waits"); l.Outcome == Broken {
+		t.Errorf("an AAEP call breaks it: %+v", l)
+	}
+	f.Session = "s1"
+	tally.Finding(f)
+	if l := line(tally.Report(p, who, nil), "waits"); l.Outcome != Broken || l.Count != 1 {
+		t.Errorf("%+v", l)
+	}
+}
+
+// TestBounded: a session's memory is bounded, and the report says that it was
+// not enough.
+func TestBounded(t *testing.T) {
+	tally := New()
+	for i := range 2 * maxCalls {
+		tally.Event(subject.ProtoAgentHook, "", "", []byte(hookEvent(i, "PreToolUse", fmt.Sprintf(`,"tool_name":"t","evidence_phase":"pre_commit","metadata":{"tool_call_id":"c%d"}`, i))))
+	}
+	o := tally.of(subject.ProtoAgentHook, place{"courier", "s1"})
+	if len(o.calls) != maxCalls || len(o.ids) != maxIDs {
+		t.Errorf("%d calls, %d ids", len(o.calls), len(o.ids))
+	}
+	if r := tally.Report(named(t, Bronze), Subject{Source: "courier"}, nil); !r.Lines[0].Partial {
+		t.Error("the report does not say so")
+	}
+}
+
+// TestTenants: a tally is one tenant's, and another's switches do not count.
+func TestTenants(t *testing.T) {
+	tally := New()
+	space := subject.Space{}
+	for _, tenant := range []string{"acme", "other"} {
+		tally.Message(space, "acme", events.LogMessage{Subject: space.Event(tenant, "rt-"+tenant, "agenthook", "s1", "SessionStart"), Body: []byte(hookEvent(1, "SessionStart", ""))})
+		change, _ := events.Encode(events.RulesChange{Tenant: tenant, Rules: map[string]string{"rule-" + tenant: events.RuleOff, "warned": events.RuleWarn}})
+		tally.Message(space, "acme", events.LogMessage{Subject: space.Control("GOV", events.ControlRules), Body: change})
+	}
+	if got := tally.Publishers(subject.ProtoAgentHook); !slices.Equal(got, []Subject{{Source: "rt-acme"}}) || !tally.off["rule-acme"] || len(tally.off) != 1 {
+		t.Errorf("%v, off %v", got, tally.off)
+	}
+}
+
+// FuzzEvent: whatever is published is counted, and judged in the same way again.
+func FuzzEvent(f *testing.F) {
+	f.Add(true, []byte(hookEvent(1, "PreToolUse", `,"metadata":{"tool_call_id":"c1","risk":{},"web":{}}`)))
+	f.Add(false, []byte(`{"type":"aaep:agent.tool.invoked","session_id":"sess_1","producer":{"agent_id":"a"},"irreversible":true}`))
+	f.Add(false, []byte(`{"type":"confirmation.reply","reply_token":"rpl_1","decision":"accept"}`))
+	f.Add(true, []byte(`{"decision":{"verdict":"deny"}}`))
+	f.Fuzz(func(t *testing.T, hook bool, b []byte) {
+		protocol := subject.ProtoAAEP
+		if hook {
+			protocol = subject.ProtoAgentHook
+		}
+		play := func() string {
+			tally := Recording(protocol, []json.RawMessage{b, b}, nil)
+			out := ""
+			for _, p := range Profiles() {
+				for _, s := range tally.Publishers(p.Protocol) {
+					r, err := json.Marshal(tally.Report(p, s, nil))
+					if err != nil {
+						t.Fatal(err)
+					}
+					out += string(r)
+				}
+			}
+			return out
+		}
+		if once, again := play(), play(); once != again {
+			t.Error("not the same again")
+		}
+	})
+}

@@ -1,0 +1,244 @@
+package conformance
+
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
+
+// Facet is something in the traffic that gives a requirement something to judge.
+type Facet string
+
+// TypeOf is that a type of event was seen.
+func TypeOf(eventType string) Facet { return Facet(eventType + " events") }
+
+// The facets of both protocols.
+const (
+	Event  Facet = "events"
+	Sequel Facet = "events behind another of their session"
+	Again  Facet = "events that came more than once"
+	CallID Facet = "announcements with a tool call id"
+
+	StillOpen Facet = "open: calls were announced and have not ended yet"
+)
+
+// The facets of AgentHook.
+const (
+	Tool             Facet = "tool events"
+	Afterwards       Facet = "reports of something past that claim a phase"
+	Instance         Facet = "events that name their instance or runtime"
+	Bounds           Facet = "starts and ends of sessions"
+	LLMPre           Facet = "model calls"
+	LLMPost          Facet = "reports of model calls"
+	Reasoning        Facet = "reports of model calls with a length of reasoning"
+	Leads            Facet = "retries and handoffs"
+	PreCommit        Facet = "calls that claim pre_commit"
+	Stamped          Facet = "calls that carry a verdict"
+	Unstamped        Facet = "calls that claim pre_commit, carry no verdict and report no fail mode"
+	Verdict          Facet = "recorded verdicts"
+	Refusal          Facet = "denials"
+	Pending          Facet = "verdicts that wait for an approval"
+	Obstacle         Facet = "denials and verdicts that wait"
+	Asked            Facet = "recorded verdicts that wait for an approval"
+	Ran              Facet = "executions"
+	Input            Facet = "announced arguments"
+	Executed         Facet = "executed arguments"
+	FailMode         Facet = "fail modes that fired"
+	Attested         Facet = "attestations"
+	Governed         Facet = "governed events"
+	GovernedPre      Facet = "governed announcements"
+	GovernedPost     Facet = "ends of governed calls"
+	Translation      Facet = "tool identities with a translation"
+	Hashes           Facet = "events with several schema hashes"
+	ValidationFailed Facet = "validations that failed"
+	Redaction        Facet = "redactions"
+	Risk             Facet = "risk blocks"
+	Retry            Facet = "retries"
+	Began            Facet = "executions that say when they began"
+	Execution        Facet = "execution blocks"
+	NeedsHuman       Facet = "calls that need a person's approval"
+	Steps            Facet = "steps between call and execution"
+	Web              Facet = "web events"
+	WebHash          Facet = "hashes of web content"
+	WebGate          Facet = "web actions that claim pre_commit"
+)
+
+// The facets of AAEP.
+const (
+	Critical          Facet = "events that must be critical"
+	Texts             Facet = "events with texts"
+	Announced         Facet = "events that people hear"
+	Terminal          Facet = "ends of sessions"
+	Numbered          Facet = "events with a sequence number"
+	Phases            Facet = "invocations and output"
+	LeavesCalling     Facet = "changes of state away from calling a tool"
+	Irreversible      Facet = "irreversible invocations"
+	HighRisk          Facet = "reversible invocations of high risk"
+	Question          Facet = "questions"
+	IrreversibleAsked Facet = "questions about something irreversible"
+	Reply             Facet = "replies"
+	Rejection         Facet = "rejections"
+	OtherSide         Facet = "executions whose beginning AgentHook reports"
+	Acceptance        Facet = "acceptances"
+)
+
+// facets collects what an event shows.
+type facets []Facet
+
+func (f *facets) addIf(is bool, list ...Facet) {
+	if is {
+		*f = append(*f, list...)
+	}
+}
+
+// hookFacets are those of an AgentHook event, but for those that take more than
+// one event.
+func hookFacets(e *agenthook.Event) facets {
+	f := facets{Event, TypeOf(e.EventType)}
+	is := func(types ...string) bool { return slices.Contains(types, e.EventType) }
+	pre, post := is(agenthook.PreToolUse), is(agenthook.PostToolUse)
+	f.addIf(pre || post, Tool)
+	f.addIf(is(agenthook.SessionStart, agenthook.SessionEnd), Bounds)
+	f.addIf(is(agenthook.PreLLMCall), LLMPre)
+	f.addIf(is(agenthook.PostLLMCall), LLMPost)
+	f.addIf(is(agenthook.AgentHandoff), Leads)
+	f.addIf(e.EvidencePhase != "" && !pre && (agenthook.IsPost(e.EventType) || is(agenthook.ModelResponse, agenthook.SessionEnd, agenthook.ErrorOccurred,
+		agenthook.WebSearchResultsReturned, agenthook.WebPageRead, agenthook.WebActionCompleted, agenthook.EvidenceUsedInOutput)), Afterwards)
+	f.addIf(pre && e.ToolCallID() != "", CallID)
+	f.addIf(pre && e.EvidencePhase == agenthook.PhasePreCommit, PreCommit)
+	f.addIf(pre && e.ToolInput != nil, Input)
+	f.addIf(is(agenthook.ToolCallValidated, agenthook.ToolCallRedacted, agenthook.ToolCallRetried), Steps)
+	if len(e.Metadata) > 0 {
+		f.blocks(e, pre, post)
+	}
+	if post {
+		x, said := e.Execution()
+		f.addIf(!said || !notRun[x.Outcome], Ran)
+		f.addIf(said && x.StartedAt != "", Began)
+	}
+	return f
+}
+
+// notRun are the outcomes that say that nothing ran.
+var notRun = map[string]bool{"denied": true, "blocked": true, "cancelled": true, "timed_out": true}
+
+func (f *facets) blocks(e *agenthook.Event, pre, post bool) {
+	has := func(key string) bool { _, ok := e.Metadata[key]; return ok }
+	f.addIf(has("instance_id") || has("managed_runtime"), Instance)
+	f.addIf(has("reasoning_chars"), Reasoning)
+	f.addIf(has("runtime_attestation"), Attested)
+	f.addIf(has("redaction"), Redaction)
+	f.addIf(has("execution"), Execution)
+	f.addIf(post && (has("tool_input_executed") || e.ToolInput != nil), Executed)
+	if v, ok := e.AdmissionVerdict(); ok {
+		f.addIf(pre, Stamped)
+		f.verdict(events.Verdict(v.Verdict))
+	}
+	if mode, ok := e.FailMode(); ok {
+		f.addIf(mode.Triggered, FailMode)
+	}
+	if r, ok := e.Retry(); ok {
+		f.addIf(true, Retry)
+		f.addIf(r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1), Leads)
+	}
+	if v, ok := e.Validation(); ok {
+		f.addIf(v.Status == "failed", ValidationFailed)
+	}
+	if r, ok := e.Risk(); ok {
+		f.addIf(true, Risk)
+		f.addIf(pre && r.RequiresHumanApproval != nil && *r.RequiresHumanApproval, NeedsHuman)
+	}
+	f.identity(e, pre)
+	if w, ok := e.Metadata["web"].(map[string]any); ok {
+		f.addIf(true, Web)
+		f.addIf(w["content_hash"] != nil || w["screenshot_hash"] != nil, WebHash)
+		f.addIf(e.EventType == agenthook.WebActionRequested && e.EvidencePhase == agenthook.PhasePreCommit, WebGate)
+	}
+}
+
+func (f *facets) identity(e *agenthook.Event, pre bool) {
+	hashes := 0
+	count := func(hash string) {
+		if hash != "" {
+			hashes++
+		}
+	}
+	identity, governed := e.ToolIdentity()
+	if governed {
+		count(identity.SchemaHash)
+		f.addIf(true, Governed)
+		f.addIf(pre, GovernedPre)
+	}
+	if t, ok := e.ProviderTranslation(); ok {
+		count(t.SchemaHash)
+		f.addIf(governed, Translation)
+	}
+	if v, ok := e.Validation(); ok {
+		count(v.SchemaHash)
+	}
+	f.addIf(hashes > 1, Hashes)
+}
+
+// verdict: what a verdict gives to judge, whoever says it.
+func (f *facets) verdict(v events.Verdict) {
+	f.addIf(v == events.Deny, Refusal, Obstacle)
+	f.addIf(v == events.Ask || v == events.Defer, Pending, Obstacle)
+}
+
+// decisionFacets are those of a recorded decision.
+func decisionFacets(v events.Verdict) facets {
+	f := facets{Verdict}
+	f.verdict(v)
+	f.addIf(v == events.Ask || v == events.Defer, Asked)
+	return f
+}
+
+// aaepFacets are those of an AAEP event or reply.
+func aaepFacets(e *aaep.Event) facets {
+	f := facets{Event, TypeOf(e.Type)}
+	f.addIf(e.IsTerminal(), Terminal)
+	f.addIf(e.SequenceNumber != nil, Numbered)
+	switch p := e.Payload.(type) {
+	case *aaep.SessionErrored, *aaep.HandoffRequested:
+		f.addIf(true, Critical)
+	case *aaep.StateChanged:
+		f.addIf(p.FromState == "calling_tool" && p.ToState != "calling_tool", LeavesCalling)
+	case *aaep.OutputStreaming:
+		f.addIf(true, Phases)
+	case *aaep.ToolInvoked:
+		final := p.Irreversible != nil && *p.Irreversible
+		f.addIf(true, Phases)
+		f.addIf(p.ToolCallID != "", CallID)
+		f.addIf(final, Irreversible)
+		f.addIf(!final && p.RiskLevel == "high", HighRisk)
+	case *aaep.AwaitingConfirmation:
+		final := (p.Irreversible != nil && *p.Irreversible) || p.Reversibility == "irreversible"
+		f.addIf(true, Critical, Question)
+		f.addIf(final, IrreversibleAsked)
+	case *aaep.AwaitingClarification:
+		f.addIf(true, Critical, Question)
+	case *aaep.ConfirmationReply:
+		f.addIf(true, Reply)
+		f.addIf(p.Decision == "reject", Rejection)
+		f.addIf(p.Decision == "accept", Acceptance)
+	case *aaep.ClarificationReply:
+		f.addIf(true, Reply)
+	}
+	f.addIf(slices.Contains(announced, e.Type), Announced)
+	f.addIf(!e.IsReply() && spoken(e.Tree), Texts)
+	return f
+}
+
+// announced are the types that people hear and whose schema does not ask for a
+// normal summary.
+var announced = []string{aaep.TypeToolCompleted, aaep.TypeAwaitingConfirmation, aaep.TypeAwaitingClarification,
+	aaep.TypeStateChanged, aaep.TypeProgressUpdated, aaep.TypeHandoffRequested}
+
+var texts = []string{"summary_terse", "summary_normal", "summary_detailed", "description", "args_summary", "request_text",
+	"output_summary", "error_message", "action", "consequence", "question", "context", "reason"}
+
+func spoken(tree map[string]any) bool {
+	return slices.ContainsFunc(texts, func(key string) bool { s, _ := tree[key].(string); return s != "" })
+}

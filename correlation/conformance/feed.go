@@ -1,0 +1,149 @@
+package conformance
+
+import (
+	"cmp"
+	"encoding/json"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Message takes a message of the log: a producer's event, the copy of a request,
+// a decision, a finding, or a change of the tenant's switches. The rest, and what
+// is another tenant's, it leaves alone. Bodies may be redacted.
+func (t *Tally) Message(space subject.Space, tenant string, m events.LogMessage) {
+	p, err := space.Parse(m.Subject)
+	switch {
+	case err != nil:
+	case p.Class == subject.Control && p.Kind == events.ControlRules:
+		if c, err := events.DecodeRecord[events.RulesChange](m.Body); err == nil && c.Tenant == tenant {
+			t.switches(c)
+		}
+	case p.Tenant != tenant:
+	case p.Class == subject.Events && p.Type == subject.TypeRequest:
+		t.Request(p.Protocol, p.Publisher, cmp.Or(m.HeaderValue(events.HeaderSession), p.Session), m.Body)
+	case p.Class == subject.Events:
+		body := m.Body
+		if ce, err := cloudevents.Decode(m.Header, m.Body); err == nil && ce.Data != nil {
+			body = ce.Data
+		}
+		t.Event(p.Protocol, p.Publisher, p.Session, body)
+	case p.Class == subject.Decisions:
+		if d, err := events.DecodeRecord[events.Decision](m.Body); err == nil {
+			t.Decision(d)
+		}
+	case p.Class == subject.Findings:
+		if f, err := events.DecodeRecord[events.Finding](m.Body); err == nil {
+			t.Finding(f)
+		}
+	}
+}
+
+func (t *Tally) switches(c events.RulesChange) {
+	for rule, mode := range c.Rules {
+		if mode == events.RuleOff {
+			t.Off(rule)
+		}
+	}
+}
+
+// Recording folds a recorded session, as correlation.ParseRecording splits it,
+// and what correlation.Check found in it.
+func Recording(protocol string, lines []json.RawMessage, found []events.Finding) *Tally {
+	t := New()
+	x := recorded{byEvent: map[string]place{}, byCall: map[string]place{}, bySession: map[string]place{}}
+	var later []json.RawMessage
+	for _, line := range lines {
+		if isAnswer(line) {
+			later = append(later, line)
+			continue
+		}
+		t.Event(protocol, "", "", line)
+		if protocol == subject.ProtoAgentHook {
+			x.add(line)
+		}
+	}
+	for _, line := range later {
+		t.answer(protocol, x, line)
+	}
+	t.findings(protocol, found)
+	return t
+}
+
+// findings takes those of a recording. Replies say nothing of whom they are to:
+// what is found of them is about the recording's publisher, if it has one only.
+func (t *Tally) findings(protocol string, found []events.Finding) {
+	publishers := t.Publishers(protocol)
+	for _, f := range found {
+		if f.Source == "" && len(publishers) == 1 {
+			f.Source = publishers[0].Source
+		} else if f.Source == "" {
+			t.of(protocol, place{session: f.Session})
+		}
+		t.Finding(f)
+	}
+}
+
+// isAnswer tells decisions and replies from events.
+func isAnswer(line []byte) bool {
+	var shape struct {
+		Decision  any `json:"decision"`
+		EventType any `json:"event_type"`
+		Type      any `json:"type"`
+	}
+	err := strictjson.Unmarshal(line, &shape)
+	return err == nil && shape.Decision != nil && shape.EventType == nil && shape.Type == nil
+}
+
+// recorded finds the events that answers are about.
+type recorded struct{ byEvent, byCall, bySession map[string]place }
+
+func (x recorded) add(line []byte) {
+	e, _ := agenthook.Decode(line, strictjson.DefaultLimits)
+	if e == nil {
+		return
+	}
+	at := place{e.Source, e.SessionID}
+	for key, in := range map[string]map[string]place{"e" + e.EventID: x.byEvent, "c" + e.ToolCallID(): x.byCall, "s" + e.SessionID: x.bySession} {
+		if _, there := in[key[1:]]; !there && len(key) > 1 {
+			in[key[1:]] = at
+		}
+	}
+}
+
+func (t *Tally) answer(protocol string, x recorded, line []byte) {
+	var box struct {
+		Decision events.Decision `json:"decision"`
+	}
+	if err := strictjson.Unmarshal(line, &box); err == nil {
+		d := box.Decision
+		d.Protocol = cmp.Or(d.Protocol, protocol)
+		at := x.of(agenthook.NormaliseID(d.EventID), d.Session, d.ToolCallID)
+		d.Source, d.Session = cmp.Or(d.Source, at.source), cmp.Or(d.Session, at.session)
+		t.Decision(d)
+		return
+	}
+	reply, err := agenthook.ParseReply(line)
+	if err != nil || protocol != subject.ProtoAgentHook {
+		return
+	}
+	at := x.of(agenthook.NormaliseID(reply.EventID), "", "")
+	var f facets
+	f.verdict(events.Verdict(reply.Decision))
+	t.of(protocol, place{shown(at.source), shown(at.session)}).add(f)
+}
+
+func (x recorded) of(event, session, call string) place {
+	for _, look := range []struct {
+		in  map[string]place
+		key string
+	}{{x.byEvent, event}, {x.bySession, session}, {x.byCall, call}} {
+		if at, there := look.in[look.key]; there && look.key != "" {
+			return at
+		}
+	}
+	return place{session: session}
+}

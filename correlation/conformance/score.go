@@ -1,0 +1,215 @@
+package conformance
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Score counts the requirements of a profile by their outcome.
+type Score struct {
+	Held         int `json:"held"`
+	Broken       int `json:"broken"`
+	NotExercised int `json:"not_exercised"`
+	Undecidable  int `json:"undecidable"`
+	Excused      int `json:"excused"`
+	Total        int `json:"total"`
+}
+
+// Line is what came of one requirement.
+type Line struct {
+	ID      string   `json:"id"`
+	Text    string   `json:"demands"`
+	Checks  []string `json:"checks,omitempty"`
+	Outcome Outcome  `json:"outcome"`
+	Judged  uint64   `json:"judged"`            // how many there were of What
+	What    string   `json:"what,omitempty"`    // there was, or would have to be, to judge
+	Broke   []string `json:"broke,omitempty"`   // the rules that were broken
+	Count   int      `json:"findings"`          // that stand
+	Seqs    []uint64 `json:"seqs,omitempty"`    // that prove them, the first few
+	Reason  string   `json:"reason,omitempty"`  // why it is undecidable
+	Hard    bool     `json:"hard,omitempty"`    // no score outweighs it
+	Partial bool     `json:"partial,omitempty"` // a session was too large for all of it to be remembered
+}
+
+// Report is what came of a profile for a publisher or a session.
+type Report struct {
+	Subject
+	Profile        string  `json:"profile"`
+	CheckedAgainst string  `json:"checked_against"`
+	Outcome        Outcome `json:"outcome"`
+	Certification  bool    `json:"certification"` // never true
+	Percent        int     `json:"percent"`       // of the requirements that are not excused must hold
+	Score          Score   `json:"score"`
+	Includes       *Report `json:"includes,omitempty"` // the profile that must be met as well
+	Lines          []Line  `json:"requirements"`
+}
+
+const mostSeqs = 8
+
+// Report judges a subject by a profile. notExposed are the event types that the
+// publisher declares its runtime not to expose; what appeared nonetheless is not
+// excused.
+func (t *Tally) Report(p Profile, s Subject, notExposed map[string]bool) Report {
+	view := t.view(p.Protocol, s)
+	r := Report{Subject: s, Profile: p.Name, CheckedAgainst: p.Title, Percent: p.Percent}
+	for _, q := range p.Requirements {
+		l := t.judge(q, view, notExposed)
+		r.Lines = append(r.Lines, l)
+		r.Score.count(l.Outcome)
+	}
+	r.Outcome = r.outcome()
+	if lower, ok := Named(p.Includes); ok {
+		below := t.Report(lower, s, notExposed)
+		r.Includes = &below
+		r.Outcome = worse(r.Outcome, below.Outcome)
+	}
+	return r
+}
+
+// Claims tells whether a subject shows a sign of claiming a profile.
+func (t *Tally) Claims(p Profile, s Subject) bool {
+	v := t.view(p.Protocol, s)
+	return len(p.Signs) == 0 || slices.ContainsFunc(p.Signs, func(f Facet) bool { return v.counts[f] > 0 })
+}
+
+// view is all that was seen of a subject.
+type view struct {
+	counts   map[Facet]uint64
+	standing map[string][]finding
+	partial  bool
+}
+
+func (t *Tally) view(protocol string, s Subject) view {
+	v := view{counts: map[Facet]uint64{}, standing: map[string][]finding{}}
+	for p, o := range t.observed[protocol] {
+		if !s.covers(p) {
+			continue
+		}
+		for f, n := range o.counts {
+			v.counts[f] += n
+		}
+		if hook := t.observed[subject.ProtoAgentHook][p]; protocol == subject.ProtoAAEP && hook != nil {
+			v.counts[OtherSide] += hook.counts[Began]
+		}
+		v.partial = v.partial || o.partial
+		o.close(v.counts)
+	}
+	for p, at := range t.found {
+		if !s.covers(p) {
+			continue
+		}
+		for rule, list := range at.standing {
+			if ownRule(rule) && t.observed[protocol][p] == nil {
+				continue // it is about the other protocol's calls
+			}
+			for _, id := range slices.Sorted(maps.Keys(list)) {
+				if !at.withdrawn[id] {
+					v.standing[rule] = append(v.standing[rule], list[id])
+				}
+			}
+		}
+	}
+	return v
+}
+
+// ownRule tells rules that hold in every protocol from a protocol's checks.
+func ownRule(rule string) bool { return strings.ToLower(rule) == rule }
+
+func (t *Tally) judge(q Requirement, v view, notExposed map[string]bool) Line {
+	l := Line{ID: q.ID, Text: q.Text, Checks: q.Checks, Hard: q.Hard, Partial: v.partial}
+	exercised := len(q.Needs) > 0
+	for _, need := range q.Needs {
+		l.Judged, l.What = v.counts[need], string(need)
+		exercised = exercised && l.Judged > 0
+	}
+	if !exercised {
+		l.Judged = 0
+	}
+	for _, check := range q.Checks {
+		l.take(check, v.standing[check], q.Hints)
+	}
+	if n := v.counts[q.Breaks]; q.Breaks != "" && n > 0 {
+		l.Broke, l.Count = append(l.Broke, string(q.Breaks)), l.Count+int(n)
+	}
+	slices.Sort(l.Seqs)
+	l.Seqs = slices.Compact(l.Seqs)
+	l.Seqs = l.Seqs[:min(len(l.Seqs), mostSeqs)]
+	off := slices.ContainsFunc(q.Checks, func(c string) bool { return t.off[c] })
+	switch {
+	case l.Count > 0:
+		l.Outcome = Broken
+	case q.undecided() != "":
+		l.Outcome, l.Reason = Undecidable, q.undecided()
+	case off:
+		l.Outcome, l.Reason = Undecidable, "A rule that it takes is, or was, switched off for this tenant."
+	case exercised && v.counts[q.Open] > 0:
+		l.Outcome, l.Reason = NotExercised, "Some of it is still "+string(q.Open)+"."
+	case exercised:
+		l.Outcome = Held
+	case q.Exposes != "" && notExposed[q.Exposes]:
+		l.Outcome = Excused
+	default:
+		l.Outcome = NotExercised
+	}
+	return l
+}
+
+// take adds the findings of a rule.
+func (l *Line) take(rule string, list []finding, hints bool) {
+	n := 0
+	for _, f := range list {
+		if f.hint && !hints {
+			continue
+		}
+		n++
+		l.Seqs = append(l.Seqs, f.seqs...)
+	}
+	if n > 0 {
+		l.Broke, l.Count = append(l.Broke, rule), l.Count+n
+	}
+}
+
+func (s *Score) count(o Outcome) {
+	s.Total++
+	switch o {
+	case Held:
+		s.Held++
+	case Broken:
+		s.Broken++
+	case NotExercised:
+		s.NotExercised++
+	case Undecidable:
+		s.Undecidable++
+	case Excused:
+		s.Excused++
+	}
+}
+
+// outcome is that of the profile's own requirements. It is met if enough held,
+// not met if not enough could hold any more, and otherwise not shown.
+func (r Report) outcome() Outcome {
+	asked := r.Score.Total - r.Score.Excused
+	shown := true
+	for _, l := range r.Lines {
+		if l.Hard && l.Outcome == Broken {
+			return NotMet
+		}
+		shown = shown && (!l.Hard || l.Outcome == Held)
+	}
+	switch {
+	case (asked-r.Score.Broken)*100 < r.Percent*asked:
+		return NotMet
+	case shown && asked > 0 && r.Score.Held*100 >= r.Percent*asked:
+		return Met
+	}
+	return NotShown
+}
+
+var order = []Outcome{Met, NotShown, NotMet}
+
+func worse(a, b Outcome) Outcome {
+	return order[max(slices.Index(order, a), slices.Index(order, b))]
+}

@@ -1,0 +1,115 @@
+package correlation
+
+import (
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// maxEarly bounds what a session remembers of calls that nobody has announced
+// yet; the oldest is forgotten.
+const maxEarly = 64
+
+// earlyRemark is what a producer said of a call's end, or of its fail mode, before
+// anything announced the call: events overtake each other, and the same events
+// must give the same findings.
+type earlyRemark struct {
+	kind              kind
+	seq               uint64
+	at                time.Time
+	slot              slotKey
+	protocol, eventID string
+	outcome           string
+	claim             claim
+	approval          approval
+}
+
+// ends tells whether a remark says how a call ended or why it needed no verdict.
+func (f *fact) ends() bool {
+	return f.kind == kindStopped || f.kind == kindError || f.kind == kindFailOpen
+}
+
+// anticipate remembers a remark about a call that was never heard of. Under an
+// id that was, a remark that fits no call says something of one that is over.
+func (m *machine) anticipate(f *fact) {
+	if !f.ends() || f.slot.id == "" {
+		return
+	}
+	s := m.session(f)
+	if s.slots[f.slot] != nil {
+		return
+	}
+	if len(s.early) >= maxEarly {
+		s.early = slices.Delete(s.early, 0, 1)
+	}
+	s.early = append(s.early, earlyRemark{
+		kind: f.kind, seq: f.seq, at: f.at, slot: f.slot, protocol: f.protocol, eventID: f.eventID,
+		outcome: f.outcome, claim: f.claim, approval: f.approval,
+	})
+}
+
+// recall applies to a call what was said of it before it was announced.
+func (m *machine) recall(s *session, c *call) {
+	for i := 0; i < len(s.early); {
+		r := s.early[i]
+		if r.slot != c.slot {
+			i++
+			continue
+		}
+		s.early = slices.Delete(s.early, i, i+1)
+		f := &fact{kind: r.kind, seq: r.seq, at: r.at, slot: r.slot, origin: s.names, protocol: r.protocol, eventID: r.eventID,
+			outcome: r.outcome, claim: r.claim, approval: r.approval}
+		m.said(c, f)
+	}
+}
+
+// said applies a remark to its call.
+func (m *machine) said(c *call, f *fact) {
+	c.learn(f)
+	switch f.kind {
+	case kindFailOpen:
+		c.failOpen = true
+	case kindStopped:
+		m.stop(c, f, events.CallDenied, byStop)
+	case kindError:
+		m.stop(c, f, events.CallFailed, byError)
+	case kindReply:
+		m.settle(c, f)
+	}
+}
+
+// madeFinding is a finding that later events may take back.
+type madeFinding struct{ rule, id string }
+
+// excusable notes that a finding would not have been made if the fail mode had
+// been reported in time.
+func (c *call) excusable(rule, id string) {
+	c.excuses = append(c.excuses, madeFinding{rule, id})
+}
+
+// excuse takes back what was found of a call that ran without a verdict: its
+// publisher's fail mode had let it pass, and said so late.
+func (m *machine) excuse(s *session, f *fact) {
+	sl := s.slots[f.slot]
+	if f.kind != kindFailOpen || sl == nil || f.slot.id == "" {
+		return
+	}
+	c := sl.latestClosed(func(c *call) bool { return c.hasPost && !c.failOpen && c.state != events.CallOrphaned })
+	if c == nil {
+		return
+	}
+	c.failOpen = true
+	made := c.excuses
+	c.excuses = nil
+	for _, x := range made {
+		back := about(c.firstEvent(), f.eventID).detail(detailWithdrawn).grade(events.SeverityInfo).withdrawing(x.id)
+		if x.rule == ExecutedWithoutVerdict {
+			m.report(ruleWithoutVerdict, c, f, back)
+			m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), c.postEvent).detail(detailFailOpen).grade(events.SeverityInfo))
+			continue
+		}
+		m.finding(checkRules[x.rule], c, f, back.saying("the fail mode had let it pass"))
+	}
+	m.emit(c)
+}

@@ -1,0 +1,141 @@
+package hooksession
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/internal/secrets"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// contents are the members of metadata that hold what a call or a model call was
+// about. What stands in them is a matter of redaction, not of the metadata's form.
+var contents = map[string]bool{"tool_input_executed": true, "reasoning_content": true, "response_content": true, "response_text": true}
+
+// trustBlocks are those of which AH-C-131 speaks.
+var trustBlocks = map[string]bool{"hook_trust": true, "runtime_contract": true}
+
+// secrets looks for credentials of well-known forms where no credential belongs,
+// and for what the event says of itself that they contradict.
+func (x *Event) secrets(e *agenthook.Event) {
+	if !secrets.Suspect(e.Raw) {
+		return
+	}
+	tree := whole(e)
+	meta, _ := tree["metadata"].(map[string]any)
+	said := false
+	for _, key := range slices.Sorted(maps.Keys(meta)) {
+		if contents[key] {
+			continue
+		}
+		below, found := secrets.In(meta[key])
+		if !found {
+			continue
+		}
+		where := catalogue.At("a secret", "/metadata/"+key+below)
+		if !said {
+			x.fails("AH-C-016", where)
+		}
+		said = true
+		if trustBlocks[key] {
+			x.fails("AH-C-131", where)
+		}
+	}
+	if below, found := secrets.In(tree); found {
+		x.contradicted(e, catalogue.At("a secret", below))
+	}
+}
+
+// contradicted: the event holds a secret and says that it does not, or that
+// nothing had to be redacted.
+func (x *Event) contradicted(e *agenthook.Event, where string) {
+	if r, ok := e.Risk(); ok && r.ContainsSecret != nil && !*r.ContainsSecret {
+		x.fails("AH-C-039", where)
+	}
+	if r, ok := e.Redaction(); ok && r.Applied != nil && !*r.Applied {
+		x.fails("AH-C-038", "nothing was redacted, and there is "+where)
+	}
+}
+
+// cleartext: what an event lists as redacted must not be readable in it. How
+// publishers mask values is not agreed on, so it is a hint.
+func (x *Event) cleartext(e *agenthook.Event) {
+	fields := e.RedactedFields()
+	if len(fields) == 0 {
+		return
+	}
+	tree := whole(e)
+	for _, field := range fields[:min(len(fields), maxFields)] {
+		if v, there := locate(tree, field); there && !hidden(v) {
+			x.hint("AH-C-038", "a field that is listed as redacted seems to be readable")
+			return
+		}
+	}
+}
+
+const maxFields = 64 // of a redaction block
+
+// whole is the document that an event is of.
+func whole(e *agenthook.Event) map[string]any {
+	if e.Tree != nil {
+		return e.Tree
+	}
+	tree, err := strictjson.ParseObject(e.Raw, strictjson.DefaultLimits)
+	if err != nil {
+		return nil
+	}
+	return tree
+}
+
+// locate follows a path as publishers write it: with dots, slashes or both, with
+// or without a beginning.
+func locate(tree map[string]any, path string) (v any, there bool) {
+	v = tree
+	path = strings.NewReplacer("/", ".", "[", ".", "]", "").Replace(strings.TrimLeft(path, "$./"))
+	for _, step := range strings.Split(path, ".") {
+		switch at := v.(type) {
+		case map[string]any:
+			if v, there = at[step]; !there {
+				return nil, false
+			}
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(at) {
+				return nil, false
+			}
+			v = at[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// hidden tells whether a value looks like what is left of a redacted one.
+func hidden(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case string:
+		return masked(v)
+	case map[string]any:
+		return !slices.ContainsFunc(slices.Collect(maps.Values(v)), func(m any) bool { return !hidden(m) })
+	case []any:
+		return !slices.ContainsFunc(v, func(m any) bool { return !hidden(m) })
+	}
+	return false
+}
+
+var maskWords = []string{"redact", "mask", "remov", "hidden", "omitted", "withheld", "sha256", "hmac", "hash", "token"}
+
+func masked(s string) bool {
+	lower := strings.ToLower(s)
+	if slices.ContainsFunc(maskWords, func(w string) bool { return strings.Contains(lower, w) }) {
+		return true
+	}
+	return strings.Trim(lower, "*x#•.-_<>[]{}() ") == ""
+}

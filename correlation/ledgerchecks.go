@@ -1,0 +1,145 @@
+package correlation
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// The checks of what admission itself says and records, which stands on the log
+// as everything else does.
+
+// slowVerdict is how long publishers are recommended to wait for a verdict (SPEC
+// 4).
+const slowVerdict = 5 * time.Second
+
+// ledgerNotes are the checks that a recorded decision breaks by itself: it took
+// too long (AH-C-072), or put a call off without saying what it waits for
+// (AH-C-101).
+func ledgerNotes(f *fact, d events.Decision) []*catalogue.Breach {
+	if d.Protocol != protoAgentHook || d.ReceivedAt.IsZero() {
+		return nil
+	}
+	var notes []*catalogue.Breach
+	say := func(check, what string) {
+		b := single(check, what, f)
+		b.Case = what
+		notes = append(notes, b)
+	}
+	if d.DecidedAt.Sub(d.ReceivedAt.Time) > slowVerdict {
+		say("AH-C-072", "")
+	}
+	if d.Verdict == events.Ask || d.Verdict == events.Defer {
+		if lacks := lacking(d.Approval); lacks != "" {
+			say("AH-C-101", lacks+" is missing")
+		}
+	}
+	return notes
+}
+
+func lacking(a *events.ApprovalRef) string {
+	switch {
+	case a == nil || a.WorkflowID == "":
+		return "the workflow"
+	case a.ActionID == "":
+		return "the action"
+	case a.ExpiresAt.IsZero():
+		return "the time until which it waits"
+	case a.ResumePolicy == "":
+		return "how to go on"
+	}
+	return ""
+}
+
+// replyNotes are the checks that a recorded reply breaks (AH-C-070, AH-C-101).
+func replyNotes(f *fact, r agenthook.Reply) []*catalogue.Breach {
+	var notes []*catalogue.Breach
+	if v := events.Verdict(r.Decision); v != events.Allow && v != events.Deny && v != events.Ask {
+		notes = append(notes, single("AH-C-070", "the decision is none of allow, deny and ask", f))
+	} else if r.Reason == "" {
+		notes = append(notes, single("AH-C-070", "it gives no reason", f))
+	}
+	if a := r.Metadata.Approval; r.Decision == string(events.Ask) && (a == nil || a.WorkflowID == "") {
+		notes = append(notes, single("AH-C-101", "the workflow is missing", f))
+	}
+	return notes
+}
+
+// incomplete says what the record of a resolved approval lacks (AH-C-108), "" if
+// nothing. Records that do not count their steps are not the admitter's.
+func incomplete(a events.Approval) string {
+	if a.Step == 0 || a.Refused != "" || (a.Status != statusApproved && a.Status != "denied") {
+		return ""
+	}
+	switch {
+	case a.Approver == "" && len(a.Approvers) == 0:
+		return "who"
+	case a.DecidedAt.IsZero():
+		return "when"
+	case a.Reason == "":
+		return "why"
+	case a.ActionID == "" && a.ActionDigest == "":
+		return "what"
+	}
+	return ""
+}
+
+func (c *Correlator) approvalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
+	if what := incomplete(a); what != "" {
+		f := unread(m, p)
+		f.origin = originOf(a.Tenant, a.Source, a.Session)
+		c.m.finding(checkRules["AH-C-108"], nil, f, about().distinct(f.content).detail(what).saying("it does not say "+what))
+	}
+}
+
+// resumed: a call that was put off must come back as its resume policy says
+// (AH-C-106).
+func (m *machine) resumed(c *call, f *fact) {
+	if f.kind != kindDecision || f.protocol != protoAgentHook || f.decision.pending.workflow == "" || f.eventID == "" {
+		return
+	}
+	for _, d := range c.decisions {
+		p := d.pending
+		if p.resume == resumeSameEvent && p.workflow == f.decision.pending.workflow && d.eventID != "" && d.eventID != f.eventID {
+			m.check("AH-C-106", c, f, about(d.eventID, f.eventID).saying("it came back as another event"))
+			return
+		}
+	}
+}
+
+const resumeSameEvent = "retry_same_event"
+
+// effectFirst: the same call as AgentHook saw it began before AAEP announced it
+// (AAEP-C-089).
+func (m *machine) effectFirst(c *call, f *fact) {
+	if f.protocol != protoAgentHook || f.ran == ranNo || f.startedAt.IsZero() || c.invokedAt.IsZero() {
+		return
+	}
+	if f.startedAt.Add(max(m.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
+		m.check("AAEP-C-089", c, f, about(c.invokedBy, f.eventID))
+	}
+}
+
+// entitled: one subscription answers for one subscriber. Where two publishers
+// reply in its name, one of them may not (AAEP-C-112).
+func (m *machine) entitled(f *fact, asked origin) {
+	id := f.aaep.Subscription()
+	if id == "" || m.offline {
+		return
+	}
+	key := tenantToken{f.key.tenant, sumOf(id)}
+	if owner, known := m.subscriptions.get(key); known && owner != f.key.source {
+		m.breach(f, asked, single("AAEP-C-112", "two publishers reply on one subscription", f))
+		return
+	}
+	m.subscriptions.put(key, f.key.source)
+}
+
+// severalMessages: a message of the transport is one message of AAEP (AAEP-C-181).
+func severalMessages(protocol string, code strictjson.Code) bool {
+	return protocol == protoAAEP && (code == strictjson.TrailingData || code == strictjson.NotObject)
+}

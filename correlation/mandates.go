@@ -1,0 +1,182 @@
+package correlation
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/schemas"
+)
+
+// AUMP evidence: what runtimes record of what they did under a mandate. The log
+// names mandates by id and hash, in decisions and in changes of mandates; that is
+// what evidence is held against. What takes the mandate itself is for whoever has
+// it (countersign mandate validate).
+
+const protoAUMP = subject.ProtoAUMP
+
+// Bounds of what is remembered of mandates.
+const (
+	maxMandates     = 65_536 // mandates, and sessions that were decided under some; the oldest are forgotten
+	maxMandateTexts = 8      // hashes of a mandate, and mandates of a session; of more nothing is checked
+)
+
+type mandateKey struct {
+	tenant string
+	id     sum
+}
+
+// mandate is what the log has told of one so far.
+type mandate struct {
+	hashes  []string // that it had
+	revoked time.Time
+	last    int64  // number of its newest evidence
+	hash    string // of that
+	event   string // its id
+}
+
+// evidence reads an evidence event.
+func (d *Decoder) evidence(r *reading, p subject.Parsed, data []byte) {
+	e, err := aump.DecodeEvidence(data, strictjson.DefaultLimits)
+	if e == nil {
+		r.unreadable = err
+		return
+	}
+	f := r.fact
+	f.eventID, f.core, f.evidence = show(e.ID), treeSum(e.Tree), e
+	what := ""
+	switch vs := schemas.Default().Validate("aump/evidence-event", e.Tree); {
+	case len(vs) > 0:
+		what = at(vs[0].Keyword, vs[0].Path)
+	case err != nil:
+		what = reason(err)
+	case e.Version != aump.Version:
+		what = at("version", "/aump/version")
+	}
+	if r.wrong = what; what != "" {
+		f.notes = append(f.notes, single("AUMP-E-001", what, f))
+	}
+	if e.EventType != "" && !sameType(p.Type, e.EventType) {
+		r.contradicted = append(r.contradicted, "its type is not the event_type of the event")
+	}
+	if e.LeaksPrivately() {
+		f.notes = append(f.notes, single("AUMP-E-008", "", f))
+	}
+	if !e.HashHolds() {
+		f.notes = append(f.notes, single("AUMP-E-009", "", f))
+	}
+	r.counts = true // its session is the subject's
+}
+
+// recordedUnder judges an evidence event by what the log says of its mandate.
+func (m *machine) recordedUnder(f *fact) {
+	e := f.evidence
+	if e.Ref.ID == "" {
+		return
+	}
+	say := func(check, what string, also ...string) {
+		b := single(check, what, f)
+		b.Events = append(also, b.Events...)
+		m.breach(f, f.origin, b)
+	}
+	if under, known := m.decidedUnder.get(f.key); known && len(under) <= maxMandateTexts && !slices.Contains(under, sumOf(e.Ref.ID)) {
+		say("AUMP-E-002", "")
+	}
+	md := m.mandate(f.key.tenant, e.Ref.ID)
+	hash, ok := aump.NormaliseHash(e.Ref.Hash)
+	if n := len(md.hashes); ok && n > 0 && n <= maxMandateTexts && !slices.Contains(md.hashes, hash) {
+		say("AUMP-E-003", "")
+	}
+	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(m.opts.ClockSkew)) {
+		say("AUMP-E-004", "")
+	}
+	m.numbered(md, e, say)
+}
+
+// numbered follows the numbers and hashes of a mandate's evidence.
+func (m *machine) numbered(md *mandate, e *aump.Evidence, say func(check, what string, also ...string)) {
+	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
+	own, _ := aump.NormaliseHash(e.Hashes.Event)
+	var also []string
+	if md.event != "" {
+		also = []string{md.event}
+	}
+	switch {
+	case e.Sequence < 1: // the schema says so
+		return
+	case e.Sequence <= md.last:
+		say("AUMP-E-011", "a number comes again or late", also...)
+		return
+	case e.Sequence > md.last+1:
+		say("AUMP-E-011", "numbers are missing", also...)
+	case previous != "" && md.last == 0:
+		say("AUMP-E-010", "the first one names one before it")
+	case previous != "" && md.hash != "" && previous != md.hash:
+		say("AUMP-E-010", "", also...)
+	}
+	md.last, md.hash, md.event = e.Sequence, own, show(e.ID)
+}
+
+// mandate finds what is known of a mandate, or begins to know it.
+func (m *machine) mandate(tenant, id string) *mandate {
+	key := mandateKey{tenant, sumOf(id)}
+	md, known := m.mandates.get(key)
+	if !known {
+		md = &mandate{}
+		m.mandates.put(key, md)
+	}
+	return md
+}
+
+// had notes a hash of a mandate. One more than can be remembered is a mark that
+// there are more.
+func (md *mandate) had(hash string) {
+	if h, ok := aump.NormaliseHash(hash); ok && len(md.hashes) <= maxMandateTexts && !slices.Contains(md.hashes, h) {
+		md.hashes = append(md.hashes, h)
+	}
+}
+
+// under notes that a session's decision was made under a mandate.
+func (m *machine) under(f *fact, ref *events.MandateRef) {
+	if ref == nil || ref.ID == "" {
+		return
+	}
+	m.mandate(f.key.tenant, ref.ID).had(ref.Hash)
+	ids, _ := m.decidedUnder.get(f.key)
+	if id := sumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
+		m.decidedUnder.put(f.key, append(slices.Clone(ids), id))
+	}
+}
+
+// mandateChange takes what changed among the mandates.
+func (c *Correlator) mandateChange(m events.LogMessage, p subject.Parsed) {
+	if c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard) {
+		return
+	}
+	change, err := events.DecodeRecord[events.MandateChange](m.Body)
+	if err != nil {
+		return
+	}
+	for _, s := range change.Changes {
+		if s.MandateID == "" {
+			continue
+		}
+		tenant := s.Tenant
+		if rest, escaped := strings.CutPrefix(tenant, "="); escaped { // as keys of a bucket are written
+			tenant = "~" + rest
+		}
+		md := c.m.mandate(tenant, s.MandateID)
+		switch s.Change {
+		case "put":
+			md.had(s.Hash)
+		case "revoked":
+			md.revoked = m.Time
+		case "revocation_deleted":
+			md.revoked = time.Time{}
+		}
+	}
+}

@@ -1,0 +1,261 @@
+package correlation
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// The same call in both protocols: hookView and wireView are its events.
+func hookView(e tree) tree {
+	return set(set(set(e, "metadata.tool_call_id", "call_1"), "session_id", "sess_1"), "tool_name", "lookup")
+}
+
+func wireView(e tree) tree { return set(e, "tool", "lookup") }
+
+// interleavings are all orders in which two lists keep their own.
+func interleavings(a, b []tree) [][]tree {
+	if len(a) == 0 || len(b) == 0 {
+		return [][]tree{slices.Concat(a, b)}
+	}
+	var list [][]tree
+	for _, rest := range interleavings(a[1:], b) {
+		list = append(list, slices.Concat(a[:1], rest))
+	}
+	for _, rest := range interleavings(a, b[1:]) {
+		list = append(list, slices.Concat(b[:1], rest))
+	}
+	return list
+}
+
+// TestBothProtocols: a publisher that tells of a call as AgentHook and as AAEP
+// tells of one call, whatever comes first, and nothing is found twice or hidden by
+// it.
+func TestBothProtocols(t *testing.T) {
+	drifting := set(post(2), "metadata.tool_input_executed.amount", 7)
+	for _, tc := range []struct {
+		name    string
+		verdict events.Verdict
+		after   tree
+		status  string
+		want    []string
+		match   string
+	}{
+		{"allowed and done", events.Allow, post(2), "success", nil, matchEqual},
+		{"denied and done", events.Deny, post(2), "success", nil, ""}, // see below
+		{"denied, and done or not", events.Deny, post(2), "error", []string{despiteDeny}, ""},
+		{"asked and done or not", events.Ask, post(2), "error", []string{askPending}, matchEqual},
+		{"allowed and done with other arguments", events.Allow, drifting, "success", []string{driftHigh}, matchDrift},
+	} {
+		hooks := []tree{hookView(pre(1)), hookView(tc.after)}
+		wires := []tree{wireView(invoked(3, "call_1")), wireView(completed(4, "call_1", tc.status))}
+		for i, order := range interleavings(hooks, wires) {
+			t.Run(fmt.Sprint(tc.name, " ", i), func(t *testing.T) {
+				l := newLedger(t)
+				l.admit(hookView(pre(1)), "d1", tc.verdict)
+				l.at(2)
+				for _, e := range order {
+					l.event(e)
+				}
+				r := l.run()
+				c := r.only(t)
+				if tc.want != nil || tc.verdict == events.Allow {
+					wantRules(t, r.findings, tc.want...)
+				} else if got := rulesOf(r.findings); !slices.Contains(got, despiteDeny) {
+					t.Errorf("findings %v", got)
+				}
+				if !slices.Equal(c.Protocols, []string{protoAAEP, protoAgentHook}) || c.Occurrence != 1 || c.Match != tc.match || c.ExecutionSeq == 0 {
+					t.Errorf("call %+v", c)
+				}
+				if steps := len(c.Timeline); steps != 6 {
+					t.Errorf("%d steps: %+v", steps, c.Timeline)
+				}
+				for _, s := range c.Timeline {
+					if s.Protocol == c.Protocol || s.Protocol != "" && s.Protocol != protoAAEP && s.Protocol != protoAgentHook {
+						t.Errorf("step %+v of a call of %s", s, c.Protocol)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestNotBothProtocols: what looks like another protocol's view of a call and is
+// not.
+func TestNotBothProtocols(t *testing.T) {
+	for name, play := range map[string]func(l *ledger, hook, wire tree){
+		"another tenant":              func(l *ledger, _, wire tree) { l.eventFrom("globex", "rt1", wire) },
+		"another publisher":           func(l *ledger, _, wire tree) { l.eventFrom("acme", "rt2", wire) },
+		"another session":             func(l *ledger, _, wire tree) { l.event(set(wire, "session_id", "sess_2")) },
+		"a session that begins alike": func(l *ledger, _, wire tree) { l.event(set(wire, "session_id", "sess_1a")) },
+		"another id":                  func(l *ledger, _, wire tree) { l.event(set(wire, "tool_call_id", "call_2")) },
+		"no id":                       func(l *ledger, _, wire tree) { l.event(set(wire, "tool_call_id", nil)) },
+		"another tool":                func(l *ledger, _, wire tree) { l.event(set(wire, "tool", "Lookup")) },
+		"invoked a second time": func(l *ledger, _, wire tree) {
+			l.event(wire)
+			l.event(set(wire, "event_id", "evt_9"))
+		},
+		"no id on either side": func(l *ledger, hook, wire tree) {
+			l.event(set(set(hook, "metadata.tool_call_id", nil), "event_id", uuid(7)))
+			l.event(set(wire, "tool_call_id", nil))
+		},
+		"no id on either side, and over": func(l *ledger, hook, wire tree) {
+			l.event(set(set(hook, "metadata.tool_call_id", nil), "event_id", uuid(7)))
+			l.event(set(set(hookView(post(8)), "metadata.tool_call_id", nil), "event_id", uuid(8)))
+			l.event(set(wire, "tool_call_id", nil))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, over := range []bool{false, true} {
+				l := newLedger(t)
+				l.opts.RequireVerdict = false
+				l.event(hookView(pre(1)))
+				if over {
+					l.event(hookView(post(2)))
+				}
+				play(l, hookView(pre(1)), wireView(invoked(3, "call_1")))
+				calls := l.run().last()
+				if len(calls) < 2 || (name != "invoked a second time" && slices.ContainsFunc(calls, func(c events.Call) bool { return c.Protocols != nil })) {
+					t.Errorf("over %v: calls %+v", over, calls)
+				}
+			}
+		})
+	}
+}
+
+// TestProposalAndEvents: the decision on an aioc proposal and the events of the
+// call are one call, too.
+func TestProposalAndEvents(t *testing.T) {
+	l := newLedger(t)
+	l.decide(pre(1), "d1", events.Allow, func(d *events.Decision) { d.Protocol, d.EventID = "tool", "" })
+	l.event(pre(1))
+	l.event(post(2))
+	r := l.run()
+	wantRules(t, r.findings)
+	if c := r.only(t); !slices.Equal(c.Protocols, []string{protoAgentHook, "tool"}) || c.Match != matchEqual || c.Timeline[0].Protocol != "tool" {
+		t.Errorf("call %+v", c)
+	}
+}
+
+// TestRetryChain: every attempt names the ones beside it.
+func TestRetryChain(t *testing.T) {
+	attempt := func(n int) (before, after tree) {
+		id := fmt.Sprint("c", n)
+		before, after = set(pre(10*n), "metadata.tool_call_id", id), set(post(10*n+1), "metadata.tool_call_id", id)
+		after = set(set(after, "metadata.execution.outcome", "failed"), "metadata.execution.started_at", nil)
+		if n > 1 {
+			before = set(before, "metadata.retry", tree{"previous_tool_call_id": fmt.Sprint("c", n-1), "attempt": 7})
+		}
+		return before, after
+	}
+	l := newLedger(t)
+	for n := 1; n <= 4; n++ {
+		before, after := attempt(n)
+		l.admit(before, fmt.Sprint("d", n), events.Allow)
+		l.event(before)
+		l.event(after)
+	}
+	calls := l.run().last()
+	for i, c := range calls {
+		from, to, no := "", "", 0
+		if i > 0 {
+			from, no = calls[i-1].CallID, i+1
+		}
+		if i < 3 {
+			to = calls[i+1].CallID
+		}
+		if c.RetriedFrom != from || c.RetriedTo != to || c.Attempt != no {
+			t.Errorf("call %d: %+v", i, c)
+		}
+		if claims := c.Claimed != nil && c.Claimed.Attempt == 7; claims != (i > 0) {
+			t.Errorf("call %d claims %+v", i, c.Claimed)
+		}
+	}
+	t.Run("the same id after a denial", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(pre(1), "d1", events.Deny)
+		l.event(pre(1))
+		l.admit(pre(3), "d2", events.Allow)
+		calls := l.run().last()
+		if len(calls) != 2 || calls[1].RetriedFrom != calls[0].CallID || calls[0].RetriedTo != calls[1].CallID || calls[1].Attempt != 2 {
+			t.Errorf("calls %+v", calls)
+		}
+	})
+	t.Run("known from a later message", func(t *testing.T) {
+		l := newLedger(t)
+		l.event(pre(1))
+		l.event(post(2))
+		again := set(pre(3), "metadata.tool_call_id", "c2")
+		l.decide(again, "d2", events.Allow)
+		l.event(retry(pre(3)))
+		l.event(set(post(4), "metadata.tool_call_id", "c2"))
+		calls := l.run().last()
+		if len(calls) != 2 || calls[1].RetriedFrom != calls[0].CallID || calls[0].RetriedTo != calls[1].CallID {
+			t.Errorf("calls %+v", calls)
+		}
+	})
+	t.Run("not by what comes later, nor by itself", func(t *testing.T) {
+		l := newLedger(t)
+		l.event(set(pre(1), "metadata.retry", tree{"previous_tool_call_id": "c2"}))
+		l.event(set(set(pre(3), "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c2"}))
+		l.event(set(pre(5), "metadata.retry", tree{"previous_tool_call_id": "c2"}))
+		l.event(post(6))
+		l.event(set(post(7), "metadata.tool_call_id", "c2"))
+		for _, c := range l.run().last() {
+			if c.RetriedFrom != "" || c.RetriedTo != "" || c.Attempt != 0 {
+				t.Errorf("call %+v", c)
+			}
+		}
+	})
+}
+
+// TestDurations: by the broker's clock, what happened and in its order; what the
+// producer says stands beside it.
+func TestDurations(t *testing.T) {
+	us := func(n int64) *int64 { return &n }
+	late := set(post(2), "metadata.execution.duration_ms", 9999)
+	for name, tc := range map[string]struct {
+		play    func(l *ledger)
+		want    *events.CallDurations
+		claimed bool
+	}{
+		"all of it": {func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.at(1).event(pre(1))
+			l.at(3).event(late)
+		}, &events.CallDurations{Decided: us(10_000), Started: us(980_000), Ran: us(2_000_000)}, true},
+		"an approval's wait is part of it": {func(l *ledger) {
+			l.admit(pre(1), "d1", events.Ask)
+			l.at(60).admit(pre(1), "d2", events.Allow)
+			l.event(pre(1))
+			l.event(set(post(2), "metadata.execution", nil))
+		}, &events.CallDurations{Decided: us(60_000_000), Started: us(10_000), Ran: us(10_000)}, false},
+		"no announcement": {func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(set(post(2), "metadata.execution", nil))
+		}, &events.CallDurations{Decided: us(10_000)}, false},
+		"announced before the verdict": {func(l *ledger) {
+			l.event(pre(1))
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(set(post(2), "metadata.execution", nil))
+		}, &events.CallDurations{Decided: us(10_000), Ran: us(30_000)}, false},
+		"nothing": {func(l *ledger) { l.event(pre(1)) }, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t)
+			tc.play(l)
+			calls := l.run().last()
+			c := calls[len(calls)-1]
+			if diff := cmp.Diff(tc.want, c.Durations); diff != "" {
+				t.Error(diff)
+			}
+			if has := c.Claimed != nil; has != tc.claimed || has && c.Claimed.DurationMS != 9999 {
+				t.Errorf("claims %+v", c.Claimed)
+			}
+		})
+	}
+}

@@ -1,0 +1,113 @@
+package events
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+)
+
+// Kinds of the control records of retention.
+const (
+	ControlErasure   = "erasure"   // an Erasure
+	ControlRetention = "retention" // a RetentionChange
+)
+
+// States of an erasure.
+const (
+	ErasureBegun = "begun" // before the first byte goes: from here on the named sequences may be missing
+	ErasureDone  = "done"  // everything named is gone
+)
+
+// Span is a range of log sequences, both ends included.
+type Span [2]uint64
+
+// Erasure records that the bytes of some messages are taken off the log, and by
+// whom, when and why. It never says what they were. A record of state begun
+// stands in the log before the first of its messages goes, so that every gap in
+// the log is explained by a record behind it, or is a sign of tampering.
+//
+// Vouch is a signed note of the checkpoint key over VouchText: only whoever signs
+// the evidence can explain a gap in the log.
+type Erasure struct {
+	ErasureID string   `json:"erasure_id"`
+	Shard     string   `json:"shard"` // the log's incarnation
+	State     string   `json:"state"`
+	Part      int      `json:"part"` // of Parts, from 1: one erasure can take several records
+	Parts     int      `json:"parts"`
+	Tenant    string   `json:"tenant"`
+	Sessions  []string `json:"sessions"` // whose keys are destroyed
+	// SubjectDigest is keyed under the tenant's key; of an erasure by data subject.
+	SubjectDigest string `json:"subject_digest,omitempty"`
+	Cause         string `json:"cause"`     // order, or ttl: the tenant's retention policy
+	Sequences     []Span `json:"sequences"` // in order, without overlaps
+	Messages      uint64 `json:"messages"`  // how many sequences the spans name
+
+	Reason    string `json:"reason"`
+	OrderedBy string `json:"ordered_by"` // as they say themselves
+	OrderedAt Time   `json:"ordered_at"`
+	At        Time   `json:"at"`
+	Writer    string `json:"writer"`
+
+	// What was destroyed beside the messages; of state done.
+	Keys        int `json:"keys"`
+	Quarantined int `json:"quarantined"`
+	Approvals   int `json:"approvals"`
+
+	Vouch string `json:"vouch,omitempty"`
+}
+
+// VouchText is the text that the checkpoint key signs. It covers all of e but
+// Vouch; its first line is another than that of every other text that key signs.
+func (e Erasure) VouchText() (string, error) {
+	e.Vouch = ""
+	b, err := Encode(e)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(b)
+	return "countersign/erasure/v1\n" + hex.EncodeToString(sum[:]) + "\n", nil
+}
+
+// Covers reports whether a span of e names a sequence.
+func (e Erasure) Covers(seq uint64) bool {
+	for _, s := range e.Sequences {
+		if s[0] <= seq && seq <= s[1] {
+			return true
+		}
+	}
+	return false
+}
+
+// Check reports what is wrong with the form of e.
+func (e Erasure) Check() error {
+	if e.ErasureID == "" || e.Shard == "" || e.State != ErasureBegun && e.State != ErasureDone || e.Part < 1 || e.Part > e.Parts {
+		return fmt.Errorf("an erasure record without id, shard, state or part")
+	}
+	last, n := uint64(0), uint64(0)
+	for _, s := range e.Sequences {
+		if s[0] <= last || s[1] < s[0] {
+			return fmt.Errorf("the sequences of erasure %.60q are not in order", e.ErasureID)
+		}
+		last, n = s[1], n+s[1]-s[0]+1
+	}
+	if n != e.Messages {
+		return fmt.Errorf("erasure %.60q names %d sequences and says %d", e.ErasureID, n, e.Messages)
+	}
+	return nil
+}
+
+// RetentionChange records one revision of what a tenant has in the bucket
+// retention: its policy, its legal holds and the erasures that were ordered.
+type RetentionChange struct {
+	Writer   string `json:"writer"`
+	Store    string `json:"store"`    // the incarnation of the bucket
+	Revision uint64 `json:"revision"` // of the bucket
+	Tenant   string `json:"tenant"`
+	What     string `json:"what"`         // policy, policy_removed, hold, release, order, begin, refuse, finish, unreadable
+	ID       string `json:"id,omitempty"` // of the hold or the order; of a policy its name and digest
+	Session  string `json:"session,omitempty"`
+	By       string `json:"by,omitempty"` // as they say themselves
+	Reason   string `json:"reason,omitempty"`
+	At       Time   `json:"at,omitzero"`
+	Error    string `json:"error,omitempty"`
+}

@@ -1,0 +1,67 @@
+package events
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+func fullDecision() Decision {
+	at := At(time.Date(2026, 11, 20, 12, 0, 0, 5, time.UTC))
+	return Decision{DecisionID: "d", EventID: "e", Tenant: "acme", Protocol: "agenthook", Source: "rt", Session: "s", Tool: "t", Occurrence: 2,
+		RequestDigest: "sha256:00", Verdict: Ask, Reasons: []Reason{{Evaluator: "x", Code: "y"}, {Evaluator: "é\n", Code: "z"}},
+		Policy: &PolicyRef{Name: "p", Revision: 7, Digest: "d"}, Approval: &ApprovalRef{WorkflowID: "w", ExpiresAt: at}, DecidedAt: at,
+		Counts: []Count{{Key: "k", WindowMS: 5, Amount: -1, Total: 3}}, Inputs: &DecisionInputs{Strict: true, Mandate: &MandateInput{Reserved: 4}}}
+}
+
+func holdRecord[T any](t *testing.T, f *strictjson.Flat, raw []byte) {
+	t.Helper()
+	got, err := DecodeRecordFlat[T](f, raw)
+	want, wantErr := DecodeRecord[T](raw)
+	if (err == nil) != (wantErr == nil) || !reflect.DeepEqual(got, want) && err == nil {
+		t.Fatalf("%s\ngot  %+v, %v\nwant %+v, %v", raw, got, err, want, wantErr)
+	}
+}
+
+func FuzzDecodeRecordFlat(f *testing.F) {
+	full, err := Encode(fullDecision())
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, s := range []string{string(full), `{}`, `{"decision_id":null}`, `{"reasons":[]}`, `{"reasons":null}`, `{"occurrence":1.0}`, `{"occurrence":-0}`, `{"occurrence":"1"}`,
+		`{"decided_at":"2026-11-20T12:00:00\u005a"}`, `{"decided_at":""}`, `{"decided_at":"2026-11-20T12:00:00+01:00"}`, `{"decided_at":1}`, `{"policy":null}`,
+		`{"policy":{"revision":-1}}`, `{"policy":{"revision":18446744073709551615}}`, `{"nope":1}`, `{"verdict":"x"}`, `{"inputs":{"strict":"true"}}`, `{"DECISION_ID":"x"}`,
+		`{"shard":"GOV","consumed":5,"partial":1,"outputs":2,"writer":"w"}`} {
+		f.Add([]byte(s))
+	}
+	var flat strictjson.Flat
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		holdRecord[Decision](t, &flat, raw)
+		holdRecord[Cursor](t, &flat, raw)
+		holdRecord[Approval](t, &flat, raw)
+		holdRecord[Call](t, &flat, raw)
+	})
+}
+
+// TestPlainTime: what is plain is what package time reads.
+func TestPlainTime(t *testing.T) {
+	plain := 0
+	for _, s := range []string{"2026-11-20T12:34:56Z", "2026-11-20T12:34:56.7Z", "2026-11-20T12:34:56.123456789Z", "0000-01-01T00:00:00Z", "9999-12-28T23:59:59.999Z",
+		"2026-11-20T12:34:56.Z", "2026-11-20T12:34:56,7Z", "2026-11-20T12:34:56.1234567891Z", "2026-11-20T12:34:5Z", "2026-11-20T24:00:00Z", "2026-11-20T12:60:00Z",
+		"2026-11-20T12:00:60Z", "2026-13-20T12:00:00Z", "2026-00-20T12:00:00Z", "2026-01-00T12:00:00Z", "2026-02-30T12:00:00Z", "2026-11-20T12:34:56z", "2026-11-20t12:34:56Z", "Z", "",
+		"2026-11-20T12:34:56.1x3Z", "2026-11-20T12:34:56.-13Z"} {
+		got, ok := PlainTime(s)
+		if !ok {
+			continue
+		}
+		plain++
+		if want, err := time.Parse(time.RFC3339Nano, s); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s is %v, not %v, %v", s, got, want, err)
+		}
+	}
+	if plain != 5 {
+		t.Errorf("%d of these are plain", plain)
+	}
+}

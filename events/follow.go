@@ -1,0 +1,129 @@
+package events
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/subject"
+)
+
+// Bounds of a FollowRequest.
+const (
+	FollowMax     = 500              // outputs of one page at most
+	FollowMaxWait = 30 * time.Second // for the first of them
+	FollowMaxSize = 4096             // bytes of a request
+)
+
+// FollowRequest asks for what came out of a tenant's log, in its order: the next
+// page after a position. It is JSON, sent as a request on gov.follow.<tenant> by
+// any NATS client; the answer is a FollowPage. A position is a sequence of the
+// log and the log's name, which both come from the page before.
+type FollowRequest struct {
+	Log     string            `json:"log,omitempty"`     // as a page named it; "" takes the one that is there
+	After   *uint64           `json:"after,omitempty"`   // outputs with higher sequences
+	Since   Time              `json:"since,omitzero"`    // instead of After: outputs that were stored then or later
+	Kinds   []string          `json:"kinds,omitempty"`   // of FollowKinds; all if there are none
+	States  map[string]string `json:"states,omitempty"`  // by kind: a verdict, a severity, the state of a call or of an approval
+	Session string            `json:"session,omitempty"` // leaves approvals out, whose subjects have none
+	Max     int               `json:"max,omitempty"`     // outputs of the page, up to FollowMax (default: 100)
+	WaitMS  int               `json:"wait_ms,omitempty"` // how long to wait for the first, up to FollowMaxWait; 0 says what is there
+}
+
+// FollowKinds are what a tenant's log puts out.
+var FollowKinds = []string{string(subject.Decisions), string(subject.Calls), string(subject.Findings), string(subject.Approvals)}
+
+// FollowPage is the answer. Without After and Since a request begins at the end
+// of the log: its page is empty unless something came while it waited.
+type FollowPage struct {
+	Log     string       `json:"log,omitempty"` // the incarnation of the log, e.g. GOV@20261120T064150.123456789Z
+	Next    uint64       `json:"next"`          // After of the next request
+	End     uint64       `json:"end"`           // the log's last sequence when the page was begun
+	Outputs []Output     `json:"outputs"`       // in the order of their sequences
+	Error   *FollowError `json:"error,omitempty"`
+}
+
+// Output is one record that came out of the log.
+type Output struct {
+	Seq     uint64          `json:"seq"`
+	Subject string          `json:"subject"`
+	At      Time            `json:"at"`               // when the broker stored it
+	Record  json.RawMessage `json:"record,omitempty"` // byte for byte; absent if it is too large for a page or not JSON
+}
+
+// FollowError says why there is no page.
+type FollowError struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+func (e *FollowError) Error() string { return e.Message + " (" + e.Code + ")" }
+
+// Codes of a FollowError.
+const (
+	FollowInvalid     = "invalid_request"
+	FollowRefused     = "not_your_tenant"
+	FollowReplaced    = "log_replaced"    // there is another log now: what came out of it has to be read from its beginning
+	FollowBeyond      = "beyond_the_log"  // no such sequence yet: the position is of another log
+	FollowBusy        = "busy"            // too many requests of this tenant wait already
+	FollowUnavailable = "log_unavailable" // try again
+)
+
+// ErrFollow says what is wrong with a FollowRequest.
+var ErrFollow = errors.New("not a request for outputs")
+
+// DecodeFollowRequest reads a request, strictly, and fills in the defaults. An
+// empty one asks for what comes next.
+func DecodeFollowRequest(b []byte) (r FollowRequest, err error) {
+	if len(b) > FollowMaxSize {
+		return r, fmt.Errorf("%w: it has more than %d bytes", ErrFollow, FollowMaxSize)
+	}
+	if len(b) > 0 {
+		if r, err = DecodeRecord[FollowRequest](b); err != nil {
+			return r, fmt.Errorf("%w: %w", ErrFollow, err)
+		}
+	}
+	if len(r.Kinds) == 0 {
+		r.Kinds = FollowKinds
+	}
+	if r.Max == 0 {
+		r.Max = 100
+	}
+	for _, bad := range []struct {
+		is   bool
+		what string
+	}{
+		{r.After != nil && !r.Since.IsZero(), "after and since exclude each other"},
+		{r.Max < 1 || r.Max > FollowMax, fmt.Sprintf("max must be 1 to %d", FollowMax)},
+		{r.WaitMS < 0 || r.WaitMS > int(FollowMaxWait/time.Millisecond), fmt.Sprintf("wait_ms must be 0 to %d", FollowMaxWait/time.Millisecond)},
+		{slices.ContainsFunc(slices.Collect(maps.Keys(r.States)), func(k string) bool { return !slices.Contains(r.Kinds, k) }), "states has a kind that is not asked for"},
+		{repeated(r.Kinds), "a kind is named twice"},
+		{len(r.Kinds) > len(FollowKinds) || slices.ContainsFunc(r.Kinds, func(k string) bool { return !slices.Contains(FollowKinds, k) }), fmt.Sprintf("kinds are %v", FollowKinds)},
+	} {
+		if bad.is {
+			return r, fmt.Errorf("%w: %s", ErrFollow, bad.what)
+		}
+	}
+	return r, nil
+}
+
+func repeated(list []string) bool {
+	list = slices.Sorted(slices.Values(list))
+	return len(slices.Compact(slices.Clone(list))) < len(list)
+}
+
+// Subjects are those of the log on which the outputs lie that r asks a tenant's
+// log for; none if r asks for approvals of a session.
+func (r FollowRequest) Subjects(space subject.Space, tenant string) (list []string) {
+	for _, kind := range r.Kinds {
+		approvals := kind == string(subject.Approvals)
+		if approvals && r.Session != "" {
+			continue
+		}
+		list = append(list, space.Outputs(subject.Class(kind), tenant, r.States[kind], r.Session))
+	}
+	return list
+}

@@ -1,0 +1,277 @@
+package strictjson
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxFlat is the longest document that a Flat reads, in bytes. It bounds what one
+// text that somebody keeps of it holds on to.
+const MaxFlat = 8 << 10
+
+// Bounds of what a Flat reads otherwise.
+const (
+	maxFlatDepth   = 8
+	maxFlatMembers = 64 // of one object
+)
+
+// Flat reads small documents of the usual kind without making a tree of each: the
+// values of one lie in a list that is used again for the next. What it reads,
+// Parse reads the same (FuzzFlat); that it does not read a document says nothing
+// about it. The zero Flat is ready; it belongs to one goroutine.
+type Flat struct {
+	text    string
+	nodes   []node
+	scratch []byte
+}
+
+// node is a value; those below it follow it.
+type node struct {
+	key, text string // text of a string, or a number's literal
+	kind      byte
+	escaped   bool  // the string has escapes
+	size      int32 // how many nodes it is, itself included
+	members   int32
+}
+
+// Read reads a document, which must be an object.
+func (f *Flat) Read(raw []byte, lim Limits) (Value, bool) {
+	if len(raw) > MaxFlat || lim.MaxBytes > 0 && len(raw) > lim.MaxBytes || lim.MaxDepth > 0 && lim.MaxDepth < maxFlatDepth || !utf8.Valid(raw) {
+		return Value{}, false
+	}
+	clear(f.nodes) // the texts of the last document may go
+	f.text, f.nodes = string(raw), f.nodes[:0]
+	at := f.space(0)
+	if at == len(f.text) || f.text[at] != '{' {
+		return Value{}, false
+	}
+	end, ok := f.value("", at, 1)
+	if !ok || f.space(end) != len(f.text) {
+		return Value{}, false
+	}
+	return Value{f.nodes}, true
+}
+
+func (f *Flat) space(at int) int {
+	for at < len(f.text) && (f.text[at] == ' ' || f.text[at] == '\n' || f.text[at] == '\r' || f.text[at] == '\t') {
+		at++
+	}
+	return at
+}
+
+// value reads the value that begins at a place and gives the place behind it.
+func (f *Flat) value(key string, at, depth int) (end int, ok bool) {
+	if at >= len(f.text) {
+		return 0, false
+	}
+	n := node{key: key, kind: f.text[at], size: 1}
+	switch n.kind {
+	case '{', '[':
+		if depth > maxFlatDepth {
+			return 0, false
+		}
+		place := len(f.nodes)
+		f.nodes = append(f.nodes, n)
+		var members int32
+		if n.kind == '{' {
+			end, members, ok = f.object(at+1, depth, place)
+		} else {
+			end, members, ok = f.array(at+1, depth)
+		}
+		f.nodes[place].size, f.nodes[place].members = int32(len(f.nodes)-place), members
+		return end, ok
+	case '"':
+		n.text, end, ok = f.str(at + 1)
+		n.escaped = end-at != len(n.text)+2
+	case 't':
+		end, ok = f.word(at, "true")
+	case 'f':
+		end, ok = f.word(at, "false")
+	case 'n':
+		end, ok = f.word(at, "null")
+	default:
+		n.kind = KindNumber
+		n.text, end, ok = f.number(at)
+	}
+	f.nodes = append(f.nodes, n)
+	return end, ok
+}
+
+func (f *Flat) word(at int, word string) (int, bool) {
+	return at + len(word), strings.HasPrefix(f.text[at:], word)
+}
+
+func (f *Flat) array(at, depth int) (end int, items int32, ok bool) {
+	if at = f.space(at); at < len(f.text) && f.text[at] == ']' {
+		return at + 1, 0, true
+	}
+	for {
+		if at, ok = f.value("", f.space(at), depth+1); !ok {
+			return 0, 0, false
+		}
+		items++
+		at = f.space(at)
+		switch {
+		case at >= len(f.text):
+			return 0, 0, false
+		case f.text[at] == ']':
+			return at + 1, items, true
+		case f.text[at] != ',':
+			return 0, 0, false
+		}
+		at++
+	}
+}
+
+func (f *Flat) object(at, depth, place int) (end int, members int32, ok bool) {
+	if at = f.space(at); at < len(f.text) && f.text[at] == '}' {
+		return at + 1, 0, true
+	}
+	var seen uint64 // a bit for every member so far
+	for {
+		var key string
+		if key, at, ok = f.key(f.space(at)); !ok || members == maxFlatMembers {
+			return 0, 0, false
+		}
+		if bit := mark(key); seen&bit != 0 && f.twice(place, key) {
+			return 0, 0, false
+		} else {
+			seen |= bit
+		}
+		if at = f.space(at); at >= len(f.text) || f.text[at] != ':' {
+			return 0, 0, false
+		}
+		if at, ok = f.value(key, f.space(at+1), depth+1); !ok {
+			return 0, 0, false
+		}
+		members++
+		at = f.space(at)
+		switch {
+		case at >= len(f.text):
+			return 0, 0, false
+		case f.text[at] == '}':
+			return at + 1, members, true
+		case f.text[at] != ',':
+			return 0, 0, false
+		}
+		at++
+	}
+}
+
+// key reads the name of a member: ASCII without escapes.
+func (f *Flat) key(at int) (key string, end int, ok bool) {
+	if at >= len(f.text) || f.text[at] != '"' {
+		return "", 0, false
+	}
+	for i := at + 1; i < len(f.text); i++ {
+		switch c := f.text[i]; {
+		case c == '"':
+			return f.text[at+1 : i], i + 1, true
+		case c < ' ' || c == '\\' || c >= utf8.RuneSelf:
+			return "", 0, false
+		}
+	}
+	return "", 0, false
+}
+
+// mark is a bit that keys which differ only in case have in common.
+func mark(key string) uint64 {
+	if key == "" {
+		return 1
+	}
+	return 1 << ((uint(len(key))*7 + uint(key[0]|0x20)*5 + uint(key[len(key)-1]|0x20)) & 63)
+}
+
+// twice tells whether the object that begins at a place has a key already, in
+// whichever case.
+func (f *Flat) twice(place int, key string) bool {
+	for i := place + 1; i < len(f.nodes); i += int(f.nodes[i].size) {
+		if k := f.nodes[i].key; len(k) == len(key) && strings.EqualFold(k, key) {
+			return true
+		}
+	}
+	return false
+}
+
+// str reads a string from behind its quotation mark.
+func (f *Flat) str(at int) (text string, end int, ok bool) {
+	for i := at; i < len(f.text); i++ {
+		switch c := f.text[i]; {
+		case c == '"':
+			return f.text[at:i], i + 1, true
+		case c < ' ':
+			return "", 0, false
+		case c == '\\':
+			return f.escaped(at, i)
+		}
+	}
+	return "", 0, false
+}
+
+// escaped reads a string whose first escape is known. Halves of surrogate pairs
+// it leaves to others.
+func (f *Flat) escaped(at, i int) (text string, end int, ok bool) {
+	b := append(f.scratch[:0], f.text[at:i]...)
+	defer func() { f.scratch = b }()
+	for i < len(f.text) {
+		c := f.text[i]
+		i++
+		switch {
+		case c == '"':
+			return string(b), i, true
+		case c < ' ':
+			return "", 0, false
+		case c != '\\':
+			b = append(b, c)
+			continue
+		case i >= len(f.text):
+			return "", 0, false
+		}
+		c = f.text[i]
+		i++
+		if c == 'u' {
+			if i+4 > len(f.text) {
+				return "", 0, false
+			}
+			r, err := strconv.ParseUint(f.text[i:i+4], 16, 16)
+			if err != nil || !utf8.ValidRune(rune(r)) {
+				return "", 0, false
+			}
+			b, i = utf8.AppendRune(b, rune(r)), i+4
+			continue
+		}
+		short := strings.IndexByte(`"\/bfnrt`, c)
+		if short < 0 {
+			return "", 0, false
+		}
+		b = append(b, "\"\\/\b\f\n\r\t"[short])
+	}
+	return "", 0, false
+}
+
+// number reads an integer of at most 15 digits, or a decimal that a float64 holds
+// faithfully.
+func (f *Flat) number(at int) (lit string, end int, ok bool) {
+	end = at
+	point := -1
+	for end < len(f.text) {
+		c := f.text[end]
+		if c == '.' && point < 0 {
+			point = end - at
+		} else if (c < '0' || c > '9') && (c != '-' || end != at) {
+			break
+		}
+		end++
+	}
+	lit = f.text[at:end]
+	if point < 0 {
+		return lit, end, plainInteger(lit)
+	}
+	whole := strings.TrimPrefix(lit[:point], "-")
+	if whole == "" || point+1 == len(lit) || whole != "0" && whole[0] == '0' {
+		return "", 0, false
+	}
+	code, _ := checkNumber(lit)
+	return lit, end, code == ""
+}

@@ -1,0 +1,99 @@
+package evidence
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+func (rw *rangeWriter) header() Manifest {
+	m := BundleInput{Shard: rw.in.Shard, Tenant: rw.in.Tenant, Space: rw.in.Space}.header(rw.c)
+	m.Format, m.From, m.To = RangeFormat, events.At(rw.in.From), events.At(rw.in.To)
+	if rw.in.Extra != nil {
+		m.Format = RangeFormatV2
+	}
+	m.Records, m.Seqs = rw.count, []uint64{rw.first, rw.last}
+	return m
+}
+
+// contents is what the attachments and the statement are made from.
+func (rw *rangeWriter) contents() BundleContents {
+	keys := slices.Clone(rw.in.Keys)
+	slices.SortFunc(keys, func(a, b events.KeyRecord) int { return strings.Compare(a.KeyID, b.KeyID) })
+	if keys == nil {
+		keys = []events.KeyRecord{}
+	}
+	c := BundleContents{Manifest: rw.header(), Checkpoint: rw.c, CheckpointText: rw.in.Checkpoint, Keys: keys}
+	records := rw.streams[memberRecords].entry()
+	c.each = func(yield func(Row, Record) error) error {
+		return rereadRows(records.open(), func(row Row, rec Record) error {
+			if rw.in.Reread != nil {
+				rw.in.Reread()
+			}
+			return yield(row, rec)
+		})
+	}
+	return c
+}
+
+// extra makes the members of Extra: the table is a stream, whose name is given.
+func (rw *rangeWriter) extra(c *BundleContents) (table []string, inForce []listed, err error) {
+	x := rw.in.Extra
+	if x == nil {
+		return nil, nil, nil
+	}
+	s := rw.streams[MemberTable]
+	if err := x.Table(*c, s); err != nil {
+		return nil, nil, fmt.Errorf("making %s: %w", MemberTable, err)
+	}
+	if err := s.buf.Flush(); err != nil {
+		return nil, nil, err
+	}
+	l, err := x.inForce(c)
+	return []string{MemberTable}, []listed{l}, err
+}
+
+// pack makes what follows from the streams, and writes it all.
+func (rw *rangeWriter) pack(w io.Writer) error {
+	contents := rw.contents()
+	m := contents.Manifest
+	keys, err := events.Encode(contents.Keys)
+	if err != nil {
+		return err
+	}
+	table, inForce, err := rw.extra(&contents)
+	if err != nil {
+		return err
+	}
+	attached, err := BundleInput{Attach: rw.in.Attach}.attach(contents)
+	if err != nil {
+		return err
+	}
+	attached = append(inForce, attached...)
+	entries := []zipEntry{whole(memberReadme, []byte(readme(m))), whole(memberCheckpoint, []byte(rw.in.Checkpoint)), whole(memberKeys, keys)}
+	for _, e := range entries {
+		m.Members = append(m.Members, e.listed())
+	}
+	for _, name := range append(slices.Clone(rangeStreams), table...) {
+		entries, m.Members = append(entries, rw.streams[name].entry()), append(m.Members, rw.streams[name].listed())
+	}
+	for _, a := range attached {
+		entries, m.Members = append(entries, whole(a.name, a.data)), append(m.Members, a.entry)
+	}
+	manifest, err := events.Encode(m)
+	if err != nil {
+		return err
+	}
+	entries = slices.Insert(entries, 0, whole(memberManifest, manifest))
+	if rw.in.Sign != nil {
+		data, err := rw.in.Sign(contents, append([]ManifestMember{entries[0].listed()}, m.Members...))
+		if err != nil {
+			return err
+		}
+		entries = append(entries, whole(MemberStatement, data))
+	}
+	return packEntries(w, entries)
+}

@@ -1,0 +1,161 @@
+package retention
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// ErrPolicy says that a text is not a retention policy.
+var ErrPolicy = errors.New("not a retention policy")
+
+// Limits of a policy.
+const (
+	MaxBytes    = 64 << 10
+	maxSessions = 100
+	maxPattern  = 256
+)
+
+// Period is how long something is kept; 0 is for ever.
+type Period time.Duration
+
+// Minimum of a period: what is erased must be over.
+const minPeriod = time.Hour
+
+var periodForm = regexp.MustCompile(`^([1-9][0-9]{0,4})([hdw])$`)
+
+// UnmarshalText reads "36h", "90d" or "12w".
+func (p *Period) UnmarshalText(b []byte) error {
+	m := periodForm.FindSubmatch(b)
+	if m == nil {
+		return fmt.Errorf("%.20q is no period: want a number with h, d or w, such as 90d", b)
+	}
+	n, err := strconv.Atoi(string(m[1]))
+	if err != nil {
+		return err
+	}
+	unit := map[string]time.Duration{"h": time.Hour, "d": 24 * time.Hour, "w": 7 * 24 * time.Hour}[string(m[2])]
+	if d := time.Duration(n) * unit; d < minPeriod || d/unit != time.Duration(n) {
+		return fmt.Errorf("%.20q is out of range", b)
+	} else {
+		*p = Period(d)
+	}
+	return nil
+}
+
+type special struct {
+	Match string `yaml:"match"` // a session; * at the end is any text
+	Log   Period `yaml:"log"`
+	Keep  bool   `yaml:"keep"` // for ever
+	// Retention is what may be stored of its messages in evidence.
+	Retention Class `yaml:"retention"`
+}
+
+// Policy is a tenant's retention policy. It does not change and may be shared.
+type Policy struct {
+	id   string
+	text struct {
+		Version     int    `yaml:"version"`
+		Name        string `yaml:"name"`
+		Description string `yaml:"description"`
+		// Log is how long after its newest record a session's bytes and key stay.
+		Log Period `yaml:"log"`
+		// Quarantine is how long bytes without a record stay in quarantine.
+		Quarantine Period `yaml:"quarantine"`
+		// Retention is what may be stored of messages in evidence.
+		Retention Class     `yaml:"retention"`
+		Sessions  []special `yaml:"sessions"`
+	}
+}
+
+var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
+
+// Parse reads a policy; an unknown key is an error. file names the text in errors.
+func Parse(file string, text []byte) (*Policy, error) {
+	p := &Policy{}
+	if len(text) > MaxBytes {
+		return nil, fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrPolicy, file, len(text), MaxBytes)
+	}
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	if err := d.Decode(&p.text); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrPolicy, file, err)
+	}
+	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: %s: more than one document", ErrPolicy, file)
+	}
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrPolicy, file, err)
+	}
+	sum := sha256.Sum256(text)
+	p.id = p.text.Name + "@" + hex.EncodeToString(sum[:8])
+	return p, nil
+}
+
+func (p *Policy) check() error {
+	t := &p.text
+	switch {
+	case t.Version != 1:
+		return errors.New("version must be 1")
+	case !nameForm.MatchString(t.Name):
+		return errors.New("name must be a-z 0-9 - _, at most 40 characters")
+	case len(t.Sessions) > maxSessions:
+		return fmt.Errorf("sessions must be at most %d", maxSessions)
+	}
+	for i, s := range t.Sessions {
+		switch body, _ := strings.CutSuffix(s.Match, "*"); {
+		case s.Match == "" || len(s.Match) > maxPattern || strings.Contains(body, "*"):
+			return fmt.Errorf("sessions[%d]: match must be a session, with * at its end at most", i)
+		}
+		if err := s.check(); err != nil {
+			return fmt.Errorf("sessions[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// ID names this very text: "<name>@<16 hexadecimal digits of its SHA-256>".
+func (p *Policy) ID() string { return p.id }
+
+// For is how long a session's bytes and key stay after its newest record, 0 for
+// ever: what the first entry that matches it and names a period or keep says, else
+// the tenant's period.
+func (p *Policy) For(session string) time.Duration {
+	for _, s := range p.text.Sessions {
+		if (s.Log > 0 || s.Keep) && matches(s.Match, session) {
+			return time.Duration(s.Log)
+		}
+	}
+	return time.Duration(p.text.Log)
+}
+
+// Quarantine is how long bytes stay in quarantine, 0 as long as the stream keeps
+// them.
+func (p *Policy) Quarantine() time.Duration { return time.Duration(p.text.Quarantine) }
+
+// Shortest is the shortest period of any session, 0 if there is none.
+func (p *Policy) Shortest() time.Duration {
+	shortest := p.text.Log
+	for _, s := range p.text.Sessions {
+		if s.Log > 0 && (shortest == 0 || s.Log < shortest) {
+			shortest = s.Log
+		}
+	}
+	return time.Duration(shortest)
+}
+
+func matches(pattern, session string) bool {
+	if head, open := strings.CutSuffix(pattern, "*"); open {
+		return strings.HasPrefix(session, head)
+	}
+	return pattern == session
+}

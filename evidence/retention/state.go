@@ -1,0 +1,311 @@
+// Package retention is what a tenant keeps, for how long, and what must not go:
+// retention policies, legal holds and the erasures that were ordered
+// (docs/retention.md).
+//
+// The package is pure: states and policies in, states and policies out. What is
+// in the bucket is changed by compare-and-set on one key of a tenant, so that of
+// a hold and an erasure that come at the same time one sees the other.
+package retention
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// Errors of this package.
+var (
+	ErrState   = errors.New("not a tenant's retention state")
+	ErrHeld    = errors.New("a legal hold stands")
+	ErrUnknown = errors.New("no such hold or erasure")
+	ErrBegun   = errors.New("the erasure has begun and cannot be taken back")
+	ErrInvalid = errors.New("a hold or an erasure needs an id, who and why, in at most 200 and 1000 characters")
+	ErrFull    = errors.New("too many holds or open erasures")
+)
+
+// Limits of a state.
+const (
+	MaxHolds  = 500
+	MaxBatch  = 1000 // sessions that go at once because of a policy
+	maxOrders = 200  // of those that are over, the oldest are forgotten: the log has them
+	maxBy     = 200
+	maxReason = 1000
+	maxName   = 512
+)
+
+// Scope is what a hold or an erasure is about: one session, one data subject, or,
+// with neither, the tenant.
+type Scope struct {
+	Session string `json:"session,omitempty"`
+	Subject string `json:"subject,omitempty"`
+}
+
+func (s Scope) String() string {
+	switch {
+	case s.Session != "":
+		return fmt.Sprintf("session %q", s.Session)
+	case s.Subject != "":
+		return fmt.Sprintf("subject %q", s.Subject)
+	}
+	return "the tenant"
+}
+
+// Note says who did something, when and why.
+type Note struct {
+	ID     string      `json:"id"`
+	By     string      `json:"by"`
+	Reason string      `json:"reason"`
+	At     events.Time `json:"at"`
+}
+
+// Hold keeps everything in its scope, whatever policies and orders say.
+type Hold struct {
+	Scope
+	Note
+}
+
+// Status is where an order stands.
+type Status string
+
+// The statuses of an order.
+const (
+	Ordered Status = "ordered" // nothing is destroyed yet
+	Begun   Status = "begun"   // cannot be taken back
+	Done    Status = "done"
+	Refused Status = "refused"
+)
+
+// Open reports whether something is still to be done.
+func (s Status) Open() bool { return s == Ordered || s == Begun }
+
+// Order is an erasure that somebody asked for.
+type Order struct {
+	Scope
+	Note
+	// Sessions are those that a retention policy lets go: then Scope is empty.
+	Sessions []string `json:"sessions,omitempty"`
+	// Quiet is how many seconds a session must have been silent to be erased.
+	Quiet   int64       `json:"quiet"`
+	Status  Status      `json:"status"`
+	Problem string      `json:"problem,omitempty"` // why it was refused, or what it waits for
+	EndedAt events.Time `json:"ended_at,omitzero"`
+	Result  *Result     `json:"result,omitempty"`
+}
+
+// Result is what an erasure destroyed.
+type Result struct {
+	Sessions    int    `json:"sessions"`
+	Messages    uint64 `json:"messages"` // on the log
+	Keys        int    `json:"keys"`
+	Quarantined int    `json:"quarantined"`
+	Approvals   int    `json:"approvals"`
+}
+
+// State is what a tenant's key in the bucket holds. Last says what its newest
+// revision changed.
+type State struct {
+	V      int     `json:"v"`
+	Holds  []Hold  `json:"holds"`
+	Orders []Order `json:"orders"`
+	Last   Change  `json:"last"`
+}
+
+// Change says what a revision changed: What is hold, release, order, begin, refuse
+// or finish.
+type Change struct {
+	What string `json:"what"`
+	Scope
+	Note
+}
+
+const version = 1
+
+// Decode reads a state; no text is the state of a tenant that has none.
+func Decode(b []byte) (State, error) {
+	s := State{V: version}
+	if len(b) == 0 {
+		return s, nil
+	}
+	if err := strictjson.Unmarshal(b, &s, strictjson.RejectUnknown); err != nil {
+		return s, fmt.Errorf("%w: %w", ErrState, err)
+	}
+	if s.V != version {
+		return s, fmt.Errorf("%w: version %d, this program knows %d", ErrState, s.V, version)
+	}
+	return s, nil
+}
+
+// Encode is the stored form.
+func (s State) Encode() ([]byte, error) { return json.Marshal(s) }
+
+func (n Note) check() error {
+	if n.ID == "" || n.By == "" || n.Reason == "" || len(n.ID) > maxName || len(n.By) > maxBy || len(n.Reason) > maxReason || n.At.IsZero() {
+		return ErrInvalid
+	}
+	return nil
+}
+
+func (s Scope) check() error {
+	if len(s.Session) > maxName || len(s.Subject) > maxName || s.Session != "" && s.Subject != "" {
+		return fmt.Errorf("%w: about one session, one subject or the tenant, of at most %d bytes", ErrInvalid, maxName)
+	}
+	return nil
+}
+
+// Place adds a hold. An erasure that has begun is not stopped by it; Overtaken
+// tells.
+func (s State) Place(h Hold) (State, error) {
+	if err := errors.Join(h.Note.check(), h.Scope.check()); err != nil {
+		return s, err
+	}
+	if len(s.Holds) >= MaxHolds {
+		return s, ErrFull
+	}
+	s.Holds = append(slices.Clone(s.Holds), h)
+	s.Last = Change{"hold", h.Scope, h.Note}
+	return s, nil
+}
+
+// Release takes a hold away; n says who, when and why, n.ID which.
+func (s State) Release(n Note) (State, error) {
+	if err := n.check(); err != nil {
+		return s, err
+	}
+	i := slices.IndexFunc(s.Holds, func(h Hold) bool { return h.ID == n.ID })
+	if i < 0 {
+		return s, fmt.Errorf("%w: hold %q", ErrUnknown, n.ID)
+	}
+	s.Last = Change{"release", s.Holds[i].Scope, n}
+	s.Holds = slices.Delete(slices.Clone(s.Holds), i, i+1)
+	return s, nil
+}
+
+// Request adds an order, if no hold of its own scope or of the tenant stands.
+// Whether a hold on something else reaches it can only be told from the evidence:
+// see Blocking.
+func (s State) Request(o Order) (State, error) {
+	if err := errors.Join(o.Note.check(), o.Scope.check()); err != nil {
+		return s, err
+	}
+	if (o.Scope == (Scope{})) != (len(o.Sessions) > 0) || len(o.Sessions) > MaxBatch || o.Quiet < 0 {
+		return s, fmt.Errorf("%w: an erasure is about one session, one subject or what a policy lets go", ErrInvalid)
+	}
+	for _, h := range s.Holds {
+		if h.Scope == (Scope{}) || h.Scope == o.Scope {
+			return s, &HeldError{h}
+		}
+	}
+	s.Orders = forget(slices.Clone(s.Orders))
+	if len(s.Orders) >= maxOrders {
+		return s, ErrFull
+	}
+	o.Status = Ordered
+	s.Orders = append(s.Orders, o)
+	s.Last = Change{"order", o.Scope, o.Note}
+	return s, nil
+}
+
+// forget makes room among orders: those that are over go, the oldest first.
+func forget(list []Order) []Order {
+	for len(list) >= maxOrders/2 {
+		i := slices.IndexFunc(list, func(o Order) bool { return !o.Status.Open() })
+		if i < 0 {
+			break
+		}
+		list = slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// HeldError names the hold that stands in the way.
+type HeldError struct{ Hold Hold }
+
+func (e *HeldError) Error() string {
+	h := e.Hold
+	return fmt.Sprintf("legal hold %s on %s stands, placed by %s at %s: %s", h.ID, h.Scope, h.By, h.At, h.Reason)
+}
+
+// Is makes every HeldError an ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Blocking gives the first hold that reaches any of some sessions, or the data
+// subject that an erasure is about. names reports whether a session's records
+// name a data subject.
+func (s State) Blocking(sessions []string, subject string, names func(session, subject string) bool) *Hold {
+	for i, h := range s.Holds {
+		reached := h.Scope == (Scope{}) || h.Subject != "" && h.Subject == subject
+		for _, session := range sessions {
+			reached = reached || h.Session != "" && h.Session == session || h.Subject != "" && names(session, h.Subject)
+		}
+		if reached {
+			return &s.Holds[i]
+		}
+	}
+	return nil
+}
+
+// Overtaken lists the erasures that have begun in the scope of a hold, or may
+// reach into it.
+func (s State) Overtaken(h Hold) (list []Order) {
+	for _, o := range s.Orders {
+		if o.Status == Begun && (h.Scope == (Scope{}) || h.Scope == o.Scope || h.Subject != "" || o.Subject != "") {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// Find gives an order.
+func (s State) Find(id string) (Order, bool) {
+	i := slices.IndexFunc(s.Orders, func(o Order) bool { return o.ID == id })
+	if i < 0 {
+		return Order{}, false
+	}
+	return s.Orders[i], true
+}
+
+// Begin makes an order irrevocable.
+func (s State) Begin(id string, at time.Time) (State, error) {
+	return s.move(id, "begin", at, Ordered, func(o *Order) { o.Status, o.Problem = Begun, "" })
+}
+
+// Refuse ends an order that has not begun.
+func (s State) Refuse(id, why string, at time.Time) (State, error) {
+	return s.move(id, "refuse", at, Ordered, func(o *Order) {
+		o.Status, o.Problem, o.EndedAt = Refused, why, events.At(at)
+		o.Subject = ""
+	})
+}
+
+// Finish ends an order that was carried out. Whom it was about is forgotten.
+func (s State) Finish(id string, r Result, at time.Time) (State, error) {
+	return s.move(id, "finish", at, Begun, func(o *Order) {
+		o.Status, o.Result, o.EndedAt, o.Problem = Done, &r, events.At(at), ""
+		o.Subject = ""
+	})
+}
+
+func (s State) move(id, what string, at time.Time, from Status, do func(*Order)) (State, error) {
+	i := slices.IndexFunc(s.Orders, func(o Order) bool { return o.ID == id })
+	switch {
+	case i < 0:
+		return s, fmt.Errorf("%w: erasure %q", ErrUnknown, id)
+	case s.Orders[i].Status != from:
+		return s, fmt.Errorf("%w: erasure %q is %s", ErrBegun, id, s.Orders[i].Status)
+	}
+	s.Orders = slices.Clone(s.Orders)
+	do(&s.Orders[i])
+	o := s.Orders[i]
+	if !o.Status.Open() {
+		s.Orders[i].Sessions = nil // the log has them
+	}
+	n := o.Note
+	n.At = events.At(at)
+	s.Last = Change{what, o.Scope, n}
+	return s, nil
+}

@@ -1,0 +1,162 @@
+package schemas
+
+import (
+	"regexp"
+	"regexp/syntax"
+	"unicode/utf8"
+)
+
+// matcher decides what most patterns of schemas are, without the machinery of
+// regular expressions: a row of ASCII characters and classes, the last of which
+// may be repeated.
+type matcher struct {
+	steps []class
+	// last may follow from least to most times (-1: any number).
+	last        class
+	least, most int
+}
+
+// class is a set of ASCII characters.
+type class [2]uint64
+
+func (c *class) add(lo, hi rune) {
+	for r := lo; r <= hi; r++ {
+		c[r>>6] |= 1 << (r & 63)
+	}
+}
+
+func (c *class) has(b byte) bool { return b < utf8.RuneSelf && c[b>>6]&(1<<(b&63)) != 0 }
+
+func (m *matcher) match(s string) bool {
+	if len(s) < len(m.steps) {
+		return false
+	}
+	for i := range m.steps {
+		if !m.steps[i].has(s[i]) {
+			return false
+		}
+	}
+	rest := s[len(m.steps):]
+	if len(rest) < m.least || m.most >= 0 && len(rest) > m.most {
+		return false
+	}
+	for i := range len(rest) {
+		if !m.last.has(rest[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// matcherOf gives the matcher of a pattern, nil if that is of another kind.
+func matcherOf(re *regexp.Regexp) *matcher {
+	tree, err := syntax.Parse(re.String(), syntax.Perl)
+	if err != nil || tree.Op != syntax.OpConcat || len(tree.Sub) < 2 {
+		return nil
+	}
+	parts := tree.Sub
+	first, end := parts[0], parts[len(parts)-1]
+	if first.Op != syntax.OpBeginText || end.Op != syntax.OpEndText {
+		return nil
+	}
+	parts = parts[1 : len(parts)-1]
+	m := &matcher{}
+	for i, p := range parts {
+		switch p.Op {
+		case syntax.OpLiteral:
+			if !m.literal(p) {
+				return nil
+			}
+			continue
+		case syntax.OpCharClass:
+			c, ok := classOf(p)
+			if !ok {
+				return nil
+			}
+			m.steps = append(m.steps, c)
+			continue
+		case syntax.OpStar:
+			m.least, m.most = 0, -1
+		case syntax.OpPlus:
+			m.least, m.most = 1, -1
+		case syntax.OpRepeat:
+			m.least, m.most = p.Min, p.Max
+		default:
+			return nil
+		}
+		var ok bool
+		if m.last, ok = classOf(p.Sub[0]); !ok || i != len(parts)-1 {
+			return nil
+		}
+	}
+	return m
+}
+
+func (m *matcher) literal(p *syntax.Regexp) bool {
+	for _, r := range p.Rune {
+		if r >= utf8.RuneSelf || p.Flags&syntax.FoldCase != 0 {
+			return false
+		}
+		var c class
+		c.add(r, r)
+		m.steps = append(m.steps, c)
+	}
+	return true
+}
+
+func classOf(p *syntax.Regexp) (c class, ok bool) {
+	if p.Op != syntax.OpCharClass || p.Flags&syntax.FoldCase != 0 {
+		return c, false
+	}
+	for i := 0; i < len(p.Rune); i += 2 {
+		if p.Rune[i+1] >= utf8.RuneSelf {
+			return c, false
+		}
+		c.add(p.Rune[i], p.Rune[i+1])
+	}
+	return c, true
+}
+
+// plainTime reports that a text is certainly a date-time: the common way to write
+// one, of a day that every month has.
+func plainTime(s string) bool {
+	const shape = "dddd-dd-ddTdd:dd:dd"
+	if len(s) < len(shape)+1 || len(s) > len(shape)+11 || s[len(s)-1] != 'Z' {
+		return false
+	}
+	for i := range len(shape) {
+		if shape[i] == 'd' && !digit(s[i]) || shape[i] != 'd' && shape[i] != s[i] {
+			return false
+		}
+	}
+	if fraction := s[len(shape) : len(s)-1]; fraction != "" {
+		if fraction[0] != '.' || len(fraction) == 1 {
+			return false
+		}
+		for i := 1; i < len(fraction); i++ {
+			if !digit(fraction[i]) {
+				return false
+			}
+		}
+	}
+	month, day := s[5:7], s[8:10]
+	return month >= "01" && month <= "12" && day >= "01" && day <= "28" && s[11:13] <= "23" && s[14:16] <= "59" && s[17:19] <= "59"
+}
+
+// plainUUID reports that a text is certainly a UUID.
+func plainUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i := range len(s) {
+		switch c := s[i]; {
+		case i == 8 || i == 13 || i == 18 || i == 23:
+			if c != '-' {
+				return false
+			}
+		case !digit(c) && (c < 'a' || c > 'f'):
+			return false
+		}
+	}
+	return true
+}

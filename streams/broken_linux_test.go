@@ -1,0 +1,106 @@
+package streams
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// A server that cannot write to its store says so, and refuses that stream from then
+// on, writable again or not: it must be started anew.
+func TestBrokenStore(t *testing.T) {
+	if os.Getenv(inChild) == "" {
+		child := exec.CommandContext(ctx(t), os.Args[0], "-test.run=^TestBrokenStore$", "-test.v")
+		child.Env = append(os.Environ(), inChild+"=1")
+		out, err := child.CombinedOutput()
+		switch {
+		case err != nil:
+			t.Fatalf("%v\n%s", err, out)
+		case strings.Contains(string(out), "--- SKIP"):
+			t.Skipf("%s", out)
+		}
+		return
+	}
+	dir := filepath.Join(t.TempDir(), "store")
+	ok(t, os.MkdirAll(dir, 0o700))
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "mode=0700,size=16m"); err != nil {
+		t.Skipf("a disk that fills up needs a small file system, and mounting a tmpfs is not permitted here: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	f := start(t, func(c *ServerConfig) { c.StoreDir = dir })
+	nc := f.conn("runtime")
+	event := []Msg{{Subject: "gov.events.acme.runtime.agenthook.s1.PreToolUse", Body: make([]byte, 1<<10)}}
+	ok(t, PublishEvents(ctx(t), nc, event))
+	filler := filepath.Join(dir, "filler")
+	ok(t, fill(filler))
+	for err := error(nil); err == nil; {
+		short, cancel := context.WithTimeout(ctx(t), time.Second)
+		err = PublishEvents(short, nc, event)
+		cancel()
+	}
+	select {
+	case err := <-f.srv.Broken():
+		if !errors.Is(err, ErrStore) || !strings.Contains(err.Error(), "no space left") {
+			t.Error(err)
+		}
+	case <-ctx(t).Done():
+		t.Fatal("nobody was told")
+	}
+	ok(t, os.Remove(filler))
+	short, cancel := context.WithTimeout(ctx(t), time.Second)
+	defer cancel()
+	if err := PublishEvents(short, nc, event); err == nil {
+		t.Error("the server goes on by itself: what waits for Broken and starts it anew can go")
+	}
+}
+
+// fill writes a file until there is no room.
+func fill(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for part := make([]byte, 1<<20); len(part) > 0; {
+		if _, err := f.Write(part); err != nil {
+			part = part[:len(part)/2]
+		}
+	}
+	return nil
+}
+
+// What the server logs of its store is told; other errors are not.
+func TestWhatBreaksAStore(t *testing.T) {
+	for _, c := range []struct {
+		format string
+		args   []any
+		broken bool
+	}{
+		{"%s", []any{"JetStream failed to store a msg on stream 'COUNTERSIGN > GOV': write x/1.blk: no space left on device"}, true},
+		{"Filestore [GOV] Critical write error: %v", []any{errors.New("input/output error")}, true},
+		{"Error flushing: %v", []any{errors.New("no space left on device")}, false},
+	} {
+		broken := make(chan error, 1)
+		l := serverLog{zerolog.Nop(), nil, broken}
+		l.Errorf(c.format, c.args...)
+		l.Errorf(c.format, c.args...) // nobody need be listening
+		select {
+		case err := <-broken:
+			if !c.broken || !errors.Is(err, ErrStore) || !strings.Contains(err.Error(), "error") && !strings.Contains(err.Error(), "no space") {
+				t.Errorf("%s: %v", c.format, err)
+			}
+		default:
+			if c.broken {
+				t.Errorf("%s %v was not told", c.format, c.args)
+			}
+		}
+	}
+}
