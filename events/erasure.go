@@ -103,11 +103,14 @@ type RetentionChange struct {
 	Store    string `json:"store"`    // the incarnation of the bucket
 	Revision uint64 `json:"revision"` // of the bucket
 	Tenant   string `json:"tenant"`
-	What     string `json:"what"`         // policy, policy_removed, hold, release, order, begin, refuse, finish, unreadable
+	What     string `json:"what"`         // policy, policy_removed, hold, release, order, begin, refuse, finish, quarantine, unreadable
 	ID       string `json:"id,omitempty"` // of the hold or the order; of a policy its name and digest
 	Session  string `json:"session,omitempty"`
 	By       string `json:"by,omitempty"` // as they say themselves
 	Reason   string `json:"reason,omitempty"`
 	At       Time   `json:"at,omitzero"`
 	Error    string `json:"error,omitempty"`
+	// Quarantined are the sequences of the quarantine that go because the policy ID
+	// does not keep them longer (What is quarantine).
+	Quarantined []Span `json:"quarantined,omitempty"`
 }

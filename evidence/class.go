@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/subject"
@@ -230,75 +229,4 @@ func isIdentifier(c byte) bool {
 
 func memberName(k string) bool {
 	return len(k) <= maxMemberName && madeOf(k, func(c byte) bool { return isBase64URL(c) || c == '.' || c == '@' || c == ':' })
-}
-
-// classedHeaders keeps the headers that a class leaves, redacted, and marks the
-// values of all others.
-func (r *redaction) classedHeaders(config func(string) redact.Config) (map[string][]string, []redact.Hit) {
-	keep, rest := map[string][]string{}, map[string][]string{}
-	for raw, values := range r.m.Header {
-		if headerStays(raw, values) {
-			keep[raw] = values
-		} else if !transportHeaders[raw] {
-			rest[raw] = values
-		}
-	}
-	out, hits := redactHeaders(r.sc.kind, keep, config)
-	if len(out) == 0 && len(hits) > 0 {
-		return withheldHeaders(r.m.Header, redact.TooMany)
-	}
-	for _, raw := range slices.Sorted(maps.Keys(rest)) {
-		hits = append(hits, r.withholdHeader(out, raw, rest[raw])...)
-	}
-	if len(hits) > redact.MaxHits {
-		return withheldHeaders(r.m.Header, redact.TooMany)
-	}
-	slices.SortStableFunc(hits, func(a, b redact.Hit) int { return strings.Compare(headerOf(a.Path), headerOf(b.Path)) })
-	return out, hits
-}
-
-func headerOf(path string) string {
-	name, _, _ := strings.Cut(strings.TrimPrefix(path, "/headers/"), "/")
-	return name
-}
-
-// headerStays reports whether a header is structural and its values can be
-// identifiers; a media type may have a blank in front of its parameter.
-func headerStays(raw string, values []string) bool {
-	name := strings.ToLower(raw)
-	for _, v := range values {
-		if name == "content-type" {
-			v = strings.Replace(v, "; ", "+", 1)
-		}
-		if !identifier(v) {
-			return false
-		}
-	}
-	return structuralHeaders[name]
-}
-
-// withholdHeader puts marks for a header's values, and for a name that may be
-// content, into out.
-func (r *redaction) withholdHeader(out map[string][]string, raw string, values []string) (hits []redact.Hit) {
-	name, plain := headerName(raw), memberName(raw)
-	if !plain {
-		name = redact.Placeholder(r.withheld)
-	}
-	for _, taken := out[name]; taken; _, taken = out[name] {
-		name += "_"
-	}
-	path := "/headers/" + strings.ReplaceAll(name, "~", "~0")
-	if !plain {
-		hits = append(hits, redact.Hit{Path: path, Detector: r.withheld, Rule: r.classBy, Text: raw})
-	}
-	marked := make([]string, len(values))
-	for i, v := range values {
-		if v == "" {
-			continue
-		}
-		marked[i] = redact.Placeholder(r.withheld)
-		hits = append(hits, redact.Hit{Path: path + "/" + strconv.Itoa(i), Detector: r.withheld, Rule: r.classBy, Text: v})
-	}
-	out[name] = marked
-	return hits
 }

@@ -183,6 +183,22 @@ func TestClassesStillRedact(t *testing.T) {
 	if string(b.Record.Body) != `"[redacted:retention_summary_only]"` || b.Quarantine || len(b.Alarms) > 0 {
 		t.Errorf("too many places: %s", b.Canonical)
 	}
+	many.Reset()
+	for i := range redact.MaxHits - 2 {
+		fmt.Fprintf(&many, `,"m%d":"herring"`, i)
+	}
+	var mails strings.Builder
+	for i := range redact.MaxHits + 1 {
+		fmt.Fprintf(&mails, `"m%d":"dana%d@other.example",`, i, i)
+	}
+	for name, body := range map[string]string{
+		"withheld and redacted together": `{"agent_id":"` + key + `","source":"` + key + `","tool_name":"` + key + `"` + many.String() + `}`,
+		"redaction gives up":             `{"agent_id":"a","tool_input":{` + mails.String() + `"x":1}}`,
+	} {
+		if b := f.log(eventSubject, nil, []byte(body)); string(b.Record.Body) != `"[redacted:retention_summary_only]"` || b.Quarantine {
+			t.Errorf("%s: %.300s", name, b.Canonical)
+		}
+	}
 	if rep := verifyRows(f.options(), f.rows()); !rep.OK {
 		t.Error(rep.Problems)
 	}

@@ -101,7 +101,7 @@ func TestDocumentedCodes(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range redact.Detectors() {
+	for _, name := range append(redact.Detectors(), redact.ClassDetectors()...) {
 		if !strings.Contains(string(doc), "`"+name+"`") {
 			t.Errorf("%s does not explain detector %s", formatDoc, name)
 		}

@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,12 +20,17 @@ const (
 	DefaultCommitTimeout = 5 * time.Second
 )
 
+// NeverBatch as CommitterOptions.BatchAbove: every message goes by itself.
+const NeverBatch = math.MaxInt
+
 // CommitterOptions tune a Committer; zero values mean the defaults.
 type CommitterOptions struct {
 	// Stream that must acknowledge; required.
 	Stream string
 	// BatchAbove: a group of more messages than this goes as one atomic batch. A
-	// batch costs about as much as a dozen single durable publishes.
+	// batch costs about as much as a dozen single durable publishes. Where an
+	// acknowledgement does not wait for the disk, singles are always cheaper:
+	// NeverBatch.
 	BatchAbove int
 	// MaxBatch is the size of a group at most, in messages (at most 1000).
 	MaxBatch int

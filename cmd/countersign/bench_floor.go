@@ -33,7 +33,7 @@ func (c *benchAdmitCmd) floors(ctx context.Context, io stdio, p *pipeline.Pipeli
 	if err != nil {
 		return err
 	}
-	stop, err := a.serve(ctx, p)
+	stop, err := a.serve(ctx, p, c.SyncInterval != "always")
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func newAnswerer(p *pipeline.Pipeline, request []byte) (*answerer, error) {
 	}, nil
 }
 
-func (a *answerer) serve(ctx context.Context, p *pipeline.Pipeline) (stop func(), err error) {
+func (a *answerer) serve(ctx context.Context, p *pipeline.Pipeline, interval bool) (stop func(), err error) {
 	connect := func() (*nats.Conn, error) {
 		u := p.Service(streams.RoleAdmitter)
 		return streams.Connect(ctx, streams.ConnectOptions{URL: p.Ready().NATSURL, User: u.Name, Password: u.Password, Name: "countersign bench"})
@@ -120,7 +120,11 @@ func (a *answerer) serve(ctx context.Context, p *pipeline.Pipeline) (stop func()
 		return nil, err
 	}
 	stop = func() { asked.Close(); log.Close() }
-	if a.committer, err = streams.NewCommitter(log, streams.CommitterOptions{Stream: streams.DefaultShard}); err != nil {
+	options := streams.CommitterOptions{Stream: streams.DefaultShard}
+	if interval {
+		options.BatchAbove = streams.NeverBatch
+	}
+	if a.committer, err = streams.NewCommitter(log, options); err != nil {
 		stop()
 		return nil, err
 	}

@@ -147,7 +147,7 @@ func (c *conformanceCmd) line(p *printer, l conformance.Line) {
 	detail := ""
 	switch l.Outcome {
 	case conformance.Broken:
-		detail = fmt.Sprintf("%s: %d times", strings.Join(l.Broke, ", "), l.Count)
+		detail = fmt.Sprintf("%s: %s", strings.Join(l.Broke, ", "), plural(l.Count, "time"))
 		if len(l.Seqs) > 0 {
 			detail += ", proved by " + sequences(l.Seqs)
 		}

@@ -57,7 +57,7 @@ func (d doctor) retention(ctx context.Context) []examined {
 			open++
 		}
 	}
-	if _, err := b.policy(ctx); errors.Is(err, retention.ErrPolicy) {
+	if _, _, err := b.policy(ctx); errors.Is(err, retention.ErrPolicy) {
 		return one(check, levelUnsafe, "the retention policy of tenant %s cannot be used: %v", d.t.Tenant, err)
 	}
 	if open > 0 {

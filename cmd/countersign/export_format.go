@@ -181,11 +181,11 @@ func (c *exportCmd) formatFile(std stdio, fill func(writer) error) error {
 // formatReport says what was written and what was not; on standard error where
 // the lines themselves go to standard output.
 func (c *exportCmd) formatReport(io stdio, sum format.Summary) {
-	out := io.out
+	out, where := io.out, c.Out
 	if c.Out == stdout {
-		out = io.err
+		out, where = io.err, "standard output"
 	}
-	fmt.Fprintf(out, "%d lines of %s from %d records written to %s\n", sum.Lines, c.Format, sum.Records, c.Out)
+	fmt.Fprintf(out, "%s of %s from %s written to %s\n", plural(int(sum.Lines), "line"), c.Format, plural(int(sum.Records), "record"), where)
 	for _, why := range slices.Sorted(maps.Keys(sum.Left)) {
 		fmt.Fprintf(io.err, "note: without a line: %s (%d)\n", why, sum.Left[why])
 	}

@@ -179,17 +179,24 @@ func (c *retentionShowCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	text, bad := b.policy(ctx)
+	text, p, bad := b.policy(ctx)
 	if bad != nil && !errors.Is(bad, retention.ErrPolicy) {
 		return bad
 	}
 	if c.JSON {
-		return compactJSON(io, map[string]any{"tenant": b.tenant, "policy": string(text), "holds": s.Holds, "erasures": s.Orders})
+		out := map[string]any{"tenant": b.tenant, "policy": string(text), "holds": s.Holds, "erasures": s.Orders}
+		if p != nil {
+			out["policy_id"], out["classes"] = p.ID(), p.ClassRules()
+		}
+		return compactJSON(io, out)
 	}
 	if text == nil {
 		fmt.Fprintf(io.out, "tenant %s has no retention policy: everything is kept\n", clean(b.tenant, 64))
 	} else {
 		fmt.Fprintf(io.out, "policy of tenant %s:\n%s\n", clean(b.tenant, 64), cleanLines(string(text)))
+		if p != nil {
+			printClasses(io, p)
+		}
 	}
 	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
 	for _, h := range s.Holds {
@@ -212,11 +219,11 @@ func because(problem string) string {
 }
 
 // policy is the tenant's policy as it stands in the bucket, nil if there is none.
-func (b *retentionBucket) policy(ctx context.Context) ([]byte, error) {
+func (b *retentionBucket) policy(ctx context.Context) ([]byte, *retention.Policy, error) {
 	e, err := streams.KVLast(ctx, b.js, streams.BucketRetention, retention.PolicyKey(b.tenant))
 	if err != nil || e == nil || e.Deleted {
-		return nil, err
+		return nil, nil, err
 	}
-	_, err = retention.Parse(b.tenant, e.Value)
-	return e.Value, err
+	p, err := retention.Parse(b.tenant, e.Value)
+	return e.Value, p, err
 }

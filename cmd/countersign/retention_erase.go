@@ -130,7 +130,7 @@ func (c *retentionEraseCmd) print(io stdio, scope retention.Scope, shard string,
 	if p.Loose > 0 {
 		fmt.Fprintf(io.out, "    %d of them without a session: the key of their commitments, which others share, stays\n", p.Loose)
 	}
-	fmt.Fprintf(io.out, "  its approval workflows, and the %s in quarantine\n", plural(p.Withheld, "body"))
+	fmt.Fprintf(io.out, "  its approval workflows, and what %s left in quarantine\n", plural(p.Withheld, "message"))
 	fmt.Fprintf(io.out, "It leaves the evidence: redacted texts, hashes, and %s whose commitments nobody can open any more.\n", plural(p.Redacted, "record"))
 	fmt.Fprintln(io.out, "It does not reach what subscribers have read, backups, and values that redaction left in the evidence.")
 	return nil

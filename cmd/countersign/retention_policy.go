@@ -18,7 +18,22 @@ func (c *retentionLintCmd) Run(io stdio) error {
 		return err
 	}
 	fmt.Fprintf(io.out, "%s is a retention policy: %s\n", c.File, p.ID())
+	printClasses(io, p)
 	return nil
+}
+
+// printClasses says what is stored of messages in evidence, unless it is everything.
+func printClasses(io stdio, p *retention.Policy) {
+	if p.Strictest() == retention.FullTranscript {
+		return
+	}
+	for _, r := range p.ClassRules() {
+		sessions := "all other sessions"
+		if r.Match != "" {
+			sessions = "sessions " + clean(r.Match, 64)
+		}
+		fmt.Fprintf(io.out, "  %s: %s in the evidence\n", sessions, r.Class)
+	}
 }
 
 func readRetention(io stdio, file string) (*retention.Policy, []byte, error) {
@@ -50,6 +65,7 @@ func (c *retentionPushCmd) Run(ctx context.Context, io stdio) error {
 		return fmt.Errorf("pushing the retention policy of tenant %s: %w", clean(b.tenant, 64), err)
 	}
 	fmt.Fprintf(io.out, "tenant %s: retention policy %s in force, revision %d\n", clean(b.tenant, 64), p.ID(), revision)
+	printClasses(io, p)
 	return nil
 }
 

@@ -141,6 +141,10 @@ var whys = map[string]string{
 	"invalid_utf8":          "Bytes that are no text.",
 	"too_many":              "A text with so many findings that it was taken out as a whole.",
 	"withheld":              "The whole body, or all headers, are withheld.",
+
+	"retention_summary_only": "Not kept: the tenant's retention class summary_only allows identifiers and summaries.",
+	"retention_hashes":       "Not kept: the tenant's retention class hashes allows identifiers and digests.",
+	"retention_none":         "Not kept: the tenant's retention class none allows nothing of it.",
 }
 
 // completeness follows the session's chain.

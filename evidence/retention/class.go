@@ -71,6 +71,24 @@ func (s *special) check() error {
 	return nil
 }
 
+// ClassRule is one line of what a policy says of classes: which sessions, the
+// tenant's default being "", and their class.
+type ClassRule struct {
+	Match string `json:"match,omitempty"`
+	Class string `json:"class"`
+}
+
+// ClassRules lists what the policy says of classes, in the order in which it
+// counts.
+func (p *Policy) ClassRules() (list []ClassRule) {
+	for _, s := range p.text.Sessions {
+		if s.Retention != 0 {
+			list = append(list, ClassRule{s.Match, s.Retention.String()})
+		}
+	}
+	return append(list, ClassRule{Class: cmp.Or(p.text.Retention, FullTranscript).String()})
+}
+
 // Unreadable is the name that stands for a policy that cannot be read in what is
 // withheld because of it.
 const Unreadable = "unreadable"

@@ -117,7 +117,11 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err := s.checkDurability(ctx, nc); err != nil {
 		return err
 	}
-	s.committer, err = streams.NewCommitter(nc, streams.CommitterOptions{Stream: f.Stream, Seal: s.seal})
+	options := streams.CommitterOptions{Stream: f.Stream, Seal: s.seal}
+	if class := s.durability.Load(); class == string(streams.ClassInterval) || class == string(streams.ClassMemory) {
+		options.BatchAbove = streams.NeverBatch
+	}
+	s.committer, err = streams.NewCommitter(nc, options)
 	if err != nil {
 		return err
 	}

@@ -81,6 +81,7 @@ type auditor struct {
 	quarant *quarantine
 
 	redaction *redactionPolicies
+	classes   *retentionClasses
 	flying    *flight // nil when nothing is in flight
 	troubles  troubles
 	ready     bool
@@ -197,6 +198,9 @@ func (a *auditor) idle(ctx context.Context) error {
 // is made. What comes of storing them the next call of audit, idle or land says.
 func (a *auditor) audit(ctx context.Context, msgs []events.LogMessage) error {
 	if err := a.retry(ctx, "redaction policies", func() error { return a.loadRedaction(ctx) }); err != nil {
+		return err
+	}
+	if err := a.retry(ctx, "retention policies", func() error { return a.loadClasses(ctx) }); err != nil {
 		return err
 	}
 	b, err := a.prepare(ctx, msgs)

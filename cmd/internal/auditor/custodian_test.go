@@ -292,4 +292,14 @@ func TestRetentionPolicy(t *testing.T) {
 	if got := quarantined(); !slices.Equal(got, []string{"{two"}) {
 		t.Errorf("in quarantine after its time: %q; what is held stays", got)
 	}
+	expire(22 * day)
+	var noted []string
+	for _, r := range ofKind(c.n, "gov.control.GOV.retention") {
+		if strings.Contains(r, `"what":"quarantine"`) {
+			noted = append(noted, r)
+		}
+	}
+	if len(noted) != 1 || !strings.Contains(noted[0], `"quarantined":[[1,1]]`) || !strings.Contains(noted[0], `"id":"p@`) || !strings.Contains(noted[0], `"tenant":"acme"`) {
+		t.Errorf("on the log: %q", noted)
+	}
 }

@@ -118,19 +118,66 @@ func (c *custodian) expireQuarantine(ctx context.Context, ev erasures.Evidence, 
 	if keep == 0 {
 		return nil
 	}
-	var failed error
-	n, err := c.eraseSubject(ctx, streams.StreamQuarantine, c.a.flags.Space().Quarantine(ev.Tenant), func(m events.LogMessage) bool {
-		if failed != nil || now.Sub(m.Time) < keep {
-			return false
+	for next := uint64(1); next > 0; {
+		var old []uint64
+		var err error
+		if old, next, err = c.oldInQuarantine(ctx, ev, s, now.Add(-keep), next); err != nil {
+			return err
 		}
-		held, err := c.heldInQuarantine(ctx, ev, s, m)
-		failed = errors.Join(failed, err)
-		return err == nil && !held
-	})
-	if n > 0 {
-		c.a.env.Log.Info().Str("tenant", ev.Tenant).Int("messages", n).Msg("old bytes are out of quarantine")
+		if len(old) == 0 {
+			continue
+		}
+		if err := c.noteQuarantine(ctx, ev.Tenant, p, old, now); err != nil {
+			return err
+		}
+		for _, seq := range old {
+			if _, err := c.erase(ctx, streams.StreamQuarantine, seq); err != nil {
+				return err
+			}
+		}
+		c.a.env.Log.Info().Str("tenant", ev.Tenant).Int("messages", len(old)).Msg("old bytes are out of quarantine")
 	}
-	return errors.Join(err, failed)
+	return nil
+}
+
+// quarantineBatch is how many messages go out of quarantine by one record.
+const quarantineBatch = 1000
+
+// oldInQuarantine lists what is older than a moment and not held, from a sequence
+// on, and where to go on; 0 is the end.
+func (c *custodian) oldInQuarantine(ctx context.Context, ev erasures.Evidence, s retention.State, before time.Time, from uint64) (old []uint64, next uint64, err error) {
+	for len(old) < quarantineBatch {
+		m, err := streams.NextBySubject(ctx, c.js, streams.StreamQuarantine, c.a.flags.Space().Quarantine(ev.Tenant), from)
+		if err != nil {
+			return nil, 0, err
+		}
+		if m == nil || m.Time.After(before) { // what follows is younger
+			return old, 0, nil
+		}
+		held, err := c.heldInQuarantine(ctx, ev, s, *m)
+		if err != nil {
+			return nil, 0, err
+		}
+		if from = m.Seq + 1; !held {
+			old = append(old, m.Seq)
+		}
+	}
+	return old, from, nil
+}
+
+// noteQuarantine writes onto the log what goes out of quarantine, before it does:
+// after a crash in between, it is written once more.
+func (c *custodian) noteQuarantine(ctx context.Context, tenant string, p *retention.Policy, seqs []uint64, now time.Time) error {
+	msg, err := message(c.a, events.ControlRetention, "quarantine-"+uuid.NewString(), events.RetentionChange{
+		Writer: c.writer, Store: c.store, Revision: c.noted, Tenant: tenant, What: "quarantine", ID: p.ID(), At: events.At(now), Quarantined: retention.Spans(seqs),
+	})
+	if err != nil {
+		return err
+	}
+	if err := streams.PublishEvents(ctx, c.nc, []streams.Msg{msg}); err != nil {
+		return fmt.Errorf("noting what goes out of quarantine: %w", err)
+	}
+	return nil
 }
 
 // heldInQuarantine reports whether a legal hold reaches the record that bytes in

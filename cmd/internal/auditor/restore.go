@@ -38,9 +38,9 @@ func (a *auditor) restore(ctx context.Context) error {
 	if a.builder, err = evidence.NewBuilder(a.shard, a.flags.Space()); err != nil {
 		return err
 	}
-	a.redaction = &redactionPolicies{}
-	a.builder = a.builder.WithPolicies(a.redaction.of)
-	if err = a.loadRedaction(ctx); err != nil {
+	a.redaction, a.classes = &redactionPolicies{}, &retentionClasses{}
+	a.builder = a.builder.WithPolicies(a.redaction.of).WithClasses(a.classes.of)
+	if err = errors.Join(a.loadRedaction(ctx), a.loadClasses(ctx)); err != nil {
 		return err
 	}
 	a.chain = evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)

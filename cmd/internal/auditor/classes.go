@@ -1,0 +1,105 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// retentionClasses are what the tenants' retention policies say of records, as the
+// bucket has them. They are looked at before each batch, so that a class counts
+// from the next batch on; one goroutine changes them, between batches. The
+// custodian notes a change of the bucket on the log; every record in which
+// something is withheld names the policy that says so.
+type retentionClasses struct {
+	store string // the bucket's incarnation and last sequence, as last read
+	seq   uint64
+	known map[string]retention.Classes
+}
+
+// of implements evidence.Classes.
+func (r *retentionClasses) of(tenant, session string) (retention.Class, string) {
+	c, own := r.known[tenant]
+	if !own {
+		return retention.FullTranscript, ""
+	}
+	return c.Of(session)
+}
+
+// loadClasses reads the policies if the bucket has changed. A system from before
+// there was retention has no bucket, and no classes.
+func (a *auditor) loadClasses(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	st, err := streams.StreamState(ctx, a.js, retentionStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && a.classes.store == "" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the retention policies: %w", err)
+	}
+	store := streams.EpochName(retentionStream, st.Created)
+	if store == a.classes.store && st.LastSeq == a.classes.seq {
+		return nil
+	}
+	keys, err := streams.KVKeys(ctx, a.js, streams.BucketRetention)
+	if err != nil {
+		return err
+	}
+	next := retentionClasses{store: store, seq: st.LastSeq, known: map[string]retention.Classes{}}
+	problem := ""
+	for _, key := range keys {
+		tenant, ok := retention.PolicyTenant(key)
+		if !ok {
+			continue
+		}
+		c, err := a.readClasses(ctx, tenant, key)
+		if err != nil {
+			return fmt.Errorf("reading the retention policies: %w", err)
+		}
+		next.known[tenant] = c
+		if c.Err() != nil {
+			class, _ := c.Of("")
+			problem = fmt.Sprintf("the retention policy of tenant %.60q cannot be read; until it is mended its evidence keeps what class %s allows: %s", tenant, class, c.Err())
+			a.env.Log.Error().Str("tenant", tenant).Str("class", class.String()).Err(c.Err()).Msg("a retention policy cannot be read; records are made by the strictest class of the last one that could")
+		}
+	}
+	*a.classes = next
+	a.env.Health.Set("retention_classes", problem)
+	return nil
+}
+
+// readClasses reads a tenant's policy, and the ones before it as far as the bucket
+// has them if it cannot be read.
+func (a *auditor) readClasses(ctx context.Context, tenant, key string) (c retention.Classes, err error) {
+	e, err := streams.KVLast(ctx, a.js, streams.BucketRetention, key)
+	if err != nil || e == nil {
+		return c, err
+	}
+	if c = retention.ReadClasses(tenant, revisions(*e)); c.Err() == nil {
+		return c, nil
+	}
+	list, err := streams.KVHistory(ctx, a.js, streams.BucketRetention, key)
+	if err != nil {
+		return c, err
+	}
+	slices.Reverse(list)
+	return retention.ReadClasses(tenant, revisions(list...)), nil
+}
+
+// revisions are the texts of a policy, nil where it was removed.
+func revisions(list ...streams.KVEntry) [][]byte {
+	out := make([][]byte, len(list))
+	for i, e := range list {
+		if !e.Deleted {
+			out[i] = append([]byte{}, e.Value...)
+		}
+	}
+	return out
+}
