@@ -15,7 +15,7 @@ import (
 // Defaults of CommitterOptions.
 const (
 	DefaultBatchAbove    = 12
-	DefaultLanes         = 2
+	DefaultLanes         = 1
 	DefaultMaxPending    = 8192
 	DefaultCommitTimeout = 5 * time.Second
 )
@@ -34,8 +34,9 @@ type CommitterOptions struct {
 	BatchAbove int
 	// MaxBatch is the size of a group at most, in messages (at most 1000).
 	MaxBatch int
-	// Lanes is how many groups may be in flight at the same time, so that the next
-	// one is prepared while the server stores the last.
+	// Lanes is how many groups may be in flight at the same time. The server stores
+	// one after the other, and fewer larger ones cost it less: more than one pays
+	// where it is far away.
 	Lanes int
 	// MaxPending is how many messages may wait or be in flight; Append blocks
 	// beyond it.

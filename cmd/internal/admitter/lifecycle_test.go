@@ -3,6 +3,7 @@ package admitter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -210,10 +211,17 @@ func TestOccurrences(t *testing.T) {
 	if at("a") != 2 || at("b") != 4 {
 		t.Errorf("a %d, b %d", at("a"), at("b"))
 	}
-	end("a", 2) // now b is the older one
+	end("a", 2)
 	end("c", 1)
-	if at("a") != 3 || at("b") != 1 || at("c") != 2 || len(o.byKey) != 2 {
-		t.Errorf("a %d, b %d, c %d, %d remembered", at("a"), at("b"), at("c"), len(o.byKey))
+	if at("a") != 3 || at("b") != 4 || at("c") != 2 {
+		t.Errorf("a %d, b %d, c %d", at("a"), at("b"), at("c"))
+	}
+	for i := range 100 { // those that nobody speaks of any more are forgotten, the others not
+		end("a", 2)
+		end(fmt.Sprint("new", i), 1)
+	}
+	if at("a") != 3 || at("b") != 1 || at("new99") != 2 || len(o.young)+len(o.old) > 4 {
+		t.Errorf("a %d, b %d, %d remembered", at("a"), at("b"), len(o.young)+len(o.old))
 	}
 	if o.current(events.Decision{Tenant: "t", Source: "other", Session: "x", ToolCallID: "a"}) != 1 {
 		t.Error("another source has the same occurrence")

@@ -82,7 +82,8 @@ type auditor struct {
 
 	redaction *redactionPolicies
 	classes   *retentionClasses
-	flying    *flight // nil when nothing is in flight
+	flying    *flight   // nil when nothing is in flight
+	launched  time.Time // the last one
 	troubles  troubles
 	ready     bool
 
@@ -188,10 +189,29 @@ func (a *auditor) idle(ctx context.Context) error {
 		return err
 	}
 	if a.ready {
-		return nil
+		return a.pause(ctx)
 	}
 	a.ready = true
 	return a.env.Ready()
+}
+
+// maxPace is how long a record waits at most for others to be stored with. An
+// insert costs ClickHouse tens of milliseconds of processor time whatever its
+// size, and a log that moves all the time would have one follow the other.
+const maxPace = 200 * time.Millisecond
+
+// pause lets the next batch gather, once this one is stored. It is counted from
+// when that began, so a record that comes after a silence does not wait.
+func (a *auditor) pause(ctx context.Context) error {
+	wait := min(maxPace, a.flags.CheckpointEvery) - time.Since(a.launched)
+	if wait <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(wait):
+	case <-ctx.Done():
+	}
+	return nil
 }
 
 // audit makes the records of one batch and has them stored while the next batch
@@ -218,6 +238,7 @@ func (a *auditor) audit(ctx context.Context, msgs []events.LogMessage) error {
 	}
 	a.chain.Commit()
 	a.tree = b.tree
+	a.launched = time.Now()
 	a.launch(ctx, b)
 	return nil
 }
