@@ -1,0 +1,311 @@
+package redact
+
+import (
+	"slices"
+	"strings"
+)
+
+func (c *Cleaner) peek() byte {
+	if c.at < len(c.s) {
+		return c.s[c.at]
+	}
+	return 0
+}
+
+// blank passes over white space.
+func (c *Cleaner) blank() {
+	for c.at < len(c.s) {
+		switch c.s[c.at] {
+		case ' ', '\n', '\r', '\t':
+			c.at++
+		default:
+			return
+		}
+	}
+}
+
+func (c *Cleaner) value(k keyFacts, depth int) bool {
+	switch c.peek() {
+	case '"':
+		_, ok := c.str(k, true)
+		return ok
+	case '{':
+		return depth < cleanDepth && c.object(k, depth+1)
+	case '[':
+		return depth < cleanDepth && c.array(k, depth+1)
+	case 't':
+		return c.word("true")
+	case 'f':
+		return c.word("false")
+	case 'n':
+		return c.word("null")
+	}
+	return c.number(k)
+}
+
+func (c *Cleaner) word(w string) bool {
+	if !strings.HasPrefix(c.s[c.at:], w) {
+		return false
+	}
+	c.at += len(w)
+	c.out = append(c.out, w...)
+	return true
+}
+
+// str takes a text, looks at it if it is a value, and writes it.
+func (c *Cleaner) str(k keyFacts, look bool) (value string, ok bool) {
+	start := c.at + 1
+	i, escaped := start, false
+	for ; ; i++ {
+		if i >= len(c.s) || c.s[i] < ' ' {
+			return "", false
+		}
+		if c.s[i] == '"' {
+			break
+		}
+		if c.s[i] == '\\' {
+			escaped = true
+			i++
+		}
+	}
+	value, c.at = c.s[start:i], i+1
+	if escaped {
+		if value, ok = unquoted(value); !ok {
+			return "", false
+		}
+	}
+	if look && !c.text(value, k) {
+		return "", false
+	}
+	if !escaped {
+		c.out = append(c.out, c.s[start-1:i+1]...)
+		return value, true
+	}
+	c.out = append(c.out, '"')
+	for j := 0; j < len(value); j++ {
+		if short := strings.IndexByte("\"\\\b\f\n\r\t", value[j]); short >= 0 {
+			c.out = append(c.out, '\\', `"\bfnrt`[short])
+			continue
+		}
+		c.out = append(c.out, value[j])
+	}
+	c.out = append(c.out, '"')
+	return value, true
+}
+
+// unquoted undoes the escapes of a text that has those of two characters only.
+func unquoted(s string) (string, bool) {
+	var b strings.Builder
+	b.Grow(len(s))
+	for i := 0; i < len(s); i++ {
+		if s[i] != '\\' {
+			b.WriteByte(s[i])
+			continue
+		}
+		if i++; i >= len(s) {
+			return "", false
+		}
+		at := strings.IndexByte(`"\/bfnrt`, s[i])
+		if at < 0 {
+			return "", false
+		}
+		b.WriteByte("\"\\/\b\f\n\r\t"[at])
+	}
+	return b.String(), true
+}
+
+// number takes a number that has one spelling only and that every reader takes
+// for the same value: at most 15 digits, no exponent, and of a fraction no zero at
+// its end and a digit among the first six.
+func (c *Cleaner) number(k keyFacts) bool {
+	start := c.at
+	if c.peek() == '-' {
+		c.at++
+	}
+	whole := run(c.s, c.at, digit)
+	digits, zero := whole-c.at, c.peek() == '0'
+	if digits == 0 || zero && digits > 1 {
+		return false
+	}
+	c.at = whole
+	if c.peek() == '.' {
+		end := run(c.s, whole+1, digit)
+		fraction := c.s[whole+1 : end]
+		if fraction == "" || fraction[len(fraction)-1] == '0' || zero && strings.Trim(fraction[:min(6, len(fraction))], "0") == "" {
+			return false
+		}
+		digits, zero, c.at = digits+len(fraction), false, end
+	}
+	switch c.peek() {
+	case '.', 'e', 'E':
+		return false
+	}
+	lit := c.s[start:c.at]
+	if digits > 15 || zero && lit[0] == '-' || !c.figures(lit, k) {
+		return false
+	}
+	c.out = append(c.out, lit...)
+	return true
+}
+
+// figures reports whether nothing is found in a number.
+func (c *Cleaner) figures(lit string, k keyFacts) bool {
+	if k.strength == strong || k.detector != "" && k.check(lit) {
+		return false
+	}
+	if len(lit) < 13 {
+		return true
+	}
+	spans, work := c.m.scan(lit)
+	c.work += work
+	return len(spans) == 0
+}
+
+func (c *Cleaner) array(k keyFacts, depth int) bool {
+	if c.at++; !c.open('[', ']') {
+		return c.close(']')
+	}
+	if k.strength == strong || k.list {
+		return false
+	}
+	announced := false
+	for {
+		if c.peek() == '"' {
+			text, ok := c.str(keyFacts{ok: true}, true)
+			if !ok || announced {
+				return false
+			}
+			announced = len(text) <= maxIdent && lookup(text).s == strong
+		} else if announced = false; !c.value(keyFacts{ok: true}, depth) {
+			return false
+		}
+		if c.blank(); c.peek() != ',' {
+			return c.close(']')
+		}
+		c.at++
+		c.out = append(c.out, ',')
+		c.blank()
+	}
+}
+
+// open writes a bracket and reports whether something stands behind it.
+func (c *Cleaner) open(bracket, end byte) bool {
+	c.out = append(c.out, bracket)
+	c.blank()
+	return c.peek() != end
+}
+
+func (c *Cleaner) close(bracket byte) bool {
+	if c.peek() != bracket {
+		return false
+	}
+	c.at++
+	c.out = append(c.out, bracket)
+	return true
+}
+
+func (c *Cleaner) object(k keyFacts, depth int) bool {
+	if c.at++; !c.open('{', '}') {
+		return c.close('}')
+	}
+	if k.strength == strong || k.detector == Address {
+		return false
+	}
+	first, begin := len(c.members), len(c.out)
+	sorted, folded, said, holds := true, false, false, false
+	for {
+		m := cleanMember{from: len(c.out)}
+		member, value, ok := c.member(&m, depth)
+		if !ok {
+			return false
+		}
+		m.to = len(c.out)
+		if n := len(c.members); n > first {
+			sorted = sorted && c.members[n-1].key < m.key
+		}
+		folded = folded || member.upper
+		holds = holds || m.key == "value" && value != ""
+		said = said || value != "" && names4[m.key] && len(value) <= maxIdent && CredentialName(value)
+		if c.members = append(c.members, m); len(c.members)-first > cleanMembers || said && holds {
+			return false
+		}
+		if c.blank(); c.peek() != ',' {
+			break
+		}
+		c.at++
+		c.out = append(c.out, ',')
+		c.blank()
+	}
+	list := c.members[first:]
+	c.members = c.members[:first]
+	if folded && twice(list) || !sorted && !c.sort(list, begin) {
+		return false
+	}
+	return c.close('}')
+}
+
+// names4 are the keys beside which the name of a value stands.
+var names4 = map[string]bool{"name": true, "key": true, "header": true, "field": true}
+
+// member takes a key and its value; value is the text, where it is one.
+func (c *Cleaner) member(m *cleanMember, depth int) (k keyFacts, value string, ok bool) {
+	if c.peek() != '"' {
+		return k, "", false
+	}
+	if m.key, ok = c.str(k, false); !ok {
+		return k, "", false
+	}
+	if len(m.key)+2 != len(c.out)-m.from { // it has escapes
+		return k, "", false
+	}
+	if k = c.key(m.key); !k.ok || m.key == "redaction" {
+		return k, "", false
+	}
+	if _, listed := c.rows[m.key]; listed {
+		return k, "", false
+	}
+	c.work += k.work
+	if c.blank(); c.peek() != ':' {
+		return k, "", false
+	}
+	c.at++
+	c.out = append(c.out, ':')
+	if c.blank(); c.peek() == '"' {
+		value, ok = c.str(k, true)
+		return k, value, ok
+	}
+	return k, "", c.value(k, depth)
+}
+
+// twice reports whether two keys differ in case only, or too many might.
+func twice(list []cleanMember) bool {
+	if len(list) > cleanFolded {
+		return true
+	}
+	for i := range list {
+		for j := range list[:i] {
+			if len(list[i].key) == len(list[j].key) && strings.EqualFold(list[i].key, list[j].key) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// sort brings the members that were written from begin on into the order of their
+// keys. It reports false if a key is there twice.
+func (c *Cleaner) sort(list []cleanMember, begin int) bool {
+	c.spare = append(c.spare[:0], c.out[begin:]...)
+	slices.SortFunc(list, func(a, b cleanMember) int { return strings.Compare(a.key, b.key) })
+	c.out = c.out[:begin]
+	for i, m := range list {
+		if i > 0 {
+			if list[i-1].key == m.key {
+				return false
+			}
+			c.out = append(c.out, ',')
+		}
+		c.out = append(c.out, c.spare[m.from-begin:m.to-begin]...)
+	}
+	return true
+}
