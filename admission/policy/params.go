@@ -8,12 +8,13 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"go.yaml.in/yaml/v3"
-
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/common/types/traits"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // paramsDoc is a document of kind Params: constants that policies share.
@@ -31,7 +32,7 @@ var celWords = strings.Fields("as break const continue else false for function i
 
 // ident reads a name for a constant or variable.
 func (r *reader) ident(n *yaml.Node, what string) (string, bool) {
-	if n.Kind != yaml.ScalarNode || r.tagged(n) || len(n.Value) > 63 || !identForm.MatchString(n.Value) || slices.Contains(celWords, n.Value) {
+	if n.Kind != yaml.ScalarNode || strictyaml.Tagged(n) || len(n.Value) > 63 || !identForm.MatchString(n.Value) || slices.Contains(celWords, n.Value) {
 		r.fail(n, "%s %.64q must look like %s and be no word of CEL's own", what, n.Value, identForm)
 		return "", false
 	}
@@ -40,7 +41,7 @@ func (r *reader) ident(n *yaml.Node, what string) (string, bool) {
 
 // params reads a mapping of names to constants.
 func (r *reader) params(n *yaml.Node, what string, into *map[string]any) {
-	if n.Kind != yaml.MappingNode || r.tagged(n) {
+	if n.Kind != yaml.MappingNode || strictyaml.Tagged(n) {
 		r.fail(n, "%s must be a mapping of names to constants", what)
 		return
 	}
@@ -80,7 +81,7 @@ const maxParamDepth = 4
 // map[string]any.
 func (r *reader) constant(n *yaml.Node, name string, depth int) any {
 	switch {
-	case r.tagged(n), n.Kind == yaml.AliasNode, depth > maxParamDepth:
+	case strictyaml.Tagged(n), n.Kind == yaml.AliasNode, depth > maxParamDepth:
 		r.fail(n, "the param %s has a tag, an alias or more than %d levels", name, maxParamDepth)
 	case n.Kind == yaml.ScalarNode:
 		return r.scalar(n, name)

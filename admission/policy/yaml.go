@@ -1,10 +1,8 @@
 package policy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"strconv"
 	"strings"
@@ -12,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // reader walks the nodes of one document and gathers every mistake in it.
@@ -29,34 +29,8 @@ type field func(*yaml.Node)
 
 // mapping reads an object: no unknown key, no key twice, all required keys.
 func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field, required ...string) {
-	if n.Kind != yaml.MappingNode || r.tagged(n) {
-		r.fail(n, "%s must be a mapping", what)
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := n.Content[i], n.Content[i+1]
-		read, known := fields[k.Value]
-		switch {
-		case k.Kind != yaml.ScalarNode || !known:
-			r.fail(k, "%s has no key %.40q", what, k.Value)
-		case seen[k.Value]:
-			r.fail(k, "%s has the key %q twice", what, k.Value)
-		default:
-			seen[k.Value] = true
-			read(v)
-		}
-	}
-	for _, k := range required {
-		if !seen[k] {
-			r.fail(n, "%s needs %s", what, k)
-		}
-	}
+	strictyaml.Mapping(n, what, fields, required, r.fail)
 }
-
-// tagged reports explicit tags: with them a value could be another than it
-// looks.
-func (r *reader) tagged(n *yaml.Node) bool { return n.Style&yaml.TaggedStyle != 0 }
 
 // text reads a non-empty string of at most limit characters.
 func (r *reader) text(what string, limit int, into *string) field {
@@ -64,7 +38,7 @@ func (r *reader) text(what string, limit int, into *string) field {
 		switch {
 		case n.Kind == yaml.AliasNode:
 			r.fail(n, "%s is an alias; write the value out", what)
-		case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || r.tagged(n):
+		case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || strictyaml.Tagged(n):
 			r.fail(n, "%s must be a string; put it in quotes", what)
 		case strings.TrimSpace(n.Value) == "":
 			r.fail(n, "%s is empty; leave the key out or give it a value", what)
@@ -79,7 +53,7 @@ func (r *reader) text(what string, limit int, into *string) field {
 // flag reads true or false.
 func (r *reader) flag(what string, into *bool) field {
 	return func(n *yaml.Node) {
-		if n.Kind != yaml.ScalarNode || r.tagged(n) || n.Value != "true" && n.Value != "false" || n.ShortTag() != "!!bool" {
+		if n.Kind != yaml.ScalarNode || strictyaml.Tagged(n) || n.Value != "true" && n.Value != "false" || n.ShortTag() != "!!bool" {
 			r.fail(n, "%s must be true or false", what)
 			return
 		}
@@ -91,7 +65,7 @@ func (r *reader) flag(what string, into *bool) field {
 func (r *reader) integer(what string, least, most int64, into *int64) field {
 	return func(n *yaml.Node) {
 		v, err := strconv.ParseInt(n.Value, 10, 64)
-		if n.Kind != yaml.ScalarNode || r.tagged(n) || n.ShortTag() != "!!int" || err != nil || v < least || v > most {
+		if n.Kind != yaml.ScalarNode || strictyaml.Tagged(n) || n.ShortTag() != "!!int" || err != nil || v < least || v > most {
 			r.fail(n, "%s must be a whole number between %d and %d", what, least, most)
 			return
 		}
@@ -121,7 +95,7 @@ func (r *reader) list(what string, limit int, item func(*yaml.Node)) field {
 		switch {
 		case n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null", n.Kind == yaml.SequenceNode && len(n.Content) == 0:
 			r.fail(n, "%s is empty; leave the key out or list something", what)
-		case n.Kind != yaml.SequenceNode || r.tagged(n):
+		case n.Kind != yaml.SequenceNode || strictyaml.Tagged(n):
 			r.fail(n, "%s must be a list", what)
 		case len(n.Content) > limit:
 			r.fail(n, "%s has more than %d entries", what, limit)
@@ -162,42 +136,12 @@ var nameOf = map[string]string{"tools": "tool", "fromAgents": "agent", "toAgents
 
 var wildcards = strings.NewReplacer("*", "_", "?", "_")
 
-var yamlLine = regexp.MustCompile(`line (\d+)`)
-
 // documents splits a file. Parse errors carry the file's name and line.
-func documents(file string, data []byte) (nodes []*yaml.Node, err error) {
-	defer func() { // the parser has panicked on hostile input before
-		if p := recover(); p != nil {
-			nodes, err = nil, &Error{File: file, Line: 1, Msg: "the file cannot be read as YAML"}
-		}
-	}()
-	if len(data) > MaxDocument {
-		return nil, &Error{File: file, Line: 1, Msg: fmt.Sprintf("the file has more than %d bytes", MaxDocument)}
+func documents(file string, data []byte) ([]*yaml.Node, error) {
+	nodes, err := strictyaml.Documents(data, MaxDocument, MaxPolicies)
+	var bad *strictyaml.Error
+	if errors.As(err, &bad) {
+		return nil, &Error{File: file, Line: bad.Line, Msg: bad.Msg}
 	}
-	if !utf8.Valid(data) {
-		return nil, &Error{File: file, Line: 1, Msg: "the file is not UTF-8"}
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	for {
-		var n yaml.Node
-		err := dec.Decode(&n)
-		switch {
-		case errors.Is(err, io.EOF):
-			return nodes, nil
-		case err != nil:
-			return nil, &Error{File: file, Line: lineOf(err), Msg: strings.TrimPrefix(err.Error(), "yaml: ")}
-		case len(nodes) >= MaxPolicies:
-			return nil, &Error{File: file, Line: 1, Msg: fmt.Sprintf("more than %d documents", MaxPolicies)}
-		}
-		nodes = append(nodes, &n)
-	}
-}
-
-func lineOf(err error) int {
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		if n, err := strconv.Atoi(m[1]); err == nil {
-			return n
-		}
-	}
-	return 1
+	return nodes, err
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -38,16 +36,11 @@ type auditResult struct {
 }
 
 func (c *benchAuditCmd) Run(ctx context.Context, io stdio) (err error) {
-	dir, err := os.MkdirTemp("", "countersign-bench-")
+	dir, logFile, remove, err := benchDir()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	logFile, err := os.Create(filepath.Join(dir, "services.log"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = logFile.Close() }()
+	defer remove()
 	pipe, err := pipeline.Start(ctx, pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, SyncInterval: "2m", LogLevel: "warn", Services: []string{},
 		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: showProgress(io),

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
@@ -41,16 +39,11 @@ func (c *benchCorrelateCmd) Run(ctx context.Context, io stdio) (err error) {
 	if c.Messages < trafficGroup*trafficMessages {
 		return fmt.Errorf("--messages must be at least %d", trafficGroup*trafficMessages)
 	}
-	dir, err := os.MkdirTemp("", "countersign-bench-")
+	dir, logFile, remove, err := benchDir()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	logFile, err := os.Create(filepath.Join(dir, "services.log"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = logFile.Close() }()
+	defer remove()
 	c.title(io)
 	b := &correlateBench{dir: dir, childLog: logFile, log: daemon.Logger(logFile, "warn"), messages: c.Messages, print: func(r correlateResult) error { return c.print(io, r) }}
 	if err := b.cores(); err != nil {

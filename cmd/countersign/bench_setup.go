@@ -21,16 +21,11 @@ type benchSetup struct {
 }
 
 func (s benchSetup) run(ctx context.Context, io stdio, measure func(*pipeline.Pipeline) error) (err error) {
-	dir, err := os.MkdirTemp("", "countersign-bench-")
+	dir, logFile, remove, err := benchDir()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	logFile, err := os.Create(filepath.Join(dir, "services.log"))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = logFile.Close() }()
+	defer remove()
 	pipe, err := pipeline.Start(ctx, pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: s.CacheDir, SyncInterval: s.SyncInterval, LogLevel: "warn", Services: s.Services,
 		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: showProgress(io),
@@ -45,4 +40,15 @@ func (s benchSetup) run(ctx context.Context, io stdio, measure func(*pipeline.Pi
 		err = errors.Join(err, pipe.Stop(stop))
 	}()
 	return measure(pipe)
+}
+
+// benchDir makes a directory for one benchmark, with a file for what services log.
+func benchDir() (dir string, log *os.File, remove func(), err error) {
+	if dir, err = os.MkdirTemp("", "countersign-bench-"); err != nil {
+		return "", nil, nil, err
+	}
+	if log, err = os.Create(filepath.Join(dir, "services.log")); err != nil {
+		return "", nil, nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return dir, log, func() { _ = log.Close(); _ = os.RemoveAll(dir) }, nil
 }

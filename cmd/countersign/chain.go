@@ -19,11 +19,7 @@ type chainCmd struct {
 }
 
 func (c *chainCmd) Run(ctx context.Context, io stdio) error {
-	t, err := c.Resolve()
-	if err != nil {
-		return err
-	}
-	l, err := openLedger(ctx, t)
+	t, l, err := evidenceOf(ctx, c.Flags)
 	if err != nil {
 		return err
 	}

@@ -34,11 +34,7 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	t, err := c.Resolve()
-	if err != nil {
-		return err
-	}
-	l, err := openLedger(ctx, t)
+	t, l, err := evidenceOf(ctx, c.Flags)
 	if err != nil {
 		return err
 	}

@@ -43,11 +43,7 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 	if err := knownRule(c.Rule); err != nil {
 		return err
 	}
-	t, err := c.Resolve()
-	if err != nil {
-		return err
-	}
-	l, err := openLedger(ctx, t)
+	t, l, err := evidenceOf(ctx, c.Flags)
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,17 @@ func openLedger(ctx context.Context, t *target.Target) (ledger.Ledger, error) {
 	return ledger.Ledger{DB: db, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, nil
 }
 
+// evidenceOf finds the running system and opens its evidence. The caller closes
+// the ledger's DB.
+func evidenceOf(ctx context.Context, f target.Flags) (*target.Target, ledger.Ledger, error) {
+	t, err := f.Resolve()
+	if err != nil {
+		return nil, ledger.Ledger{}, err
+	}
+	l, err := openLedger(ctx, t)
+	return t, l, err
+}
+
 // checkpointKey is the public key to verify against: a file, the key itself, or
 // the ready file's. The evidence cannot vouch for itself.
 func checkpointKey(flag string, t *target.Target) (string, error) {

@@ -24,11 +24,7 @@ type sessionCmd struct {
 // Run prints a session's timeline from its evidence: redacted, in the order of
 // the log.
 func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
-	t, err := c.Resolve()
-	if err != nil {
-		return err
-	}
-	l, err := openLedger(ctx, t)
+	t, l, err := evidenceOf(ctx, c.Flags)
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,14 @@
 package redaction
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"go.yaml.in/yaml/v3"
-	"io"
 	"strconv"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // reader walks the nodes of a policy and gathers every mistake in it.
@@ -26,57 +27,30 @@ func (r *reader) fail(n *yaml.Node, format string, args ...any) {
 
 // document reads the one document of a text.
 func (r *reader) document(text []byte) *yaml.Node {
-	if len(text) > MaxBytes {
-		r.fail(nil, "the policy has %d bytes; at most %d are read", len(text), MaxBytes)
-		return nil
+	nodes, err := strictyaml.Documents(text, MaxBytes, 1)
+	var bad *strictyaml.Error
+	switch {
+	case errors.As(err, &bad):
+		r.errs = append(r.errs, &Error{r.file, bad.Line, bad.Msg})
+	case err != nil:
+		r.errs = append(r.errs, err)
+	case len(nodes) == 0 || len(nodes[0].Content) != 1:
+		r.fail(nil, "the file is empty")
+	default:
+		return nodes[0].Content[0]
 	}
-	d := yaml.NewDecoder(bytes.NewReader(text))
-	var root, more yaml.Node
-	if err := d.Decode(&root); err != nil {
-		if errors.Is(err, io.EOF) {
-			err = errors.New("the file is empty")
-		}
-		r.fail(nil, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
-		return nil
-	}
-	if !errors.Is(d.Decode(&more), io.EOF) {
-		r.fail(&more, "there is a second document; a file holds one policy")
-		return nil
-	}
-	return root.Content[0]
+	return nil
 }
 
 // mapping reads an object: no unknown key, no key twice, all required keys.
 func (r *reader) mapping(n *yaml.Node, what string, fields map[string]func(*yaml.Node), required ...string) {
-	if n.Kind != yaml.MappingNode {
-		r.fail(n, "%s must be a mapping", what)
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := n.Content[i], n.Content[i+1]
-		read, known := fields[k.Value]
-		switch {
-		case k.Kind != yaml.ScalarNode || !known:
-			r.fail(k, "%s has no key %.40q", what, k.Value)
-		case seen[k.Value]:
-			r.fail(k, "%s has the key %q twice", what, k.Value)
-		default:
-			seen[k.Value] = true
-			read(v)
-		}
-	}
-	for _, k := range required {
-		if !seen[k] {
-			r.fail(n, "%s needs %s", what, k)
-		}
-	}
+	strictyaml.Mapping(n, what, fields, required, r.fail)
 }
 
 // scalar gives the text of a node that is a plain string.
 func (r *reader) scalar(n *yaml.Node, what string, limit int) (string, bool) {
 	switch {
-	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || n.Style&yaml.TaggedStyle != 0:
+	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || strictyaml.Tagged(n):
 		r.fail(n, "%s must be a string; put it in quotes", what)
 	case strings.TrimSpace(n.Value) == "":
 		r.fail(n, "%s is empty; leave it out or give it a value", what)

@@ -6,13 +6,14 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // ErrPolicy says that a text is not a retention policy.
@@ -82,16 +83,13 @@ var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
 // Parse reads a policy; an unknown key is an error. file names the text in errors.
 func Parse(file string, text []byte) (*Policy, error) {
 	p := &Policy{}
-	if len(text) > MaxBytes {
-		return nil, fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrPolicy, file, len(text), MaxBytes)
+	if _, err := strictyaml.Documents(text, MaxBytes, 1); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrPolicy, file, err)
 	}
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	if err := d.Decode(&p.text); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrPolicy, file, err)
-	}
-	if err := d.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%w: %s: more than one document", ErrPolicy, file)
 	}
 	if err := p.check(); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrPolicy, file, err)

@@ -1,15 +1,10 @@
 package table
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -17,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
 // Parse reads a table. All mistakes are reported at once, each as an *Error.
@@ -63,44 +59,19 @@ func (r *reader) fail(n *yaml.Node, format string, args ...any) {
 	r.errs = append(r.errs, &Error{r.file, max(n.Line, 1), fmt.Sprintf(format, args...)})
 }
 
-var yamlLine = regexp.MustCompile(`line (\d+)`)
-
 // document decodes the one YAML document of a file.
 func (r *reader) document(data []byte) (root *yaml.Node, err error) {
-	defer func() { // the parser has panicked on hostile input before
-		if recover() != nil {
-			root, err = nil, &Error{r.file, 1, "the file cannot be read as YAML"}
-		}
-	}()
+	nodes, err := strictyaml.Documents(data, MaxTable, 1)
+	var bad *strictyaml.Error
 	switch {
-	case len(data) > MaxTable:
-		return nil, &Error{r.file, 1, fmt.Sprintf("the file has more than %d bytes", MaxTable)}
-	case !utf8.Valid(data):
-		return nil, &Error{r.file, 1, "the file is not UTF-8"}
-	}
-	dec := yaml.NewDecoder(bytes.NewReader(data))
-	var doc yaml.Node
-	if err := dec.Decode(&doc); errors.Is(err, io.EOF) {
-		return nil, &Error{r.file, 1, ErrNoCases.Error()}
-	} else if err != nil {
-		return nil, &Error{r.file, lineOf(err), strings.TrimPrefix(err.Error(), "yaml: ")}
-	}
-	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, &Error{r.file, 1, "the file must hold one YAML document"}
-	}
-	if len(doc.Content) != 1 {
+	case errors.As(err, &bad):
+		return nil, &Error{r.file, bad.Line, bad.Msg}
+	case err != nil:
+		return nil, err
+	case len(nodes) == 0 || len(nodes[0].Content) != 1:
 		return nil, &Error{r.file, 1, ErrNoCases.Error()}
 	}
-	return doc.Content[0], nil
-}
-
-func lineOf(err error) int {
-	if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
-		if n, err := strconv.Atoi(m[1]); err == nil {
-			return max(n, 1)
-		}
-	}
-	return 1
+	return nodes[0].Content[0], nil
 }
 
 // field reads one key of a mapping.
@@ -108,29 +79,7 @@ type field func(*yaml.Node)
 
 // mapping reads an object: no unknown key, no key twice, all required keys.
 func (r *reader) mapping(n *yaml.Node, what string, fields map[string]field, required ...string) {
-	if n.Kind != yaml.MappingNode {
-		r.fail(n, "%s must be a mapping", what)
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		k, v := n.Content[i], n.Content[i+1]
-		read, known := fields[k.Value]
-		switch {
-		case k.Kind != yaml.ScalarNode || !known:
-			r.fail(k, "%s has no key %.40q", what, k.Value)
-		case seen[k.Value]:
-			r.fail(k, "%s has the key %q twice", what, k.Value)
-		default:
-			seen[k.Value] = true
-			read(v)
-		}
-	}
-	for _, k := range required {
-		if !seen[k] {
-			r.fail(n, "%s needs %s", what, k)
-		}
-	}
+	strictyaml.Mapping(n, what, fields, required, r.fail)
 }
 
 func (r *reader) text(what string, into *string) field {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -109,39 +110,11 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer release()
-	js, err := jetstream.New(nc)
+	stop, err := s.prepare(ctx, nc)
 	if err != nil {
 		return err
 	}
-	if err := s.checkDurability(ctx, nc); err != nil {
-		return err
-	}
-	options := streams.CommitterOptions{Stream: f.Stream, Seal: s.seal}
-	if class := s.durability.Load(); class == string(streams.ClassInterval) || class == string(streams.ClassMemory) {
-		options.BatchAbove = streams.NeverBatch
-	}
-	s.committer, err = streams.NewCommitter(nc, options)
-	if err != nil {
-		return err
-	}
-	defer s.committer.Close()
-	if err := s.publishKey(ctx, js); err != nil {
-		return err
-	}
-	defer s.followKey(ctx, js)()
-	stopPolicies, err := s.watchPolicies(ctx, js)
-	if err != nil {
-		return err
-	}
-	defer stopPolicies()
-	if err := s.followCalls(nc); err != nil {
-		return err
-	}
-	stopParts, err := s.startParts(ctx, nc, js)
-	if err != nil {
-		return err
-	}
-	defer stopParts()
+	defer stop()
 	// Requests and answers have a connection of their own: nothing that the log has
 	// to say stands in their way, and it can be told when the last one is answered.
 	asked, releaseAsked, err := f.Connect(ctx, ServiceName+" requests", env, nil)
@@ -164,6 +137,56 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	err = errors.Join(err, svc.Stop())
 	s.finish(asked)
 	return err
+}
+
+// prepare reads what decisions depend on and follows it. stop, which is not nil
+// without an error, ends that and the committer.
+func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err error) {
+	var stops []func()
+	stopAll := func() {
+		for _, f := range slices.Backward(stops) {
+			f()
+		}
+	}
+	defer func() {
+		if err != nil {
+			stopAll()
+		}
+	}()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.checkDurability(ctx, nc); err != nil {
+		return nil, err
+	}
+	options := streams.CommitterOptions{Stream: s.flags.Stream, Seal: s.seal}
+	// The class at the start decides: a batch is right in every class, only slower here.
+	if class := s.durability.Load(); class == string(streams.ClassInterval) || class == string(streams.ClassMemory) {
+		options.BatchAbove = streams.NeverBatch
+	}
+	if s.committer, err = streams.NewCommitter(nc, options); err != nil {
+		return nil, err
+	}
+	stops = append(stops, s.committer.Close)
+	if err := s.publishKey(ctx, js); err != nil {
+		return nil, err
+	}
+	stops = append(stops, s.followKey(ctx, js))
+	stopPolicies, err := s.watchPolicies(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	stops = append(stops, stopPolicies)
+	if err := s.followCalls(nc); err != nil {
+		return nil, err
+	}
+	stopParts, err := s.startParts(ctx, nc, js)
+	if err != nil {
+		return nil, err
+	}
+	stops = append(stops, stopParts)
+	return stopAll, nil
 }
 
 // reconnected looks again at what a server that came back may have changed. It

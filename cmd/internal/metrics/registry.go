@@ -1,7 +1,7 @@
 // Package metrics counts what the services do and shows it to Prometheus. All
 // names are in names.go.
 //
-// Counting costs one or two atomic additions. No label ever has a value that a
+// Counting costs a few atomic additions. No label ever has a value that a
 // publisher chose: every label has a closed list of values, and everything else
 // counts as "other".
 //

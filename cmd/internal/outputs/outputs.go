@@ -77,19 +77,26 @@ func (s *server) accept(ctx context.Context, m *nats.Msg) {
 	if !strings.HasPrefix(m.Reply, crossing) {
 		return // it chose the subject of the answer itself
 	}
-	p, err := s.space.Parse(m.Subject)
-	id, identityErr := streams.RequestIdentity(m.Header)
+	tenant, theirs := s.tenant(m)
 	switch {
-	case err != nil || identityErr != nil || id.Account != streams.AccountFor(p.Tenant):
+	case !theirs:
 		s.reply(m, refusal(events.FollowRefused, "you are no subscriber of that tenant"))
-	case !s.begin(p.Tenant):
+	case !s.begin(tenant):
 		s.reply(m, refusal(events.FollowBusy, fmt.Sprintf("%d requests of this tenant wait already; ask again when one is answered", perTenant)))
 	default:
 		go func() {
-			defer s.end(p.Tenant)
-			s.reply(m, s.page(ctx, p.Tenant, m.Data))
+			defer s.end(tenant)
+			s.reply(m, s.page(ctx, tenant, m.Data))
 		}()
 	}
+}
+
+// tenant is whose outputs a request asks for. theirs is false unless the server
+// vouches that it comes from that tenant's account.
+func (s *server) tenant(m *nats.Msg) (tenant string, theirs bool) {
+	p, err := s.space.Parse(m.Subject)
+	id, identityErr := streams.RequestIdentity(m.Header)
+	return p.Tenant, err == nil && identityErr == nil && id.Account == streams.AccountFor(p.Tenant)
 }
 
 func (s *server) begin(tenant string) bool {

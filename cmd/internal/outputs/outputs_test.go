@@ -123,11 +123,11 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%.60s: %+v, want %s", request, p.Error, code)
 		}
 	}
-	// Whoever serves trusts the server's word for the account, not the subject.
-	s := &server{js: n.JS(correlator), stream: streams.DefaultShard, log: zerolog.Nop(), busy: map[string]int{}}
-	if got := s.busy[rig.Tenant]; got != 0 {
-		t.Fatal(got)
-	}
+}
+
+// Nobody has more than their share of the requests that wait.
+func TestShares(t *testing.T) {
+	s := &server{busy: map[string]int{}}
 	for range perTenant {
 		if !s.begin(rig.Tenant) {
 			t.Fatal("refused within its share")
@@ -135,6 +135,29 @@ func TestRefusals(t *testing.T) {
 	}
 	if s.begin(rig.Tenant) || !s.begin("globex") {
 		t.Error("a tenant has more than its share, or takes another's")
+	}
+}
+
+// The server's word for the account counts, not the subject.
+func TestWhoAsks(t *testing.T) {
+	stamp := func(account string) nats.Header {
+		return nats.Header{"Nats-Request-Info": {`{"acc":"` + account + `","user":"s"}`}}
+	}
+	for _, c := range []struct {
+		name, subject string
+		header        nats.Header
+		theirs        bool
+	}{
+		{"the tenant", "gov.follow.acme", stamp("tenant-acme"), true},
+		{"another tenant", "gov.follow.acme", stamp("tenant-globex"), false},
+		{"the services", "gov.follow.acme", stamp("COUNTERSIGN"), false},
+		{"nobody", "gov.follow.acme", nil, false},
+		{"two stamps", "gov.follow.acme", nats.Header{"Nats-Request-Info": {`{"acc":"tenant-acme","user":"s"}`, `{"acc":"tenant-acme","user":"s"}`}}, false},
+		{"no tenant", "gov.follow", stamp("tenant-acme"), false},
+	} {
+		if _, theirs := (&server{}).tenant(&nats.Msg{Subject: c.subject, Header: c.header}); theirs != c.theirs {
+			t.Errorf("%s: %t", c.name, theirs)
+		}
 	}
 }
 
