@@ -64,7 +64,6 @@ type service struct {
 	slots      chan struct{}
 	jobs       chan job
 	serving    atomic.Bool
-	reread     chan struct{} // the policies must be read again
 
 	keyMu   sync.Mutex           // one change of keys at a time
 	retired map[string]time.Time // retirements that are in the log, and in which incarnation of it
@@ -80,7 +79,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if f.MaxInflight < 1 || f.Timeout <= 0 {
 		return nil, errors.New("--max-inflight must be at least 1 and --timeout above zero")
 	}
-	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job), reread: make(chan struct{}, 1),
+	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job),
 		retired: map[string]time.Time{}, fatal: make(chan error, 1)}
 	if _, err = keys.Receipt(f.Keys); err != nil {
 		return nil, err
@@ -173,7 +172,7 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 		return nil, err
 	}
 	stops = append(stops, s.followKey(ctx, js))
-	stopPolicies, err := s.watchPolicies(ctx, js)
+	stopPolicies, err := newPolicies(s).start(ctx, nc, js)
 	if err != nil {
 		return nil, err
 	}
@@ -195,10 +194,6 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 func (s *service) reconnected(ctx context.Context, nc *nats.Conn) {
 	if !s.serving.Load() {
 		return // Run looks itself
-	}
-	select {
-	case s.reread <- struct{}{}:
-	default:
 	}
 	for wait := lookAgainMin; ; wait = min(2*wait, lookAgainMax) {
 		err := s.lookAgain(ctx, nc)

@@ -175,17 +175,17 @@ func TestStopAnswersWhatIsUnderWay(t *testing.T) {
 func TestPolicyChangeThatCannotBeRecordedIsRecordedLater(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	w := &policyWatch{s: s}
+	p := newPolicies(s)
 	n.Stop()
-	w.load(t.Context())
-	if len(w.unrecorded) != 1 || s.env.Health.Report().Problems["policy_log"] == "" {
-		t.Fatalf("%d changes wait; health %+v", len(w.unrecorded), s.env.Health.Report())
+	p.load(t.Context())
+	if len(p.changes.waiting) != 1 || s.env.Health.Report().Problems["policy_log"] == "" {
+		t.Fatalf("%d changes wait; health %+v", len(p.changes.waiting), s.env.Health.Report())
 	}
 	if s.snapshot.Load() == nil {
 		t.Error("the change has no effect")
 	}
 	n.Restart()
-	rig.Eventually(t, "the change is recorded", func() bool { w.record(t.Context()); return len(w.unrecorded) == 0 })
+	rig.Eventually(t, "the change is recorded", func() bool { p.changes.record(t.Context()); return len(p.changes.waiting) == 0 })
 	if got := of(n.Log(), policySubject); len(got) != 1 {
 		t.Errorf("%d changes in the log", len(got))
 	}
@@ -234,16 +234,16 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	s := unstarted(t, n)
 	ctx, cancel := context.WithCancel(t.Context())
-	w := &policyWatch{s: s, kv: bucket(t, n, "admitter", streams.BucketPolicies)}
-	rig.OK(t, w.open(ctx))
-	w.updates = make(chan jetstream.KeyValueEntry) // deaf
-	done := make(chan struct{})
-	go func() { defer close(done); w.follow(ctx) }()
+	p := newPolicies(s)
+	f := &bucketFollower{s: s, kv: bucket(t, n, "admitter", streams.BucketPolicies), apply: p.apply, moved: make(chan struct{}), known: map[string]knownEntry{}}
+	rig.OK(t, f.open(ctx))
+	f.updates = make(chan jetstream.KeyValueEntry) // deaf
+	done, back := make(chan struct{}), make(chan nats.Status, 1)
+	go func() { defer close(done); f.follow(ctx, back) }()
 	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
-	s.serving.Store(true)
-	s.reconnected(ctx, n.Conn("admitter"))
+	back <- nats.CONNECTED
 	rig.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })
 	cancel()
 	<-done
-	_ = w.watcher.Stop() // it has ended with its context
+	_ = f.watcher.Stop() // it has ended with its context
 }

@@ -2,10 +2,7 @@ package admitter
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,7 +10,6 @@ import (
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -23,13 +19,15 @@ const maxSteps = 256
 // mandates is the part that knows the mandates in force, what was revoked, and
 // the keys that sign. Every change is compiled once.
 type mandates struct {
-	s          *service
-	store      atomic.Pointer[mandate.Store]
-	unrecorded []events.MandateChange // of the follower; not in the log yet, oldest first
-	opened     bool                   // of the follower
+	s       *service
+	store   atomic.Pointer[mandate.Store]
+	changes changeLog // of the follower
+	opened  bool      // of the follower
 }
 
-func newMandates(s *service) part { return &mandates{s: s} }
+func newMandates(s *service) part {
+	return &mandates{s: s, changes: changeLog{s: s, kind: events.ControlMandate}}
+}
 
 func (p *mandates) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	f := &bucketFollower{s: p.s, bucket: streams.BucketMandates, settle: settle, apply: p.apply}
@@ -56,20 +54,22 @@ func (p *mandates) apply(ctx context.Context, changed map[string]bucketEntry, re
 		values[key] = e.value
 	}
 	if next, changes := p.store.Load().With(values); len(changes) > 0 || !p.opened {
-		p.unrecorded = append(p.unrecorded, p.records(next, changes, revision)...)
-		p.record(ctx)
+		for _, r := range p.records(next, changes, revision) {
+			p.changes.add(revision, r)
+		}
+		p.changes.record(ctx)
 		p.store.Store(next)
 		p.tell(next, changes)
 		p.opened = true
 		return
 	}
-	p.record(ctx)
+	p.changes.record(ctx)
 }
 
 // records are what the log gets of a change. What an admitter begins with is one
 // record without a list.
 func (p *mandates) records(next *mandate.Store, changes []mandate.Change, revision uint64) (list []events.MandateChange) {
-	base := events.MandateChange{Writer: fmt.Sprintf("admitter-%d", os.Getpid()), Revision: revision, Digest: next.Digest(), Mandates: next.Len()}
+	base := events.MandateChange{Writer: writerName(), Revision: revision, Digest: next.Digest(), Mandates: next.Len()}
 	if !p.opened {
 		changes = nil
 	}
@@ -95,36 +95,4 @@ func (p *mandates) tell(next *mandate.Store, changes []mandate.Change) {
 				Msg("what was put into the mandates bucket cannot be used; requests that need it are denied")
 		}
 	}
-}
-
-// record writes the changes that are not in the log yet.
-func (p *mandates) record(ctx context.Context) {
-	for len(p.unrecorded) > 0 {
-		if err := p.log(ctx, p.unrecorded[0]); err != nil {
-			p.s.env.Log.Error().Err(err).Msg("a change of mandates could not be recorded yet")
-			p.s.env.Health.Set("mandate_log", "a change of mandates could not be recorded yet")
-			return
-		}
-		if p.unrecorded = p.unrecorded[1:]; len(p.unrecorded) == 0 {
-			p.s.env.Health.Set("mandate_log", "")
-		}
-	}
-}
-
-func (p *mandates) log(ctx context.Context, change events.MandateChange) error {
-	body, err := events.Encode(change)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.s.flags.Timeout)
-	defer cancel()
-	_, err = p.s.committer.Append(ctx, streams.Msg{
-		Subject: p.s.space.Control(p.s.flags.Stream, events.ControlMandate),
-		Header: cloudevents.Binary(cloudevents.Attributes{
-			ID:     fmt.Sprintf("%s-mandate-%d-%d", change.Writer, change.Revision, time.Now().UnixNano()),
-			Source: "/countersign/" + p.s.flags.Stream + "/admitter", Type: events.TypeControl, Subject: events.ControlMandate, Time: time.Now(),
-		}),
-		Body: body,
-	})
-	return err
 }

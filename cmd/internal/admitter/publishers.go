@@ -2,12 +2,9 @@ package admitter
 
 import (
 	"context"
-	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,7 +12,6 @@ import (
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -25,15 +21,15 @@ const maxDocuments = 1000
 // publishers is the part that knows what is declared about publishers and tools.
 // Every change compiles all of it anew: a name can be taken by any document.
 type publishers struct {
-	s          *service
-	set        atomic.Pointer[publisher.Set] // nil while there is no document at all
-	held       map[string]bucketEntry        // of the follower
-	unrecorded []events.PublisherChange      // of the follower; not in the log yet, oldest first
-	opened     bool                          // of the follower
+	s       *service
+	set     atomic.Pointer[publisher.Set] // nil while there is no document at all
+	held    map[string]bucketEntry        // of the follower
+	changes changeLog                     // of the follower
+	opened  bool                          // of the follower
 }
 
 func newPublishers(s *service) part {
-	return &publishers{s: s, held: map[string]bucketEntry{}}
+	return &publishers{s: s, held: map[string]bucketEntry{}, changes: changeLog{s: s, kind: events.ControlPublisher}}
 }
 
 func (p *publishers) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
@@ -59,7 +55,7 @@ func (p *publishers) take(context.Context, admission.Request, *admission.Outcome
 // meanwhile either.
 func (p *publishers) apply(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
 	if len(changed) == 0 && p.opened {
-		p.record(ctx)
+		p.changes.record(ctx)
 		return
 	}
 	for key, e := range changed {
@@ -71,10 +67,10 @@ func (p *publishers) apply(ctx context.Context, changed map[string]bucketEntry, 
 	set := publisher.Compile(docs, revision, unusable...)
 	err := set.Err()
 	if p.opened || len(p.held) > 0 {
-		p.unrecorded = append(p.unrecorded, changeOf(set, revision, err))
+		p.changes.add(revision, changeOf(set, revision, err))
 	}
 	p.opened = true
-	p.record(ctx)
+	p.changes.record(ctx)
 	if len(p.held) == 0 {
 		set = nil
 	}
@@ -113,7 +109,7 @@ func (p *publishers) tell(documents int, revision uint64, err error) {
 func changeOf(set *publisher.Set, revision uint64, err error) events.PublisherChange {
 	list := set.Documents()
 	c := events.PublisherChange{
-		Writer: fmt.Sprintf("admitter-%d", os.Getpid()), Revision: revision, Digest: set.Digest(), Documents: append([]events.PublisherDocument{}, list[:min(maxDocuments, len(list))]...),
+		Writer: writerName(), Revision: revision, Digest: set.Digest(), Documents: append([]events.PublisherDocument{}, list[:min(maxDocuments, len(list))]...),
 	}
 	if err != nil {
 		text := err.Error()
@@ -124,35 +120,3 @@ func changeOf(set *publisher.Set, revision uint64, err error) events.PublisherCh
 
 // maxChangeError bounds the error in one record, in bytes.
 const maxChangeError = 4096
-
-// record writes the changes that are not in the log yet.
-func (p *publishers) record(ctx context.Context) {
-	for len(p.unrecorded) > 0 {
-		if err := p.log(ctx, p.unrecorded[0]); err != nil {
-			p.s.env.Log.Error().Err(err).Msg("a change of publishers could not be recorded yet")
-			p.s.env.Health.Set("publisher_log", "a change of publishers could not be recorded yet")
-			return
-		}
-		if p.unrecorded = p.unrecorded[1:]; len(p.unrecorded) == 0 {
-			p.s.env.Health.Set("publisher_log", "")
-		}
-	}
-}
-
-func (p *publishers) log(ctx context.Context, change events.PublisherChange) error {
-	body, err := events.Encode(change)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.s.flags.Timeout)
-	defer cancel()
-	_, err = p.s.committer.Append(ctx, streams.Msg{
-		Subject: p.s.space.Control(p.s.flags.Stream, events.ControlPublisher),
-		Header: cloudevents.Binary(cloudevents.Attributes{
-			ID:     fmt.Sprintf("%s-publisher-%d-%d", change.Writer, change.Revision, time.Now().UnixNano()),
-			Source: "/countersign/" + p.s.flags.Stream + "/admitter", Type: events.TypeControl, Subject: events.ControlPublisher, Time: time.Now(),
-		}),
-		Body: body,
-	})
-	return err
-}

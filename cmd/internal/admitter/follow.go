@@ -2,6 +2,7 @@ package admitter
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"sync"
@@ -29,8 +30,9 @@ type bucketFollower struct {
 	kv      jetstream.KeyValue
 	watcher jetstream.KeyWatcher
 	updates <-chan jetstream.KeyValueEntry // the watcher's; nil once it has ended
-	known   map[string]uint64              // the newest revision of every key
+	known   map[string]knownEntry          // what is applied
 	pending map[string]bucketEntry         // of a burst
+	newest  uint64                         // the newest revision seen
 
 	mu       sync.Mutex
 	revision uint64        // applied
@@ -40,12 +42,21 @@ type bucketFollower struct {
 // bucketEntry is one key's value as a bucket holds it.
 type bucketEntry struct {
 	value    []byte // nil: deleted
-	revision uint64
+	revision uint64 // 0: there is no trace of the key any more
 }
+
+// knownEntry tells one entry from another: a bucket that was made anew counts its
+// revisions from one again.
+type knownEntry struct {
+	revision uint64
+	value    [sha256.Size]byte
+}
+
+func (e bucketEntry) known() knownEntry { return knownEntry{e.revision, sha256.Sum256(e.value)} }
 
 // start reads what there is, before it returns, and follows it until ctx ends.
 func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f.js, f.moved, f.known = js, make(chan struct{}), map[string]uint64{}
+	f.js, f.moved, f.known = js, make(chan struct{}), map[string]knownEntry{}
 	if f.kv, err = js.KeyValue(ctx, f.bucket); err != nil {
 		return nil, fmt.Errorf("opening the bucket %s (run `countersign provision` first): %w", f.bucket, err)
 	}
@@ -106,8 +117,8 @@ func (f *bucketFollower) reset(ctx context.Context, held map[string]bucketEntry,
 			held[key] = bucketEntry{}
 		}
 	}
-	f.pending = held
-	f.flush(ctx, revision)
+	f.pending, f.newest = held, revision // less than before where the bucket was made anew
+	f.flush(ctx)
 }
 
 func readEntry(e jetstream.KeyValueEntry) bucketEntry {
@@ -121,7 +132,6 @@ func (f *bucketFollower) follow(ctx context.Context, back <-chan nats.Status) {
 	again := time.NewTicker(recordAgain)
 	defer again.Stop()
 	var burst <-chan time.Time // while a burst is under way
-	var newest uint64
 	stale := false
 	for {
 		select {
@@ -134,23 +144,23 @@ func (f *bucketFollower) follow(ctx context.Context, back <-chan nats.Status) {
 			if e == nil {
 				continue
 			}
-			f.pending[e.Key()], newest = readEntry(e), max(newest, e.Revision())
+			f.pending[e.Key()], f.newest = readEntry(e), max(f.newest, e.Revision())
 			switch {
 			case f.settle == 0:
-				f.flush(ctx, newest)
+				f.flush(ctx)
 			case burst == nil:
 				burst = time.After(f.settle)
 			}
 		case <-burst:
 			burst = nil
-			f.flush(ctx, newest)
+			f.flush(ctx)
 		case <-back:
 			stale = f.reopen(ctx)
 		case <-again.C:
 			if stale {
 				stale = f.reopen(ctx)
 			}
-			f.flush(ctx, newest)
+			f.flush(ctx)
 		}
 	}
 }
@@ -171,24 +181,22 @@ func (f *bucketFollower) reopen(ctx context.Context) (stale bool) {
 
 // flush applies what has changed. It is called with nothing changed as well, so
 // that what could not be done before is tried again.
-func (f *bucketFollower) flush(ctx context.Context, revision uint64) {
+func (f *bucketFollower) flush(ctx context.Context) {
 	for key, e := range f.pending {
-		if old, there := f.known[key]; there && old == e.revision {
+		now := e.known()
+		if old, there := f.known[key]; there && old == now {
 			delete(f.pending, key)
 			continue
 		}
-		if f.known[key] = e.revision; e.revision == 0 {
+		if f.known[key] = now; e.revision == 0 {
 			delete(f.known, key)
 		}
 	}
-	f.mu.Lock()
-	revision = max(revision, f.revision)
-	f.mu.Unlock()
-	f.apply(ctx, f.pending, revision)
+	f.apply(ctx, f.pending, f.newest)
 	f.pending = map[string]bucketEntry{}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.revision = revision
+	f.revision = f.newest
 	close(f.moved)
 	f.moved = make(chan struct{})
 }

@@ -1,0 +1,68 @@
+package admitter
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// changeLog writes the changes of one kind of thing that decides to the log, in
+// their order, and keeps what the log does not take until it does. One goroutine
+// uses it.
+type changeLog struct {
+	s       *service
+	kind    string   // of the control record, events.ControlPolicy for one
+	waiting []change // not in the log yet, oldest first
+}
+
+type change struct {
+	id     string
+	at     time.Time
+	record any
+}
+
+// writerName is what this admitter is called in its records of changes.
+func writerName() string { return fmt.Sprintf("admitter-%d", os.Getpid()) }
+
+// add takes a change to a revision; record writes it.
+func (l *changeLog) add(revision uint64, record any) {
+	now := time.Now()
+	l.waiting = append(l.waiting, change{fmt.Sprintf("%s-%s-%d-%d", writerName(), l.kind, revision, now.UnixNano()), now, record})
+}
+
+// record writes what waits, and says in log and health when it cannot.
+func (l *changeLog) record(ctx context.Context) {
+	for len(l.waiting) > 0 {
+		if err := l.write(ctx, l.waiting[0]); err != nil {
+			problem := "a change of " + l.kind + " could not be recorded yet"
+			l.s.env.Log.Error().Err(err).Msg(problem)
+			l.s.env.Health.Set(l.kind+"_log", problem)
+			return
+		}
+		l.waiting = l.waiting[1:]
+	}
+	l.s.env.Health.Set(l.kind+"_log", "")
+}
+
+func (l *changeLog) write(ctx context.Context, c change) error {
+	body, err := events.Encode(c.record)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, l.s.flags.Timeout)
+	defer cancel()
+	stream := l.s.flags.Stream
+	_, err = l.s.committer.Append(ctx, streams.Msg{
+		Subject: l.s.space.Control(stream, l.kind),
+		Header: cloudevents.Binary(cloudevents.Attributes{
+			ID: c.id, Source: "/countersign/" + stream + "/admitter", Type: events.TypeControl, Subject: l.kind, Time: c.at,
+		}),
+		Body: body,
+	})
+	return err
+}
