@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
@@ -138,15 +136,11 @@ const quiet = 700 * time.Millisecond
 
 // settle waits until the log has come to rest and all of it is signed evidence.
 func (d *demo) settle(ctx context.Context, t *target.Target) error {
-	nc, err := t.Connect(ctx, target.Operator)
+	o, err := operate(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
+	defer o.nc.Close()
 	l, err := openLedger(ctx, t)
 	if err != nil {
 		return err
@@ -155,7 +149,7 @@ func (d *demo) settle(ctx context.Context, t *target.Target) error {
 	var last uint64
 	since := time.Now()
 	for {
-		state, err := streams.StreamState(ctx, js, t.Stream)
+		state, err := streams.StreamState(ctx, o.js, t.Stream)
 		if err != nil {
 			return err
 		}

@@ -48,16 +48,12 @@ func (c *doctorCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	nc, err := t.Connect(ctx, target.Operator)
+	o, err := operate(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	d := doctor{t: t, nc: nc, js: js}
+	defer o.nc.Close()
+	d := doctor{o}
 	var list []examined
 	for _, examine := range []func(context.Context) []examined{d.durability, d.log, d.admitter, d.policies, d.permissions, d.clock, d.keys, d.evidence, d.retention} {
 		list = append(list, examine(ctx)...)
@@ -84,11 +80,7 @@ func (c *doctorCmd) report(io stdio, list []examined) error {
 }
 
 // doctor examines a running system as an operator.
-type doctor struct {
-	t  *target.Target
-	nc *nats.Conn
-	js jetstream.JetStream
-}
+type doctor struct{ operator }
 
 func one(check, level, format string, args ...any) []examined {
 	return []examined{{check, level, fmt.Sprintf(format, args...)}}

@@ -104,16 +104,12 @@ func (c *keysListCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	nc, err := t.Connect(ctx, target.Operator)
+	o, err := operate(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	list, err := readKeys(ctx, js, note.VerifierList(vouchers...))
+	defer o.nc.Close()
+	list, err := readKeys(ctx, o.js, note.VerifierList(vouchers...))
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
@@ -18,30 +17,11 @@ import (
 )
 
 // mandateBucket is the mandates bucket as an operator sees it, for one tenant.
-type mandateBucket struct {
-	tenant string
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	kv     jetstream.KeyValue
-}
+type mandateBucket struct{ operatorBucket }
 
-func openMandates(ctx context.Context, f target.Flags) (b *mandateBucket, err error) {
-	t, err := f.Resolve()
-	if err != nil {
-		return nil, err
-	}
-	b = &mandateBucket{tenant: t.Tenant}
-	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
-		return nil, err
-	}
-	if b.js, err = jetstream.New(b.nc); err == nil {
-		b.kv, err = b.js.KeyValue(ctx, streams.BucketMandates)
-	}
-	if err != nil {
-		b.nc.Close()
-		return nil, fmt.Errorf("opening the mandates bucket: %w", err)
-	}
-	return b, nil
+func openMandates(ctx context.Context, f target.Flags) (*mandateBucket, error) {
+	b, err := openBucket(ctx, f, streams.BucketMandates)
+	return &mandateBucket{b}, err
 }
 
 // heldMandate is one mandate as the bucket has it.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/policy"
@@ -17,11 +16,7 @@ import (
 )
 
 // policyBucket is the policies bucket as an operator sees it.
-type policyBucket struct {
-	nc *nats.Conn
-	js jetstream.JetStream
-	kv jetstream.KeyValue
-}
+type policyBucket struct{ operatorBucket }
 
 func openPolicies(ctx context.Context, f target.Flags) (*policyBucket, error) {
 	t, err := f.Resolve()
@@ -31,22 +26,9 @@ func openPolicies(ctx context.Context, f target.Flags) (*policyBucket, error) {
 	return openPoliciesAt(ctx, t)
 }
 
-func openPoliciesAt(ctx context.Context, t *target.Target) (b *policyBucket, err error) {
-	b = &policyBucket{}
-	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			b.nc.Close()
-			err = fmt.Errorf("opening the policies bucket: %w", err)
-		}
-	}()
-	if b.js, err = jetstream.New(b.nc); err != nil {
-		return nil, err
-	}
-	b.kv, err = b.js.KeyValue(ctx, streams.BucketPolicies)
-	return b, err
+func openPoliciesAt(ctx context.Context, t *target.Target) (*policyBucket, error) {
+	b, err := bucketAt(ctx, t, streams.BucketPolicies)
+	return &policyBucket{b}, err
 }
 
 // inForce reads what is in force.

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/replay"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
@@ -85,16 +83,11 @@ func openLog(ctx context.Context, f target.Flags) (recorded.Log, func(), string,
 	if err != nil {
 		return recorded.Log{}, nil, "", err
 	}
-	nc, err := t.Connect(ctx, target.Operator)
+	o, err := operate(ctx, t)
 	if err != nil {
 		return recorded.Log{}, nil, "", err
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		nc.Close()
-		return recorded.Log{}, nil, "", err
-	}
-	return recorded.Log{JS: js, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, nc.Close, t.Tenant, nil
+	return recorded.Log{JS: o.js, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, o.nc.Close, t.Tenant, nil
 }
 
 // simulation decides recorded requests again.

@@ -6,7 +6,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/publisher"
@@ -25,30 +24,11 @@ type publisherCmd struct {
 
 // publisherBucket is the publishers bucket as an operator sees it, for one
 // tenant.
-type publisherBucket struct {
-	tenant string
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	kv     jetstream.KeyValue
-}
+type publisherBucket struct{ operatorBucket }
 
-func openPublishers(ctx context.Context, f target.Flags) (b *publisherBucket, err error) {
-	t, err := f.Resolve()
-	if err != nil {
-		return nil, err
-	}
-	b = &publisherBucket{tenant: t.Tenant}
-	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
-		return nil, err
-	}
-	if b.js, err = jetstream.New(b.nc); err == nil {
-		b.kv, err = b.js.KeyValue(ctx, streams.BucketPublishers)
-	}
-	if err != nil {
-		b.nc.Close()
-		return nil, fmt.Errorf("opening the publishers bucket: %w", err)
-	}
-	return b, nil
+func openPublishers(ctx context.Context, f target.Flags) (*publisherBucket, error) {
+	b, err := openBucket(ctx, f, streams.BucketPublishers)
+	return &publisherBucket{b}, err
 }
 
 // last reads the newest revision of a document, be it a removal; nil if it was

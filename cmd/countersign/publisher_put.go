@@ -97,7 +97,7 @@ func (b *publisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]st
 	if len(aliases) == 0 {
 		return warnings, nil
 	}
-	held, err := (&policyBucket{nc: b.nc, js: b.js}).inForce(ctx)
+	held, err := (&policyBucket{operatorBucket{operator: b.operator}}).inForce(ctx)
 	if err != nil {
 		return nil, err
 	}

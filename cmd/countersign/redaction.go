@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"text/tabwriter"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
@@ -72,30 +71,11 @@ func (c *redactionPushCmd) Run(ctx context.Context, io stdio) error {
 
 // redactionBucket is the bucket of redaction policies as an operator sees it, for
 // one tenant.
-type redactionBucket struct {
-	tenant string
-	nc     *nats.Conn
-	kv     jetstream.KeyValue
-}
+type redactionBucket struct{ operatorBucket }
 
-func openRedaction(ctx context.Context, f target.Flags) (b *redactionBucket, err error) {
-	t, err := f.Resolve()
-	if err != nil {
-		return nil, err
-	}
-	b = &redactionBucket{tenant: t.Tenant}
-	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
-		return nil, err
-	}
-	js, err := jetstream.New(b.nc)
-	if err == nil {
-		b.kv, err = js.KeyValue(ctx, streams.BucketRedaction)
-	}
-	if err != nil {
-		b.nc.Close()
-		return nil, fmt.Errorf("opening the bucket of redaction policies (was `countersign provision` run since the upgrade?): %w", err)
-	}
-	return b, nil
+func openRedaction(ctx context.Context, f target.Flags) (*redactionBucket, error) {
+	b, err := openBucket(ctx, f, streams.BucketRedaction)
+	return &redactionBucket{b}, err
 }
 
 type redactionShowCmd struct{ target.Flags }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
@@ -30,31 +29,11 @@ type retentionCmd struct {
 }
 
 // retentionBucket is the bucket of one tenant as an operator sees it.
-type retentionBucket struct {
-	t      *target.Target
-	tenant string
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	kv     jetstream.KeyValue
-}
+type retentionBucket struct{ operatorBucket }
 
-func openRetention(ctx context.Context, f target.Flags) (b *retentionBucket, err error) {
-	t, err := f.Resolve()
-	if err != nil {
-		return nil, err
-	}
-	b = &retentionBucket{t: t, tenant: t.Tenant}
-	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
-		return nil, err
-	}
-	if b.js, err = jetstream.New(b.nc); err == nil {
-		b.kv, err = b.js.KeyValue(ctx, streams.BucketRetention)
-	}
-	if err != nil {
-		b.nc.Close()
-		return nil, fmt.Errorf("opening the bucket of retention (was `countersign provision` run since the upgrade?): %w", err)
-	}
-	return b, nil
+func openRetention(ctx context.Context, f target.Flags) (*retentionBucket, error) {
+	b, err := openBucket(ctx, f, streams.BucketRetention)
+	return &retentionBucket{b}, err
 }
 
 func (b *retentionBucket) read(ctx context.Context) (retention.State, uint64, error) {

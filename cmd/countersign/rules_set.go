@@ -9,7 +9,6 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
@@ -57,29 +56,11 @@ func decidable(name string) (string, error) {
 }
 
 // rulesBucket is the bucket of switches as an operator sees it.
-type rulesBucket struct {
-	nc *nats.Conn
-	kv jetstream.KeyValue
-}
+type rulesBucket struct{ operatorBucket }
 
-func openRules(ctx context.Context, f target.Flags) (b *rulesBucket, err error) {
-	t, err := f.Resolve()
-	if err != nil {
-		return nil, err
-	}
-	b = &rulesBucket{}
-	if b.nc, err = t.Connect(ctx, target.Operator); err != nil {
-		return nil, err
-	}
-	js, err := jetstream.New(b.nc)
-	if err == nil {
-		b.kv, err = js.KeyValue(ctx, streams.BucketRules)
-	}
-	if err != nil {
-		b.nc.Close()
-		return nil, fmt.Errorf("opening the bucket of rules (was `countersign provision` run since the upgrade?): %w", err)
-	}
-	return b, nil
+func openRules(ctx context.Context, f target.Flags) (*rulesBucket, error) {
+	b, err := openBucket(ctx, f, streams.BucketRules)
+	return &rulesBucket{b}, err
 }
 
 // read gives a tenant's switches and their revision, 0 if there are none.

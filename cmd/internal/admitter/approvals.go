@@ -221,7 +221,7 @@ func (a *approvals) open(ctx context.Context) error {
 
 // see takes a change of the bucket into a view.
 func (a *approvals) see(v *approvalView, e jetstream.KeyValueEntry) {
-	defer v.reached(e.Revision())
+	defer v.upTo.raise(e.Revision())
 	if e.Operation() == jetstream.KeyValuePut {
 		v.put(e.Key(), a.read(e.Key(), e.Value()), e.Revision())
 		return

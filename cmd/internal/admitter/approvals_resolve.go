@@ -97,7 +97,7 @@ func (a *approvals) catchUp(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("asking for the state of the approvals: %w", err)
 	}
-	return a.view.await(ctx, st.CachedInfo().State.LastSeq)
+	return a.view.upTo.await(ctx, st.CachedInfo().State.LastSeq)
 }
 
 const codeUnknownReviewer = "unknown_reviewer"

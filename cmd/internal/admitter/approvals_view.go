@@ -1,7 +1,6 @@
 package admitter
 
 import (
-	"context"
 	"sync"
 	"time"
 
@@ -17,8 +16,7 @@ type approvalView struct {
 	sessions map[approvalScope]map[string]*approval.Workflow // what is not final, by key
 	pending  map[approvalScope]int                           // of a source (no session)
 
-	upTo    uint64        // the newest revision that the watch has given
-	further chan struct{} // closed when it gives the next one
+	upTo mark // the newest revision that the watch has given
 }
 
 type approvalScope struct{ tenant, source, session string }
@@ -35,33 +33,6 @@ func newApprovalView() *approvalView {
 	return &approvalView{
 		byKey: map[string]heldApproval{}, byID: map[[2]string]string{},
 		sessions: map[approvalScope]map[string]*approval.Workflow{}, pending: map[approvalScope]int{},
-		further: make(chan struct{}),
-	}
-}
-
-// reached notes how far the watch has come.
-func (v *approvalView) reached(revision uint64) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.upTo = max(v.upTo, revision)
-	close(v.further)
-	v.further = make(chan struct{})
-}
-
-// await returns when the view has all revisions up to one.
-func (v *approvalView) await(ctx context.Context, revision uint64) error {
-	for {
-		v.mu.RLock()
-		upTo, further := v.upTo, v.further
-		v.mu.RUnlock()
-		if upTo >= revision {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-further:
-		}
 	}
 }
 
@@ -76,9 +47,8 @@ func (v *approvalView) become(o *approvalView) {
 		}
 	}
 	v.byKey, v.byID, v.sessions, v.pending = o.byKey, o.byID, o.sessions, o.pending
-	v.upTo = o.upTo
-	close(v.further)
-	v.further = make(chan struct{})
+	at, _ := o.upTo.now()
+	v.upTo.set(at)
 }
 
 // put takes what a key holds since a revision, unless a newer one is known.

@@ -40,8 +40,7 @@ type confirmations struct {
 
 	mu     sync.RWMutex
 	ledger *confirm.Ledger
-	head   uint64        // the ledger has everything up to it
-	moved  chan struct{} // closed when head moves
+	head   mark // the ledger has everything up to it
 }
 
 func newConfirmations(s *service) *confirmations {
@@ -54,7 +53,8 @@ func newConfirmations(s *service) *confirmations {
 func (c *confirmations) reset() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ledger, c.head, c.moved = confirm.New(c.opts), 0, make(chan struct{})
+	c.ledger = confirm.New(c.opts)
+	c.head.set(0)
 }
 
 // start implements part. It reads back as far as a question can still matter.
@@ -128,11 +128,7 @@ func (c *confirmations) advance(batch []events.LogMessage, head uint64) {
 	for _, m := range batch {
 		c.ledger.Apply(m)
 	}
-	if head > c.head {
-		c.head = head
-		close(c.moved)
-		c.moved = make(chan struct{})
-	}
+	c.head.raise(head)
 }
 
 // Confirmation implements call.Confirmations.
@@ -227,17 +223,5 @@ func (c *confirmations) missed(ctx context.Context, i call.Invocation) error {
 
 // reach waits until the ledger has a message of the log.
 func (c *confirmations) reach(ctx context.Context, seq uint64) bool {
-	for {
-		c.mu.RLock()
-		head, moved := c.head, c.moved
-		c.mu.RUnlock()
-		if head >= seq {
-			return true
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-moved:
-		}
-	}
+	return c.head.await(ctx, seq) == nil
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,10 +32,7 @@ type bucketFollower struct {
 	known   map[string]knownEntry          // what is applied
 	pending map[string]bucketEntry         // of a burst
 	newest  uint64                         // the newest revision seen
-
-	mu       sync.Mutex
-	revision uint64        // applied
-	moved    chan struct{} // closed when it moves
+	applied mark
 }
 
 // bucketEntry is one key's value as a bucket holds it.
@@ -56,7 +52,7 @@ func (e bucketEntry) known() knownEntry { return knownEntry{e.revision, sha256.S
 
 // start reads what there is, before it returns, and follows it until ctx ends.
 func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f.js, f.moved, f.known = js, make(chan struct{}), map[string]knownEntry{}
+	f.js, f.known = js, map[string]knownEntry{}
 	if f.kv, err = js.KeyValue(ctx, f.bucket); err != nil {
 		return nil, fmt.Errorf("opening the bucket %s (run `countersign provision` first): %w", f.bucket, err)
 	}
@@ -194,11 +190,7 @@ func (f *bucketFollower) flush(ctx context.Context) {
 	}
 	f.apply(ctx, f.pending, f.newest)
 	f.pending = map[string]bucketEntry{}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.revision = f.newest
-	close(f.moved)
-	f.moved = make(chan struct{})
+	f.applied.set(f.newest)
 }
 
 // caughtUp waits until everything is applied that the bucket held when it was
@@ -208,17 +200,8 @@ func (f *bucketFollower) caughtUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for {
-		f.mu.Lock()
-		at, moved := f.revision, f.moved
-		f.mu.Unlock()
-		if at >= st.LastSeq {
-			return nil
-		}
-		select {
-		case <-moved:
-		case <-ctx.Done():
-			return fmt.Errorf("following the bucket %s: %w", f.bucket, ctx.Err())
-		}
+	if err := f.applied.await(ctx, st.LastSeq); err != nil {
+		return fmt.Errorf("following the bucket %s: %w", f.bucket, err)
 	}
+	return nil
 }

@@ -251,7 +251,7 @@ func TestOutcomeBeforeTheReservationIsSeen(t *testing.T) {
 	_, _, err := reserve(t, reader, "c0", 100) // so that it looks at the session at all
 	rig.OK(t, err)
 	rig.OK(t, reader.follower.caughtUp(t.Context()))
-	reader.follower.mu.Lock() // it sees nothing new for a while
+	reader.follower.applied.mu.Lock() // it sees nothing new for a while
 	writer, stopWriter := ledgerOn(t, n)
 	out, _, err := reserve(t, writer, "c1", 600)
 	rig.OK(t, err)
@@ -268,7 +268,7 @@ func TestOutcomeBeforeTheReservationIsSeen(t *testing.T) {
 		close(done)
 	case <-time.After(100 * time.Millisecond): // long enough to do without waiting
 	}
-	reader.follower.mu.Unlock()
+	reader.follower.applied.mu.Unlock()
 	rig.OK(t, <-done)
 	if s := spent(t, n).Spend(""); s.Settled != 600 || s.Reserved != 100 {
 		t.Errorf("%+v", s)

@@ -235,7 +235,7 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	s := unstarted(t, n)
 	ctx, cancel := context.WithCancel(t.Context())
 	p := newPolicies(s)
-	f := &bucketFollower{s: s, kv: bucket(t, n, "admitter", streams.BucketPolicies), apply: p.apply, moved: make(chan struct{}), known: map[string]knownEntry{}}
+	f := &bucketFollower{s: s, kv: bucket(t, n, "admitter", streams.BucketPolicies), apply: p.apply, known: map[string]knownEntry{}}
 	rig.OK(t, f.open(ctx))
 	f.updates = make(chan jetstream.KeyValueEntry) // deaf
 	done, back := make(chan struct{}), make(chan nats.Status, 1)

@@ -196,7 +196,7 @@ func TestMandatesAfterAnOutage(t *testing.T) {
 
 func TestBucketFollowerSeesWhatVanished(t *testing.T) {
 	got := map[string]bucketEntry{}
-	f := &bucketFollower{moved: make(chan struct{}), known: map[string]knownEntry{}, pending: map[string]bucketEntry{}}
+	f := &bucketFollower{known: map[string]knownEntry{}, pending: map[string]bucketEntry{}}
 	f.apply = func(_ context.Context, changed map[string]bucketEntry, _ uint64) {
 		for k, e := range changed {
 			got[k] = e
@@ -209,13 +209,13 @@ func TestBucketFollowerSeesWhatVanished(t *testing.T) {
 	for k, e := range got {
 		keys = append(keys, k+string(e.value))
 	}
-	if slices.Sort(keys); !slices.Equal(keys, []string{"a", "c3"}) || f.revision != 3 {
-		t.Error(keys, f.revision)
+	if slices.Sort(keys); !slices.Equal(keys, []string{"a", "c3"}) || f.applied.at != 3 {
+		t.Error(keys, f.applied.at)
 	}
 	// A bucket that was made anew counts from one again.
 	clear(got)
 	f.reset(t.Context(), map[string]bucketEntry{"b": {[]byte("other"), 2}}, 2)
-	if string(got["b"].value) != "other" || got["c"].value != nil || f.revision != 2 {
-		t.Error(got, f.revision)
+	if string(got["b"].value) != "other" || got["c"].value != nil || f.applied.at != 2 {
+		t.Error(got, f.applied.at)
 	}
 }
