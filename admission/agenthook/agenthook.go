@@ -117,7 +117,7 @@ func read(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		EventType: e.EventType, Session: o.Fallback(Name, r, events.HeaderSession, e.SessionID),
 		Agent: o.Fallback(Name, r, events.HeaderAgent, e.AgentID), Tool: e.ToolName,
 		Action: e.Action, ResourceKind: e.ResourceKind, ResourceScope: e.ResourceScope, Resource: e.Tree["resource"],
-		Risk: risk(e), Args: e.ToolInput, Event: withoutClaims(e.Tree), Trace: call.TraceOf(r, e.Trace()),
+		Risk: riskOf(e), Args: e.ToolInput, Event: withoutClaims(e.Tree), Trace: call.TraceOf(r, e.Trace()),
 	}
 	if wire.NormaliseID(e.EventID) == e.EventID && validID(e.EventID) {
 		c.EventID = e.EventID

@@ -1,37 +1,13 @@
 package agenthook
 
-import wire "github.com/countersign-dev/countersign/events/agenthook"
-
-// level orders risk levels.
-type level int
-
-const (
-	unstated level = iota
-	low
-	medium
-	high
+import (
+	"github.com/countersign-dev/countersign/admission/risk"
+	wire "github.com/countersign-dev/countersign/events/agenthook"
 )
 
-var levelNames = map[level]string{low: "low", medium: "medium", high: "high"}
-
-// levels grades the words of the three open vocabularies (operation_risk,
-// risk_class, data_exfiltration_risk). A word that is not here counts as high.
-var levels = map[string]level{
-	"read_only": low, "none": low, "low": low,
-	"sensitive_read": medium, "external_side_effect": medium, "external_transfer": medium, "write": medium, "runtime_change": medium, "moderate": medium,
-	"destructive_write": high, "credential_access": high, "publication": high, "high": high,
-}
-
-// Words for effects that cannot be taken back, and for those that can only be
-// repeated without harm if the operation is idempotent.
-var (
-	irreversible = map[string]bool{"destructive_write": true, "publication": true}
-	outward      = map[string]bool{"external_side_effect": true, "external_transfer": true}
-)
-
-// risk gives what is known of the risk: the words as they were sent, and the
+// riskOf gives what is known of the risk: the words as they were sent, and the
 // normalised level (absent if the request says nothing) and irreversible.
-func risk(e *wire.Event) map[string]any {
+func riskOf(e *wire.Event) map[string]any {
 	m := map[string]any{}
 	words := []string{e.OperationRisk}
 	idempotent := false
@@ -46,19 +22,12 @@ func risk(e *wire.Event) map[string]any {
 		flag(m, "contains_secret", b.ContainsSecret)
 	}
 	text(m, "operation_risk", e.OperationRisk)
-	worst, final := unstated, false
+	worst, final := risk.Unstated, false
 	for _, w := range words {
-		if w == "" {
-			continue
-		}
-		l, known := levels[w]
-		if !known {
-			l = high
-		}
-		worst = max(worst, l)
-		final = final || irreversible[w] || outward[w] && !idempotent
+		worst = max(worst, risk.Of(w))
+		final = final || risk.Irreversible(w) || risk.Outward(w) && !idempotent
 	}
-	text(m, "level", levelNames[worst])
+	text(m, "level", worst.String())
 	m["irreversible"] = final
 	return m
 }

@@ -16,7 +16,10 @@
 // mended: what they required must not be forgotten.
 package publisher
 
-import "github.com/countersign-dev/countersign/events"
+import (
+	"github.com/countersign-dev/countersign/admission/risk"
+	"github.com/countersign-dev/countersign/events"
+)
 
 // Evaluator is the name under which the catalogue gives its reasons.
 const Evaluator = "catalogue"
@@ -95,7 +98,7 @@ type Entry struct {
 	Requires     []string
 	Mandate      Binding
 
-	level level
+	level risk.Level
 	facts map[string]any
 }
 

@@ -145,16 +145,17 @@ func TestRaise(t *testing.T) {
 		entry      *Entry
 		have, want obj
 	}{
-		"unknown tool":     {nil, obj{"level": "low"}, obj{"level": "low"}},
-		"silent catalogue": {entry("", false), obj{"level": "low"}, obj{"level": "low"}},
-		"silent request":   {entry("destructive_write", false), nil, obj{"level": "high", "risk_class": "destructive_write", "irreversible": true}},
-		"milder request":   {entry("destructive_write", false), obj{"level": "low", "risk_class": "read_only", "irreversible": false}, obj{"level": "high", "risk_class": "destructive_write", "operation_risk": "read_only", "irreversible": true}},
-		"milder, both":     {entry("credential_access", false), obj{"level": "low", "risk_class": "read_only", "operation_risk": "write"}, obj{"level": "high", "risk_class": "credential_access", "operation_risk": "write"}},
-		"stricter request": {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "irreversible": true}, obj{"level": "high", "risk_class": "publication", "operation_risk": "read_only", "irreversible": true}},
-		"stricter, both":   {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "operation_risk": "write"}, obj{"level": "high", "risk_class": "publication", "operation_risk": "write"}},
-		"unknown word":     {entry("destructive_write", false), obj{"level": "high", "risk_class": "nuke"}, obj{"level": "high", "risk_class": "destructive_write", "operation_risk": "nuke", "irreversible": true}},
-		"only final":       {entry("", true), obj{"level": "low"}, obj{"level": "low", "irreversible": true}},
-		"never taken back": {entry("read_only", false), obj{"irreversible": true}, obj{"irreversible": true, "level": "low", "risk_class": "read_only"}},
+		"unknown tool":       {nil, obj{"level": "low"}, obj{"level": "low"}},
+		"silent catalogue":   {entry("", false), obj{"level": "low"}, obj{"level": "low"}},
+		"silent request":     {entry("destructive_write", false), nil, obj{"level": "high", "risk_class": "destructive_write", "irreversible": true}},
+		"milder request":     {entry("destructive_write", false), obj{"level": "low", "risk_class": "read_only", "irreversible": false}, obj{"level": "high", "risk_class": "destructive_write", "operation_risk": "read_only", "irreversible": true}},
+		"milder, both":       {entry("credential_access", false), obj{"level": "low", "risk_class": "read_only", "operation_risk": "write"}, obj{"level": "high", "risk_class": "credential_access", "operation_risk": "write"}},
+		"stricter request":   {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "irreversible": true}, obj{"level": "high", "risk_class": "publication", "operation_risk": "read_only", "irreversible": true}},
+		"stricter, both":     {entry("read_only", false), obj{"level": "high", "risk_class": "publication", "operation_risk": "write"}, obj{"level": "high", "risk_class": "publication", "operation_risk": "write"}},
+		"unknown word":       {entry("destructive_write", false), obj{"level": "high", "risk_class": "nuke"}, obj{"level": "high", "risk_class": "destructive_write", "operation_risk": "nuke", "irreversible": true}},
+		"a word of requests": {entry("write", false), obj{"level": "medium", "risk_class": "moderate"}, obj{"level": "medium", "risk_class": "write", "operation_risk": "moderate"}},
+		"only final":         {entry("", true), obj{"level": "low"}, obj{"level": "low", "irreversible": true}},
+		"never taken back":   {entry("read_only", false), obj{"irreversible": true}, obj{"irreversible": true, "level": "low", "risk_class": "read_only"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := string(text(t, c.have))
