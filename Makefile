@@ -48,8 +48,8 @@ bench: engine ## admission latency beside its floors, then the micro benchmarks
 	@$(BIN)/countersign bench admit
 	@go test -run '^$$' -bench . -benchmem ./events/... ./schemas/... ./admission/... ./correlation/... ./evidence/...
 
-bench-audit: engine ## the auditor beside its floors, and auditors' questions among a million rows (ROWS=10000000 for ten)
-	@$(BIN)/countersign bench audit --rows $(or $(ROWS),1000000)
+bench-audit: engine ## the auditor beside its floors, and auditors' questions among a million rows (ROWS=10000000 for ten, KEEP=dir to go on with them later)
+	@$(BIN)/countersign bench audit --rows $(or $(ROWS),1000000) $(if $(KEEP),--keep $(KEEP))
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p 2>/dev/null | grep '^Fuzz'); do \

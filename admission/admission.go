@@ -27,6 +27,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 )
 
 // Evaluator is the name under which this package itself gives reasons.
@@ -82,10 +83,16 @@ type Inputs struct {
 	DecisionID  string // UUIDv7
 	Salt        []byte // receipt.SaltSize fresh random bytes
 	Nonce       string // fresh and random
-	TenantKey   []byte // digest.Master.Tenant; see Unkeyed
+	TenantKey   []byte // digest.Master.Tenant, of what has no session; see Unkeyed
 	Occurrence  int    // as far as known; 0 if it is not
 	Durability  string // fsync replicated interval memory; may be empty
 	KnownTenant bool
+
+	// SessionKey gives the key of the digests of a request that has a session. If ready
+	// is false, see Outcome.Wants. Where it is nil, Session is the key; where there is
+	// none, the tenant's takes its place.
+	SessionKey func(tenant, session string) (key *digest.Session, ready bool)
+	Session    *digest.Session
 
 	// Unkeyed makes the digests plain SHA-256 of their input, which gives short
 	// secrets away. It is for offline decisions only, where whoever reads the
@@ -153,4 +160,7 @@ type Outcome struct {
 	under    *call.Call // as the evaluator of the mandate read it that the call names; nil if that is the call itself
 	ruling   call.Ruling
 	text     string // why, for the caller
+
+	session *digest.Session // what its digests are made under
+	wants   bool            // its session's key
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 )
 
 // governed is an action-governance request of about 1.8 KB.
@@ -41,14 +42,20 @@ func BenchmarkDecide(b *testing.B) {
 	for _, c := range []struct {
 		name, body string
 		snap       *Snapshot
+		tenants    bool // digests are under the tenant's key, as of requests without a session
 	}{
-		{"minimal", minimal, many(b, 1, exact)},
-		{"governed-1.8KB", governed(b), many(b, 1, exact)},
-		{"governed-1.8KB-100-policies", governed(b), many(b, 100, exact)},
-		{"governed-1.8KB-1000-policies", governed(b), many(b, 1000, exact)},
-		{"governed-1.8KB-1000-globs", governed(b), many(b, 1000, glob)},
+		{"minimal", minimal, many(b, 1, exact), false},
+		{"minimal-tenant-key", minimal, many(b, 1, exact), true},
+		{"governed-1.8KB", governed(b), many(b, 1, exact), false},
+		{"governed-1.8KB-tenant-key", governed(b), many(b, 1, exact), true},
+		{"governed-1.8KB-100-policies", governed(b), many(b, 100, exact), false},
+		{"governed-1.8KB-1000-policies", governed(b), many(b, 1000, exact), false},
+		{"governed-1.8KB-1000-globs", governed(b), many(b, 1000, glob), false},
 	} {
 		req, in := request(agenthook.Name, c.body), inputs()
+		if !c.tenants {
+			in.SessionKey = func(string, string) (*digest.Session, bool) { return sessionsKey, true }
+		}
 		b.Run(c.name, func(b *testing.B) {
 			b.SetBytes(int64(len(req.Body)))
 			b.ReportAllocs()

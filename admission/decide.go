@@ -18,25 +18,34 @@ func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 	p, known := protocols[req.Protocol]
 	switch {
 	case !in.KnownTenant || req.Tenant == "":
-		return refuse(out, CodeUnknownTenant)
+		return out.refuse(req, in, CodeUnknownTenant)
 	case !known:
-		return refuse(out, CodeUnknownProtocol)
+		return out.refuse(req, in, CodeUnknownProtocol)
 	case req.Source == "":
 		out.protocol = p
-		return refuse(out, CodeUnknownSource)
+		return out.refuse(req, in, CodeUnknownSource)
 	case !in.complete():
 		out.protocol = p
-		return refuse(out, CodeInternal)
+		return out.refuse(req, in, CodeInternal)
 	}
 	out.protocol = p
 	ok := guard(func() { out.judge(req, snap, in) })
-	if !ok {
+	switch {
+	case !ok:
 		// What the panicking evaluator left behind is not to be trusted.
 		out = Outcome{Decision: record(req, in), protocol: p}
-		return refuse(out, CodeInternal)
+		return out.refuse(req, in, CodeInternal)
+	case out.wants:
+		out = Outcome{Decision: record(req, in), protocol: p, Session: out.Session, wants: true}
+		return out.refuse(req, in, CodeInternal)
 	}
 	return out
 }
+
+// Wants tells whether Inputs.SessionKey had the key of the session not ready. The
+// outcome is then deny internal_error and is not to be recorded: make the key, and
+// decide again.
+func (out *Outcome) Wants() (session string, wants bool) { return out.Session, out.wants }
 
 func (in Inputs) complete() bool {
 	return !in.Now.IsZero() && in.DecisionID != "" && in.Nonce != "" && len(in.Salt) == receipt.SaltSize &&
@@ -47,8 +56,20 @@ func (in Inputs) complete() bool {
 func record(req Request, in Inputs) events.Decision {
 	return events.Decision{
 		DecisionID: in.DecisionID, Tenant: req.Tenant, Protocol: req.Protocol, Source: req.Source, Occurrence: in.Occurrence,
-		RequestDigest: in.digest(req.Body), ReceivedAt: events.At(req.ReceivedAt), DecidedAt: events.At(in.Now), Durability: in.Durability,
+		ReceivedAt: events.At(req.ReceivedAt), DecidedAt: events.At(in.Now), Durability: in.Durability,
 	}
+}
+
+// of are the inputs for a call of a session. It reports whether they are all there.
+func (in Inputs) of(tenant, session string) (Inputs, bool) {
+	ready := true
+	switch {
+	case session == "":
+		in.Session = nil
+	case in.SessionKey != nil:
+		in.Session, ready = in.SessionKey(tenant, session)
+	}
+	return in, ready
 }
 
 // digest is "" without a key: no digest is better than one that gives away what
@@ -57,6 +78,8 @@ func (in Inputs) digest(b []byte) string {
 	switch {
 	case in.Unkeyed:
 		return digest.Plain(b)
+	case in.Session != nil:
+		return in.Session.Digest(b)
 	case len(in.TenantKey) == 0:
 		return ""
 	}
@@ -76,7 +99,8 @@ func guard(f func()) (ok bool) {
 }
 
 // refuse ends a decision that no evaluator could make.
-func refuse(out Outcome, code string) Outcome {
+func (out Outcome) refuse(req Request, in Inputs, code string) Outcome {
+	out.Decision.RequestDigest = in.digest(req.Body)
 	out.Fail(code)
 	out.Malformed = true
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: code})
@@ -93,6 +117,13 @@ func (out *Outcome) judge(req Request, snap *Snapshot, in Inputs) {
 		ask.Strict, ask.Profile = snap.Strict, snap.Profile
 	}
 	c, native := out.protocol.Read(ask)
+	in, ready := in.of(req.Tenant, c.Session)
+	if !ready {
+		out.Session, out.wants = c.Session, true
+		return
+	}
+	ask.Digest, out.session = in.digest, in.Session
+	out.Decision.RequestDigest = in.digest(req.Body)
 	judged := !native.Malformed && !native.Observational
 	if judged && !alone(&ask, req.Protocol, &c) {
 		var m *matter

@@ -128,11 +128,13 @@ func (out *Outcome) Fail(code string) {
 	out.text, out.ruling.Failed = code, code
 }
 
-// TooLarge refuses a request of which no copy can be kept. digest is that of what
-// stands in its place: the record is about what is beside it in the log.
-func (out *Outcome) TooLarge(digest string) {
+// TooLarge refuses a request of which no copy can be kept. small is what stands in
+// its place: the record is about what is beside it in the log. in are the inputs of
+// the decision.
+func (out *Outcome) TooLarge(in Inputs, small []byte) {
 	out.Fail(CodeTooLarge)
-	out.Decision.RequestDigest = digest
+	in.Session = out.session
+	out.Decision.RequestDigest = in.digest(small)
 	out.Malformed, out.Takes = true, Takes{}
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})
 }

@@ -48,7 +48,8 @@ func Extra(src inforce.Source) *evidence.Extra {
 func attachments(c evidence.BundleContents) (page, index []byte, wrong []string, err error) {
 	m := c.Manifest
 	b := report.New(report.Source{Shard: m.Shard, Tenant: m.Tenant, Session: m.Session, From: m.From.Time, To: m.To.Time,
-		Space: subject.Space{Prefix: m.SubjectPrefix}, Checkpoint: c.Checkpoint, Note: c.CheckpointText, Keys: c.Keys})
+		Space: subject.Space{Prefix: m.SubjectPrefix}, Checkpoint: c.Checkpoint, Note: c.CheckpointText, Keys: c.Keys,
+		Expired: m.Expired, Expiries: c.Expired})
 	var refs inforce.Refs
 	if err := c.Each(func(r evidence.Record) error { b.Add(r); refs.Add(r); return nil }); err != nil {
 		return nil, nil, nil, err

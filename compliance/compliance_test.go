@@ -209,7 +209,7 @@ func TestDoctoredReportAndControlsAreFound(t *testing.T) {
 		"nothing":                     {func(_ string, b []byte) []byte { return b }, "", 0},
 		"report":                      {swap(evidence.MemberReport, "critical", "harmless"), "bundle_report in report.html", 0},
 		"controls":                    {swap(evidence.MemberControls, `"soc2:CC6.1"`, `"soc2:CC6.9"`), "bundle_controls in controls.json", 0},
-		"report of another version":   {swap(evidence.MemberReport, "countersign/report/v1 ", "countersign/report/v0 "), "", 1},
+		"report of another version":   {swap(evidence.MemberReport, "countersign/report/v2 ", "countersign/report/v0 "), "", 1},
 		"controls of another edition": {swap(evidence.MemberControls, `"edition": "20`, `"edition": "19`), "", 1},
 	} {
 		c := compliance.Checker{StatementKey: public(statementKey)}

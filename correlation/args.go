@@ -15,15 +15,38 @@ type arguments struct {
 	digest   string   // a decision's args_digest; then the rest is empty
 	known    bool     // the message had arguments
 	plain    sum256   // SHA-256 of the canonical form
-	keyed    string   // digest under the tenant's key; "" without a key
+	keyed    string   // digest for records: under the session's key, or the tenant's; "" without a key
+	tenants  sum256   // digest under the tenant's key, as decisions had it before; zero without a key
 	raw      []byte   // the canonical form; nil once it was dropped
 	redacted []string // paths that the producer says it redacted in them
 }
 
 type sum256 [sha256.Size]byte
 
-func newArguments(canonical []byte, key *digest.Keyer, redacted []string) arguments {
-	return arguments{known: true, plain: sha256.Sum256(canonical), keyed: key.Keyed(canonical), raw: canonical, redacted: redacted}
+// keyers make digests of arguments. Either may be missing; records have the
+// session's.
+type keyers struct {
+	tenant  *digest.Keyer
+	session *digest.SessionKeyer
+}
+
+func newArguments(canonical []byte, keys keyers, redacted []string) arguments {
+	a := arguments{known: true, plain: sha256.Sum256(canonical), raw: canonical, redacted: redacted}
+	if keys.tenant != nil {
+		a.tenants = keys.tenant.Sum(canonical)
+	}
+	if a.keyed = keys.session.Digest(a.plain); a.keyed == "" {
+		a.keyed = a.ofTenant()
+	}
+	return a
+}
+
+// ofTenant is the digest under the tenant's key, "" without one.
+func (a arguments) ofTenant() string {
+	if a.tenants == (sum256{}) {
+		return ""
+	}
+	return digest.Text(digest.PrefixKeyed, a.tenants)
 }
 
 // in gives the digest of a in the form of like, "" if that cannot be had.
@@ -34,9 +57,11 @@ func (a arguments) in(like string) string {
 	case strings.HasPrefix(like, digest.PrefixPlain):
 		return digest.PrefixPlain + hex.EncodeToString(a.plain[:])
 	case strings.HasPrefix(like, digest.PrefixKeyed):
+		return a.ofTenant()
+	case digest.Form(like) == digest.Form(a.keyed):
 		return a.keyed
 	}
-	return ""
+	return "" // made under a key that the session does not have, or has no more
 }
 
 // comparison is the result of holding two arguments against each other.
@@ -53,7 +78,7 @@ const (
 func compare(a, b arguments) comparison {
 	switch {
 	case a.digest != "" && b.digest != "":
-		return sameText(a.digest, b.digest, form(a.digest) == form(b.digest))
+		return sameText(a.digest, b.digest, digest.Form(a.digest) == digest.Form(b.digest))
 	case a.digest != "":
 		return againstDigest(b, a.digest)
 	case b.digest != "":
@@ -66,11 +91,6 @@ func compare(a, b arguments) comparison {
 		return different
 	}
 	return compareMasked(a, b)
-}
-
-func form(d string) string {
-	prefix, _, _ := strings.Cut(d, ":")
-	return prefix
 }
 
 func sameText(a, b string, comparable bool) comparison {

@@ -8,7 +8,7 @@ import (
 )
 
 // closing says what closed a call that has no Post event.
-type closing int
+type closing uint8
 
 const (
 	notClosed    closing = iota
@@ -20,14 +20,27 @@ const (
 	bySessionEnd         // its session ended first
 )
 
-// call is one occurrence of a tool call.
+// call is one occurrence of a tool call: what is looked at of every one that is
+// remembered, and its details, which are packed while nobody asks about a call
+// that is over. Whoever comes by a call that may be over has to unfold it.
 type call struct {
 	session    *session
-	slot       slotKey
+	slot       *slot
 	occurrence int
 	order      uint64 // in which calls were armed, over all sessions
 	hash       sum    // of what makes its call_id, once that was needed
+	previous   *call  // the call that this one tries again
+	state      events.CallState
+	closing    closing
+	outline    outline // of what is packed
+	room       int     // of Options.MaxArgsBytes, that its differences take
 
+	*details
+	packed string // the details, if those are nil
+}
+
+// details are what is known of a call beside its place.
+type details struct {
 	target    sum    // what it is done to: see targetOf; zero if that is not known
 	canonical string // its tool's name in the action-governance profile; "" if it has none
 
@@ -53,10 +66,7 @@ type call struct {
 	claim     claim
 	pending   approval // the approval that is waited for, as the pre event says
 	granted   approval // what an event said of it since
-	previous  *call    // the call that this one tries again
 
-	state    events.CallState
-	closing  closing
 	outcome  string
 	executed arguments
 	execSeq  uint64
@@ -104,7 +114,8 @@ type emitted struct {
 	findings                          int
 	execSeq                           uint64
 	seen, posts                       protocolSet
-	next                              sum // the attempt after it
+	next                              sum  // the attempt after it
+	kin                               int8 // the rank of what its session belongs to
 }
 
 // ranks of facts as sources of a call's names and arguments.
@@ -137,11 +148,16 @@ func (c *call) attach(f *fact) {
 		}
 		c.noteEvent(f)
 		c.step(stepInvoked, f)
+		c.confirmed(f)
 	case kindDecision:
 		if len(c.decisions) == maxDecisions {
 			c.decisions = append(c.decisions[:0], c.decisions[1:]...)
 		}
+		if c.decisions == nil {
+			c.decisions = c.session.machine.spare.verdicts(1)
+		}
 		c.decisions = append(c.decisions, f.decision)
+		c.session.hear(f.decision.verdict)
 		c.step(stepDecided, f)
 	}
 	c.learn(f)
@@ -151,6 +167,7 @@ func (c *call) attach(f *fact) {
 func (c *call) learn(f *fact) {
 	if f.claim.verdict != "" {
 		c.claim = f.claim
+		c.session.hear(f.claim.verdict)
 	}
 	switch {
 	case !f.approval.known():
@@ -189,6 +206,9 @@ func (c *call) noteEvent(f *fact) {
 		c.frame, c.frameEvent, c.frameKind = f.frame, f.eventID, f.kind
 	}
 	if !c.knows(f.eventID) && len(c.events) < maxCallEvents {
+		if c.events == nil {
+			c.events = c.session.machine.spare.texts(1)
+		}
 		c.events = append(c.events, f.eventID)
 	}
 }
@@ -210,7 +230,7 @@ func (c *call) knows(eventID string) bool {
 
 func (c *call) step(name string, f *fact) {
 	if c.timeline == nil {
-		c.timeline = make([]events.TimelineEntry, 0, 4) // as most calls have
+		c.timeline = c.session.machine.spare.timeline(usualSteps)
 	}
 	if len(c.timeline) < maxTimeline {
 		c.timeline = append(c.timeline, events.TimelineEntry{Step: name, Seq: f.seq, At: events.At(f.at), EventID: show(f.eventID), Protocol: f.protocol})
@@ -246,17 +266,9 @@ func (c *call) lastDecision() *verdictRec {
 
 func (c *call) weak() bool { return c.session.key.session == noSession }
 
-// callID is the same for the same call in every replay.
-func (c *call) callID() string {
-	if c.hash == (sum{}) {
-		k := c.session.key
-		c.hash = sumOf("call", k.tenant, k.source, k.session, c.slot.id, c.slot.tool, itoa(c.occurrence))
-	}
-	return hexID("call_", c.hash)
-}
-
 func (c *call) now() emitted {
-	e := emitted{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seen: c.seen, posts: c.posts, next: c.chain.to}
+	e := emitted{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seen: c.seen, posts: c.posts, next: c.chain.to,
+		kin: max(c.session.kin, c.emitted.kin)}
 	if st := c.standing(); st.ledger != nil {
 		e.decision, e.verdict = st.ledger.id, string(st.verdict)
 	}

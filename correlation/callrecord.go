@@ -1,16 +1,17 @@
 package correlation
 
 import (
+	"encoding/hex"
 	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
 )
 
-// record is the call as the log shows it.
+// record is the call as the log shows it, but for its call_id.
 func (c *call) record() events.Call {
 	r := events.Call{
-		CallID: c.callID(), Tenant: c.session.names.tenant, Source: c.session.names.source, Session: c.session.names.session,
+		Tenant: c.session.tenant, Source: c.session.source, Session: c.session.session,
 		Protocol: c.protocol, Agent: c.agent, ToolCallID: c.id, Occurrence: c.occurrence, Tool: c.tool,
 		State: c.state, Outcome: c.outcome, ExecutionSeq: c.execSeq, Match: c.match,
 		Inferred: c.inferred, WeakScope: c.weak(), Findings: slices.Clone(c.rules), Timeline: c.steps(),
@@ -33,6 +34,17 @@ func (c *call) record() events.Call {
 	return r
 }
 
+// sequences are those of all that is known of the call.
+func (c *call) sequences() []uint64 {
+	var list []uint64
+	for _, s := range c.timeline {
+		if s.Seq != 0 {
+			list = append(list, s.Seq)
+		}
+	}
+	return list
+}
+
 // steps is the timeline, which names a protocol only where it is another than
 // the call's.
 func (c *call) steps() []events.TimelineEntry {
@@ -43,4 +55,29 @@ func (c *call) steps() []events.TimelineEntry {
 		}
 	}
 	return list
+}
+
+// callID is the same for the same call in every replay.
+func (c *call) callID() string {
+	var room [callIDSize]byte
+	return string(c.appendID(room[:0]))
+}
+
+// callIDSize is how long a call_id is.
+const callIDSize = len(callIDPrefix) + 2*len(sum{})
+
+const callIDPrefix = "call_"
+
+// sum gives what the call_id is made of.
+func (c *call) sum() sum {
+	if c.hash == (sum{}) {
+		k := c.session.key
+		c.hash = sumOf("call", k.tenant, k.source, k.session, c.slot.key.id, c.slot.key.tool, itoa(c.occurrence))
+	}
+	return c.hash
+}
+
+func (c *call) appendID(b []byte) []byte {
+	h := c.sum()
+	return hex.AppendEncode(append(b, callIDPrefix...), h[:])
 }

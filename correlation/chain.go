@@ -15,8 +15,8 @@ func (s *session) predecessor(f *fact) *call {
 	if c := s.named(f); c != nil {
 		return c
 	}
-	sl := s.slots[f.slot]
-	c := sl.latestClosed(func(c *call) bool { return c.state != events.CallOrphaned && c.same(f) != different })
+	sl := s.slots.get(f.slot)
+	c := sl.latestLike(f, func(c *call) bool { return c.state != events.CallOrphaned && c.same(f) != different })
 	if c == nil || (f.slot.id == "" && c.same(f) != equal) {
 		return nil
 	}
@@ -31,8 +31,8 @@ func (s *session) named(f *fact) *call {
 	if f.previous == (slotKey{}) || f.previous == f.slot {
 		return nil
 	}
-	if sl := s.slots[f.previous]; sl != nil && len(sl.calls) > 0 {
-		return sl.calls[len(sl.calls)-1]
+	if sl := s.slots.get(f.previous); sl != nil && len(sl.calls) > 0 {
+		return sl.calls[len(sl.calls)-1].unfold()
 	}
 	return nil
 }
@@ -43,10 +43,8 @@ func (m *machine) follows(c, before *call) {
 	if before == nil || before == c || c.chain.from != (sum{}) || before.order >= c.order {
 		return
 	}
-	before.callID()
-	c.callID()
-	c.chain.from, c.chain.attempt = before.hash, max(before.chain.attempt, 1)+1
-	before.chain.to = c.hash
+	c.chain.from, c.chain.attempt = before.sum(), max(before.chain.attempt, 1)+1
+	before.chain.to = c.sum()
 	m.emit(before)
 }
 
@@ -54,5 +52,5 @@ func callIDOf(s sum) string {
 	if s == (sum{}) {
 		return ""
 	}
-	return hexID("call_", s)
+	return hexID(callIDPrefix, s)
 }

@@ -183,6 +183,7 @@ func (r *recorded) play(m *machine) {
 			r.index.locate(f)
 			m.step(f)
 		}
+		m.fold()
 	}
 }
 

@@ -194,7 +194,7 @@ func (m *machine) cameFirst(sl *slot, c *call, f *fact) {
 		return
 	}
 	for _, o := range sl.calls {
-		if o.state == events.CallOrphaned && o.same(f) != different {
+		if o.state == events.CallOrphaned && !o.differs(f) && o.unfold().same(f) != different {
 			m.check("AH-C-083", c, f, about(o.postEvent, f.eventID).saying("its end was reported before it was announced"))
 			return
 		}
@@ -204,7 +204,7 @@ func (m *machine) cameFirst(sl *slot, c *call, f *fact) {
 // unnamedEnd: the end of a call does not carry the id that its beginning had
 // (AH-C-087).
 func (m *machine) unnamedEnd(c *call, f *fact, inferred bool) {
-	if inferred && f.protocol == protoAgentHook && f.slot.id == "" && c.slot.id != "" {
+	if inferred && f.protocol == protoAgentHook && f.slot.id == "" && c.slot.key.id != "" {
 		m.check("AH-C-087", c, f, about(c.firstEvent(), f.eventID).saying("its end has no id"))
 	}
 }

@@ -122,6 +122,8 @@ func TestGoldenChecks(t *testing.T) {
 		{"linked to nothing", []any{before, set(set(after, "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c9"})}, []string{"AH-C-078/high"}},
 		{"linked by the id it tries again", []any{before, set(set(after, "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c1"})}, nil},
 		{"flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{"AH-C-082/high"}},
+		{"flipped from deny to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("deny"), after}, []string{"AH-C-075/critical", "AH-C-082/high"}},
+		{"approved when it had begun", []any{before, set(after, "metadata.approval.decided_at", stamp(1.5))}, []string{"AH-C-076/high"}},
 		{"no entry in the ledger", []any{before, after, ledgerLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{"AH-C-082/high"}},
 		{"begun before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{"AH-C-083/medium"}},
 		{"Post before Pre", []any{after, before}, []string{"AH-C-054/low", "AH-C-078/high", "AH-C-083/medium", "AH-C-102/low"}},
@@ -315,7 +317,7 @@ func TestWeight(t *testing.T) {
 	sum := 0
 	for w, ok := core.m.flows.oldest(); ok; w, ok = core.m.flows.oldest() {
 		sum += w.weight
-		core.m.flows.remove(w.key)
+		core.m.flows.remove(w.id())
 	}
 	if core.m.weight > 500 || sum != core.m.weight {
 		t.Errorf("the weight is %d, and the sum %d", core.m.weight, sum)

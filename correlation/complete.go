@@ -48,7 +48,7 @@ func (c *call) complete(f *fact) {
 // orphan records a completion that nothing was before.
 func (m *machine) orphan(s *session, f *fact) {
 	c := m.occurrence(s, f)
-	sl := s.slots[f.slot]
+	sl := c.slot
 	sl.calls = append(sl.calls, c)
 	c.state, c.closing = events.CallOrphaned, byPost
 	c.complete(f)
@@ -60,6 +60,7 @@ func (m *machine) orphan(s *session, f *fact) {
 	}
 	m.report(ruleOrphan, c, f, about(f.eventID).detail(detail))
 	m.orphanChecks(sl, c, f)
+	m.spend(c, f)
 	m.emit(c)
 	m.makeRoom(s, sl)
 }
@@ -116,19 +117,19 @@ func (m *machine) stop(c *call, f *fact, state events.CallState, why closing) {
 // meant finds the call that a remark is about: by its id, by the event it
 // names, by the approval workflow.
 func (s *session) meant(f *fact) *call {
-	if sl := s.slots[f.slot]; sl != nil && f.slot.id != "" {
+	if sl := s.slots.get(f.slot); sl != nil && f.slot.id != "" {
 		if c := sl.oldestOpen(); c != nil {
 			return c
 		}
 		return sl.latestClosed((*call).awaitsPost)
 	}
 	for _, event := range append([]string{f.eventID}, f.links...) {
-		if c := s.find(func(c *call) bool { return c.knows(event) }); c != nil {
+		if c := s.findNamed(event, func(c *call) bool { return c.knows(event) }); c != nil {
 			return c
 		}
 	}
 	if f.approval.workflow == "" {
 		return nil
 	}
-	return s.find(func(c *call) bool { return c.awaited().workflow == f.approval.workflow })
+	return s.findNamed(f.approval.workflow, func(c *call) bool { return c.awaited().workflow == f.approval.workflow })
 }

@@ -123,6 +123,7 @@ func (c *Correlator) Step(in Input) []Output {
 	case p.Class == subject.Control && p.Kind == events.ControlMandate:
 		c.mandateChange(m, p)
 	}
+	c.m.fold()
 	if len(c.m.out) == 0 {
 		return nil
 	}

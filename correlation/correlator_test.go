@@ -473,8 +473,8 @@ func TestBounds(t *testing.T) {
 			}
 		}
 		s, _ := r.core.m.sessions.oldest()
-		if len(seen) != 60 || len(s.slots) > 4 || len(s.closed) > 2 {
-			t.Errorf("%d calls, %d ids, %d closed", len(seen), len(s.slots), len(s.closed))
+		if len(seen) != 60 || s.slots.len() > 4 || len(s.closed) > 2 {
+			t.Errorf("%d calls, %d ids, %d closed", len(seen), s.slots.len(), len(s.closed))
 		}
 	})
 	t.Run("kept arguments", func(t *testing.T) {
@@ -502,8 +502,8 @@ func TestBounds(t *testing.T) {
 		}
 		core := l.run().core
 		s, _ := core.m.sessions.oldest()
-		if len(core.m.due) > 100 || len(s.byDecision) > maxDecisions || len(s.open[1].timeline) > maxTimeline {
-			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.m.due), len(s.byDecision), len(s.open[1].timeline))
+		if len(core.m.due) > 100 || s.verdicts.len() > maxDecisions || len(s.open[1].timeline) > maxTimeline {
+			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.m.due), s.verdicts.len(), len(s.open[1].timeline))
 		}
 	})
 	t.Run("calls and ids of all sessions", func(t *testing.T) {
@@ -525,7 +525,7 @@ func TestBounds(t *testing.T) {
 			s, calls, ids := core.Stats(), 0, 0
 			for _, e := range core.m.sessions.entries {
 				calls += len(e.value.open) + len(e.value.closed)
-				ids += len(e.value.slots)
+				ids += e.value.slots.len()
 			}
 			if s.Calls != calls || s.IDs != ids || (name == "calls" && calls > 10) || (name == "ids" && ids > 10) {
 				t.Errorf("%s: stats %+v, %d calls, %d ids", name, s, calls, ids)
@@ -544,7 +544,7 @@ func TestBounds(t *testing.T) {
 	})
 	t.Run("sources", func(t *testing.T) {
 		l := newLedger(t)
-		l.opts.MaxSources, l.opts.MaxEventsPerSource = 2, 3
+		l.opts.MaxSources, l.opts.MaxEventsPerSource, l.opts.MaxEvents = 2, 3, 1
 		for i := range 5 {
 			l.eventFrom("acme", fmt.Sprint("rt", i), open(i))
 			l.eventFrom("acme", "rt0", open(100+i))
@@ -553,7 +553,7 @@ func TestBounds(t *testing.T) {
 		if n := core.Stats().Sources; n != 2 {
 			t.Errorf("%d sources", n)
 		}
-		if s, ok := core.m.sources.get(sourceKey{"acme", "rt0"}); !ok || len(s.seen.entries) > 3 {
+		if s, ok := core.m.sources.get(sourceKey{"acme", "rt0"}); !ok || s.seen.len() > 3 {
 			t.Error("the busy source was forgotten, or remembers too much")
 		}
 	})
@@ -575,7 +575,7 @@ func TestCatalogue(t *testing.T) {
 			t.Errorf("rule %s is not complete", r.Name)
 		}
 	}
-	if len(Rules()) != 13 {
+	if len(Rules()) != 14 {
 		t.Errorf("%d rules", len(Rules()))
 	}
 }

@@ -17,6 +17,7 @@ type Decoder struct {
 	space      subject.Space
 	tenantKey  func(string) []byte
 	tenantKeys map[string]*digest.Keyer
+	sessions   sessionKeyers
 	flat       strictjson.Flat
 	forms      forms
 	interned   map[string]string
@@ -31,7 +32,8 @@ type Decoder struct {
 // NewDecoder makes a Decoder for the Correlator. It may be called, and the
 // Decoder may be used, while another goroutine uses the Correlator.
 func (c *Correlator) NewDecoder() *Decoder {
-	return &Decoder{space: c.m.opts.Space, tenantKey: c.m.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{}, shared: &c.shared}
+	return &Decoder{space: c.m.opts.Space, tenantKey: c.m.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{},
+		sessions: sessionKeyers{ask: c.m.opts.SessionKey}, shared: &c.shared}
 }
 
 // Input is a message that was decoded: what Step takes.
@@ -40,6 +42,8 @@ type Input struct {
 	p   subject.Parsed
 	own bool // the correlator's own record: no input
 	bad bool // its subject is none of ours
+
+	wants bool // the key of its session, without which it must not be applied
 
 	reading *reading // of an event
 	verdict *verdict // of a decision
@@ -55,6 +59,7 @@ func (in Input) Message() events.LogMessage { return in.m }
 // been applied.
 func (d *Decoder) Decode(m events.LogMessage) Input {
 	in := Input{m: m}
+	d.sessions.wanting = false
 	var err error
 	in.p, err = d.space.Parse(m.Subject)
 	switch {
@@ -62,15 +67,25 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 		in.own = true
 	case err != nil:
 		in.bad = true
+	case in.p.Class == subject.Events && d.sessions.lacks(in.p):
+		in.wants = true
 	case in.p.Class == subject.Events:
 		in.reading = d.event(m, in.p)
 		if f := in.reading.fact; f.eventID != "" && f.kind != kindRequest {
 			f.idSum()
 		}
+		in.wants = d.sessions.wanting
 	case in.p.Class == subject.Decisions:
 		in.verdict = d.decision(m, in.p)
 	}
 	return in
+}
+
+// Wants tells whether Options.SessionKey had the key of the message's session not
+// ready. Such an Input must not be applied: decode the message again when the key
+// is there. Tenant and session are what the subject names.
+func (in Input) Wants() (tenant, session string, wants bool) {
+	return in.p.Tenant, in.p.Session, in.wants
 }
 
 // digestKey is the key of a tenant's digests, nil if there is none.

@@ -5,9 +5,12 @@ type sourceKey struct{ tenant, source string }
 
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
+	key     sourceKey
 	seen    *window[sum, variants] // by event id
 	emitted *window[sum, struct{}] // findings that were put out
 }
+
+func (s *sourceState) id() sourceKey { return s.key }
 
 // variant is one content that came under an event id.
 type variant struct{ content, core sum }
@@ -42,13 +45,17 @@ func (m *machine) source(k sourceKey) *sourceState {
 		return s
 	}
 	if m.sources.len() >= m.opts.MaxSources {
+		if old, any := m.sources.oldest(); any {
+			m.eventIDs -= old.seen.len()
+		}
 		m.sources.removeOldest()
 	}
 	s := &sourceState{
-		seen:    newWindow[sum, variants](m.opts.MaxEventsPerSource),
+		key:     k,
+		seen:    newWindow[sum, variants](noLimit),
 		emitted: newWindow[sum, struct{}](findingsPerEvent * m.opts.MaxEventsPerSource),
 	}
-	m.sources.add(k, s)
+	m.sources.add(s)
 	return s
 }
 
@@ -68,6 +75,8 @@ func (m *machine) novelty(f *fact) novelty {
 	known, there := seen.get(id)
 	if !there {
 		seen.put(id, variants{first: variant{f.content, f.core}})
+		m.eventIDs++
+		m.trimIDs(seen)
 		return novel
 	}
 	same, sameCore := known.has(f.content, f.core)
@@ -83,6 +92,23 @@ func (m *machine) novelty(f *fact) novelty {
 	}
 	m.report(ruleConflict, nil, f, about(f.eventID).distinct(f.core))
 	return novel
+}
+
+// trimIDs forgets event ids while all publishers together have too many: first
+// those of the publisher that was silent for the longest time, then those of the
+// one that just spoke. Nobody loses those that every publisher may have.
+func (m *machine) trimIDs(speaking *window[sum, variants]) {
+	for m.eventIDs > m.opts.MaxEvents {
+		from := speaking
+		if silent, any := m.sources.oldest(); any && silent.seen.len() > m.opts.MaxEventsPerSource {
+			from = silent.seen
+		}
+		if from.len() <= m.opts.MaxEventsPerSource {
+			return
+		}
+		from.drop()
+		m.eventIDs--
+	}
 }
 
 // idSum gives f.id; whoever reads messages ahead has set it.

@@ -37,7 +37,7 @@ func (m *machine) anticipate(f *fact) {
 		return
 	}
 	s := m.session(f)
-	if s.slots[f.slot] != nil {
+	if s.slots.get(f.slot) != nil {
 		return
 	}
 	if len(s.early) >= maxEarly {
@@ -53,12 +53,12 @@ func (m *machine) anticipate(f *fact) {
 func (m *machine) recall(s *session, c *call) {
 	for i := 0; i < len(s.early); {
 		r := s.early[i]
-		if r.slot != c.slot {
+		if r.slot != c.slot.key {
 			i++
 			continue
 		}
 		s.early = slices.Delete(s.early, i, i+1)
-		f := &fact{kind: r.kind, seq: r.seq, at: r.at, slot: r.slot, origin: s.names, protocol: r.protocol, eventID: r.eventID,
+		f := &fact{kind: r.kind, seq: r.seq, at: r.at, slot: r.slot, origin: *s.origin, protocol: r.protocol, eventID: r.eventID,
 			outcome: r.outcome, claim: r.claim, approval: r.approval}
 		m.said(c, f)
 	}
@@ -91,7 +91,7 @@ func (c *call) excusable(rule, id string) {
 // excuse takes back what was found of a call that ran without a verdict: its
 // publisher's fail mode had let it pass, and said so late.
 func (m *machine) excuse(s *session, f *fact) {
-	sl := s.slots[f.slot]
+	sl := s.slots.get(f.slot)
 	if f.kind != kindFailOpen || sl == nil || f.slot.id == "" {
 		return
 	}

@@ -124,6 +124,7 @@ type fact struct {
 	frame   sum // of core without arguments, redaction and phase: what a request and its evidence form share
 
 	decisionID string     // of a decision, or of the request it answers
+	receiptOf  string     // the decision whose receipt a completion says that it ran on
 	decision   verdictRec // kindDecision
 	claim      claim      // what the event says the verdict was
 	approval   approval   // what the event says about an approval
@@ -142,6 +143,7 @@ type fact struct {
 
 	aaep     *aaepsession.Event // what its session makes of it; nil for requests and decisions
 	hook     *hooksession.Event
+	rests    *confirmation // what an AAEP invocation rests on; nil if that is nothing
 	evidence *aump.Evidence
 	under    *events.MandateRef  // of a decision
 	notes    []*catalogue.Breach // checks that it fails by itself

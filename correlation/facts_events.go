@@ -92,6 +92,7 @@ func agentHookClaims(f *fact, e *agenthook.Event) {
 			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID),
 			decidedAt: instant(a.DecidedAt), expiresAt: instant(a.ExpiresAt), resume: show(a.ResumePolicy),
 		}
+		f.receiptOf = a.DecisionRef
 	}
 }
 
@@ -103,7 +104,7 @@ func inputArguments(x hookEvent) arguments {
 	case !there:
 		canonical = []byte("{}") // no arguments are no arguments, however it is said
 	}
-	return newArguments(canonical, x.key, redactedArguments(x.Event))
+	return newArguments(canonical, x.keys, redactedArguments(x.Event))
 }
 
 func redactedArguments(e *agenthook.Event) []string {
@@ -128,7 +129,7 @@ func agentHookPost(f *fact, e hookEvent) {
 		}
 	}
 	if canonical := e.ran(); canonical != nil {
-		f.args = newArguments(canonical, e.key, redactedArguments(e.Event))
+		f.args = newArguments(canonical, e.keys, redactedArguments(e.Event))
 	}
 	f.unnamed = f.slot.id == "" && f.previous != (slotKey{})
 }

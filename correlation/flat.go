@@ -8,7 +8,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
-	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
@@ -47,7 +46,7 @@ func (d *Decoder) own(s string) string {
 type hookEvent struct {
 	*agenthook.Event
 	doc   strictjson.Value
-	key   *digest.Keyer // of the tenant's digests
+	keys  keyers
 	forms *forms
 }
 
@@ -66,17 +65,18 @@ func (w *forms) write(form func(b []byte) ([]byte, bool)) []byte {
 
 func (d *Decoder) flatAgentHook(m events.LogMessage, p subject.Parsed, r *reading, data []byte, request bool) bool {
 	v, ok := d.flat.Read(data, strictjson.DefaultLimits)
-	if !ok || d.longWay || !schemas.Default().PassesAgentHook(v) {
+	if !ok || d.longWay || !schemas.Default().PassesAgentHook(v) || !request && !schemas.Default().PassesAgentHookProfile(v) {
 		return false
 	}
 	e, ok := agenthook.ReadFlat(v, data)
 	if !ok {
 		return false
 	}
+	e.Keep(d.own, strings.Clone)
 	e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.own(e.AgentID), d.own(e.ToolName)
 	f := r.fact
 	d.forms.failed = false
-	agentHookFact(f, hookEvent{e, v, d.digestKey(p.Tenant), &d.forms}, request)
+	agentHookFact(f, hookEvent{e, v, d.keyers(p, e.EventType), &d.forms}, request)
 	if d.forms.failed || f.unnamed {
 		f.reset()
 		return false

@@ -34,7 +34,7 @@ func holdFlat(t *testing.T, short, long *Decoder, m events.LogMessage) {
 // TestFlatFacts: what is read by the short way is read the same by the long one,
 // and most of what breaks no rule is.
 func TestFlatFacts(t *testing.T) {
-	logs := map[string]*ledger{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t)}
+	logs := map[string]*ledger{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t), "governed": governedLog(t)}
 	for _, c := range corpus(t) {
 		logs[c.protocol+" "+c.name] = c.ledger(t)
 	}
@@ -43,7 +43,7 @@ func TestFlatFacts(t *testing.T) {
 		for _, m := range l.msgs {
 			holdFlat(t, short, long, m)
 		}
-		if (name == "aaep" || name == "agenthook") && short.flatReads < len(l.msgs)*3/4-1 {
+		if (name == "aaep" || name == "agenthook" || name == "governed") && short.flatReads < len(l.msgs)*3/4-1 {
 			t.Errorf("%s: %d of %d messages are read flat", name, short.flatReads, len(l.msgs))
 		}
 	}
@@ -54,7 +54,7 @@ func FuzzFlatFacts(f *testing.F) {
 	for _, m := range l.msgs {
 		f.Add(m.Subject, m.HeaderValue(events.HeaderSignature), m.Body)
 	}
-	for _, log := range []*ledger{aaepLog(f), hookLog(f)} {
+	for _, log := range []*ledger{aaepLog(f), hookLog(f), governedLog(f)} {
 		for _, m := range log.msgs[:20] {
 			f.Add(m.Subject, m.HeaderValue(events.HeaderSignature), m.Body)
 		}

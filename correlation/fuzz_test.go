@@ -108,8 +108,8 @@ func FuzzMask(f *testing.F) {
 		if err != nil {
 			return
 		}
-		a := newArguments(canonical, nil, []string{path})
-		b := newArguments([]byte(`{"other":true}`), nil, nil)
+		a := newArguments(canonical, keyers{}, []string{path})
+		b := newArguments([]byte(`{"other":true}`), keyers{}, nil)
 		if compare(a, b) == equal && a.plain != b.plain {
 			t.Fatal("a redaction made different arguments equal")
 		}

@@ -68,13 +68,14 @@ func (m *machine) calledAfter(list []handedOver, c *call, f *fact) {
 		}
 		return
 	}
-	if c.agent == "" || len(c.timeline) == 0 {
+	begun := c.begun()
+	if c.agent == "" || begun == 0 {
 		return
 	}
 	for _, h := range list {
-		if h.agent == c.agent && c.timeline[0].Seq > h.seq {
+		if h.agent == c.agent && begun > h.seq {
 			v := about(c.firstEvent(), f.eventID)
-			v.seqs = append(v.seqs, h.seq, c.timeline[0].Seq)
+			v.seqs = append(v.seqs, h.seq, begun)
 			c.tooLate = madeBy{c.agent, m.report(ruleAfterHandoff, c, f, v)}
 			return
 		}

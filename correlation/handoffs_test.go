@@ -163,7 +163,8 @@ func TestHandoffsAreBounded(t *testing.T) {
 	for i := range 3 * maxHandedOver {
 		l.handsOver(fmt.Sprint("a", i), fmt.Sprint("a", i+1), events.Allow)
 	}
-	for _, list := range l.run().core.m.handoffs.entries {
+	for _, e := range l.run().core.m.handoffs.all() {
+		list := e.Value
 		if n := len(list); n != maxHandedOver {
 			t.Errorf("%d agents are remembered", n)
 		}

@@ -118,6 +118,9 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
 		r.wrong = "nobody publishes events in the protocol that the subject names"
 	}
 	f.carried(m, extension)
+	if f.kind == kindPost {
+		f.receiptOf = first(m.HeaderValue(events.HeaderDecisionID), f.receiptOf)
+	}
 	return r
 }
 
@@ -162,7 +165,7 @@ func (d *Decoder) agentHook(m events.LogMessage, p subject.Parsed, r *reading, d
 		r.unreadable = err
 		return
 	}
-	agentHookFact(r.fact, hookEvent{Event: e, key: d.digestKey(p.Tenant)}, request)
+	agentHookFact(r.fact, hookEvent{Event: e, keys: d.keyers(p, e.EventType)}, request)
 	d.fromAgentHook(m, p, r, e, request)
 	r.wrong = wrongWith(r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
 }

@@ -42,7 +42,7 @@ func (c *call) standingWithin(depth int) standing {
 	if own.ledger != nil || c.previous == nil || depth == 0 {
 		return own
 	}
-	before := c.previous.standingWithin(depth - 1)
+	before := c.previous.unfold().standingWithin(depth - 1)
 	if before.verdict == "" || (own.verdict != "" && before.verdict.Strictness() < own.verdict.Strictness()) {
 		return own
 	}
@@ -77,9 +77,8 @@ func (m *machine) judge(c *call, f *fact) {
 	if st.verdict != events.Deny {
 		m.compareInput(c, f, st)
 	}
-	if m.reported == before {
-		m.judgeClaim(c, f)
-	}
+	m.judgeClaim(c, f)
+	m.spend(c, f)
 }
 
 func (m *machine) judgeUnasked(c *call, f *fact) {
@@ -105,6 +104,10 @@ func (m *machine) judgeAsked(c *call, f *fact, st standing) {
 	}
 	if (st.ledger != nil && !m.offline) || !c.approvedBy(granted) {
 		m.report(rulePending, c, f, about(c.firstEvent(), f.eventID).proof(st).detail(approvalDetail(c, f, granted)))
+		return
+	}
+	if !f.startedAt.IsZero() && f.startedAt.Add(m.opts.ClockSkew).Before(granted.decidedAt) {
+		m.report(rulePending, c, f, about(c.firstEvent(), f.eventID).proof(st))
 		return
 	}
 	until := c.awaited().expiresAt

@@ -42,11 +42,13 @@ type tenantMark struct {
 
 // relative is a session, and a call in it if one is meant.
 type relative struct {
-	key             sessionKey
-	source, session string // as shown
-	call            sum
-	clash           bool // others used the same mark
+	who   *origin // as one of its messages named it; shared, and never changed
+	call  sum
+	clash bool // others used the same mark
 }
+
+// nobody is no relative.
+func (r relative) nobody() bool { return r.who == nil }
 
 // kinship is what a session belongs to.
 type kinship struct {
@@ -73,7 +75,7 @@ func (m *machine) relate(f *fact) {
 		return
 	}
 	if l.hands {
-		m.mark(f, m.eventMark(f), sum{})
+		m.mark(f, m.eventMark(f), nil)
 	}
 	old, _ := m.parents.get(f.key)
 	if old.rank < byEvent && l.correlation != "" {
@@ -86,8 +88,8 @@ func (m *machine) relate(f *fact) {
 		m.adopt(f, byGoal, m.sibling(f, l.parent))
 	}
 	if old.rank < bySession && l.correlation != "" {
-		if r := m.sibling(f, l.correlation); m.sessions.entries[r.key] != nil {
-			m.adopt(f, bySession, r)
+		if key := siblingKey(f, l.correlation); m.sessions.entries[key] != nil {
+			m.adopt(f, bySession, m.sibling(f, l.correlation))
 		}
 	}
 }
@@ -100,7 +102,7 @@ func (m *machine) relateTrace(f *fact, rank int8) {
 	first, known := m.marks.get(trace)
 	switch {
 	case !known:
-		m.marks.put(trace, relative{key: f.key, source: f.source, session: f.session})
+		m.marks.put(trace, relative{who: f.who(nil)})
 	case rank < byTrace:
 		m.adopt(f, byTrace, first)
 	}
@@ -108,9 +110,22 @@ func (m *machine) relateTrace(f *fact, rank int8) {
 
 // sibling is a session of the same publisher, by its id.
 func (m *machine) sibling(f *fact, session string) relative {
+	return relative{who: &origin{key: siblingKey(f, session), tenant: f.tenant, source: f.source, session: show(session)}}
+}
+
+func siblingKey(f *fact, session string) sessionKey {
 	key := f.key
 	key.session = subject.Escape(session)
-	return relative{key: key, source: f.source, session: show(session)}
+	return key
+}
+
+// who is the fact's origin, the call's own if that is the same.
+func (f *fact) who(c *call) *origin {
+	if c != nil && *c.session.origin == f.origin {
+		return c.session.origin
+	}
+	o := f.origin
+	return &o
 }
 
 // marked finds what a mark is of, as far as the fact's publisher can mean it.
@@ -124,21 +139,44 @@ func (m *machine) marked(f *fact, mark sum) relative {
 
 // adopt notes what a fact's session belongs to.
 func (m *machine) adopt(f *fact, rank int8, r relative) {
-	old, _ := m.parents.get(f.key)
-	if r.key == (sessionKey{}) || r.key == f.key || old.rank >= rank || r.key.session == noSession {
+	if r.nobody() || r.who.key == f.key || r.who.key.session == noSession {
 		return
 	}
-	for up, n := r.key, 0; ; n++ {
+	if old, _ := m.parents.get(f.key); old.rank >= rank {
+		return
+	}
+	for up, n := r.who.key, 0; ; n++ {
 		above, has := m.parents.get(up)
 		if !has {
 			break
 		}
-		if above.key == f.key || n == maxAncestors {
+		if above.who.key == f.key || n == maxAncestors {
 			return
 		}
-		up = above.key
+		up = above.who.key
 	}
 	m.parents.put(f.key, kinship{r, rank})
+	if e := m.sessions.entries[f.key]; e != nil {
+		m.belongs(e.value, rank)
+	}
+}
+
+// maxBelated is of how many calls of a session it is said after all what they
+// belong to, when that becomes known, or better known, later than they ended.
+const maxBelated = 64
+
+// belongs notes that it is known by now what a session belongs to. Its calls that
+// are over are put out again, those that ended last, in the order in which they
+// ended. That comes to pass once for each way of knowing it, of which there are
+// five, and no more often. The record of how an open call ends will say it.
+func (m *machine) belongs(s *session, rank int8) {
+	if rank <= s.kin {
+		return
+	}
+	s.kin = rank
+	for _, c := range s.closed[max(0, len(s.closed)-maxBelated):] {
+		m.emit(c.unfold())
+	}
 }
 
 func (m *machine) eventMark(f *fact) tenantMark {
@@ -149,17 +187,19 @@ func (m *machine) eventMark(f *fact) tenantMark {
 }
 
 // mark notes whose something is, or that nobody can tell.
-func (m *machine) mark(f *fact, t tenantMark, call sum) {
-	if t == (tenantMark{}) {
+func (m *machine) mark(f *fact, t tenantMark, c *call) {
+	if t.mark == (sum{}) {
 		return
 	}
-	old, known := m.marks.get(t)
-	switch {
-	case !known:
-		m.marks.put(t, relative{key: f.key, source: f.source, session: f.session, call: call})
-	case old.key != f.key && !old.clash:
+	switch old := m.marks.at(t); {
+	case old == nil:
+		r := relative{who: f.who(c)}
+		if c != nil {
+			r.call = c.sum()
+		}
+		m.marks.put(t, r)
+	case old.who.key != f.key:
 		old.clash = true
-		m.marks.put(t, old)
 	}
 }
 
@@ -169,8 +209,7 @@ func (m *machine) register(c *call, f *fact) {
 		return
 	}
 	if f.kind == kindPre {
-		c.callID()
-		m.mark(f, m.eventMark(f), c.hash)
+		m.mark(f, m.eventMark(f), c)
 	}
 	if f.lineage.trace != "" {
 		m.markSpan(c, f)
@@ -181,24 +220,24 @@ func (m *machine) register(c *call, f *fact) {
 // another session is a child. A span that several calls carry is their session's.
 func (m *machine) markSpan(c *call, f *fact) {
 	t := tenantMark{f.key.tenant, sumOf("span", f.lineage.trace[:spanEnd])}
-	c.callID()
-	old, known := m.marks.get(t)
-	switch {
-	case !known:
-		m.marks.put(t, relative{key: f.key, source: f.source, session: f.session, call: c.hash})
-	case old.key == f.key && old.call != c.hash && old.call != (sum{}):
+	switch old := m.marks.at(t); {
+	case old == nil:
+		m.marks.put(t, relative{who: f.who(c), call: c.sum()})
+	case old.who.key == f.key && old.call != c.sum():
 		old.call = sum{}
-		m.marks.put(t, old)
 	}
 }
 
 // parent is what the call's session belongs to.
 func (c *call) parent() (p events.CallParent, known bool) {
+	if c.session.kin == 0 {
+		return p, false
+	}
 	k, known := c.session.machine.parents.get(c.session.key)
 	if !known {
 		return p, false
 	}
-	return events.CallParent{CallID: callIDOf(k.call), Source: k.source, Session: k.session, By: links[k.rank]}, true
+	return events.CallParent{CallID: callIDOf(k.call), Source: k.who.source, Session: k.who.session, By: links[k.rank]}, true
 }
 
 // A traceparent of version 00: where its trace id and its span id end.

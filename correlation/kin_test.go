@@ -178,20 +178,21 @@ func TestNoCircles(t *testing.T) {
 		}
 	}
 	parents := l.run().core.m.parents
-	for k := range parents.entries {
+	for _, e := range parents.all() {
+		k := e.Key
 		up, steps := k, 0
 		for {
 			p, has := parents.get(up)
 			if !has {
 				break
 			}
-			if up, steps = p.key, steps+1; steps > n {
+			if up, steps = p.who.key, steps+1; steps > n {
 				t.Fatalf("%s is its own ancestor", k.session)
 			}
 		}
 	}
-	if len(parents.entries) < n/2 {
-		t.Errorf("%d sessions have parents", len(parents.entries))
+	if parents.len() < n/2 {
+		t.Errorf("%d sessions have parents", parents.len())
 	}
 }
 
@@ -208,7 +209,78 @@ func TestKinIsBounded(t *testing.T) {
 	for _, m := range l.msgs {
 		core.Apply(m)
 	}
-	if p, k := len(core.m.parents.entries), len(core.m.marks.entries); p != 8 || k != 16 {
+	if p, k := core.m.parents.len(), core.m.marks.len(); p != 8 || k != 16 {
 		t.Errorf("%d parents and %d marks", p, k)
+	}
+}
+
+// TestParentKnownLate: when it becomes known what a session belongs to, its calls
+// that are over are put out again, so many and no more, once for each better way of
+// knowing it; open ones say it when they end.
+func TestParentKnownLate(t *testing.T) {
+	const calls = maxBelated + 6
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	l.event(set(pre(1), "metadata.traceparent", oneTrace))
+	call := func(i int, change func(tree) tree) {
+		id := "k" + itoa(i)
+		l.event(change(in("child", set(pre(100+2*i), "metadata.tool_call_id", id))))
+		l.event(in("child", set(post(101+2*i), "metadata.tool_call_id", id)))
+	}
+	same := func(e tree) tree { return e }
+	for i := range calls {
+		call(i, same)
+	}
+	l.event(in("child", set(pre(90), "metadata.tool_call_id", "open")))
+	say := func(n int, path string, v any) {
+		l.event(in("child", set(set(hook(n, "UserPromptSubmit", 0), "tool_name", nil), path, v)))
+	}
+	var at []uint64
+	for _, s := range []struct {
+		path string
+		v    any
+	}{{"metadata.traceparent", sameTrace}, {"correlation_id", "s1"}, {"correlation_id", uuid(1)}, {"correlation_id", uuid(1)}} {
+		say(500+len(at), s.path, s.v)
+		at = append(at, l.msgs[len(l.msgs)-1].Seq)
+	}
+	l.event(in("child", set(post(91), "metadata.tool_call_id", "open")))
+	core, again := New(l.opts), map[uint64][]events.Call{}
+	var outs []Output
+	for _, m := range l.msgs {
+		for _, o := range core.Apply(m) {
+			outs = append(outs, o)
+			if c, is := o.Record.(events.Call); is {
+				again[m.Seq] = append(again[m.Seq], c)
+			}
+		}
+	}
+	for i, by := range []string{events.LinkTrace, events.LinkSession, events.LinkEvent} {
+		list := again[at[i]]
+		if len(list) != maxBelated || list[0].ToolCallID != "k6" || list[maxBelated-1].ToolCallID != "k"+itoa(calls-1) {
+			t.Fatalf("%s: %d calls are put out again, from %+v", by, len(list), list)
+		}
+		for _, c := range list {
+			if c.State != events.CallCompleted || c.Parent == nil || c.Parent.By != by || c.Parent.Session != "s1" {
+				t.Fatalf("%s: %+v", by, c)
+			}
+		}
+	}
+	if n := len(again[at[3]]); n != 0 {
+		t.Errorf("%d calls are put out again although nothing is new", n)
+	}
+	last := outs[len(outs)-1].Record.(events.Call)
+	if last.ToolCallID != "open" || last.Parent == nil || last.Parent.By != events.LinkEvent {
+		t.Errorf("the open call: %+v", last)
+	}
+	ids := map[string]bool{}
+	for _, o := range outs {
+		if ids[o.ID] {
+			t.Errorf("the id %s is there twice", o.ID)
+		}
+		ids[o.ID] = true
+	}
+	for cut := 0; cut <= len(l.msgs); cut += 9 {
+		got, _ := goingOn(t, l, cut)
+		sameOutputs(t, fmt.Sprint("resumed at ", cut), got, outs)
 	}
 }

@@ -89,9 +89,10 @@ func incomplete(a events.Approval) string {
 }
 
 func (c *Correlator) approvalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
+	f := unread(m, p)
+	f.origin = originOf(a.Tenant, a.Source, a.Session)
+	c.m.waited(f, a)
 	if what := incomplete(a); what != "" {
-		f := unread(m, p)
-		f.origin = originOf(a.Tenant, a.Source, a.Session)
 		c.m.finding(checkRules["AH-C-108"], nil, f, about().distinct(f.content).detail(what).saying("it does not say "+what))
 	}
 }

@@ -8,9 +8,11 @@ func (m *machine) session(f *fact) *session {
 			m.evict()
 		}
 		floor, _ := m.tombs.get(f.key)
-		s = &session{machine: m, key: f.key, names: f.origin, floor: floor,
-			slots: map[slotKey]*slot{}, byDecision: map[string]*call{}}
-		m.sessions.add(f.key, s)
+		s = &session{machine: m, origin: m.origin(f), floor: floor}
+		if k, known := m.parents.get(f.key); known {
+			s.kin = k.rank
+		}
+		m.sessions.add(s)
 	}
 	s.lastSeen = m.now
 	return s
@@ -35,7 +37,7 @@ func (m *machine) forgetSession(s *session) {
 	for _, c := range s.closed {
 		m.releaseDifferences(c)
 	}
-	m.stats.IDs -= len(s.slots)
+	m.stats.IDs -= s.slots.len()
 	m.sessions.remove(s.key)
 }
 

@@ -21,6 +21,7 @@ type machine struct {
 	now      time.Time // log time: the latest broker time seen
 	sessions *lru[sessionKey, *session]
 	sources  *lru[sourceKey, *sourceState]
+	eventIDs int // that are remembered of all sources
 	tombs    *window[sessionKey, int]
 	watch
 	kin
@@ -32,6 +33,8 @@ type machine struct {
 	stats    Stats
 	reported int      // violations seen, those that were put out before included
 	out      []Output `snapshot:"-"` // of one message
+	loose    []*call  `snapshot:"-"` // calls that may be over and whose details are not folded
+	spare    spare    `snapshot:"-"`
 }
 
 func newMachine(opts Options) *machine {
@@ -115,6 +118,7 @@ func (m *machine) announce(f *fact) {
 		m.follows(c, s.named(f))
 	}
 	m.register(c, f)
+	m.issue(f)
 	m.handoff(s, c, f)
 	m.secondInvocation(s, c, f)
 	m.comeback(s, c, f)
@@ -134,7 +138,7 @@ func (m *machine) amend(f *fact) {
 		return
 	}
 	s.lastSeen = m.now
-	if c := s.find(func(c *call) bool { return c.slot == f.slot && c.knows(f.eventID) }); c != nil {
+	if c := s.findIn(f.slot, f.eventID, func(c *call) bool { return c.knows(f.eventID) }); c != nil {
 		c.learn(f)
 		m.settle(c, f)
 		m.emit(c)
@@ -171,7 +175,7 @@ func (m *machine) arm(s *session, f *fact) *call {
 // retries takes it out of reach.
 func (c *call) judged() *call {
 	for c.own().verdict == "" && c.previous != nil {
-		c = c.previous
+		c = c.previous.unfold()
 	}
 	return c
 }
@@ -182,7 +186,7 @@ func (m *machine) occurrence(s *session, f *fact) *call {
 	sl.count++
 	m.order++
 	m.stats.Calls++
-	return &call{session: s, slot: f.slot, occurrence: sl.count, order: m.order}
+	return &call{session: s, slot: sl, occurrence: sl.count, order: m.order, details: m.blank()}
 }
 
 // extend moves a call's deadline.

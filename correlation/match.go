@@ -18,7 +18,6 @@ type matched struct {
 	match, reason string
 	differences   []events.Difference
 	more          int
-	room          int // of Options.MaxArgsBytes
 }
 
 // compareInput holds what ran against what was admitted, or announced where
@@ -114,5 +113,7 @@ const differenceSize = 32
 
 func (m *machine) releaseDifferences(c *call) {
 	m.stats.ArgsBytes -= c.room
-	c.differences, c.room = nil, 0
+	if c.room = 0; c.details != nil {
+		c.differences = nil
+	}
 }

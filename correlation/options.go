@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -20,7 +21,7 @@ const (
 	// each, and what they remember) are counted apart.
 	DefaultMaxSessions = 65_536
 	// DefaultMaxCalls bounds the calls of all sessions together, open ones and
-	// closed ones that are remembered (about 3 KB each, usual ids and arguments
+	// closed ones that are remembered (about 3 KB and 1 KB each, usual ids and arguments
 	// included); beyond it the least recently active session is closed and forgotten.
 	DefaultMaxCalls = 262_144
 	// DefaultMaxIDs bounds the tool call ids of all sessions together whose
@@ -38,10 +39,14 @@ const (
 	DefaultMaxIDsPerSession = 8192
 	// DefaultMaxSources bounds the publishers whose event ids are remembered.
 	DefaultMaxSources = 1024
-	// DefaultMaxEventsPerSource is how many event ids of one publisher are
-	// remembered to tell duplicates from conflicts, and twice as many of its
-	// findings so that none is put out twice (together about 300 B).
+	// DefaultMaxEventsPerSource is how many event ids of every publisher are
+	// remembered at least to tell duplicates from conflicts, and twice as many of
+	// its findings so that none is put out twice (together about 300 B).
 	DefaultMaxEventsPerSource = 2048
+	// DefaultMaxEvents is how many event ids of all publishers are remembered, as
+	// long as there is none that has more than it may have at least (about 150 B
+	// each). What is delivered again later than that is taken for news.
+	DefaultMaxEvents = 262_144
 	// DefaultMaxArgsBytes bounds the canonical arguments that are kept, over all
 	// open calls, to compare redacted copies and to say where what ran differs; and
 	// with them the places that remembered calls differ in. Without its arguments a
@@ -78,10 +83,18 @@ type Options struct {
 	Shard string
 	Space subject.Space
 
-	// TenantKey gives the key of a tenant's digests (digest.Master.Tenant). It may
-	// be called by several Decoders at once. If it is nil or gives nothing, keyed digests cannot be compared and executed
-	// arguments are held against the announced ones only.
+	// TenantKey gives the key of a tenant's digests (digest.Master.Tenant), which are
+	// those of what has no session and of decisions from before there were session
+	// keys. It may be called by several Decoders at once. If it is nil or gives nothing,
+	// such digests cannot be compared and executed arguments are held against the
+	// announced ones only.
 	TenantKey func(tenant string) []byte
+
+	// SessionKey gives the key of a session's digests, nil if there is none, by the
+	// names that subjects give. It is asked by several Decoders at once, for messages
+	// that hold arguments, and must not wait: where ready is false, see Input.Wants. If
+	// it is nil, no session has a key.
+	SessionKey func(tenant, session string) (key *digest.Session, ready bool)
 
 	// KeyVoucher reports whether the checkpoint key vouches for a published
 	// receipt key. Nil trusts no key: every decision is then a forged record.
@@ -114,6 +127,7 @@ type Options struct {
 	MaxIDsPerSession    int
 	MaxSources          int
 	MaxEventsPerSource  int
+	MaxEvents           int
 	MaxArgsBytes        int
 }
 
@@ -141,6 +155,7 @@ func (o Options) withDefaults() Options {
 	o.MaxIDsPerSession = max(o.MaxIDsPerSession, o.MaxOpenPerSession+o.MaxClosedPerSession+1)
 	fill(&o.MaxSources, DefaultMaxSources)
 	fill(&o.MaxEventsPerSource, DefaultMaxEventsPerSource)
+	fill(&o.MaxEvents, DefaultMaxEvents)
 	fill(&o.MaxArgsBytes, DefaultMaxArgsBytes)
 	return o
 }

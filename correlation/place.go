@@ -5,17 +5,17 @@ import "github.com/countersign-dev/countersign/events"
 // place finds the call that a request, a decision or a pre event belongs to
 // (architecture section 4); nil means that it arms a new occurrence.
 func (m *machine) place(s *session, f *fact) *call {
-	if c := s.byDecision[f.decisionID]; c != nil && f.decisionID != "" && c.slot == f.slot && c.same(f) != different {
+	if c := s.decided(f.decisionID); c != nil && c.slot.key == f.slot && c.same(f) != different {
 		return c
 	}
-	sl := s.slots[f.slot]
+	sl := s.slots.get(f.slot)
 	if sl == nil {
 		return nil
 	}
 	if c := placeOpen(sl, f); c != nil {
 		return c
 	}
-	return sl.latestClosed(func(c *call) bool { return joinsClosed(c, f) })
+	return sl.latestLike(f, func(c *call) bool { return joinsClosed(c, f) })
 }
 
 func placeOpen(sl *slot, f *fact) *call {
@@ -93,7 +93,7 @@ func (m *machine) consume(s *session, f *fact) (c *call, inferred bool) {
 		if k == (slotKey{}) || (k.id == "" && k != f.slot) {
 			continue
 		}
-		if c := consumeSlot(s.slots[k], f); c != nil {
+		if c := consumeSlot(s.slots.get(k), f); c != nil {
 			return c, k.id == ""
 		}
 	}
@@ -102,7 +102,7 @@ func (m *machine) consume(s *session, f *fact) (c *call, inferred bool) {
 		return nil, false
 	}
 	return s.findOpen(func(c *call) bool {
-		return c.tool == f.tool && f.tool != "" && (f.slot.id == "" || c.slot.id == "")
+		return c.tool == f.tool && f.tool != "" && (f.slot.id == "" || c.slot.key.id == "")
 	}), true
 }
 
@@ -113,7 +113,7 @@ func consumeSlot(sl *slot, f *fact) *call {
 	if c := sl.oldestOpen(); c != nil {
 		return insteadOf(c, sl, f)
 	}
-	if c := sl.latestClosed(func(c *call) bool { return c.awaitsPost() && c.same(f) == equal }); c != nil {
+	if c := sl.latestLike(f, func(c *call) bool { return c.awaitsPost() && c.same(f) == equal }); c != nil {
 		return c
 	}
 	if c := sl.latestClosed((*call).awaitsPost); c != nil {
@@ -128,7 +128,7 @@ func insteadOf(armed *call, sl *slot, f *fact) *call {
 	if f.ran == ranNo || armed.same(f) != different {
 		return armed
 	}
-	if c := sl.latestClosed(func(c *call) bool { return c.refused() && !c.hasPost && c.same(f) == equal }); c != nil {
+	if c := sl.latestLike(f, func(c *call) bool { return c.refused() && !c.hasPost && c.same(f) == equal }); c != nil {
 		return c
 	}
 	return armed

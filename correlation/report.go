@@ -89,7 +89,7 @@ func (m *machine) report(r *Rule, c *call, f *fact, v *violation) string {
 func identify(r *Rule, c *call, f *fact, v *violation) (key sum, id string) {
 	who, callID, occurrence := f.origin, f.slot, 0
 	if c != nil {
-		who, callID, occurrence = c.session.names, c.slot, c.occurrence
+		who, callID, occurrence = *c.session.origin, c.slot.key, c.occurrence
 	}
 	var room [16]string
 	parts := append(room[:0], "finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
@@ -108,7 +108,7 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 	m.reported++
 	who := f.origin
 	if c != nil {
-		who = c.session.names
+		who = *c.session.origin
 	}
 	key, id := identify(r, c, f, v)
 	mode := m.mode(who, r)
@@ -135,6 +135,9 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 	}
 	if c != nil {
 		finding.CallID, finding.ToolCallID = c.callID(), c.id
+		if len(finding.Seqs) == 0 { // time proves it, and what was said before
+			finding.Seqs = c.sequences()
+		}
 		c.broke(r, finding.Severity, v)
 	}
 	m.stats.Findings++
@@ -240,18 +243,32 @@ func quoted(s, absent string) string {
 
 // emit puts a call out if there is news of it.
 func (m *machine) emit(c *call) {
+	again := !c.records.none()
+	if again && c.open() {
+		return
+	}
 	now := c.now()
-	if !c.records.none() && (now == c.emitted || c.open()) {
+	if again && now == c.emitted {
 		return
 	}
 	c.emitted = now
 	r := c.record()
-	id := r.CallID + "-" + string(c.state)
-	if n := c.records.add(c.state); n > 1 {
-		id += "-" + itoa(n)
-	}
+	id := c.recordID(c.records.add(c.state))
+	r.CallID = id[:callIDSize]
 	m.stats.Records++
 	m.put(subject.Calls, string(c.state), c.session.key, events.TypeCall, id, r)
+}
+
+// recordID is the id of a call's nth record of its state; it begins with the
+// call's own.
+func (c *call) recordID(n int) string {
+	var room [96]byte
+	b := append(c.appendID(room[:0]), '-')
+	b = append(b, c.state...)
+	if n > 1 {
+		b = strconv.AppendInt(append(b, '-'), int64(n), 10)
+	}
+	return string(b)
 }
 
 func (m *machine) put(class subject.Class, state string, key sessionKey, typ, id string, record any) {

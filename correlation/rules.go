@@ -53,6 +53,7 @@ const (
 	ForgedRecord             = "forged_record"
 	DuplicateEventConflict   = "duplicate_event_conflict"
 	CallAfterHandoff         = "call_after_handoff"
+	ReceiptReused            = "receipt_reused"
 	detailReusedOpen         = "open"
 	detailReusedAAEP         = "aaep"
 	detailOrphan             = ""
@@ -205,10 +206,20 @@ var (
 	}
 )
 
+var ruleReceipt = &Rule{
+	Name: ReceiptReused, Severity: events.SeverityHigh,
+	Refs:        []string{"architecture 1.3"},
+	Explanation: "{tool} ran as {call} on a receipt that an earlier execution had used up.",
+	Cases: map[string]string{
+		detailReceiptOther: "{tool} ran as {call} on a receipt that was made for another call: it names decision {what}.",
+	},
+	Remedy: "Make the executor check every receipt against the call that it is about to run, and take each only once.",
+}
+
 var ruleList = []*Rule{
 	ruleDespiteDeny, rulePending, ruleWithoutVerdict, ruleExpired, ruleBeforeVerdict, ruleDrift,
 	ruleMissing, ruleOrphan, ruleSchema, ruleReused, ruleForged, ruleConflict,
-	ruleAfterHandoff,
+	ruleAfterHandoff, ruleReceipt,
 }
 
 // approvalDetail says why an approval does not count.

@@ -162,7 +162,7 @@ func TestRules(t *testing.T) {
 			l.admit(pre(1), "d1", events.Deny)
 			l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
 			l.at(2).event(post(2))
-		}, []string{despiteDeny}, events.CallCompleted},
+		}, []string{despiteDeny, forged}, events.CallCompleted},
 		{"after expiry, as it says itself", func(l *ledger) {
 			l.admit(pre(1), "d1", events.Allow)
 			l.at(120).event(set(post(2), "metadata.execution.started_at", stamp(100)))

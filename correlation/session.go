@@ -2,8 +2,10 @@ package correlation
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -14,90 +16,89 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // session is what is known of one (tenant, source, session).
 type session struct {
 	machine *machine
-	key     sessionKey
-	names   origin
+	*origin // never changed, and shared
 
-	slots      map[slotKey]*slot
-	slotOrder  []slotKey
-	byDecision map[string]*call
-	open       []*call // in the order they were armed
-	closed     []*call // in the order they were closed
-	early      []earlyRemark
-	refusals   bool // a call was denied
+	slots    slots
+	verdicts verdicts // under which decisions the session finds its calls
+	open     []*call  // in the order they were armed
+	closed   []*call  // in the order they were closed
+	early    []earlyRemark
+	refusals bool // a call was denied
+	asked    bool // a verdict was heard that lets a call wait
+
+	kin int8 // the rank of what it belongs to, as far as that was known when it was active
 
 	floor    int // highest occurrence among ids that were forgotten
 	lastSeen time.Time
 }
 
-// slot holds the occurrences of one tool call id.
-type slot struct {
-	calls   []*call // open and remembered, in the order they were armed
-	count   int     // occurrences so far
-	invoked string  // event id of the first AAEP invocation under this id
-}
-
-func (s *slot) openCalls() []*call {
-	var open []*call
-	for _, c := range s.calls {
-		if c.open() {
-			open = append(open, c)
+// origin is a fact's origin to keep. Sessions of one publisher share the names of
+// that, and a session's calls and what follows their order share all of it.
+func (m *machine) origin(f *fact) *origin {
+	if e := m.sessions.entries[f.key]; e != nil && *e.value.origin == f.origin {
+		return e.value.origin
+	}
+	if e := m.flows.entries[flowKey{f.key, f.protocol}]; e != nil && *e.value.names == f.origin {
+		return e.value.names
+	}
+	o := f.origin
+	if e := m.sources.entries[sourceKey{o.key.tenant, o.key.source}]; e != nil {
+		o.key.tenant, o.key.source = e.value.key.tenant, e.value.key.source
+	}
+	o.key.session = strings.Clone(o.key.session)
+	for _, n := range [...]struct {
+		name *string
+		key  string
+	}{{&o.tenant, o.key.tenant}, {&o.source, o.key.source}, {&o.session, o.key.session}} {
+		if *n.name == n.key {
+			*n.name = n.key
 		}
 	}
-	return open
+	return &o
 }
 
-func (s *slot) oldestOpen() *call {
-	for _, c := range s.calls {
-		if c.open() {
-			return c
-		}
-	}
-	return nil
-}
-
-// latestClosed is the youngest closed call that fits.
-func (s *slot) latestClosed(fits func(*call) bool) *call {
-	for i := len(s.calls) - 1; i >= 0; i-- {
-		if c := s.calls[i]; !c.open() && fits(c) {
-			return c
-		}
-	}
-	return nil
-}
+func (s *session) id() sessionKey { return s.key }
 
 // slot finds the slot of a call, or makes it.
 func (s *session) slot(k slotKey) *slot {
-	if sl := s.slots[k]; sl != nil {
+	if sl := s.slots.get(k); sl != nil {
 		return sl
 	}
-	if len(s.slots) >= s.machine.opts.MaxIDsPerSession {
+	if s.slots.len() >= s.machine.opts.MaxIDsPerSession {
 		s.forgetSlot()
 	}
 	s.machine.stats.IDs++
-	sl := &slot{count: s.floor}
-	s.slots[k] = sl
-	s.slotOrder = append(s.slotOrder, k)
+	sl := &slot{key: k, count: s.floor}
+	s.slots.add(sl)
 	return sl
 }
 
 // forgetSlot drops the oldest id that no remembered call has. There is one:
 // more ids are kept than calls.
 func (s *session) forgetSlot() {
-	for i, k := range s.slotOrder {
-		if sl := s.slots[k]; len(sl.calls) == 0 {
-			s.floor = max(s.floor, sl.count)
-			delete(s.slots, k)
-			s.machine.stats.IDs--
-			s.slotOrder = append(s.slotOrder[:i], s.slotOrder[i+1:]...)
-			return
-		}
+	if sl := s.slots.dropEmpty(); sl != nil {
+		s.floor = max(s.floor, sl.count)
+		s.machine.stats.IDs--
 	}
+}
+
+// hear takes note of a verdict that is on record or claimed.
+func (s *session) hear(v events.Verdict) {
+	s.asked = s.asked || v == events.Ask || v == events.Defer
+}
+
+// decided finds a call by one of its decisions.
+func (s *session) decided(id string) *call {
+	if id == "" {
+		return nil
+	}
+	return s.verdicts.get(id).unfold()
 }
 
 // highest is the highest occurrence of any id of the session.
 func (s *session) highest() int {
 	n := s.floor
-	for _, sl := range s.slots {
+	for _, sl := range s.slots.list {
 		n = max(n, sl.count)
 	}
 	return n
@@ -108,6 +109,7 @@ func (s *session) highest() int {
 func (s *session) remember(c *call) {
 	s.open = without(s.open, c)
 	s.closed = append(s.closed, c)
+	s.machine.loose = append(s.machine.loose, c)
 	if len(s.closed) > s.machine.opts.MaxClosedPerSession {
 		s.forget(s.closed[0])
 		s.closed = append(s.closed[:0], s.closed[1:]...)
@@ -115,11 +117,10 @@ func (s *session) remember(c *call) {
 }
 
 func (s *session) forget(c *call) {
-	sl := s.slots[c.slot]
-	sl.calls = without(sl.calls, c)
-	for _, id := range c.joins {
-		if s.byDecision[id] == c {
-			delete(s.byDecision, id)
+	c.slot.calls = without(c.slot.calls, c)
+	for _, id := range c.foldedJoins() {
+		if s.verdicts.get(id) == c {
+			s.verdicts.remove(id)
 		}
 	}
 	c.previous = nil
@@ -129,14 +130,17 @@ func (s *session) forget(c *call) {
 
 // join notes that a decision and its request belong to a call.
 func (s *session) join(c *call, decisionID string) {
-	if decisionID == "" || s.byDecision[decisionID] == c {
+	if decisionID == "" || s.verdicts.get(decisionID) == c {
 		return
 	}
 	if len(c.joins) == maxDecisions {
-		delete(s.byDecision, c.joins[0])
+		s.verdicts.remove(c.joins[0])
 		c.joins = append(c.joins[:0], c.joins[1:]...)
 	}
-	s.byDecision[decisionID] = c
+	s.verdicts.put(decisionID, c)
+	if c.joins == nil {
+		c.joins = s.machine.spare.texts(1)
+	}
 	c.joins = append(c.joins, decisionID)
 }
 
@@ -159,12 +163,32 @@ func (s *session) findOpen(fits func(*call) bool) *call {
 	return nil
 }
 
-// find gives the youngest call that fits, open ones before closed ones.
-func (s *session) find(fits func(*call) bool) *call {
+// findNamed gives the youngest call that fits and goes by a name, open ones before
+// closed ones.
+func (s *session) findNamed(name string, fits func(*call) bool) *call {
+	bits := nameBits(name)
+	if bits == 0 {
+		return nil
+	}
+	return s.findWhere(func(c *call) bool { return c.named(bits) }, fits)
+}
+
+// findIn is findNamed among the calls of one slot.
+func (s *session) findIn(k slotKey, name string, fits func(*call) bool) *call {
+	bits := nameBits(name)
+	if bits == 0 {
+		return nil
+	}
+	return s.findWhere(func(c *call) bool { return c.slot.key == k && c.named(bits) }, fits)
+}
+
+// findWhere gives the youngest call that fits, open ones before closed ones. Only
+// what passes the filter, which gets calls as they are, is unfolded.
+func (s *session) findWhere(filter, fits func(*call) bool) *call {
 	for _, list := range [][]*call{s.open, s.closed} {
 		for i := len(list) - 1; i >= 0; i-- {
-			if fits(list[i]) {
-				return list[i]
+			if c := list[i]; filter(c) && fits(c.unfold()) {
+				return c
 			}
 		}
 	}

@@ -17,12 +17,12 @@ import (
 // log can be replayed.
 var ErrSnapshot = errors.New("the snapshot cannot be used")
 
-// meaning is to be raised when the same state means something else than before.
-// A state of another form is noticed by itself.
-const meaning = 2
+// meaning is to be raised when the same state means something else than before, or
+// when calls are folded otherwise. A state of another form is noticed by itself.
+const meaning = 3
 
 // state is all that a Correlator knows of the log. What it was configured with
-// is no part of it, nor is a tenant's key.
+// is no part of it, nor is a tenant's key or a session's.
 type state struct {
 	Machine *machine
 	Keys    map[string]ed25519.PublicKey
@@ -73,7 +73,7 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 
 // kind tells snapshots of different forms and configurations apart.
 func (o Options) kind() [sha256.Size]byte {
-	o.TenantKey, o.KeyVoucher, o.RetireVoucher, o.Rules = nil, nil, nil, nil
+	o.TenantKey, o.SessionKey, o.KeyVoucher, o.RetireVoucher, o.Rules = nil, nil, nil, nil, nil
 	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", meaning, o, snapshot.Shape(reflect.TypeFor[state]())))
 }
 
@@ -87,7 +87,7 @@ type pair[K, V any] struct {
 func (l *lru[K, V]) Pack() any {
 	list := make([]pair[K, V], 0, len(l.entries))
 	for e := l.root.prev; e != nil && e != &l.root; e = e.prev {
-		list = append(list, pair[K, V]{e.key, e.value})
+		list = append(list, pair[K, V]{e.value.id(), e.value})
 	}
 	return &list
 }
@@ -98,7 +98,7 @@ func (l *lru[K, V]) Unpack(form any) {
 	l.entries = make(map[K]*lruEntry[K, V], len(list))
 	l.root.prev, l.root.next = &l.root, &l.root
 	for _, p := range list {
-		l.add(p.Key, p.Value)
+		l.add(p.Value)
 	}
 }
 
@@ -110,18 +110,13 @@ type packedWindow[K, V any] struct {
 
 // Pack gives the entries in order.
 func (w *window[K, V]) Pack() any {
-	p := packedWindow[K, V]{w.limit, make([]pair[K, V], 0, len(w.order))}
-	for i := range w.order {
-		k := w.order[(w.head+i)%len(w.order)]
-		p.Entries = append(p.Entries, pair[K, V]{k, w.entries[k]})
-	}
-	return &p
+	return &packedWindow[K, V]{w.limit, w.all()}
 }
 
 // Unpack takes what Pack gave.
 func (w *window[K, V]) Unpack(form any) {
 	p := form.(*packedWindow[K, V])
-	*w = window[K, V]{entries: make(map[K]V, len(p.Entries)), order: slices.Grow([]K(nil), len(p.Entries)), limit: p.Limit}
+	*w = window[K, V]{limit: p.Limit}
 	for _, e := range p.Entries {
 		w.put(e.Key, e.Value)
 	}

@@ -12,9 +12,9 @@ func (m *machine) token(w *flow, f *fact) {
 	if use, known := m.tokens.get(key); known && use.event != f.eventID {
 		b := single("AAEP-C-053", "", f)
 		b.Events = append([]string{use.event}, b.Events...)
-		m.breach(f, w.names, b)
+		m.breach(f, *w.names, b)
 	}
-	m.tokens.put(key, tokenUse{w.key, f.eventID})
+	m.tokens.put(key, tokenUse{w.id(), f.eventID})
 	m.asked.put(tenantToken{key.tenant, key.token}, key)
 }
 
@@ -37,8 +37,8 @@ func (m *machine) answer(f *fact) {
 	}
 	if w, ok := m.flows.get(use.flow); ok {
 		w.lastSeen = m.now
-		m.entitled(f, w.names)
-		m.breaches(f, w.names, w.aaep.Apply(f.aaep))
+		m.entitled(f, *w.names)
+		m.breaches(f, *w.names, w.aaep.Apply(f.aaep))
 	}
 }
 
@@ -51,7 +51,7 @@ func (m *machine) nonce(w *flow, f *fact) {
 	if before, used := m.nonces.get(key); used && before != f.eventID {
 		b := single("AH-C-122", "its nonce was used before", f)
 		b.Case, b.Events = "nonce", append([]string{before}, b.Events...)
-		m.breach(f, w.names, b)
+		m.breach(f, *w.names, b)
 	}
 	m.nonces.put(key, f.eventID)
 }
@@ -65,6 +65,6 @@ func (m *machine) contradicted(w *flow, f *fact) {
 	status, known := m.ledger.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
 	granted := status == statusApproved || status == statusConsumed
 	if known && granted != (f.approval.status == statusApproved) {
-		m.breach(f, w.names, single("AH-C-111", "", f))
+		m.breach(f, *w.names, single("AH-C-111", "", f))
 	}
 }

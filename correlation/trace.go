@@ -77,7 +77,7 @@ func (m *machine) attachTrace(f *fact, decisionID string) {
 	if !ok {
 		return
 	}
-	if c := s.byDecision[decisionID]; c != nil {
+	if c := s.decided(decisionID); c != nil {
 		c.step(stepTraced, f)
 	}
 }

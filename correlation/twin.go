@@ -32,7 +32,7 @@ func (m *machine) comeback(s *session, c *call, f *fact) {
 	if f.protocol != protoAgentHook || f.kind == kindRequest || f.approval.status == statusApproved {
 		return
 	}
-	if len(s.open) < 2 && !s.refusals {
+	if (len(s.open) < 2 || !s.asked) && !s.refusals {
 		return
 	}
 	// The verdict itself says when it rests on an approval, which it uses up.
@@ -70,9 +70,8 @@ func (s *session) denied(c *call) *call {
 	if !s.refusals {
 		return nil
 	}
-	return s.find(func(o *call) bool {
-		return o.order < c.order && o != c.previous && o.own().verdict == events.Deny && o.equivalent(c)
-	})
+	return s.findWhere(func(o *call) bool { return o.order < c.order && o != c.previous && o.wasDenied() },
+		func(o *call) bool { return o.equivalent(c) })
 }
 
 // waits tells whether a call still waits for an approval.

@@ -27,6 +27,7 @@ type watch struct {
 	nonces        *window[tokenKey, string]    // of attestations, by publisher: the event
 	ledger        *window[workflowKey, string] // approval workflows: their status on record
 	traces        *window[sum, *traced]        // decisions that leave a trace event, by id
+	receipts      *window[sum, sum]            // decisions whose receipts allow something: the call that they were made for
 }
 
 func newWatch() watch {
@@ -37,7 +38,7 @@ func newWatch() watch {
 		mandates: newWindow[mandateKey, *mandate](maxMandates), decidedUnder: newWindow[sessionKey, []sum](maxMandates),
 		subscriptions: newWindow[tenantToken, string](maxTokens),
 		nonces:        newWindow[tokenKey, string](maxTokens), ledger: newWindow[workflowKey, string](maxLedger),
-		traces: newWindow[sum, *traced](maxTraces),
+		traces: newWindow[sum, *traced](maxTraces), receipts: newWindow[sum, sum](maxReceipts),
 	}
 }
 
@@ -49,14 +50,16 @@ type flowKey struct {
 
 // flow is a session that is followed; one of the two is set.
 type flow struct {
-	key      flowKey
-	names    origin
+	names    *origin // shared, and never changed
+	protocol string
 	lastSeen time.Time
 	aaep     *aaepsession.Session
 	hook     *hooksession.Session
 	hinted   map[string]bool // hints of schemas that were given
 	weight   int
 }
+
+func (w *flow) id() flowKey { return flowKey{w.names.key, w.protocol} }
 
 // weigh counts what a session remembers, and forgets the least recently active
 // ones if all together remember too much.
@@ -110,7 +113,7 @@ func (m *machine) passFlows() {
 		d := departed{}
 		if w.aaep != nil {
 			if d.silent = w.aaep.Silent(); d.silent != nil {
-				m.breach(&fact{protocol: protoAAEP}, w.names, d.silent)
+				m.breach(&fact{protocol: protoAAEP}, *w.names, d.silent)
 			}
 		}
 		m.forgetFlow(w, d)
@@ -125,8 +128,8 @@ func (m *machine) forgetFlow(w *flow, d departed) {
 		d.hook = w.hook.Memory()
 	}
 	m.weight -= w.weight
-	m.gone.put(w.key, d)
-	m.flows.remove(w.key)
+	m.gone.put(w.id(), d)
+	m.flows.remove(w.id())
 }
 
 // flow finds the session of a fact or begins to follow it.
@@ -140,7 +143,7 @@ func (m *machine) flow(f *fact) *flow {
 			}
 		}
 		d, _ := m.gone.get(key)
-		w = &flow{key: key, names: f.origin}
+		w = &flow{names: m.origin(f), protocol: f.protocol}
 		if f.aaep != nil {
 			w.aaep = aaepsession.Restore(d.aaep)
 			m.count(w, false, w.aaep.Running())
@@ -148,7 +151,7 @@ func (m *machine) flow(f *fact) *flow {
 		} else {
 			w.hook = hooksession.Restore(d.hook)
 		}
-		m.flows.add(key, w)
+		m.flows.add(w)
 	}
 	w.lastSeen = m.now
 	return w
@@ -159,15 +162,15 @@ func (m *machine) unsilence(w *flow, f *fact, d departed) {
 	if d.silent == nil {
 		return
 	}
-	m.breach(f, w.names, &catalogue.Breach{Check: d.silent.Check, What: "the session goes on", Events: []string{f.eventID},
+	m.breach(f, *w.names, &catalogue.Breach{Check: d.silent.Check, What: "the session goes on", Events: []string{f.eventID},
 		Seqs: []uint64{f.seq}, Withdraws: d.silent, Retracts: true})
 	d.silent = nil
-	m.gone.put(w.key, d)
+	m.gone.put(w.id(), d)
 }
 
 // count keeps how many AAEP sessions of a publisher are running.
 func (m *machine) count(w *flow, before, after bool) {
-	k := sourceKey{w.key.tenant, w.key.source}
+	k := sourceKey{w.names.key.tenant, w.names.key.source}
 	switch {
 	case after && !before:
 		m.running[k]++
@@ -217,9 +220,14 @@ func (m *machine) followAAEP(w *flow, f *fact, n novelty) {
 	found := w.aaep.Apply(f.aaep)
 	m.count(w, before, w.aaep.Running())
 	m.weigh(w)
-	m.breaches(f, w.names, found)
+	m.breaches(f, *w.names, found)
+	if f.kind == kindPre {
+		if asked, accepted := w.aaep.Confirmation(f.aaep); asked.Seq != 0 {
+			f.rests = &confirmation{asked, accepted}
+		}
+	}
 	if !stray && w.aaep.Unstarted() && m.running[sourceKey{f.key.tenant, f.key.source}] > 0 {
-		m.breach(f, w.names, single("AAEP-C-054", "", f))
+		m.breach(f, *w.names, single("AAEP-C-054", "", f))
 	}
 	m.token(w, f)
 }
@@ -233,7 +241,7 @@ func (m *machine) followHook(w *flow, f *fact, n novelty) {
 	f.hook.Seq, f.hook.At = f.seq, f.at
 	found := w.hook.Apply(f.hook)
 	m.weigh(w)
-	m.breaches(f, w.names, found)
+	m.breaches(f, *w.names, found)
 	m.nonce(w, f)
 	m.contradicted(w, f)
 }

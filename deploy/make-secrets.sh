@@ -15,7 +15,7 @@ random() { printf p; od -An -tx1 -N24 /dev/urandom | tr -d ' \n'; }
 put() { [ -s "$dir/$1" ] || printf '%s\n' "$2" >"$dir/$1"; }
 get() { cat "$dir/$1"; }
 
-users="provisioner admitter correlator auditor custodian operator acme-runtime acme-subscriber acme-reviewer"
+users="provisioner admitter correlator auditor custodian operator witness acme-runtime acme-subscriber acme-reviewer"
 for user in $users; do
   put "nats-$user" "$(random)"
 done

@@ -147,7 +147,9 @@ const (
 
 // TimelineEntry is one step in the life of a call.
 type TimelineEntry struct {
-	Step    string `json:"step"` // requested decided traced invoked completed closed
+	// Step is requested, decided, traced, invoked, completed or closed; of who had to
+	// agree: asked, approved, refused, cancelled or expired.
+	Step    string `json:"step"`
 	Seq     uint64 `json:"seq"`
 	At      Time   `json:"at"` // broker time
 	EventID string `json:"event_id,omitempty"`

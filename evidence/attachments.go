@@ -44,6 +44,7 @@ type BundleContents struct {
 	Keys           []events.KeyRecord
 	Members        map[string][]byte // by name, when a bundle is read; of a range's, those that are not records or follow from them
 	InForce        []byte            // the member MemberInForce, of the formats that have it
+	Expired        []ExpiredNote     // why Manifest.Expired records are not among Records
 
 	rows    []Row                               // of Records
 	each    func(func(Row, Record) error) error // of a range, whose records are not held
@@ -51,7 +52,7 @@ type BundleContents struct {
 	digests []ManifestMember                    // likewise
 }
 
-// Each hands over the records in their order.
+// Each hands over the records in their order, but those whose text expired.
 func (c BundleContents) Each(yield func(Record) error) error {
 	return c.EachRow(func(_ Row, r Record) error { return yield(r) })
 }
@@ -185,12 +186,15 @@ func namesOf(format string, statement bool) []string {
 // layout tells by the names of the members which ones a file should have.
 func layout(r io.ReaderAt, size int64) []string {
 	there, _ := zipNames(r, size)
-	if !slices.ContainsFunc(there, func(n string) bool { return slices.Contains(namesOf(BundleFormatV3, true)[len(memberNames):], n) }) {
+	if !slices.ContainsFunc(there, func(n string) bool { return slices.Contains(namesOf(BundleFormatV4, true)[len(memberNames):], n) }) {
 		return memberNames
 	}
 	format := BundleFormatV2
 	if hasExtra(there) {
 		format = BundleFormatV3
+	}
+	if slices.Contains(there, memberExpiries) {
+		format = BundleFormatV4
 	}
 	return namesOf(format, slices.Contains(there, MemberStatement))
 }
@@ -198,7 +202,7 @@ func layout(r io.ReaderAt, size int64) []string {
 // checkLayout compares the members with the format that the manifest names.
 func (b *bundle) checkLayout() error {
 	want := namesOf(b.manifest.Format, true)
-	for _, name := range namesOf(BundleFormatV3, true) {
+	for _, name := range namesOf(BundleFormatV4, true) {
 		_, there := b.files[name]
 		switch {
 		case there && !slices.Contains(want, name):
@@ -225,8 +229,9 @@ func (b *bundle) attached() (list []listed, unlisted []string) {
 }
 
 func (b *bundle) contents() BundleContents {
-	return BundleContents{Manifest: b.manifest, Records: b.records, Checkpoint: b.checkpoint,
-		CheckpointText: string(b.files[memberCheckpoint]), Keys: b.keys, Members: b.files, InForce: b.files[MemberInForce], rows: b.rows}
+	rows, records := withText(b.rows, b.records)
+	return BundleContents{Manifest: b.manifest, Records: records, Expired: b.expired, Checkpoint: b.checkpoint,
+		CheckpointText: string(b.files[memberCheckpoint]), Keys: b.keys, Members: b.files, InForce: b.files[MemberInForce], rows: rows}
 }
 
 // newerFormat says of a file that does not have the members it should have that

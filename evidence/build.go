@@ -25,10 +25,10 @@ const (
 )
 
 // Keys gives the keys that records need. TenantKey is the tenant's digest key
-// (digest.Master.Tenant). SessionKey is the random key of a session's
-// commitments, or of the tenant's records without a session; it is asked for
-// only when something is redacted and must be durable before it is returned.
-// Both have at least digest.KeySize bytes.
+// (digest.Master.Tenant), of at least digest.KeySize bytes. SessionKey is the random
+// key of a session's commitments and digests, of digest.KeySize bytes, or that of
+// the commitments of the tenant's records without a session; it is asked for only
+// when the body is not whole in its record and must be durable before it is returned.
 type Keys interface {
 	TenantKey(tenant string) []byte
 	SessionKey(tenant, session string) ([]byte, error)
@@ -195,13 +195,8 @@ func (r *redaction) fill(rec *Record, c content, hits []redact.Hit) (err error) 
 		rec.BodyDigest = digest.Plain(raw)
 		return r.keyErr
 	}
-	tenantKey := r.keys.TenantKey(rec.Tenant)
-	if len(tenantKey) < digest.KeySize {
-		return fmt.Errorf("%w: the digest key of tenant %.64q", ErrKeys, rec.Tenant)
-	}
-	rec.BodyDigest = digest.Keyed(tenantKey, raw)
-	if len(hits) == 0 {
-		return r.keyErr
+	if rec.BodyDigest, err = r.bodyDigest(rec); err != nil || len(hits) == 0 {
+		return err
 	}
 	key := r.sessionKey()
 	if r.keyErr != nil {
@@ -209,6 +204,20 @@ func (r *redaction) fill(rec *Record, c content, hits []redact.Hit) (err error) 
 	}
 	rec.Redactions, err = commit(key, rec.Seq, hits, r.policyID())
 	return err
+}
+
+// bodyDigest is the digest of a body that is not whole in its record: under the
+// session's key, with which it dies, or under the tenant's if there is no session.
+func (r *redaction) bodyDigest(rec *Record) (string, error) {
+	if rec.Session != "" {
+		key := r.sessionKey()
+		return digest.NewSession(key).Digest(r.m.Body), r.keyErr
+	}
+	key := r.keys.TenantKey(rec.Tenant)
+	if len(key) < digest.KeySize {
+		return "", fmt.Errorf("%w: the digest key of tenant %.64q", ErrKeys, rec.Tenant)
+	}
+	return digest.Keyed(key, r.m.Body), r.keyErr
 }
 
 // ownRecord reports whether raw, already parsed, is a record that Countersign

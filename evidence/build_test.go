@@ -60,8 +60,11 @@ func TestBuildWithoutABody(t *testing.T) {
 			if b.Record.Kind != tc.kind || b.Record.Reason != tc.reason || string(b.Record.Body) != "null" || !b.Quarantine {
 				t.Errorf("kind %s, reason %s, quarantine %v, body %.40s", b.Record.Kind, b.Record.Reason, b.Quarantine, b.Record.Body)
 			}
-			tenantKey := (&testKeys{}).TenantKey(b.Record.Tenant)
-			if want := digest.Keyed(tenantKey, []byte(tc.body)); b.Record.BodyDigest != want {
+			want := digest.Keyed(derived("tenant/"+b.Record.Tenant), []byte(tc.body))
+			if b.Record.Session != "" {
+				want = digest.NewSession(derived("session/" + b.Record.Tenant + "/" + b.Record.Session)).Digest([]byte(tc.body))
+			}
+			if b.Record.BodyDigest != want {
 				t.Errorf("digest %s, want %s", b.Record.BodyDigest, want)
 			}
 		})
@@ -76,6 +79,10 @@ func TestBuildAsksForNoKeyWhereNothingIsRedacted(t *testing.T) {
 		t.Errorf("%+v", b.Record)
 	}
 	_, err = f.builder.Build(events.LogMessage{Seq: 1, Time: testStart, Subject: eventSubject, Body: []byte("{")}, Head{}, noKeys{})
+	if !errors.Is(err, errNoKeyExpected) {
+		t.Errorf("without a session key: %v", err)
+	}
+	_, err = f.builder.Build(events.LogMessage{Seq: 1, Time: testStart, Subject: "gov.control.GOV.tick", Body: []byte("{")}, Head{}, noKeys{})
 	if !errors.Is(err, ErrKeys) {
 		t.Errorf("without a tenant key: %v", err)
 	}
@@ -127,8 +134,8 @@ func TestRedactionIsCommittedTo(t *testing.T) {
 	if f.keys.asked != 1 {
 		t.Errorf("the session key was asked for %d times", f.keys.asked)
 	}
-	if b.Record.BodyDigest != digest.Keyed(derived("tenant/acme"), []byte(secretEvent)) {
-		t.Error("the digest of a redacted body is not keyed")
+	if b.Record.BodyDigest != digest.NewSession(key).Digest([]byte(secretEvent)) {
+		t.Error("the digest of a redacted body is not made under the session's key")
 	}
 }
 

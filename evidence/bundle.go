@@ -50,6 +50,9 @@ type BundleInput struct {
 	Proofs                 []tlog.RecordProof
 	Checkpoint             string
 	Keys                   []events.KeyRecord
+	// Expiries are the expiry records that explain rows without a text, each with
+	// its proof that it is in Checkpoint.
+	Expiries []ExpiryRecord
 
 	// Attach makes the members that people read, see AttachmentNames. With it the
 	// bundle has format BundleFormatV2.
@@ -73,7 +76,8 @@ type Manifest struct {
 	To             events.Time      `json:"to,omitzero"`
 	SubjectPrefix  string           `json:"subject_prefix"`
 	Records        int              `json:"records"`
-	Seqs           []uint64         `json:"seqs"` // of a range: the first and the last
+	Expired        int              `json:"expired,omitempty"` // of them: without their text
+	Seqs           []uint64         `json:"seqs"`              // of a range: the first and the last
 	CheckpointSize int64            `json:"checkpoint_size"`
 	CheckpointRoot string           `json:"checkpoint_root"`
 	Members        []ManifestMember `json:"members"` // all but the manifest itself and the statement
@@ -126,7 +130,12 @@ func WriteBundle(w io.Writer, in BundleInput) error {
 	if err != nil {
 		return err
 	}
-	contents := BundleContents{Manifest: in.header(c), Records: records, Checkpoint: c, CheckpointText: in.Checkpoint, Keys: keys, rows: in.Rows}
+	contents := BundleContents{Manifest: in.header(c), Checkpoint: c, CheckpointText: in.Checkpoint, Keys: keys}
+	contents.rows, contents.Records = withText(in.Rows, records)
+	expired, err := in.expired(&contents, records)
+	if err != nil {
+		return err
+	}
 	extra, err := in.Extra.whole(&contents)
 	if err != nil {
 		return err
@@ -135,7 +144,7 @@ func WriteBundle(w io.Writer, in BundleInput) error {
 	if err != nil {
 		return err
 	}
-	attached = append(extra, attached...)
+	attached = slices.Concat(extra, attached, expired)
 	members, err := assemble(contents.Manifest, records, parts{member{memberCheckpoint, []byte(in.Checkpoint)}, member{memberKeys, keysJSON}, member{memberProofs, proofsJSON}}, attached)
 	if err != nil {
 		return err
@@ -158,7 +167,7 @@ func (in BundleInput) records(c Checkpoint) ([]Record, error) {
 	}
 	records := make([]Record, len(in.Rows))
 	for i, row := range in.Rows {
-		rec, err := ParseRecord([]byte(row.Record))
+		rec, err := recordOf(row)
 		if err != nil {
 			return nil, fmt.Errorf("sequence %d: %w", row.Seq, err)
 		}
@@ -203,15 +212,15 @@ func assemble(m Manifest, records []Record, p parts, attached []listed) ([]membe
 		lines[b.kind] = &bytes.Buffer{}
 	}
 	var all bytes.Buffer
-	m.Records, m.Seqs = len(records), make([]uint64, len(records))
+	m.Records, m.Expired, m.Seqs = len(records), expiredIn(records), make([]uint64, len(records))
 	for i, rec := range records {
 		m.Seqs[i] = rec.Seq
-		text, err := rec.Canonical()
+		text, err := rec.line()
 		if err != nil {
 			return nil, err
 		}
 		fmt.Fprintf(&all, "%s\n", text)
-		if into := lines[rec.Kind]; into != nil {
+		if into := lines[rec.Kind]; into != nil && rec.expired == nil {
 			fmt.Fprintf(into, "%s\n", rec.Body)
 		}
 	}
@@ -238,7 +247,7 @@ func hexSum(b []byte) string {
 }
 
 func readme(m Manifest) string {
-	if m.Format == RangeFormat || m.Format == RangeFormatV2 {
+	if slices.Contains(rangeFormats, m.Format) {
 		return rangeReadme(m)
 	}
 	return fmt.Sprintf(`Evidence of one agent session, exported by Countersign.
@@ -265,5 +274,5 @@ manifest.json, decisions.jsonl, findings.jsonl and this text are derived from
 the records for convenience; nothing rests on them, and the manifest is not
 signed. That the session has no record after the last one here, only the whole
 log can show.
-%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeAttached[m.Format])
+%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeAttached[m.Format])
 }

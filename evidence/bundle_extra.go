@@ -19,8 +19,8 @@ const (
 
 // sessionFormats and rangeFormats are what is read, oldest first.
 var (
-	sessionFormats = []string{BundleFormat, BundleFormatV2, BundleFormatV3}
-	rangeFormats   = []string{RangeFormat, RangeFormatV2}
+	sessionFormats = []string{BundleFormat, BundleFormatV2, BundleFormatV3, BundleFormatV4}
+	rangeFormats   = []string{RangeFormat, RangeFormatV2, RangeFormatV3}
 )
 
 var extraNames = []string{MemberTable, MemberInForce}
@@ -43,6 +43,8 @@ func attachedNames(format string) []string {
 		return nil
 	case BundleFormatV2, RangeFormat:
 		return AttachmentNames
+	case BundleFormatV4, RangeFormatV3:
+		return append(slices.Concat(extraNames, AttachmentNames), memberExpiries)
 	}
 	return slices.Concat(extraNames, AttachmentNames)
 }
@@ -84,6 +86,7 @@ func listedOf(name string, data []byte) listed {
 // readmeAttached is the end of the README, by format.
 var readmeAttached = map[string]string{
 	BundleFormatV2: readmeReport, RangeFormat: readmeReport, BundleFormatV3: readmeExtra + readmeReport, RangeFormatV2: readmeExtra + readmeReport,
+	BundleFormatV4: readmeExtra + readmeReport, RangeFormatV3: readmeExtra + readmeReport,
 }
 
 const readmeExtra = `

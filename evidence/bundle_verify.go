@@ -64,6 +64,8 @@ type bundle struct {
 	records    []Record
 	checkpoint Checkpoint // not yet verified
 	rows       []Row
+	expiries   []ExpiryRecord
+	expired    []ExpiredNote
 }
 
 func readBundle(members []member) (*bundle, error) {
@@ -81,6 +83,11 @@ func readBundle(members []member) (*bundle, error) {
 		return nil, err
 	}
 	var err error
+	if data, there := b.files[memberExpiries]; there {
+		if b.expiries, b.expired, err = readExpiries(data); err != nil {
+			return nil, err
+		}
+	}
 	if b.checkpoint, err = PeekCheckpoint(string(b.files[memberCheckpoint])); err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBundle, memberCheckpoint, err)
 	}
@@ -121,12 +128,12 @@ func (b *bundle) readRecords() error {
 	for len(raw) > 0 {
 		line++
 		text, rest, ok := bytes.Cut(raw, []byte("\n"))
-		rec, err := ParseRecord(text)
-		if err != nil || !ok {
+		row, rec, err := readLine(text)
+		if err != nil || !ok || rec.expired != nil && b.manifest.Format != BundleFormatV4 {
 			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, line, ErrRecord)
 		}
 		b.records = append(b.records, rec)
-		b.rows = append(b.rows, Built{Record: rec, Canonical: text, Hash: HashRecord(text)}.Row())
+		b.rows = append(b.rows, row)
 		raw = rest
 	}
 	if line == 0 {
@@ -141,7 +148,7 @@ func (b *bundle) verify(key note.Verifier) Report {
 	in := SessionInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
 		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}, Keys: []note.Verifier{key},
 		Checkpoint: Published{memberCheckpoint, string(b.files[memberCheckpoint])},
-		Rows:       b.rows, Proofs: make([]tlog.RecordProof, len(b.rows)), ReceiptKeys: b.keys}
+		Rows:       b.rows, Proofs: make([]tlog.RecordProof, len(b.rows)), ReceiptKeys: b.keys, Expiries: b.expiries}
 	paired := len(b.proofs.Proofs) == len(b.rows) && b.proofs.Size == b.checkpoint.Size
 	for i, p := range b.proofs.Proofs {
 		if i < len(b.rows) && p.Seq == b.rows[i].Seq {

@@ -103,19 +103,24 @@ func unpackZip(r io.ReaderAt, size int64, names []string) ([]member, error) {
 
 func checkNames(files []*zip.File, names []string) error {
 	seen := map[string]bool{}
-	for i, f := range files {
+	for _, f := range files {
 		switch {
 		case seen[f.Name]:
 			return fmt.Errorf("%w: member %.80q is there twice", ErrBundle, f.Name)
 		case !slices.Contains(names, f.Name):
 			return fmt.Errorf("%w: unknown member %.80q", ErrBundle, f.Name)
-		case i >= len(names) || f.Name != names[i]:
-			return fmt.Errorf("%w: member %.80q is out of order", ErrBundle, f.Name)
 		}
 		seen[f.Name] = true
 	}
-	if len(files) < len(names) {
-		return fmt.Errorf("%w: member %s is missing", ErrBundle, names[len(files)])
+	for _, name := range names {
+		if !seen[name] {
+			return fmt.Errorf("%w: member %s is missing", ErrBundle, name)
+		}
+	}
+	for i, f := range files {
+		if f.Name != names[i] {
+			return fmt.Errorf("%w: member %.80q is out of order", ErrBundle, f.Name)
+		}
 	}
 	return nil
 }

@@ -17,8 +17,9 @@ type Row struct {
 	Seq                                   uint64
 	BrokerTime                            time.Time
 	BodyDigest                            string
-	Record                                string // the canonical text
+	Record                                string // the canonical text; empty if it expired
 	RecordHash                            [32]byte
+	Expiry                                uint64 // of a row without a text: where it says the reason stands; nothing rests on it
 }
 
 // redactions checks that every redaction left its mark where it says.

@@ -96,7 +96,7 @@ func TestClassesKeepNoContent(t *testing.T) {
 			if has := strings.Contains(text, `:"summary`); has != (summaries && strings.Contains(e.body, `:"summary`)) {
 				t.Errorf("%s, %s: a summary is left: %v", c, e.name, has)
 			}
-			if want := digest.Keyed(derived("tenant/acme"), f.msgs[i].Body); b.Record.BodyDigest != want || b.Quarantine || b.Record.Reason != "" {
+			if want := digest.NewSession(derived("session/acme/s")).Digest(f.msgs[i].Body); b.Record.BodyDigest != want || b.Quarantine || b.Record.Reason != "" {
 				t.Errorf("%s, %s: digest %s, reason %q", c, e.name, b.Record.BodyDigest, b.Record.Reason)
 			}
 			for j, r := range b.Record.Redactions {

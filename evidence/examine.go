@@ -29,6 +29,8 @@ type Examined struct {
 	fact     fact
 	problems []Problem
 	compared bool // with the log's message
+	expired  bool // the row has no text
+	control  bool // of it: it is a control record
 }
 
 // Examiner does the part of verification that needs no other row. Each goroutine
@@ -68,6 +70,10 @@ func (e *Examiner) Examine(r *Row, x *Examined) {
 	}
 	e.out = x
 	x.leaf = LeafHash(r.RecordHash)
+	if r.Expired() {
+		e.examineExpired(r)
+		return
+	}
 	e.buf = append(append(e.buf[:0], hashPrefix...), r.Record...)
 	if x.text = sha256.Sum256(e.buf); x.text != r.RecordHash {
 		e.add(CodeHash, "record_hash", "the text hashes to %x, stored is %x", short(x.text), short(r.RecordHash))
@@ -183,13 +189,33 @@ func (e *Examiner) body(v *view) {
 	case string(v.kind) == KindUnparseable && len(v.reason) == 0:
 		e.add(CodeBody, "reason", "unparseable without a reason")
 	}
-	form := digest.PrefixPlain
-	if len(v.redactions) > 0 || len(v.reason) > 0 {
-		form = digest.PrefixKeyed
+	if len(v.redactions) == 0 && len(v.reason) == 0 {
+		if _, ok := digestValue(v.bodyDigest, digest.PrefixPlain); !ok {
+			e.add(CodeBody, "body_digest", "not of the form %s<64 hex digits>", digest.PrefixPlain)
+		}
+		return
 	}
-	if _, ok := digestValue(v.bodyDigest, form); !ok {
-		e.add(CodeBody, "body_digest", "not of the form %s<64 hex digits>", form)
+	if _, ok := keyedDigest(v.bodyDigest); !ok {
+		e.add(CodeBody, "body_digest", "not of the form %s<64 hex digits> or %s<16>:<64 hex digits>", digest.PrefixKeyed, digest.PrefixSession)
 	}
+}
+
+// secretDigest is a digest under a key, and what is to be the same of two that are
+// compared: the id of the session's key, or nothing where it is the tenant's.
+type secretDigest struct {
+	key [2 * digest.KeyIDSize]byte // hex digits
+	sum [32]byte
+}
+
+func keyedDigest(text []byte) (d secretDigest, ok bool) {
+	const key, end = len(digest.PrefixSession), len(digest.PrefixSession) + len(d.key)
+	if len(text) <= end || string(text[:key]) != digest.PrefixSession {
+		d.sum, ok = digestValue(text, digest.PrefixKeyed)
+		return d, ok
+	}
+	copy(d.key[:], text[key:end])
+	d.sum, ok = hexHash(text[end+1:])
+	return d, ok && text[end] == ':' && lowerDigits(d.key[:])
 }
 
 // digestValue reads a digest of one form.

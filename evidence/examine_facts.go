@@ -6,16 +6,15 @@ import (
 	"errors"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
 )
 
 // fact is what a record means for others.
 type fact struct {
 	kind    factKind
-	id      string   // of the decision
-	digest  [32]byte // of the request: as recorded, or as the decision says
-	keyed   bool     // digest is a keyed one
+	id      string       // of the decision
+	digest  secretDigest // of the request: as recorded, or as the decision says
+	keyed   bool         // digest is a keyed one
 	claim   claim
 	receipt []byte // the decision, if a receipt that was handed in names it
 	hash    string // of that receipt
@@ -55,7 +54,7 @@ func (e *Examiner) facts(v *view, sc scope) {
 	case sc.kind == KindRequest:
 		if len(v.decisionID) > 0 {
 			f.kind, f.id = factRequest, string(v.decisionID)
-			f.digest, f.keyed = digestValue(v.bodyDigest, digest.PrefixKeyed)
+			f.digest, f.keyed = keyedDigest(v.bodyDigest)
 		}
 	case kind == KindDecision:
 		e.decision(v, sc)
@@ -82,7 +81,7 @@ func (e *Examiner) decision(v *view, sc scope) {
 		return
 	}
 	f.id = string(d.id)
-	f.digest, f.keyed = digestValue(d.requestDigest, digest.PrefixKeyed)
+	f.digest, f.keyed = keyedDigest(d.requestDigest)
 	if !sameToken(d.tenant, v.tenant) || !sameToken(d.session, v.session) || string(d.verdict) != sc.state {
 		e.add(CodeDecisionRecord, "body", "tenant, session or verdict are not those of its subject")
 	}

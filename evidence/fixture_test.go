@@ -38,11 +38,18 @@ func derived(name string) []byte {
 	return mac.Sum(nil)
 }
 
+// digestOf is a digest under the key of a session of acme.
+func digestOf(session, text string) string {
+	return digest.NewSession(derived("session/acme/" + session)).Digest([]byte(text))
+}
+
 // noKeys fails every test that redacts where it should not.
 type noKeys struct{}
 
 func (noKeys) TenantKey(string) []byte                   { return nil }
-func (noKeys) SessionKey(string, string) ([]byte, error) { return nil, errors.New("no key expected") }
+func (noKeys) SessionKey(string, string) ([]byte, error) { return nil, errNoKeyExpected }
+
+var errNoKeyExpected = errors.New("no key expected")
 
 type fixture struct {
 	t        testing.TB
@@ -143,7 +150,7 @@ func (f *fixture) admit(session, id string, verdict events.Verdict, body string)
 	s := subject.Space{}
 	request = f.log(s.Request("acme", "runtime-1", "agenthook", session), map[string][]string{events.HeaderDecisionID: {id}}, []byte(body))
 	d := events.Decision{DecisionID: id, Tenant: "acme", Protocol: "agenthook", Source: "runtime-1", Session: session, ToolCallID: "call-1", Tool: "send_email",
-		ArgsDigest: digest.Keyed(f.keys.TenantKey("acme"), []byte("{}")), RequestDigest: digest.Keyed(f.keys.TenantKey("acme"), []byte(body)),
+		ArgsDigest: digestOf(session, "{}"), RequestDigest: digestOf(session, body),
 		Verdict: verdict, Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "rule_matched"}}, DecidedAt: events.At(testStart), ReceiptHash: digest.Plain([]byte(f.receiptFor(id, verdict)))}
 	return request, f.decision(d)
 }

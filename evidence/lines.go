@@ -68,20 +68,23 @@ func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
 // eachRow reads the member of records.
 func eachRow(r io.Reader, yield func(Row, Record) error) error {
 	return eachLine(r, func(n int, text []byte) error {
-		rec, err := ParseRecord(text)
+		row, rec, err := readLine(text)
 		if err != nil {
 			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, n, ErrRecord)
 		}
-		return yield(Built{Record: rec, Canonical: text, Hash: HashRecord(text)}.Row(), rec)
+		return yield(row, rec)
 	})
 }
 
 // rereadRows reads the member of records once more, after every line of it was
 // found to be a record: it does not look for that again, which is most of the
-// work.
+// work. Those without a text it leaves out.
 func rereadRows(r io.Reader, yield func(Row, Record) error) error {
 	return eachLine(r, func(n int, text []byte) error {
 		var rec Record
+		if bytes.HasPrefix(text, expiredPrefix) {
+			return nil
+		}
 		if err := strictjson.Unmarshal(text, &rec); err != nil {
 			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, n, ErrRecord)
 		}

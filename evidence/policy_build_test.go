@@ -24,7 +24,7 @@ rules:
   - {name: phone, detectors: [phone], action: hash}
   - {name: memo, paths: [tool_input.memo], action: drop}
   - {name: text, paths: [tool_input.text], action: truncate, keep: 5}
-  - {name: user, headers: [X-User], action: tokenise}
+  - {name: user, headers: [X-User], action: tokenise, scope: session}
 `
 
 // policyFixture is a fixture whose tenant has a policy.
@@ -56,7 +56,7 @@ func TestPolicyActions(t *testing.T) {
 	if got := string(b.Record.Body); got != want {
 		t.Errorf("body\n got %s\nwant %s", got, want)
 	}
-	if got := fmt.Sprint(b.Record.Headers); got != "map[X-Other:[dana] X-User:[[redacted:policy_field:t-"+token("dana")+"] ]]" {
+	if got := fmt.Sprint(b.Record.Headers); got != "map[X-Other:[dana] X-User:[[redacted:policy_field:s-"+markOf(derived("session/acme/sess-a"), tokenPurpose, "dana")+"] ]]" {
 		t.Errorf("headers %s", got)
 	}
 	id := b.Record.RedactionPolicy
@@ -81,7 +81,7 @@ func markOf(key []byte, purpose, value string) string {
 	if purpose == tokenPurpose {
 		a = redact.Token
 	}
-	return r.digest(a, "", value)
+	return r.digest(redact.Treatment{Action: a}, "", value)
 }
 
 type fixedKeys []byte

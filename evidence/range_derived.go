@@ -22,7 +22,7 @@ func (b *rangeBundle) derived() *derivedReader {
 
 func (d *derivedReader) take(r Record) {
 	l := d.lines[r.Kind]
-	if l == nil || d.bad[r.Kind] > 0 {
+	if l == nil || r.expired != nil || d.bad[r.Kind] > 0 {
 		return
 	}
 	if text, err := l.next(); err != nil || !bytes.Equal(text, r.Body) {

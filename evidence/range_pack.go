@@ -15,6 +15,9 @@ func (rw *rangeWriter) header() Manifest {
 	if rw.in.Extra != nil {
 		m.Format = RangeFormatV2
 	}
+	if m.Expired = rw.expired; m.Expired > 0 {
+		m.Format = RangeFormatV3
+	}
 	m.Records, m.Seqs = rw.count, []uint64{rw.first, rw.last}
 	return m
 }
@@ -59,6 +62,17 @@ func (rw *rangeWriter) extra(c *BundleContents) (table []string, inForce []liste
 // pack makes what follows from the streams, and writes it all.
 func (rw *rangeWriter) pack(w io.Writer) error {
 	contents := rw.contents()
+	var expiries []listed
+	if rw.expired > 0 {
+		l, notes, err := expiriesMember(rw.in.Expiries, rw.first, rw.last)
+		if err != nil {
+			return err
+		}
+		if rw.in.Extra == nil {
+			return fmt.Errorf("%w: texts have expired, and only bundles of the newest format can say so", ErrBundle)
+		}
+		contents.Expired, expiries = notes, []listed{l}
+	}
 	m := contents.Manifest
 	keys, err := events.Encode(contents.Keys)
 	if err != nil {
@@ -72,7 +86,7 @@ func (rw *rangeWriter) pack(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	attached = append(inForce, attached...)
+	attached = slices.Concat(inForce, attached, expiries)
 	entries := []zipEntry{whole(memberReadme, []byte(readme(m))), whole(memberCheckpoint, []byte(rw.in.Checkpoint)), whole(memberKeys, keys)}
 	for _, e := range entries {
 		m.Members = append(m.Members, e.listed())

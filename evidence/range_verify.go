@@ -38,6 +38,8 @@ type rangeBundle struct {
 	order    []zipEntry
 	contents BundleContents
 	sums     map[string]ManifestMember // as read
+	expiries []ExpiryRecord
+	expired  int // lines without a text
 }
 
 // verifyRange is VerifyBundleWith for the bundle of a range. It reads the file
@@ -47,6 +49,9 @@ func verifyRange(r io.ReaderAt, size int64, key note.Verifier, checks []BundleCh
 	layout := RangeFormat
 	if hasExtra(there) {
 		layout = RangeFormatV2
+	}
+	if slices.Contains(there, memberExpiries) {
+		layout = RangeFormatV3
 	}
 	entries, err := openEntries(r, size, rangeNames(layout, slices.Contains(there, MemberStatement)))
 	if err != nil {
@@ -112,6 +117,11 @@ func (b *rangeBundle) read() error {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, memberCheckpoint, err)
 	}
 	b.contents.InForce = b.contents.Members[MemberInForce]
+	if data, there := b.contents.Members[memberExpiries]; there {
+		if b.expiries, b.contents.Expired, err = readExpiries(data); err != nil {
+			return err
+		}
+	}
 	b.contents.each = func(yield func(Row, Record) error) error { return rereadRows(b.entries[memberRecords].open(), yield) }
 	b.contents.open = func(name string) io.Reader {
 		if e, there := b.entries[name]; there {
@@ -127,13 +137,18 @@ func (b *rangeBundle) read() error {
 func (b *rangeBundle) verify(key note.Verifier) (Report, error) {
 	m := b.contents.Manifest
 	v := NewVerifier(VerifyOptions{Shard: b.contents.Checkpoint.Shard, Space: subject.Space{Prefix: m.SubjectPrefix}, Keys: []note.Verifier{key},
-		Checkpoints: []Published{{memberCheckpoint, b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Part: &Part{First: 1, Judged: math.MaxUint64}})
+		Checkpoints: []Published{{memberCheckpoint, b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Expiries: b.expiries, Part: &Part{First: 1, Judged: math.MaxUint64}})
 	v.rep.Tenant = m.Tenant
 	signed := v.marks.take(v.rep)
 	c := &coverReader{lines: newLines(b.entries[memberCover].open()), tree: &v.tree}
 	derived := b.derived()
 	in := RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, From: m.From.Time, To: m.To.Time}
 	err := eachRow(b.entries[memberRecords].open(), func(row Row, rec Record) error {
+		if rec.expired != nil {
+			if b.expired++; b.layout != RangeFormatV3 {
+				return fmt.Errorf("%w: %s: a line without a record in format %q", ErrBundle, memberRecords, b.layout)
+			}
+		}
 		in.judge(v, row, rec)
 		derived.take(rec)
 		return c.leaf(row)
@@ -144,7 +159,7 @@ func (b *rangeBundle) verify(key note.Verifier) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	v.trust.finish()
+	v.settle()
 	v.rep.Sessions = len(v.heads)
 	if signed != nil && (c.wrong || v.tree.Size() != signed.Size || v.tree.Root() != signed.Root) {
 		v.rep.add(CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
@@ -196,7 +211,7 @@ func (b *rangeBundle) compare(rep *Report) error {
 		}
 	}
 	want := (&rangeWriter{in: RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, Space: subject.Space{Prefix: m.SubjectPrefix}, From: m.From.Time, To: m.To.Time},
-		c: b.contents.Checkpoint, count: rep.Records, first: rep.From, last: rep.To}).header()
+		c: b.contents.Checkpoint, count: rep.Records, expired: b.expired, first: rep.From, last: rep.To}).header()
 	want.Format = b.layout
 	for _, name := range rangeNames(b.layout, false)[1:] {
 		i := slices.IndexFunc(m.Members, func(l ManifestMember) bool { return l.Name == name })

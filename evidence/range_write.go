@@ -48,6 +48,7 @@ type RangeInput struct {
 	From, To      time.Time // broker time; To is excluded
 	Checkpoint    string
 	Keys          []events.KeyRecord
+	Expiries      []ExpiryRecord // as in BundleInput
 	// Rows hands over the records in the order of their sequences.
 	Rows func(yield func(Row) error) error
 	// Nodes gives stored hashes of the tree, by their indexes.
@@ -116,6 +117,7 @@ type rangeWriter struct {
 	rows    []Row // of the batch
 	at      int64 // leaves covered so far
 	count   int
+	expired int // of them: without a text
 	first   uint64
 	last    uint64
 }
@@ -156,7 +158,7 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 
 // row takes the next record.
 func (rw *rangeWriter) row(r Row) error {
-	rec, err := ParseRecord([]byte(r.Record))
+	rec, err := recordOf(r)
 	if err != nil {
 		return fmt.Errorf("sequence %d: %w", r.Seq, err)
 	}
@@ -170,10 +172,17 @@ func (rw *rangeWriter) row(r Row) error {
 		rw.first = r.Seq
 	}
 	rw.count, rw.last = rw.count+1, r.Seq
-	if err := rw.streams[memberRecords].line([]byte(r.Record)); err != nil {
+	line := []byte(r.Record)
+	if rec.expired != nil {
+		if line, err = rec.line(); err != nil {
+			return err
+		}
+		rw.expired++
+	}
+	if err := rw.streams[memberRecords].line(line); err != nil {
 		return err
 	}
-	if name := bodyMember(rec.Kind); name != "" {
+	if name := bodyMember(rec.Kind); name != "" && rec.expired == nil {
 		if err := rw.streams[name].line(rec.Body); err != nil {
 			return err
 		}

@@ -204,7 +204,7 @@ func (r *redaction) config(header string, inData bool) redact.Config {
 	}
 	c.Digest, c.Echoes = r.digest, r.echoes
 	if header == "" {
-		c.Size = len(r.m.Body)
+		c.Size, c.Memory = len(r.m.Body), r.bench.clean.Memory()
 	}
 	return c
 }
@@ -247,13 +247,16 @@ const (
 	tokenPurpose = "countersign/token/v1\x00"
 )
 
-// digest stands for a value: under the session's key for a hash, so that it goes
-// with the session, under the tenant's for a token.
-func (r *redaction) digest(a redact.Action, detector, value string) string {
+// digest stands for a value: under the session's key for a hash and a session's
+// token, so that it goes with the session, under the tenant's for any other token.
+func (r *redaction) digest(t redact.Treatment, detector, value string) string {
 	key, purpose := []byte(nil), hashPurpose
-	if a == redact.Token {
+	switch {
+	case t.Action == redact.Token && !t.InSession:
 		key, purpose = r.keys.TenantKey(r.key.Tenant), tokenPurpose
-	} else {
+	case t.Action == redact.Token:
+		key, purpose = r.sessionKey(), tokenPurpose
+	default:
 		key = r.sessionKey()
 	}
 	if len(key) < digest.KeySize {
@@ -272,7 +275,7 @@ func (r *redaction) sessionKey() []byte {
 		switch {
 		case err != nil:
 			r.keyErr = fmt.Errorf("the session key: %w", err)
-		case len(key) < digest.KeySize:
+		case len(key) != digest.KeySize:
 			r.keyErr = fmt.Errorf("%w: the session key", ErrKeys)
 		default:
 			r.session = bytes.Clone(key)

@@ -26,6 +26,7 @@ const (
 	CodeRedaction      Code = "redaction_mismatch" // a redaction without its placeholder
 	CodeSessionScope   Code = "session_scope"      // a row of another session
 	CodeInclusion      Code = "inclusion_proof"    // the record is not in the signed tree
+	CodeTextMissing    Code = "text_missing"       // a record without its text, and no expiry record says why
 	CodeNotSigned      Code = "not_signed"         // the record is newer than the checkpoint
 	CodeRoot           Code = "root_mismatch"      // the rows do not give the signed root
 	CodeRootsUnchecked Code = "roots_unchecked"    // rows are missing, so roots cannot be computed
@@ -95,26 +96,33 @@ func (p Problem) String() string {
 // Report is the outcome of a verification. OK is true only if every check was
 // made and held. Problems lists the first ones; Total counts all.
 type Report struct {
-	OK          bool         `json:"ok"`
-	Shard       string       `json:"shard"`
-	Tenant      string       `json:"tenant,omitempty"`  // of a session's verification
-	Session     string       `json:"session,omitempty"` // likewise
-	Records     int          `json:"records"`
-	Sessions    int          `json:"sessions"`
-	Decisions   int          `json:"decisions"`        // whose signature and request were checked
-	Approvals   int          `json:"approvals"`        // whose signature was checked
-	Compared    int          `json:"compared"`         // records that were compared with the log's messages
-	Erased      int          `json:"erased,omitempty"` // messages that erasure records say are gone from the log
-	Checkpoints int          `json:"checkpoints"`      // whose signature and root were checked
-	Size        int64        `json:"size"`             // of the tree over all rows, or of the checkpoint
-	Root        tlog.Hash    `json:"root"`
-	Signed      int64        `json:"signed"`              // size of the newest checkpoint that holds
-	Witnessed   int64        `json:"witnessed,omitempty"` // size of the newest one that enough witnesses signed
-	From        uint64       `json:"from,omitempty"`      // of a part's verification: its sequences
-	To          uint64       `json:"to,omitempty"`        // likewise
-	Problems    []Problem    `json:"problems"`
-	Total       int          `json:"total_problems"`
-	ByCode      map[Code]int `json:"by_code,omitempty"`
+	OK        bool   `json:"ok"`
+	Shard     string `json:"shard"`
+	Tenant    string `json:"tenant,omitempty"`  // of a session's verification
+	Session   string `json:"session,omitempty"` // likewise
+	Records   int    `json:"records"`
+	Sessions  int    `json:"sessions"`
+	Decisions int    `json:"decisions"`        // whose signature and request were checked
+	Approvals int    `json:"approvals"`        // whose signature was checked
+	Compared  int    `json:"compared"`         // records that were compared with the log's messages
+	Erased    int    `json:"erased,omitempty"` // messages that erasure records say are gone from the log
+	// Expired is how many records have no text any more because a retention policy
+	// let it go; ExpiredBy counts them by the policy's id.
+	Expired     int            `json:"expired,omitempty"`
+	ExpiredBy   map[string]int `json:"expired_by,omitempty"`
+	Checkpoints int            `json:"checkpoints"` // whose signature and root were checked
+	Size        int64          `json:"size"`        // of the tree over all rows, or of the checkpoint
+	Root        tlog.Hash      `json:"root"`
+	Signed      int64          `json:"signed"`              // size of the newest checkpoint that holds
+	Witnessed   int64          `json:"witnessed,omitempty"` // size of the newest one that enough witnesses signed
+	// Cosigned has, for each known witness, the newest checkpoint that holds and
+	// that it signed.
+	Cosigned []Cosignature `json:"cosigned,omitempty"`
+	From     uint64        `json:"from,omitempty"` // of a part's verification: its sequences
+	To       uint64        `json:"to,omitempty"`   // likewise
+	Problems []Problem     `json:"problems"`
+	Total    int           `json:"total_problems"`
+	ByCode   map[Code]int  `json:"by_code,omitempty"`
 
 	max int
 }

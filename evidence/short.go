@@ -17,7 +17,7 @@ import (
 // (TestShortWayMakesTheSameRecord, FuzzShortWay).
 
 // maxShort is the longest event that the short way is tried for. Of longer ones
-// nearly all of the cost is the search, and hostile ones would be searched twice.
+// nearly all of the cost is the search, which is the same either way.
 const maxShort = 8 << 10
 
 // workbench is what one goroutine needs again and again to make records.

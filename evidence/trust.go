@@ -44,7 +44,7 @@ type trust struct {
 
 // request is what is remembered of a recorded request.
 type request struct {
-	digest  [32]byte
+	digest  secretDigest
 	keyed   bool // digest is known
 	decided bool
 }
@@ -216,8 +216,8 @@ func (t *trust) unknownKey(c claim) {
 }
 
 // request checks that the decision's request stands before it in the log, that
-// no other decision does between them, and, where both digests are keyed, that
-// it is the request that was decided.
+// no other decision does between them, and, where both digests are made under one
+// key, that it is the request that was decided.
 func (t *trust) request(x *Examined) {
 	f, key := &x.fact, SessionKey{x.key.Tenant, x.fact.id}
 	generation := t.requests[0]
@@ -234,7 +234,7 @@ func (t *trust) request(x *Examined) {
 		return
 	case got.decided:
 		t.rep.add(CodeDecisionRepeated, x.seq, "body/decision_id", "decision %.40q stands in the log before, and was not asked for again", f.id)
-	case got.keyed && f.keyed && got.digest != f.digest:
+	case got.keyed && f.keyed && got.digest.key == f.digest.key && got.digest.sum != f.digest.sum:
 		t.rep.add(CodeRequestDigest, x.seq, "body/request_digest", "the recorded request of decision %.40q has another digest", f.id)
 	}
 	got.decided = true
@@ -293,6 +293,10 @@ func (t *trust) finish() {
 		t.unknownKey(c)
 	}
 	for _, hash := range slices.Sorted(maps.Keys(t.receipts)) {
-		t.rep.add(CodeReceiptLost, 0, "receipt", "no decision names the receipt with hash %.24s", hash)
+		text := "no decision names the receipt with hash %.24s"
+		if t.rep.Expired > 0 {
+			text += "; it may be one of those whose text expired"
+		}
+		t.rep.add(CodeReceiptLost, 0, "receipt", text, hash)
 	}
 }

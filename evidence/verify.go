@@ -25,6 +25,9 @@ type VerifyOptions struct {
 	// least must be signed by Quorum of them (all, if it is 0), and hold.
 	Witnesses []note.Verifier
 	Quorum    int
+	// Cosigners are keys of witnesses whose signatures are told of
+	// (Report.Cosigned), and nothing is asked of.
+	Cosigners []note.Verifier
 	// ReceiptKeys are published receipt keys beside those in the log. They count
 	// only when vouched for.
 	ReceiptKeys []events.KeyRecord
@@ -35,6 +38,10 @@ type VerifyOptions struct {
 	Receipts    []string  // compact receipts whose decisions must be in the log
 	AtLeast     int64     // how many records there must be at least
 	MaxProblems int       // how many problems are listed; 0 means DefaultMaxProblems
+	// Expiries are the expiry records that may explain missing texts. They count
+	// only if they are among the rows too, or are proved to be in the newest
+	// checkpoint.
+	Expiries []ExpiryRecord
 	// Part makes it the verification of a part of the shard.
 	Part *Part
 }
@@ -70,6 +77,9 @@ type Verifier struct {
 	heads map[SessionKey]Head
 	marks marks
 	tree  Tree
+
+	expiries *expiries
+
 	next  uint64 // the sequence that must come now
 	last  [32]byte
 	text  [32]byte
@@ -91,6 +101,10 @@ func NewVerifier(opts VerifyOptions) *Verifier {
 		rep.add(CodeNoTrustedKey, 0, "", "no checkpoint key was given, so nothing that is signed can be checked")
 	} else {
 		v.marks = openMarks(rep, opts)
+	}
+	v.expiries = openExpiries(opts)
+	if newest, signed := v.marks.newest(); signed {
+		v.expiries.proved(opts.Expiries, newest)
 	}
 	if opts.Part != nil {
 		v.begin(*opts.Part)
@@ -151,6 +165,14 @@ func (v *Verifier) alone(x *Examined) {
 	if x.compared {
 		v.rep.Compared++
 	}
+	v.expiries.confirm(x)
+	v.expire(x)
+}
+
+// settle reports what is still open when all rows were seen.
+func (v *Verifier) settle() {
+	v.trust.finish()
+	v.expiries.finish(v.rep)
 }
 
 // repeated reports a row whose sequence was there before. Two rows are the same
@@ -171,6 +193,10 @@ func (v *Verifier) repeated(x *Examined) {
 // chain follows the session's chain. Behind a text that cannot be read it goes
 // on by the stored hash, so that one broken row is one problem.
 func (v *Verifier) chain(x *Examined) {
+	if x.expired {
+		v.chainExpired(x)
+		return
+	}
 	p := x.place
 	if x.key.Session == "" {
 		if x.readable && (p.indexed || p.chained) {
@@ -204,6 +230,14 @@ func (v *Verifier) meet() {
 	}
 }
 
+// ProveExpiries takes proofs that some of the options' expiry records are in the
+// checkpoint that Newest gives: of a part, whose rows do not show it.
+func (v *Verifier) ProveExpiries(list []ExpiryRecord) {
+	if newest, signed := v.marks.newest(); signed {
+		v.expiries.proved(list, newest)
+	}
+}
+
 // Size is the size of the tree over the rows so far.
 func (v *Verifier) Size() int64 { return v.tree.Size() }
 
@@ -227,7 +261,7 @@ func (v *Verifier) finish(extend func()) Report {
 		rep.To = v.next - 1
 	}
 	v.marks.finish(rep, v.whole, reached, v.opts)
-	v.trust.finish()
+	v.settle()
 	if len(v.opts.Keys) > 0 && rep.Records > 0 && v.marks.met == 0 && len(v.marks.open) == 0 {
 		rep.add(CodeNoCheckpoint, 0, "", "no valid checkpoint covers the rows; the auditor signs one after each batch")
 	}

@@ -1,6 +1,8 @@
 package evidence
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 
 	"golang.org/x/mod/sumdb/note"
@@ -11,7 +13,8 @@ import (
 type mark struct {
 	Checkpoint
 	source    string
-	witnessed int // by how many of the demanded witnesses
+	witnessed map[string]bool // by which of the demanded witnesses
+	cosigned  []Cosignature   // by any that is known
 }
 
 // marks are the checkpoints that the rows must meet, the smallest first.
@@ -42,6 +45,7 @@ func distinct(keys []note.Verifier) []note.Verifier {
 // openMarks opens checkpoints, drops repetitions and reports forks.
 func openMarks(rep *Report, o VerifyOptions) marks {
 	known, witnesses := note.VerifierList(o.Keys...), distinct(o.Witnesses)
+	told := distinct(slices.Concat(o.Witnesses, o.Cosigners))
 	var list []mark
 	for _, p := range o.Checkpoints {
 		c, err := OpenCheckpoint(p.Text, known)
@@ -51,7 +55,7 @@ func openMarks(rep *Report, o VerifyOptions) marks {
 		case c.Shard != o.Shard:
 			rep.add(CodeCheckpointShard, 0, p.Source, "a checkpoint of %.120q, not of %.120q", c.Shard, o.Shard)
 		default:
-			list = append(list, mark{c, p.Source, len(Cosigners(p.Text, witnesses))})
+			list = append(list, markWith(c, p, witnesses, told))
 		}
 	}
 	slices.SortStableFunc(list, func(a, b mark) int { return int(a.Size - b.Size) })
@@ -69,10 +73,35 @@ func openMarks(rep *Report, o VerifyOptions) marks {
 		if before.Root != m.Root {
 			rep.add(CodeCheckpointFork, uint64(m.Size), m.source, "two signed roots for size %d: %.12s in %s and %.12s", m.Size, before.Root, before.source, m.Root)
 		} else {
-			before.witnessed = max(before.witnessed, m.witnessed)
+			maps.Copy(before.witnessed, m.witnessed)
+			before.cosigned = append(before.cosigned, m.cosigned...)
 		}
 	}
 	return out
+}
+
+func markWith(c Checkpoint, p Published, witnesses, told []note.Verifier) mark {
+	m := mark{Checkpoint: c, source: p.Source, witnessed: map[string]bool{}, cosigned: Cosignatures(p.Text, told)}
+	for _, w := range witnesses {
+		if len(Cosigners(p.Text, []note.Verifier{w})) > 0 {
+			m.witnessed[fmt.Sprintf("%s+%08x", w.Name(), w.KeyHash())] = true
+		}
+	}
+	return m
+}
+
+// cosigned notes who signed a checkpoint that holds. Of a witness the largest
+// counts, and of the same one signed twice the first.
+func (r *Report) cosigned(list []Cosignature) {
+	for _, c := range list {
+		i := slices.IndexFunc(r.Cosigned, func(have Cosignature) bool { return have.Witness == c.Witness })
+		switch {
+		case i < 0:
+			r.Cosigned = append(r.Cosigned, c)
+		case r.Cosigned[i].Size < c.Size, r.Cosigned[i].Size == c.Size && c.At.Before(r.Cosigned[i].At.Time):
+			r.Cosigned[i] = c
+		}
+	}
 }
 
 // due reports whether there is a checkpoint of this size, or a smaller one.
@@ -108,7 +137,8 @@ func (m *marks) meet(rep *Report, root tlog.Hash) {
 // a smaller one that they do not meet was signed for another history.
 func (m *marks) holds(rep *Report, one mark) {
 	rep.Signed = one.Size
-	if m.quorum > 0 && one.witnessed >= m.quorum {
+	rep.cosigned(one.cosigned)
+	if m.quorum > 0 && len(one.witnessed) >= m.quorum {
 		rep.Witnessed = one.Size
 	}
 	for _, f := range m.failed {

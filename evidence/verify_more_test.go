@@ -29,7 +29,7 @@ func (f *fixture) batch(n int) (decisions []Built) {
 		id := fmt.Sprintf("batch-%d-%d", len(f.msgs), i)
 		f.log(s.Request("acme", "runtime-1", "agenthook", "sess-a"), map[string][]string{events.HeaderDecisionID: {id}}, []byte(plainEvent))
 		records = append(records, f.encode(events.Decision{DecisionID: id, Tenant: "acme", Session: "sess-a", Verdict: events.Allow, Reasons: []events.Reason{},
-			RequestDigest: digest.Keyed(f.keys.TenantKey("acme"), []byte(plainEvent))}))
+			RequestDigest: digestOf("sess-a", plainEvent)}))
 	}
 	records = append(records, f.encode(events.Approval{WorkflowID: "wf-2", Tenant: "acme", Status: "consumed", Session: "sess-a"}))
 	signatures, err := f.receipt.SignRecords(records)

@@ -20,10 +20,12 @@ type SessionInput struct {
 	Older       []Extension
 	Witnesses   []note.Verifier // as in VerifyOptions; Checkpoint or one of Older must have them
 	Quorum      int
+	Cosigners   []note.Verifier // as in VerifyOptions
 	Rows        []Row
 	Proofs      []tlog.RecordProof // Proofs[i] is for Rows[i]
 	ReceiptKeys []events.KeyRecord
 	Retired     []Retired
+	Expiries    []ExpiryRecord // each with its proof that it is in Checkpoint
 	Receipts    []string
 	AtLeast     int64 // how many records the session must have at least
 	MaxProblems int
@@ -44,13 +46,13 @@ type Extension struct {
 // shard's verification can.
 func VerifySession(in SessionInput) Report {
 	v := NewVerifier(VerifyOptions{Shard: in.Shard, Space: in.Space, Keys: in.Keys, Checkpoints: []Published{in.Checkpoint}, Witnesses: in.Witnesses,
-		Quorum: in.Quorum, ReceiptKeys: in.ReceiptKeys, Retired: in.Retired, Receipts: in.Receipts, MaxProblems: in.MaxProblems})
+		Quorum: in.Quorum, Cosigners: in.Cosigners, ReceiptKeys: in.ReceiptKeys, Retired: in.Retired, Expiries: in.Expiries, Receipts: in.Receipts, MaxProblems: in.MaxProblems})
 	v.rep.Tenant, v.rep.Session = in.Tenant, in.Session
 	signed := v.marks.take(v.rep)
 	for _, e := range in.Older {
 		v.marks.older(v.rep, v.opts, e, signed)
 	}
-	last := uint64(0)
+	last, unproved := uint64(0), []uint64(nil)
 	for i, r := range in.Rows {
 		if r.Seq <= last {
 			v.rep.add(CodeRowOrder, r.Seq, "seq", "sequence %d comes after %d", r.Seq, last)
@@ -61,9 +63,17 @@ func VerifySession(in SessionInput) Report {
 			proof = in.Proofs[i]
 		}
 		in.row(v, r)
+		if lacks := proof == nil && signed != nil && signed.Size > 1 && r.Seq <= uint64(signed.Size); lacks {
+			unproved = append(unproved, r.Seq)
+			continue
+		}
 		included(v.rep, signed, r, proof)
 	}
-	v.trust.finish()
+	v.settle()
+	if n := len(unproved); n > 0 { // one problem: it is the tree's
+		v.rep.add(CodeInclusion, unproved[0], "proof", "this and %d more of %d records cannot be shown to be in the signed tree of size %d: proofs, or hashes that they take, are missing or damaged",
+			n-1, len(in.Rows), signed.Size)
+	}
 	witnessQuorum(v.rep, v.marks.quorum, len(distinct(in.Witnesses)))
 	if int64(v.rep.Records) < max(in.AtLeast, 1) {
 		v.rep.add(CodeTooShort, 0, "", "%d records, at least %d were expected", v.rep.Records, max(in.AtLeast, 1))
@@ -100,7 +110,8 @@ func (m *marks) take(rep *Report) *mark {
 	}
 	one := m.open[0]
 	rep.Checkpoints, rep.Size, rep.Signed, rep.Root = 1, one.Size, one.Size, one.Root
-	if m.quorum > 0 && one.witnessed >= m.quorum {
+	rep.cosigned(one.cosigned)
+	if m.quorum > 0 && len(one.witnessed) >= m.quorum {
 		rep.Witnessed = one.Size
 	}
 	return &one
@@ -124,7 +135,15 @@ func (m *marks) older(rep *Report, o VerifyOptions, e Extension, newest *mark) {
 	case !CheckConsistency(e.Proof, old.Checkpoint, newest.Checkpoint):
 		rep.add(CodeCheckpointFork, uint64(old.Size), old.source,
 			"today's log is not shown to extend this checkpoint: %s (size %d) has another history, or the stored tree hashes are damaged", newest.source, newest.Size)
-	case m.quorum > 0 && old.witnessed >= m.quorum:
+	default:
+		m.extended(rep, old)
+	}
+}
+
+// extended notes who signed a checkpoint that the newest one extends.
+func (m *marks) extended(rep *Report, old mark) {
+	rep.cosigned(old.cosigned)
+	if m.quorum > 0 && len(old.witnessed) >= m.quorum {
 		rep.Witnessed = max(rep.Witnessed, old.Size)
 	}
 }

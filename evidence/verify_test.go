@@ -129,9 +129,17 @@ func TestTamperingIsFound(t *testing.T) {
 			return r
 		}, "session_chain@3 decision_without_request@3 root_mismatch@13"},
 		"request replaced": {func(r []Row) []Row {
-			rewrite(&r[4], func(r *Record) { r.BodyDigest = digest.Keyed(nil, nil) })
+			rewrite(&r[4], func(r *Record) { r.BodyDigest = digestOf(r.Session, "another") })
 			return r
 		}, "session_chain@6 request_digest_mismatch@6 root_mismatch@13"},
+		"request of another key": {func(r []Row) []Row { // the session went on after an erasure
+			rewrite(&r[4], func(r *Record) { r.BodyDigest = digestOf("of its key before", "another") })
+			return r
+		}, "session_chain@6 root_mismatch@13"},
+		"digest of no key": {func(r []Row) []Row {
+			rewrite(&r[4], func(r *Record) { r.BodyDigest = strings.Replace(r.BodyDigest, ":", ":X", 1) })
+			return r
+		}, "body_mismatch@5 session_chain@6 root_mismatch@13"},
 		"key forged": {func(r []Row) []Row {
 			rewrite(&r[0], func(r *Record) {
 				r.Body = []byte(strings.Replace(string(r.Body), `"use":"receipt"`, `"use":"else"`, 1))

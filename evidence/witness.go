@@ -121,20 +121,6 @@ func (w witnessVerifier) Verify(msg, sig []byte) bool {
 	return seconds <= math.MaxInt64 && ed25519.Verify(w.pub, cosigned(seconds, msg), sig[8:])
 }
 
-// Cosigners gives the names of the witnesses that validly signed a checkpoint.
-// It does not judge the log's own signature.
-func Cosigners(signed string, witnesses []note.Verifier) (names []string) {
-	if len(signed) > maxCheckpoint {
-		return nil
-	}
-	for _, w := range witnesses {
-		if _, err := note.Open([]byte(signed), note.VerifierList(w)); err == nil {
-			names = append(names, w.Name())
-		}
-	}
-	return names
-}
-
 // Cosign adds a witness's signature to a checkpoint of a log with one of the
 // known keys, and gives it back as a note. old is the last checkpoint of the
 // same log that the witness signed, nil for its first; proof shows that this one

@@ -14,6 +14,16 @@ func (r *Registry) PassesAgentHook(v strictjson.Value) bool {
 	return r.entries[agentHookEnvelope].root.passes(v) && plainAgentHook(v)
 }
 
+// PassesAgentHookProfile reports that AgentHookProfile finds nothing in an event
+// on the log, or does not speak of it: it is of another type or has no
+// tool_identity.
+func (r *Registry) PassesAgentHookProfile(v strictjson.Value) bool {
+	if !v.Get("metadata").Get("tool_identity").There() || !ProfileCovers(v.Get("event_type").Text()) {
+		return true
+	}
+	return r.entries[agentHookProfile+string(FormEvidence)].root.passes(v)
+}
+
 // PassesAAEP is the same for StrictAAEP.
 func (r *Registry) PassesAAEP(v strictjson.Value) bool {
 	kind := v.Get("type").Text()

@@ -54,6 +54,14 @@ func holdPasses(t *testing.T, v strictjson.Value, tree map[string]any) (passed i
 			t.Errorf("AgentHook: %v of %v", vs, tree)
 		}
 	}
+	kind, _ := tree["event_type"].(string)
+	meta, _ := tree["metadata"].(map[string]any)
+	if _, governed := meta["tool_identity"]; governed && ProfileCovers(kind) && Default().PassesAgentHookProfile(v) {
+		passed++
+		if vs := Default().AgentHookProfile(tree, FormEvidence); vs != nil {
+			t.Errorf("action governance: %v of %v", vs, tree)
+		}
+	}
 	return passed
 }
 

@@ -47,9 +47,10 @@ var auditorName = regexp.MustCompile(`^[a-z][a-z0-9_]{2,31}$`)
 // auditorTables lists what an auditor may read, and which rows of it: $ stands
 // for the tenant, and no condition for all. Tree hashes and checkpoints belong to
 // no tenant; without them nobody could verify. The keys that decisions are
-// signed with are public, and needed for the same.
+// signed with are public, and needed for the same; what says that texts of the
+// tenant's records expired is, too.
 var auditorTables = []struct{ name, rows string }{
-	{"evidence", "tenant = $ OR (tenant = '' AND kind = 'control' AND (endsWith(subject, '.key') OR endsWith(subject, '.key_retired')))"},
+	{"evidence", "tenant = $ OR (tenant = '' AND kind = 'control' AND (endsWith(subject, '.key') OR endsWith(subject, '.key_retired') OR concerns = $))"},
 	{"evidence_chain", "tenant = $"},
 	{"decisions", "tenant = $"},
 	{"calls", "tenant = $"},
@@ -58,6 +59,7 @@ var auditorTables = []struct{ name, rows string }{
 	{"redactions", "tenant = $"},
 	{"changes", "tenant = $"},
 	{"tree_nodes", ""},
+	{"tree_hashes", ""},
 	{"checkpoints", ""},
 }
 

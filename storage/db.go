@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -19,7 +21,11 @@ type DB struct {
 	options  *clickhouse.Options
 	database string
 	settled  settled
-	leaves   leafTable
+	deriving sync.Mutex  // held while derived tables are compared with evidence, or rows expire
+	views    atomic.Bool // there are views instead of the tables
+	idle     idleConns
+	unset    atomic.Bool // look-ups go without settings
+	tiles    keptTiles
 }
 
 // Connection defaults, where the DSN does not say otherwise.
@@ -41,7 +47,7 @@ var databaseName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 // A user who may SELECT in the database is enough for every query, with readonly=1
 // too. A writer on a server of one's own needs SELECT, INSERT, ALTER, CREATE
 // DATABASE, CREATE TABLE, CREATE VIEW, DROP TABLE and DROP VIEW there, and SELECT
-// on system.processes, system.tables and system.columns.
+// on system.processes, system.tables, system.columns and system.mutations.
 func Open(ctx context.Context, dsn string) (*DB, error) {
 	options, err := parseDSN(dsn)
 	if err != nil {
@@ -124,7 +130,10 @@ func (db *DB) Ping(ctx context.Context) error {
 }
 
 // Close gives up the connections.
-func (db *DB) Close() error { return db.conn.Close() }
+func (db *DB) Close() error {
+	db.idle.close()
+	return db.conn.Close()
+}
 
 // reading is the context of a query. clickhouse-go turns a deadline into the
 // setting max_execution_time, which a user with readonly=1 may not set; cancelling

@@ -38,7 +38,7 @@ var (
 // Whoever meets it must stop writing.
 type ConflictError struct {
 	Shard string
-	Table string // evidence or tree_nodes
+	Table string // evidence or tree_hashes
 	Seq   uint64 // the first sequence (or tree index) that does not agree
 	What  string // what is wrong there
 }

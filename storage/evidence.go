@@ -25,16 +25,19 @@ var Kinds = []string{KindRequest, KindEvent, KindDecision, KindCall, KindFinding
 // also in Record; Record is what was hashed, so where they differ the row was
 // tampered with.
 type EvidenceRow struct {
-	Shard        string    // the log stream's incarnation
-	Seq          uint64    // from 1
-	Tenant       string    // from the subject
-	Session      string    // empty where there is none
-	Kind         string    // one of Kinds
-	Subject      string    // the log subject
-	BrokerTime   time.Time // UTC, nanoseconds
-	BodyDigest   string
-	Record       string // the canonical text
-	RecordHash   [32]byte
+	Shard      string    // the log stream's incarnation
+	Seq        uint64    // from 1
+	Tenant     string    // from the subject
+	Session    string    // empty where there is none
+	Kind       string    // one of Kinds
+	Subject    string    // the log subject
+	BrokerTime time.Time // UTC, nanoseconds
+	BodyDigest string
+	Record     string // the canonical text
+	RecordHash [32]byte
+	// Expiry is the sequence of the control record that says why Record is empty; 0
+	// where it is not. It is read, and not written with a row.
+	Expiry       uint64
 	SessionIndex *uint64 // place in the session's chain; nil where there is none
 }
 

@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/ClickHouse/ch-go/proto"
+	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
 // Verification reads every text there is. clickhouse-go copies each four to six
@@ -24,7 +25,7 @@ import (
 // profiling).
 const nativeVersion = int(proto.FeatureDistributedDepth)
 
-// nativeRoom is how much is read from the connection at a time.
+// nativeRoom is how much is read at a time from a connection for long answers.
 const nativeRoom = 1 << 20
 
 // errNative says that the short way cannot be taken; nothing was read.
@@ -36,8 +37,8 @@ type nativeConn struct {
 	version int
 }
 
-// dialNative connects and logs in.
-func (db *DB) dialNative(ctx context.Context) (*nativeConn, error) {
+// dialNative connects and logs in; room is how much is read at a time.
+func (db *DB) dialNative(ctx context.Context, room int) (*nativeConn, error) {
 	o := db.options
 	if o.TLS != nil || o.DialContext != nil || !onlyLocal(o.Addr) {
 		return nil, errNative
@@ -47,7 +48,7 @@ func (db *DB) dialNative(ctx context.Context) (*nativeConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errNative, err)
 	}
-	c := &nativeConn{Conn: conn, r: proto.NewReader(bufio.NewReaderSize(conn, nativeRoom)), version: nativeVersion}
+	c := &nativeConn{Conn: conn, r: proto.NewReader(bufio.NewReaderSize(conn, room)), version: nativeVersion}
 	_ = conn.SetDeadline(time.Now().Add(max(o.DialTimeout, time.Second)))
 	if err := c.hello(proto.ClientHello{Name: "countersign", Major: 1, ProtocolVersion: nativeVersion, Database: db.database, User: o.Auth.Username, Password: o.Auth.Password}); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", errNative, err), conn.Close())
@@ -90,13 +91,13 @@ func (c *nativeConn) unexpected(code proto.ServerCode) error {
 	if err := e.DecodeAware(c.r, c.version); err != nil {
 		return err
 	}
-	return fmt.Errorf("code %d: %s", e.Code, e.Message)
+	return &clickhouse.Exception{Code: int32(e.Code), Name: e.Name, Message: e.Message}
 }
 
 // ask sends a query.
-func (c *nativeConn) ask(query string) error {
+func (c *nativeConn) ask(query string, settings []proto.Setting) error {
 	var b proto.Buffer
-	proto.Query{Body: query, Stage: proto.StageComplete, Compression: proto.CompressionDisabled, Info: proto.ClientInfo{
+	proto.Query{Body: query, Stage: proto.StageComplete, Compression: proto.CompressionDisabled, Settings: settings, Info: proto.ClientInfo{
 		ProtocolVersion: c.version, Major: 1, Interface: proto.InterfaceTCP, Query: proto.ClientQueryInitial, InitialAddress: c.LocalAddr().String(), ClientName: "countersign",
 	}}.EncodeAware(&b, c.version)
 	proto.ClientCodeData.Encode(&b)
@@ -164,13 +165,13 @@ const sweepQuery = `SELECT CAST(shard, 'String') AS shard_, seq, CAST(tenant, 'S
 
 // sweepNative is Sweep over a plain connection; errNative if there is none.
 func (db *DB) sweepNative(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
-	conn, err := db.dialNative(ctx)
+	conn, err := db.dialNative(ctx, nativeRoom)
 	if err != nil {
 		return err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer func() { stop(); _ = conn.Close() }()
-	if err := conn.ask(sweepQuery + sqlString(shard) + " AND seq BETWEEN " + strconv.FormatUint(from, 10) + " AND " + strconv.FormatUint(to, 10) + " ORDER BY shard, seq"); err != nil {
+	if err := conn.ask(sweepQuery+sqlString(shard)+" AND seq BETWEEN "+strconv.FormatUint(from, 10)+" AND "+strconv.FormatUint(to, 10)+" ORDER BY shard, seq", nil); err != nil {
 		return errors.Join(ctx.Err(), db.failed(err))
 	}
 	c := &sweepColumns{hash: proto.ColFixedStr{Size: len(EvidenceRow{}.RecordHash)}, names: map[string]string{}}

@@ -38,11 +38,11 @@ func (db *DB) failed(err error) error {
 }
 
 // evidenceColumnList is what scanEvidence reads.
-const evidenceColumnList = "shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash"
+const evidenceColumnList = "shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash, expiry"
 
 func scanEvidence(rows driver.Rows) (r EvidenceRow, err error) {
 	var hash string
-	err = rows.Scan(&r.Shard, &r.Seq, &r.Tenant, &r.Session, &r.SessionIndex, &r.Kind, &r.Subject, &r.BrokerTime, &r.BodyDigest, &r.Record, &hash)
+	err = rows.Scan(&r.Shard, &r.Seq, &r.Tenant, &r.Session, &r.SessionIndex, &r.Kind, &r.Subject, &r.BrokerTime, &r.BodyDigest, &r.Record, &hash, &r.Expiry)
 	copy(r.RecordHash[:], hash)
 	r.BrokerTime = r.BrokerTime.UTC()
 	return r, err

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
 )
@@ -149,110 +148,6 @@ func TestChainGoesOverShards(t *testing.T) {
 	if err != nil || heads[key] != (Head{4, want[5].RecordHash}) {
 		t.Errorf("head %+v (%v)", heads[key], err)
 	}
-}
-
-// treeOf is the Merkle log over rows: every hash at its tlog index.
-func treeOf(t *testing.T, rows []EvidenceRow) (all []TreeNode) {
-	t.Helper()
-	read := tlog.HashReaderFunc(func(indexes []int64) (list []tlog.Hash, err error) {
-		for _, i := range indexes {
-			list = append(list, all[i].Hash)
-		}
-		return list, nil
-	})
-	for i, r := range rows {
-		hashes, err := tlog.StoredHashes(int64(i), r.RecordHash[:], read)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, h := range hashes {
-			all = append(all, TreeNode{uint64(len(all)), h})
-		}
-	}
-	return all
-}
-
-func TestTreeNodes(t *testing.T) {
-	db, shard := sharedDB(t), testShard(t)
-	rows := rowsOf(shard, 1, 700)
-	all := treeOf(t, rows)
-	if err := db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows); err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range [][]TreeNode{all[:500], all[400:], nil} { // a restarted writer stores some again
-		if err := db.InsertTreeNodes(t.Context(), shard, part); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := rowsIn(t, db, "tree_nodes", shard); n > 60 {
-		t.Errorf("%d hashes are stored of %d", n, len(all))
-	}
-	var idx []uint64
-	for _, n := range all {
-		idx = append(idx, n.Index)
-	}
-	got, err := db.TreeNodes(t.Context(), shard, append(idx, 50, 0, 50))
-	if err != nil || len(got) != len(all)+3 || got[len(all)] != all[50].Hash {
-		t.Fatalf("%d hashes (%v)", len(got), err)
-	}
-	for i, n := range all {
-		if got[i] != n.Hash {
-			t.Errorf("hash %d is another one", i)
-		}
-	}
-	if _, err := db.TreeNodes(t.Context(), shard, []uint64{0, uint64(len(all)) + 40}); !errors.Is(err, ErrNotFound) {
-		t.Errorf("one that is not there: %v", err)
-	}
-}
-
-// Before, every hash was stored.
-func TestTreeNodesOfBefore(t *testing.T) {
-	db, shard := sharedDB(t), testShard(t)
-	rows := rowsOf(shard, 1, 40)
-	all := treeOf(t, rows)
-	shards, idx, hash := []string{}, []uint64{}, []string{}
-	for _, n := range all {
-		shards, idx, hash = append(shards, shard), append(idx, n.Index), append(hash, string(n.Hash[:]))
-	}
-	if err := db.insert(t.Context(), "INSERT INTO tree_nodes (shard, idx, hash)", randomToken(), shards, idx, hash); err != nil {
-		t.Fatal(err)
-	}
-	got, err := db.TreeNodes(t.Context(), shard, idx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, n := range all {
-		if got[i] != n.Hash {
-			t.Errorf("hash %d is another one", i)
-		}
-	}
-}
-
-func TestTwoHashesAtOnePlace(t *testing.T) {
-	db, shard := sharedDB(t), testShard(t)
-	rows := rowsOf(shard, 1, 40)
-	if err := db.InsertEvidence(t.Context(), EvidenceToken(shard, 1), rows); err != nil {
-		t.Fatal(err)
-	}
-	sixteen := uint64(tlog.StoredHashIndex(4, 0))
-	for _, b := range []byte{1, 2} {
-		if err := db.InsertTreeNodes(t.Context(), shard, []TreeNode{{sixteen, [32]byte{b}}}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err := db.TreeNodes(t.Context(), shard, []uint64{sixteen})
-	wantConflict(t, err, sixteen)
-	forged := rows[2:3]
-	forged[0].RecordHash[7] = 9
-	if err := db.InsertEvidence(t.Context(), shard+" forger", forged); err != nil {
-		t.Fatal(err)
-	}
-	_, err = db.TreeNodes(t.Context(), shard, []uint64{2}) // made of the leaves 0 and 1
-	if err != nil {
-		t.Error(err)
-	}
-	_, err = db.TreeNodes(t.Context(), shard, []uint64{uint64(tlog.StoredHashIndex(1, 1))})
-	wantConflict(t, err, 3)
 }
 
 func TestCheckpoints(t *testing.T) {

@@ -3,29 +3,36 @@ package storage
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
 // derivedTable is a table that a materialized view fills from evidence.
 type derivedTable struct {
 	name, view string
+	// of is the condition of the view: which rows of evidence have a row here.
+	of string
 	// form is the number that the view writes into the column form; rows with a
 	// lower one were made by an earlier view and are made anew. 0 means that the
 	// table has no such column.
 	form uint8
 }
 
-// derived lists the tables that materialized views fill from evidence.
+// derived lists the tables that materialized views fill from evidence. What the
+// conditions say is also in the views; TestViewsAndConditionsAgree.
 var derived = []derivedTable{
-	{name: "evidence_chain", view: "evidence_chain_mv2"},
-	{name: "decisions", view: "decisions_mv2", form: 2},
-	{name: "calls", view: "calls_mv2", form: 2},
-	{name: "findings", view: "findings_mv2", form: 2},
-	{name: "approvals", view: "approvals_mv2", form: 2},
-	{name: "changes", view: "changes_mv", form: 2},
-	{name: "redactions", view: "redactions_mv", form: 2},
+	{name: "evidence_chain", view: "evidence_chain_mv2", of: "session != '' OR session_index IS NOT NULL"},
+	{name: "decisions", view: "decisions_mv2", of: "kind = 'decision'", form: 2},
+	{name: "calls", view: "calls_mv2", of: "kind = 'call'", form: 2},
+	{name: "findings", view: "findings_mv2", of: "kind = 'finding'", form: 2},
+	{name: "approvals", view: "approvals_mv2", of: "kind = 'approval'", form: 2},
+	{name: "changes", view: "changes_mv", of: "kind = 'control' AND NOT (endsWith(subject, '.cursor') OR endsWith(subject, '.tick'))", form: 2},
+	{name: "redactions", view: "redactions_mv", of: "redacted OR kind = 'unparseable'", form: 2},
 }
 
 // Repair makes the derived tables hold exactly what evidence of a shard says: it
@@ -47,8 +54,17 @@ func (db *DB) repairFrom(ctx context.Context, shard string, from uint64) (added 
 	if err := db.quiesce(ctx, shard); err != nil {
 		return 0, err
 	}
+	db.deriving.Lock()
+	defer db.deriving.Unlock()
+	differing, err := db.differing(ctx, shard, from)
+	if err != nil {
+		return 0, fmt.Errorf("comparing the derived tables of %s with the evidence: %w", db.where(), err)
+	}
 	for _, table := range derived {
-		n, err := db.repairTable(ctx, table, shard, from)
+		if len(differing[table.name]) == 0 {
+			continue
+		}
+		n, err := db.repairTable(ctx, table, shard, from, differing[table.name])
 		if err != nil {
 			return added, fmt.Errorf("repairing table %s of %s: %w", table.name, db.where(), err)
 		}
@@ -62,22 +78,48 @@ func (db *DB) repairFrom(ctx context.Context, shard string, from uint64) (added 
 // with the shard.
 const repairWindow = 1 << 20
 
-// repairTable compares sums over windows of a shard, and mends the windows in
-// which they differ.
-func (db *DB) repairTable(ctx context.Context, table derivedTable, shard string, from uint64) (added uint64, err error) {
+// differing compares sums over windows of a shard, of all derived tables in one
+// query: an auditor that starts waits for it, and so does its first commit. It
+// gives the windows in which a table is not what the evidence says.
+func (db *DB) differing(ctx context.Context, shard string, from uint64) (map[string][]uint64, error) {
+	var sums []string
+	for _, table := range derived {
+		of, form, rows := table.of, "0", "0"
+		if slices.Contains(expiringTables, table.name) { // what is expired is not missing
+			of = "(" + of + ") AND expiry = 0"
+		}
+		if table.form > 0 {
+			form, rows = strconv.Itoa(int(table.form)), "form"
+		}
+		for _, half := range [][3]string{{table.name, rows, "true"}, {"evidence", form, of}} {
+			sums = append(sums, fmt.Sprintf("SELECT '%s' AS t, intDiv(seq, %d) AS w, sum(cityHash64(seq, toUInt8(%s))) AS sum, count() AS n FROM %s WHERE shard = {shard:String} AND seq >= %d AND (%s) GROUP BY w",
+				table.name, repairWindow, half[1], half[0], from, half[2]))
+		}
+	}
+	query := "SELECT t, arraySort(groupUniqArray(w)) FROM (SELECT t, w FROM (" + strings.Join(sums, " UNION ALL ") +
+		") GROUP BY t, w HAVING count() != 2 OR min(sum) != max(sum) OR min(n) != max(n)) GROUP BY t"
+	windows := map[string][]uint64{}
+	err := db.each(ctx, query, func(r driver.Rows) error {
+		var table string
+		var list []uint64
+		err := r.Scan(&table, &list)
+		windows[table] = list
+		return err
+	}, arg("shard", shard))
+	return windows, err
+}
+
+// repairTable mends the windows in which a table differs.
+func (db *DB) repairTable(ctx context.Context, table derivedTable, shard string, from uint64, windows []uint64) (added uint64, err error) {
 	r := tableRepair{db: db, table: table, shard: shard, form: "0"}
+	if slices.Contains(expiringTables, table.name) { // what is expired must not be made anew
+		r.settings = db.unexpired()
+	}
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(r.settings))
 	if table.form > 0 {
 		r.form = "form"
 	}
 	if r.view, r.columns, err = db.definition(ctx, table); err != nil {
-		return 0, err
-	}
-	sums := func(source string) string {
-		return fmt.Sprintf("SELECT intDiv(seq, %d) AS w, sum(cityHash64(seq, %s)) AS sum, count() AS n FROM %s WHERE shard = {shard:String} AND seq >= %d GROUP BY w", repairWindow, r.form, source, from)
-	}
-	var windows []uint64
-	if err := db.conn.QueryRow(ctx, fmt.Sprintf("SELECT arraySort(groupUniqArray(w)) FROM (SELECT w FROM (%s UNION ALL %s) GROUP BY w HAVING count() != 2 OR min(sum) != max(sum) OR min(n) != max(n))",
-		sums(table.name), sums("("+r.view+")")), arg("shard", shard)).Scan(&windows); err != nil {
 		return 0, err
 	}
 	for _, w := range windows {
@@ -98,6 +140,8 @@ type tableRepair struct {
 	view    string   // the query that fills the table
 	columns []string // of the table
 	form    string   // what tells rows of an earlier view
+	// settings are those under which evidence is read.
+	settings clickhouse.Settings
 }
 
 // mend makes a window of a table what evidence says.
@@ -111,7 +155,9 @@ func (r tableRepair) mend(ctx context.Context, first, last uint64) (added uint64
 		return 0, err
 	}
 	list := "`" + strings.Join(r.columns, "`, `") + "`"
-	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(insertSettings(randomToken())))
+	settings := insertSettings(randomToken())
+	maps.Copy(settings, r.settings)
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(settings))
 	return added, r.db.conn.Exec(ctx, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s %s", r.table.name, list, list, missing), arg("shard", r.shard))
 }
 

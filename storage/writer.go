@@ -115,31 +115,6 @@ func reserve(col column.Interface, values any) error {
 	return col.AppendRow(make([]byte, total))
 }
 
-// TreeNode is one stored hash of a shard's Merkle log.
-type TreeNode struct {
-	Index uint64 // tlog.StoredHashIndex
-	Hash  [32]byte
-}
-
-// InsertTreeNodes stores hashes durably; those that TreeNodes makes from others it
-// leaves out. Storing a hash again does no harm.
-func (db *DB) InsertTreeNodes(ctx context.Context, shard string, nodes []TreeNode) error {
-	if shard == "" {
-		return fmt.Errorf("%w: it has no shard", ErrBatch)
-	}
-	var shards, hash []string
-	var idx []uint64
-	for _, n := range nodes {
-		if isStored(n.Index) {
-			shards, idx, hash = append(shards, shard), append(idx, n.Index), append(hash, string(n.Hash[:]))
-		}
-	}
-	if len(idx) == 0 {
-		return nil
-	}
-	return db.insert(ctx, "INSERT INTO tree_nodes (shard, idx, hash)", randomToken(), shards, idx, hash)
-}
-
 // Checkpoint is one signed tree head of a shard.
 type Checkpoint struct {
 	Shard   string

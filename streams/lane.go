@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -153,9 +154,10 @@ func (l *lane) batch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint6
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // never fails
 	id := hex.EncodeToString(raw[:])
-	end := len(msgs) - 1
+	end, idValue := len(msgs)-1, []string{id}
 	for i, m := range msgs {
-		h := nats.Header{headerBatchID: {id}, headerBatchSeq: {strconv.Itoa(i + 1)}}
+		h := merge(m.Header, nil)
+		h[headerBatchID], h[headerBatchSeq] = idValue, []string{strconv.Itoa(i + 1)}
 		out := &nats.Msg{Subject: m.Subject, Header: h, Data: m.Body}
 		if i == 0 { // a refusal of the batch comes here
 			out.Reply = l.reply(0)
@@ -163,9 +165,8 @@ func (l *lane) batch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint6
 		if i == end {
 			out.Reply = l.reply(end)
 			h[headerBatchCommit] = []string{"1"}
-			out.Header = merge(h, last)
+			maps.Copy(h, last)
 		}
-		out.Header = merge(out.Header, m.Header)
 		if err := sendError(l.nc.PublishMsg(out)); err != nil {
 			if i < end { // the commit was not sent: the server abandons the batch
 				return nil, fmt.Errorf("%w: batch abandoned: %v", ErrRefused, err)
@@ -230,14 +231,11 @@ func sendError(err error) error {
 	return fmt.Errorf("%w: %w", ErrDoubt, err)
 }
 
-// merge gives a header with the entries of both; neither is changed.
+// merge gives a header with the entries of both, and room for those of a batch;
+// neither is changed.
 func merge(a, b map[string][]string) nats.Header {
-	out := make(nats.Header, len(a)+len(b))
-	for k, v := range a {
-		out[k] = v
-	}
-	for k, v := range b {
-		out[k] = v
-	}
+	out := make(nats.Header, len(a)+len(b)+2)
+	maps.Copy(out, a)
+	maps.Copy(out, b)
 	return out
 }

@@ -116,7 +116,7 @@ func (s Shard) streams() []jetstream.StreamConfig {
 	quarantine.MaxAge = age
 	checkpoints := s.base(StreamCheckpoints, "Countersign: signed checkpoints of the evidence log", s.Space.All(subject.Checkpoints))
 	out := []jetstream.StreamConfig{log, quarantine, checkpoints}
-	for _, b := range []string{BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketRedaction, BucketRetention} {
+	for _, b := range []string{BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses} {
 		out = append(out, s.bucket(b, kvHistory))
 	}
 	out = append(out, s.bucket(BucketSessionKeys, 1), s.bucket(BucketConfirmed, 1), s.bucket(BucketSpend, 1), s.bucket(BucketLeases, 1))

@@ -50,7 +50,10 @@ func (r *reader) drain(ctx context.Context, in *inbox) (seen uint64, err error) 
 		if len(msgs) == 0 {
 			return seen, r.flush()
 		}
-		for _, m := range msgs {
+		for i, m := range msgs {
+			if r.batch == nil {
+				r.batch = make([]events.LogMessage, 0, min(len(msgs)-i, r.o.MaxBatch))
+			}
 			last, err := r.accept(m)
 			if err != nil {
 				return seen, err
@@ -157,21 +160,27 @@ func parseDelivery(reply string) (delivery, bool) {
 	if !strings.HasPrefix(reply, "$JS.ACK.") {
 		return delivery{}, false
 	}
-	tokens := strings.Split(reply, ".")
-	at := 5
-	switch n := len(tokens); {
+	rest, skip := reply, 5
+	switch n := strings.Count(reply, ".") + 1; {
 	case n == 9:
 	case n >= 11:
-		at = 7
+		skip = 7
 	default:
 		return delivery{}, false
 	}
+	var tokens [4]string
+	for range skip {
+		_, rest, _ = strings.Cut(rest, ".")
+	}
+	for i := range tokens {
+		tokens[i], rest, _ = strings.Cut(rest, ".")
+	}
 	var d delivery
 	var errs [4]error
-	d.seq, errs[0] = strconv.ParseUint(tokens[at], 10, 64)
-	d.order, errs[1] = strconv.ParseUint(tokens[at+1], 10, 64)
-	d.time, errs[2] = strconv.ParseInt(tokens[at+2], 10, 64)
-	d.pending, errs[3] = strconv.ParseUint(tokens[at+3], 10, 64)
+	d.seq, errs[0] = strconv.ParseUint(tokens[0], 10, 64)
+	d.order, errs[1] = strconv.ParseUint(tokens[1], 10, 64)
+	d.time, errs[2] = strconv.ParseInt(tokens[2], 10, 64)
+	d.pending, errs[3] = strconv.ParseUint(tokens[3], 10, 64)
 	for _, err := range errs {
 		if err != nil {
 			return delivery{}, false

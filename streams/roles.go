@@ -25,6 +25,10 @@ const (
 	// RoleCustodian carries out erasures: it alone can take messages off the log,
 	// off the quarantine and out of the buckets that hold what agents sent.
 	RoleCustodian Role = "custodian"
+
+	// RoleWitness is somebody outside who signs checkpoints: it reads them and hands
+	// its signatures in, under its own name, and can do nothing else.
+	RoleWitness Role = "witness"
 )
 
 // KV buckets.
@@ -41,6 +45,7 @@ const (
 	BucketSpend       = "spend"         // money that mandates' budgets have spent or reserved
 	BucketRedaction   = "redaction"     // the tenants' redaction policies
 	BucketRetention   = "retention"     // the tenants' retention policies, legal holds and erasures
+	BucketWitnesses   = "witnesses"     // whose signatures under checkpoints are kept, and what they hand in
 )
 
 // Streams beside the log itself.
@@ -103,16 +108,16 @@ var roles = map[Role]role{
 	RoleAdmitter: {
 		place: placeServices,
 		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed),
-			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed),
+			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionKeys),
 			[]string{"{p}.events.*.*.*.*." + subject.TypeRequest,
 				"{p}.events.*.*.tool.*.tool_policy_evaluated", "{p}.events.*.*.handoff.*.handoff_policy_evaluated", "{p}.decisions.>", "{p}.approvals.>",
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
-		sub: []string{"{p}.admit.>", "{p}.resolve.>", "{p}.calls.>", "$SRV.>", "{inbox}.>"},
+		sub: []string{"{p}.admit.>", "{p}.resolve.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
 	},
 	RoleCorrelator: {
 		place: placeServices,
 		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketLeases),
-			writeKV(BucketLeases),
+			writeKV(BucketLeases), makeKV(BucketSessionKeys),
 			[]string{"{p}.calls.>", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
 		sub: []string{"{p}.follow.>", "$SRV.>", "{inbox}.>"},
 	},
@@ -120,6 +125,7 @@ var roles = map[Role]role{
 		place: placeServices,
 		pub: join(common, readLog, readKV(BucketPolicies, BucketPublishers, BucketKeys, BucketSessionKeys, BucketLeases, BucketRedaction, BucketRetention),
 			writeKV(BucketKeys, BucketSessionKeys, BucketLeases),
+			getKV(BucketWitnesses), infoKV(BucketWitnesses),
 			[]string{"{p}.checkpoints.*", "{p}.findings.>", "{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>",
 				"$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints,
 				"$JS.API.STREAM.MSG.GET." + StreamQuarantine}),
@@ -129,9 +135,15 @@ var roles = map[Role]role{
 		place: placeServices,
 		pub: join(common, getKV(BucketSessionKeys, BucketApprovals, BucketRetention), infoKV(BucketSessionKeys, BucketApprovals, BucketRetention),
 			writeKV(BucketRetention), deleteFrom(append([]string{"{shard}"}, erasable...)...),
-			[]string{"{p}.control.{shard}." + events.ControlErasure, "{p}.control.{shard}." + events.ControlRetention,
+			[]string{"{p}.control.{shard}." + events.ControlErasure, "{p}.control.{shard}." + events.ControlExpiry, "{p}.control.{shard}." + events.ControlRetention,
 				"$JS.API.STREAM.INFO.{shard}", "$JS.API.STREAM.MSG.GET.{shard}",
 				"$JS.API.STREAM.INFO." + StreamQuarantine, "$JS.API.STREAM.MSG.GET." + StreamQuarantine}),
+		sub: []string{"{inbox}.>"},
+	},
+	RoleWitness: {
+		place: placeOperator,
+		pub: join([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
+			getKV(BucketWitnesses), infoKV(BucketWitnesses), []string{"$KV." + BucketWitnesses + ".signed.{u}.*"}),
 		sub: []string{"{inbox}.>"},
 	},
 }
@@ -176,8 +188,8 @@ var operatorServices = join(
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
 		"$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*",
 		"$JS.API.STREAM.MSG.GET.{shard}", "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
-	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction, BucketRetention),
-	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction, BucketRetention),
+	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses),
+	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses),
 )
 
 // getKV reads single keys.
@@ -198,6 +210,12 @@ func readKV(buckets ...string) (out []string) {
 			"$JS.API.CONSUMER.DELETE."+s+".*", "$JS.API.CONSUMER.INFO."+s+".*", "$JS.FC."+s+".>")
 	}
 	return out
+}
+
+// makeKV reads and makes single keys. It deletes none: what is put in a key's place
+// leaves the old revision's bytes on the disk, and only a custodian overwrites them.
+func makeKV(buckets ...string) []string {
+	return join(getKV(buckets...), infoKV(buckets...), writeKV(buckets...))
 }
 
 func writeKV(buckets ...string) (out []string) {

@@ -114,7 +114,7 @@ func TestSecrets(t *testing.T) {
 		t.Error("the message on the log is not byte for byte what was published")
 	}
 	row := atSeq(t, s.auditors(t), seq)
-	if !strings.HasPrefix(row.BodyDigest, "hmac-sha256:") || strings.Count(row.Record, `"commitment"`) < len(secrets) {
+	if !strings.HasPrefix(row.BodyDigest, "session-hmac-sha256:") || strings.Count(row.Record, `"commitment"`) < len(secrets) {
 		t.Errorf("digest %.20s, record %s", row.BodyDigest, row.Record)
 	}
 	bundle := filepath.Join(t.TempDir(), "secrets.zip")

@@ -86,7 +86,7 @@ func TestExportVerifiesElsewhere(t *testing.T) {
 		if r := aloneWith(t, "verify", "--bundle", plain, "--key", key, "--witness", w1).want(t, 1); !strings.Contains(r.out, "witness_quorum in checkpoint.txt") {
 			t.Errorf("%s: %s%s", name, r.out, r.err)
 		}
-		if code, out := python(t, "--bundle", with, "--key", key, "--witness", w1, "--witness", w2); code != 0 || !strings.Contains(out, "signed by witness.example.com/w2") {
+		if code, out := python(t, "--bundle", with, "--key", key, "--witness", w1, "--witness", w2); code != 0 || !strings.Contains(out, "cosigned by witness.example.com/w2 at 20") {
 			t.Errorf("%s: exit %d\n%s", name, code, out)
 		}
 		if code, out := python(t, "--bundle", plain, "--key", key, "--witness", w1); code != 1 || !strings.Contains(out, "FAIL  checkpoint.txt") {
@@ -298,7 +298,7 @@ func TestBundleBadInput(t *testing.T) {
 			"a newer format":   {newerFile, "this program reads"},
 			"compressed":       {recompressed(t, file), "is not stored plainly"},
 			"a member twice":   {write(bytes.ReplaceAll(whole, []byte("findings.jsonl"), []byte("decision.jsonl"))), "unknown member"},
-			"a directory":      {dir, "not a ZIP file"},
+			"a directory":      {dir, "is a directory"},
 			"absent":           {filepath.Join(dir, "absent.zip"), "no such file"},
 		} {
 			r := tool(t, "verify", "--bundle", tc.file, "--key", key)

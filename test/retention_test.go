@@ -27,6 +27,7 @@ import (
 type secretSession struct {
 	name, pin, mail, broken string
 	values                  []string
+	texts                   []string // of which the password is all that an attacker does not know: messages, arguments
 }
 
 func playSecrets(t testing.TB, s *system, name string) secretSession {
@@ -36,9 +37,11 @@ func playSecrets(t testing.TB, s *system, name string) secretSession {
 	x.values = []string{password, x.mail, x.broken}
 	r := s.runtime(t)
 	call := preToolUse(name, "c1", "write_file", object{"path": "/workspace/c1", "password": password})
+	done := postToolUse(call)
+	x.texts = []string{string(call.bytes()), string(done.bytes()), `{"password":"` + password + `","path":"/workspace/c1"}`}
 	r.admit(t, "agenthook", call.bytes())
 	r.publish(t, call)
-	r.publish(t, postToolUse(call))
+	r.publish(t, done)
 	r.admit(t, "agenthook", askedCall(name, "c2").with("tool_input.to", x.mail).bytes())
 	r.put(t, r.subject("agenthook", name, "PreToolUse"), []byte(`{"broken": "`+x.broken))
 	s.settle(t)
@@ -91,9 +94,7 @@ func found(t testing.TB, dir, value string) (files []string) {
 	return files
 }
 
-// sessionKeys opens whatever below a directory is a wrapped key of a session, with
-// the master key at hand.
-func sessionKeys(t testing.TB, s *system, tenant, session string) (keys [][]byte) {
+func masterKey(t testing.TB, s *system) digest.Master {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.data, "keys", "master.key"))
 	ok(t, err)
@@ -101,8 +102,15 @@ func sessionKeys(t testing.TB, s *system, tenant, session string) (keys [][]byte
 	ok(t, err)
 	master, err := digest.NewMaster(seed)
 	ok(t, err)
+	return master
+}
+
+// sessionKeys opens whatever below a directory is a wrapped key of a session, with
+// the master key at hand.
+func sessionKeys(t testing.TB, s *system, tenant, session string) (keys [][]byte) {
+	t.Helper()
 	const size = 1 + 12 + 32 + 16
-	wrapping := master.Wrapping(tenant)
+	wrapping := masterKey(t, s).Wrapping(tenant)
 	ok(t, filepath.WalkDir(filepath.Join(s.data, "nats"), func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return nil
@@ -176,6 +184,11 @@ func TestErasedSession(t *testing.T) {
 			t.Fatalf("%q stands nowhere before the erasure: the test looks in the wrong place", v)
 		}
 	}
+	for where, list := range digestsEverywhere(t, s, before, bundle) {
+		if got := fitting(t, s, x, list); !slices.Contains(got, x.pin) && where != "snapshots" { // which are written when it is time
+			t.Errorf("of %d digests in %s before the erasure, %v fit: the test does not know how", len(list), where, got)
+		}
+	}
 	keys := sessionKeys(t, s, "acme", x.name)
 	if len(keys) == 0 || !slices.Contains(guessed(t, before, keys, x.pin), "pw-"+x.pin) {
 		t.Fatalf("with the key, %d found, a commitment cannot be guessed: the test does not know how", len(keys))
@@ -207,6 +220,11 @@ func TestErasedSession(t *testing.T) {
 		}
 		if v := guessed(t, before, keys, x.pin); len(v) > 0 {
 			t.Errorf("%s: guessed %v", when, v)
+		}
+		for where, list := range digestsEverywhere(t, s, before, bundle) {
+			if got := fitting(t, s, x, list); len(got) > 0 {
+				t.Errorf("%s: with the master key and ten thousand guesses, digests in %s give %v away", when, where, got)
+			}
 		}
 		for _, table := range []string{"evidence", "decisions", "calls", "findings", "approvals"} {
 			for _, v := range x.values {

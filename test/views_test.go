@@ -159,7 +159,7 @@ func TestReplay(t *testing.T) {
 	r.publish(t, completed(aaep, "t1", "find_flights"))
 	s.settle(t)
 
-	keys := []string{"--keys", filepath.Join(s.data, "keys")}
+	keys := []string{"--keys", filepath.Join(s.data, "keys")} // the rest is known from the data directory
 	for _, name := range []string{sess, quiet, aaep} {
 		for _, from := range [][]string{{"--from", "log"}, {"--from", "log", "--whole"}, {"--from", "clickhouse"}, {"--from", "clickhouse", "--whole"}} {
 			for _, key := range [][]string{nil, keys} {

@@ -228,11 +228,12 @@ func masker(digest func([]byte) string) func(id, fallback string) string {
 		case digest == nil:
 			return fallback
 		}
-		form, sum, ok := strings.Cut(digest([]byte(id)), ":")
-		if !ok {
+		d := digest([]byte(id))
+		form, sum := d[:strings.LastIndexByte(d, ':')+1], d[strings.LastIndexByte(d, ':')+1:]
+		if form == "" {
 			return fallback // there is no key to digest with
 		}
-		return fallback + ":" + form + ":" + sum[:min(len(sum), 16)]
+		return fallback + ":" + form + sum[:min(len(sum), 16)]
 	}
 }
 

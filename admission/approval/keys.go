@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -23,8 +24,8 @@ type Action struct {
 	Mandated                          []byte         // RFC 8785; the action that was judged under the mandate, where that is not Args
 }
 
-// Keys are the digests under which an action's workflows are found, all keyed
-// by the tenant (AgentHook H-09).
+// Keys are the digests under which an action's workflows are found, all made under
+// the session's key, or the tenant's where there is no session (AgentHook H-09).
 type Keys struct {
 	Action   string // the strict key: equivalent retries have the same one
 	ActionID string // a short form of it, for publishers
@@ -36,10 +37,10 @@ type Keys struct {
 // unknown is the word for a resource that nobody could name.
 const unknown = "unknown"
 
-// KeysOf computes the keys. digest is the tenant's keyed digest. Arguments are
+// KeysOf computes the keys. keyed is the keyed digest of the session's records. Arguments are
 // always part of the action; a call without any is told from another by its
 // whole document and its ids, so that nothing can be approved by its tool's name.
-func KeysOf(a Action, digest func([]byte) string) (Keys, error) {
+func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 	strict := map[string]any{
 		"tenant": a.Tenant, "source": a.Source, "session": a.Session, "protocol": a.Protocol, "tool": a.Tool, "action": a.Action,
 		"resource_kind": a.Kind, "resource_scope": a.Scope, "resource": a.Resource, "from_agent": a.FromAgent, "to_agent": a.ToAgent, "mandate": a.Mandate,
@@ -68,38 +69,38 @@ func KeysOf(a Action, digest func([]byte) string) (Keys, error) {
 		{"slot", strict, nil, &k.Slot, "", 64},
 		{"call-slot", map[string]any{"action": strict, "call": a.Call}, nil, &k.CallSlot, "", 64},
 	} {
-		whole, err := keyOf(part.use, part.of, digest)
+		whole, err := keyOf(part.use, part.of, keyed)
 		if err != nil {
 			return Keys{}, err
 		}
-		_, sum, _ := strings.Cut(whole, ":")
+		sum := strings.TrimPrefix(whole, digest.Form(whole))
 		if part.whole != nil {
 			*part.whole = whole
 		}
 		*part.short = part.mark + sum[:min(part.size, len(sum))]
 	}
 	var err error
-	k.Evasion, err = EvasionKey(a, digest)
+	k.Evasion, err = EvasionKey(a, keyed)
 	return k, err
 }
 
 // EvasionKey is Keys.Evasion alone.
-func EvasionKey(a Action, digest func([]byte) string) (string, error) {
+func EvasionKey(a Action, keyed func([]byte) string) (string, error) {
 	text, _ := a.Resource.(string)
 	if a.Action == "" || a.Resource == nil || a.Session == "" || a.Kind == "" || a.Kind == unknown || a.Resource == any("") || text == unknown {
 		return "", nil
 	}
 	return keyOf("evasion", map[string]any{
 		"tenant": a.Tenant, "source": a.Source, "session": a.Session, "action": a.Action, "resource_kind": a.Kind, "resource": a.Resource,
-	}, digest)
+	}, keyed)
 }
 
-func keyOf(use string, v map[string]any, digest func([]byte) string) (string, error) {
+func keyOf(use string, v map[string]any, keyed func([]byte) string) (string, error) {
 	canonical, err := events.Encode(map[string]any{"use": "countersign/approval/" + use + "/v1", "of": v})
 	if err != nil {
 		return "", fmt.Errorf("approval: the %s key: %w", use, err)
 	}
-	return digest(canonical), nil
+	return keyed(canonical), nil
 }
 
 // StoreKey is the key under which a workflow is stored: the tenant's token and

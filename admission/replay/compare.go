@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 )
 
 // Difference is a point in which a decision that was made again is not the
@@ -23,7 +24,7 @@ func (d Difference) String() string {
 // Compare says in which points a decision that was made again, by the policies
 // that it was made by, differs from its record. What an approval workflow made of
 // the verdict is taken from the record: its part is the reasons of evaluator
-// approval. Digests are compared if they are of one kind.
+// approval. Digests are compared if they are made under one key.
 func Compare(recorded events.Decision, replayed events.Decision) (list []Difference) {
 	differ := func(field, a, b string) {
 		if a != b {
@@ -40,20 +41,11 @@ func Compare(recorded events.Decision, replayed events.Decision) (list []Differe
 	differ("tool", recorded.Tool, replayed.Tool)
 	differ("tool_call_id", recorded.ToolCallID, replayed.ToolCallID)
 	differ("session", recorded.Session, replayed.Session)
-	if kind(recorded.RequestDigest) == kind(replayed.RequestDigest) {
+	if digest.Form(recorded.RequestDigest) == digest.Form(replayed.RequestDigest) {
 		differ("request_digest", recorded.RequestDigest, replayed.RequestDigest)
 		differ("args_digest", recorded.ArgsDigest, replayed.ArgsDigest)
 	}
 	return list
-}
-
-func kind(digest string) string {
-	for i := range len(digest) {
-		if digest[i] == ':' {
-			return digest[:i]
-		}
-	}
-	return digest
 }
 
 func policyName(d events.Decision) string {

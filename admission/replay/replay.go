@@ -23,6 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 )
 
 // Record is a decision with the request that it is about.
@@ -40,8 +41,11 @@ type Known struct {
 	// Publishers gives what the tenant had declared, nil if that is not to be had. It
 	// is asked only for decisions that name a state of it.
 	Publishers func(tenant string, ref events.SnapshotRef) publisher.Registry
-	// TenantKey, if there is one, makes digests comparable.
+	// TenantKey and Session, if there are any, make digests comparable: the key of the
+	// decision's session, and that of the tenant where a decision has no session or is
+	// from before there were keys of sessions.
 	TenantKey []byte
+	Session   *digest.Session
 }
 
 // Result is a decision that was made again. If Unknown is not empty, what would
@@ -97,7 +101,7 @@ func (r Record) decide(snap *admission.Snapshot, k Known, unknownTotal int64) *a
 	s.Strict, s.Profile = in.Strict, admission.Profile(in.Profile)
 	inputs := admission.Inputs{
 		Now: d.DecidedAt.Time, DecisionID: d.DecisionID, Salt: make([]byte, receipt.SaltSize), Nonce: "replay",
-		TenantKey: k.TenantKey, Unkeyed: len(k.TenantKey) == 0, Occurrence: d.Occurrence, Durability: d.Durability,
+		TenantKey: k.TenantKey, Unkeyed: len(k.TenantKey) == 0 && k.session(d) == nil, Session: k.session(d), Occurrence: d.Occurrence, Durability: d.Durability,
 		KnownTenant: !gave(d, admission.Evaluator, admission.CodeUnknownTenant), Counters: a, Confirmations: confirmation{in.Confirmation},
 		Mandates: a.mandates(in.Mandate),
 	}
@@ -111,6 +115,15 @@ func (r Record) decide(snap *admission.Snapshot, k Known, unknownTotal int64) *a
 		a.missing = append(a.missing, "the request was so large that the log has no copy of it")
 	}
 	return a
+}
+
+// session is the key that a decision's digests were made under, nil if that is not
+// it.
+func (k Known) session(d events.Decision) *digest.Session {
+	if digest.Form(d.RequestDigest) != k.Session.Form() {
+		return nil
+	}
+	return k.Session
 }
 
 func gave(d events.Decision, evaluator, code string) bool {

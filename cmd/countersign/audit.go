@@ -95,6 +95,9 @@ func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
+	if err := noteExpired(ctx, io, l, t.Tenant, terms.Session, "what they held is not in this answer"); err != nil {
+		return err
+	}
 	if c.JSON {
 		return printAnswerJSON(io, a)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
 
@@ -16,6 +17,7 @@ type benchAuditCmd struct {
 	Messages int    `help:"Messages of the log that is audited." default:"100000"`
 	Runs     int    `help:"How often each rate is taken; the best counts." default:"2"`
 	Rows     int    `help:"Rows of evidence among which sessions, proofs and the auditors' questions are looked up; 0 leaves that out." default:"0"`
+	Keep     string `help:"Work in this directory and leave it there: a later run goes on with the rows that it holds. Ten million take some 3 GB." type:"path" placeholder:"DIR"`
 	CacheDir string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 	Profile  string `help:"Write a processor profile of the auditor's path to this file." placeholder:"FILE"`
 	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`
@@ -33,10 +35,12 @@ type auditResult struct {
 	Bytes     float64 `json:"bytes_per_record,omitempty"`
 	CPU       float64 `json:"cpu_us_per_record,omitempty"`         // of this process
 	Servers   float64 `json:"servers_cpu_us_per_record,omitempty"` // of NATS and ClickHouse
+	Engine    float64 `json:"engine_cpu_us,omitempty"`             // of ClickHouse, for one look-up
+	Peak      float64 `json:"peak_mb,omitempty"`                   // resident
 }
 
 func (c *benchAuditCmd) Run(ctx context.Context, io stdio) (err error) {
-	dir, logFile, remove, err := benchDir()
+	dir, logFile, remove, err := keptDir(c.Keep)
 	if err != nil {
 		return err
 	}
@@ -62,15 +66,41 @@ func (c *benchAuditCmd) Run(ctx context.Context, io stdio) (err error) {
 }
 
 // measure takes the floors and the auditor's path over the same messages, and
-// then looks things up in what came of it.
+// then looks things up in what came of it. In a directory of an earlier run it only
+// looks up.
 func (c *benchAuditCmd) measure(ctx context.Context, io stdio, b *benchAudit) error {
+	kept, err := b.kept(ctx)
+	if err == nil && kept == 0 {
+		err = c.first(ctx, io, b)
+	}
+	if err != nil {
+		return err
+	}
+	if kept > 0 && !c.JSON {
+		fmt.Fprintf(io.out, "%d CPUs, %s, load %s; the evidence of %d messages was there\n", runtime.NumCPU(), runtime.Version(), loadAverage(), kept)
+	}
+	if c.Rows > 0 {
+		if err := c.scale(ctx, io, b); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"clickhouse", "nats"} {
+		if err := c.print(io, auditResult{What: "memory at most: " + name, Peak: float64(highWater(b.t.ReadyInfo().PIDs[name])) / 1e6}); err != nil {
+			return err
+		}
+	}
+	return c.print(io, auditResult{What: "memory at most: this process, the auditor and all messages in it", Peak: float64(highWater(os.Getpid())) / 1e6})
+}
+
+// first fills the log and measures what is measured from its beginning.
+func (c *benchAuditCmd) first(ctx context.Context, io stdio, b *benchAudit) error {
 	begun := time.Now()
 	n, err := b.log.fill(ctx, c.Messages)
 	if err != nil {
 		return err
 	}
 	if !c.JSON {
-		fmt.Fprintf(io.out, "%d CPUs, %s, a log of %d messages (%s to write)\n\n%-58s %9s %12s\n", runtime.NumCPU(), runtime.Version(), n, time.Since(begun).Round(time.Second), "", "count", "per second")
+		fmt.Fprintf(io.out, "%d CPUs, %s, load %s, a log of %d messages (%s to write)\n\n%-58s %9s %12s\n", runtime.NumCPU(), runtime.Version(), loadAverage(), n, time.Since(begun).Round(time.Second), "", "count", "per second")
 	}
 	b.messages = n
 	steps := []func(context.Context) (auditResult, error){
@@ -97,10 +127,8 @@ func (c *benchAuditCmd) measure(ctx context.Context, io stdio, b *benchAudit) er
 			return err
 		}
 	}
-	if c.Rows == 0 {
-		return nil
-	}
-	return c.scale(ctx, io, b)
+	b.rows = nil // they are in the table
+	return b.keep(ctx)
 }
 
 func (c *benchAuditCmd) print(io stdio, r auditResult) error {
@@ -116,7 +144,8 @@ func (c *benchAuditCmd) print(io stdio, r auditResult) error {
 		format string
 	}{
 		{r.PerSecond, " %10.0f/s"}, {r.P50, "  p50 %.0f us"}, {r.P99, "  p99 %.0f us"}, {r.Ratio, "  %.2fx the insert floor"},
-		{r.CPU, "  %.1f us of processor"}, {r.Servers, "  %.1f of the servers'"}, {r.Allocs, "  %.0f allocs"}, {r.Bytes, "  %.0f B a record"},
+		{r.CPU, "  %.1f us of processor"}, {r.Servers, "  %.1f of the servers'"}, {r.Allocs, "  %.0f allocs"}, {r.Bytes, "  %.1f B a record"},
+		{r.Engine, "  %.0f us of the engine's processor time"}, {r.Peak, "  %.0f MB"},
 	} {
 		if f.value > 0 {
 			line += fmt.Sprintf(f.format, f.value)

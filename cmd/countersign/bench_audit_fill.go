@@ -4,17 +4,15 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/cloudevents"
@@ -41,20 +39,19 @@ type auditLog struct {
 
 // openAuditLog connects as those who write the log.
 func openAuditLog(ctx context.Context, t *target.Target, dataDir, keys string) (*auditLog, error) {
-	var state struct {
-		Passwords map[string]string `json:"passwords"`
-	}
-	b, err := os.ReadFile(filepath.Join(dataDir, "state.json"))
-	if err == nil {
-		err = json.Unmarshal(b, &state)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the passwords of the pipeline: %w", err)
-	}
 	l := &auditLog{space: subject.Space{Prefix: t.Prefix}, tenant: t.Tenant, publisher: t.Publisher(), conns: map[string]*nats.Conn{}}
-	l.services = func(service string) daemon.Flags {
-		return daemon.Flags{Server: t.ReadyInfo().NATSURL, User: service, Password: state.Passwords[service], Prefix: t.Prefix, Stream: t.Stream, Keys: keys}
+	passwords := map[string]string{}
+	for _, role := range []streams.Role{streams.RoleAdmitter, streams.RoleCorrelator, streams.RoleAuditor} {
+		password, err := pipeline.ServicePassword(dataDir, role)
+		if err != nil {
+			return nil, err
+		}
+		passwords[string(role)] = password
 	}
+	l.services = func(service string) daemon.Flags {
+		return daemon.Flags{Server: t.ReadyInfo().NATSURL, User: service, Password: passwords[service], Prefix: t.Prefix, Stream: t.Stream, Keys: keys}
+	}
+	var err error
 	if l.conns["runtime"], err = t.Connect(ctx, target.Runtime); err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ const lookups = 300
 // chains reads the evidence of one session.
 func (b *benchAudit) chains(ctx context.Context) (auditResult, error) {
 	sessions := b.messages / messagesPerCall / callsPerSession
-	return timed(lookups, "evidence of one session", func() error {
+	return b.timed(lookups, "evidence of one session", func() error {
 		n := 0
 		err := b.db.Chain(ctx, b.t.Tenant, benchSession(rand.IntN(sessions)), func(storage.EvidenceRow) error { n++; return nil })
 		if err == nil && n == 0 {
@@ -51,7 +51,7 @@ func (b *benchAudit) proofs(ctx context.Context) (auditResult, error) {
 		return auditResult{}, err
 	}
 	read := b.hashes(ctx, shard)
-	return timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", cp.Size), func() error {
+	return b.timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", cp.Size), func() error {
 		_, err := evidence.InclusionProof(read, int64(cp.Size), 1+rand.Uint64N(cp.Size))
 		return err
 	})
@@ -74,9 +74,14 @@ func (b *benchAudit) hashes(ctx context.Context, shard string) tlog.HashReader {
 }
 
 // timed runs f n times, a few times more to warm up.
-func timed(n int, what string, f func() error) (auditResult, error) {
+func (b *benchAudit) timed(n int, what string, f func() error) (auditResult, error) {
 	var took []time.Duration
+	engine := pid(b.t.ReadyInfo().PIDs["clickhouse"])
+	var before time.Duration
 	for i := range n + n/10 {
+		if i == n/10 {
+			before = processorTime(engine)
+		}
 		start := time.Now()
 		if err := f(); err != nil {
 			return auditResult{}, fmt.Errorf("%s: %w", what, err)
@@ -85,6 +90,7 @@ func timed(n int, what string, f func() error) (auditResult, error) {
 			took = append(took, time.Since(start))
 		}
 	}
+	used := processorTime(engine) - before
 	slices.Sort(took)
-	return auditResult{What: what, Count: n, P50: micros(took[n/2]), P99: micros(took[n*99/100])}, nil
+	return auditResult{What: what, Count: n, P50: micros(took[n/2]), P99: micros(took[n*99/100]), Engine: micros(used) / float64(n)}, nil
 }

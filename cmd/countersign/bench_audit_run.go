@@ -30,7 +30,8 @@ type benchAudit struct {
 	conn     clickhouse.Conn // the owner's
 	db       *storage.DB
 	profile  string
-	messages int
+	dir      string
+	messages int                   // of the log, and so records
 	rows     []storage.EvidenceRow // the finished rows, once there are any
 }
 
@@ -38,7 +39,7 @@ type benchAudit struct {
 const floorBatch = 10_000
 
 func openBenchAudit(ctx context.Context, t *target.Target, dir, keys, profile string) (*benchAudit, error) {
-	b := &benchAudit{t: t, dsn: t.ReadyInfo().ClickHouseDSN, profile: profile}
+	b := &benchAudit{t: t, dsn: t.ReadyInfo().ClickHouseDSN, profile: profile, dir: dir}
 	var err error
 	if b.db, err = storage.Open(ctx, b.dsn); err != nil {
 		return nil, err
@@ -197,7 +198,7 @@ func (b *benchAudit) insertFloor(ctx context.Context) (auditResult, error) {
 	for _, statement := range []string{
 		"DROP TABLE IF EXISTS bench_floor",
 		"CREATE TABLE bench_floor AS evidence ENGINE = MergeTree ORDER BY (shard, seq) SETTINGS fsync_after_insert = 1, fsync_part_directory = 1",
-		"ALTER TABLE bench_floor DROP COLUMN redacted",
+		"ALTER TABLE bench_floor DROP COLUMN redacted", "ALTER TABLE bench_floor DROP INDEX by_change",
 	} {
 		if err := b.conn.Exec(ctx, statement); err != nil {
 			return auditResult{}, err

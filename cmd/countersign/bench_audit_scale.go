@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -19,23 +21,26 @@ const copyStep = 10 * time.Minute
 // scale copies the evidence until there are so many rows, and looks things up
 // among them.
 func (c *benchAuditCmd) scale(ctx context.Context, io stdio, b *benchAudit) error {
-	begun, copies := time.Now(), 0
-	for rows := 0; rows < c.Rows; copies++ {
+	_, copies, err := b.counted(ctx)
+	if err != nil {
+		return err
+	}
+	begun, had := time.Now(), copies
+	show := countProgress(io, "copying")
+	for ; copies*b.messages < c.Rows; copies++ {
+		show(uint64(copies*b.messages), uint64(c.Rows))
 		if err := b.copy(ctx, copies); err != nil {
 			return err
 		}
-		if rows += len(b.rows); !c.JSON && copies%10 == 9 {
-			fmt.Fprintf(io.err, "%d rows after %s\n", rows, time.Since(begun).Round(time.Second))
-		}
 	}
 	s := scaled{b: b, copies: copies}
-	if err := s.tree(ctx); err != nil {
+	if err := s.tree(ctx, countProgress(io, "the tree")); err != nil {
 		return err
 	}
 	if !c.JSON {
-		fmt.Fprintf(io.out, "\n%d rows more (%s to write)\n\n", copies*len(b.rows), time.Since(begun).Round(time.Second))
+		fmt.Fprintf(io.out, "\n%d rows more, %d of them new (%s to write)\n\n", copies*b.messages, (copies-had)*b.messages, time.Since(begun).Round(time.Second))
 	}
-	steps := []func(context.Context) (auditResult, error){b.size, s.repair, s.chain, s.proof}
+	steps := []func(context.Context) (auditResult, error){b.size, b.treeSize, s.repair, s.chain, s.proof, s.nextProof}
 	for _, q := range storage.Questions() {
 		steps = append(steps, func(ctx context.Context) (auditResult, error) { return s.ask(ctx, q) })
 	}
@@ -71,7 +76,7 @@ func (b *benchAudit) copy(ctx context.Context, k int) error {
 			replaceAll(subject, 'bench-session-0000', 'bench-session-%04[4]d'), toDateTime64('2026-11-20 00:00:00', 9, 'UTC') + toIntervalSecond(%d) + toIntervalMillisecond(seq), body_digest,
 			%s AS text, SHA256(concat(text, toString(seq)))
 		FROM evidence WHERE shard NOT IN ('%[1]s') SETTINGS async_insert = 0`,
-		scaleShard, k*len(b.rows), tenant, k, k*int(copyStep.Seconds()), text))
+		scaleShard, k*b.messages, tenant, k, k*int(copyStep.Seconds()), text))
 }
 
 // scaled is the evidence after copying.
@@ -80,28 +85,55 @@ type scaled struct {
 	copies int
 }
 
-// tree stores the tree over the copies.
-func (s scaled) tree(ctx context.Context) error {
+// size is how many copies of records there are.
+func (s scaled) size() int64 { return int64(s.copies * s.b.messages) }
+
+// nodesAtOnce bounds what tree holds in memory.
+const nodesAtOnce = 200_000
+
+// tree stores the tree over the copies, unless it is there.
+func (s scaled) tree(ctx context.Context, show func(done, total uint64)) error {
+	edge := evidence.FrontierIndexes(s.size())
+	ask := make([]uint64, len(edge))
+	for i, n := range edge {
+		ask[i] = uint64(n)
+	}
+	if _, err := s.b.db.TreeNodes(ctx, scaleShard, ask); !errors.Is(err, storage.ErrNotFound) {
+		return err
+	}
 	tree, err := evidence.NewTree(0, nil)
 	if err != nil {
 		return err
 	}
 	var nodes []storage.TreeNode
-	err = s.b.db.RecordHashes(ctx, scaleShard, 1, storage.AllSequences, func(_ uint64, hash [32]byte) error {
+	err = s.b.db.RecordHashes(ctx, scaleShard, 1, storage.AllSequences, func(seq uint64, hash [32]byte) error {
 		for _, n := range tree.Append(hash) {
 			nodes = append(nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
 		}
-		if len(nodes) < 1_000_000 {
+		if len(nodes) < nodesAtOnce {
 			return nil
 		}
+		show(seq, uint64(s.size()))
 		batch := nodes
-		nodes = nil
+		nodes = nodes[:0]
 		return s.b.db.InsertTreeNodes(ctx, scaleShard, batch)
 	})
 	if err != nil {
 		return err
 	}
 	return s.b.db.InsertTreeNodes(ctx, scaleShard, nodes)
+}
+
+// treeSize is what the proofs take of it.
+func (b *benchAudit) treeSize(ctx context.Context) (auditResult, error) {
+	var disk, rows uint64
+	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sum(rows) FROM system.parts
+		WHERE active AND database = currentDatabase() AND table IN ('tree_hashes', 'tree_nodes')`).Scan(&disk, &rows)
+	if err != nil {
+		return auditResult{}, err
+	}
+	base, copies, err := b.counted(ctx)
+	return auditResult{What: "of that the hashes of the tree", Count: int(rows), Bytes: float64(disk) / float64(max(1, base*(copies+1)))}, err
 }
 
 // own is a random copy of the tenant's own.
@@ -121,7 +153,7 @@ func (s scaled) session(k int) string {
 // repair compares the derived tables with the evidence, as an auditor does when it
 // starts.
 func (s scaled) repair(ctx context.Context) (auditResult, error) {
-	return timed(3, "comparing the derived tables, once at every start", func() error {
+	return s.b.timed(3, "comparing the derived tables, once at every start", func() error {
 		added, err := s.b.db.Repair(ctx, scaleShard)
 		if err == nil && added > 0 {
 			err = fmt.Errorf("%d rows were missing", added)
@@ -131,7 +163,7 @@ func (s scaled) repair(ctx context.Context) (auditResult, error) {
 }
 
 func (s scaled) chain(ctx context.Context) (auditResult, error) {
-	return timed(lookups, "evidence of one session", func() error {
+	return s.b.timed(lookups, "evidence of one session", func() error {
 		n := 0
 		err := s.b.db.Chain(ctx, s.b.t.Tenant, s.session(s.own()), func(storage.EvidenceRow) error { n++; return nil })
 		if err == nil && n == 0 {
@@ -141,11 +173,29 @@ func (s scaled) chain(ctx context.Context) (auditResult, error) {
 	})
 }
 
+// proof makes proofs of random records, each on a connection to the database that
+// has made others before; nothing of the tree is kept between them.
 func (s scaled) proof(ctx context.Context) (auditResult, error) {
-	size := int64(s.copies * len(s.b.rows))
 	read := s.b.hashes(ctx, scaleShard)
-	return timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", size), func() error {
-		_, err := evidence.InclusionProof(read, size, 1+rand.Uint64N(uint64(size)))
+	return s.b.timed(lookups, fmt.Sprintf("inclusion proof in a tree of %d", s.size()), func() error {
+		_, err := evidence.InclusionProof(read, s.size(), 1+rand.Uint64N(uint64(s.size())))
+		return err
+	})
+}
+
+// proofsOfSession are so many records proved at once.
+const proofsOfSession = 70
+
+// nextProof proves records that lie near each other, as those of a session do.
+func (s scaled) nextProof(ctx context.Context) (auditResult, error) {
+	l := ledger.Ledger{DB: s.b.db}
+	return s.b.timed(lookups/3, fmt.Sprintf("%d inclusion proofs at once, of records side by side", proofsOfSession), func() error {
+		first := 1 + rand.Uint64N(uint64(s.size())-proofsOfSession)
+		seqs := make([]uint64, proofsOfSession)
+		for i := range seqs {
+			seqs[i] = first + uint64(i)
+		}
+		_, err := l.Inclusion(ctx, scaleShard, s.size(), seqs)
 		return err
 	})
 }
@@ -157,7 +207,7 @@ const asks = 20
 // a time, that is the time of one copy.
 func (s scaled) ask(ctx context.Context, q storage.Question) (auditResult, error) {
 	rows := 0
-	r, err := timed(asks, "question: "+q.Asks, func() error {
+	r, err := s.b.timed(asks, "question: "+q.Asks, func() error {
 		k := s.own()
 		if q.Name == "undecided" {
 			k = s.copies - 1 // what is open is young

@@ -27,6 +27,7 @@ type correlateResult struct {
 	Each      float64 `json:"us_per_message,omitempty"`
 	P50       float64 `json:"p50_ms,omitempty"`
 	P99       float64 `json:"p99_ms,omitempty"`
+	Writes    int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
 	Took      float64 `json:"took_ms,omitempty"`
 	Ratio     float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
 	CPU       float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
@@ -81,7 +82,7 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 		_, err := fmt.Fprintf(io.out, "%-44s %9d %10s %11s %10s   %.0f B\n", r.What, r.OpenCalls, "", "", "", r.Bytes)
 		return err
 	case r.P99 > 0:
-		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms\n", r.What, "", r.Count, r.PerSecond, r.P50, r.P99)
+		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes\n", r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes)
 		return err
 	case r.Ratio > 0:
 		note = fmt.Sprintf("   %.2fx", r.Ratio)

@@ -39,25 +39,21 @@ type correlateBench struct {
 	runtime   *nats.Conn
 	reader    jetstream.JetStream // as the auditor
 	traffic   traffic
-	published int     // calls
-	floor     float64 // messages a second
+	published int       // calls
+	asked     time.Time // when the next of them were admitted: what is reported has the same times
+	floor     float64   // messages a second
 }
 
 const benchRuntime = "bench"
 
 // publish writes the messages of n calls, and how many those are.
 func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {
-	now := time.Now()
-	admitted, err := b.traffic.admitted(b.published, n, now)
+	admitted, err := b.turn(ctx, n, false)
 	if err != nil {
 		return 0, err
 	}
-	reported := b.traffic.reported(b.published, n, now)
-	b.published += n
-	if err := streams.PublishEvents(ctx, b.admitter, admitted); err != nil {
-		return 0, err
-	}
-	return len(admitted) + len(reported), streams.PublishEvents(ctx, b.runtime, reported)
+	reported, err := b.turn(ctx, n, true)
+	return admitted + reported, err
 }
 
 // service measures the whole correlator over a log that is there, and then its
@@ -99,7 +95,7 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration) error 
 		return err
 	}
 	if log.violations > 0 {
-		return fmt.Errorf("the benchmark's own traffic breaks rules: %d findings", log.violations)
+		return fmt.Errorf("the benchmark's own traffic breaks rules: %d findings, such as %s", log.violations, log.violation)
 	}
 	if hold <= 0 {
 		return nil
@@ -156,6 +152,8 @@ type written struct {
 	inputs       int       // messages that are not the correlator's
 	between      int       // inputs that the last cursor covers and the first does not
 	violations   int
+	violation    string          // the last one of them
+	writes       int             // cursors: atomic batches
 	lags         []time.Duration // from the storing of a message to that of an output
 }
 
@@ -182,7 +180,7 @@ func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, e
 				if w.began.IsZero() {
 					w.first, w.began = c, m.Time
 				}
-				w.last, w.ended = c, m.Time
+				w.last, w.ended, w.writes = c, m.Time, w.writes+1
 				own = append(own, m.Seq)
 			case p.Class == subject.Calls || p.Class == subject.Findings:
 				at, err := time.Parse(time.RFC3339Nano, m.HeaderValue("ce-time"))
@@ -193,6 +191,7 @@ func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, e
 				own = append(own, m.Seq)
 				if p.Class == subject.Findings && p.State != string(events.SeverityInfo) {
 					w.violations++
+					w.violation = string(m.Body)
 				}
 			}
 		}
@@ -214,24 +213,10 @@ func (b *correlateBench) lag(ctx context.Context, hold time.Duration, perSecond 
 	if err != nil {
 		return err
 	}
-	// A publisher sends what has gathered in a fiftieth of a second.
-	calls := min(max(int(perSecond/50/trafficMessages), 1), trafficGroup)
-	n := 0
-	begun := time.Now()
-	for time.Since(begun) < hold {
-		written, err := b.publish(ctx, calls)
-		if err != nil {
-			return err
-		}
-		n += written
-		due := begun.Add(time.Duration(float64(n) / perSecond * float64(time.Second)))
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Until(due)):
-		}
+	n, took, err := b.steady(ctx, hold, perSecond)
+	if err != nil {
+		return err
 	}
-	reached := float64(n) / time.Since(begun).Seconds()
 	end, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
 	if err != nil {
 		return err
@@ -251,8 +236,50 @@ func (b *correlateBench) lag(ctx context.Context, hold time.Duration, perSecond 
 	}
 	slices.Sort(w.lags)
 	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	return b.print(correlateResult{What: "lag of the outputs at half that load", Count: n, PerSecond: reached,
+	return b.print(correlateResult{What: "lag of the outputs at half that load", Count: n, PerSecond: float64(n) / took.Seconds(), Writes: w.writes,
 		P50: millis(w.lags[len(w.lags)/2]), P99: millis(w.lags[len(w.lags)*99/100])})
+}
+
+// steadyEvery is how often each of the two publishers sends what has gathered.
+const steadyEvery = 20 * time.Millisecond
+
+// steady publishes messages at a rate for a while, and how many they were. The
+// admitter and the runtime send in turns, at even distances: a runtime reports
+// calls that were admitted some time ago, and nobody waits for the other one. Who
+// falls behind sends the next group at once, so that the rate is kept.
+func (b *correlateBench) steady(ctx context.Context, hold time.Duration, perSecond float64) (n int, took time.Duration, err error) {
+	calls := min(max(int(perSecond*steadyEvery.Seconds()/trafficMessages), 1), trafficGroup)
+	every := time.Duration(float64(calls*trafficMessages) / perSecond * float64(time.Second) / 2)
+	begun := time.Now()
+	for turn := time.Duration(1); time.Since(begun) < hold || turn%2 == 0; turn++ {
+		sent, err := b.turn(ctx, calls, turn%2 == 0)
+		if err != nil {
+			return n, 0, err
+		}
+		n += sent
+		select {
+		case <-ctx.Done():
+			return n, 0, ctx.Err()
+		case <-time.After(time.Until(begun.Add(turn * every))):
+		}
+	}
+	return n, time.Since(begun), nil
+}
+
+// turn publishes what the admitter writes of the next calls, or what the runtime
+// then reports of them.
+func (b *correlateBench) turn(ctx context.Context, calls int, report bool) (int, error) {
+	if report {
+		msgs := b.traffic.reported(b.published, calls, b.asked)
+		b.published += calls
+		return len(msgs), streams.PublishEvents(ctx, b.runtime, msgs)
+	}
+	b.asked = time.Now()
+	msgs, err := b.traffic.admitted(b.published, calls, b.asked)
+	if err != nil {
+		return 0, err
+	}
+	return len(msgs), streams.PublishEvents(ctx, b.admitter, msgs)
 }
 
 // stop ends the processes, the service first.

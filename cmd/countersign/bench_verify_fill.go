@@ -35,6 +35,7 @@ type verifyShard struct {
 	last      string // checkpoint
 	session   string // one of its sessions
 	sample    []evidence.Row
+	engine    pid
 }
 
 // benchKeys derives every key from its name.
@@ -98,6 +99,7 @@ func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(
 		}
 		if int(s.tree.Size()) >= n {
 			s.session = benchSession(call / callsPerSession / 2)
+			s.builder, s.chain = nil, nil // what they remember is not verification's
 			progress(uint64(n), uint64(n))
 			return s, nil
 		}

@@ -80,7 +80,7 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 	if !c.JSON {
 		p.count(len(rows), more, "call")
 	}
-	return nil
+	return noteExpired(ctx, io, l, t.Tenant, c.Session, notListed)
 }
 
 func (c *callsCmd) print(io stdio, p *printer, r storage.EvidenceRow) error {

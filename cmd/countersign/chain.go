@@ -29,39 +29,69 @@ func (c *chainCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	for _, p := range parts {
-		if err := printChain(io, p, c.JSON); err != nil {
+		gone, err := whyGone(ctx, l, p.Rows)
+		if err != nil {
+			return err
+		}
+		if err := printChain(io, p, gone, c.JSON); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// chainLine is one record as other programs read it.
+// chainLine is one record as other programs read it. Of one that expired there is
+// no record, and its columns instead.
 type chainLine struct {
 	Record     json.RawMessage `json:"record"`
 	RecordHash string          `json:"record_hash"`
+	Expired    *expiredLine    `json:"expired,omitempty"`
 }
 
-func printChain(io stdio, s ledger.Session, asJSON bool) error {
-	if asJSON {
-		for _, r := range s.Rows {
-			if err := compactJSON(io, chainLine{json.RawMessage(r.Record), hex.EncodeToString(r.RecordHash[:])}); err != nil {
-				return err
-			}
+// expiredLine is what is left of a record whose text expired.
+type expiredLine struct {
+	Why        string      `json:"why"`
+	Shard      string      `json:"shard"`
+	Seq        uint64      `json:"seq"`
+	Kind       string      `json:"kind"`
+	Subject    string      `json:"subject"`
+	BrokerTime events.Time `json:"broker_time"`
+	BodyDigest string      `json:"body_digest"`
+}
+
+func printChainJSON(io stdio, s ledger.Session, gone map[uint64]string) error {
+	for _, r := range s.Rows {
+		line := chainLine{json.RawMessage(r.Record), hex.EncodeToString(r.RecordHash[:]), nil}
+		if r.Expired() {
+			line.Record = json.RawMessage("null")
+			line.Expired = &expiredLine{gone[r.Seq], r.Shard, r.Seq, r.Kind, r.Subject, events.At(r.BrokerTime), r.BodyDigest}
 		}
-		return nil
+		if err := compactJSON(io, line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// printChain prints a session; gone says why records have no text.
+func printChain(io stdio, s ledger.Session, gone map[uint64]string, asJSON bool) error {
+	if asJSON {
+		return printChainJSON(io, s, gone)
 	}
 	p := newPrinter(io.out)
 	p.printf("%s\n", p.paint(bold, fmt.Sprintf("session %s of tenant %s, shard %s: %d records", clean(s.Session, 60), clean(s.Tenant, 40), clean(s.Shard, 80), len(s.Rows))))
 	for _, r := range s.Rows {
 		p.printf("%6d  %s  %-11s %s  %s\n", r.Seq, p.paint(faint, r.BrokerTime.UTC().Format("15:04:05.000")), clean(r.Kind, 11),
-			p.paint(faint, hex.EncodeToString(r.RecordHash[:4])), summary(p, r))
+			p.paint(faint, hex.EncodeToString(r.RecordHash[:4])), summary(p, r, gone[r.Seq]))
 	}
 	return nil
 }
 
 // summary says in one line what a record holds.
-func summary(p *printer, r evidence.Row) string {
+func summary(p *printer, r evidence.Row, gone string) string {
+	if gone != "" {
+		return p.paint(yellow, clean(gone, 160))
+	}
 	rec, err := evidence.ParseRecord([]byte(r.Record))
 	if err != nil {
 		return p.paint(red, "not a record: run countersign verify")

@@ -26,6 +26,7 @@ type conformanceCmd struct {
 	Profile    string   `help:"Only this level or profile, with all its requirements: bronze, silver, gold, admission-bound, action-governance, web-evidence, level-1, level-2 or level-3."`
 	Since      string   `help:"Only what was recorded since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
 	Manifest   string   `help:"The publisher's AgentHook manifest: event types that it declares not exposed or planned are excused if they never appear." placeholder:"FILE"`
+	Declared   bool     `help:"Excuse in the same way what the manifests in force declare (countersign publisher put), each for its own publisher. Needs an operator's access."`
 	NotExposed []string `help:"Event types that the runtime does not expose, as --manifest would say." placeholder:"TYPE,..."`
 	Protocol   string   `help:"Protocol of a recording: aaep or agenthook. Only with FILE."`
 	Now        string   `help:"How far time passed after a recording, RFC 3339. Only with FILE." placeholder:"TIME"`
@@ -39,15 +40,20 @@ func (c *conformanceCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	excused, err := c.excused()
-	if err != nil {
+	excused := excuses{}
+	if excused.all, err = c.excused(); err != nil {
 		return err
+	}
+	if c.Declared {
+		if err := excused.inForce(ctx, c); err != nil {
+			return err
+		}
 	}
 	var tally *conformance.Tally
 	if c.File != "" {
 		tally, err = c.recording(io)
 	} else {
-		tally, err = c.evidence(ctx)
+		tally, err = c.evidence(ctx, io)
 	}
 	if err != nil {
 		return err
@@ -56,6 +62,9 @@ func (c *conformanceCmd) Run(ctx context.Context, io stdio) error {
 }
 
 func (c *conformanceCmd) profiles() ([]conformance.Profile, error) {
+	if c.File != "" && c.Declared {
+		return nil, usageError{errors.New("--declared is about a running system: give a recording's manifest with --manifest FILE")}
+	}
 	if c.File == "" && (c.Protocol != "" || c.Now != "") {
 		return nil, usageError{errors.New("--protocol and --now are for a recording: name its file")}
 	}
@@ -104,7 +113,7 @@ func (c *conformanceCmd) recording(io stdio) (*conformance.Tally, error) {
 }
 
 // evidence folds what the auditor holds of the tenant, over all shards.
-func (c *conformanceCmd) evidence(ctx context.Context) (*conformance.Tally, error) {
+func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.Tally, error) {
 	since, err := sinceFlag(c.Since, 0)
 	if err != nil {
 		return nil, err
@@ -127,6 +136,9 @@ func (c *conformanceCmd) evidence(ctx context.Context) (*conformance.Tally, erro
 	}
 	if since.IsZero() {
 		since = time.Unix(0, 0)
+	}
+	if err := noteExpired(ctx, io, l, t.Tenant, c.Session, "they are not looked at"); err != nil {
+		return nil, err
 	}
 	if c.Session != "" {
 		return tally, sessionRows(ctx, l, t.Tenant, c.Session, since, take)

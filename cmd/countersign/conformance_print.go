@@ -38,16 +38,12 @@ func (c *conformanceCmd) excused() (map[string]bool, error) {
 	if wrong := schemas.Default().Validate("agenthook/publisher-manifest", tree); len(wrong) > 0 {
 		return nil, usageError{fmt.Errorf("%s is no publisher manifest: %s %s", c.Manifest, wrong[0].Path, wrong[0].Message)}
 	}
-	var doc struct {
-		AgentHook struct {
-			Events map[string]string `json:"events"`
-		} `json:"agenthook"`
-	}
+	var doc manifestEvents
 	if err := json.Unmarshal(b, &doc); err != nil {
 		return nil, usageError{fmt.Errorf("%s: %w", c.Manifest, err)}
 	}
 	for typ, state := range doc.AgentHook.Events {
-		if state == "not_exposed" || state == "planned" {
+		if notExposed(state) {
 			list[typ] = true
 		}
 	}
@@ -57,7 +53,7 @@ func (c *conformanceCmd) excused() (map[string]bool, error) {
 // errNobody: there is nothing to judge, which is not the same as nothing wrong.
 var errNobody = errors.New("nothing was published that could be judged: no events of this publisher, session or protocol are on record")
 
-func (c *conformanceCmd) report(io stdio, tally *conformance.Tally, profiles []conformance.Profile, excused map[string]bool) error {
+func (c *conformanceCmd) report(io stdio, tally *conformance.Tally, profiles []conformance.Profile, excused excuses) error {
 	p := newPrinter(io.out)
 	failed, any := false, false
 	for _, profile := range profiles {
@@ -66,7 +62,7 @@ func (c *conformanceCmd) report(io stdio, tally *conformance.Tally, profiles []c
 			if c.Profile == "" && !tally.Claims(profile, subject) {
 				continue
 			}
-			r := tally.Report(profile, subject, excused)
+			r := tally.Report(profile, subject, excused.of(subject.Source))
 			failed = failed || r.Outcome == conformance.NotMet
 			if c.JSON {
 				if err := compactJSON(io, r); err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/examples"
 )
 
@@ -119,7 +118,7 @@ func (d *demo) prove(ctx context.Context, t *target.Target) error {
 		return err
 	}
 	for _, s := range parts {
-		if err := printChain(d.io, s, false); err != nil {
+		if err := printChain(d.io, s, nil, false); err != nil {
 			return err
 		}
 	}
@@ -127,7 +126,7 @@ func (d *demo) prove(ctx context.Context, t *target.Target) error {
 	if err := d.verify(ctx, l, r.PublicKey, true); err != nil {
 		return err
 	}
-	if err := d.export(ctx, l, parts[0], r.PublicKey); err != nil {
+	if err := d.export(ctx, l, t, parts[0]); err != nil {
 		return err
 	}
 	d.title("One byte of one stored record is changed")
@@ -165,31 +164,26 @@ func (d *demo) verify(ctx context.Context, l ledger.Ledger, key string, want boo
 }
 
 // export writes the bundle and verifies it as a stranger would.
-func (d *demo) export(ctx context.Context, l ledger.Ledger, s ledger.Session, key string) error {
+func (d *demo) export(ctx context.Context, l ledger.Ledger, t *target.Target, s ledger.Session) error {
 	d.title("The compliance bundle of the session, verified from the file and the public key alone")
 	if err := l.Prove(ctx, &s); err != nil {
 		return err
 	}
-	if err := writeBundle(d.cmd.Out, sessionBundle(l, s)); err != nil {
+	if err := writeSession(ctx, l, t, s, d.cmd.Out, nil); err != nil {
 		return err
 	}
-	f, err := os.Open(d.cmd.Out)
+	info, err := os.Stat(d.cmd.Out)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
+	check := verifyCmd{Bundle: d.cmd.Out, Key: d.pipe.Ready().PublicKey}
+	a, err := check.against()
+	if err == nil {
+		err = check.bundle(d.io, a)
+	}
 	if err != nil {
-		return err
+		return fmt.Errorf("the bundle does not verify: %w", err)
 	}
-	rep, err := evidence.VerifyBundle(f, info.Size(), key)
-	if err != nil {
-		return err
-	}
-	printReport(d.p, rep)
-	d.p.printf("    %s, %d bytes\n", d.cmd.Out, info.Size())
-	if !rep.OK {
-		return errors.New("the bundle does not verify")
-	}
+	d.p.printf("    %s, %d bytes; report.html in it is for reading\n", d.cmd.Out, info.Size())
 	return nil
 }

@@ -9,17 +9,17 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/replay"
-	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/storage"
 )
 
 type explainCmd struct {
 	target.Flags
-	Key         string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
-	Keys        string `help:"Key directory with master.key: recompute the digests, too." placeholder:"DIR"`
+	Key string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+	digestFlags
 	ShowRequest bool   `help:"Print the request as well. It holds the raw arguments."`
 	JSON        bool   `name:"json" help:"Print JSON."`
 	Decision    string `arg:"" help:"Decision id, as in the reply's header Countersign-Decision-Id."`
@@ -187,7 +187,7 @@ func (x *explanation) rules(in *recorded.InForce) {
 
 func (x *explanation) replay(ctx context.Context, c *explainCmd, l recorded.Log, e recorded.Entry, in *recorded.InForce) error {
 	r := &x.Replay
-	r.Digests = "not recomputed: they are keyed (--keys DIR with master.key)"
+	r.Digests = "not recomputed: they are keyed (--keys DIR with master.key, --keys-user)"
 	switch {
 	case e.Request == nil:
 		r.Cannot = []string{recorded.ErrNoRequest.Error()}
@@ -199,17 +199,19 @@ func (x *explanation) replay(ctx context.Context, c *explainCmd, l recorded.Log,
 	if len(r.Cannot) > 0 {
 		return nil
 	}
-	var tenantKey []byte
-	if c.Keys != "" {
-		master, err := keys.Master(c.Keys)
-		if err != nil {
-			return err
-		}
-		tenantKey = master.Tenant(e.Decision.Tenant)
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	k, err := c.digests(ctx, t, e.Decision.Tenant, e.Decision.Session)
+	if err != nil {
+		return err
+	}
+	if _, can := digest.Of(e.Decision.RequestDigest, k, nil); can {
 		r.Digests = "recomputed"
 	}
 	stores := newPastStores(ctx, l.JS)
-	again := replay.Decide(recordOf(e), snapshotOf(in), stores.known(tenantKey))
+	again := replay.Decide(recordOf(e), snapshotOf(in), stores.known(k))
 	r.Verdict, r.Cannot = again.Decision.Verdict, again.Unknown
 	if stores.failed != nil {
 		r.Cannot = append(r.Cannot, stores.failed.Error())

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ type exportCmd struct {
 	Force    bool   `help:"Overwrite existing files."`
 	Format   string `help:"Instead of a bundle: lines in somebody else's format (see docs/formats.md); --out - writes them to standard output." placeholder:"FORMAT"`
 
-	Witnessed []string `help:"A checkpoint that a witness signed (countersign witness sign --out FILE): the bundle has it, in the place of the newest. May be repeated, for further witnesses of the same checkpoint." placeholder:"FILE" sep:"none"`
+	Witnessed []string `help:"A checkpoint that a witness signed (countersign witness sign --out FILE): the bundle has it (default: the newest in the evidence that a witness signed and that covers everything, else the newest). May be repeated, for further witnesses of the same checkpoint." placeholder:"FILE" sep:"none"`
 }
 
 func (c *exportCmd) Run(ctx context.Context, io stdio) error {
@@ -72,14 +73,7 @@ func (c *exportCmd) exportSession(ctx context.Context, io stdio, l ledger.Ledger
 	if err := c.useWitnessed(ctx, l, &s); err != nil {
 		return err
 	}
-	in := sessionBundle(l, s)
-	decided := newTexts(ctx, l, t, s.Shard)
-	defer decided.close()
-	in.Extra = compliance.Extra(decided)
-	if plan.key != nil {
-		in.Sign = compliance.Signer(plan.key)
-	}
-	if err := writeBundle(c.Out, in); err != nil {
+	if err := writeSession(ctx, l, t, s, c.Out, plan.key); err != nil {
 		return err
 	}
 	fmt.Fprintf(io.out, "%d records of session %s written to %s\n", len(s.Rows), clean(s.Session, 60), c.Out)
@@ -116,14 +110,16 @@ func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, tenant 
 	return ledger.Session{}, fmt.Errorf("%w in shard %s", ledger.ErrNoSession, c.Shard)
 }
 
-// sessionBundle is what a session's bundle is made from.
-func sessionBundle(l ledger.Ledger, s ledger.Session) evidence.BundleInput {
-	return evidence.BundleInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,
-		Checkpoint: s.Checkpoint, Keys: s.Keys, Attach: compliance.Attach}
-}
-
-// writeBundle writes a bundle whole or not at all.
-func writeBundle(path string, in evidence.BundleInput) error {
+// writeSession writes the bundle of a session that was proved, whole or not at all,
+// with a statement if there is a key to sign it with.
+func writeSession(ctx context.Context, l ledger.Ledger, t *target.Target, s ledger.Session, path string, key ed25519.PrivateKey) error {
+	decided := newTexts(ctx, l, t, s.Shard)
+	defer decided.close()
+	in := evidence.BundleInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,
+		Checkpoint: s.Checkpoint, Keys: s.Keys, Expiries: s.Expiries, Attach: compliance.Attach, Extra: compliance.Extra(decided)}
+	if key != nil {
+		in.Sign = compliance.Signer(key)
+	}
 	err := wholefile.Stream(path, 0o600, func(f io.Writer) error {
 		w := bufio.NewWriter(f)
 		err := evidence.WriteBundle(w, in)

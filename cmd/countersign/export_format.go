@@ -50,6 +50,9 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 	defer mandates.close()
 	o := format.Options{Tenant: t.Tenant, Space: l.Space, Version: programVersion(), Mandate: mandates.lookup(ctx)}
 	var sum format.Summary
+	gone := newExpiredRows(l)
+	defer func() { gone.note(io, "without a line") }()
+	scan = gone.of(ctx, scan)
 	fill := func(out writer) (err error) {
 		sum, err = writeFormat(c.Format, o, scan, mandates, out)
 		return err

@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
@@ -30,10 +28,21 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l ledger.Ledger, 
 	if err != nil {
 		return err
 	}
-	if note, err := c.witnessed(ctx, l, shard); err != nil {
+	_, last, err := l.DB.Between(ctx, shard, plan.from, plan.to)
+	if err != nil {
+		return fmt.Errorf("looking for the end of the range: %w", err)
+	}
+	if note, err := c.witnessed(ctx, l, shard, ledger.Newest(last, r.Input.Expiries)); err != nil {
 		return err
 	} else if note != "" {
 		r.Input.Checkpoint = note
+		cp, err := evidence.PeekCheckpoint(note)
+		if err != nil {
+			return err
+		}
+		if err := l.ProveExpiries(ctx, shard, cp.Size, r.Input.Expiries); err != nil {
+			return err
+		}
 	}
 	decided := newTexts(ctx, l, t, shard)
 	defer decided.close()
@@ -75,7 +84,7 @@ func (c *exportCmd) audited(ctx context.Context, io stdio, l ledger.Ledger, t *t
 	if err != nil || behind > 0 {
 		return err // there is evidence from after the range: what is before it is complete
 	}
-	nc, err := t.Connect(ctx, target.Operator)
+	o, err := operate(ctx, t)
 	if errors.Is(err, target.ErrNoServer) {
 		fmt.Fprintln(io.err, "note: no NATS server named, so it was not checked that the evidence reaches to the end of the range")
 		return nil
@@ -83,12 +92,8 @@ func (c *exportCmd) audited(ctx context.Context, io stdio, l ledger.Ledger, t *t
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	log, err := streams.StreamState(ctx, js, t.Stream)
+	defer o.nc.Close()
+	log, err := streams.StreamState(ctx, o.js, t.Stream)
 	if err != nil {
 		return fmt.Errorf("asking how far the log is: %w", err)
 	}

@@ -3,42 +3,39 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
 // witnessed reads the checkpoint that the bundle is to have: the one that the
-// files hold, with the signatures of all of them. "" if there are no files.
-func (c *exportCmd) witnessed(ctx context.Context, l ledger.Ledger, shard string) (string, error) {
-	text, signatures := "", []string(nil)
+// files hold, with the signatures of all of them. Without files it is the newest
+// that a witness signed and that covers the last record; "" if there is none.
+func (c *exportCmd) witnessed(ctx context.Context, l ledger.Ledger, shard string, last uint64) (string, error) {
+	var notes []string
 	for _, path := range c.Witnessed {
 		b, err := readSmall("--witnessed", path, maxKeptFile)
 		if err != nil {
 			return "", err
 		}
-		body, lines, ok := strings.Cut(string(b), "\n\n")
 		switch cp, err := evidence.PeekCheckpoint(string(b)); {
-		case err != nil || !ok:
+		case err != nil:
 			return "", usageError{fmt.Errorf("--witnessed: %s: %w", path, err)}
 		case cp.Shard != shard:
 			return "", usageError{fmt.Errorf("--witnessed: %s is a checkpoint of %s, and the evidence is of %s", path, clean(cp.Shard, 80), shard)}
-		case text != "" && body != text:
+		}
+		notes = append(notes, string(b))
+		if _, err := evidence.MergeSignatures(notes...); err != nil {
 			return "", usageError{fmt.Errorf("--witnessed: %s is another checkpoint than %s; a bundle has one, with the signatures of all witnesses", path, c.Witnessed[0])}
 		}
-		text = body
-		for line := range strings.Lines(lines) {
-			if !slices.Contains(signatures, line) {
-				signatures = append(signatures, line)
-			}
-		}
 	}
-	if text == "" {
-		return "", nil
+	if len(notes) == 0 {
+		return l.Cosigned(ctx, shard, last)
 	}
-	note := text + "\n\n" + strings.Join(signatures, "")
+	note, err := evidence.MergeSignatures(notes...)
+	if err != nil {
+		return "", err
+	}
 	return note, ofLog(ctx, l, shard, note)
 }
 
@@ -49,12 +46,12 @@ func ofLog(ctx context.Context, l ledger.Ledger, shard, note string) error {
 	if err != nil {
 		return err
 	}
-	stored, err := l.DB.Checkpoints(ctx, shard)
+	stored, err := l.DB.CheckpointsAt(ctx, shard, uint64(cp.Size))
 	if err != nil {
-		return fmt.Errorf("reading the checkpoints: %w", err)
+		return err
 	}
 	for _, s := range stored {
-		if have, err := evidence.PeekCheckpoint(s.Note); err == nil && have.Size == cp.Size && have.Root == cp.Root {
+		if have, err := evidence.PeekCheckpoint(s.Note); err == nil && have.Root == cp.Root {
 			return nil
 		}
 	}
@@ -64,7 +61,8 @@ func ofLog(ctx context.Context, l ledger.Ledger, shard, note string) error {
 // useWitnessed puts a witnessed checkpoint in the place of the newest, with the
 // proofs that lead there.
 func (c *exportCmd) useWitnessed(ctx context.Context, l ledger.Ledger, s *ledger.Session) error {
-	note, err := c.witnessed(ctx, l, s.Shard)
+	last := ledger.Newest(s.Rows[len(s.Rows)-1].Seq, s.Expiries)
+	note, err := c.witnessed(ctx, l, s.Shard, last)
 	if err != nil || note == "" {
 		return err
 	}
@@ -72,14 +70,16 @@ func (c *exportCmd) useWitnessed(ctx context.Context, l ledger.Ledger, s *ledger
 	if err != nil {
 		return err
 	}
+	if uint64(cp.Size) < last {
+		return fmt.Errorf("record %d, which the session's bundle needs, is newer than the witnessed checkpoint, which has size %d; let the witness sign a newer one", last, cp.Size)
+	}
 	seqs := make([]uint64, len(s.Rows))
 	for i, r := range s.Rows {
 		seqs[i] = r.Seq
 	}
-	if last := seqs[len(seqs)-1]; uint64(cp.Size) < last {
-		return fmt.Errorf("record %d of the session is newer than the witnessed checkpoint, which has size %d; let the witness sign a newer one", last, cp.Size)
-	}
 	s.Checkpoint = note
-	s.Proofs, err = l.Inclusion(ctx, s.Shard, cp.Size, seqs)
-	return err
+	if s.Proofs, err = l.Inclusion(ctx, s.Shard, cp.Size, seqs); err != nil {
+		return err
+	}
+	return l.ProveExpiries(ctx, s.Shard, cp.Size, s.Expiries)
 }

@@ -8,10 +8,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
-	"github.com/countersign-dev/countersign/correlation"
-	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -68,7 +65,7 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 	if !c.JSON {
 		p.count(len(rows), more, "finding")
 	}
-	return nil
+	return noteExpired(ctx, io, l, t.Tenant, c.Session, notListed)
 }
 
 func (c *findingsCmd) print(io stdio, p *printer, r storage.MarkedFinding) error {
@@ -122,22 +119,15 @@ func sequences(list []uint64) string {
 	return strings.Join(texts, ", ")
 }
 
-// auditorRules are the rules of findings that the auditor makes. They are not in
-// the catalogue of the correlator.
-var auditorRules = []string{"log_recreated", evidence.AlarmFailed, evidence.AlarmTooMany, evidence.AlarmHeaders, evidence.AlarmInSubject}
-
 // knownRule refuses a rule that nothing is ever found for: whoever mistypes it
 // must not read the empty list as good news.
 func knownRule(name string) error {
 	if name == "" {
 		return nil
 	}
-	names := slices.Clone(auditorRules)
-	for _, r := range correlation.Rules() {
-		names = append(names, r.Name)
-	}
-	for _, check := range catalogue.All() {
-		names = append(names, check.ID)
+	var names []string
+	for _, r := range allRules() {
+		names = append(names, r.ID)
 	}
 	if slices.Contains(names, name) {
 		return nil

@@ -48,7 +48,7 @@ func (c *otelCmd) Run(ctx context.Context, io stdio) error {
 	if c.Follow {
 		err = c.follow(ctx, io, t, s)
 	} else {
-		err = c.session(ctx, t, s)
+		err = c.session(ctx, io, t, s)
 	}
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func (c *otelCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // session sends the evidence of a session.
-func (c *otelCmd) session(ctx context.Context, t *target.Target, s *otelSender) error {
+func (c *otelCmd) session(ctx context.Context, io stdio, t *target.Target, s *otelSender) error {
 	l, err := openLedger(ctx, t)
 	if err != nil {
 		return err
@@ -73,8 +73,13 @@ func (c *otelCmd) session(ctx context.Context, t *target.Target, s *otelSender) 
 		batch, n = otlp.Signals{}, 0
 		return err
 	}
+	expired := newExpiredRows(l)
+	defer func() { expired.note(io, "not sent") }()
 	err = l.DB.Chain(ctx, t.Tenant, c.Session, func(r storage.EvidenceRow) error {
 		found = true
+		if gone, err := expired.take(ctx, r); gone || err != nil {
+			return err
+		}
 		item, err := formatItem(r)
 		if err != nil {
 			return err

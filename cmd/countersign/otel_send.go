@@ -33,17 +33,9 @@ type otelSender struct {
 	rejected, unreadable int
 }
 
-// otelProtocols are the variables that choose a protocol, and the one that is
-// spoken.
-var otelProtocols = []string{"OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_LOGS_PROTOCOL"}
-
-const otelProtocol = "http/protobuf"
-
 func newOtelSender(ctx context.Context, tenant string) (*otelSender, error) {
-	for _, name := range otelProtocols {
-		if p := os.Getenv(name); p != "" && p != otelProtocol {
-			return nil, usageError{fmt.Errorf("%s is %q; only %s is spoken here: set it to that, and the endpoint to the collector's HTTP port (4318 by default)", name, clean(p, 40), otelProtocol)}
-		}
+	if err := otelEnvironment(os.Getenv); err != nil {
+		return nil, err
 	}
 	// What the environment says of the resource wins, tenant excepted.
 	own := resource.NewSchemaless(attribute.String("service.name", "countersign"), attribute.String("service.version", programVersion()))

@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -35,8 +36,8 @@ func newPastStores(ctx context.Context, js jetstream.JetStream) *pastStores {
 }
 
 // known is what replaying needs of the stores.
-func (s *pastStores) known(tenantKey []byte) replay.Known {
-	return replay.Known{Mandate: s.mandate, Publishers: s.declared, TenantKey: tenantKey}
+func (s *pastStores) known(k digest.Keys) replay.Known {
+	return replay.Known{Mandate: s.mandate, Publishers: s.declared, TenantKey: k.Tenant, Session: k.Session}
 }
 
 func (s *pastStores) note(err error) {

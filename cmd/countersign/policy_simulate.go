@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -191,7 +192,7 @@ func (s *simulation) shift(ctx context.Context, e recorded.Entry) (replay.Outcom
 	case in.Gone != nil:
 		return replay.Outcome{Unknown: []string{in.Gone.Error()}}, nil
 	}
-	r, k := recordOf(e), s.stores.known(nil)
+	r, k := recordOf(e), s.stores.known(digest.Keys{})
 	return replay.Shift(e.Decision, replay.Decide(r, snapshotOf(in), k), replay.Decide(r, s.candidate, k)), nil
 }
 

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,9 +13,11 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -21,11 +25,11 @@ import (
 
 type replayCmd struct {
 	target.Flags
-	Session      string        `help:"The session." required:""`
-	From         string        `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
-	Whole        bool          `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
-	Key          string        `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
-	Keys         string        `help:"Key directory with master.key: compare what depends on digests, too." placeholder:"DIR"`
+	Session string `help:"The session." required:""`
+	From    string `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
+	Whole   bool   `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
+	Key     string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+	digestFlags
 	MissingAfter time.Duration `help:"As the correlator has it: an open call counts as abandoned after this." default:"15m"`
 	NoVerdictOK  bool          `help:"As the correlator has it: executions that nobody asked admission for are not reported."`
 	Strict       bool          `help:"Exit 1 also if something cannot be compared."`
@@ -116,13 +120,35 @@ func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
 	o.KeyVoucher = func(k events.KeyRecord) bool { return evidence.CheckVouch(known, k) }
 	o.RetireVoucher = func(k events.KeyRetirement) bool { return signing.CheckRetirement(known, k) }
 	if c.Keys != "" {
-		master, err := keys.Master(c.Keys)
-		if err != nil {
-			return o, err
-		}
-		o.TenantKey = master.Tenant
+		_, err = keys.Master(c.Keys) // what is wrong with it is said before anything is read
 	}
-	return o, nil
+	return o, err
+}
+
+// keyed adds the keys of digests to the options. Whether they are all that the
+// recorded digests were made under, it tells.
+func (c *replayCmd) keyed(ctx context.Context, t *target.Target, rec *recording, o correlation.Options) (correlation.Options, bool, error) {
+	k, err := c.digests(ctx, t, t.Tenant, c.Session)
+	if err != nil || k.Tenant == nil || len(rec.hidden) > 0 {
+		return o, false, err // a digest of redacted arguments is nobody's; better none
+	}
+	o.TenantKey = func(string) []byte { return k.Tenant }
+	if !rec.underSessionKey() {
+		return o, true, nil
+	}
+	own := sessionkeys.Named(t.Tenant, c.Session)
+	o.SessionKey = func(tenant, session string) (*digest.Session, bool) {
+		if sessionkeys.Of(tenant, session) != own {
+			return nil, true
+		}
+		return k.Session, true
+	}
+	return o, k.Session != nil, nil
+}
+
+// underSessionKey tells whether recorded digests were made under the session's key.
+func (r *recording) underSessionKey() bool {
+	return slices.ContainsFunc(r.recorded, func(o output) bool { return bytes.Contains(o.body, []byte(`"`+digest.PrefixSession)) })
 }
 
 // pasts gives the log, or each incarnation of it that there is evidence of.
@@ -154,6 +180,10 @@ func (c *replayCmd) pasts(ctx context.Context, t *target.Target) (list []past, c
 		return nil, nil, err
 	}
 	for _, part := range parts {
+		if err := whole(ctx, l, part); err != nil {
+			closeAll()
+			return nil, nil, err
+		}
 		list = append(list, &pastEvidence{db: l.DB, part: part, tenant: t.Tenant})
 	}
 	return list, closeAll, nil
@@ -178,8 +208,9 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 	if err != nil {
 		return nil, err
 	}
-	if len(rec.hidden) > 0 {
-		o.TenantKey = nil // a digest of redacted arguments is nobody's; better none
+	o, hasKeys, err := c.keyed(ctx, t, rec, o)
+	if err != nil {
+		return nil, err
 	}
 	r := &rerun{core: correlation.New(o), past: p, space: o.Space, shard: t.Stream, last: rec.last, idle: map[string]time.Time{},
 		tenant: subject.Escape(t.Tenant), session: subject.Escape(c.Session)}
@@ -196,7 +227,7 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 	if err != nil {
 		return nil, err
 	}
-	report := compareOutputs(rec, r.outputs, blind{noKey: o.TenantKey == nil, copies: c.From != "log", alone: !c.Whole})
+	report := compareOutputs(rec, r.outputs, blind{noKey: !hasKeys, copies: c.From != "log", alone: !c.Whole})
 	report.Tenant, report.Session, report.Shard, report.From, report.Whole, report.Messages = t.Tenant, c.Session, rec.Shard, c.From, c.Whole, r.applied
 	return report, nil
 }

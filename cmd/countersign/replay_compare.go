@@ -51,7 +51,7 @@ type fieldMismatch struct {
 
 // blind says what the replay could not see.
 type blind struct {
-	noKey  bool // the tenant's key: digests cannot be made
+	noKey  bool // the keys of digests: they cannot be made
 	copies bool // the messages' own bytes: evidence has their canonical form
 	alone  bool // other sessions, which this one may belong to
 }
@@ -63,8 +63,11 @@ var (
 	argumentField = []string{"match", "admitted_digest", "executed_digest", "match_reason", "differences", "more_differences"}
 )
 
-// kinField is the member of calls that depends on other sessions.
+// kinField is the member of calls that depends on other sessions, and ofOthers are
+// the rules that may: whose receipt it was.
 const kinField = "parent"
+
+var ofOthers = []string{correlation.ReceiptReused}
 
 // outputView is what the comparison looks at.
 type outputView struct {
@@ -220,26 +223,27 @@ func (c *comparison) differs(recorded, replayed outputView) {
 		}
 		m.Fields = append(m.Fields, fieldMismatch{name, a, b})
 		switch {
-		case name == kinField && c.blind.alone:
+		case c.blind.alone && (name == kinField || name == "findings" && onlyOf(ofOthers, recorded.findings, replayed.findings)):
 			kin = true
 		case slices.Contains(argumentField, name):
-		case name == "findings" && onlyOfArguments(recorded.findings, replayed.findings):
+		case name == "findings" && onlyOf(ofArguments, recorded.findings, replayed.findings):
 		default:
 			other = append(other, name)
 		}
 	}
 	why := c.doubt(recorded, true, other)
 	if why == "" && kin && len(m.Fields) == 1 {
-		why = "what the session belongs to rests on other sessions (--whole reads them, too)"
+		why = restsOnOthers
 	}
 	c.note(m, why)
 }
 
-// onlyOfArguments reports whether two lists of rules differ only in those that
-// depend on arguments.
-func onlyOfArguments(a, b []string) bool {
+const restsOnOthers = "rests on other sessions (--whole reads them, too)"
+
+// onlyOf reports whether two lists of rules differ only in those of a third.
+func onlyOf(rules, a, b []string) bool {
 	keep := func(list []string) []string {
-		return slices.DeleteFunc(slices.Clone(list), func(r string) bool { return slices.Contains(ofArguments, r) })
+		return slices.DeleteFunc(slices.Clone(list), func(r string) bool { return slices.Contains(rules, r) })
 	}
 	return slices.Equal(keep(a), keep(b))
 }
@@ -260,8 +264,11 @@ func (c *comparison) doubt(v outputView, same bool, other []string) string {
 			return "rests on what is redacted in the evidence"
 		}
 	}
+	if c.blind.alone && slices.Contains(ofOthers, v.rule) {
+		return restsOnOthers
+	}
 	if c.blind.noKey && (slices.Contains(ofArguments, v.rule) || same && len(other) == 0) {
-		return "depends on digests, which need the tenant's key (--keys DIR with master.key)"
+		return "depends on digests, which need the session's key (--keys DIR with master.key, --keys-user)"
 	}
 	return ""
 }

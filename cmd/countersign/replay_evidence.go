@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -18,6 +19,21 @@ type pastEvidence struct {
 	part   ledger.Session
 	tenant string
 	hidden map[uint64]bool
+}
+
+// whole refuses a session of which some texts are gone: what would come of the rest
+// is not what happened.
+func whole(ctx context.Context, l ledger.Ledger, part ledger.Session) error {
+	gone, err := whyGone(ctx, l, part.Rows)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	for _, r := range part.Rows {
+		if why := gone[r.Seq]; why != "" {
+			return fmt.Errorf("the session cannot be replayed from the evidence: %d of its %d records have no text; of sequence %d it says: %s. If the log still has them, leave out --from clickhouse", len(gone), len(part.Rows), r.Seq, why)
+		}
+	}
+	return nil
 }
 
 func (p *pastEvidence) session(ctx context.Context) (*recording, error) {

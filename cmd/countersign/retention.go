@@ -165,7 +165,7 @@ func (c *retentionShowCmd) Run(ctx context.Context, io stdio) error {
 	if c.JSON {
 		out := map[string]any{"tenant": b.tenant, "policy": string(text), "holds": s.Holds, "erasures": s.Orders}
 		if p != nil {
-			out["policy_id"], out["classes"] = p.ID(), p.ClassRules()
+			out["policy_id"], out["classes"], out["evidence"] = p.ID(), p.ClassRules(), p.EvidenceRules()
 		}
 		return compactJSON(io, out)
 	}
@@ -182,12 +182,32 @@ func (c *retentionShowCmd) Run(ctx context.Context, io stdio) error {
 		fmt.Fprintf(w, "hold\t%s\t%s\tby %s\t%s\t%s\n", h.ID, h.Scope, clean(h.By, 40), h.At, clean(h.Reason, 100))
 	}
 	for _, o := range s.Orders {
-		fmt.Fprintf(w, "erasure\t%s\t%s\tby %s\t%s\t%s: %s%s\n", o.ID, o.Scope, clean(o.By, 40), o.At, o.Status, clean(o.Reason, 100), because(o.Problem))
+		fmt.Fprintf(w, "%s\t%s\t%s\tby %s\t%s\t%s: %s%s\n", kindOf(o), o.ID, scopeOf(o), clean(o.By, 40), o.At, o.Status, clean(o.Reason, 100), because(o.Problem))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	return bad
+}
+
+// kindOf and scopeOf say what an order is, and what of.
+func kindOf(o retention.Order) string {
+	if o.Expire != "" {
+		return "expiry"
+	}
+	return "erasure"
+}
+
+func scopeOf(o retention.Order) string {
+	switch {
+	case o.Scope != (retention.Scope{}):
+		return o.Scope.String()
+	case o.Result != nil && o.Expire != "":
+		return fmt.Sprintf("%s, the texts of %s", plural(o.Result.Sessions, "session"), plural(int(o.Result.Records), "record"))
+	case o.Result != nil:
+		return plural(o.Result.Sessions, "session")
+	}
+	return plural(len(o.Sessions), "session")
 }
 
 func because(problem string) string {

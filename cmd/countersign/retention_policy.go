@@ -22,18 +22,29 @@ func (c *retentionLintCmd) Run(io stdio) error {
 	return nil
 }
 
-// printClasses says what is stored of messages in evidence, unless it is everything.
+// printClasses says what is stored of messages in evidence, unless it is everything,
+// and for how long, unless that is for ever.
 func printClasses(io stdio, p *retention.Policy) {
+	for _, r := range p.EvidenceRules() {
+		kept := "for " + r.Period + " after their newest record"
+		if r.Period == retention.Ever {
+			kept = "for ever"
+		}
+		fmt.Fprintf(io.out, "  %s: texts of evidence are kept %s\n", sessionsOf(r.Match), kept)
+	}
 	if p.Strictest() == retention.FullTranscript {
 		return
 	}
 	for _, r := range p.ClassRules() {
-		sessions := "all other sessions"
-		if r.Match != "" {
-			sessions = "sessions " + clean(r.Match, 64)
-		}
-		fmt.Fprintf(io.out, "  %s: %s in the evidence\n", sessions, r.Class)
+		fmt.Fprintf(io.out, "  %s: %s in the evidence\n", sessionsOf(r.Match), r.Class)
 	}
+}
+
+func sessionsOf(match string) string {
+	if match == "" {
+		return "all other sessions"
+	}
+	return "sessions " + clean(match, 64)
 }
 
 func readRetention(io stdio, file string) (*retention.Policy, []byte, error) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"github.com/countersign-dev/countersign/cmd/internal/auditor"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
@@ -44,6 +45,8 @@ type ruleLine struct {
 	Status      catalogue.Status  `json:"status"`
 	Reason      string            `json:"reason,omitempty"`
 	Cases       map[string]string `json:"cases,omitempty"`
+
+	auditors bool // the auditor finds it; switches are for what the correlator finds
 }
 
 func allRules() []ruleLine {
@@ -52,6 +55,12 @@ func allRules() []ruleLine {
 		list = append(list, ruleLine{
 			ID: r.Name, Protocol: ownRules, Severity: r.Severity, Scope: catalogue.ScopeSession, Inputs: "requests, verdicts, events",
 			Refs: strings.Join(r.Refs, ", "), Explanation: readable(r.Explanation), Remedy: r.Remedy, Status: catalogue.Implemented, Cases: readableCases(r.Cases),
+		})
+	}
+	for _, r := range auditor.Rules() {
+		list = append(list, ruleLine{
+			ID: r.Name, Protocol: ownRules, Severity: r.Severity, Scope: catalogue.ScopeEvent, Inputs: "the auditor's own work", Refs: "architecture 6",
+			Explanation: r.Explanation, Remedy: r.Remedy, Status: catalogue.Implemented, auditors: true,
 		})
 	}
 	for _, c := range catalogue.All() {

@@ -48,6 +48,8 @@ func decidable(name string) (string, error) {
 		case !strings.EqualFold(r.ID, name):
 		case r.Status == catalogue.Undecidable:
 			return "", usageError{fmt.Errorf("%s has no findings: %s", r.ID, r.Reason)}
+		case r.auditors:
+			return "", usageError{fmt.Errorf("%s cannot be switched: it is the auditor's, and says what is wrong with the evidence", r.ID)}
 		default:
 			return r.ID, nil
 		}

@@ -38,7 +38,11 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 	}
 	p := newPrinter(io.out)
 	for _, part := range parts {
-		steps := stepsOf(part)
+		gone, err := whyGone(ctx, l, part.Rows)
+		if err != nil {
+			return err
+		}
+		steps := stepsOf(part, gone)
 		if c.JSON {
 			err = printSteps(io, steps)
 		} else {
@@ -65,6 +69,7 @@ type step struct {
 	Pause   float64     `json:"seconds_between"`
 	Missing uint64      `json:"records_missing,omitempty"` // of this session, before this one
 	Problem string      `json:"problem,omitempty"`         // why there is no record
+	Expired string      `json:"expired,omitempty"`         // why its text is gone
 
 	Redactions []evidence.Redaction `json:"redactions,omitempty"`
 	Reason     string               `json:"reason,omitempty"` // why there is no body
@@ -74,8 +79,8 @@ type step struct {
 }
 
 // stepsOf reads the records of a session. One that is none, or is missing, is
-// said to be so.
-func stepsOf(s ledger.Session) []step {
+// said to be so, and so is one that expired (gone).
+func stepsOf(s ledger.Session, gone map[uint64]string) []step {
 	steps := make([]step, 0, len(s.Rows))
 	var last uint64 // session index
 	for i, r := range s.Rows {
@@ -89,6 +94,9 @@ func stepsOf(s ledger.Session) []step {
 		}
 		rec, err := evidence.ParseRecord([]byte(r.Record))
 		switch {
+		case r.Expired():
+			st.Expired, last = gone[r.Seq], last+1
+			st.Index = last
 		case err != nil:
 			st.Problem, last = "not a record", last+1
 		case rec.SessionIndex != nil:

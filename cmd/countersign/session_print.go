@@ -55,6 +55,8 @@ func printStep(p *printer, st step, withdrawn map[string]bool) {
 	}
 	p.printf(stepHead, st.Seq, others, p.paint(faint, st.At.UTC().Format("15:04:05.000")), clean(st.Kind, 9))
 	switch tell, known := tellers[st.Kind]; {
+	case st.Expired != "":
+		p.printf("%s\n", p.paint(yellow, clean(st.Expired, 160)))
 	case st.Problem != "":
 		p.printf("%s\n", p.paint(red, "not a record: run countersign verify"))
 	case st.Reason != "":

@@ -8,14 +8,9 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
-	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/streams"
 )
 
 type verifyCmd struct {
@@ -25,7 +20,7 @@ type verifyCmd struct {
 	Until        string   `help:"Only what the broker stored before this time." placeholder:"TIME"`
 	AtLeast      int64    `help:"Fail if there are fewer records: a log cut off at its end still fits together." placeholder:"N"`
 	From         []string `name:"from-checkpoint" help:"A checkpoint that you kept, or a witness signed: today's log must extend it. May be repeated." placeholder:"FILE" sep:"none"`
-	Witness      []string `help:"Public key of a witness, or a file that holds it: a checkpoint that holds must be signed by it. May be repeated." placeholder:"KEY" sep:"none"`
+	Witness      []string `aliases:"witness-key" help:"Public key of a witness, or a file that holds it: a checkpoint that holds must be signed by it. May be repeated." placeholder:"KEY" sep:"none"`
 	Quorum       int      `help:"How many of the witnesses must have signed one (default: all)." placeholder:"N"`
 	Receipt      []string `help:"A receipt, compact, one a line: its decision must be in the log and say the same. May be repeated." placeholder:"FILE" sep:"none"`
 	Bundle       string   `help:"An export bundle instead of a running system; needs no server." placeholder:"FILE"`
@@ -90,17 +85,22 @@ func (c *verifyCmd) session(ctx context.Context, l ledger.Ledger, tenant string,
 		return nil, err
 	}
 	for i, s := range parts {
-		if err := l.Prove(ctx, &s); err != nil {
+		// Records that cannot be proved are the report's business.
+		if err := l.Prove(ctx, &s); err != nil && !ledger.Damaged(err) {
 			return nil, err
 		}
 		in := evidence.SessionInput{
-			Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum,
-			Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired,
+			Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.cosigners(),
+			Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired, Expiries: s.Expiries,
 		}
 		if i == len(parts)-1 {
 			in.AtLeast, in.Receipts = c.AtLeast, a.receipts
 		}
-		if in.Older, err = extensions(ctx, l, s, a.kept); err != nil {
+		kept, err := cosignedOf(ctx, l, s, a.kept)
+		if err != nil {
+			return nil, err
+		}
+		if in.Older, err = extensions(ctx, l, s, kept); err != nil {
 			return nil, err
 		}
 		var failed error
@@ -119,6 +119,16 @@ func (c *verifyCmd) session(ctx context.Context, l ledger.Ledger, tenant string,
 		}
 	}
 	return reports, nil
+}
+
+// cosignedOf adds to the checkpoints that were kept the newest one in the evidence
+// that a witness signed of a session's shard.
+func cosignedOf(ctx context.Context, l ledger.Ledger, s ledger.Session, kept []evidence.Published) ([]evidence.Published, error) {
+	note, err := l.Cosigned(ctx, s.Shard, 0)
+	if err != nil || note == "" {
+		return kept, err
+	}
+	return append(slices.Clone(kept), evidence.Published{Source: "table checkpoints", Text: note}), nil
 }
 
 // extensions proves that the newest checkpoint extends those that were kept of
@@ -152,7 +162,7 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *
 	if err != nil {
 		return nil, err
 	}
-	o := ledger.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Progress: countProgress(io, "verifying"),
+	o := ledger.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.cosigners(), Progress: countProgress(io, "verifying"),
 		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog}
 	defer fewerCollections()()
 	for i, shard := range shards {
@@ -211,63 +221,6 @@ func (c *verifyCmd) pick(ctx context.Context, l ledger.Ledger, published []evide
 	}
 	slices.Sort(shards)
 	return shards, nil
-}
-
-// openedLog is the log that the evidence is of, as far as an operator may read
-// it; nil when there is no server to ask.
-type openedLog struct {
-	js        jetstream.JetStream
-	stream    string
-	shard     string // the incarnation that exists now
-	published []evidence.Published
-	hangUp    func()
-}
-
-// connectLog connects to the log and reads the newest checkpoint off NATS: whoever
-// can change the database cannot take it back.
-func connectLog(ctx context.Context, t *target.Target) (*openedLog, error) {
-	nc, err := t.Connect(ctx, target.Operator)
-	if err != nil {
-		return nil, err
-	}
-	l := &openedLog{stream: t.Stream, hangUp: nc.Close}
-	if l.js, err = jetstream.New(nc); err == nil {
-		err = l.read(ctx, subject.Space{Prefix: t.Prefix}.Checkpoints(t.Stream))
-	}
-	if err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return l, nil
-}
-
-func (l *openedLog) read(ctx context.Context, checkpoints string) error {
-	m, err := streams.LastBySubject(ctx, l.js, streams.StreamCheckpoints, checkpoints)
-	if err != nil {
-		return fmt.Errorf("reading the published checkpoint: %w", err)
-	}
-	if m != nil {
-		l.published = []evidence.Published{{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}}
-	}
-	st, err := streams.StreamState(ctx, l.js, l.stream)
-	if err != nil {
-		return err
-	}
-	l.shard = streams.EpochName(l.stream, st.Created)
-	return nil
-}
-
-func (l *openedLog) close() {
-	if l != nil {
-		l.hangUp()
-	}
-}
-
-// of reports whether the log of a shard can be asked.
-func (l *openedLog) of(shard string) bool { return l != nil && l.shard == shard }
-
-func (l *openedLog) message(ctx context.Context, seq uint64) (*events.LogMessage, error) {
-	return streams.MessageAt(ctx, l.js, l.stream, seq)
 }
 
 // readSmall reads a file that a flag names, none larger than it may be.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
@@ -27,9 +29,14 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 	if err != nil {
 		return err
 	}
+	if info.IsDir() {
+		return usageError{fmt.Errorf("--bundle: %s is a directory", c.Bundle)}
+	}
 	var checks []evidence.BundleCheck
+	var cosigned []evidence.Cosignature
 	if len(a.witnesses) > 0 {
-		checks = append(checks, evidence.WitnessCheck(a.witnesses, c.Quorum))
+		checks = append(checks, evidence.WitnessCheck(a.witnesses, c.Quorum),
+			evidence.CosignedBy(a.witnesses, func(list []evidence.Cosignature) { cosigned = list }))
 	}
 	if len(a.retired) > 0 {
 		checks = append(checks, evidence.RetiredCheck(a.keys[0], a.retired))
@@ -42,6 +49,8 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Bundle, err)
 	}
+	foremost(&rep)
+	rep.Cosigned = cosigned
 	for _, note := range attached.Notes {
 		fmt.Fprintln(io.err, "note:", clean(note, 400))
 	}
@@ -49,6 +58,20 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 		return fmt.Errorf("%s holds %d records, not %d", c.Bundle, rep.Records, c.AtLeast)
 	}
 	return c.report(io, []evidence.Report{rep})
+}
+
+// foremost puts what is wrong with the checkpoint before everything that follows
+// from it.
+func foremost(rep *evidence.Report) {
+	slices.SortStableFunc(rep.Problems, func(a, b evidence.Problem) int {
+		rank := func(p evidence.Problem) int {
+			if p.Code == evidence.CodeCheckpoint {
+				return 0
+			}
+			return 1
+		}
+		return rank(a) - rank(b)
+	})
 }
 
 // proof verifies the proof of one record.
@@ -137,15 +160,24 @@ func printReport(p *printer, r evidence.Report) {
 		if r.Erased > 0 {
 			p.printf("    %d messages were erased from the log, as its erasure records say\n", r.Erased)
 		}
+		for _, id := range slices.Sorted(maps.Keys(r.ExpiredBy)) {
+			p.printf("    the texts of %d records expired under retention policy %s, as signed records of the log say; their hashes are in the tree\n", r.ExpiredBy[id], clean(id, 80))
+		}
 		if r.Compared > 0 {
 			p.printf("    %d records are what the log has\n", r.Compared)
 		}
 		if r.Witnessed > 0 {
 			p.printf("    witnesses signed up to %d\n", r.Witnessed)
 		}
+		for _, s := range r.Cosigned {
+			p.printf("    cosigned by %s at %s up to size %d\n", clean(s.Witness, 200), s.At, s.Size)
+		}
 		return
 	}
 	p.printf("%s  %s: %d problems in %d records\n", p.paint(red, "DOES NOT HOLD"), what, r.Total, r.Records)
+	if r.ByCode[evidence.CodeCheckpoint] > 0 && r.Signed == 0 {
+		p.printf("    no checkpoint is signed by the key that was given: is it the public key of the installation that this is from? All else may follow from that\n")
+	}
 	for _, problem := range r.Problems {
 		p.printf("    %s\n", clean(problem.String(), 400))
 	}

@@ -6,12 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/mod/sumdb/note"
-	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
@@ -20,8 +17,13 @@ import (
 )
 
 type witnessCmd struct {
-	Key  witnessKeyCmd  `cmd:"" help:"Make the key of a witness."`
-	Sign witnessSignCmd `cmd:"" help:"Sign the log's newest checkpoint, if it extends all that this witness signed before."`
+	Key      witnessKeyCmd      `cmd:"" help:"Make the key of a witness."`
+	Sign     witnessSignCmd     `cmd:"" help:"Sign the log's newest checkpoint, if it extends all that this witness signed before."`
+	Run      witnessRunCmd      `cmd:"" help:"Sign what the log publishes, again and again, and hand it in; stop at a fork."`
+	Trust    witnessTrustCmd    `cmd:"" help:"For the log's operator: take signatures of a witness into the evidence."`
+	Distrust witnessDistrustCmd `cmd:"" help:"For the log's operator: take no more of them; those that are stored stay."`
+	Add      witnessAddCmd      `cmd:"" help:"For the log's operator: put a checkpoint that a witness signed into the evidence."`
+	List     witnessListCmd     `cmd:"" help:"List the witnesses, and how far they have signed."`
 }
 
 type witnessKeyCmd struct {
@@ -48,11 +50,16 @@ func (c *witnessKeyCmd) Run(io stdio) error {
 	return nil
 }
 
+// witnessFlags are what a witness signs with.
+type witnessFlags struct {
+	Key    string `help:"The witness's secret key (countersign witness key)." required:"" placeholder:"FILE"`
+	LogKey string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+	State  string `help:"Where the witness remembers what it signed (default: the key file, with .state behind its name)." placeholder:"FILE"`
+}
+
 type witnessSignCmd struct {
 	target.Flags
-	Key        string `help:"The witness's secret key (countersign witness key)." required:"" placeholder:"FILE"`
-	LogKey     string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
-	State      string `help:"Where the witness remembers what it signed (default: the key file, with .state behind its name)." placeholder:"FILE"`
+	witnessFlags
 	Checkpoint string `help:"The checkpoint to sign (default: the newest in the database)." placeholder:"FILE"`
 	Shard      string `help:"Which incarnation of the log (default: the newest)."`
 	Out        string `help:"Where to write the signed checkpoint (default: standard output)." placeholder:"FILE"`
@@ -63,24 +70,12 @@ func (c *witnessSignCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	witness, err := c.witness()
-	if err != nil {
-		return err
-	}
-	public, err := checkpointKey(c.LogKey, t)
-	if err != nil {
-		return err
-	}
-	keys, err := verifiers(public)
-	if err != nil {
-		return err
-	}
-	memory, err := openMemory(c.State)
+	witness, log, memory, err := c.open(t)
 	if err != nil {
 		return err
 	}
 	defer memory.close()
-	signed, err := c.sign(ctx, t, witness, note.VerifierList(keys...), memory)
+	signed, err := c.sign(ctx, t, witness, note.VerifierList(log), memory)
 	if err != nil {
 		return err
 	}
@@ -96,100 +91,52 @@ func (c *witnessSignCmd) Run(ctx context.Context, io stdio) error {
 	return nil
 }
 
-// witness reads the key and says where its memory is.
-func (c *witnessSignCmd) witness() (evidence.Witness, error) {
-	info, err := os.Stat(c.Key)
-	if err != nil {
-		return evidence.Witness{}, usageError{fmt.Errorf("--key: %w (make one with: countersign witness key)", err)}
-	}
-	if info.Mode().Perm()&0o077 != 0 {
-		return evidence.Witness{}, usageError{fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace the key if others had access", c.Key, info.Mode().Perm())}
-	}
-	b, err := readSmall("--key", c.Key, 4096)
-	if err != nil {
-		return evidence.Witness{}, err
-	}
-	if c.State == "" {
-		c.State = c.Key + ".state"
-	}
-	w, err := evidence.WitnessSigner(string(b))
-	if err != nil {
-		err = usageError{fmt.Errorf("--key: %w", err)}
-	}
-	return w, err
-}
-
-// sign signs once. What was signed is in the memory, on disk, before anybody
-// sees the signature.
+// sign signs once.
 func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w evidence.Witness, known note.Verifiers, memory *witnessMemory) (string, error) {
-	text, l, err := c.checkpoint(ctx, t)
-	if err != nil {
-		return "", err
-	}
-	if l != nil {
-		defer func() { _ = l.DB.Close() }()
-	}
-	cp, err := evidence.OpenCheckpoint(text, known)
-	if err != nil {
-		return "", err
-	}
-	old := memory.last(cp.Shard)
-	var proof tlog.TreeProof
-	if old != nil && 0 < old.Size && old.Size < cp.Size {
-		if l == nil {
-			if l, err = c.open(ctx, t); err != nil {
-				return "", err
+	var opened *ledger.Ledger
+	defer func() {
+		if opened != nil {
+			_ = opened.DB.Close()
+		}
+	}()
+	database := func() (*ledger.Ledger, error) {
+		if opened == nil {
+			l, err := openLedger(ctx, t)
+			if err != nil {
+				return nil, fmt.Errorf("the proof that the log extends what was signed before comes from the database: %w", err)
 			}
-			defer func() { _ = l.DB.Close() }()
+			opened = &l
 		}
-		if proof, err = l.Consistency(ctx, cp.Shard, old.Size, cp.Size); err != nil {
-			return "", err
-		}
+		return opened, nil
 	}
-	signed, cp, err := evidence.Cosign(w, text, known, old, proof, time.Now())
-	if errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) {
-		return "", fmt.Errorf("%w\nThis witness does not sign. Keep both checkpoints: %s remembers the one it signed", err, c.State)
-	}
+	text, err := c.checkpoint(ctx, database)
 	if err != nil {
 		return "", err
 	}
-	return signed, memory.remember(cp, signed)
-}
-
-// open connects to the database that the proof comes from.
-func (c *witnessSignCmd) open(ctx context.Context, t *target.Target) (*ledger.Ledger, error) {
-	l, err := openLedger(ctx, t)
-	if err != nil {
-		return nil, fmt.Errorf("the proof that the log extends what was signed before comes from the database: %w", err)
-	}
-	return &l, nil
+	signed, _, err := cosigner{w, known, memory, database}.sign(ctx, text)
+	return signed, err
 }
 
 // checkpoint reads what is to be signed: a file, or the newest that is stored.
-func (c *witnessSignCmd) checkpoint(ctx context.Context, t *target.Target) (string, *ledger.Ledger, error) {
+func (c *witnessSignCmd) checkpoint(ctx context.Context, database func() (*ledger.Ledger, error)) (string, error) {
 	if c.Checkpoint != "" {
 		b, err := readSmall("--checkpoint", c.Checkpoint, maxKeptFile)
-		return string(b), nil, err
+		return string(b), err
 	}
-	l, err := c.open(ctx, t)
+	l, err := database()
 	if err != nil {
-		return "", nil, err
+		return "", err
 	}
 	shard := c.Shard
 	if shard == "" {
 		shards, err := l.Shards(ctx)
 		if err != nil {
-			_ = l.DB.Close()
-			return "", nil, err
+			return "", err
 		}
 		shard = shards[len(shards)-1]
 	}
 	cp, err := l.DB.LatestCheckpoint(ctx, shard)
-	if err != nil {
-		_ = l.DB.Close()
-		return "", nil, err
-	}
-	return cp.Note, l, nil
+	return cp.Note, err
 }
 
 // stateHead begins the file in which a witness remembers.

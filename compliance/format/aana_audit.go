@@ -94,7 +94,8 @@ func (a aanaDecision) review() aanaReview {
 // fingerprints has the keyed digest of the arguments, if there is one.
 func (a aanaDecision) fingerprints() map[string]any {
 	out := map[string]any{}
-	if hexed, keyed := strings.CutPrefix(a.ArgsDigest, digest.PrefixKeyed); keyed {
+	if form := digest.Form(a.ArgsDigest); form != "" && form != digest.PrefixPlain {
+		hexed := strings.TrimPrefix(a.ArgsDigest, form)
 		out["proposed_arguments"] = map[string]any{"hmac_sha256": hexed}
 	}
 	return out

@@ -21,7 +21,8 @@ var ocsfActivities = map[string]int{"create": 1, "read": 2, "update": 3, "write"
 
 // ocsfControls are what the control did, in the profile security_control:
 // action_id 1 is allowed, 2 denied, 0 not known (yet); disposition_id 1 is
-// allowed, 2 blocked, 14 delayed, 23 challenge; status_id 1 is success, 2
+// allowed, 2 blocked, 23 challenge, 99 other, by its name (14, delayed, is not what
+// a defer is: there it says that a restart is needed); status_id 1 is success, 2
 // failure, 99 other.
 var ocsfControls = map[events.Verdict]struct {
 	action, disposition, status int
@@ -29,12 +30,17 @@ var ocsfControls = map[events.Verdict]struct {
 }{
 	events.Allow: {1, 1, 1, "Allowed"},
 	events.Ask:   {0, 23, 99, "Challenge"},
-	events.Defer: {0, 14, 99, "Delayed"},
+	events.Defer: {0, 99, 99, "Deferred"},
 	events.Deny:  {2, 2, 2, "Blocked"},
 }
 
-// ocsfStates are the status_id of a finished call.
+// ocsfStates are the status_id of a call.
 var ocsfStates = map[events.CallState]int{events.CallOpen: 0, events.CallCompleted: 1, events.CallFailed: 2, events.CallDenied: 2, events.CallAbandoned: 0, events.CallOrphaned: 99}
+
+// ocsfStatuses are the captions of status_id; of 99 the status is in our own word.
+var ocsfStatuses = map[int]string{0: "Unknown", 1: "Success", 2: "Failure"}
+
+func ocsfStatus(id int, own string) string { return first(ocsfStatuses[id], own) }
 
 func newOCSF(w *writer) encoder {
 	o := ocsfWriter{w}
@@ -110,7 +116,7 @@ func (o ocsfWriter) decision(i Item, d events.Decision) error {
 	if !known {
 		c = ocsfControls[events.Deny]
 	}
-	e.with("action_id", c.action, "disposition_id", c.disposition, "disposition", c.name, "status_id", c.status, "status_code", string(d.Verdict),
+	e.with("action_id", c.action, "disposition_id", c.disposition, "disposition", c.name, "status_id", c.status, "status", ocsfStatus(c.status, string(d.Verdict)), "status_code", string(d.Verdict),
 		"status_detail", strings.Join(deciding(d), " "), "message", first(d.Tool, d.Action, "request")+": "+string(d.Verdict))
 	if d.Policy != nil && d.Policy.Name != "" {
 		e["policy"] = members{"name": d.Policy.Name, "version": number(d.Policy.Revision)}.with("uid", d.Policy.Digest)
@@ -121,7 +127,8 @@ func (o ocsfWriter) decision(i Item, d events.Decision) error {
 func (o ocsfWriter) call(i Item, c events.Call) error {
 	e := o.activity(i, "execute", c.CallID+"-"+string(c.State), gradeOf(stateGrades, c.State).ocsf, nil, c.Tool, c.Agent, c.Source)
 	e["api"].(members).with("request", members{}.with("uid", c.ToolCallID), "service", members{}.with("name", c.Protocol))
-	e.with("status_id", ocsfStates[c.State], "status_code", string(c.State), "status_detail", c.Outcome, "message", first(c.Tool, "call")+": "+string(c.State))
+	status := ocsfStates[c.State]
+	e.with("status_id", status, "status", ocsfStatus(status, string(c.State)), "status_code", string(c.State), "status_detail", c.Outcome, "message", first(c.Tool, "call")+": "+string(c.State))
 	if begin, end := span(c); !begin.IsZero() {
 		e.with("start_time", begin.UnixMilli(), "end_time", end.UnixMilli(), "duration", end.Sub(begin.Time).Milliseconds())
 	}
@@ -147,13 +154,13 @@ const (
 )
 
 func (o ocsfWriter) finding(i Item, f events.Finding) error {
-	activity, status, uid := ocsfFindingCreated, 1, f.FindingID
+	activity, status, caption, uid := ocsfFindingCreated, 1, "New", f.FindingID
 	if f.Withdraws != "" {
-		activity, status, uid = ocsfFindingClosed, 4, f.Withdraws
+		activity, status, caption, uid = ocsfFindingClosed, 4, "Resolved", f.Withdraws
 	}
 	e := o.event(i, ocsfDetection, activity, "", f.FindingID, gradeOf(findingGrades, f.Severity).ocsf, nil)
 	e["finding_info"] = members{"uid": uid, "title": first(f.Rule, "unknown")}.with("desc", f.Explanation, "types", []string{"AI agent governance"})
-	e.with("status_id", status, "message", f.Explanation, "is_alert", f.Withdraws == "" && f.Severity != events.SeverityInfo)
+	e.with("status_id", status, "status", caption, "message", f.Explanation, "is_alert", f.Withdraws == "" && f.Severity != events.SeverityInfo)
 	if f.Remedy != "" {
 		e["remediation"] = members{"desc": f.Remedy}
 	}

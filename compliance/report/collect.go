@@ -190,6 +190,7 @@ func (b *Builder) finding(r evidence.Record, row *timelineRow) {
 	}
 	out.Seqs = strings.TrimSpace(out.Seqs)
 	b.findings.add(out)
+	b.glance.finding(f)
 	row.What, row.Label, row.Detail = short(f.Rule), out.Severity, Visible(f.Explanation, 160)
 	if f.Withdraws != "" {
 		row.What = "finding withdrawn: " + row.What
@@ -223,6 +224,7 @@ func (b *Builder) approval(r evidence.Record, row *timelineRow) {
 		out.Reason = strings.TrimSpace("refused: " + short(a.Refused) + " " + out.Reason)
 	}
 	b.approvals.add(out)
+	b.glance.approval(a)
 	row.What, row.Label = "approval: "+out.Act, out.Status
 	row.Detail = facts("workflow", a.WorkflowID, "by", a.Approver, "tool", a.Tool)
 }

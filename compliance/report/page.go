@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/compliance/controls"
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
@@ -28,6 +27,7 @@ func style() (template.CSS, error) {
 type view struct {
 	Format, Title, Tenant, Session, Shard string
 	Range                                 string
+	Glance                                []glanceRow
 	Summary                               []pair
 	Counts                                []pair
 	Decisions, Approvals, Findings        any
@@ -86,7 +86,7 @@ func (b *Builder) Render(w io.Writer) error {
 		v.RedactionNote = fmt.Sprintf("%s in %s.", count(b.redacted.total, "redaction"), count(b.redacted.records, "record"))
 	}
 	v.InForce, v.MandateTexts = b.states()
-	v.Summary, v.Counts, v.Complete = b.summary(), b.counts(), b.completeness()
+	v.Glance, v.Summary, v.Counts, v.Complete = b.glances(), b.summary(), b.counts(), b.completeness()
 	v.Keys, v.Signers = b.keys()
 	return page.Execute(w, v)
 }
@@ -121,7 +121,11 @@ func (b *Builder) summary() []pair {
 	if b.count > 0 {
 		list = append(list, pair{"First record", when(b.first.BrokerTime) + " UTC"}, pair{"Last record", when(b.last.BrokerTime) + " UTC"})
 	}
-	return append(list, pair{"Records", fmt.Sprint(b.count)})
+	list = append(list, pair{"Records", fmt.Sprint(b.count)})
+	if b.src.Expired > 0 {
+		list = append(list, pair{"Records whose text expired", fmt.Sprint(b.src.Expired)})
+	}
+	return list
 }
 
 func (n names) String() string {
@@ -136,9 +140,6 @@ var kindOrder = []string{evidence.KindRequest, evidence.KindDecision, evidence.K
 
 func (b *Builder) counts() []pair {
 	var list []pair
-	for _, v := range []events.Verdict{events.Allow, events.Ask, events.Defer, events.Deny} {
-		list = append(list, pair{"Verdict " + string(v), fmt.Sprint(b.verdicts[v])})
-	}
 	for _, k := range kindOrder {
 		if b.kinds[k] > 0 {
 			list = append(list, pair{"Records of kind " + k, fmt.Sprint(b.kinds[k])})
@@ -162,7 +163,10 @@ func (b *Builder) completeness() []pair {
 	list := []pair{{"Log", short(b.src.Shard)}}
 	if b.count > 0 {
 		list = append(list, pair{"Sequences of these records", fmt.Sprintf("%d to %d, %s", b.first.Seq, b.last.Seq, count(b.count, "record"))},
-			pair{"Sequences in between that are not here", fmt.Sprintf("%d; they belong to other sessions, tenants or the pipeline itself", b.complete.others)})
+			pair{"Sequences in between that are not here", fmt.Sprintf("%d; they belong to other sessions, tenants or the pipeline itself%s", b.complete.others, map[bool]string{true: ", or have expired"}[b.src.Expired > 0])})
+	}
+	if b.src.Expired > 0 {
+		list = append(list, pair{"Expired", b.expired()})
 	}
 	list = append(list, pair{"Signed tree", fmt.Sprintf("%d records, root %s", cp.Size, cp.Root)})
 	chain := "unbroken: in each session, every record names the one before it, and none is left out between its first and its last record here"
@@ -178,6 +182,21 @@ func (b *Builder) completeness() []pair {
 			pair{"Later records", "Whether the session has records after the last one here, only the whole log can show, or a later export."})
 	}
 	return list
+}
+
+// expired says what is missing from everything else on the page, and why.
+func (b *Builder) expired() string {
+	var why []string
+	for _, x := range b.src.Expiries {
+		if text := fmt.Sprintf("on %s UTC under retention policy %s", when(x.At), short(x.Policy)); !slices.Contains(why, text) && len(why) < maxNotes {
+			why = append(why, text)
+		}
+	}
+	text := fmt.Sprintf("%s, of which nothing is on this page: the tenant's retention policy let the text go", count(b.src.Expired, "further record"))
+	if len(why) > 0 {
+		text += ", " + strings.Join(why, "; ")
+	}
+	return text + ". The hashes are in this file and in the signed tree; expiries.json has the signed records that say so."
 }
 
 func (b *Builder) ended() string {
@@ -212,6 +231,7 @@ var looks = map[string][2]string{
 	"allow": {"✓", "good"}, "ask": {"?", "wait"}, "defer": {"?", "wait"}, "deny": {"✕", "bad"},
 	"completed": {"✓", "good"}, "approved": {"✓", "good"}, "consumed": {"✓", "good"}, "pending": {"?", "wait"}, "open": {"?", "wait"},
 	"denied": {"✕", "bad"}, "failed": {"✕", "bad"}, "abandoned": {"!", "wait"}, "orphaned": {"!", "bad"}, "expired": {"!", "wait"}, "cancelled": {"!", "wait"},
+	"unbroken": {"✓", "good"}, "broken": {"!!", "bad"},
 	"critical": {"!!", "bad"}, "high": {"!", "bad"}, "medium": {"!", "wait"}, "low": {"·", "plain"}, "info": {"·", "plain"},
 }
 

@@ -25,7 +25,7 @@ import (
 )
 
 // Format is the number of what this package writes; see Edition.
-const Format = "countersign/report/v1"
+const Format = "countersign/report/v2"
 
 // Edition names exactly what this package makes of records: Format, and a digest
 // of the texts that a page takes from elsewhere (template, style, rules,
@@ -65,6 +65,8 @@ type Source struct {
 	Checkpoint    evidence.Checkpoint
 	Note          string // the signed checkpoint
 	Keys          []events.KeyRecord
+	Expired       int // records without a text, which Add does not get
+	Expiries      []evidence.ExpiredNote
 }
 
 // Builder takes records one by one, in the order of their sequences, and holds
@@ -91,6 +93,7 @@ type Builder struct {
 	policies  policyRefs
 	inForce   *inforce.File // nil: the bundle has none
 	redacted  redactions
+	glance    glance
 	complete  completeness
 }
 

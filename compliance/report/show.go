@@ -71,9 +71,13 @@ func stamp(t time.Time) string {
 func when(t events.Time) string { return stamp(t.Time) }
 
 // digest shortens a digest so that it can be compared by eye; the whole one is
-// in the records.
+// in the records. The id of a session's key, which all digests under it share, is
+// left out.
 func digest(s string) string {
 	form, hex, found := strings.Cut(s, ":")
+	if _, own, keyed := strings.Cut(hex, ":"); keyed {
+		hex = own
+	}
 	if !found || len(hex) <= 16 {
 		return short(s)
 	}

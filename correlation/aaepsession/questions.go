@@ -50,7 +50,8 @@ type ask struct {
 	allowed          []string
 	answers          []answer
 	stage            stage
-	resolved         ref // the reply; zero if it was resolved otherwise
+	resolved         ref       // the reply; zero if it was resolved otherwise
+	resolvedAt       time.Time // the broker's time of the reply
 	counted          bool
 	followed         bool        // an event since shows that it was taken note of
 	by               string      // the subscription whose answer counts
@@ -61,6 +62,25 @@ type ask struct {
 	lateAccept       bool        // accepted when its time was over
 	notFirst         bool        // accepted after another answer
 	tooLate          bool        // accepted after it was withdrawn
+}
+
+// Message is a message of the log. The zero value is none.
+type Message struct {
+	ID  string
+	Seq uint64
+	At  time.Time // the broker's
+}
+
+// Confirmation gives the question that an invocation used, and the reply that
+// accepted it; there is none where the question took its default. It is to be
+// asked after the invocation was applied.
+func (s *Session) Confirmation(e *Event) (asked, accepted Message) {
+	for _, a := range s.asks {
+		if a.used == e.ref() && a.isConfirmation() {
+			return Message{a.ref.id, a.ref.seq, a.at}, Message{a.resolved.id, a.resolved.seq, a.resolvedAt}
+		}
+	}
+	return Message{}, Message{}
 }
 
 // question is what may be answered to a clarification.

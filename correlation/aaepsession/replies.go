@@ -79,7 +79,7 @@ func (s *Session) answer(e *Event, a *ask, r answer) {
 		s.resolve(a, rejected, e.ref(), e.when())
 	}
 	if a.stage != pending {
-		a.by = bounded(r.subscription)
+		a.by, a.resolvedAt = bounded(r.subscription), e.At
 	}
 	s.explained = true
 }

@@ -19,7 +19,7 @@ func (s *Session) approve(x *Event) {
 		return
 	}
 	key := bounded(first(a.WorkflowID, x.Call))
-	w := s.workflows.entries[key]
+	w := s.workflows.get(key)
 	if w == nil || key == "" {
 		w = &workflow{}
 	}

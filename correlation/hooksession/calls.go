@@ -47,7 +47,7 @@ func (s *Session) failure(x *Event) {
 // excuse: the fail mode fired for a call, which then needs no verdict. Events
 // overtake each other: the call may be announced later, or be over.
 func (s *Session) excuse(x *Event) {
-	g := s.governed.entries[x.Call]
+	g := s.governed.get(x.Call)
 	switch {
 	case g == nil || (g.over && g.unstamped == (ref{}) && g.said == nil):
 		s.excused.put(x.Call, x.ref(), maxEarly)
@@ -76,7 +76,7 @@ func (s *Session) pre(x *Event) {
 	if x.phase == agenthook.PhasePreCommit && x.verdict == "" && !excused {
 		g.unstamped = x.ref()
 	}
-	if old := s.governed.entries[x.Call]; old != nil {
+	if old := s.governed.get(x.Call); old != nil {
 		s.unstamped(old, x)
 	}
 	s.governed.put(x.Call, g, maxGoverned)
@@ -92,7 +92,7 @@ func (s *Session) unstamped(g *governed, x *Event) {
 }
 
 func (s *Session) post(x *Event) {
-	g := s.governed.entries[x.Call]
+	g := s.governed.get(x.Call)
 	if g == nil {
 		if x.governed {
 			s.afterwards(x, x.ref())
@@ -160,8 +160,8 @@ func (s *Session) validity(x *Event, a *attestation) {
 func (s *Session) required(x *Event) {
 	if x.needs != nil {
 		s.contract, s.contracted = x.needs, x.ref()
-		for _, hook := range s.unreliable.order {
-			s.relies(hook, s.unreliable.entries[hook], x)
+		for _, hook := range s.unreliable.keys() {
+			s.relies(hook, s.unreliable.get(hook), x)
 		}
 	}
 	for _, h := range x.hooks {
@@ -182,7 +182,7 @@ func (s *Session) relies(hook string, other ref, x *Event) {
 func (s *Session) trust(x *Event) {
 	for _, h := range x.hooks {
 		observed := first(h.observedPrint, h.fingerprint)
-		expected := first(h.expectedPrint, s.prints.entries[h.id])
+		expected := first(h.expectedPrint, s.prints.get(h.id))
 		if h.status == "trusted" && observed != "" && expected != "" && observed != expected {
 			b := s.breach("AH-C-129", "", x.ref())
 			b.Case = h.id

@@ -138,9 +138,10 @@ func instant(s string) time.Time {
 }
 
 // profile judges an event of a governed call by the action-governance profile,
-// but for what can only be said when the call ends.
+// but for what can only be said when the call ends. One that was read flat passes
+// it.
 func profile(e *agenthook.Event) []finding {
-	if !schemas.ProfileCovers(e.EventType) {
+	if !schemas.ProfileCovers(e.EventType) || e.Tree == nil {
 		return nil
 	}
 	var found []finding

@@ -69,16 +69,43 @@ type ref struct {
 
 func (x *Event) ref() ref { return ref{x.ID, x.Seq} }
 
-// table is a map that forgets its oldest entries.
-type table[V any] struct {
+// table is a map that forgets its oldest entries. Most sessions have nothing in
+// most of theirs.
+type table[V any] struct{ *filled[V] }
+
+type filled[V any] struct {
 	entries map[string]V
 	order   []string
 	dropped bool
 }
 
+func (t table[V]) find(k string) (v V, ok bool) {
+	if t.filled != nil {
+		v, ok = t.entries[k]
+	}
+	return v, ok
+}
+
+func (t table[V]) get(k string) V { v, _ := t.find(k); return v }
+
+func (t table[V]) has(k string) bool { _, ok := t.find(k); return ok }
+
+// keys are those of the entries, the oldest first.
+func (t table[V]) keys() []string {
+	if t.filled == nil {
+		return nil
+	}
+	return t.order
+}
+
+func (t table[V]) len() int { return len(t.keys()) }
+
+// lost tells whether entries have been forgotten.
+func (t table[V]) lost() bool { return t.filled != nil && t.dropped }
+
 func (t *table[V]) put(k string, v V, most int) {
-	if t.entries == nil {
-		t.entries = map[string]V{}
+	if t.filled == nil {
+		t.filled = &filled[V]{entries: map[string]V{}}
 	}
 	if _, there := t.entries[k]; !there {
 		if len(t.order) >= most {
@@ -90,8 +117,6 @@ func (t *table[V]) put(k string, v V, most int) {
 	}
 	t.entries[k] = v
 }
-
-func (t *table[V]) has(k string) bool { _, ok := t.entries[k]; return ok }
 
 // take removes an entry and tells whether it was there.
 func (t *table[V]) take(k string) bool {
@@ -159,7 +184,7 @@ func (s *Session) Apply(x *Event) []*catalogue.Breach {
 // Amend takes another copy of an event that was applied, which differs in what
 // it says of verdict and approval.
 func (s *Session) Amend(x *Event) {
-	if g := s.governed.entries[x.Call]; g != nil && x.verdict != "" {
+	if g := s.governed.get(x.Call); g != nil && x.verdict != "" {
 		g.unstamped = ref{}
 	}
 }
@@ -236,8 +261,8 @@ func (s *Session) finish(x *Event) {
 		s.breach("AH-C-057", "it never ended", open, x.ref())
 	}
 	s.openLLM = nil
-	for _, call := range s.governed.order {
-		s.unstamped(s.governed.entries[call], x)
+	for _, call := range s.governed.keys() {
+		s.unstamped(s.governed.get(call), x)
 	}
 	s.ended, s.end = true, x.ref()
 }
@@ -245,10 +270,10 @@ func (s *Session) finish(x *Event) {
 // Weight is how many things the session remembers, each of at most about 1 KB
 // and usually of 100 bytes.
 func (s *Session) Weight() int {
-	n := 1 + len(s.openLLM) + len(s.workflows.entries) + len(s.governed.entries) + len(s.excused.entries) + len(s.unreliable.entries) + len(s.prints.entries)
+	n := 1 + len(s.openLLM) + s.workflows.len() + s.governed.len() + s.excused.len() + s.unreliable.len() + s.prints.len()
 	if w := s.webState; w != nil {
-		n += len(w.events.entries) + len(w.searches.entries) + maxResults*len(w.sets.entries) + len(w.evidence.entries) +
-			len(w.actions.entries) + len(w.hashes.entries)
+		n += w.events.len() + w.searches.len() + maxResults*w.sets.len() + w.evidence.len() +
+			w.actions.len() + w.hashes.len()
 	}
 	return n
 }

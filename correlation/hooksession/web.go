@@ -24,7 +24,7 @@ func (s *Session) browse(x *Event) {
 		s.webState = &webState{}
 	}
 	w, st := x.web, s.webState
-	if w.parent != "" && !st.events.has(w.parent) && !st.events.dropped && !s.restored {
+	if w.parent != "" && !st.events.has(w.parent) && !st.events.lost() && !s.restored {
 		s.breach("AH-C-141", "its parent is not known", x.ref()).Case = "parent"
 	}
 	switch x.Type {
@@ -56,7 +56,7 @@ func (s *Session) browse(x *Event) {
 
 func (s *Session) results(x *Event, w *web) {
 	st := s.webState
-	if !st.searches.has(w.search) && !st.searches.dropped && !s.restored {
+	if !st.searches.has(w.search) && !st.searches.lost() && !s.restored {
 		s.breach("AH-C-141", "nobody had requested the search", x.ref()).Case = "search"
 	}
 	if w.set != "" {
@@ -65,9 +65,9 @@ func (s *Session) results(x *Event, w *web) {
 }
 
 func (s *Session) selected(x *Event, w *web) {
-	set, known := s.webState.sets.entries[w.set]
+	set, known := s.webState.sets.find(w.set)
 	switch {
-	case s.restored || (!known && s.webState.sets.dropped):
+	case s.restored || (!known && s.webState.sets.lost()):
 	case !known:
 		s.breach("AH-C-141", "the result set is not known", x.ref()).Case = "set"
 	case set.hasResults:
@@ -81,9 +81,9 @@ func (s *Session) selected(x *Event, w *web) {
 }
 
 func (s *Session) webCompleted(x *Event, w *web) {
-	a, known := s.webState.actions.entries[w.action]
+	a, known := s.webState.actions.find(w.action)
 	switch {
-	case s.restored || (!known && s.webState.actions.dropped):
+	case s.restored || (!known && s.webState.actions.lost()):
 	case !known:
 		s.breach("AH-C-142", "", x.ref())
 	case a.gated && a.verdict != "allow":
@@ -94,7 +94,7 @@ func (s *Session) webCompleted(x *Event, w *web) {
 func (s *Session) used(x *Event, w *web) {
 	st := s.webState
 	for _, id := range append(w.uses, w.evidence) {
-		if id != "" && !st.evidence.has(id) && !st.evidence.dropped && !s.restored {
+		if id != "" && !st.evidence.has(id) && !st.evidence.lost() && !s.restored {
 			s.breach("AH-C-143", "", x.ref())
 			return
 		}
@@ -114,7 +114,7 @@ func (s *Session) contents(x *Event, w *web) {
 		if reference == "" {
 			continue
 		}
-		if known, there := s.webState.hashes.entries[reference]; there && known != hash {
+		if known, there := s.webState.hashes.find(reference); there && known != hash {
 			s.breach("AH-C-144", "one content has two hashes", x.ref()).Case = "differs"
 		}
 		s.webState.hashes.put(reference, hash, maxWeb)

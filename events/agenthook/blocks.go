@@ -229,9 +229,8 @@ func readExecution(o field.Object) Execution {
 // readFailMode reads nothing unless metadata says that the fail mode fired: its
 // member "outcome" means other things elsewhere.
 func readFailMode(meta field.Object) *FailMode {
-	kind, _ := meta.Members["error_type"].(string)
-	_, flagged := meta.Members["fail_mode_triggered"]
-	if kind != errorFailMode && !flagged { // an event with either is not read flat
+	kind, _ := meta.Any("error_type").(string)
+	if kind != errorFailMode && meta.Kind("fail_mode_triggered") == "" {
 		return nil
 	}
 	triggered := meta.Bool("fail_mode_triggered")

@@ -84,30 +84,51 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 }
 
 // ReadFlat reads what Decode reads without an error, of a document that was read
-// flat and whose metadata have no other members than those of flatMetadata. The
-// event has none of the maps, and its canonical forms must be taken from the
-// document.
+// flat. The event has neither Tree nor ToolInput, and of Metadata what the model
+// has not; its canonical forms must be taken from the document. Its texts are
+// parts of the document's (see Keep), those of the maps are not.
 func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
-	if v.Get("annotations").There() {
+	e := &Event{Raw: raw}
+	var first *FieldError
+	e.fill(field.Flat(v, &first))
+	if first != nil {
 		return nil, false
 	}
 	if meta := v.Get("metadata"); meta.There() {
 		for m := range meta.All() {
-			if !flatMetadata[m.Key()] {
-				return nil, false
+			if !inModel[m.Key()] {
+				if e.Metadata == nil {
+					e.Metadata = map[string]any{}
+				}
+				e.Metadata[strings.Clone(m.Key())] = m.Tree()
 			}
 		}
 	}
-	e := &Event{Raw: raw}
-	var first *FieldError
-	e.fill(field.Flat(v, &first))
-	return e, first == nil
+	return e, true
 }
 
-// flatMetadata are the members of metadata of which nobody needs more than the
-// model has.
-var flatMetadata = map[string]bool{"tool_call_id": true, "traceparent": true, "tool_input_executed": true,
-	"execution": true, "exit_code": true, "retry": true, "redaction": true}
+// inModel are the members of metadata of which nobody needs more than the model
+// has.
+var inModel = map[string]bool{"tool_call_id": true, "traceparent": true, "tool_input_executed": true,
+	"execution": true, "exit_code": true, "retry": true, "redaction": true, "admission_verdict": true,
+	"tool_identity": true, "provider_translation": true, "risk": true, "validation": true}
+
+// Keep makes the texts of blocks that are remembered longer than their document
+// independent of it: word is for those of small vocabularies, id for all others.
+func (e *Event) Keep(word, id func(string) string) {
+	if v := e.blocks.verdict; v != nil {
+		v.Verdict, v.DecidedAt = word(v.Verdict), id(v.DecidedAt)
+	}
+	if a := e.blocks.approval; a != nil {
+		a.Status, a.ResumePolicy, a.Department = word(a.Status), word(a.ResumePolicy), word(a.Department)
+		for _, text := range []*string{&a.WorkflowID, &a.ActionID, &a.ReviewerRef, &a.RequestedAt, &a.DecidedAt, &a.ExpiresAt, &a.DecisionRef, &a.ApprovalURL} {
+			*text = id(*text)
+		}
+	}
+	if t := e.blocks.identity; t != nil {
+		t.CanonicalName = word(t.CanonicalName)
+	}
+}
 
 func (e *Event) fill(o field.Object) {
 	if v := o.Int("schema_version"); v != nil {

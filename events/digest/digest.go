@@ -1,6 +1,7 @@
 // Package digest computes the digests that records, receipts and evidence
 // carry. A plain hash of a short secret is the secret, so whatever may hold one
-// is hashed under a tenant's key; plain SHA-256 is for data that hides nothing.
+// is hashed under a key: that of its session, which an erasure destroys, or of its
+// tenant where there is no session. Plain SHA-256 is for data that hides nothing.
 package digest
 
 import (
@@ -18,9 +19,10 @@ import (
 
 // Prefixes of the digest forms.
 const (
-	PrefixPlain  = "sha256:"
-	PrefixKeyed  = "hmac-sha256:"
-	PrefixSalted = "salted-sha256:"
+	PrefixPlain   = "sha256:"
+	PrefixKeyed   = "hmac-sha256:"         // under the tenant's key
+	PrefixSession = "session-hmac-sha256:" // under the session's; see Session
+	PrefixSalted  = "salted-sha256:"
 )
 
 // KeySize is the length of a master key and of every tenant key, in bytes.
@@ -59,12 +61,21 @@ func (k *Keyer) Keyed(b []byte) string {
 	if k == nil {
 		return ""
 	}
+	return Text(PrefixKeyed, k.Sum(b))
+}
+
+// Sum is the digest of Keyed as bytes. There must be a key.
+func (k *Keyer) Sum(b []byte) (sum [sha256.Size]byte) {
 	k.mac.Reset()
 	k.mac.Write(b)
-	var sum [sha256.Size]byte
-	var text [len(PrefixKeyed) + 2*sha256.Size]byte
-	hex.Encode(text[copy(text[:], PrefixKeyed):], k.mac.Sum(sum[:0]))
-	return string(text[:])
+	k.mac.Sum(sum[:0])
+	return sum
+}
+
+// Text is a digest with its prefix.
+func Text(prefix string, sum [sha256.Size]byte) string {
+	var room [len(PrefixSession) + 2*KeyIDSize + 1 + 2*sha256.Size]byte
+	return string(hex.AppendEncode(append(room[:0], prefix...), sum[:]))
 }
 
 // Salted is "salted-sha256:<hex>" of b, keyed with a salt that is handed out
@@ -131,17 +142,30 @@ func (m Master) String() string { return "digest.Master(secret)" }
 // GoString keeps the key out of %#v.
 func (m Master) GoString() string { return m.String() }
 
+// Keys are what the digests of one session's messages are made under. Either may
+// be missing.
+type Keys struct {
+	Tenant  []byte   // Master.Tenant
+	Session *Session // of its session's key
+}
+
 // Of computes the digest of b in the same form as like, so that a recording
-// with plain digests and a log with keyed ones are compared by the same code.
-// key is used for the keyed form only. ok is false when like has no known form
-// or needs a key that is not there.
-func Of(like string, key, b []byte) (d string, ok bool) {
+// with plain digests and a log with keyed ones are compared by the same code. ok is
+// false when like has no known form, or was made under a key that is not there: a
+// session's that was erased, for example.
+func Of(like string, keys Keys, b []byte) (d string, ok bool) {
 	switch {
 	case strings.HasPrefix(like, PrefixPlain):
 		return Plain(b), true
-	case strings.HasPrefix(like, PrefixKeyed) && len(key) > 0:
-		return Keyed(key, b), true
+	case strings.HasPrefix(like, PrefixKeyed) && len(keys.Tenant) > 0:
+		return Keyed(keys.Tenant, b), true
+	case keys.Session != nil && Form(like) == keys.Session.Form():
+		return keys.Session.Digest(b), true
 	default:
 		return "", false
 	}
 }
+
+// Form is what must be the same of two digests so that they can be compared: the
+// prefix, and of a session's digest the id of the key.
+func Form(d string) string { return d[:strings.LastIndexByte(d, ':')+1] }

@@ -24,6 +24,7 @@ func TestGolden(t *testing.T) {
 		{"keyed", digest.Keyed(key, []byte(`{"a":1}`)), "hmac-sha256:0d733feec304f131c0dcbceb873c317e2bcc4789397082bd429646222a2eb027"},
 		{"salted", digest.Salted([]byte("0123456789abcdef"), []byte(`{"a":1}`)), "salted-sha256:1c76fbb930d3aa8b1633728fae212c68ca68a6752bb319b98be6fe17e86cf5b8"},
 		{"tenant key", fmt.Sprintf("%x", master.Tenant("acme")), "29917d771d2239f44c71ccff753a594bad7759d30d2770ed7cd6d8c377ff0eff"},
+		{"session", digest.NewSession(key).Digest([]byte(`{"a":1}`)), "session-hmac-sha256:624fc58dd9730dee:5aeba2f4c1eda753f94620b72808992b406ed83c0624ccb8f0a7a62da5b5cf5c"},
 		{"wrapping key", fmt.Sprintf("%x", master.Wrapping("acme")), "89514b3802397db8503f8b7225f5b8f3d3f221cdb51e2468b3866582b77225d5"},
 	}
 	for _, tt := range tests {
@@ -93,21 +94,27 @@ func TestMasterStaysOutOfLogs(t *testing.T) {
 
 func TestOf(t *testing.T) {
 	key, b := []byte("key"), []byte("b")
+	session, other := digest.NewSession(bytes.Repeat([]byte{1}, 32)), digest.NewSession(bytes.Repeat([]byte{2}, 32))
+	tenant, both := digest.Keys{Tenant: key}, digest.Keys{Tenant: key, Session: session}
 	tests := []struct {
 		name, like string
-		key        []byte
+		keys       digest.Keys
 		want       string
 	}{
-		{"plain", digest.Plain(nil), nil, digest.Plain(b)},
-		{"plain, key there", digest.Plain(nil), key, digest.Plain(b)},
-		{"keyed", digest.Keyed(key, nil), key, digest.Keyed(key, b)},
-		{"keyed, no key", digest.Keyed(key, nil), nil, ""},
-		{"salted", digest.Salted(key, nil), key, ""},
-		{"unknown form", "md5:00", key, ""},
-		{"empty", "", key, ""},
+		{"plain", digest.Plain(nil), digest.Keys{}, digest.Plain(b)},
+		{"plain, keys there", digest.Plain(nil), both, digest.Plain(b)},
+		{"keyed", digest.Keyed(key, nil), both, digest.Keyed(key, b)},
+		{"keyed, no key", digest.Keyed(key, nil), digest.Keys{Session: session}, ""},
+		{"session", session.Digest(nil), both, session.Digest(b)},
+		{"session, no key", session.Digest(nil), tenant, ""},
+		{"session, another key", session.Digest(nil), digest.Keys{Tenant: key, Session: other}, ""},
+		{"session, cut", digest.PrefixSession, both, ""},
+		{"salted", digest.Salted(key, nil), both, ""},
+		{"unknown form", "md5:00", both, ""},
+		{"empty", "", both, ""},
 	}
 	for _, tt := range tests {
-		got, ok := digest.Of(tt.like, tt.key, b)
+		got, ok := digest.Of(tt.like, tt.keys, b)
 		if got != tt.want || ok != (tt.want != "") {
 			t.Errorf("%s: got %q, %v, want %q", tt.name, got, ok, tt.want)
 		}

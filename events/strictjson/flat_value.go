@@ -77,13 +77,13 @@ func (v Value) All() iter.Seq[Value] {
 	}
 }
 
-// Tree is the value as Parse gives it.
+// Tree is the value as Parse gives it. It shares nothing with the document.
 func (v Value) Tree() any {
 	switch v.Kind() {
 	case KindObject:
 		m := make(map[string]any, v.Len())
 		for c := range v.All() {
-			m[c.Key()] = c.Tree()
+			m[strings.Clone(c.Key())] = c.Tree()
 		}
 		return m
 	case KindArray:
@@ -93,9 +93,9 @@ func (v Value) Tree() any {
 		}
 		return list
 	case KindString:
-		return v.Text()
+		return strings.Clone(v.Text())
 	case KindNumber:
-		return json.Number(v.Text())
+		return json.Number(strings.Clone(v.Text()))
 	case KindTrue, KindFalse:
 		return v.Kind() == KindTrue
 	}

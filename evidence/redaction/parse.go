@@ -82,7 +82,7 @@ func (r *reader) policy(n *yaml.Node, p *Policy) {
 
 func (r *reader) rule(n *yaml.Node, before []rule) (out rule) {
 	var detectors, headers, protocols []string
-	action, last, keep := "", 0, 0
+	action, scope, last, keep := "", "", 0, 0
 	r.mapping(n, "a rule", map[string]func(*yaml.Node){
 		"name":      r.name("name", &out.name),
 		"detectors": r.list("detectors", &detectors, r.detector),
@@ -91,6 +91,7 @@ func (r *reader) rule(n *yaml.Node, before []rule) (out rule) {
 		"protocols": r.list("protocols", &protocols, r.protocol),
 		"values":    r.list("values", &out.values, r.value),
 		"action":    r.text("action", 20, &action),
+		"scope":     r.text("scope", 20, &scope),
 		"last":      r.number("last", 1, redact.MaxLast, &last),
 		"keep":      r.number("keep", 1, redact.MaxKeep, &keep),
 	}, "name", "action")
@@ -101,13 +102,22 @@ func (r *reader) rule(n *yaml.Node, before []rule) (out rule) {
 	}
 	out.detectors, out.headers, out.protocols = expand(detectors), lowered(headers), set(protocols)
 	a, known := redact.ParseAction(action)
-	out.treatment = redact.Treatment{Action: a, Last: last, Keep: keep}
+	out.treatment = redact.Treatment{Action: a, Last: last, Keep: keep, InSession: scope == scopeSession}
 	if action != "" && !known {
 		r.fail(n, "action must be mask, drop, hash, tokenise, truncate or allow, not %.20q", action)
+	}
+	if scope != "" && (a != redact.Token || scope != scopeSession && scope != scopeTenant) {
+		r.fail(n, "scope is for tokenise: %s (the default) or %s", scopeTenant, scopeSession)
 	}
 	r.sense(n, &out, detectors)
 	return out
 }
+
+// What equal values have the same token in.
+const (
+	scopeTenant  = "tenant"
+	scopeSession = "session"
+)
 
 // sense checks what the keys of a rule mean together.
 func (r *reader) sense(n *yaml.Node, out *rule, detectors []string) {

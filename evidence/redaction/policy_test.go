@@ -93,6 +93,8 @@ func TestParseRefuses(t *testing.T) {
 		"guess allowed":         {rule("{name: a, detectors: [high_entropy_value], action: allow}"), "at named places only"},
 		"truncate":              {rule("{name: a, detectors: [email], action: truncate}"), "truncate needs keep"},
 		"keep":                  {rule("{name: a, detectors: [email], action: mask, keep: 3}"), "truncate needs keep, and nothing else"},
+		"scope":                 {rule("{name: a, detectors: [email], action: hash, scope: session}"), "scope is for tokenise"},
+		"another scope":         {rule("{name: a, detectors: [email], action: tokenise, scope: world}"), "tenant (the default) or session"},
 		"last":                  {rule("{name: a, detectors: [email], action: hash, last: 3}"), "last goes with mask"},
 		"last too many":         {rule("{name: a, detectors: [email], action: mask, last: 5}"), "last must be a number from 1 to 4"},
 		"all values":            {rule(`{name: a, detectors: [email], values: ["*"], action: allow}`), "matches everything"},

@@ -63,10 +63,10 @@ func (p *Policy) Strictest() Class {
 // check says what is wrong with one entry of sessions.
 func (s *special) check() error {
 	switch {
-	case s.Log > 0 && s.Keep:
-		return errors.New("it needs either log or keep: true")
-	case s.Log == 0 && !s.Keep && s.Retention == 0:
-		return errors.New("it needs log, keep: true or retention")
+	case (s.Log > 0 || s.Evidence > 0) && s.Keep:
+		return errors.New("it needs either log and evidence, or keep: true")
+	case s.Log == 0 && s.Evidence == 0 && !s.Keep && s.Retention == 0:
+		return errors.New("it needs log, evidence, keep: true or retention")
 	}
 	return nil
 }

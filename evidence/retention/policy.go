@@ -2,6 +2,7 @@ package retention
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -53,10 +54,29 @@ func (p *Period) UnmarshalText(b []byte) error {
 	return nil
 }
 
+// Ever is how a period without an end is written.
+const Ever = "ever"
+
+// String writes a period in the largest unit that fits.
+func (p Period) String() string {
+	d := time.Duration(p)
+	switch {
+	case d == 0:
+		return Ever
+	case d%(7*24*time.Hour) == 0:
+		return fmt.Sprintf("%dw", d/(7*24*time.Hour))
+	case d%(24*time.Hour) == 0:
+		return fmt.Sprintf("%dd", d/(24*time.Hour))
+	}
+	return fmt.Sprintf("%dh", d/time.Hour)
+}
+
 type special struct {
 	Match string `yaml:"match"` // a session; * at the end is any text
 	Log   Period `yaml:"log"`
 	Keep  bool   `yaml:"keep"` // for ever
+	// Evidence is how long after its newest record a session's texts stay.
+	Evidence Period `yaml:"evidence"`
 	// Retention is what may be stored of its messages in evidence.
 	Retention Class `yaml:"retention"`
 }
@@ -70,6 +90,9 @@ type Policy struct {
 		Description string `yaml:"description"`
 		// Log is how long after its newest record a session's bytes and key stay.
 		Log Period `yaml:"log"`
+		// Evidence is how long after its newest record the texts of a session's evidence
+		// stay; hashes stay for ever.
+		Evidence Period `yaml:"evidence"`
 		// Quarantine is how long bytes without a record stay in quarantine.
 		Quarantine Period `yaml:"quarantine"`
 		// Retention is what may be stored of messages in evidence.
@@ -118,7 +141,7 @@ func (p *Policy) check() error {
 			return fmt.Errorf("sessions[%d]: %w", i, err)
 		}
 	}
-	return nil
+	return p.checkEvidence()
 }
 
 // ID names this very text: "<name>@<16 hexadecimal digits of its SHA-256>".
@@ -149,6 +172,75 @@ func (p *Policy) Shortest() time.Duration {
 		}
 	}
 	return time.Duration(shortest)
+}
+
+// checkEvidence refuses evidence that would go before the log does: the log's
+// bytes are more than their redacted copy, so that a period shorter than the log's
+// is a mistake.
+func (p *Policy) checkEvidence() error {
+	t := &p.text
+	if t.Evidence > 0 && t.Log > t.Evidence {
+		return fmt.Errorf("evidence: %s is shorter than log: %s; evidence must be kept at least as long as the log", t.Evidence, t.Log)
+	}
+	for i, s := range t.Sessions {
+		log, evidence := cmp.Or(s.Log, t.Log), cmp.Or(s.Evidence, t.Evidence)
+		if s.Log == 0 && s.Evidence == 0 || evidence == 0 || log <= evidence {
+			continue
+		}
+		return fmt.Errorf("sessions[%d]: evidence: %s is shorter than log: %s (what the entry does not say, the tenant's own periods do); evidence must be kept at least as long as the log", i, evidence, log)
+	}
+	return nil
+}
+
+// Evidence is how long after its newest record the texts of a session's evidence
+// stay, 0 for ever: what the first entry that matches it and names a period of
+// evidence or keep says, else the tenant's period; and never shorter than the log.
+func (p *Policy) Evidence(session string) time.Duration {
+	period := p.text.Evidence
+	for _, s := range p.text.Sessions {
+		if (s.Evidence > 0 || s.Keep) && matches(s.Match, session) {
+			period = s.Evidence
+			break
+		}
+	}
+	if period == 0 {
+		return 0
+	}
+	return max(time.Duration(period), p.For(session))
+}
+
+// ShortestEvidence is the shortest period of evidence of any session, 0 if there
+// is none.
+func (p *Policy) ShortestEvidence() time.Duration {
+	shortest := p.text.Evidence
+	for _, s := range p.text.Sessions {
+		if s.Evidence > 0 && (shortest == 0 || s.Evidence < shortest) {
+			shortest = s.Evidence
+		}
+	}
+	return time.Duration(shortest)
+}
+
+// PeriodRule is one line of what a policy says of evidence: which sessions, the
+// tenant's default being "", and how long after its newest record a session's
+// texts stay.
+type PeriodRule struct {
+	Match  string `json:"match,omitempty"`
+	Period string `json:"period"` // or "ever"
+}
+
+// EvidenceRules lists what the policy says of evidence, in the order in which it
+// counts; nothing if all of it is kept for ever.
+func (p *Policy) EvidenceRules() (list []PeriodRule) {
+	if p.ShortestEvidence() == 0 {
+		return nil
+	}
+	for _, s := range p.text.Sessions {
+		if s.Evidence > 0 || s.Keep {
+			list = append(list, PeriodRule{s.Match, s.Evidence.String()})
+		}
+	}
+	return append(list, PeriodRule{Period: p.text.Evidence.String()})
 }
 
 func matches(pattern, session string) bool {

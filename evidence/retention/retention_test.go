@@ -122,6 +122,9 @@ func TestStateRefuses(t *testing.T) {
 		"more sessions than go at once": func(s State) (State, error) {
 			return s.Request(Order{Sessions: make([]string, MaxBatch+1), Note: note("o")})
 		},
+		"an expiry of a session that somebody names": func(s State) (State, error) {
+			return s.Request(Order{Scope: session("a"), Expire: "p@1", Note: note("o")})
+		},
 		"a hold that is not there": func(s State) (State, error) { return s.Release(note("h")) },
 	} {
 		if s, err := f(State{V: 1}); err == nil || !reflect.DeepEqual(s, State{V: 1}) {
@@ -213,6 +216,66 @@ func TestPolicy(t *testing.T) {
 		if _, err := Parse("p.yaml", []byte(text)); !errors.Is(err, ErrPolicy) || !strings.Contains(err.Error(), "p.yaml") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+const keptEvidence = `
+version: 1
+name: acme
+log: 90d
+evidence: 400d
+sessions:
+  - {match: "demo-*", log: 24h, evidence: 48h}
+  - {match: "long-*", log: 300d}
+  - {match: "old-*", evidence: 100d}
+  - {match: sess-important, keep: true}
+  - {match: "med-*", retention: hashes}
+`
+
+// Evidence has periods of its own, which are never shorter than those of the log.
+func TestEvidencePeriods(t *testing.T) {
+	p, err := Parse("p.yaml", []byte(keptEvidence))
+	if err != nil {
+		t.Fatal(err)
+	}
+	day := 24 * time.Hour
+	for s, want := range map[string]time.Duration{"x": 400 * day, "demo-1": 2 * day, "long-1": 400 * day, "old-1": 100 * day, "sess-important": 0, "med-1": 400 * day} {
+		if got := p.Evidence(s); got != want {
+			t.Errorf("%s: %v, want %v", s, got, want)
+		}
+	}
+	if got := fmt.Sprint(p.EvidenceRules()); p.ShortestEvidence() != 2*day || got != "[{demo-* 2d} {old-* 100d} {sess-important ever} { 400d}]" {
+		t.Errorf("%v %s", p.ShortestEvidence(), got)
+	}
+	if p, err := Parse("p.yaml", []byte(sample)); err != nil || p.ShortestEvidence() != 0 || p.Evidence("demo-1") != 0 || p.EvidenceRules() != nil {
+		t.Errorf("without a period of evidence all of it is kept: %v", err)
+	}
+	head := "version: 1\nname: a\n"
+	for name, text := range map[string]string{
+		"the tenant's own":              "log: 90d\nevidence: 30d\n",
+		"an entry's":                    "sessions: [{match: a, log: 9d, evidence: 8d}]\n",
+		"an entry's against the tenant": "log: 90d\nsessions: [{match: a, evidence: 8d}]\n",
+		"the tenant's against an entry": "log: 9d\nevidence: 30d\nsessions: [{match: a, log: 31d}]\n",
+	} {
+		if _, err := Parse("p.yaml", []byte(head+text)); !errors.Is(err, ErrPolicy) || !strings.Contains(err.Error(), "is shorter than log: ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"the same":              "log: 90d\nevidence: 90d\n",
+		"without a log":         "evidence: 1h\n",
+		"what is kept for ever": "log: 90d\nevidence: 90d\nsessions: [{match: a, keep: true}]\n",
+	} {
+		if _, err := Parse("p.yaml", []byte(head+text)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Parse("p.yaml", []byte(head+"sessions: [{match: a, evidence: 3d, keep: true}]\n")); err == nil {
+		t.Error("kept for ever, and for three days")
+	}
+	overlap, err := Parse("p.yaml", []byte(head+"sessions: [{match: 'a*', evidence: 3d}, {match: 'ab*', log: 9d}]\n"))
+	if err != nil || overlap.Evidence("abc") != 9*day || overlap.Evidence("ac") != 3*day {
+		t.Errorf("%v: evidence goes before the log", err)
 	}
 }
 

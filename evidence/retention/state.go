@@ -89,6 +89,9 @@ type Order struct {
 	Note
 	// Sessions are those that a retention policy lets go: then Scope is empty.
 	Sessions []string `json:"sessions,omitempty"`
+	// Expire makes it an expiry: the texts of the evidence of Sessions go, because
+	// this policy does not keep them longer. Nothing is taken off the log.
+	Expire string `json:"expire,omitempty"`
 	// Quiet is how many seconds a session must have been silent to be erased.
 	Quiet   int64       `json:"quiet"`
 	Status  Status      `json:"status"`
@@ -104,6 +107,7 @@ type Result struct {
 	Keys        int    `json:"keys"`
 	Quarantined int    `json:"quarantined"`
 	Approvals   int    `json:"approvals"`
+	Records     uint64 `json:"records,omitempty"` // of evidence whose texts expired
 }
 
 // State is what a tenant's key in the bucket holds. Last says what its newest
@@ -192,7 +196,7 @@ func (s State) Request(o Order) (State, error) {
 	if err := errors.Join(o.Note.check(), o.Scope.check()); err != nil {
 		return s, err
 	}
-	if (o.Scope == (Scope{})) != (len(o.Sessions) > 0) || len(o.Sessions) > MaxBatch || o.Quiet < 0 {
+	if (o.Scope == (Scope{})) != (len(o.Sessions) > 0) || o.Expire != "" && len(o.Sessions) == 0 || len(o.Sessions) > MaxBatch || o.Quiet < 0 {
 		return s, fmt.Errorf("%w: an erasure is about one session, one subject or what a policy lets go", ErrInvalid)
 	}
 	for _, h := range s.Holds {

@@ -185,7 +185,7 @@ func TestClickHouseFilesWork(t *testing.T) {
 	if n != 1 {
 		t.Errorf("the reader sees %d records, want 1", n)
 	}
-	for _, table := range []string{"evidence", "tree_nodes", "checkpoints"} {
+	for _, table := range []string{"evidence", "tree_hashes", "checkpoints"} {
 		var ddl string
 		ok(t, ownerConn.QueryRow(ctx, "SELECT create_table_query FROM system.tables WHERE database = 'countersign' AND name = $1", table).Scan(&ddl))
 		for _, setting := range []string{"fsync_after_insert = 1", "fsync_part_directory = 1", "non_replicated_deduplication_window = "} {

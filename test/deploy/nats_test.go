@@ -39,7 +39,7 @@ func natsServer(tenants ...string) streams.ServerConfig {
 		return streams.User{Name: name, Role: r, Password: "$" + passwordVar(name)}
 	}
 	c := streams.ServerConfig{Port: 4222, StoreDir: "/var/lib/countersign-nats"}
-	for _, r := range []streams.Role{streams.RoleProvisioner, streams.RoleAdmitter, streams.RoleCorrelator, streams.RoleAuditor, streams.RoleCustodian, streams.RoleOperator} {
+	for _, r := range []streams.Role{streams.RoleProvisioner, streams.RoleAdmitter, streams.RoleCorrelator, streams.RoleAuditor, streams.RoleCustodian, streams.RoleOperator, streams.RoleWitness} {
 		c.Services = append(c.Services, user(string(r), r))
 	}
 	for _, name := range tenants {

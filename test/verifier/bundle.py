@@ -1,21 +1,26 @@
 """Bundles: docs/evidence-format.md, section 5."""
 
 import base64
+import datetime
 import hashlib
 import json
 
 import archive
 import canonical
+import expired
 import statement
 from record import Session, included
 from signed import Bad, Checkpoint, Key, standard, vouched
 
-FIRST, SECOND, THIRD = "countersign/bundle/v1", "countersign/bundle/v2", "countersign/bundle/v3"
+FIRST, SECOND, THIRD, FOURTH = "countersign/bundle/v1", "countersign/bundle/v2", "countersign/bundle/v3", "countersign/bundle/v4"
 V1 = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json", "records.jsonl", "proofs.json", "decisions.jsonl", "findings.jsonl")
 V2 = V1 + ("calls.jsonl", "approvals.jsonl", "report.html", "controls.json")
 V3 = V2[:-2] + ("records.parquet", "in_force.json") + V2[-2:]
-NAMES = {V1: FIRST, V2: SECOND, V2 + (statement.NAME,): SECOND, V3: THIRD, V3 + (statement.NAME,): THIRD}
+V4 = V3 + (expired.NAME,)
+NAMES = {V4: FOURTH, V4 + (statement.NAME,): FOURTH, V1: FIRST, V2: SECOND, V2 + (statement.NAME,): SECOND, V3: THIRD, V3 + (statement.NAME,): THIRD}
+LAST = 253402300799  # the last second of the year 9999
 KINDS = {"decisions.jsonl": "decision", "findings.jsonl": "finding", "calls.jsonl": "call", "approvals.jsonl": "approval"}
+
 
 class Bundle:
     """A bundle under verification. failures lists what does not hold, by member."""
@@ -36,6 +41,7 @@ class Bundle:
         self.checkpoint = self.attempt("checkpoint.txt", self.check_checkpoint)
         self.keys = self.attempt("keys.json", self.check_keys) or {}
         self.proofs = self.attempt("proofs.json", self.check_proofs) or []
+        self.reasons = self.check_expiries()
         self.check_records()
         self.attempt("manifest.json", self.check_manifest)
         self.check_digests()
@@ -66,8 +72,9 @@ class Bundle:
     def check_checkpoint(self):
         checkpoint = Checkpoint(self.files["checkpoint.txt"], self.key)
         for w in self.witnesses:
-            Checkpoint(self.files["checkpoint.txt"], w)  # raises unless it signed
-            self.cosigned.append(w.name)
+            seconds = Checkpoint(self.files["checkpoint.txt"], w).seconds  # raises unless it signed
+            at = datetime.datetime.fromtimestamp(min(seconds, LAST), datetime.timezone.utc)
+            self.cosigned.append("%s at %s" % (w.name, at.strftime("%Y-%m-%dT%H:%M:%SZ")))
         return checkpoint
 
     def check_keys(self):
@@ -87,6 +94,17 @@ class Bundle:
             raise Bad("the proofs are for another size than the checkpoint's")
         return [(p["seq"], [standard(h) for h in p["path"]]) for p in proofs["proofs"]]
 
+    def check_expiries(self):
+        if expired.NAME not in self.files or not self.checkpoint:
+            return None
+        return self.attempt(expired.NAME, lambda: expired.Reasons(self.files[expired.NAME], self.checkpoint, self.key, self.manifest.get("subject_prefix", "gov")))
+
+    def take(self, line):
+        """Reads a line of the records: a record, or what is left of one."""
+        if line.startswith(expired.PREFIX):
+            return self.session.gone(expired.Expired(line, self.session.prefix, self.reasons))
+        return self.session.add(line)
+
     def check_records(self):
         raw = self.files["records.jsonl"]
         lines = raw.split(b"\n")
@@ -95,7 +113,7 @@ class Bundle:
         self.session = Session(self.keys, self.manifest.get("subject_prefix", "gov"))
         self.records = []
         for i, line in enumerate(lines):
-            r = self.attempt("records.jsonl", lambda: self.session.add(line))
+            r = self.attempt("records.jsonl", lambda: self.take(line))
             if r is None:
                 self.failures[-1] = ("records.jsonl", "line %d: %s" % (i + 1, self.failures[-1][1]))
                 return  # what follows hangs on it
@@ -127,6 +145,8 @@ class Bundle:
         want = {"format": self.format, "shard": self.checkpoint.shard, "tenant": first.tenant, "session": first.session,
                 "subject_prefix": self.session.prefix, "records": len(self.records), "seqs": [r.seq for r in self.records],
                 "checkpoint_size": self.checkpoint.size, "checkpoint_root": base64.b64encode(self.checkpoint.root).decode()}
+        if self.session.expired:
+            want["expired"] = self.session.expired
         for name in sorted(set(want) | set(m)):
             if m.get(name) != want.get(name):
                 raise Bad("%s is %s, not %s" % (name, json.dumps(m.get(name)), json.dumps(want.get(name))))

@@ -5,17 +5,19 @@ import base64
 import datetime
 
 import canonical
+import expired
 import merkle
 import statement
 from bundle import KINDS, Bundle
 from record import Record, Session, need
 from signed import Bad, standard
 
-FIRST, SECOND = "countersign/range/v1", "countersign/range/v2"
+FIRST, SECOND, THIRD = "countersign/range/v1", "countersign/range/v2", "countersign/range/v3"
 STREAMS = ("records.jsonl", "cover.jsonl", "decisions.jsonl", "findings.jsonl", "calls.jsonl", "approvals.jsonl")
 V1 = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json") + STREAMS + ("report.html", "controls.json")
 V2 = V1[:-2] + ("records.parquet", "in_force.json") + V1[-2:]
-WHOLE = ("manifest.json", "checkpoint.txt", "keys.json", statement.NAME)
+V3 = V2 + (expired.NAME,)
+WHOLE = ("manifest.json", "checkpoint.txt", "keys.json", expired.NAME, statement.NAME)
 GRACE = datetime.timedelta(seconds=10)
 
 
@@ -53,6 +55,15 @@ class Sessions(Session):
         self.seq, self.records = r.seq, self.records + 1
         return r
 
+    def gone(self, r):
+        self.judged = self.judged or instant(r.all["broker_time"]) >= self.from_
+        need(r.seq > self.seq, "sequence %d comes after %d" % (r.seq, self.seq))
+        before = self.heads.get(r.session)
+        need(not before or r.index == before[0] + 1, "sequence %d does not follow the record of its session before it" % r.seq)
+        self.heads[r.session] = (r.index, r.hash)
+        self.seq, self.records, self.expired = r.seq, self.records + 1, self.expired + 1
+        return r
+
     def chain(self, r):
         before = self.heads.get(r.session)
         if before:
@@ -63,7 +74,7 @@ class Sessions(Session):
 
 
 class Range(Bundle):
-    names = {V1: FIRST, V1 + (statement.NAME,): FIRST, V2: SECOND, V2 + (statement.NAME,): SECOND}
+    names = {V1: FIRST, V1 + (statement.NAME,): FIRST, V2: SECOND, V2 + (statement.NAME,): SECOND, V3: THIRD, V3 + (statement.NAME,): THIRD}
 
     def read(self):
         self.by_name = {m.name: m for m in self.members}
@@ -73,6 +84,7 @@ class Range(Bundle):
         self.keys = self.attempt("keys.json", self.check_keys) or {}
         self.records, self.signer = [], None  # the first record and the last
         self.attempt("manifest.json", self.check_head)
+        self.reasons = self.check_expiries()
         if not self.failures or self.checkpoint and self.manifest:
             self.check_records()
         self.attempt("manifest.json", self.check_manifest)
@@ -91,7 +103,7 @@ class Range(Bundle):
         n = 0
         try:
             for n, line in enumerate(self.by_name["records.jsonl"].lines(), 1):
-                r = self.session.add(line)
+                r = self.take(line)
                 self.belongs(r)
                 self.records = [self.records[0] if self.records else r, r]
                 if r.kind in bodies and next(bodies[r.kind], None) != r.body_bytes():
@@ -145,6 +157,8 @@ class Range(Bundle):
         want = {"format": self.format, "shard": self.checkpoint.shard, "tenant": self.records[0].tenant, "session": "", "from": m["from"], "to": m["to"],
                 "subject_prefix": self.session.prefix, "records": self.session.records, "seqs": [self.records[0].seq, self.records[-1].seq],
                 "checkpoint_size": self.checkpoint.size, "checkpoint_root": base64.b64encode(self.checkpoint.root).decode()}
+        if self.session.expired:
+            want["expired"] = self.session.expired
         for name in sorted(set(want) | set(m)):
             need(m.get(name) == want.get(name), "%s is not what follows from the records" % name)
         self.check_listed(listed)

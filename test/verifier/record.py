@@ -19,6 +19,7 @@ CLASSES = {
     "approvals": ("tenant", "state", "workflow"), "control": ("stream", "state"),
 }
 HEX = r"[0-9a-f]{64}"
+KEYED = r"(?:hmac-sha256:|session-hmac-sha256:[0-9a-f]{16}:)"  # under the tenant's key or a session's
 
 
 def record_hash(raw):
@@ -75,7 +76,7 @@ class Record:
     def check_body(self):
         need(not self.reason or self.body is None, "a reason for having no body, and a body")
         need(self.reason or self.kind != "unparseable", "unparseable without a reason")
-        form = "hmac-sha256:" if self.all["redactions"] or self.reason else "sha256:"
+        form = KEYED if self.all["redactions"] or self.reason else "sha256:"
         need(re.fullmatch(form + HEX, self.all["body_digest"]), "body_digest is not of the form " + form)
 
     def check_redactions(self):
@@ -93,7 +94,7 @@ class Record:
             return bool(self.reason)
         if path == "/headers" and detector in ("too_many", "withheld"):
             return self.headers == {}
-        forms = {"mask": r"(:\*[^\]]*)?", "hash": ":h-[0-9a-f]{32}", "tokenise": ":t-[0-9a-f]{32}", "truncate": "", "drop": ""}
+        forms = {"mask": r"(:\*[^\]]*)?", "hash": ":h-[0-9a-f]{32}", "tokenise": ":[ts]-[0-9a-f]{32}", "truncate": "", "drop": ""}
         if action not in forms:
             return False
         there, value, last = find(self.all, path)
@@ -203,6 +204,7 @@ class Session:
     def __init__(self, keys, prefix):
         self.keys, self.prefix = keys, prefix  # keys that are vouched for, by id
         self.index, self.last, self.seq = 0, None, 0
+        self.reasons, self.expired = None, 0  # why records have no text
         self.requests = {}  # decision id -> [digest, decided]
         self.records = self.decisions = self.approvals = 0
 
@@ -219,6 +221,13 @@ class Session:
         if r.kind == "approval":
             self.approval(r)
         self.index, self.last, self.seq, self.records = r.index, r.hash, r.seq, self.records + 1
+        return r
+
+    def gone(self, r):
+        """Takes a record whose text expired."""
+        need(r.seq > self.seq, "sequence %d comes after %d" % (r.seq, self.seq))
+        need(r.index == self.index + 1, "the place %d in the session follows %d" % (r.index, self.index))
+        self.index, self.last, self.seq, self.records, self.expired = r.index, r.hash, r.seq, self.records + 1, self.expired + 1
         return r
 
     def asked(self, request):
@@ -242,8 +251,9 @@ class Session:
             return
         need(not request[1], "the decision is there a second time")
         digests = (request[0], r.member("request_digest"))
-        keyed = all(re.fullmatch("hmac-sha256:" + HEX, d) for d in digests)
-        need(not keyed or digests[0] == digests[1], "the request is another than the one that was decided")
+        keyed = all(re.fullmatch(KEYED + HEX, d) for d in digests)
+        under = {d.rpartition(":")[0] for d in digests}  # of two keys, nobody can compare
+        need(not keyed or len(under) > 1 or digests[0] == digests[1], "the request is another than the one that was decided")
         request[1] = True
 
     def approval(self, r):

@@ -71,6 +71,11 @@ class Key:
 
 def open_note(raw, key):
     """The text of a note that a key signed. Other keys' lines are passed over."""
+    return opened(raw, key)[0]
+
+
+def opened(raw, key):
+    """The text of a note and the key's signature."""
     head, blank, lines = raw.rpartition(b"\n\n")
     if not blank or not lines.endswith(b"\n"):
         raise Bad("not a signed note")
@@ -84,15 +89,17 @@ def open_note(raw, key):
             continue
         if not key.signed(text, signature[4:]):
             raise Bad("the signature of %s does not match the text" % key.name)
-        found = True
+        found = signature[4:]
     if not found:
         raise Bad("not signed by %s" % key.name)
-    return text.decode("utf-8")
+    return text.decode("utf-8"), found
 
 
 class Checkpoint:
     def __init__(self, raw, key):
-        text = open_note(raw, key)
+        text, signature = opened(raw, key)
+        # When a witness signed, by its own clock, in seconds since 1970.
+        self.seconds = int.from_bytes(signature[:8], "big") if key.kind == WITNESS else None
         m = re.match(r"([^\n]+)\n(0|[1-9][0-9]*)\n([^\n]+)\n", text)
         if not m or not m[1].startswith(ORIGIN):
             raise Bad("not origin, size and root")

@@ -59,7 +59,7 @@ class Example:
         self.same("subject, time", (r.all["subject"], r.all["broker_time"]), (m["subject"], m["time"]))
         digest = "sha256:" + hashlib.sha256(m["body"]).hexdigest()
         if r.all["redactions"] or r.reason:
-            digest = "hmac-sha256:" + hmac.new(self.tenant_key, m["body"], hashlib.sha256).hexdigest()
+            digest = self.digest(r, m["body"])
         self.same("body digest of %d" % r.seq, r.all["body_digest"], digest)
         untouched = {name for name in r.headers if not any(red["path"].startswith("/headers/" + name + "/") for red in r.all["redactions"])}
         self.same("headers of %d" % r.seq, {n for n in m["headers"] if n not in TRANSPORT}, set(r.headers))
@@ -68,6 +68,14 @@ class Example:
             self.check_commitments(r, m)
         if r.kind == "decision":
             self.same("signer", check_signature(r.header("Countersign-Signature"), m["body"], self.receipt), list(self.receipt)[0])
+
+    def digest(self, r, body):
+        """Under the session's key, or the tenant's where there is no session."""
+        if not r.all["session"]:
+            return "hmac-sha256:" + hmac.new(self.tenant_key, body, hashlib.sha256).hexdigest()
+        key = hmac.new(self.session_key, b"countersign/digest/v1", hashlib.sha256).digest()
+        name = hashlib.sha256(b"countersign/digest-id/v1\x00" + key).hexdigest()[:16]
+        return "session-hmac-sha256:%s:%s" % (name, hmac.new(key, hashlib.sha256(body).digest(), hashlib.sha256).hexdigest())
 
     def check_commitments(self, r, m):
         original = {"body": canonical.parse(m["body"]), "headers": m["headers"]}
@@ -88,10 +96,13 @@ class Example:
 
     def check_join(self, r, red, value):
         """Digests in marks: what the same value always gives."""
-        purposes = {"hash": (self.session_key, b"countersign/hash/v1\x00", "h"), "tokenise": (self.tenant_key, b"countersign/token/v1\x00", "t")}
+        token = b"countersign/token/v1\x00"
+        purposes = {"hash": (self.session_key, b"countersign/hash/v1\x00", "h"), "tokenise": (self.tenant_key, token, "t")}
         if red.get("action") not in purposes:
             return
         key, purpose, letter = purposes[red["action"]]
+        if letter == "t" and ":s-" in find(r.all, red["path"])[1]:
+            key, letter = self.session_key, "s"
         if red["detector"] == "email":
             value = value.decode().lower().encode()
         if red["detector"] in ("phone", "payment_card", "iban", "national_id"):

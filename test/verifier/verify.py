@@ -44,7 +44,9 @@ def verify_bundle(path, key, witnesses):
         s, c = b.session, b.checkpoint
         print("holds  %s of shard %s" % (b.summary(), c.shard))
         print("       %d decisions and %d approvals signed, %d keys vouched for" % (s.decisions, s.approvals, len(b.keys)))
-        print("       checkpoint of size %d, root %s%s" % (c.size, c.root.hex(), "".join(", signed by " + w for w in b.cosigned)))
+        print("       checkpoint of size %d, root %s%s" % (c.size, c.root.hex(), "".join(", cosigned by " + w for w in b.cosigned)))
+        if b.reasons:
+            print("       %d texts expired: %s" % (s.expired, ", ".join("%d under policy %s" % (n, p) for p, n in sorted(b.reasons.used.items()))))
         known = [m.name for m in b.members if m.name in ("records.parquet", "in_force.json", "report.html", "controls.json")]
         if known:
             print("       %s are known by their digests only; statement: %s" % (", ".join(known), "signed by key " + b.signer if b.signer else "none"))
@@ -64,7 +66,7 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--bundle", help="an exported session or range")
     p.add_argument("--key", help="the public checkpoint key, or a file that holds it")
-    p.add_argument("--witness", action="append", default=[], help="the public key of a witness that must have signed the checkpoint")
+    p.add_argument("--witness", "--witness-key", action="append", default=[], help="the public key of a witness that must have signed the checkpoint")
     p.add_argument("--vectors", help="the page whose example is checked")
     a = p.parse_args()
     if bool(a.bundle) == bool(a.vectors) or bool(a.bundle) != bool(a.key):

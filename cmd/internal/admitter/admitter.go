@@ -21,6 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/metrics"
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
@@ -54,6 +55,8 @@ type service struct {
 	space      subject.Space
 	signer     atomic.Pointer[signer]
 	master     digest.Master
+	sessions   *sessionkeys.Store
+	heldKey    sessionKeyFunc // of sessions
 	committer  *streams.Committer
 	snapshot   atomic.Pointer[admission.Snapshot]
 	durability atomic.Value // string
@@ -180,6 +183,9 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 	if err := s.followCalls(nc); err != nil {
 		return nil, err
 	}
+	if err := s.openSessionKeys(ctx, nc, js); err != nil {
+		return nil, err
+	}
 	stopParts, err := s.startParts(ctx, nc, js)
 	if err != nil {
 		return nil, err
@@ -195,6 +201,7 @@ func (s *service) reconnected(ctx context.Context, nc *nats.Conn) {
 	if !s.serving.Load() {
 		return // Run looks itself
 	}
+	s.sessions.ForgetAll() // nobody told of erasures meanwhile
 	for wait := lookAgainMin; ; wait = min(2*wait, lookAgainMax) {
 		err := s.lookAgain(ctx, nc)
 		if err == nil || ctx.Err() != nil || !nc.IsConnected() {

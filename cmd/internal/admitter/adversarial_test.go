@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/streams"
@@ -42,7 +43,18 @@ func TestRequestThatTheLogCannotHold(t *testing.T) {
 	good := file(t, "requests/pre-tool-use.json")
 	master, err := keys.Master(n.Keys)
 	rig.OK(t, err)
-	keyed := func(b []byte) string { return digest.Keyed(master.Tenant("acme"), b) }
+	store, err := sessionkeys.Open(t.Context(), n.JS("admitter"), master)
+	rig.OK(t, err)
+	keyed := func(session string, b []byte) string {
+		if session == "" {
+			return digest.Keyed(master.Tenant("acme"), b)
+		}
+		key, there, err := store.Look(t.Context(), sessionkeys.Named("acme", session))
+		if err != nil || !there {
+			t.Fatalf("session %.40q has no key: %v", session, err)
+		}
+		return key.Digests.Digest(b)
+	}
 	seen := 0
 	for name, m := range map[string]*nats.Msg{
 		"a body as large as can be":      {Data: bytes.Repeat([]byte(" "), full)},
@@ -71,7 +83,7 @@ func TestRequestThatTheLogCannotHold(t *testing.T) {
 			}
 		}
 		rig.OK(t, json.Unmarshal(request.Body, &copied))
-		if w := copied.Withheld; w.Bytes != len(m.Data) || w.Reason != "too_large" || w.RequestDigest != keyed(m.Data) || d.RequestDigest != keyed(request.Body) || request.HeaderValue(events.HeaderDecisionID) != d.DecisionID {
+		if w := copied.Withheld; w.Bytes != len(m.Data) || w.Reason != "too_large" || w.RequestDigest != keyed(d.Session, m.Data) || d.RequestDigest != keyed(d.Session, request.Body) || request.HeaderValue(events.HeaderDecisionID) != d.DecisionID {
 			t.Errorf("%s: in its place stands %.300s", name, request.Body)
 		}
 		if n := len(of(n.Log(), "gov.decisions.")); n != seen {

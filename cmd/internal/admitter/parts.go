@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission"
-	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -84,15 +84,23 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 	// A stop must not tear a record apart from its answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
 	defer cancel()
+	held := s.heldKey
 	for range maxAttempts {
 		in, err := s.inputs(req, known)
 		if err != nil {
 			return out, a, fmt.Errorf("%w: %w", errNoInputs, err)
 		}
+		in.SessionKey = held
 		for _, p := range s.parts {
 			p.fill(req, &in)
 		}
 		out = admission.Decide(req, s.snapshot.Load(), in)
+		if session, wants := out.Wants(); wants {
+			if held, err = s.fetchKey(ctx, sessionkeys.Named(req.Tenant, session)); err != nil {
+				return out, a, err
+			}
+			continue
+		}
 		s.metrics.Decided(in.Now)
 		msgs, giveBack, err := s.take(ctx, req, &out)
 		if errors.Is(err, errAgain) {
@@ -106,7 +114,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 		if errors.Is(err, streams.ErrTooLarge) { // nothing is stored, so nothing is taken
 			giveBack(context.WithoutCancel(ctx))
 			small := withheld(req, out.Decision)
-			out.TooLarge(digest.Keyed(in.TenantKey, small.Body))
+			out.TooLarge(in, small.Body)
 			a, err = s.record(ctx, small, &out, nil)
 		}
 		// In doubt the record may be in the log, and what it took is taken.

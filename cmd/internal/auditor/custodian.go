@@ -44,6 +44,10 @@ type custodian struct {
 	open    map[string]bool // tenants with something still to do
 	next    time.Time       // when policies are applied again
 	expired error           // what went wrong with them
+	more    bool            // more texts may be due than one order takes
+
+	expiring     map[string][]loggedExpiry // by id: the records of expiries that are not done
+	expiriesRead uint64                    // up to where the log was read for them
 }
 
 // keep runs the custodian until ctx ends. What goes wrong is tried again: nothing
@@ -89,7 +93,7 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting as the custodian: %w", err)
 	}
-	c := &custodian{a: a, nc: nc, writer: fmt.Sprintf("auditor-%d", os.Getpid()), open: map[string]bool{}}
+	c := &custodian{a: a, nc: nc, writer: fmt.Sprintf("auditor-%d", os.Getpid()), open: map[string]bool{}, expiring: map[string][]loggedExpiry{}}
 	c.js, err = jetstream.New(nc)
 	if err == nil {
 		c.kv, err = c.js.KeyValue(ctx, streams.BucketRetention)
@@ -130,7 +134,10 @@ func (c *custodian) look(ctx context.Context) error {
 		return err
 	}
 	if now := time.Now(); !now.Before(c.next) {
-		c.expired, c.next = c.expire(ctx, now), now.Add(expireEvery)
+		c.expired, c.next = errors.Join(c.expire(ctx, now), c.expireTexts(ctx, now)), now.Add(expireEvery)
+	} else if c.more && len(c.open) == 0 {
+		c.more = false
+		c.expired = errors.Join(c.expired, c.expireTexts(ctx, now))
 	}
 	if st.LastSeq == c.seen && len(c.open) == 0 {
 		return c.expired
@@ -174,8 +181,12 @@ func (c *custodian) tenant(ctx context.Context, tenant, key string) error {
 
 func (c *custodian) read(ctx context.Context, key string) (retention.State, uint64, error) {
 	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, key)
-	if err != nil || e == nil || e.Deleted {
+	if err != nil {
 		return retention.State{}, 0, err
+	}
+	if e == nil { // a tenant of whom nobody asked anything yet
+		s, err := retention.Decode(nil)
+		return s, 0, err
 	}
 	s, err := retention.Decode(e.Value)
 	return s, e.Revision, err
@@ -210,12 +221,19 @@ func (c *custodian) change(ctx context.Context, key string, step func(retention.
 func (c *custodian) order(ctx context.Context, tenant, key string, o retention.Order) error {
 	ev := erasures.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
 	if o.Status == retention.Ordered {
-		why, err := c.begin(ctx, ev, key, o)
+		begin := c.begin
+		if o.Expire != "" {
+			begin = c.beginExpiry
+		}
+		why, err := begin(ctx, ev, key, o)
 		if err != nil || why == "" {
 			return err
 		}
 		c.a.env.Log.Warn().Str("tenant", tenant).Str("erasure", o.ID).Str("why", why).Msg("an erasure is refused")
 		return c.change(ctx, key, func(s retention.State) (retention.State, error) { return s.Refuse(o.ID, why, time.Now()) })
+	}
+	if o.Expire != "" {
+		return c.carryOutExpiry(ctx, ev, key, o)
 	}
 	return c.carryOut(ctx, ev, key, o)
 }

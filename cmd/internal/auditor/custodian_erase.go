@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -214,8 +215,8 @@ func all(events.LogMessage) bool { return true }
 // eraseKey destroys a session's key: all revisions in the bucket, and the copy in
 // this auditor's memory.
 func (c *custodian) eraseKey(ctx context.Context, k evidence.SessionKey) (int, error) {
-	n, err := c.eraseSubject(ctx, "KV_"+streams.BucketSessionKeys, "$KV."+streams.BucketSessionKeys+"."+bucketKey(k), all)
-	c.a.keys.forget(k)
+	n, err := c.eraseSubject(ctx, "KV_"+streams.BucketSessionKeys, "$KV."+streams.BucketSessionKeys+"."+sessionkeys.BucketKey(k), all)
+	c.a.keys.Forget(k)
 	return n, err
 }
 

@@ -177,7 +177,7 @@ func TestErasureInOrder(t *testing.T) {
 	c.step(func(ctx context.Context, k *custodian) { // dies between the deed and the word
 		rig.OK(t, k.log.Load(ctx))
 		begun, _ := k.records("o1")
-		if _, held, _ := k.a.keys.held(evidence.SessionKey{Tenant: "acme", Session: "s1"}); held {
+		if _, held := k.a.keys.Held(evidence.SessionKey{Tenant: "acme", Session: "s1"}); held {
 			t.Error("a key is held that nobody asked for")
 		}
 		key, err := sessionKey(ctx, k)

@@ -66,7 +66,7 @@ func (c *custodian) expireTenant(ctx context.Context, tenant, key string, now ti
 	if err := c.expireQuarantine(ctx, ev, p, s, now); err != nil {
 		return err
 	}
-	if len(due) == 0 || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Sessions != nil }) {
+	if len(due) == 0 || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Sessions != nil && o.Expire == "" }) {
 		return nil
 	}
 	o := retention.Order{Sessions: due, Quiet: int64(p.Shortest() / time.Second), Note: retention.Note{

@@ -9,18 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
-	"github.com/countersign-dev/countersign/evidence"
-	"github.com/countersign-dev/countersign/storage"
 )
-
-// batch is what becomes of some messages.
-type batch struct {
-	before uint64 // the sequence before the first one
-	built  []evidence.Built
-	rows   []storage.EvidenceRow
-	nodes  []storage.TreeNode
-	tree   *evidence.Tree // with them
-}
 
 // flight is a batch that is being stored.
 type flight struct {
@@ -43,6 +32,19 @@ func (a *auditor) launch(ctx context.Context, b *batch) {
 		a.stored = b.tree
 		f.err = a.checkpoint(ctx, false)
 	}()
+}
+
+// airborne reports whether a batch is still being stored.
+func (a *auditor) airborne() bool {
+	if a.flying == nil {
+		return false
+	}
+	select {
+	case <-a.flying.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // land waits until nothing is in flight and says what became of it. After an

@@ -238,7 +238,7 @@ func (v trial) run(t *testing.T) {
 	disturbed := follow(t, n)
 	t.Logf("%v: %d kills (%d of them of correlators that had gone on since the last one), %d events, %d outputs by %d writers in %d cursors: as the core gives them for this log",
 		time.Since(begun).Round(time.Second), v.kills, watched, v.events, len(disturbed.prints), len(disturbed.writers), disturbed.cursors)
-	v.compareAlone(t, n.Keys, disturbed)
+	v.compareAlone(t, n, disturbed)
 	t.Logf("%v: and the same as of a correlator alone on a log of its own", time.Since(begun).Round(time.Second))
 }
 
@@ -386,10 +386,11 @@ func readAll(t *testing.T, n *rig.NATS, handle func(record.LogMessage) error) {
 
 // compareAlone has one correlator work in peace on the same events, in another
 // log under the same keys, and compares what it puts out.
-func (v trial) compareAlone(t *testing.T, keys string, disturbed printed) {
+func (v trial) compareAlone(t *testing.T, other *rig.NATS, disturbed printed) {
 	t.Helper()
 	n := rig.Start(t, streams.Shard{})
-	n.Keys = keys
+	n.Keys = other.Keys
+	copySessionKeys(t, other, n)
 	peaceful := startInstance(t, n, "alone", false)
 	send := sender(t, n)
 	send(v.batches())
@@ -415,9 +416,33 @@ func (v trial) compareAlone(t *testing.T, keys string, disturbed printed) {
 	}
 }
 
+// copySessionKeys makes digests of the same arguments the same in two logs: the
+// keys of sessions are random.
+func copySessionKeys(t *testing.T, from, to *rig.NATS) {
+	t.Helper()
+	js, nc := from.JS("auditor"), to.Conn("auditor")
+	prefix := "$KV." + streams.BucketSessionKeys + "."
+	var list []streams.Msg
+	for next := uint64(1); ; {
+		m, err := streams.NextBySubject(t.Context(), js, "KV_"+streams.BucketSessionKeys, prefix+">", next)
+		rig.OK(t, err)
+		if m == nil || len(list) == chaosBatch {
+			ctx, cancel := context.WithTimeout(t.Context(), rig.Guard)
+			rig.OK(t, streams.PublishEvents(ctx, nc, list))
+			cancel()
+			list = nil
+		}
+		if m == nil {
+			return
+		}
+		list, next = append(list, streams.Msg{Subject: m.Subject, Body: m.Body}), m.Seq+1
+	}
+}
+
 // places in a record that say where and when something lies in its log.
 var logPlaces = []struct{ name, end string }{
 	{`"at":"`, `"`}, {`"detected_at":"`, `"`}, {`"seq":`, ",}"}, {`"decision_seq":`, ",}"}, {`"execution_seq":`, ",}"}, {`"seqs":[`, "]"}, {`"durations":{`, "}"},
+	{`"admitted_digest":"`, `"`}, {`"executed_digest":"`, `"`}, // each log's sessions have keys of their own
 }
 
 // print is the digest of an output without what differs between two logs with

@@ -22,6 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	pages "github.com/countersign-dev/countersign/cmd/internal/outputs"
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -97,10 +98,16 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer stopOutputs()
+	store, err := sessionkeys.Open(ctx, js, master)
+	if err != nil {
+		return err
+	}
+	sessions := sessionKeys{store, env.Log}
 	options := correlation.Options{
 		Shard:          f.Stream,
 		Space:          f.Space(),
 		TenantKey:      master.Tenant,
+		SessionKey:     sessions.held,
 		KeyVoucher:     func(k events.KeyRecord) bool { return evidence.CheckVouch(note.VerifierList(voucher), k) },
 		RetireVoucher:  func(k events.KeyRetirement) bool { return signing.CheckRetirement(note.VerifierList(voucher), k) },
 		RequireVerdict: !f.NoVerdictOK,
@@ -111,6 +118,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	}
 	w := newWorker(f, env, nc, js, correlation.New(options))
 	w.snapshots = snapshots{dir: f.StateDir, every: uint64(f.StateEvery), key: master.Snapshot(), options: options, context: fmt.Sprintf("%s+%08x", voucher.Name(), voucher.KeyHash())}
+	w.keys = sessions
 	w.erasure.log.Known = note.VerifierList(voucher)
 	for {
 		if err := w.resume(ctx); err != nil {

@@ -35,7 +35,7 @@ func (w *worker) gap(ctx context.Context) func(from, to uint64) error {
 
 // erased looks at an input that may be an erasure record. What is behind one that
 // is done is gone from the log, and must be gone from here: the state knows
-// arguments of calls, and so do its snapshots.
+// arguments of calls, and so do its snapshots. The sessions' keys are gone, too.
 func (w *worker) erased(m events.LogMessage) error {
 	if m.Subject != w.erasure.log.Subject() {
 		return nil
@@ -47,6 +47,7 @@ func (w *worker) erased(m events.LogMessage) error {
 	case e.State == events.ErasureBegun:
 		w.erasure.owed = m.Seq
 	case e.State == events.ErasureDone && m.Seq > w.erasure.readFrom:
+		w.keys.forget(e)
 		return fmt.Errorf("%w (erasure %s, sequence %d)", errErased, e.ErasureID, m.Seq)
 	}
 	return nil
@@ -87,6 +88,6 @@ func (w *worker) anew() *worker {
 	next := newWorkerWith(w.flags, w.env, w.nc, w.js, correlation.New(w.snapshots.options), w.counts)
 	next.ready = w.ready
 	next.snapshots = snapshots{dir: w.snapshots.dir, every: uint64(w.flags.StateEvery), key: w.snapshots.key, options: w.snapshots.options, context: w.snapshots.context}
-	next.erasure.log = w.erasure.log
+	next.keys, next.erasure.log = w.keys, w.erasure.log
 	return next
 }

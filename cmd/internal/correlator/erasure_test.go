@@ -2,6 +2,7 @@ package correlator
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -126,7 +127,7 @@ func TestErasedSession(t *testing.T) {
 }
 
 func ignoreCanceled(err error) error {
-	if err != nil && err.Error() == "context canceled" {
+	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err

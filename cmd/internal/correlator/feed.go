@@ -6,13 +6,15 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
 )
 
 const (
-	feedBatch = 256 // messages that one decoder takes at once
-	feedDepth = 16  // batches between the reader and the core
+	feedBatch = 128 // messages that one decoder takes at once
+	feedDepth = 32  // batches between the reader and the core
 )
 
 // feed decodes what the reader reads, in parallel, and hands it to the core in
@@ -20,6 +22,7 @@ const (
 // wait, and the server.
 type feed struct {
 	core    *correlation.Correlator
+	keys    sessionKeys
 	jobs    chan *batch // for whichever decoder is free
 	ordered chan *batch // for the core
 }
@@ -32,8 +35,8 @@ type batch struct {
 	idle    bool
 }
 
-func newFeed(core *correlation.Correlator) *feed {
-	return &feed{core: core, jobs: make(chan *batch, feedDepth), ordered: make(chan *batch, feedDepth)}
+func newFeed(core *correlation.Correlator, keys sessionKeys) *feed {
+	return &feed{core: core, keys: keys, jobs: make(chan *batch, feedDepth), ordered: make(chan *batch, feedDepth)}
 }
 
 // start runs the decoders and the reader.
@@ -52,12 +55,39 @@ func (f *feed) decode(ctx context.Context, d *correlation.Decoder) error {
 			return ctx.Err()
 		case b := <-f.jobs:
 			b.inputs = make([]correlation.Input, len(b.msgs))
-			for i, m := range b.msgs {
-				b.inputs[i] = d.Decode(m)
+			if err := f.read(ctx, d, b); err != nil {
+				return err
 			}
 			close(b.decoded)
 		}
 	}
+}
+
+// read decodes a batch, and again what needs keys that are not in memory.
+func (f *feed) read(ctx context.Context, d *correlation.Decoder, b *batch) error {
+	var again []int
+	var names []evidence.SessionKey
+	for i, m := range b.msgs {
+		b.inputs[i] = d.Decode(m)
+		if tenant, session, wants := b.inputs[i].Wants(); wants {
+			again, names = append(again, i), append(names, sessionkeys.Of(tenant, session))
+		}
+	}
+	for len(again) > 0 {
+		if err := f.keys.fetch(ctx, names); err != nil {
+			return err
+		}
+		left := 0
+		for k, i := range again {
+			b.inputs[i] = d.Decode(b.msgs[i])
+			if _, _, wants := b.inputs[i].Wants(); wants { // it was dropped meanwhile
+				again[left], names[left] = i, names[k]
+				left++
+			}
+		}
+		again, names = again[:left], names[:left]
+	}
+	return nil
 }
 
 func (f *feed) put(ctx context.Context, msgs []events.LogMessage) error {

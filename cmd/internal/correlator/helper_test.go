@@ -17,8 +17,10 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/examples"
 	"github.com/countersign-dev/countersign/streams"
@@ -62,9 +64,18 @@ func newOptions(tb testing.TB, n *rig.NATS, missingAfter time.Duration) correlat
 	rig.OK(tb, err)
 	v, err := keys.CheckpointVerifier(n.Keys, "")
 	rig.OK(tb, err)
+	js, err := jetstream.New(n.Conn("correlator"))
+	rig.OK(tb, err)
+	store, err := sessionkeys.Open(tb.Context(), js, master)
+	rig.OK(tb, err)
 	return correlation.Options{
 		Shard: streams.DefaultShard, TenantKey: master.Tenant, RequireVerdict: true, MissingAfter: missingAfter,
 		KeyVoucher: func(k events.KeyRecord) bool { return evidence.CheckVouch(note.VerifierList(v), k) },
+		SessionKey: func(tenant, session string) (*digest.Session, bool) {
+			k, err := store.Get(tb.Context(), sessionkeys.Of(tenant, session))
+			rig.OK(tb, err)
+			return k.Digests, true
+		},
 	}
 }
 

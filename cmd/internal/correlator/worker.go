@@ -63,8 +63,10 @@ type worker struct {
 	counts   counts
 
 	snapshots snapshots
+	keys      sessionKeys
 	erasure   erasure
 	collector collector
+	pace      pace
 }
 
 // pending is an output and where it comes from: it is the n-th of its message,
@@ -91,7 +93,7 @@ func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStrea
 // run follows the log from the beginning, as a standby until the lease is ours.
 func (w *worker) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	feed := newFeed(w.core)
+	feed := newFeed(w.core, w.keys)
 	feed.start(g, ctx, func() error {
 		return streams.ReadLog(ctx, w.js, streams.ReadOptions{
 			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: feedBatch, Log: w.env.Log,
@@ -172,11 +174,12 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 			}
 		case failed := <-w.snapshots.flight:
 			w.saved(failed)
+		case <-w.pace.wake():
 		case <-look.C:
 			err = w.lookAtCursor(ctx)
 		}
 		if err == nil {
-			w.launch()
+			w.launch(time.Now(), len(in.ordered) > 0)
 			err = w.sayReady()
 		}
 		if err != nil {
@@ -271,7 +274,7 @@ func (w *worker) lookAtCursor(ctx context.Context) error {
 func (w *worker) take(ctx context.Context, b *batch) error {
 	defer func() {
 		now := time.Now()
-		w.seen(len(b.inputs), now)
+		w.seen(len(b.msgs), now) // inputs may still be written to when ctx ends
 		w.saveWhenDue(now, b.idle)
 		w.collector.adapt(now)
 	}()

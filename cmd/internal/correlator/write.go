@@ -31,15 +31,20 @@ type landing struct {
 }
 
 // launch begins to write what waits, if this instance is the active one and no
-// write is under way. The core goes on meanwhile, and what it puts out goes with
-// the next write.
+// write is under way or has to wait. The core goes on meanwhile, and what it puts
+// out goes with the next write. more says that there are messages to be applied.
 //
 // Nothing is written when there is nothing new to say: the core being
 // deterministic, a replay of messages without outputs costs time, not truth.
-func (w *worker) launch() {
+func (w *worker) launch(now time.Time, more bool) {
 	if w.role != daemon.RoleActive || w.flight != nil || len(w.pending) == 0 && !w.owes() {
 		return
 	}
+	if wait := w.pace.wait(now, len(w.pending), more); wait > 0 {
+		w.pace.delay(wait)
+		return
+	}
+	w.pace.launch(now)
 	b := w.next()
 	w.flight = make(chan landing, 1)
 	go func(ctx context.Context, flight chan<- landing) { flight <- w.write(ctx, b) }(w.lease.Context(), w.flight)
@@ -77,6 +82,7 @@ func (b *outgoing) upTo(p pending) {
 // active.
 func (w *worker) land(ctx context.Context, l landing) error {
 	w.flight = nil
+	w.pace.land(time.Now())
 	switch {
 	case errors.Is(l.err, daemon.ErrFenced) && !w.landed:
 		m, err := w.lastCursor(ctx)

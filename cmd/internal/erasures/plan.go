@@ -116,6 +116,10 @@ func (e Evidence) session(ctx context.Context, p *Plan, session string) error {
 	})
 }
 
+// DefaultQuiet is how long a session must have been silent to be erased, unless
+// an operator says otherwise.
+const DefaultQuiet = 15 * time.Minute
+
 // Quiet reports whether all sessions have been silent for long enough.
 func (p Plan) Quiet(now time.Time, quiet time.Duration) error {
 	if since := now.Sub(p.Newest); since < quiet {

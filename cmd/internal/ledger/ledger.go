@@ -54,6 +54,7 @@ type Session struct {
 	Proofs                 []tlog.RecordProof
 	Keys                   []events.KeyRecord // the receipt keys in the log
 	Retired                []evidence.Retired // those of them that were taken back
+	Expiries               []evidence.ExpiryRecord
 }
 
 // Session reads a session's records, which may lie in several shards.
@@ -77,7 +78,9 @@ func (l Ledger) Session(ctx context.Context, tenant, session string) ([]Session,
 }
 
 // Prove adds to a session the newest checkpoint that covers all of its records,
-// their inclusion proofs, the receipt keys and what became of them.
+// their inclusion proofs, the receipt keys and what became of them. If the error is
+// Damaged, the records whose proofs the stored tree does not give have none, and
+// all the rest is there.
 func (l Ledger) Prove(ctx context.Context, s *Session) error {
 	cp, err := l.DB.LatestCheckpoint(ctx, s.Shard)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
@@ -92,11 +95,47 @@ func (l Ledger) Prove(ctx context.Context, s *Session) error {
 	for i, r := range s.Rows {
 		seqs[i] = r.Seq
 	}
-	if s.Proofs, err = l.Inclusion(ctx, s.Shard, int64(cp.Size), seqs); err != nil {
+	var lacking error
+	if s.Proofs, lacking = l.Inclusion(ctx, s.Shard, int64(cp.Size), seqs); lacking != nil {
+		if !Damaged(lacking) {
+			return lacking
+		}
+		if s.Proofs, err = l.singly(ctx, s.Shard, int64(cp.Size), seqs); err != nil {
+			return err
+		}
+	}
+	if err := l.proveRest(ctx, s, int64(cp.Size)); err != nil {
 		return err
 	}
-	s.Keys, s.Retired, err = l.keyHistory(ctx, s.Shard)
-	return err
+	return lacking
+}
+
+// singly proves each record by itself; those for which stored hashes are missing
+// or damaged have no proof.
+func (l Ledger) singly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+	proofs := make([]tlog.RecordProof, len(seqs))
+	for i, seq := range seqs {
+		p, err := evidence.InclusionProof(l.hashReader(ctx, shard), size, seq)
+		if err != nil && !Damaged(err) {
+			return nil, fmt.Errorf("proving record %d: %w", seq, err)
+		}
+		if err == nil {
+			proofs[i] = p
+		}
+	}
+	return proofs, nil
+}
+
+func (l Ledger) proveRest(ctx context.Context, s *Session, size int64) (err error) {
+	if s.Keys, s.Retired, err = l.keyHistory(ctx, s.Shard); err != nil || !slices.ContainsFunc(s.Rows, evidence.Row.Expired) {
+		return err
+	}
+	if s.Expiries, err = l.expiries(ctx, s.Shard, func(e events.Expiry) bool {
+		return e.Tenant == s.Tenant && slices.ContainsFunc(e.Sessions, func(x events.ExpiredSession) bool { return x.Session == s.Session })
+	}); err != nil {
+		return err
+	}
+	return l.ProveExpiries(ctx, s.Shard, size, s.Expiries)
 }
 
 // Inclusion proves records to be in the tree of a size. It reads all hashes that
@@ -161,7 +200,7 @@ func (l Ledger) hashes(ctx context.Context, shard string, indexes []int64) ([]tl
 
 func rowOf(r storage.EvidenceRow) evidence.Row {
 	return evidence.Row{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject,
-		BrokerTime: r.BrokerTime, BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash}
+		BrokerTime: r.BrokerTime, BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, Expiry: r.Expiry}
 }
 
 // keyHistory reads the admitter's keys out of a shard's key records, and their

@@ -3,6 +3,7 @@ package ledger
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -359,5 +360,42 @@ func TestInclusion(t *testing.T) {
 	ok(t, s.Prove(t.Context(), &mine))
 	if mine.Shard != s.name || len(mine.Proofs) != len(mine.Rows) || len(mine.Keys) != 1 || len(mine.Retired) != 0 {
 		t.Errorf("%s %+v", mine.Shard, mine.Keys)
+	}
+}
+
+// TestSessionWithARowMissing: whoever verifies a session of which a row was taken
+// away reads where, and that the proofs beside it cannot be made.
+func TestSessionWithARowMissing(t *testing.T) {
+	s := newShard(t, 150)
+	parts, err := s.Session(t.Context(), "acme", "s-1")
+	ok(t, err)
+	mine := parts[len(parts)-1]
+	victim, after := mine.Rows[3].Seq, mine.Rows[4].Seq
+	db, err := sql.Open("clickhouse", engine.e.DSN())
+	ok(t, err)
+	defer func() { _ = db.Close() }()
+	_, err = db.ExecContext(t.Context(), fmt.Sprintf("ALTER TABLE evidence DELETE WHERE shard = '%s' AND seq = %d SETTINGS mutations_sync = 2", s.name, victim))
+	ok(t, err)
+	parts, err = s.Session(t.Context(), "acme", "s-1")
+	ok(t, err)
+	mine = parts[len(parts)-1]
+	if err := s.Prove(t.Context(), &mine); !Damaged(err) {
+		t.Fatalf("the tree lacks a hash: %v", err)
+	}
+	rep := evidence.VerifySession(evidence.SessionInput{Shard: s.name, Tenant: "acme", Session: "s-1", Keys: s.keys, Rows: mine.Rows, Proofs: mine.Proofs,
+		Checkpoint: evidence.Published{Source: "table checkpoints", Text: mine.Checkpoint}, ReceiptKeys: mine.Keys})
+	chain, unproved := 0, 0
+	for _, p := range rep.Problems {
+		switch {
+		case p.Code == evidence.CodeChain && p.Seq == after:
+			chain++
+		case p.Code == evidence.CodeInclusion && strings.Contains(p.Detail, "missing or damaged"):
+			unproved++
+		case p.Code == evidence.CodeInclusion:
+			t.Errorf("a row is said to be another than was signed: %s", p.Detail)
+		}
+	}
+	if chain == 0 || unproved == 0 || len(mine.Keys) != 1 {
+		t.Errorf("%d breaks of the chain, %d of %d rows without a proof, %d keys", chain, unproved, len(mine.Rows), len(mine.Keys))
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -39,6 +40,18 @@ func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to 
 	r := Range{Count: n, Input: evidence.RangeInput{Shard: shard, Tenant: tenant, Space: l.Space, From: from, To: to, Checkpoint: cp.Note}}
 	if r.Input.Keys, _, err = l.keyHistory(ctx, shard); err != nil {
 		return Range{}, err
+	}
+	gone, err := l.DB.Gone(ctx, tenant, "")
+	if err != nil {
+		return Range{}, fmt.Errorf("looking for what expired: %w", err)
+	}
+	if gone.Records > 0 {
+		if r.Input.Expiries, err = l.expiries(ctx, shard, func(e events.Expiry) bool { return e.Tenant == tenant }); err == nil {
+			err = l.ProveExpiries(ctx, shard, int64(cp.Size), r.Input.Expiries)
+		}
+		if err != nil {
+			return Range{}, err
+		}
 	}
 	r.Input.Nodes = func(indexes []int64) ([]tlog.Hash, error) { return l.hashes(ctx, shard, indexes) }
 	r.Input.Rows = func(yield func(evidence.Row) error) error {

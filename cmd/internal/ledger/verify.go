@@ -22,7 +22,8 @@ type VerifyOptions struct {
 	Published []evidence.Published // checkpoints from elsewhere, of any shard
 	Witnesses []note.Verifier      // see evidence.VerifyOptions
 	Quorum    int
-	Receipts  []string // compact
+	Cosigners []note.Verifier // likewise
+	Receipts  []string        // compact
 	AtLeast   int64
 	Progress  func(done, total uint64)
 	Workers   int // how many examine at the same time; 0: one for each processor
@@ -51,7 +52,7 @@ var ErrEmptyRange = errors.New("no record in this time range")
 // between two times. Checkpoints are read before rows: whatever they sign must
 // be there by then.
 func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
-	options := evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Receipts: o.Receipts, AtLeast: o.AtLeast}
+	options := evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, AtLeast: o.AtLeast}
 	var err error
 	if options.Checkpoints, err = l.checkpoints(ctx, shard, o.Published); err != nil {
 		return evidence.Report{}, err
@@ -61,6 +62,9 @@ func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 		return evidence.Report{}, err
 	}
 	options.KeyHints = keys
+	if options.Expiries, err = l.expiries(ctx, shard, func(events.Expiry) bool { return true }); err != nil {
+		return evidence.Report{}, err
+	}
 	from, to := uint64(0), storage.AllSequences
 	if !o.Since.IsZero() || !o.Until.IsZero() {
 		if from, to, options.Part, err = l.part(ctx, shard, o); err != nil {
@@ -69,6 +73,12 @@ func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 		options.ReceiptKeys, options.Retired = keys, retired
 	}
 	v := evidence.NewVerifier(options)
+	if newest, signed := v.Newest(); signed && options.Part != nil { // the rows do not show them
+		if err := l.ProveExpiries(ctx, shard, newest.Size, options.Expiries); err != nil {
+			return evidence.Report{}, err
+		}
+		v.ProveExpiries(options.Expiries)
+	}
 	if err := l.sweep(ctx, v, shard, from, to, o); err != nil {
 		return evidence.Report{}, fmt.Errorf("reading the evidence: %w", err)
 	}
@@ -78,14 +88,16 @@ func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 	var proof tlog.TreeProof
 	if newest, signed := v.Newest(); signed && v.Size() > 0 && v.Size() <= newest.Size {
 		// Hashes that are missing or damaged are the report's business.
-		if proof, err = l.Consistency(ctx, shard, v.Size(), newest.Size); err != nil && !damaged(err) {
+		if proof, err = l.Consistency(ctx, shard, v.Size(), newest.Size); err != nil && !Damaged(err) {
 			return evidence.Report{}, err
 		}
 	}
 	return v.FinishPart(proof), nil
 }
 
-// damaged reports whether an error is about what is stored, not about storing.
+// Damaged reports whether an error is about what is stored, not about storing.
+func Damaged(err error) bool { return damaged(err) }
+
 func damaged(err error) bool {
 	var conflict *storage.ConflictError
 	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict)
@@ -121,7 +133,7 @@ func (l Ledger) part(ctx context.Context, shard string, o VerifyOptions) (from, 
 	before := cmp.Or(o.lead, lead)
 	p = &evidence.Part{First: max(first, before+1) - before, Judged: first}
 	p.Frontier, err = l.hashes(ctx, shard, evidence.FrontierIndexes(int64(p.First)-1))
-	if err != nil && !damaged(err) {
+	if err != nil && !Damaged(err) {
 		return 0, 0, nil, fmt.Errorf("reading the tree before the time range: %w", err)
 	}
 	return p.First, to, p, nil
@@ -135,7 +147,7 @@ func (l Ledger) Extension(ctx context.Context, shard string, p evidence.Publishe
 	if err != nil || c.Shard != shard || c.Size < 1 || c.Size > newest {
 		return e, nil // verification says what is wrong with it
 	}
-	if e.Proof, err = l.Consistency(ctx, shard, c.Size, newest); err != nil && !damaged(err) {
+	if e.Proof, err = l.Consistency(ctx, shard, c.Size, newest); err != nil && !Damaged(err) {
 		return e, err
 	}
 	return e, nil
@@ -152,11 +164,18 @@ func workers(n int) int {
 // (evidence.FormatProof); storage.ErrNotFound when there is no such record or
 // nothing is signed yet.
 func (l Ledger) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
-	record := ""
-	if err := l.DB.Scan(ctx, shard, seq, seq, func(r storage.EvidenceRow) error { record = r.Record; return nil }); err != nil {
+	record, gone := "", ""
+	if err := l.DB.Scan(ctx, shard, seq, seq, func(r storage.EvidenceRow) (err error) {
+		record = r.Record
+		gone, err = l.Reasons().Of(ctx, rowOf(r))
+		return err
+	}); err != nil {
 		return "", err
 	}
-	if record == "" {
+	switch {
+	case gone != "":
+		return "", fmt.Errorf("%w: the text of the record is gone, and there is nothing to prove: %s", storage.ErrNotFound, gone)
+	case record == "":
 		return "", storage.ErrNotFound
 	}
 	cp, err := l.DB.LatestCheckpoint(ctx, shard)

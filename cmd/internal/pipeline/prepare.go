@@ -30,7 +30,7 @@ func (p *Pipeline) prepare() error {
 	if err != nil {
 		return err
 	}
-	if p.state, err = loadState(filepath.Join(p.opt.DataDir, "state.json"), p.opt.Tenant); err != nil {
+	if p.state, err = loadState(filepath.Join(p.opt.DataDir, stateFile), p.opt.Tenant); err != nil {
 		return err
 	}
 	p.ready = target.Ready{

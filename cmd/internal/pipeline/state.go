@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
@@ -62,6 +63,26 @@ func loadState(path, tenant string) (state, error) {
 	}
 	return s, wholefile.Write(path, append(text, '\n'), 0o600)
 }
+
+// ServicePassword is the password that `up` gave a service's user in a data
+// directory; "" if no `up` ever ran there.
+func ServicePassword(dataDir string, role streams.Role) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dataDir, stateFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var s state
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the passwords in %s: %w", dataDir, err)
+	}
+	return s.Passwords[string(role)], nil
+}
+
+// stateFile is the name of the state in a data directory.
+const stateFile = "state.json"
 
 func (s state) names(tenant string) (names []string) {
 	for _, r := range serviceRoles {

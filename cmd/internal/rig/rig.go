@@ -69,7 +69,7 @@ func Start(tb testing.TB, shard streams.Shard) *NATS {
 	n := &NATS{tb: tb, shard: shard, Keys: tb.TempDir(), cfg: streams.ServerConfig{
 		Name: "rig", StoreDir: tb.TempDir(), Shard: shard.Name, Log: zerolog.Nop(),
 		Services: []streams.User{role(streams.RoleProvisioner), role(streams.RoleAdmitter), role(streams.RoleCorrelator),
-			role(streams.RoleAuditor), role(streams.RoleCustodian), role(streams.RoleOperator)},
+			role(streams.RoleAuditor), role(streams.RoleCustodian), role(streams.RoleOperator), role(streams.RoleWitness)},
 		Tenants: []streams.Tenant{
 			{Name: Tenant, Users: []streams.User{user(Runtime, streams.RoleRuntime), user("rt2", streams.RoleRuntime), role(streams.RoleSubscriber),
 				user("dana", streams.RoleReviewer), user("eve", streams.RoleReviewer)}},

@@ -18,6 +18,7 @@ type Cleaner struct {
 	work    int
 	limit   int // of work
 	m       meter
+	memory  Memory
 	rows    map[string]neverRow
 	out     []byte
 	spare   []byte // room to bring members into their order
@@ -60,7 +61,8 @@ func (c *Cleaner) Document(raw []byte, protocol string, size int) (canonical []b
 		return nil, false
 	}
 	c.s, c.at, c.work, c.rows = string(raw), 0, 0, neverStored[protocol]
-	c.m.tight, c.limit = true, workPerRecord+tightPerByte*len(raw)
+	c.limit = workPerRecord + workPerByte*len(raw)
+	c.memory.clear()
 	c.out, c.members = c.out[:0], c.members[:0]
 	c.blank()
 	if !c.value(keyFacts{ok: true}, 0) {
@@ -75,10 +77,12 @@ func (c *Cleaner) Document(raw []byte, protocol string, size int) (canonical []b
 
 // Scan is Scan, with room that is there already.
 func (c *Cleaner) Scan(s string) []Span {
-	c.m.tight = false
 	spans, _ := c.m.scan(s)
 	return spans
 }
+
+// Memory is what the last Document found, for Config.Memory of the same record.
+func (c *Cleaner) Memory() *Memory { return &c.memory }
 
 // Texts reports whether there is nothing to redact in a list of texts that stand
 // under a name, nor in the name.
@@ -87,7 +91,7 @@ func (c *Cleaner) Texts(name string, list []string) bool {
 	if !k.ok {
 		return false
 	}
-	c.m.tight, c.limit = false, 0
+	c.limit = 0
 	for _, s := range list {
 		if !utf8.ValidString(s) || !c.text(s, k) {
 			return false
@@ -139,6 +143,7 @@ func (c *Cleaner) text(s string, k keyFacts) bool {
 		return false
 	}
 	spans, work := c.m.scan(s)
+	c.memory.keep(s, spans, work)
 	c.work += work
 	return len(spans) == 0 && (c.work <= c.limit || c.limit == 0)
 }

@@ -213,7 +213,7 @@ func mixed(v string) bool {
 // identifier reports whether v is one of the forms that are known not to be
 // secret: UUIDs, digests, the protocols' ids, trace contexts.
 func identifier(v string) bool {
-	for _, p := range []string{"evt_", "call_", "sess_", "sub_", "out_", "sha256:", "hmac-sha256:", "salted-sha256:"} {
+	for _, p := range []string{"evt_", "call_", "sess_", "sub_", "out_", "sha256:", "hmac-sha256:", "session-hmac-sha256:", "salted-sha256:"} {
 		if len(v) > len(p) && v[:len(p)] == p {
 			return true
 		}

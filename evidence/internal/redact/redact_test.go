@@ -146,6 +146,7 @@ func TestDocument(t *testing.T) {
 		"declared":          {`{"tool_input":{"body":"x","n":{"a":1}},"items":[{"p":1},{"p":2}],"a.b":{"c":"x"}}`, `{"tool_input":{"body":"[redacted:declared_field]","n":"[redacted:declared_field]"},"items":[{"p":"[redacted:declared_field]"},{"p":"[redacted:declared_field]"}],"a.b":{"c":"[redacted:declared_field]"}}`, "/d/a.b/c /d/items/0/p /d/items/1/p /d/tool_input/body /d/tool_input/n"},
 		"executed mirrored": {`{"metadata":{"tool_input_executed":{"body":"x"}}}`, `{"metadata":{"tool_input_executed":{"body":"[redacted:declared_field]"}}}`, "/d/metadata/tool_input_executed/body"},
 		"name and value":    {`[{"name":"DB_PASSWORD","value":"a b"},{"key":"color","value":"red"}]`, `[{"name":"DB_PASSWORD","value":"[redacted:credential_field]"},{"key":"color","value":"red"}]`, "/d/0/value"},
+		"name is empty":     {`{"":"a","n":{"":{"":"b"}},"p":{"":"c","name":"password","value":"d"}}`, `{"":"a","n":{"":{"":"b"}},"p":{"":"c","name":"password","value":"[redacted:credential_field]"}}`, "/d/p/value"},
 		"argument vector":   {`{"argv":["x","--password","hunter2","y"],"h":["Authorization","abc"]}`, `{"argv":["x","--password","[redacted:credential_field]","y"],"h":["Authorization","[redacted:credential_field]"]}`, "/d/argv/2 /d/h/1"},
 		"secret as key":     {`{"a":{"` + awsID + `":"x"}}`, `{"a":{"[redacted:aws_access_key_id]":"x"}}`, "/d/a/[redacted:aws_access_key_id]"},
 		"two in one text":   {`["` + github + " " + awsID + `"]`, `["[redacted:github_token] [redacted:aws_access_key_id]"]`, "/d/0 /d/0"},

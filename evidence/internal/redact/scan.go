@@ -27,9 +27,6 @@ func (m *meter) scan(s string) (found []Span, work int) {
 		return nil, 0
 	}
 	work = workPerText + workPerByte*len(s)
-	if m.tight {
-		work = workPerText + tightPerByte*len(s)
-	}
 	m.left = work
 	spans := encoded(s, plain(s, m), maxDecodings, m, plain)
 	switch {
@@ -46,14 +43,12 @@ func (m *meter) scan(s string) (found []Span, work int) {
 // a nanosecond.
 // It also lends the scanner that is used for one text after the other.
 type meter struct {
-	left  int
-	tight bool // the short way gives up early: what it did is done once more
-	sc    *scanner
+	left int
+	sc   *scanner
 }
 
 const (
 	workPerByte   = 7
-	tightPerByte  = 1
 	workPerText   = 2000
 	workPerRecord = 4000 // besides workPerByte for each byte of a record's body
 )

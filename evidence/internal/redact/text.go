@@ -201,7 +201,10 @@ func (w *walker) full() bool { return len(w.hits) > MaxHits || w.overworked() }
 
 // find is Scan with what this record knows besides.
 func (w *walker) find(s string) []Span {
-	spans, work := w.m.scan(s)
+	spans, work, known := w.c.Memory.find(s)
+	if !known {
+		spans, work = w.m.scan(s)
+	}
 	w.work += work
 	if w.c.Protocol != protocolAANA && w.c.Echoes == nil {
 		return spans

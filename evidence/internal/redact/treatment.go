@@ -14,7 +14,7 @@ const (
 	Mask     Action = iota // a placeholder stands there
 	Drop                   // the value that holds it is left out
 	Hash                   // a keyed digest stands there, the same for equal values of one session
-	Token                  // a keyed digest stands there, the same for equal values of one tenant
+	Token                  // a keyed digest stands there, the same for equal values of one tenant; or of one session, as under Hash
 	Truncate               // its beginning and a placeholder stand there
 	Allow                  // it stays
 )
@@ -46,6 +46,8 @@ type Treatment struct {
 	Last   int
 	Keep   int
 	Rule   string
+
+	InSession bool // of a Token: it is the session's, and dies with its key
 }
 
 // limited takes back what must not be done to a detector's findings.
@@ -76,14 +78,17 @@ func Normal(detector, value string) string {
 }
 
 // mark is what stands for a value. Its forms are [redacted:<detector>],
-// [redacted:<detector>:*<last characters>], [redacted:<detector>:h-<digest>]
-// and [redacted:<detector>:t-<digest>].
+// [redacted:<detector>:*<last characters>], [redacted:<detector>:h-<digest>],
+// [redacted:<detector>:t-<digest>] and, of a session's token,
+// [redacted:<detector>:s-<digest>].
 func (w *walker) mark(t Treatment, detector, value string) string {
 	switch {
 	case t.Action == Hash:
-		return markHead + detector + ":h-" + w.c.Digest(Hash, detector, value) + "]"
+		return markHead + detector + ":h-" + w.c.Digest(t, detector, value) + "]"
+	case t.Action == Token && t.InSession:
+		return markHead + detector + ":s-" + w.c.Digest(t, detector, value) + "]"
 	case t.Action == Token:
-		return markHead + detector + ":t-" + w.c.Digest(Token, detector, value) + "]"
+		return markHead + detector + ":t-" + w.c.Digest(t, detector, value) + "]"
 	case t.Action == Mask && t.Last > 0:
 		if last := lastSigns(value, min(t.Last, MaxLast, len(value)/3)); last != "" {
 			return markHead + detector + ":*" + last + "]"
@@ -118,7 +123,7 @@ func Marked(s, detector string, a Action) bool {
 	case Hash:
 		return strings.Contains(s, markHead+detector+":h-")
 	case Token:
-		return strings.Contains(s, markHead+detector+":t-")
+		return strings.Contains(s, markHead+detector+":t-") || strings.Contains(s, markHead+detector+":s-")
 	case Mask:
 		return strings.Contains(s, Placeholder(detector)) || strings.Contains(s, markHead+detector+":*")
 	}

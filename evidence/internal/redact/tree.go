@@ -37,7 +37,7 @@ type Config struct {
 	Treat func(detector, path, value string) Treatment
 	// Digest gives the text that stands for a value under Hash and Token: 32
 	// hexadecimal digits.
-	Digest func(a Action, detector, value string) string
+	Digest func(t Treatment, detector, value string) string
 	// Forced are fields that the policy redacts whatever they hold, as declared
 	// fields are written.
 	Forced []string
@@ -48,6 +48,8 @@ type Config struct {
 	Size int
 	// Echoes are texts that are known to be secret from another place.
 	Echoes *Echoes
+	// Memory is what a Cleaner has found in the same document; nil: it was not asked.
+	Memory *Memory
 }
 
 // Document redacts a decoded JSON document (maps, slices, strings,
@@ -165,7 +167,7 @@ func (w *walker) object(m map[string]any) {
 			odd = append(odd, k)
 			continue
 		}
-		w.member(m, k, k, v, k == paired)
+		w.member(m, k, k, v, paired && k == pairValue)
 	}
 	slices.Sort(odd)
 	for _, k := range odd {
@@ -237,20 +239,23 @@ func (w *walker) member(m map[string]any, name, key string, v any, paired bool) 
 	}
 }
 
-// pairedValue finds the key under which an object like {"name": "password",
+// pairValue is the key under which an object like {"name": "password",
 // "value": …} holds its secret.
-func pairedValue(m map[string]any) string {
+const pairValue = "value"
+
+// pairedValue reports whether an object is one like that.
+func pairedValue(m map[string]any) bool {
 	if len(m) < 2 || len(m) > 8 {
-		return ""
+		return false
 	}
 	for _, k := range [...]string{"name", "key", "header", "field"} {
 		if s, ok := m[k].(string); ok && len(s) <= maxIdent && CredentialName(s) {
-			if _, ok := m["value"].(string); ok {
-				return "value"
+			if _, ok := m[pairValue].(string); ok {
+				return true
 			}
 		}
 	}
-	return ""
+	return false
 }
 
 // array redacts a list; what stands in a list of phones is a phone.

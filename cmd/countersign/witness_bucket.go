@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/cmd/internal/cosign"
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// openWitnesses opens the bucket of the witnesses, for operators and witnesses. The
+// caller closes the connection.
+func openWitnesses(ctx context.Context, t *target.Target) (operatorBucket, error) {
+	b, err := bucketAt(ctx, t, streams.BucketWitnesses)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		err = fmt.Errorf("there is no bucket %s: run countersign provision", streams.BucketWitnesses)
+	}
+	return b, err
+}
+
+type witnessTrustCmd struct {
+	target.Flags
+	Witness string `arg:"" name:"key" help:"The witness's public key, or the file that holds it."`
+}
+
+func (c *witnessTrustCmd) Run(ctx context.Context, io stdio) error {
+	v, err := witnessKey(c.Witness)
+	if err != nil {
+		return err
+	}
+	text := c.Witness
+	if b, err := os.ReadFile(c.Witness); err == nil {
+		text = string(b)
+	}
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	b, err := openWitnesses(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	if _, err := b.kv.Put(ctx, cosign.TrustedKey(v.Name()), []byte(strings.TrimSpace(text)+"\n")); err != nil {
+		return fmt.Errorf("storing the key: %w", err)
+	}
+	fmt.Fprintf(io.out, "signatures of %s are taken into the evidence\n", clean(v.Name(), 200))
+	return nil
+}
+
+type witnessDistrustCmd struct {
+	target.Flags
+	Name string `arg:"" help:"The witness's name (countersign witness list)."`
+}
+
+func (c *witnessDistrustCmd) Run(ctx context.Context, io stdio) error {
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	b, err := openWitnesses(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	e, err := streams.KVLast(ctx, b.js, streams.BucketWitnesses, cosign.TrustedKey(c.Name))
+	if err != nil {
+		return err
+	}
+	if e == nil || e.Deleted {
+		return usageError{fmt.Errorf("%s is no witness whose signatures are taken; see countersign witness list", clean(c.Name, 200))}
+	}
+	if err := b.kv.Delete(ctx, cosign.TrustedKey(c.Name)); err != nil {
+		return fmt.Errorf("removing the key: %w", err)
+	}
+	fmt.Fprintf(io.out, "no more signatures of %s are taken; those that are stored stay\n", clean(c.Name, 200))
+	return nil
+}
+
+type witnessAddCmd struct {
+	target.Flags
+	File   string `arg:"" help:"The checkpoint that a witness signed (countersign witness sign --out FILE)."`
+	LogKey string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+}
+
+func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
+	b, err := readSmall("the checkpoint", c.File, cosign.MaxNote)
+	if err != nil {
+		return err
+	}
+	t, l, err := evidenceOf(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.DB.Close() }()
+	public, err := checkpointKey(c.LogKey, t)
+	if err != nil {
+		return err
+	}
+	log, err := evidence.CheckpointVerifier(public)
+	if err != nil {
+		return err
+	}
+	box, err := openWitnesses(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer box.nc.Close()
+	j, err := c.judge(ctx, box, l, string(b), log)
+	if err != nil {
+		return fmt.Errorf("%s is not taken: %w", c.File, err)
+	}
+	if _, err := box.kv.Put(ctx, cosign.SignedKey(j.By[0].Witness, j.Shard), []byte(j.Note)); err != nil {
+		return fmt.Errorf("handing it in: %w", err)
+	}
+	if err := takenIn(ctx, l, j); err != nil {
+		return err
+	}
+	for _, by := range j.By {
+		fmt.Fprintf(io.out, "cosigned by %s at %s up to size %d of %s: in the evidence\n", clean(by.Witness, 200), by.At, j.Size, clean(j.Shard, 80))
+	}
+	return nil
+}
+
+func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l ledger.Ledger, text string, log note.Verifier) (cosign.Judged, error) {
+	trusted, err := cosign.Trusted(ctx, box.js)
+	if err != nil {
+		return cosign.Judged{}, err
+	}
+	j, err := cosign.Judge(ctx, text, log, cosign.Verifiers(trusted), l.DB.CheckpointsAt)
+	switch {
+	case errors.Is(err, cosign.ErrUntrusted):
+		err = fmt.Errorf("%w (of %d that are): see countersign witness list, and trust its key with: countersign witness trust", err, len(trusted))
+	case errors.Is(err, evidence.ErrFork):
+		err = fmt.Errorf("%w\nThe log's key signed two histories. Keep this file: it is the proof", err)
+	}
+	return j, err
+}
+
+// takenInWait is how long the auditor may take to store what was handed in.
+const takenInWait = 20 * time.Second
+
+// takenIn waits until the evidence has what was handed in.
+func takenIn(ctx context.Context, l ledger.Ledger, j cosign.Judged) error {
+	ctx, cancel := context.WithTimeout(ctx, takenInWait)
+	defer cancel()
+	for {
+		stored, err := l.DB.CheckpointsAt(ctx, j.Shard, uint64(j.Size))
+		if err == nil && !j.Missing(stored) {
+			return nil
+		}
+		if err != nil && ctx.Err() == nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("it is handed in, and after %s the auditor has not stored it: is the auditor running? Its log says what it makes of it", takenInWait)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}

@@ -1,0 +1,26 @@
+package auditor
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Rule is what a finding that the auditor itself makes is about. No switch
+// concerns it.
+type Rule struct {
+	Name                string
+	Severity            events.Severity
+	Explanation, Remedy string
+}
+
+// Rules gives the rules of the auditor's own findings, by name.
+func Rules() []Rule {
+	list := []Rule{{ruleRecreated, events.SeverityCritical, "The log began anew; evidence of an earlier one is there and its log is gone.", remedyRecreated}}
+	for _, name := range slices.Sorted(maps.Keys(redactionAlarms)) {
+		a := redactionAlarms[name]
+		list = append(list, Rule{name, a.severity, a.explains, a.help})
+	}
+	return list
+}

@@ -1,0 +1,88 @@
+package correlator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+const (
+	maxKeysAtOnce = 32          // keys that one decoder asks for at the same time
+	keysAgain     = time.Second // until a bucket that did not answer is asked again
+)
+
+// sessionKeys are the keys of what calls record of arguments. The decoders share
+// them.
+type sessionKeys struct {
+	store *sessionkeys.Store
+	log   zerolog.Logger
+}
+
+// held is correlation.Options.SessionKey.
+func (s sessionKeys) held(tenant, session string) (*digest.Session, bool) {
+	k, ok := s.store.Held(sessionkeys.Of(tenant, session))
+	return k.Digests, ok
+}
+
+// fetch brings keys into memory, and makes those that nobody has made: what a
+// message's record says must not depend on who came first. It waits for a bucket
+// that does not answer, until ctx ends.
+func (s sessionKeys) fetch(ctx context.Context, names []evidence.SessionKey) error {
+	names = distinct(names)
+	for {
+		err := s.fetchOnce(ctx, names)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return ctx.Err()
+		case !errors.Is(err, sessionkeys.ErrUnreachable):
+			return fmt.Errorf("session keys (is it the master.key that they were made with?): %w", err)
+		}
+		s.log.Warn().Err(err).Int("keys", len(names)).Msg("waiting for session keys")
+		select {
+		case <-time.After(keysAgain):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s sessionKeys) fetchOnce(ctx context.Context, names []evidence.SessionKey) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(maxKeysAtOnce)
+	for _, name := range names {
+		g.Go(func() error {
+			_, err := s.store.Get(ctx, name)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// forget drops the keys that an erasure destroyed.
+func (s sessionKeys) forget(e events.Erasure) {
+	if s.store == nil {
+		return
+	}
+	for _, session := range e.Sessions {
+		s.store.Forget(sessionkeys.Of(e.Tenant, session))
+	}
+}
+
+func distinct(names []evidence.SessionKey) []evidence.SessionKey {
+	seen := make(map[evidence.SessionKey]bool, len(names))
+	return slices.DeleteFunc(slices.Clone(names), func(k evidence.SessionKey) bool {
+		was := seen[k]
+		seen[k] = true
+		return was
+	})
+}

@@ -1,0 +1,132 @@
+package compliance_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/compliance"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/retention"
+)
+
+// expire logs the record of an expiry of everything that a session has now, and
+// takes the texts.
+func (w *world) expire(tenant, session string) evidence.ExpiryRecord {
+	w.t.Helper()
+	e := events.Expiry{ExpiryID: "x-" + session, Shard: shard, State: events.ErasureBegun, Part: 1, Parts: 1, Tenant: tenant, Policy: "keep@0011223344556677", At: events.At(begin), Writer: "auditor-1"}
+	var seqs []uint64
+	for i, r := range w.rows {
+		if r.Tenant == tenant && r.Session == session {
+			seqs = append(seqs, r.Seq)
+			w.rows[i].Record, w.rows[i].Expiry = "", uint64(w.n+1)
+		}
+	}
+	e.Sessions, e.Records = []events.ExpiredSession{{Session: session, Index: 1, Sequences: retention.Spans(seqs)}}, uint64(len(seqs))
+	var err error
+	e.Vouch, err = signing.Expire(w.signer, e)
+	ok(w.t, err)
+	w.log(subject.Space{}.Control("GOV", events.ControlExpiry), nil, w.encode(e))
+	return evidence.ExpiryRecord{Row: w.rows[len(w.rows)-1]}
+}
+
+func (w *world) proved(x evidence.ExpiryRecord) []evidence.ExpiryRecord {
+	w.t.Helper()
+	var err error
+	x.Proof, err = evidence.InclusionProof(w, w.tree.Size(), x.Row.Seq)
+	ok(w.t, err)
+	return []evidence.ExpiryRecord{x}
+}
+
+// second runs the verifier that shares no code with this one.
+func second(t *testing.T, w *world, file []byte) (code int, out string) {
+	t.Helper()
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 to run the second verifier with")
+	}
+	dir := t.TempDir()
+	ok(t, os.WriteFile(filepath.Join(dir, "b.zip"), file, 0o600))
+	ok(t, os.WriteFile(filepath.Join(dir, "key"), []byte(w.vkey+"\n"), 0o600))
+	cmd := exec.Command(path, "-I", "../test/verifier/verify.py", "--bundle", filepath.Join(dir, "b.zip"), "--key", filepath.Join(dir, "key"))
+	b, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), string(b)
+}
+
+// What expired is in a bundle by its hash, says why, and verifies, with both
+// verifiers; a text that is missing for no reason that the log knows does not.
+func TestBundlesOfExpiredRecords(t *testing.T) {
+	w, src := decidedWorld(t)
+	before := fullBundle(t, w, src, nil, nil)
+	session := "s1"
+	x := w.expire("acme", session)
+	gone := fullBundle(t, w, src, nil, func(in *evidence.BundleInput) { in.Expiries = w.proved(x) })
+	w.call("acme", session, events.Allow) // it goes on
+	goes := fullBundle(t, w, src, nil, func(in *evidence.BundleInput) { in.Expiries = w.proved(x) })
+	whole := fullRange(t, w, src, func(in *evidence.RangeInput) { in.Expiries = w.proved(x) })
+	for name, tc := range map[string]struct {
+		file []byte
+		want string
+		some bool
+	}{"from before": {before, "", false}, "a session": {gone, evidence.BundleFormatV4, true}, "that went on": {goes, evidence.BundleFormatV4, true}, "a range": {whole, evidence.RangeFormatV3, true}} {
+		rep := verify(t, w, tc.file, &compliance.Checker{})
+		if !rep.OK || (rep.Expired > 0) != tc.some {
+			t.Errorf("%s: %+v", name, rep)
+		}
+		_, members := unzip(t, tc.file)
+		if tc.some && (!bytes.Contains(members["manifest.json"], []byte(tc.want)) || !bytes.Contains(members["manifest.json"], []byte(`"expired":`))) {
+			t.Errorf("%s: %s", name, members["manifest.json"])
+		}
+		if says := strings.Contains(string(members[evidence.MemberReport]), "the tenant&#39;s retention policy let the text go, on "); says != tc.some {
+			t.Errorf("%s: the report says that something expired: %v", name, says)
+		}
+		if code, out := second(t, w, tc.file); code != 0 || tc.some && !strings.Contains(out, "expired") {
+			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
+		}
+	}
+	for name, list := range map[string][]evidence.ExpiryRecord{"without the expiry record": nil, "without its proof": {x}} {
+		for kind, file := range map[string][]byte{
+			"session": fullBundle(t, w, src, nil, func(in *evidence.BundleInput) { in.Expiries = list }),
+			"range":   fullRange(t, w, src, func(in *evidence.RangeInput) { in.Expiries = list }),
+		} {
+			if rep := verify(t, w, file, &compliance.Checker{}); rep.OK || rep.ByCode[evidence.CodeTextMissing] == 0 {
+				t.Errorf("a %s %s: %s", kind, name, codes(rep))
+			}
+			if code, out := second(t, w, file); code != 1 {
+				t.Errorf("a %s %s: the second verifier says %d: %s", kind, name, code, out)
+			}
+		}
+	}
+}
+
+// A row without a text cannot be made another's, or another hash's.
+func TestDoctoredExpiredRow(t *testing.T) {
+	w, src := decidedWorld(t)
+	x := w.expire("acme", "s1")
+	for name, change := range map[string]func(*evidence.Row){
+		"the hash":        func(r *evidence.Row) { r.RecordHash[0] ^= 1 },
+		"the tenant":      func(r *evidence.Row) { r.Tenant, r.Subject = "acme", strings.Replace(r.Subject, ".acme.", ".beta.", 1) },
+		"the kind":        func(r *evidence.Row) { r.Kind = evidence.KindControl },
+		"a text that was": func(r *evidence.Row) { r.Kind = evidence.KindCall },
+	} {
+		bad := fullBundle(t, w, src, nil, func(in *evidence.BundleInput) {
+			in.Expiries = w.proved(x)
+			change(&in.Rows[0])
+		})
+		if rep := verify(t, w, bad, &compliance.Checker{}); rep.OK {
+			t.Errorf("%s: it holds", name)
+		}
+		if code, out := second(t, w, bad); code != 1 {
+			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
+		}
+	}
+}

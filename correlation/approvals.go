@@ -1,0 +1,85 @@
+package correlation
+
+import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Steps of a call that waited for somebody: that somebody was asked, and what
+// came of it.
+const (
+	stepAsked    = "asked"
+	stepApproved = "approved"
+)
+
+// approvalSteps are what the acts on a workflow are to the calls that wait for
+// it. A vote that does not settle it is none, and what uses an approval up is the
+// decision.
+var approvalSteps = map[string]string{
+	"open": stepAsked, "join": stepAsked, "approve": stepApproved, "deny": "refused", "cancel": "cancelled", "expire": "expired",
+}
+
+// waited notes a record of an approval in the timelines of the calls that it is
+// about. It is no news of them: what they come to shows in the decision that
+// follows.
+func (m *machine) waited(f *fact, a events.Approval) {
+	name := approvalSteps[a.Act]
+	s, ok := m.sessions.get(f.key)
+	if name == "" || a.Refused != "" || !ok {
+		return
+	}
+	if c := s.decided(a.DecisionID); name == stepAsked && c != nil {
+		c.step(name, f)
+		return
+	}
+	workflow := show(a.WorkflowID)
+	for _, c := range s.open {
+		if workflow != "" && c.awaited().workflow == workflow && (name != stepAsked || !c.hasStep(name)) {
+			c.step(name, f)
+		}
+	}
+}
+
+func (c *call) hasStep(name string) bool {
+	return slices.ContainsFunc(c.timeline, func(e events.TimelineEntry) bool { return e.Step == name })
+}
+
+// confirmation is the user's question that an invocation rests on, and its
+// answer.
+type confirmation struct{ asked, accepted aaepsession.Message }
+
+// confirmed notes them where they belong by the log's order: both come before the
+// invocation, which shows which call they were about.
+func (c *call) confirmed(f *fact) {
+	if f.rests == nil {
+		return
+	}
+	for _, s := range [...]struct {
+		name string
+		aaepsession.Message
+	}{{stepAsked, f.rests.asked}, {stepApproved, f.rests.accepted}} {
+		if s.Seq == 0 || len(c.timeline) >= maxTimeline {
+			continue
+		}
+		i := len(c.timeline)
+		for i > 0 && c.timeline[i-1].Seq > s.Seq {
+			i--
+		}
+		c.timeline = slices.Insert(c.timeline, i, events.TimelineEntry{
+			Step: s.name, Seq: s.Seq, At: events.At(s.At), EventID: show(s.ID), Protocol: f.protocol,
+		})
+	}
+}
+
+// begun is the sequence of the first of a call's own messages; 0 if there is
+// none. What a user was asked before it is not the call's.
+func (c *call) begun() uint64 {
+	for _, e := range c.timeline {
+		if e.Step != stepAsked && e.Step != stepApproved {
+			return e.Seq
+		}
+	}
+	return 0
+}

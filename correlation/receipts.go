@@ -1,0 +1,84 @@
+package correlation
+
+import (
+	"github.com/countersign-dev/countersign/events"
+)
+
+// A receipt is good for one call and one execution of it (architecture 1.3). It
+// is not on the log, for whoever reads the log must not be able to run anything
+// with it; its decision is. An execution says which decision it rests on in its
+// metadata.approval.decision_ref (AgentHook) or in the header
+// Countersign-Decision-Id of its message. One that says nothing rests on what was
+// allowed last under its id.
+
+// maxReceipts bounds the decisions of which it is remembered which call their
+// receipts were made for (about 100 B each); the oldest are forgotten.
+const maxReceipts = 65_536
+
+// Cases of receipt_reused.
+const (
+	detailReceiptAgain = ""
+	detailReceiptOther = "other"
+)
+
+func receiptKey(tenant, decisionID string) sum { return sumOf("receipt", tenant, decisionID) }
+
+// holder is the call that a receipt is made for, whatever its occurrence.
+func holder(k sessionKey, s slotKey) sum { return sumOf(k.source, k.session, s.id, s.tool) }
+
+// issue remembers which call a receipt was made for.
+func (m *machine) issue(f *fact) {
+	if f.kind == kindDecision && f.decision.receipt && f.decision.verdict == events.Allow {
+		m.receipts.put(receiptKey(f.key.tenant, f.decisionID), holder(f.key, f.slot))
+	}
+}
+
+// spend holds an execution against the receipts that other executions have used,
+// and those that were made for other calls.
+func (m *machine) spend(c *call, f *fact) {
+	if f.ran == ranNo {
+		return
+	}
+	if f.receiptOf != "" {
+		made, known := m.receipts.get(receiptKey(f.key.tenant, f.receiptOf))
+		if known && made != holder(f.key, c.slot.key) {
+			m.report(ruleReceipt, c, f, about(c.firstEvent(), f.eventID).detail(detailReceiptOther).saying(quoted(show(f.receiptOf), "")))
+			return
+		}
+	}
+	if o := c.spentBy(f); o != nil {
+		v := about(o.postEvent, f.eventID).proof(standing{ledger: o.lastDecision()})
+		v.seqs = append(v.seqs, o.execSeq)
+		m.report(ruleReceipt, c, f, v)
+	}
+}
+
+// spentBy is the call that has used up what c runs on; nil if there is none.
+func (c *call) spentBy(f *fact) *call {
+	st, s := c.standing(), c.session
+	switch {
+	case st.verdict != "" && !st.inherited, f.slot.id == "" && !st.inherited:
+		return nil
+	case st.inherited:
+		if o := s.decided(st.ledgerID()); o != nil && o != c && o.spent() {
+			return o
+		}
+		return nil
+	}
+	return c.slot.latestLike(f, func(o *call) bool {
+		return o != c && o.order < c.order && o.spent() && o.same(f) != different
+	})
+}
+
+// spent tells whether a call ran on a receipt of its own.
+func (c *call) spent() bool {
+	d := c.lastDecision()
+	return c.execSeq != 0 && d != nil && d.verdict == events.Allow && d.receipt
+}
+
+func (s standing) ledgerID() string {
+	if s.ledger == nil {
+		return ""
+	}
+	return s.ledger.id
+}

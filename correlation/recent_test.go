@@ -1,0 +1,66 @@
+package correlation
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// TestLateRedelivery: what a publisher sends once more is no news, also when
+// thousands of its events came in between.
+func TestLateRedelivery(t *testing.T) {
+	l := newLedger(t)
+	var early []tree
+	for i := range 1500 {
+		before := set(set(pre(2*i), "metadata.tool_call_id", fmt.Sprint("c", i)), "session_id", fmt.Sprint("s", i%7))
+		after := set(set(post(2*i+1), "metadata.tool_call_id", fmt.Sprint("c", i)), "session_id", fmt.Sprint("s", i%7))
+		l.admit(before, fmt.Sprint("d", i), events.Allow, receipted)
+		l.event(before)
+		l.event(after)
+		if i < 3 {
+			early = append(early, before, after)
+		}
+	}
+	before := l.run()
+	for _, e := range early {
+		l.event(e)
+	}
+	if r := l.run(); len(r.outputs) != len(before.outputs) {
+		t.Errorf("%d outputs more, the first of them %+v", len(r.outputs)-len(before.outputs), r.outputs[len(before.outputs)].Record)
+	}
+}
+
+// TestEventIDsAreBounded: publishers share what is remembered of events. Who
+// floods takes nothing from what every other may have.
+func TestEventIDsAreBounded(t *testing.T) {
+	l := newLedger(t)
+	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 10, 100
+	n := 0
+	send := func(source string, times int) {
+		for range times {
+			n++
+			l.eventFrom("acme", source, set(pre(n), "metadata.tool_call_id", fmt.Sprint("c", n)))
+		}
+	}
+	size := func(m *machine, source string) int {
+		s, _ := m.sources.get(sourceKey{"acme", source})
+		return s.seen.len()
+	}
+	send("silent", 90)
+	for i := range 5 {
+		send(fmt.Sprint("small", i), 8)
+	}
+	send("flood", 1000)
+	m := l.run().core.m
+	total := 0
+	for _, e := range m.sources.entries {
+		total += e.value.seen.len()
+	}
+	if total != m.eventIDs || total > 100 {
+		t.Errorf("%d ids are remembered, counted as %d", total, m.eventIDs)
+	}
+	if size(m, "silent") != 10 || size(m, "small0") != 8 || size(m, "flood") != 50 {
+		t.Errorf("silent %d, small %d, flood %d", size(m, "silent"), size(m, "small0"), size(m, "flood"))
+	}
+}

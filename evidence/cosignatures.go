@@ -1,0 +1,117 @@
+package evidence
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Cosignature says that a witness signed a checkpoint of a size, and when by its
+// own clock.
+type Cosignature struct {
+	Witness string      `json:"witness"`
+	Size    int64       `json:"size"`
+	At      events.Time `json:"at"`
+}
+
+// Cosignatures lists those of a checkpoint that are valid under the given keys
+// (NewWitness), in the order of the keys. It does not judge the log's own
+// signature.
+func Cosignatures(signed string, witnesses []note.Verifier) (list []Cosignature) {
+	c, err := PeekCheckpoint(signed)
+	if err != nil {
+		return nil
+	}
+	for _, w := range witnesses {
+		n, err := note.Open([]byte(signed), note.VerifierList(w))
+		if err != nil {
+			continue
+		}
+		list = append(list, Cosignature{Witness: w.Name(), Size: c.Size, At: events.At(signedAt(n.Sigs[0]))})
+	}
+	return list
+}
+
+// Cosigners gives the names of the witnesses that validly signed a checkpoint.
+// It does not judge the log's own signature.
+func Cosigners(signed string, witnesses []note.Verifier) (names []string) {
+	for _, c := range Cosignatures(signed, witnesses) {
+		names = append(names, c.Witness)
+	}
+	return names
+}
+
+// keyHash is the length of what stands before a signature in its line: the id of
+// the key.
+const keyHash = 4
+
+// signedAt reads the time in a cosignature that was verified; the year is bounded
+// to what a record can say.
+func signedAt(s note.Signature) time.Time {
+	b, err := base64.StdEncoding.DecodeString(s.Base64)
+	if err != nil || len(b) < keyHash+8 {
+		return time.Time{}
+	}
+	const last = 253402300799 // the end of the year 9999
+	return time.Unix(int64(min(binary.BigEndian.Uint64(b[keyHash:]), last)), 0).UTC()
+}
+
+// CosignedBy gives a check of a bundle that finds nothing wrong: it tells which of
+// the witnesses signed the checkpoint.
+func CosignedBy(witnesses []note.Verifier, tell func([]Cosignature)) BundleCheck {
+	witnesses = distinct(witnesses)
+	return func(c BundleContents) []Problem {
+		tell(Cosignatures(c.CheckpointText, witnesses))
+		return nil
+	}
+}
+
+// HasCosignature reports whether somebody else than the log signed a checkpoint, by
+// the names before the signatures alone: it judges none.
+func HasCosignature(signed string) bool {
+	_, lines, ok := strings.Cut(signed, "\n\n")
+	return ok && slices.ContainsFunc(slices.Collect(strings.Lines(lines)), func(line string) bool {
+		return !strings.HasPrefix(line, "— "+CheckpointKeyName+" ")
+	})
+}
+
+// MergeSignatures joins the signatures of notes that have the same text, each of
+// them once, in the order in which they come.
+func MergeSignatures(notes ...string) (string, error) {
+	text, signatures := "", []string(nil)
+	for i, one := range notes {
+		body, lines, ok := strings.Cut(one, "\n\n")
+		if !ok || i > 0 && body != text {
+			return "", fmt.Errorf("%w: the signatures are of different texts", ErrCheckpoint)
+		}
+		text = body
+		for line := range strings.Lines(lines) {
+			if !slices.Contains(signatures, line) {
+				signatures = append(signatures, line)
+			}
+		}
+	}
+	if len(signatures) == 0 {
+		return "", fmt.Errorf("%w: it has no signatures", ErrCheckpoint)
+	}
+	return text + "\n\n" + strings.Join(signatures, ""), nil
+}
+
+// KeepSignatures takes out of a checkpoint all signatures but those that are valid
+// under the given keys, the log's and those of witnesses.
+func KeepSignatures(signed string, known ...note.Verifier) (string, error) {
+	n, err := note.Open([]byte(signed), note.VerifierList(known...))
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", ErrCheckpoint, noteReason(err))
+	}
+	n.UnverifiedSigs = nil
+	kept, err := note.Sign(n)
+	return string(kept), err
+}

@@ -1,0 +1,70 @@
+package redact
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
+)
+
+// What the short way found is what the long way finds, and texts that were much
+// work are searched once.
+func TestTheLongWayRemembersWhatTheShortWayFound(t *testing.T) {
+	sprinkled := strings.Repeat("AKIA sk- ghp_ xoxb- eyJ password token secret api_key bearer of basic x ", 12)
+	for name, text := range map[string]string{
+		"near misses":      sprinkled,
+		"with a secret":    sprinkled + "password=hunter2 " + sprinkled,
+		"with two secrets": sprinkled + "password=hunter2 " + sprinkled + github,
+		"one name":         "dana@acme.example",
+		"too much":         strings.Repeat("password=hunter2 ", 40),
+		"no text at all":   strings.Repeat("\\/", 200),
+	} {
+		raw, err := json.Marshal(map[string]any{"a": text, "b": []any{text, "x"}, "password": text, "z": "dana@acme.example"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var c Cleaner
+		if _, ok := c.Document(raw, "agenthook", len(raw)); ok {
+			t.Errorf("%s: the short way takes a document with an address in it", name)
+		}
+		if much := len(text) > 200; much != (len(c.Memory().list) > 0) {
+			t.Errorf("%s: %d texts are remembered", name, len(c.Memory().list))
+		}
+		type outcome struct {
+			Root any
+			Hits []Hit
+			Err  error
+		}
+		run := func(m *Memory) (o outcome) {
+			tree, err := strictjson.Parse(raw, strictjson.DefaultLimits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			o.Root, o.Hits, o.Err = Document(tree, "/body", nil, Config{Protocol: "agenthook", Size: len(raw), Memory: m})
+			return o
+		}
+		if d := cmp.Diff(run(nil), run(c.Memory()), cmp.AllowUnexported(Hit{})); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+// A text that a Memory knows is not searched again.
+func TestMemoryAnswersInsteadOfTheSearch(t *testing.T) {
+	text := strings.Repeat("nothing to see here, ", 3)
+	m := &Memory{list: []remembered{{text, []Span{{0, 7, Email}}, 1}}}
+	_, hits, err := Document([]any{text, text + "."}, "", nil, Config{Memory: m})
+	if err != nil || len(hits) != 1 || hits[0].Path != "/0" || hits[0].Text != "nothing" {
+		t.Errorf("%v, %v", hits, err)
+	}
+	if m.clear(); len(m.list) != 0 {
+		t.Error("it remembers the record before")
+	}
+	m.keep(text, nil, memoryWork-1)
+	if len(m.list) != 0 {
+		t.Error("it keeps what was little work")
+	}
+}

@@ -1,0 +1,34 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
+)
+
+// CheckpointsAt gives the checkpoints of a shard's tree of one size, the oldest
+// first: the log's own, and what witnesses signed of it later.
+func (db *DB) CheckpointsAt(ctx context.Context, shard string, size uint64) ([]Checkpoint, error) {
+	return db.checkpoints(ctx, `shard = {shard:String} AND size = {size:UInt64} ORDER BY created`, arg("shard", shard), arg("size", size))
+}
+
+// Cosigned gives the checkpoints of a shard that have more than one signature, the
+// largest tree first, at most so many of them. Nobody has checked the signatures
+// here; the auditor did before it stored them.
+func (db *DB) Cosigned(ctx context.Context, shard string, from uint64, most int) ([]Checkpoint, error) {
+	return db.checkpoints(ctx, `shard = {shard:String} AND size >= {size:UInt64} AND countSubstrings(note, '\n— ') > 1
+		ORDER BY size DESC, created LIMIT {most:UInt64}`, arg("shard", shard), arg("size", from), arg("most", uint64(max(most, 0))))
+}
+
+func (db *DB) checkpoints(ctx context.Context, where string, args ...any) (list []Checkpoint, err error) {
+	err = db.each(ctx, `SELECT `+checkpointColumns+` FROM checkpoints WHERE `+where, func(r driver.Rows) error {
+		c, err := scanCheckpoint(r)
+		list = append(list, c)
+		return err
+	}, args...)
+	if err != nil {
+		return nil, fmt.Errorf("reading the checkpoints: %w", err)
+	}
+	return list, nil
+}

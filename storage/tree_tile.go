@@ -1,0 +1,121 @@
+package storage
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/tlog"
+)
+
+// tileAt names a tile: the hashes n*tileWidth to (n+1)*tileWidth-1 of a stored level.
+type tileAt struct {
+	level int
+	n     uint64
+}
+
+func (a tileAt) compare(b tileAt) int {
+	return cmp.Or(cmp.Compare(a.level, b.level), cmp.Compare(a.n, b.n))
+}
+
+// span are the hashes of a tile that another one is made from: 1<<height of them.
+type span struct {
+	from   int
+	height int
+}
+
+// tileOf tells what the hash at a tlog index is made from.
+func tileOf(index uint64) (tileAt, span) {
+	level, n := tlog.SplitStoredHashIndex(int64(index))
+	height := level % tileHeight
+	first := uint64(n) << height
+	return tileAt{level - height, first / tileWidth}, span{int(first % tileWidth), height}
+}
+
+// tile is what was read of one: hashes of the tree, or the hashes of records at
+// level 0.
+type tile struct {
+	shard  string
+	at     tileAt
+	hashes [tileWidth][32]byte
+	states [tileWidth]uint8
+}
+
+// States of a hash of a tile.
+const (
+	hashAbsent = iota
+	hashThere
+	hashDiffers // it is there twice, and not the same
+)
+
+// tileSet are the tiles that one query is about.
+type tileSet map[tileAt]*tile
+
+// put takes in a hash of a stored level; one that no tile asks for is passed over.
+func (s tileSet) put(level int, n uint64, hash [32]byte) {
+	t := s[tileAt{level, n / tileWidth}]
+	if t == nil {
+		return
+	}
+	i := n % tileWidth
+	switch {
+	case t.states[i] == hashAbsent:
+		t.hashes[i], t.states[i] = hash, hashThere
+	case t.hashes[i] != hash:
+		t.states[i] = hashDiffers
+	}
+}
+
+// index is the tlog index of a hash of the tile.
+func (t *tile) index(i int) uint64 {
+	return uint64(tlog.StoredHashIndex(t.at.level, int64(t.at.n*tileWidth)+int64(i)))
+}
+
+// missing appends the indexes of those hashes of a span that were not found.
+func (t *tile) missing(s span, list []uint64) []uint64 {
+	for i := s.from; i < s.from+1<<s.height; i++ {
+		if t.states[i] == hashAbsent {
+			list = append(list, t.index(i))
+		}
+	}
+	return list
+}
+
+// hash makes a hash from its span.
+func (t *tile) hash(s span) ([32]byte, error) {
+	if s.height == 0 {
+		return t.leaf(s.from)
+	}
+	s.height--
+	left, err := t.hash(s)
+	if err != nil {
+		return left, err
+	}
+	s.from += 1 << s.height
+	right, err := t.hash(s)
+	return tlog.NodeHash(left, right), err
+}
+
+func (t *tile) leaf(i int) ([32]byte, error) {
+	switch {
+	case t.states[i] == hashAbsent:
+		return [32]byte{}, fmt.Errorf("tree hash %d of shard %s: %w", t.index(i), t.shard, ErrNotFound)
+	case t.states[i] == hashDiffers:
+		c := &ConflictError{Shard: t.shard, Table: "tree_hashes", Seq: t.index(i), What: "there are two different hashes"}
+		if t.at.level == 0 {
+			c.Table, c.Seq = "evidence", t.at.n*tileWidth+uint64(i)+1
+		}
+		return [32]byte{}, c
+	case t.at.level == 0:
+		return leafHash(t.hashes[i]), nil
+	}
+	return t.hashes[i], nil
+}
+
+// leafHash is tlog.RecordHash of a record's hash (RFC 6962, 2.1), without its
+// allocations.
+func leafHash(recordHash [32]byte) [32]byte {
+	var b [1 + len(recordHash)]byte
+	copy(b[1:], recordHash[:])
+	return sha256.Sum256(b[:])
+}
