@@ -3,14 +3,15 @@ package correlator
 import "time"
 
 // When a write begins. An atomic batch costs the server several syncs and new
-// files, whatever its size, and what it costs it takes from those who publish: a
-// few large ones are better than many small ones. So a write rests half as long
-// as the one before it took, and what comes meanwhile goes with it; it does not begin
-// while more messages are there to be applied, either. On a log where little
-// happens nothing waits.
+// files, whatever its size, and what it costs it takes from those who publish. Where
+// that is much, because the disk or the server is busy, a few large batches are
+// better than many small ones: the next write rests half as long as the last one
+// took too long, and what comes meanwhile goes with it. Nor does a write begin while
+// more messages are there to be applied. On a log where little happens nothing waits.
 const (
-	restMost = 8 * time.Millisecond // that an output waits for others
-	enough   = maxOutputs / 2       // outputs that wait for no others
+	quick    = 25 * time.Millisecond // how long a write takes that is not slow
+	restMost = 8 * time.Millisecond  // that an output waits for others
+	enough   = maxOutputs / 2        // outputs that wait for no others
 )
 
 // pace decides when to write. It belongs to the worker's goroutine.
@@ -36,8 +37,7 @@ func (p *pace) wait(now time.Time, outputs int, more bool) time.Duration {
 	if outputs >= enough {
 		return 0
 	}
-	rest := min(p.took/2, restMost) - now.Sub(p.landed)
-	if rest > 0 || !more {
+	if rest := min(max(p.took-quick, 0)/2, restMost) - now.Sub(p.landed); rest > 0 || !more {
 		return max(rest, 0)
 	}
 	if p.held.IsZero() {

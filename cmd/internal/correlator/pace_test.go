@@ -18,15 +18,16 @@ func TestPace(t *testing.T) {
 		want    time.Duration
 	}{
 		{name: "the first write", outputs: 1},
-		{name: "after a pause", took: 8 * ms, since: time.Second, outputs: 1},
-		{name: "at once after the last one", took: 8 * ms, outputs: 1, want: 4 * ms},
-		{name: "later", took: 8 * ms, since: 3 * ms, outputs: 1, want: 1 * ms},
+		{name: "after a quick one", took: quick, outputs: 1},
+		{name: "after a slow one", took: quick + 8*ms, outputs: 1, want: 4 * ms},
+		{name: "later", took: quick + 8*ms, since: 3 * ms, outputs: 1, want: 1 * ms},
+		{name: "after a pause", took: quick + 8*ms, since: time.Second, outputs: 1},
 		{name: "a slow disk", took: time.Second, outputs: 1, want: restMost},
-		{name: "enough outputs", took: 8 * ms, outputs: enough, more: true},
+		{name: "enough outputs", took: time.Second, outputs: enough, more: true},
 		{name: "messages to be applied", outputs: 1, more: true, want: restMost},
 		{name: "messages that never end", outputs: 1, more: true, held: restMost},
 		{name: "they wait already", outputs: 1, more: true, held: 4 * ms, want: restMost - 4*ms},
-		{name: "rest first", took: 8 * ms, outputs: 1, more: true, want: 4 * ms},
+		{name: "rest first", took: quick + 8*ms, outputs: 1, more: true, want: 4 * ms},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := pace{}
