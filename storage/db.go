@@ -25,7 +25,6 @@ type DB struct {
 	views    atomic.Bool // there are views instead of the tables
 	idle     idleConns
 	unset    atomic.Bool // look-ups go without settings
-	tiles    keptTiles
 }
 
 // Connection defaults, where the DSN does not say otherwise.

@@ -112,29 +112,16 @@ func (r treeRead) read(ctx context.Context, list []tileAt) error {
 	return nil
 }
 
-// tiles gives the tiles of a list: those that were kept and have all that was
-// asked for, and the others read.
+// tiles reads the tiles of a list.
 func (r treeRead) tiles(ctx context.Context, list []tileAt) (tileSet, error) {
-	tiles, lacking := make(tileSet, len(list)), list[:0:0]
+	tiles := make(tileSet, len(list))
 	for _, at := range list {
-		if tiles[at] = r.db.tiles.get(r.shard, at); tiles[at] == nil || len(r.lacks(at, tiles)) > 0 {
-			tiles[at] = &tile{shard: r.shard, at: at}
-			lacking = append(lacking, at)
-		}
+		tiles[at] = &tile{shard: r.shard, at: at}
 	}
-	if len(lacking) == 0 {
-		return tiles, nil
-	}
-	if err := r.db.fetchTiles(ctx, r.shard, lacking, tiles); err != nil {
+	if err := r.db.fetchTiles(ctx, r.shard, list, tiles); err != nil {
 		return nil, err
 	}
-	if err := r.fetchBefore(ctx, lacking, tiles); err != nil {
-		return nil, err
-	}
-	for _, at := range lacking {
-		r.db.tiles.put(tiles[at])
-	}
-	return tiles, nil
+	return tiles, r.fetchBefore(ctx, list, tiles)
 }
 
 // lacks lists the hashes that a tile is asked for and has not.

@@ -251,38 +251,3 @@ func TestKeptConnections(t *testing.T) {
 		t.Errorf("closing: %v, %d kept", err, len(db.idle.list))
 	}
 }
-
-// Kept tiles: what was read is not read again, what came after it is, and there are
-// never more than allowed.
-func TestKeepTiles(t *testing.T) {
-	sharedDB(t)
-	db, shard := openDB(t, shared.engine.DSN()), testShard(t)
-	rows := rowsOf(shard, 1, 2000)
-	all := treeOf(t, rows)
-	at := func(size int64) int { return int(tlog.StoredHashIndex(0, size)) } // hashes of a tree of this size
-	db.KeepTiles(3)
-	storeTree(t, db, shard, rows[:700], all[:at(700)])
-	wantNodes(t, db, shard, all[:at(700)])
-	if err := db.InsertTreeNodes(t.Context(), shard, all[at(700):]); err != nil {
-		t.Fatal(err)
-	}
-	if err := db.InsertEvidence(t.Context(), EvidenceToken(shard, 701), rows[700:]); err != nil {
-		t.Fatal(err)
-	}
-	wantNodes(t, db, shard, all)
-	for kind, want := range []int{3, 1} {
-		if k := &db.tiles.kinds[kind]; k.order.Len() != want || len(k.at) != want {
-			t.Errorf("kind %d: %d tiles are kept, %d of them known, want %d", kind, k.order.Len(), len(k.at), want)
-		}
-	}
-	forged := rows[1999:]
-	forged[0].RecordHash[7] = 9
-	if err := db.InsertEvidence(t.Context(), shard+" forger", forged); err != nil {
-		t.Fatal(err)
-	}
-	last := all[at(1999):][:1]
-	wantNodes(t, db, shard, last) // kept
-	db.KeepTiles(0)
-	_, err := db.TreeNodes(t.Context(), shard, indexes(last))
-	wantConflict(t, err, 2000)
-}

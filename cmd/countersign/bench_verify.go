@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -119,9 +118,6 @@ func (c *benchVerifyCmd) measure(ctx context.Context, io stdio, s *verifyShard) 
 	return c.single(ctx, io, s, l)
 }
 
-// keptTiles is how many tiles a reader of many proofs keeps.
-const keptTiles = 256
-
 // single measures what is asked for one at a time.
 func (c *benchVerifyCmd) single(ctx context.Context, io stdio, s *verifyShard, l ledger.Ledger) error {
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -131,15 +127,10 @@ func (c *benchVerifyCmd) single(ctx context.Context, io stdio, s *verifyShard, l
 		what string
 		do   func() error
 	}{
-		{"inclusion proof, nothing kept in memory", func() error { _, err := l.Inclusion(ctx, s.name, size, []uint64{any()}); return err }},
+		{"inclusion proof", func() error { _, err := l.Inclusion(ctx, s.name, size, []uint64{any()}); return err }},
 		{"consistency proof", func() error { _, err := l.Consistency(ctx, s.name, int64(any()), size); return err }},
 		{"one session: rows, proofs, verification", func() error { return s.verifySession(ctx, l) }},
-		{"inclusion proof, tiles of the tree kept", func() error { _, err := l.Inclusion(ctx, s.name, size, []uint64{any()}); return err }},
 	} {
-		if strings.HasSuffix(step.what, " kept") {
-			s.db.KeepTiles(keptTiles)
-			defer s.db.KeepTiles(0)
-		}
 		var engine time.Duration
 		took := make([]time.Duration, 0, c.Proofs)
 		for i := range c.Proofs + c.Proofs/warmUp {
