@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
@@ -230,90 +229,4 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 	report := compareOutputs(rec, r.outputs, blind{noKey: !hasKeys, copies: c.From != "log", alone: !c.Whole})
 	report.Tenant, report.Session, report.Shard, report.From, report.Whole, report.Messages = t.Tenant, c.Session, rec.Shard, c.From, c.Whole, r.applied
 	return report, nil
-}
-
-// rerun is a session on its way through the core. Messages of other sessions do
-// not go with it, but the time that they let pass does: where a deadline was
-// reached between two messages, a tick stands for the first message after it.
-type rerun struct {
-	core            *correlation.Correlator
-	past            past
-	space           subject.Space
-	shard           string
-	tenant, session string // as tokens
-	last            uint64
-	seq             uint64 // applied last
-	applied         int
-	idle            map[string]time.Time // when each of the session's publishers falls silent
-	outputs         []output
-}
-
-func (r *rerun) run(ctx context.Context, inputs []events.LogMessage) error {
-	for i := range inputs {
-		if err := r.pass(ctx, &inputs[i]); err != nil {
-			return err
-		}
-		r.apply(inputs[i])
-	}
-	return r.pass(ctx, nil)
-}
-
-// pass lets time pass up to a message, or to the end of the log if it is nil.
-func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
-	for {
-		due, any := r.due()
-		if !any || next != nil && next.Time.Before(due) {
-			return nil
-		}
-		to := r.last
-		if next != nil {
-			to = next.Seq - 1
-		}
-		seq, stored, err := r.past.firstInput(ctx, r.seq, to, due)
-		if err != nil {
-			return err
-		}
-		if seq == 0 {
-			return nil // the next message is the one, or nobody has noticed yet
-		}
-		for who, at := range r.idle {
-			if !stored.Before(at) {
-				delete(r.idle, who)
-			}
-		}
-		r.apply(events.LogMessage{Seq: seq, Time: stored, Subject: r.space.Control(r.shard, events.ControlTick), Body: []byte("{}")})
-		r.applied--
-	}
-}
-
-// due is the next time at which something happens by itself.
-func (r *rerun) due() (at time.Time, any bool) {
-	at, any = r.core.NextDeadline()
-	for _, silent := range r.idle {
-		if !any || silent.Before(at) {
-			at, any = silent, true
-		}
-	}
-	return at, any
-}
-
-func (r *rerun) apply(m events.LogMessage) {
-	p, err := r.space.Parse(m.Subject)
-	if err == nil && p.Class == subject.Events && subject.Escape(p.Session) == r.session {
-		r.idle[p.Protocol+" "+p.Publisher] = m.Time.Add(correlation.SessionIdle)
-	}
-	r.seq = m.Seq
-	r.applied++
-	for _, o := range r.core.Apply(m) {
-		if r.ours(o.Subject) {
-			r.outputs = append(r.outputs, output{seq: m.Seq, call: o.Type == events.TypeCall, id: o.ID, body: o.Body})
-		}
-	}
-}
-
-// ours reports whether an output is about the session.
-func (r *rerun) ours(subj string) bool {
-	tokens := strings.Split(subj, ".")
-	n := len(tokens)
-	return n >= 4 && tokens[n-1] == r.session && tokens[n-3] == r.tenant
 }

@@ -1,0 +1,163 @@
+package retention
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// Place adds a hold. An erasure that has begun is not stopped by it; Overtaken
+// tells.
+func (s State) Place(h Hold) (State, error) {
+	if err := errors.Join(h.Note.check(), h.Scope.check()); err != nil {
+		return s, err
+	}
+	if len(s.Holds) >= MaxHolds {
+		return s, ErrFull
+	}
+	s.Holds = append(slices.Clone(s.Holds), h)
+	s.Last = Change{"hold", h.Scope, h.Note}
+	return s, nil
+}
+
+// Release takes a hold away; n says who, when and why, n.ID which.
+func (s State) Release(n Note) (State, error) {
+	if err := n.check(); err != nil {
+		return s, err
+	}
+	i := slices.IndexFunc(s.Holds, func(h Hold) bool { return h.ID == n.ID })
+	if i < 0 {
+		return s, fmt.Errorf("%w: hold %q", ErrUnknown, n.ID)
+	}
+	s.Last = Change{"release", s.Holds[i].Scope, n}
+	s.Holds = slices.Delete(slices.Clone(s.Holds), i, i+1)
+	return s, nil
+}
+
+// Request adds an order, if no hold of its own scope or of the tenant stands.
+// Whether a hold on something else reaches it can only be told from the evidence:
+// see Blocking.
+func (s State) Request(o Order) (State, error) {
+	if err := errors.Join(o.Note.check(), o.Scope.check()); err != nil {
+		return s, err
+	}
+	if (o.Scope == (Scope{})) != (len(o.Sessions) > 0) || o.Expire != "" && len(o.Sessions) == 0 || len(o.Sessions) > MaxBatch || o.Quiet < 0 {
+		return s, fmt.Errorf("%w: an erasure is about one session, one subject or what a policy lets go", ErrInvalid)
+	}
+	for _, h := range s.Holds {
+		if h.Scope == (Scope{}) || h.Scope == o.Scope {
+			return s, &HeldError{h}
+		}
+	}
+	s.Orders = forget(slices.Clone(s.Orders))
+	if len(s.Orders) >= maxOrders {
+		return s, ErrFull
+	}
+	o.Status = Ordered
+	s.Orders = append(s.Orders, o)
+	s.Last = Change{"order", o.Scope, o.Note}
+	return s, nil
+}
+
+// forget makes room among orders: those that are over go, the oldest first.
+func forget(list []Order) []Order {
+	for len(list) >= maxOrders/2 {
+		i := slices.IndexFunc(list, func(o Order) bool { return !o.Status.Open() })
+		if i < 0 {
+			break
+		}
+		list = slices.Delete(list, i, i+1)
+	}
+	return list
+}
+
+// HeldError names the hold that stands in the way.
+type HeldError struct{ Hold Hold }
+
+func (e *HeldError) Error() string {
+	h := e.Hold
+	return fmt.Sprintf("legal hold %s on %s stands, placed by %s at %s: %s", h.ID, h.Scope, h.By, h.At, h.Reason)
+}
+
+// Is makes every HeldError an ErrHeld.
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// Blocking gives the first hold that reaches any of some sessions, or the data
+// subject that an erasure is about. names reports whether a session's records
+// name a data subject.
+func (s State) Blocking(sessions []string, subject string, names func(session, subject string) bool) *Hold {
+	for i, h := range s.Holds {
+		reached := h.Scope == (Scope{}) || h.Subject != "" && h.Subject == subject
+		for _, session := range sessions {
+			reached = reached || h.Session != "" && h.Session == session || h.Subject != "" && names(session, h.Subject)
+		}
+		if reached {
+			return &s.Holds[i]
+		}
+	}
+	return nil
+}
+
+// Overtaken lists the erasures that have begun in the scope of a hold, or may
+// reach into it.
+func (s State) Overtaken(h Hold) (list []Order) {
+	for _, o := range s.Orders {
+		if o.Status == Begun && (h.Scope == (Scope{}) || h.Scope == o.Scope || h.Subject != "" || o.Subject != "") {
+			list = append(list, o)
+		}
+	}
+	return list
+}
+
+// Find gives an order.
+func (s State) Find(id string) (Order, bool) {
+	i := slices.IndexFunc(s.Orders, func(o Order) bool { return o.ID == id })
+	if i < 0 {
+		return Order{}, false
+	}
+	return s.Orders[i], true
+}
+
+// Begin makes an order irrevocable.
+func (s State) Begin(id string, at time.Time) (State, error) {
+	return s.move(id, "begin", at, Ordered, func(o *Order) { o.Status, o.Problem = Begun, "" })
+}
+
+// Refuse ends an order that has not begun.
+func (s State) Refuse(id, why string, at time.Time) (State, error) {
+	return s.move(id, "refuse", at, Ordered, func(o *Order) {
+		o.Status, o.Problem, o.EndedAt = Refused, why, events.At(at)
+		o.Subject = ""
+	})
+}
+
+// Finish ends an order that was carried out. Whom it was about is forgotten.
+func (s State) Finish(id string, r Result, at time.Time) (State, error) {
+	return s.move(id, "finish", at, Begun, func(o *Order) {
+		o.Status, o.Result, o.EndedAt, o.Problem = Done, &r, events.At(at), ""
+		o.Subject = ""
+	})
+}
+
+func (s State) move(id, what string, at time.Time, from Status, do func(*Order)) (State, error) {
+	i := slices.IndexFunc(s.Orders, func(o Order) bool { return o.ID == id })
+	switch {
+	case i < 0:
+		return s, fmt.Errorf("%w: erasure %q", ErrUnknown, id)
+	case s.Orders[i].Status != from:
+		return s, fmt.Errorf("%w: erasure %q is %s", ErrBegun, id, s.Orders[i].Status)
+	}
+	s.Orders = slices.Clone(s.Orders)
+	do(&s.Orders[i])
+	o := s.Orders[i]
+	if !o.Status.Open() {
+		s.Orders[i].Sessions = nil // the log has them
+	}
+	n := o.Note
+	n.At = events.At(at)
+	s.Last = Change{what, o.Scope, n}
+	return s, nil
+}
