@@ -209,3 +209,14 @@ func (e *Engine) makeViews(ctx context.Context, auditors []Auditor) error {
 	}
 	return nil
 }
+
+// OneTenant reports whether this database shows the rows of one tenant only, as an
+// auditor of one sees it: there evidence is a view.
+func (db *DB) OneTenant(ctx context.Context) (bool, error) {
+	var engine string
+	err := db.conn.QueryRow(ctx, "SELECT any(engine) FROM system.tables WHERE database = currentDatabase() AND name = 'evidence'").Scan(&engine)
+	if err != nil {
+		return false, db.failed(err)
+	}
+	return strings.HasSuffix(engine, "View"), nil
+}

@@ -134,6 +134,11 @@ func TestAuditorSeesOneTenant(t *testing.T) {
 			t.Errorf("%s: %d rows (%v), want %d", table, rows, err, want)
 		}
 	}
+	for d, want := range map[string]bool{dsn: true, e.DSN(): false} {
+		if one, err := openDB(t, d).OneTenant(t.Context()); err != nil || one != want {
+			t.Errorf("one tenant's: %t (%v), want %t", one, err, want)
+		}
+	}
 	for _, query := range auditorTries {
 		text, _, err := everything(t, dsn, query)
 		if err != nil && (errors.Is(err, clickhouse.ErrAcquireConnTimeout) || !errors.As(err, new(*clickhouse.Exception))) {

@@ -184,6 +184,7 @@ func TestAuditorOfOneTenant(t *testing.T) {
 		}
 	}
 	as(dsn, "verify", "--tenant", "acme", "--session", "s-audited", "--key", s.info(t).PublicKey).want(t, 0)
+	as(dsn, "verify", "--tenant", "acme", "--key", s.info(t).PublicKey).want(t, 2).oneLine(t, "one tenant's records")
 	if r := as(dsn, "chain", "--tenant", "acme", "--session", "s-audited").want(t, 0); !strings.Contains(r.out, "c-") && !strings.Contains(r.out, "write_file") {
 		t.Errorf("chain: %s", r.out)
 	}

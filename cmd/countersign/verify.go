@@ -152,6 +152,12 @@ func extensions(ctx context.Context, l ledger.Ledger, s ledger.Session, kept []e
 }
 
 func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *openedLog, a against) (reports []evidence.Report, err error) {
+	switch one, err := l.DB.OneTenant(ctx); {
+	case err != nil:
+		return nil, err
+	case one:
+		return nil, usageError{errors.New("this database shows one tenant's records, and a shard has everybody's: verify a --session of it, or ask whoever may read all of it")}
+	}
 	published := slices.Clone(a.kept)
 	if log == nil {
 		fmt.Fprintln(io.err, "note: no NATS server named, so neither the newest published checkpoint nor the log itself is compared")
