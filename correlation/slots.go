@@ -2,9 +2,9 @@ package correlation
 
 import "slices"
 
-// slotKey's slots of one session, and the calls that a session finds by their
-// decisions, are few as a rule: so many are looked through one by one, which
-// takes less room than a map, and no more time.
+// The slots of a session, and the calls that it finds by their decisions, are few
+// as a rule: up to so many are looked through one by one, which takes less room
+// than a map, and no more time.
 const fewEnough = 12
 
 // slot holds the occurrences of one tool call id.

@@ -60,12 +60,31 @@ type Erasure struct {
 // Vouch; its first line is another than that of every other text that key signs.
 func (e Erasure) VouchText() (string, error) {
 	e.Vouch = ""
-	b, err := Encode(e)
+	return vouchText(ControlErasure, e)
+}
+
+// vouchText is what the checkpoint key signs of a control record that has no vouch
+// yet.
+func vouchText(kind string, record any) (string, error) {
+	b, err := Encode(record)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.Sum256(b)
-	return "countersign/erasure/v1\n" + hex.EncodeToString(sum[:]) + "\n", nil
+	return "countersign/" + kind + "/v1\n" + hex.EncodeToString(sum[:]) + "\n", nil
+}
+
+// count says how many sequences spans name; ok is false unless they are in order
+// and do not overlap.
+func count(spans []Span) (n uint64, ok bool) {
+	last := uint64(0)
+	for _, s := range spans {
+		if s[0] <= last || s[1] < s[0] {
+			return 0, false
+		}
+		last, n = s[1], n+s[1]-s[0]+1
+	}
+	return n, true
 }
 
 // Covers reports whether a span of e names a sequence.
@@ -83,14 +102,10 @@ func (e Erasure) Check() error {
 	if e.ErasureID == "" || e.Shard == "" || e.State != ErasureBegun && e.State != ErasureDone || e.Part < 1 || e.Part > e.Parts {
 		return fmt.Errorf("an erasure record without id, shard, state or part")
 	}
-	last, n := uint64(0), uint64(0)
-	for _, s := range e.Sequences {
-		if s[0] <= last || s[1] < s[0] {
-			return fmt.Errorf("the sequences of erasure %.60q are not in order", e.ErasureID)
-		}
-		last, n = s[1], n+s[1]-s[0]+1
-	}
-	if n != e.Messages {
+	switch n, ok := count(e.Sequences); {
+	case !ok:
+		return fmt.Errorf("the sequences of erasure %.60q are not in order", e.ErasureID)
+	case n != e.Messages:
 		return fmt.Errorf("erasure %.60q names %d sequences and says %d", e.ErasureID, n, e.Messages)
 	}
 	return nil

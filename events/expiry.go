@@ -1,10 +1,6 @@
 package events
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-)
+import "fmt"
 
 // ControlExpiry is the kind of control records that are an Expiry.
 const ControlExpiry = "expiry"
@@ -44,12 +40,7 @@ type ExpiredSession struct {
 // Vouch; its first line is another than that of every other text that key signs.
 func (e Expiry) VouchText() (string, error) {
 	e.Vouch = ""
-	b, err := Encode(e)
-	if err != nil {
-		return "", err
-	}
-	sum := sha256.Sum256(b)
-	return "countersign/expiry/v1\n" + hex.EncodeToString(sum[:]) + "\n", nil
+	return vouchText(ControlExpiry, e)
 }
 
 // Last is the greatest sequence that e names, 0 if it names none.
@@ -75,13 +66,11 @@ func (e Expiry) Check() error {
 		if s.Session == "" || s.Index == 0 || len(s.Sequences) == 0 {
 			return fmt.Errorf("expiry %.60q names a session without records", e.ExpiryID)
 		}
-		last := uint64(0)
-		for _, span := range s.Sequences {
-			if span[0] <= last || span[1] < span[0] {
-				return fmt.Errorf("the sequences of expiry %.60q are not in order", e.ExpiryID)
-			}
-			last, n = span[1], n+span[1]-span[0]+1
+		named, ok := count(s.Sequences)
+		if !ok {
+			return fmt.Errorf("the sequences of expiry %.60q are not in order", e.ExpiryID)
 		}
+		n += named
 	}
 	if e.State == ErasureBegun && n != e.Records {
 		return fmt.Errorf("expiry %.60q names %d sequences and says %d", e.ExpiryID, n, e.Records)

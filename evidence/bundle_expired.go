@@ -109,7 +109,7 @@ type expiryEntry struct {
 func expiriesMember(list []ExpiryRecord, first, last uint64) (l listed, notes []ExpiredNote, err error) {
 	entries := []expiryEntry{}
 	for _, x := range list {
-		e, ok := expiryBody(x.Row)
+		e, ok := ExpiryIn(x.Row)
 		if !ok || !names(e, first, last) {
 			continue
 		}
@@ -133,7 +133,8 @@ func names(e events.Expiry, first, last uint64) bool {
 	return false
 }
 
-func expiryBody(r Row) (e events.Expiry, ok bool) {
+// ExpiryIn reads the expiry record in a row, whoever wrote it.
+func ExpiryIn(r Row) (e events.Expiry, ok bool) {
 	rec, err := ParseRecord([]byte(r.Record))
 	if err == nil {
 		e, err = events.DecodeRecord[events.Expiry](rec.Body)
@@ -152,7 +153,7 @@ func readExpiries(data []byte) (list []ExpiryRecord, notes []ExpiredNote, err er
 	}
 	for i, x := range entries {
 		row, rec, err := readLine([]byte(x.Record))
-		e, ok := expiryBody(row)
+		e, ok := ExpiryIn(row)
 		if err != nil || rec.expired != nil || !ok {
 			return nil, nil, fmt.Errorf("%w: %s: entry %d is no expiry record", ErrBundle, memberExpiries, i)
 		}
@@ -161,7 +162,8 @@ func readExpiries(data []byte) (list []ExpiryRecord, notes []ExpiredNote, err er
 	return list, notes, nil
 }
 
-// expiredAfter adds the expiry records to what is attached to a session's bundle.
+// expired counts the records of a session's bundle that have no text, and gives the
+// member that says why.
 func (in BundleInput) expired(c *BundleContents, records []Record) ([]listed, error) {
 	if c.Manifest.Expired = expiredIn(records); c.Manifest.Expired == 0 {
 		return nil, nil

@@ -7,38 +7,49 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-const checkpointColumns = "shard, size, root, note, created"
-
-func scanCheckpoint(r driver.Rows) (c Checkpoint, err error) {
-	var root string
-	err = r.Scan(&c.Shard, &c.Size, &root, &c.Note, &c.Created)
-	copy(c.Root[:], root)
-	c.Created = c.Created.UTC()
-	return c, err
-}
-
 // Checkpoints gives all checkpoints of a shard, the smallest tree first.
-func (db *DB) Checkpoints(ctx context.Context, shard string) (list []Checkpoint, err error) {
-	err = db.each(ctx, `SELECT `+checkpointColumns+` FROM checkpoints WHERE shard = {shard:String} ORDER BY size, created`,
-		func(r driver.Rows) error {
-			c, err := scanCheckpoint(r)
-			list = append(list, c)
-			return err
-		}, arg("shard", shard))
-	return list, err
+func (db *DB) Checkpoints(ctx context.Context, shard string) ([]Checkpoint, error) {
+	return db.checkpoints(ctx, `shard = {shard:String} ORDER BY size, created`, arg("shard", shard))
 }
 
 // LatestCheckpoint gives the checkpoint of a shard's largest tree, or ErrNotFound.
-func (db *DB) LatestCheckpoint(ctx context.Context, shard string) (c Checkpoint, err error) {
-	found := false
-	err = db.each(ctx, `SELECT `+checkpointColumns+` FROM checkpoints WHERE shard = {shard:String} ORDER BY size DESC, created DESC LIMIT 1`,
-		func(r driver.Rows) (err error) {
-			c, err = scanCheckpoint(r)
-			found = true
-			return err
-		}, arg("shard", shard))
-	if err == nil && !found {
-		err = fmt.Errorf("checkpoint of shard %s: %w", shard, ErrNotFound)
+func (db *DB) LatestCheckpoint(ctx context.Context, shard string) (Checkpoint, error) {
+	list, err := db.checkpoints(ctx, `shard = {shard:String} ORDER BY size DESC, created DESC LIMIT 1`, arg("shard", shard))
+	switch {
+	case err != nil:
+		return Checkpoint{}, err
+	case len(list) == 0:
+		return Checkpoint{}, fmt.Errorf("checkpoint of shard %s: %w", shard, ErrNotFound)
 	}
-	return c, err
+	return list[0], nil
+}
+
+// CheckpointsAt gives the checkpoints of a shard's tree of one size, the oldest
+// first: the log's own, and what witnesses signed of it later.
+func (db *DB) CheckpointsAt(ctx context.Context, shard string, size uint64) ([]Checkpoint, error) {
+	return db.checkpoints(ctx, `shard = {shard:String} AND size = {size:UInt64} ORDER BY created`, arg("shard", shard), arg("size", size))
+}
+
+// Cosigned gives the checkpoints of a shard that have more than one signature, the
+// largest tree first, at most so many of them. Nobody has checked the signatures
+// here; the auditor did before it stored them.
+func (db *DB) Cosigned(ctx context.Context, shard string, from uint64, most int) ([]Checkpoint, error) {
+	return db.checkpoints(ctx, `shard = {shard:String} AND size >= {size:UInt64} AND countSubstrings(note, '\n— ') > 1
+		ORDER BY size DESC, created LIMIT {most:UInt64}`, arg("shard", shard), arg("size", from), arg("most", uint64(max(most, 0))))
+}
+
+func (db *DB) checkpoints(ctx context.Context, where string, args ...any) (list []Checkpoint, err error) {
+	err = db.each(ctx, `SELECT shard, size, root, note, created FROM checkpoints WHERE `+where, func(r driver.Rows) error {
+		var c Checkpoint
+		var root string
+		err := r.Scan(&c.Shard, &c.Size, &root, &c.Note, &c.Created)
+		copy(c.Root[:], root)
+		c.Created = c.Created.UTC()
+		list = append(list, c)
+		return err
+	}, args...)
+	if err != nil {
+		return nil, fmt.Errorf("reading the checkpoints: %w", err)
+	}
+	return list, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -51,7 +50,7 @@ func (db *DB) Expire(ctx context.Context, x Expiring) (done bool, err error) {
 	}
 	if left > 0 {
 		return false, db.mutate(ctx, fmt.Sprintf("ALTER TABLE evidence UPDATE record = '', expiry = %d WHERE %s, UPDATE concerns = %s WHERE shard = %s AND seq IN (%s) AND kind = 'control'",
-			x.Records[0], x.left(), sqlString(x.Tenant), sqlString(x.Shard), sequenceList(x.Records)))
+			x.Records[0], x.left(), sqlString(x.Tenant), sqlString(x.Shard), numbers(x.Records)))
 	}
 	done = true
 	for _, table := range expiringTables {
@@ -73,24 +72,10 @@ func (db *DB) Expire(ctx context.Context, x Expiring) (done bool, err error) {
 // named are the rows of the records; left are those that have their text. Control
 // records have no tenant, so that whatever a caller says none of them goes.
 func (x Expiring) named() string {
-	return fmt.Sprintf("shard = %s AND seq IN (%s) AND tenant = %s AND session != ''", sqlString(x.Shard), sequenceList(x.Seqs), sqlString(x.Tenant))
+	return fmt.Sprintf("shard = %s AND seq IN (%s) AND tenant = %s AND session != ''", sqlString(x.Shard), numbers(x.Seqs), sqlString(x.Tenant))
 }
 
 func (x Expiring) left() string { return x.named() + " AND kind != 'control' AND expiry = 0" }
-
-func sequenceList(list []uint64) string {
-	var b strings.Builder
-	for i, n := range list {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		b.WriteString(strconv.FormatUint(n, 10))
-	}
-	if len(list) == 1 { // (n) would be a number and no list
-		b.WriteString("," + strconv.FormatUint(list[0], 10))
-	}
-	return b.String()
-}
 
 // longQuery lets a statement be as long as the longest list of sequences.
 func longQuery(ctx context.Context, more clickhouse.Settings) context.Context {
@@ -136,18 +121,7 @@ func (db *DB) mutating(ctx context.Context) (busy bool, err error) {
 // stored before a time and of which some have their text, the longest silent
 // first, with that record's sequence and time.
 func (db *DB) Texts(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
-	return db.each(ctx, `SELECT session, max(seq), max(broker_time) AS newest FROM evidence
-		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session != ''
-		GROUP BY session HAVING newest < {before:DateTime64(9, 'UTC')} AND countIf(expiry = 0) > 0 ORDER BY newest, session`,
-		func(r driver.Rows) error {
-			var session string
-			var seq uint64
-			var at time.Time
-			if err := r.Scan(&session, &seq, &at); err != nil {
-				return err
-			}
-			return fn(session, seq, at.UTC())
-		}, arg("shard", shard), arg("tenant", tenant), clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds))
+	return db.silent(ctx, shard, tenant, before, "AND countIf(expiry = 0) > 0 ORDER BY newest, session", fn)
 }
 
 // Place is a record's place in the log and in its session.

@@ -41,9 +41,14 @@ func (db *DB) LooseNaming(ctx context.Context, shard, tenant, text string) (seqs
 // SilentSince gives fn the sessions of a tenant in one shard whose newest record
 // was stored before a time, with that record's sequence and time.
 func (db *DB) SilentSince(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
+	return db.silent(ctx, shard, tenant, before, "ORDER BY session", fn)
+}
+
+// silent is SilentSince; further is what else is asked of a session, and the order.
+func (db *DB) silent(ctx context.Context, shard, tenant string, before time.Time, further string, fn func(session string, newest uint64, at time.Time) error) error {
 	return db.each(ctx, `SELECT session, max(seq), max(broker_time) AS newest FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session != ''
-		GROUP BY session HAVING newest < {before:DateTime64(9, 'UTC')} ORDER BY session`,
+		GROUP BY session HAVING newest < {before:DateTime64(9, 'UTC')} `+further,
 		func(r driver.Rows) error {
 			var session string
 			var seq uint64

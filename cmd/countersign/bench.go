@@ -76,29 +76,48 @@ func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) error {
 func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, ready target.Ready, request []byte) error {
 	b := &bench{t: target.FromReady(ready), duration: c.Duration, request: request}
 	floor := 0.0
-	steps := []func() (benchResult, error){
+	for _, step := range append(c.alone(ctx, b, &floor), c.loads(ctx, b, ready, &floor)...) {
+		r, err := step()
+		if err == nil {
+			err = c.print(io, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alone are the steps without admission: what the decision takes by itself, and what
+// everybody pays to server and disk, which is floor.
+func (c *benchAdmitCmd) alone(ctx context.Context, b *bench, floor *float64) []func() (benchResult, error) {
+	return []func() (benchResult, error){
 		func() (benchResult, error) { return b.decide("decision alone, minimal", minimalRequest, c.Policies) },
 		func() (benchResult, error) {
 			return b.decide("decision alone, 1.8 KB governed", governedRequest(), c.Policies)
 		},
 		func() (benchResult, error) {
 			r, err := b.run(ctx, "raw NATS round trip", 1, b.ping)
-			floor = r.P50
+			*floor = r.P50
 			return r, err
 		},
 		func() (benchResult, error) {
 			r, err := b.run(ctx, "raw durable publish", 1, b.publish)
-			floor += 2 * r.P50
+			*floor += 2 * r.P50
 			return r, err
 		},
 		func() (benchResult, error) {
-			return benchResult{What: "floor: round trip + 2 publishes", Clients: 1, P50: floor}, nil
+			return benchResult{What: "floor: round trip + 2 publishes", Clients: 1, P50: *floor}, nil
 		},
 	}
+}
+
+// loads are the steps that measure admission.
+func (c *benchAdmitCmd) loads(ctx context.Context, b *bench, ready target.Ready, floor *float64) (steps []func() (benchResult, error)) {
 	admission := func(what string, clients int) (benchResult, error) {
 		r, err := b.run(ctx, what, clients, b.admit)
 		if clients == 1 && err == nil {
-			r.Ratio = r.P50 / floor
+			r.Ratio = r.P50 / *floor
 		}
 		if many := c.floor[clients]; many > 0 {
 			r.RateRatio = r.PerSecond / many
@@ -123,16 +142,7 @@ func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, ready target.Read
 			return admission(fmt.Sprintf("admission under %d policies", n), 1)
 		})
 	}
-	for _, step := range steps {
-		r, err := step()
-		if err == nil {
-			err = c.print(io, r)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return steps
 }
 
 func (c *benchAdmitCmd) heading(io stdio, request []byte) {

@@ -111,11 +111,6 @@ func (b *benchAudit) since(begun usage, what string, n int) auditResult {
 
 // consume reads the log in order and does nothing with it.
 func (b *benchAudit) consume(ctx context.Context) (auditResult, error) {
-	nc, err := b.t.Connect(ctx, target.Operator)
-	if err != nil {
-		return auditResult{}, err
-	}
-	nc.Close()
 	f := b.log.services("auditor")
 	nc, release, err := f.Connect(ctx, "bench", daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}, nil)
 	if err != nil {

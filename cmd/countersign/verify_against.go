@@ -45,7 +45,7 @@ func (c *verifyCmd) against() (a against, err error) {
 		a.kept = append(a.kept, evidence.Published{Source: path, Text: string(b)})
 	}
 	for _, key := range c.Witness {
-		v, err := witnessKey(key)
+		v, _, err := witnessKey(key)
 		if err != nil {
 			return a, err
 		}
@@ -134,17 +134,17 @@ func (c *verifyCmd) offlineKey(a *against) error {
 	return a.key(c.Key, ready)
 }
 
-// witnessKey reads a witness's public key, or the file that holds it.
-func witnessKey(flag string) (note.Verifier, error) {
-	text := flag
-	if b, err := os.ReadFile(flag); err == nil {
+// witnessKey reads a witness's public key, or the file that holds it, and gives its
+// text as well.
+func witnessKey(given string) (v note.Verifier, text string, err error) {
+	text = given
+	if b, err := os.ReadFile(given); err == nil {
 		text = string(b)
-	} else if !strings.Contains(flag, "+") { // a key has plus signs, so this was meant to be a file
-		return nil, usageError{fmt.Errorf("reading the witness's key: %w", err)}
+	} else if !strings.Contains(given, "+") { // a key has plus signs, so this was meant to be a file
+		return nil, "", usageError{fmt.Errorf("reading the witness's key: %w", err)}
 	}
-	v, err := evidence.NewWitness(text)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("--witness: %w", err)}
+	if v, err = evidence.NewWitness(text); err != nil {
+		return nil, "", usageError{fmt.Errorf("the witness's key: %w", err)}
 	}
-	return v, nil
+	return v, strings.TrimSpace(text), nil
 }

@@ -93,27 +93,13 @@ func (c *witnessSignCmd) Run(ctx context.Context, io stdio) error {
 
 // sign signs once.
 func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w evidence.Witness, known note.Verifiers, memory *witnessMemory) (string, error) {
-	var opened *ledger.Ledger
-	defer func() {
-		if opened != nil {
-			_ = opened.DB.Close()
-		}
-	}()
-	database := func() (*ledger.Ledger, error) {
-		if opened == nil {
-			l, err := openLedger(ctx, t)
-			if err != nil {
-				return nil, fmt.Errorf("the proof that the log extends what was signed before comes from the database: %w", err)
-			}
-			opened = &l
-		}
-		return opened, nil
-	}
-	text, err := c.checkpoint(ctx, database)
+	database := &proofSource{ctx: ctx, t: t}
+	defer database.close()
+	text, err := c.checkpoint(ctx, database.open)
 	if err != nil {
 		return "", err
 	}
-	signed, _, err := cosigner{w, known, memory, database}.sign(ctx, text)
+	signed, _, err := cosigner{w, known, memory, database.open}.sign(ctx, text)
 	return signed, err
 }
 

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
@@ -18,40 +15,22 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// openWitnesses opens the bucket of the witnesses, for operators and witnesses. The
-// caller closes the connection.
-func openWitnesses(ctx context.Context, t *target.Target) (operatorBucket, error) {
-	b, err := bucketAt(ctx, t, streams.BucketWitnesses)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		err = fmt.Errorf("there is no bucket %s: run countersign provision", streams.BucketWitnesses)
-	}
-	return b, err
-}
-
 type witnessTrustCmd struct {
 	target.Flags
 	Witness string `arg:"" name:"key" help:"The witness's public key, or the file that holds it."`
 }
 
 func (c *witnessTrustCmd) Run(ctx context.Context, io stdio) error {
-	v, err := witnessKey(c.Witness)
+	v, text, err := witnessKey(c.Witness)
 	if err != nil {
 		return err
 	}
-	text := c.Witness
-	if b, err := os.ReadFile(c.Witness); err == nil {
-		text = string(b)
-	}
-	t, err := c.Resolve()
-	if err != nil {
-		return err
-	}
-	b, err := openWitnesses(ctx, t)
+	b, err := openBucket(ctx, c.Flags, streams.BucketWitnesses)
 	if err != nil {
 		return err
 	}
 	defer b.nc.Close()
-	if _, err := b.kv.Put(ctx, cosign.TrustedKey(v.Name()), []byte(strings.TrimSpace(text)+"\n")); err != nil {
+	if _, err := b.kv.Put(ctx, cosign.TrustedKey(v.Name()), []byte(text+"\n")); err != nil {
 		return fmt.Errorf("storing the key: %w", err)
 	}
 	fmt.Fprintf(io.out, "signatures of %s are taken into the evidence\n", clean(v.Name(), 200))
@@ -64,11 +43,7 @@ type witnessDistrustCmd struct {
 }
 
 func (c *witnessDistrustCmd) Run(ctx context.Context, io stdio) error {
-	t, err := c.Resolve()
-	if err != nil {
-		return err
-	}
-	b, err := openWitnesses(ctx, t)
+	b, err := openBucket(ctx, c.Flags, streams.BucketWitnesses)
 	if err != nil {
 		return err
 	}
@@ -111,7 +86,7 @@ func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	box, err := openWitnesses(ctx, t)
+	box, err := bucketAt(ctx, t, streams.BucketWitnesses)
 	if err != nil {
 		return err
 	}

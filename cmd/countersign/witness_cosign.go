@@ -55,6 +55,30 @@ func (c *witnessFlags) witness() (evidence.Witness, error) {
 	return w, err
 }
 
+// proofSource is the evidence, opened when it is first asked for a proof.
+type proofSource struct {
+	ctx    context.Context
+	t      *target.Target
+	opened *ledger.Ledger
+}
+
+func (p *proofSource) open() (*ledger.Ledger, error) {
+	if p.opened == nil {
+		l, err := openLedger(p.ctx, p.t)
+		if err != nil {
+			return nil, fmt.Errorf("the proof that the log extends what was signed before comes from the database: %w", err)
+		}
+		p.opened = &l
+	}
+	return p.opened, nil
+}
+
+func (p *proofSource) close() {
+	if p.opened != nil {
+		_ = p.opened.DB.Close()
+	}
+}
+
 // cosigner signs checkpoints and remembers them.
 type cosigner struct {
 	witness  evidence.Witness

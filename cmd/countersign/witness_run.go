@@ -9,7 +9,6 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -100,7 +99,7 @@ func (r *witnessRun) hangUp() {
 // is done.
 func (r *witnessRun) once(ctx context.Context) error {
 	if r.box == nil {
-		b, err := openWitnesses(ctx, r.t)
+		b, err := bucketAt(ctx, r.t, streams.BucketWitnesses)
 		if err != nil {
 			return err
 		}
@@ -147,20 +146,9 @@ func (r *witnessRun) sign(ctx context.Context, text string) (string, evidence.Ch
 	if old := r.memory.last(cp.Shard); old != nil && old.Size == cp.Size && old.Root == cp.Root {
 		return r.memory.logs[cp.Shard], cp, nil
 	}
-	var opened *ledger.Ledger
-	defer func() {
-		if opened != nil {
-			_ = opened.DB.Close()
-		}
-	}()
-	database := func() (*ledger.Ledger, error) {
-		l, err := openLedger(ctx, r.t)
-		if err == nil {
-			opened = &l
-		}
-		return opened, err
-	}
-	signed, cp, err := cosigner{r.witness, note.VerifierList(r.log), r.memory, database}.sign(ctx, text)
+	database := &proofSource{ctx: ctx, t: r.t}
+	defer database.close()
+	signed, cp, err := cosigner{r.witness, note.VerifierList(r.log), r.memory, database.open}.sign(ctx, text)
 	if errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) {
 		refused := fmt.Sprintf("%s.refused-%d", r.memory.path, cp.Size)
 		if kept := wholefile.Write(refused, []byte(text), 0o600); kept != nil {

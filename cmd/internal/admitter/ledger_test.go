@@ -251,7 +251,7 @@ func TestOutcomeBeforeTheReservationIsSeen(t *testing.T) {
 	_, _, err := reserve(t, reader, "c0", 100) // so that it looks at the session at all
 	rig.OK(t, err)
 	rig.OK(t, reader.follower.caughtUp(t.Context()))
-	reader.follower.applied.mu.Lock() // it sees nothing new for a while
+	reader.follower.applied.mu.Lock() // it cannot say for a while that it has seen anything new
 	writer, stopWriter := ledgerOn(t, n)
 	out, _, err := reserve(t, writer, "c1", 600)
 	rig.OK(t, err)

@@ -30,7 +30,7 @@ type cosignatures struct {
 	log   note.Verifier
 	store string // the bucket's incarnation and last sequence, when all of it was judged
 	seq   uint64
-	told  map[uint64]bool // revisions whose refusal was logged
+	told  map[uint64]bool // revisions in the bucket whose refusal was logged
 }
 
 // cosign takes in what witnesses signed until ctx ends. What goes wrong is tried
@@ -41,7 +41,7 @@ func (a *auditor) cosign(ctx context.Context) {
 		a.env.Log.Error().Err(err).Msg("signatures of witnesses cannot be judged")
 		return
 	}
-	c := &cosignatures{a: a, log: log, told: map[uint64]bool{}}
+	c := &cosignatures{a: a, log: log}
 	for ctx.Err() == nil {
 		err := c.look(ctx)
 		if ctx.Err() != nil {
@@ -85,16 +85,19 @@ func (c *cosignatures) look(ctx context.Context) error {
 		return err
 	}
 	var forks error
+	told := map[uint64]bool{}
 	for _, e := range list {
 		switch err := c.take(ctx, e, cosign.Verifiers(trusted)); {
 		case errors.Is(err, evidence.ErrFork):
 			forks = errors.Join(forks, fmt.Errorf("%s handed in (revision %d of the bucket %s) a checkpoint that the log's key signed and that is not of this log: %w", e.Key, e.Revision, streams.BucketWitnesses, err))
 		case refused(err):
 			c.refuse(e, err)
+			told[e.Revision] = true
 		case err != nil:
 			return err
 		}
 	}
+	c.told = told
 	if forks == nil {
 		c.store, c.seq = store, st.LastSeq
 	}
@@ -109,7 +112,6 @@ func refused(err error) bool {
 
 func (c *cosignatures) refuse(e streams.KVEntry, err error) {
 	if !c.told[e.Revision] {
-		c.told[e.Revision] = true
 		c.a.env.Log.Warn().Str("key", e.Key).Uint64("revision", e.Revision).Err(err).Msg("a signature that was handed in is not taken")
 	}
 }

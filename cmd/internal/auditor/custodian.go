@@ -238,52 +238,6 @@ func (c *custodian) order(ctx context.Context, tenant, key string, o retention.O
 	return c.carryOut(ctx, ev, key, o)
 }
 
-// begin makes an order irrevocable, unless something speaks against it. The holds
-// that were looked at are those of the revision that it replaces.
-func (c *custodian) begin(ctx context.Context, ev erasures.Evidence, key string, o retention.Order) (why string, err error) {
-	if why, err := c.sealed(ctx); why != "" || err != nil {
-		return why, err
-	}
-	p, err := ev.Make(ctx, o.Scope, o.Sessions...)
-	switch {
-	case errors.Is(err, erasures.ErrNothing), errors.Is(err, erasures.ErrTooMany):
-		return err.Error(), nil
-	case err != nil:
-		return "", err
-	}
-	if err := p.Quiet(time.Now(), time.Duration(o.Quiet)*time.Second); err != nil {
-		return err.Error(), nil
-	}
-	err = c.change(ctx, key, func(s retention.State) (retention.State, error) {
-		hold, err := ev.Blocking(ctx, s, p, o.Subject)
-		if err != nil {
-			return s, err
-		}
-		if hold != nil {
-			return s, &retention.HeldError{Hold: *hold}
-		}
-		return s.Begin(o.ID, time.Now())
-	})
-	if errors.Is(err, retention.ErrHeld) {
-		return err.Error(), nil
-	}
-	return "", err
-}
-
-// sealed says which streams nothing can be taken out of.
-func (c *custodian) sealed(ctx context.Context) (why string, err error) {
-	for _, name := range append(streams.Erasable(), c.a.flags.Stream) {
-		s, err := c.js.Stream(ctx, name)
-		if err != nil {
-			return "", fmt.Errorf("reading stream %s: %w", name, err)
-		}
-		if s.CachedInfo().Config.DenyDelete {
-			return fmt.Sprintf("%s: %s was made before there was erasure, and the server does not let that be changed (docs/retention.md, Logs from before)", streams.ErrSealed, name), nil
-		}
-	}
-	return "", nil
-}
-
 // digestOf names a data subject without saying who it is.
 func (c *custodian) digestOf(tenant, subject string) string {
 	if subject == "" {

@@ -28,28 +28,20 @@ var errPolicyChanged = errors.New("the retention policy has changed since")
 // expireTexts orders the expiry of what has been silent for longer than the
 // policies of the tenants keep evidence.
 func (c *custodian) expireTexts(ctx context.Context, now time.Time) error {
-	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, key := range keys {
-		if tenant, ok := retention.PolicyTenant(key); ok {
-			if err := c.expireTextsOf(ctx, tenant, key, now); err != nil {
-				errs = append(errs, fmt.Errorf("the evidence of tenant %.60q: %w", tenant, err))
-			}
+	return c.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
+		switch {
+		case errors.Is(err, retention.ErrPolicy):
+			return nil // expire says so
+		case err != nil:
+			return err
 		}
-	}
-	return errors.Join(errs...)
+		return c.expireTextsOf(ctx, tenant, p, now)
+	})
 }
 
-func (c *custodian) expireTextsOf(ctx context.Context, tenant, key string, now time.Time) error {
-	p, err := c.policy(ctx, tenant, key)
-	if errors.Is(err, retention.ErrPolicy) {
-		return nil // expire says so
-	}
-	if err != nil || p == nil || p.ShortestEvidence() == 0 {
-		return err
+func (c *custodian) expireTextsOf(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
+	if p.ShortestEvidence() == 0 {
+		return nil
 	}
 	s, _, err := c.read(ctx, retention.StateKey(tenant))
 	if err != nil || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Expire != "" }) {
@@ -59,27 +51,16 @@ func (c *custodian) expireTextsOf(ctx context.Context, tenant, key string, now t
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	o := retention.Order{Sessions: due, Expire: p.ID(), Quiet: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
+	return c.request(ctx, tenant, retention.Order{Sessions: due, Expire: p.ID(), Quiet: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
 		ID: "expiry-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps evidence", At: events.At(now),
-	}}
-	c.open[tenant] = true
-	return c.change(ctx, retention.StateKey(tenant), func(s retention.State) (retention.State, error) { return s.Request(o) })
-}
-
-// policy is a tenant's policy as it stands in the bucket, nil if there is none.
-func (c *custodian) policy(ctx context.Context, tenant, key string) (*retention.Policy, error) {
-	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, key)
-	if err != nil || e == nil || e.Deleted {
-		return nil, err
-	}
-	return retention.Parse(tenant, e.Value)
+	}})
 }
 
 // dueTexts lists sessions whose texts are to go, at most one order's worth.
-func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) (due []string, err error) {
+func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	ev := erasures.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
 	var list []string
-	err = c.a.db.Texts(ctx, c.a.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
+	err := c.a.db.Texts(ctx, c.a.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
 		if keep := p.Evidence(session); keep > 0 && now.Sub(at) >= keep {
 			list = append(list, session)
 		}
@@ -88,24 +69,12 @@ func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Po
 	if err != nil {
 		return nil, err
 	}
-	for _, session := range list {
-		hold, err := ev.Blocking(ctx, s, erasures.Plan{Sessions: []string{session}}, "")
-		if err != nil {
-			return nil, err
-		}
-		if hold == nil {
-			due = append(due, session)
-		}
-		if len(due) == retention.MaxBatch {
-			break
-		}
-	}
-	return due, nil
+	return ev.Unheld(ctx, s, list, retention.MaxBatch)
 }
 
 // beginExpiry makes an order irrevocable, unless something speaks against it.
 func (c *custodian) beginExpiry(ctx context.Context, ev erasures.Evidence, key string, o retention.Order) (why string, err error) {
-	p, err := c.policy(ctx, ev.Tenant, retention.PolicyKey(ev.Tenant))
+	p, err := c.policy(ctx, ev.Tenant)
 	switch {
 	case errors.Is(err, retention.ErrPolicy):
 		return err.Error(), nil
@@ -114,20 +83,7 @@ func (c *custodian) beginExpiry(ctx context.Context, ev erasures.Evidence, key s
 	case p == nil || p.ID() != o.Expire:
 		return errPolicyChanged.Error(), nil
 	}
-	err = c.change(ctx, key, func(s retention.State) (retention.State, error) {
-		hold, err := ev.Blocking(ctx, s, erasures.Plan{Sessions: o.Sessions}, "")
-		if err != nil {
-			return s, err
-		}
-		if hold != nil {
-			return s, &retention.HeldError{Hold: *hold}
-		}
-		return s.Begin(o.ID, time.Now())
-	})
-	if errors.Is(err, retention.ErrHeld) {
-		return err.Error(), nil
-	}
-	return "", err
+	return c.beginUnheld(ctx, ev, key, o, erasures.Plan{Sessions: o.Sessions})
 }
 
 // carryOutExpiry goes on with an expiry that has begun.

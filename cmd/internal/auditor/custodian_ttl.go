@@ -21,13 +21,20 @@ import (
 // few erasures as possible, because the correlator starts over after each.
 const expireEvery = time.Hour
 
-// errEnough ends a query.
-var errEnough = errors.New("enough")
-
-// expire applies the tenants' retention policies: it orders the erasure of what
-// has been silent for long enough, and takes old bytes out of quarantine. What a
-// legal hold reaches stays.
+// expire applies the tenants' retention policies to log and quarantine: it orders
+// the erasure of what has been silent for long enough, and takes old bytes out of
+// quarantine. What a legal hold reaches stays.
 func (c *custodian) expire(ctx context.Context, now time.Time) error {
+	return c.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
+		if err != nil {
+			return err
+		}
+		return c.expireTenant(ctx, tenant, p, now)
+	})
+}
+
+// eachPolicy gives do every tenant's policy, or why it cannot be read.
+func (c *custodian) eachPolicy(ctx context.Context, do func(tenant string, p *retention.Policy, err error) error) error {
 	keys, err := streams.KVKeys(ctx, c.js, streams.BucketRetention)
 	if err != nil {
 		return err
@@ -38,22 +45,27 @@ func (c *custodian) expire(ctx context.Context, now time.Time) error {
 		if !ok {
 			continue
 		}
-		if err := c.expireTenant(ctx, tenant, key, now); err != nil {
+		p, err := c.policy(ctx, tenant)
+		if p == nil && err == nil {
+			continue
+		}
+		if err := do(tenant, p, err); err != nil {
 			errs = append(errs, fmt.Errorf("the retention policy of tenant %.60q: %w", tenant, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (c *custodian) expireTenant(ctx context.Context, tenant, key string, now time.Time) error {
-	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, key)
+// policy is a tenant's policy as it stands in the bucket, nil if there is none.
+func (c *custodian) policy(ctx context.Context, tenant string) (*retention.Policy, error) {
+	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, retention.PolicyKey(tenant))
 	if err != nil || e == nil || e.Deleted {
-		return err
+		return nil, err
 	}
-	p, err := retention.Parse(tenant, e.Value)
-	if err != nil {
-		return err
-	}
+	return retention.Parse(tenant, e.Value)
+}
+
+func (c *custodian) expireTenant(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
 	s, _, err := c.read(ctx, retention.StateKey(tenant))
 	if err != nil {
 		return err
@@ -69,15 +81,19 @@ func (c *custodian) expireTenant(ctx context.Context, tenant, key string, now ti
 	if len(due) == 0 || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Sessions != nil && o.Expire == "" }) {
 		return nil
 	}
-	o := retention.Order{Sessions: due, Quiet: int64(p.Shortest() / time.Second), Note: retention.Note{
+	return c.request(ctx, tenant, retention.Order{Sessions: due, Quiet: int64(p.Shortest() / time.Second), Note: retention.Note{
 		ID: "ttl-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps it", At: events.At(now),
-	}}
+	}})
+}
+
+// request gives an order to a tenant's other ones.
+func (c *custodian) request(ctx context.Context, tenant string, o retention.Order) error {
 	c.open[tenant] = true
 	return c.change(ctx, retention.StateKey(tenant), func(s retention.State) (retention.State, error) { return s.Request(o) })
 }
 
 // due lists sessions that are to go and are not gone, at most one erasure's worth.
-func (c *custodian) due(ctx context.Context, ev erasures.Evidence, p *retention.Policy, s retention.State, now time.Time) (due []string, err error) {
+func (c *custodian) due(ctx context.Context, ev erasures.Evidence, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
 	shortest := p.Shortest()
 	if shortest == 0 {
 		return nil, nil
@@ -86,30 +102,16 @@ func (c *custodian) due(ctx context.Context, ev erasures.Evidence, p *retention.
 		return nil, err
 	}
 	var list []string
-	err = ev.DB.SilentSince(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
-		keep := p.For(session)
-		if keep == 0 || now.Sub(at) < keep || c.log.Of(newest) != nil {
-			return nil
-		}
-		list = append(list, session)
-		if len(list) == retention.MaxBatch {
-			return errEnough
+	err := ev.DB.SilentSince(ctx, ev.Shard, ev.Tenant, now.Add(-shortest), func(session string, newest uint64, at time.Time) error {
+		if keep := p.For(session); keep > 0 && now.Sub(at) >= keep && c.log.Of(newest) == nil {
+			list = append(list, session)
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil {
 		return nil, err
 	}
-	for _, session := range list {
-		hold, err := ev.Blocking(ctx, s, erasures.Plan{Sessions: []string{session}}, "")
-		if err != nil {
-			return nil, err
-		}
-		if hold == nil {
-			due = append(due, session)
-		}
-	}
-	return due, nil
+	return ev.Unheld(ctx, s, list, retention.MaxBatch)
 }
 
 // expireQuarantine takes out what is older than the policy keeps it.

@@ -130,25 +130,59 @@ func (p Plan) Quiet(now time.Time, quiet time.Duration) error {
 
 // Blocking gives the legal hold that an erasure would break, nil if there is none.
 func (e Evidence) Blocking(ctx context.Context, s retention.State, p Plan, subject string) (*retention.Hold, error) {
-	named := map[string][]string{} // sessions by data subject
-	var failed error
 	sessions := p.Sessions
 	if p.Loose > 0 { // of records without a session all that can be told is whom they name
 		sessions = append(slices.Clone(sessions), "")
 	}
-	hold := s.Blocking(sessions, subject, func(session, subject string) bool {
-		list, known := named[subject]
-		if !known {
-			text, err := needle(subject)
-			if err == nil {
-				list, err = e.DB.SessionsNaming(ctx, e.Shard, e.Tenant, text)
-			}
-			failed = errors.Join(failed, err)
-			named[subject] = list
+	n := naming{ctx: ctx, e: e}
+	hold := s.Blocking(sessions, subject, n.names)
+	return hold, n.failed
+}
+
+// Unheld are the first of some sessions that no hold reaches, at most so many. However
+// many are held, the others have their turn.
+func (e Evidence) Unheld(ctx context.Context, s retention.State, sessions []string, most int) (free []string, err error) {
+	n := naming{ctx: ctx, e: e}
+	for _, session := range sessions {
+		hold := s.Blocking([]string{session}, "", n.names)
+		if n.failed != nil {
+			return nil, n.failed
 		}
-		return slices.Contains(list, session)
-	})
-	return hold, failed
+		if hold == nil {
+			free = append(free, session)
+		}
+		if len(free) == most {
+			break
+		}
+	}
+	return free, nil
+}
+
+// naming tells which sessions name a data subject, and asks the evidence once for
+// each.
+type naming struct {
+	ctx    context.Context
+	e      Evidence
+	known  map[string]map[string]bool // sessions by data subject
+	failed error
+}
+
+func (n *naming) names(session, subject string) bool {
+	if _, known := n.known[subject]; !known && n.failed == nil {
+		var list []string
+		text, err := needle(subject)
+		if err == nil {
+			list, err = n.e.DB.SessionsNaming(n.ctx, n.e.Shard, n.e.Tenant, text)
+		}
+		if n.failed = err; n.known == nil {
+			n.known = map[string]map[string]bool{}
+		}
+		n.known[subject] = map[string]bool{}
+		for _, s := range list {
+			n.known[subject][s] = true
+		}
+	}
+	return n.known[subject][session]
 }
 
 // needle is how a value stands in records.

@@ -13,7 +13,7 @@ import (
 // are wanted. Nobody has checked them yet, and there are no proofs.
 func (l Ledger) expiries(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []evidence.ExpiryRecord, err error) {
 	err = l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, events.ControlExpiry), func(r storage.EvidenceRow) error {
-		if e, ok := expiryIn(r); ok && e.State == events.ErasureBegun && wanted(e) {
+		if e, ok := evidence.ExpiryIn(rowOf(r)); ok && e.State == events.ErasureBegun && wanted(e) {
 			list = append(list, evidence.ExpiryRecord{Row: rowOf(r)})
 		}
 		return nil
@@ -22,14 +22,6 @@ func (l Ledger) expiries(ctx context.Context, shard string, wanted func(events.E
 		return nil, fmt.Errorf("reading the expiry records: %w", err)
 	}
 	return list, nil
-}
-
-func expiryIn(r storage.EvidenceRow) (e events.Expiry, ok bool) {
-	rec, err := evidence.ParseRecord([]byte(r.Record))
-	if err == nil {
-		e, err = events.DecodeRecord[events.Expiry](rec.Body)
-	}
-	return e, err == nil
 }
 
 // ProveExpiries adds the proofs that expiry records are in the tree of a size. Of
@@ -48,7 +40,7 @@ func (l Ledger) ProveExpiries(ctx context.Context, shard string, size int64, lis
 		return nil
 	}
 	proofs, err := l.Inclusion(ctx, shard, size, seqs)
-	if err != nil && !damaged(err) {
+	if err != nil && !Damaged(err) {
 		return err
 	}
 	for i, proof := range proofs {
@@ -94,7 +86,7 @@ func (r *Reasons) Of(ctx context.Context, row evidence.Row) (string, error) {
 	if row.Expiry > 0 {
 		text = "expired"
 		if err := r.l.DB.Scan(ctx, row.Shard, row.Expiry, row.Expiry, func(stored storage.EvidenceRow) error {
-			if e, ok := expiryIn(stored); ok {
+			if e, ok := evidence.ExpiryIn(rowOf(stored)); ok {
 				text = fmt.Sprintf("expired %s under retention policy %s", e.At.UTC().Format("2006-01-02T15:04:05Z"), e.Policy)
 			}
 			return nil

@@ -96,9 +96,7 @@ func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 }
 
 // Damaged reports whether an error is about what is stored, not about storing.
-func Damaged(err error) bool { return damaged(err) }
-
-func damaged(err error) bool {
+func Damaged(err error) bool {
 	var conflict *storage.ConflictError
 	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict)
 }

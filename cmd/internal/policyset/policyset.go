@@ -108,15 +108,6 @@ func (h *Holding) Holds(docs []policy.Document) bool {
 
 func equal(a, b policy.Document) bool { return a.Name == b.Name && bytes.Equal(a.Data, b.Data) }
 
-// Same reports whether two holdings say the same. Contents are compared, too: a
-// bucket that was made anew counts from one again.
-func (h *Holding) Same(o *Holding) bool {
-	a, errA := h.Documents()
-	b, errB := o.Documents()
-	return h.Revision == o.Revision && h.SetAt == o.SetAt && (errA == nil) == (errB == nil) &&
-		slices.EqualFunc(a, b, equal)
-}
-
 // Of makes the value of a set.
 func Of(docs []policy.Document) []events.PolicyDocument {
 	out := make([]events.PolicyDocument, len(docs))

@@ -1,0 +1,75 @@
+package evidence
+
+import (
+	"encoding/json"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+)
+
+// request checks that the decision's request stands before it in the log, that
+// no other decision does between them, and, where both digests are made under one
+// key, that it is the request that was decided.
+func (t *trust) request(x *Examined) {
+	f, key := &x.fact, SessionKey{x.key.Tenant, x.fact.id}
+	generation := t.requests[0]
+	got, ok := generation[key]
+	if !ok {
+		generation = t.requests[1]
+		got, ok = generation[key]
+	}
+	switch {
+	case !ok && x.seq < t.judged:
+		return
+	case !ok:
+		t.rep.add(CodeDecisionRequest, x.seq, "body/decision_id", "no request before it names decision %.40q", f.id)
+		return
+	case got.decided:
+		t.rep.add(CodeDecisionRepeated, x.seq, "body/decision_id", "decision %.40q stands in the log before, and was not asked for again", f.id)
+	case got.keyed && f.keyed && got.digest.key == f.digest.key && got.digest.sum != f.digest.sum:
+		t.rep.add(CodeRequestDigest, x.seq, "body/request_digest", "the recorded request of decision %.40q has another digest", f.id)
+	}
+	got.decided = true
+	generation[key] = got
+}
+
+// receipt checks a handed-in receipt against the decision that names it.
+func (t *trust) receipt(seq uint64, f *fact) {
+	token, wanted := t.receipts[f.hash]
+	if !wanted {
+		return
+	}
+	delete(t.receipts, f.hash)
+	d, err := events.DecodeRecord[events.Decision](f.receipt)
+	payload, kid, signErr := t.keys.Verify(signing.TypeReceipt, token)
+	if err != nil || signErr != nil {
+		t.rep.add(CodeReceipt, seq, "receipt", "the receipt does not verify with key %.32q", kid)
+		return
+	}
+	if r, retired := t.retired[kid]; retired && r.before(seq, f.claim.seconds) {
+		t.rep.add(CodeReceipt, seq, "receipt", "the receipt is signed with key %.32q, which was retired before, %s", kid, r)
+		return
+	}
+	var claims receiptClaims
+	if json.Unmarshal(payload, &claims) != nil || !claims.fit(d) {
+		t.rep.add(CodeReceipt, seq, "receipt", "the receipt is for another decision, tenant, verdict or call")
+	}
+}
+
+// receiptClaims are what a receipt says that its decision says, too. Members
+// that a receipt leaves out are not compared, but for the first three.
+type receiptClaims struct {
+	DecisionID string         `json:"decision_id"`
+	Tenant     string         `json:"tenant"`
+	Verdict    events.Verdict `json:"verdict"`
+	Source     *string        `json:"source"`
+	Session    *string        `json:"session"`
+	ToolCallID *string        `json:"tool_call_id"`
+	Tool       *string        `json:"tool"`
+}
+
+func (c receiptClaims) fit(d events.Decision) bool {
+	same := func(claim *string, value string) bool { return claim == nil || *claim == value }
+	return c.DecisionID == d.DecisionID && c.Tenant == d.Tenant && c.Verdict == d.Verdict &&
+		same(c.Source, d.Source) && same(c.Session, d.Session) && same(c.ToolCallID, d.ToolCallID) && same(c.Tool, d.Tool)
+}
