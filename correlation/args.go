@@ -54,12 +54,12 @@ func (a arguments) in(like string) string {
 	switch {
 	case !a.known:
 		return ""
+	case a.keyed != "" && digest.Form(like) == digest.Form(a.keyed):
+		return a.keyed
 	case strings.HasPrefix(like, digest.PrefixPlain):
 		return digest.PrefixPlain + hex.EncodeToString(a.plain[:])
 	case strings.HasPrefix(like, digest.PrefixKeyed):
 		return a.ofTenant()
-	case digest.Form(like) == digest.Form(a.keyed):
-		return a.keyed
 	}
 	return "" // made under a key that the session does not have, or has no more
 }

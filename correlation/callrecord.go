@@ -8,17 +8,44 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// record is the call as the log shows it, but for its call_id.
-func (c *call) record() events.Call {
-	r := events.Call{
-		Tenant: c.session.tenant, Source: c.session.source, Session: c.session.session,
-		Protocol: c.protocol, Agent: c.agent, ToolCallID: c.id, Occurrence: c.occurrence, Tool: c.tool,
-		State: c.state, Outcome: c.outcome, ExecutionSeq: c.execSeq, Match: c.match,
-		Inferred: c.inferred, WeakScope: c.weak(), Findings: slices.Clone(c.rules), Timeline: c.steps(),
-		Protocols: c.seen.names(), MatchReason: c.reason, Differences: slices.Clone(c.differences), MoreDifferences: c.more,
-		Attempt: int(c.chain.attempt), RetriedFrom: callIDOf(c.chain.from), RetriedTo: callIDOf(c.chain.to),
-		Trace: c.trace,
+// written is memory for records, made for several at a time. Whoever puts them out
+// has them for good.
+type written struct {
+	calls []writtenCall
+	parts []parts
+}
+
+// writtenCall is a call's record with its usual timeline.
+type writtenCall struct {
+	events.Call
+	steps [usualSteps]events.TimelineEntry
+}
+
+// writtenAtOnce is for how many records memory is made: some 8 KB of it.
+const writtenAtOnce = 10
+
+// next gives the next of what was made at once.
+func next[T any](made *[]T, atOnce int) *T {
+	if len(*made) == 0 {
+		*made = make([]T, atOnce)
 	}
+	one := &(*made)[0]
+	*made = (*made)[1:]
+	return one
+}
+
+// call is a call as the log shows it, but for its call_id.
+func (w *written) call(c *call) *events.Call {
+	made := next(&w.calls, writtenAtOnce)
+	r := &made.Call
+	who := c.session.origin
+	r.Tenant, r.Source, r.Session = who.tenant, who.source, who.session
+	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = c.protocol, c.agent, c.id, c.occurrence, c.tool
+	r.State, r.Outcome, r.ExecutionSeq, r.Match = c.state, c.outcome, c.execSeq, c.match
+	r.Inferred, r.WeakScope, r.Findings, r.Timeline = c.inferred, c.weak(), slices.Clone(c.rules), c.steps(made.steps[:0:usualSteps])
+	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = c.seen.names(), c.reason, slices.Clone(c.differences), c.more
+	r.Attempt, r.RetriedFrom, r.RetriedTo = int(c.chain.attempt), callIDOf(c.chain.from), callIDOf(c.chain.to)
+	r.Trace = c.trace
 	r.AdmittedDigest, r.ExecutedDigest = c.args.keyed, c.executed.keyed
 	decided := time.Time{}
 	if st := c.standing(); st.ledger != nil {
@@ -30,7 +57,7 @@ func (c *call) record() events.Call {
 			decided = st.ledger.at
 		}
 	}
-	c.parts(&r, decided)
+	w.partsOf(c, r, decided)
 	return r
 }
 
@@ -46,9 +73,9 @@ func (c *call) sequences() []uint64 {
 }
 
 // steps is the timeline, which names a protocol only where it is another than
-// the call's.
-func (c *call) steps() []events.TimelineEntry {
-	list := slices.Clone(c.timeline)
+// the call's; in the given room if there is enough.
+func (c *call) steps(room []events.TimelineEntry) []events.TimelineEntry {
+	list := append(room, c.timeline...)
 	for i := range list {
 		if list[i].Protocol == c.protocol {
 			list[i].Protocol = ""

@@ -15,7 +15,7 @@ func (s *session) predecessor(f *fact) *call {
 	if c := s.named(f); c != nil {
 		return c
 	}
-	sl := s.slots.get(f.slot)
+	sl := s.slots.get(f.slot, f.hashOfSlot())
 	c := sl.latestLike(f, func(c *call) bool { return c.state != events.CallOrphaned && c.same(f) != different })
 	if c == nil || (f.slot.id == "" && c.same(f) != equal) {
 		return nil
@@ -31,7 +31,7 @@ func (s *session) named(f *fact) *call {
 	if f.previous == (slotKey{}) || f.previous == f.slot {
 		return nil
 	}
-	if sl := s.slots.get(f.previous); sl != nil && len(sl.calls) > 0 {
+	if sl := s.slots.get(f.previous, f.previous.hash()); sl != nil && len(sl.calls) > 0 {
 		return sl.calls[len(sl.calls)-1].unfold()
 	}
 	return nil

@@ -240,7 +240,8 @@ func (x index) complete(f *fact, d events.Decision) {
 		f.origin = about.origin
 	}
 	if d.ToolCallID == "" && d.EventID != "" && d.EventID == about.eventID {
-		f.callID, f.tool, f.slot = about.callID, first(f.tool, about.tool), about.slot
+		f.callID, f.tool = about.callID, first(f.tool, about.tool)
+		f.setSlot(about.slot)
 	}
 }
 
@@ -256,8 +257,8 @@ func standingFindings(outputs []Output) []events.Finding {
 	var list []events.Finding
 	withdrawn := map[string]bool{}
 	for _, o := range outputs {
-		if f, ok := o.Record.(events.Finding); ok {
-			list = append(list, f)
+		if f, ok := o.Record.(*events.Finding); ok {
+			list = append(list, *f)
 			withdrawn[f.Withdraws] = true
 		}
 	}

@@ -101,7 +101,8 @@ func (m *machine) violationOf(f *fact, who origin, b *catalogue.Breach) (*Rule, 
 func (m *machine) factOf(f *fact, who origin, b *catalogue.Breach) *fact {
 	about := &fact{origin: who, protocol: f.protocol}
 	if b.Call != "" {
-		about.callID, about.slot = show(b.Call), slotOf(b.Call, "")
+		about.callID = show(b.Call)
+		about.setSlot(slotOf(b.Call, ""))
 	}
 	return about
 }

@@ -117,7 +117,7 @@ func (m *machine) stop(c *call, f *fact, state events.CallState, why closing) {
 // meant finds the call that a remark is about: by its id, by the event it
 // names, by the approval workflow.
 func (s *session) meant(f *fact) *call {
-	if sl := s.slots.get(f.slot); sl != nil && f.slot.id != "" {
+	if sl := s.slots.get(f.slot, f.hashOfSlot()); sl != nil && f.slot.id != "" {
 		if c := sl.oldestOpen(); c != nil {
 			return c
 		}

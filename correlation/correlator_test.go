@@ -523,9 +523,9 @@ func TestBounds(t *testing.T) {
 			}
 			core := l.run().core
 			s, calls, ids := core.Stats(), 0, 0
-			for _, e := range core.m.sessions.entries {
-				calls += len(e.value.open) + len(e.value.closed)
-				ids += e.value.slots.len()
+			for _, s := range core.m.sessions.all() {
+				calls += len(s.open) + len(s.closed)
+				ids += s.slots.len()
 			}
 			if s.Calls != calls || s.IDs != ids || (name == "calls" && calls > 10) || (name == "ids" && ids > 10) {
 				t.Errorf("%s: stats %+v, %d calls, %d ids", name, s, calls, ids)

@@ -6,7 +6,8 @@ type sourceKey struct{ tenant, source string }
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
 	key     sourceKey
-	seen    *window[sum, variants] // by event id
+	seen    *window[sum, variant] // by event id: the content that came first
+	others  map[sum][]variant     // what else came under an id, which is rare
 	emitted *window[sum, struct{}] // findings that were put out
 }
 
@@ -15,20 +16,35 @@ func (s *sourceState) id() sourceKey { return s.key }
 // variant is one content that came under an event id.
 type variant struct{ content, core sum }
 
-// variants are the contents that came under an event id; it is rare that there
-// is more than one.
-type variants struct {
-	first variant
-	more  []variant
-}
-
-// has tells whether a content is known, and whether its core is.
-func (v variants) has(content, core sum) (same, sameCore bool) {
-	same, sameCore = v.first.content == content, v.first.core == core
-	for _, o := range v.more {
-		same, sameCore = same || o.content == content, sameCore || o.core == core
+// has tells whether a content came under an id, and whether its core did.
+func (s *sourceState) has(id sum, first, v variant) (same, sameCore bool) {
+	same, sameCore = first.content == v.content, first.core == v.core
+	for _, o := range s.others[id] {
+		same, sameCore = same || o.content == v.content, sameCore || o.core == v.core
 	}
 	return same, sameCore
+}
+
+// another notes one more content under an id.
+func (s *sourceState) another(id sum, v variant) {
+	if len(s.others[id]) == maxVariants-1 {
+		return
+	}
+	if s.others == nil {
+		s.others = map[sum][]variant{}
+	}
+	s.others[id] = append(s.others[id], v)
+}
+
+// drop forgets the n event ids that came first.
+func (s *sourceState) drop(n int) {
+	for i := range n {
+		if len(s.others) == 0 {
+			break
+		}
+		delete(s.others, s.seen.nth(i))
+	}
+	s.seen.drop(n)
 }
 
 // novelty is how new an event is.
@@ -52,7 +68,7 @@ func (m *machine) source(k sourceKey) *sourceState {
 	}
 	s := &sourceState{
 		key:     k,
-		seen:    newWindow[sum, variants](noLimit),
+		seen:    newWindow[sum, variant](noLimit),
 		emitted: newWindow[sum, struct{}](findingsPerEvent * m.opts.MaxEventsPerSource),
 	}
 	m.sources.add(s)
@@ -70,23 +86,20 @@ func (m *machine) novelty(f *fact) novelty {
 	case f.kind != kindDecision && f.eventID == "":
 		return novel
 	}
-	id := f.idSum()
-	seen := m.source(sourceKey{f.key.tenant, f.key.source}).seen
-	known, there := seen.get(id)
+	id, v := f.idSum(), variant{f.content, f.core}
+	s := m.source(sourceKey{f.key.tenant, f.key.source})
+	known, there := s.seen.place(id)
 	if !there {
-		seen.put(id, variants{first: variant{f.content, f.core}})
+		*known = v
 		m.eventIDs++
-		m.trimIDs(seen)
+		m.trimIDs(s)
 		return novel
 	}
-	same, sameCore := known.has(f.content, f.core)
+	same, sameCore := s.has(id, *known, v)
 	if same {
 		return duplicate
 	}
-	if len(known.more) < maxVariants-1 {
-		known.more = append(known.more, variant{f.content, f.core})
-		seen.put(id, known)
-	}
+	s.another(id, v)
 	if sameCore {
 		return amended
 	}
@@ -97,17 +110,18 @@ func (m *machine) novelty(f *fact) novelty {
 // trimIDs forgets event ids while all publishers together have too many: first
 // those of the publisher that was silent for the longest time, then those of the
 // one that just spoke. Nobody loses those that every publisher may have.
-func (m *machine) trimIDs(speaking *window[sum, variants]) {
+func (m *machine) trimIDs(speaking *sourceState) {
 	for m.eventIDs > m.opts.MaxEvents {
 		from := speaking
 		if silent, any := m.sources.oldest(); any && silent.seen.len() > m.opts.MaxEventsPerSource {
-			from = silent.seen
+			from = silent
 		}
-		if from.len() <= m.opts.MaxEventsPerSource {
+		n := min(from.seen.len()-m.opts.MaxEventsPerSource, atOnce(m.opts.MaxEvents))
+		if n <= 0 {
 			return
 		}
-		from.drop()
-		m.eventIDs--
+		from.drop(n)
+		m.eventIDs -= n
 	}
 }
 
@@ -141,7 +155,7 @@ func (m *machine) secondInvocation(s *session, c *call, f *fact) {
 	if f.kind != kindPre || f.protocol != protoAAEP || f.slot.id == "" {
 		return
 	}
-	sl := s.slot(f.slot)
+	sl := s.slot(f.slot, f.hashOfSlot())
 	if sl.invoked == "" {
 		sl.invoked = first(f.eventID, "?")
 		return

@@ -113,6 +113,7 @@ type fact struct {
 	callID    string // as shown
 	tool      string // as shown
 	slot      slotKey
+	slotHash  uint32 // see hashOfSlot
 	canonical string  // the tool's name in the action-governance profile
 	previous  slotKey // of metadata.retry.previous_tool_call_id; zero if there is none
 	args      arguments
@@ -151,6 +152,16 @@ type fact struct {
 
 func (f *fact) hasTool() bool {
 	return f.slot != slotKey{tool: subject.NoSession} && f.slot != slotKey{}
+}
+
+func (f *fact) setSlot(k slotKey) { f.slot, f.slotHash = k, k.hash() }
+
+// hashOfSlot is the hash of slot; setSlot has made it.
+func (f *fact) hashOfSlot() uint32 {
+	if f.slotHash == 0 {
+		f.slotHash = f.slot.hash()
+	}
+	return f.slotHash
 }
 
 // verdictRec is one recorded verdict.

@@ -14,7 +14,8 @@ import (
 
 // setCall names the call that a fact is about.
 func (f *fact) setCall(callID, tool string) {
-	f.callID, f.tool, f.slot = show(callID), show(tool), slotOf(callID, tool)
+	f.callID, f.tool = show(callID), show(tool)
+	f.setSlot(slotOf(callID, tool))
 }
 
 // agentHookKinds are the types that mean something for a call; see also

@@ -128,8 +128,8 @@ func TestLateForFoldedCalls(t *testing.T) {
 	if st := core.Stats(); st.Open != 0 || st.Calls != 40 {
 		t.Fatalf("%+v", st)
 	}
-	for e := range core.m.sessions.entries {
-		for _, c := range core.m.sessions.entries[e].value.closed {
+	for _, s := range core.m.sessions.all() {
+		for _, c := range s.closed {
 			if c.details != nil || c.packed == "" || len(c.packed) > 600 {
 				t.Fatalf("a closed call is kept in %d bytes, unfolded: %v", len(c.packed), c.details != nil)
 			}
@@ -151,30 +151,41 @@ func TestLateForFoldedCalls(t *testing.T) {
 	}
 }
 
-// TestWindow: against a map and a list.
+// ordinal is a key of windows whose hashes are often the same.
+type ordinal int
+
+func (n ordinal) hash() uint32 { return uint32(n) * 0x9e3779b9 >> 4 & 0x3fff }
+
+// TestWindow: against a map and a list. Where there is room for many, several
+// make room at once.
 func TestWindow(t *testing.T) {
-	for seed := range uint64(50) {
+	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		limit := 1 + random.IntN(40)
-		w, values, order := newWindow[int, int](limit), map[int]int{}, []int{}
-		for i := range 2000 {
-			k := random.IntN(3 * limit)
+		if seed%10 == 0 {
+			limit += 2048
+		}
+		w, values, order := newWindow[ordinal, int](limit), map[ordinal]int{}, []ordinal{}
+		for i := range 50 * limit {
+			k := ordinal(random.IntN(3 * limit))
 			if _, there := values[k]; !there {
 				if len(order) == limit {
-					delete(values, order[0])
-					order = order[1:]
+					for _, old := range order[:atOnce(limit)] {
+						delete(values, old)
+					}
+					order = order[atOnce(limit):]
 				}
 				order = append(order, k)
 			}
 			values[k] = i
 			w.put(k, i)
-			k = random.IntN(3 * limit)
+			k = ordinal(random.IntN(3 * limit))
 			got, there := w.get(k)
 			if want, is := values[k]; there != is || got != want || w.len() != len(values) {
 				t.Fatalf("seed %d: %d is %d, %v; want %d, %v", seed, k, got, there, want, is)
 			}
 		}
-		for i, e := range w.Pack().(*packedWindow[int, int]).Entries {
+		for i, e := range w.Pack().(*packedWindow[ordinal, int]).Entries {
 			if e.Key != order[i] || e.Value != values[e.Key] {
 				t.Fatalf("seed %d: entry %d is %v", seed, i, e)
 			}

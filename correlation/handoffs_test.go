@@ -164,7 +164,7 @@ func TestHandoffsAreBounded(t *testing.T) {
 		l.handsOver(fmt.Sprint("a", i), fmt.Sprint("a", i+1), events.Allow)
 	}
 	for _, e := range l.run().core.m.handoffs.all() {
-		list := e.Value
+		list := e.value
 		if n := len(list); n != maxHandedOver {
 			t.Errorf("%d agents are remembered", n)
 		}

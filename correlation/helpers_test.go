@@ -271,11 +271,11 @@ func (r *result) add(t testing.TB, outs []Output) {
 			t.Fatalf("output on %q: %v", o.Subject, err)
 		}
 		switch rec := o.Record.(type) {
-		case events.Finding:
+		case *events.Finding:
 			if checkRules[rec.Rule] != nil {
-				r.checks = append(r.checks, rec)
+				r.checks = append(r.checks, *rec)
 			} else {
-				r.findings = append(r.findings, rec)
+				r.findings = append(r.findings, *rec)
 			}
 			if p.Class != subject.Findings || p.State != string(rec.Severity) || o.ID != rec.FindingID || rec.EventIDs == nil || rec.Remedy == "" {
 				t.Errorf("finding %+v is not in order on %q", rec, o.Subject)
@@ -283,8 +283,8 @@ func (r *result) add(t testing.TB, outs []Output) {
 			if strings.ContainsAny(rec.Explanation, "{}") || !strings.HasSuffix(rec.Explanation, ".") {
 				t.Errorf("explanation %q is not a sentence", rec.Explanation)
 			}
-		case events.Call:
-			r.calls = append(r.calls, rec)
+		case *events.Call:
+			r.calls = append(r.calls, *rec)
 			if p.Class != subject.Calls || p.State != string(rec.State) {
 				t.Errorf("call %+v is not in order on %q", rec, o.Subject)
 			}

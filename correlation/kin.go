@@ -88,7 +88,7 @@ func (m *machine) relate(f *fact) {
 		m.adopt(f, byGoal, m.sibling(f, l.parent))
 	}
 	if old.rank < bySession && l.correlation != "" {
-		if key := siblingKey(f, l.correlation); m.sessions.entries[key] != nil {
+		if _, there := m.sessions.peek(siblingKey(f, l.correlation)); there {
 			m.adopt(f, bySession, m.sibling(f, l.correlation))
 		}
 	}
@@ -156,8 +156,8 @@ func (m *machine) adopt(f *fact, rank int8, r relative) {
 		up = above.who.key
 	}
 	m.parents.put(f.key, kinship{r, rank})
-	if e := m.sessions.entries[f.key]; e != nil {
-		m.belongs(e.value, rank)
+	if s, there := m.sessions.peek(f.key); there {
+		m.belongs(s, rank)
 	}
 }
 

@@ -179,7 +179,7 @@ func TestNoCircles(t *testing.T) {
 	}
 	parents := l.run().core.m.parents
 	for _, e := range parents.all() {
-		k := e.Key
+		k := e.key
 		up, steps := k, 0
 		for {
 			p, has := parents.get(up)
@@ -244,12 +244,12 @@ func TestParentKnownLate(t *testing.T) {
 		at = append(at, l.msgs[len(l.msgs)-1].Seq)
 	}
 	l.event(in("child", set(post(91), "metadata.tool_call_id", "open")))
-	core, again := New(l.opts), map[uint64][]events.Call{}
+	core, again := New(l.opts), map[uint64][]*events.Call{}
 	var outs []Output
 	for _, m := range l.msgs {
 		for _, o := range core.Apply(m) {
 			outs = append(outs, o)
-			if c, is := o.Record.(events.Call); is {
+			if c, is := o.Record.(*events.Call); is {
 				again[m.Seq] = append(again[m.Seq], c)
 			}
 		}
@@ -268,7 +268,7 @@ func TestParentKnownLate(t *testing.T) {
 	if n := len(again[at[3]]); n != 0 {
 		t.Errorf("%d calls are put out again although nothing is new", n)
 	}
-	last := outs[len(outs)-1].Record.(events.Call)
+	last := outs[len(outs)-1].Record.(*events.Call)
 	if last.ToolCallID != "open" || last.Parent == nil || last.Parent.By != events.LinkEvent {
 		t.Errorf("the open call: %+v", last)
 	}

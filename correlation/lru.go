@@ -2,70 +2,139 @@ package correlation
 
 // lru is a bounded map that knows which entry was used least recently. Its
 // order depends on nothing but the calls made.
-type lru[K comparable, V identified[K]] struct {
-	entries map[K]*lruEntry[K, V]
-	root    lruEntry[K, V] // root.next is the most, root.prev the least recent
+type lru[K hashed, V identified[K]] struct {
+	// entries lie where there was room; each names its neighbours in the order of
+	// use. The first is none: after it comes the most, before it the least recent.
+	entries []lruEntry[V]
+	empty   []int32 // places in entries
+	table   []uint64
+	n       int
 }
 
 // identified knows its own key.
-type identified[K comparable] interface{ id() K }
+type identified[K hashed] interface{ id() K }
 
-type lruEntry[K comparable, V identified[K]] struct {
+type lruEntry[V any] struct {
 	value      V
-	prev, next *lruEntry[K, V]
+	hash       uint32
+	prev, next int32
 }
 
-func newLRU[K comparable, V identified[K]]() *lru[K, V] {
-	l := &lru[K, V]{entries: map[K]*lruEntry[K, V]{}}
-	l.root.prev, l.root.next = &l.root, &l.root
-	return l
+func newLRU[K hashed, V identified[K]]() *lru[K, V] {
+	return &lru[K, V]{entries: make([]lruEntry[V], 1, smallestTable/2), table: make([]uint64, smallestTable)}
 }
 
-func (l *lru[K, V]) len() int { return len(l.entries) }
+func (l *lru[K, V]) len() int { return l.n }
+
+// find gives the place of a key in the table; that is free if there is no entry.
+func (l *lru[K, V]) find(k K, hash uint32) (at int, there bool) {
+	mask := len(l.table) - 1
+	for at = int(hash) & mask; ; at = (at + 1) & mask {
+		switch x := l.table[at]; {
+		case x == 0:
+			return at, false
+		case uint32(x>>32) == hash && l.entries[uint32(x)].value.id() == k:
+			return at, true
+		}
+	}
+}
 
 // get finds an entry and makes it the most recent one.
-func (l *lru[K, V]) get(k K) (v V, ok bool) {
-	e, ok := l.entries[k]
+func (l *lru[K, V]) get(k K) (v V, ok bool) { return l.getHashed(k, k.hash()) }
+
+// getHashed is get for a key whose hash is known.
+func (l *lru[K, V]) getHashed(k K, hash uint32) (v V, ok bool) {
+	at, ok := l.find(k, hash)
 	if !ok {
 		return v, false
 	}
-	l.unlink(e)
-	l.link(e)
-	return e.value, true
+	i := int32(uint32(l.table[at]))
+	if l.entries[0].next != i {
+		l.unlink(i)
+		l.link(i)
+	}
+	return l.entries[i].value, true
 }
 
+// peek finds an entry and leaves it where it is.
+func (l *lru[K, V]) peek(k K) (v V, ok bool) {
+	at, ok := l.find(k, k.hash())
+	if ok {
+		v = l.entries[uint32(l.table[at])].value
+	}
+	return v, ok
+}
+
+// add adds an entry that is not there.
 func (l *lru[K, V]) add(v V) {
-	e := &lruEntry[K, V]{value: v}
-	l.entries[v.id()] = e
-	l.link(e)
+	if l.n++; 2*l.n > len(l.table) {
+		l.grow()
+	}
+	i := int32(len(l.entries))
+	if last := len(l.empty) - 1; last >= 0 {
+		i = l.empty[last]
+		l.empty = l.empty[:last]
+	} else {
+		l.entries = append(l.entries, lruEntry[V]{})
+	}
+	hash := v.id().hash()
+	l.entries[i].value, l.entries[i].hash = v, hash
+	lies(l.table, hash, uint32(i))
+	l.link(i)
+}
+
+func (l *lru[K, V]) grow() {
+	l.table = make([]uint64, 2*len(l.table))
+	for i := l.entries[0].next; i != 0; i = l.entries[i].next {
+		lies(l.table, l.entries[i].hash, uint32(i))
+	}
 }
 
 // oldest is the least recently used entry.
 func (l *lru[K, V]) oldest() (v V, ok bool) {
-	if l.root.prev == &l.root {
-		return v, false
+	i := l.entries[0].prev
+	return l.entries[i].value, i != 0
+}
+
+// all gives the entries, the least recent first.
+func (l *lru[K, V]) all() []V {
+	list := make([]V, 0, l.n)
+	if len(l.entries) == 0 { // nothing was ever made of it
+		return list
 	}
-	return l.root.prev.value, true
+	for i := l.entries[0].prev; i != 0; i = l.entries[i].prev {
+		list = append(list, l.entries[i].value)
+	}
+	return list
 }
 
 func (l *lru[K, V]) remove(k K) {
-	if e, ok := l.entries[k]; ok {
-		l.unlink(e)
-		delete(l.entries, k)
+	if at, there := l.find(k, k.hash()); there {
+		l.drop(int32(uint32(l.table[at])))
 	}
 }
 
 func (l *lru[K, V]) removeOldest() {
-	if e := l.root.prev; e != &l.root {
-		l.remove(e.value.id())
+	if i := l.entries[0].prev; i != 0 {
+		l.drop(i)
 	}
 }
 
-func (l *lru[K, V]) link(e *lruEntry[K, V]) {
-	e.prev, e.next = &l.root, l.root.next
-	e.prev.next, e.next.prev = e, e
+func (l *lru[K, V]) drop(i int32) {
+	free(l.table, l.entries[i].hash, uint32(i))
+	l.unlink(i)
+	l.entries[i] = lruEntry[V]{}
+	l.empty = append(l.empty, i)
+	l.n--
 }
 
-func (l *lru[K, V]) unlink(e *lruEntry[K, V]) {
-	e.prev.next, e.next.prev = e.next, e.prev
+func (l *lru[K, V]) link(i int32) {
+	first := l.entries[0].next
+	l.entries[i].prev, l.entries[i].next = 0, first
+	l.entries[0].next, l.entries[first].prev = i, i
+}
+
+func (l *lru[K, V]) unlink(i int32) {
+	e := &l.entries[i]
+	l.entries[e.prev].next, l.entries[e.next].prev = e.next, e.prev
 }

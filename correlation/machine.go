@@ -35,6 +35,7 @@ type machine struct {
 	out      []Output `snapshot:"-"` // of one message
 	loose    []*call  `snapshot:"-"` // calls that may be over and whose details are not folded
 	spare    spare    `snapshot:"-"`
+	written  written  `snapshot:"-"`
 }
 
 func newMachine(opts Options) *machine {
@@ -147,7 +148,7 @@ func (m *machine) amend(f *fact) {
 
 // arm makes a new occurrence.
 func (m *machine) arm(s *session, f *fact) *call {
-	sl := s.slot(f.slot)
+	sl := s.slot(f.slot, f.hashOfSlot())
 	other := sl.oldestOpen()
 	c := m.occurrence(s, f)
 	c.state = events.CallOpen
@@ -182,7 +183,7 @@ func (c *call) judged() *call {
 
 // occurrence makes the next call of a slot, neither open nor remembered yet.
 func (m *machine) occurrence(s *session, f *fact) *call {
-	sl := s.slot(f.slot)
+	sl := s.slot(f.slot, f.hashOfSlot())
 	sl.count++
 	m.order++
 	m.stats.Calls++

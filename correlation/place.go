@@ -8,7 +8,7 @@ func (m *machine) place(s *session, f *fact) *call {
 	if c := s.decided(f.decisionID); c != nil && c.slot.key == f.slot && c.same(f) != different {
 		return c
 	}
-	sl := s.slots.get(f.slot)
+	sl := s.slots.get(f.slot, f.hashOfSlot())
 	if sl == nil {
 		return nil
 	}
@@ -89,12 +89,14 @@ func (c *call) decisionEvent() string {
 
 // consume finds the call that a completion ends: the oldest armed occurrence.
 func (m *machine) consume(s *session, f *fact) (c *call, inferred bool) {
-	for _, k := range []slotKey{f.slot, f.previous} {
-		if k == (slotKey{}) || (k.id == "" && k != f.slot) {
-			continue
+	if f.slot != (slotKey{}) {
+		if c := consumeSlot(s.slots.get(f.slot, f.hashOfSlot()), f); c != nil {
+			return c, f.slot.id == ""
 		}
-		if c := consumeSlot(s.slots.get(k), f); c != nil {
-			return c, k.id == ""
+	}
+	if f.previous.id != "" {
+		if c := consumeSlot(s.slots.get(f.previous, f.previous.hash()), f); c != nil {
+			return c, false
 		}
 	}
 	// Paired by tool, in order: where one side has no id, or neither has.

@@ -54,8 +54,8 @@ func TestEventIDsAreBounded(t *testing.T) {
 	send("flood", 1000)
 	m := l.run().core.m
 	total := 0
-	for _, e := range m.sources.entries {
-		total += e.value.seen.len()
+	for _, s := range m.sources.all() {
+		total += s.seen.len()
 	}
 	if total != m.eventIDs || total > 100 {
 		t.Errorf("%d ids are remembered, counted as %d", total, m.eventIDs)

@@ -15,7 +15,7 @@ type Output struct {
 	Subject string
 	Type    string // events.TypeCall or events.TypeFinding
 	ID      string // of the CloudEvent; the same in every replay
-	Record  any    // events.Call or events.Finding
+	Record  any    // *events.Call or *events.Finding
 	Body    []byte // RFC 8785; see Encode
 }
 
@@ -120,7 +120,7 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 		return id
 	}
 	seen.put(key, struct{}{})
-	finding := events.Finding{
+	finding := &events.Finding{
 		FindingID: id, Rule: r.Name, Severity: events.Severity(first(string(v.severity), string(r.Severity))),
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
 		EventIDs: v.events, Seqs: v.seqs, Explanation: explain(r, c, f, v), Remedy: r.Remedy,
@@ -252,7 +252,7 @@ func (m *machine) emit(c *call) {
 		return
 	}
 	c.emitted = now
-	r := c.record()
+	r := m.written.call(c)
 	id := c.recordID(c.records.add(c.state))
 	r.CallID = id[:callIDSize]
 	m.stats.Records++

@@ -35,15 +35,15 @@ type session struct {
 // origin is a fact's origin to keep. Sessions of one publisher share the names of
 // that, and a session's calls and what follows their order share all of it.
 func (m *machine) origin(f *fact) *origin {
-	if e := m.sessions.entries[f.key]; e != nil && *e.value.origin == f.origin {
-		return e.value.origin
+	if s, there := m.sessions.peek(f.key); there && *s.origin == f.origin {
+		return s.origin
 	}
-	if e := m.flows.entries[flowKey{f.key, f.protocol}]; e != nil && *e.value.names == f.origin {
-		return e.value.names
+	if w, there := m.flows.peek(flowKey{f.key, f.protocol}); there && *w.names == f.origin {
+		return w.names
 	}
 	o := f.origin
-	if e := m.sources.entries[sourceKey{o.key.tenant, o.key.source}]; e != nil {
-		o.key.tenant, o.key.source = e.value.key.tenant, e.value.key.source
+	if s, there := m.sources.peek(sourceKey{o.key.tenant, o.key.source}); there {
+		o.key.tenant, o.key.source = s.key.tenant, s.key.source
 	}
 	o.key.session = strings.Clone(o.key.session)
 	for _, n := range [...]struct {
@@ -60,8 +60,8 @@ func (m *machine) origin(f *fact) *origin {
 func (s *session) id() sessionKey { return s.key }
 
 // slot finds the slot of a call, or makes it.
-func (s *session) slot(k slotKey) *slot {
-	if sl := s.slots.get(k); sl != nil {
+func (s *session) slot(k slotKey, hash uint32) *slot {
+	if sl := s.slots.get(k, hash); sl != nil {
 		return sl
 	}
 	if s.slots.len() >= s.machine.opts.MaxIDsPerSession {
@@ -69,7 +69,7 @@ func (s *session) slot(k slotKey) *slot {
 	}
 	s.machine.stats.IDs++
 	sl := &slot{key: k, count: s.floor}
-	s.slots.add(sl)
+	s.slots.add(sl, hash)
 	return sl
 }
 
@@ -130,8 +130,15 @@ func (s *session) forget(c *call) {
 
 // join notes that a decision and its request belong to a call.
 func (s *session) join(c *call, decisionID string) {
-	if decisionID == "" || s.verdicts.get(decisionID) == c {
+	if decisionID == "" {
 		return
+	}
+	switch s.verdicts.get(decisionID) {
+	case c:
+		return
+	case nil:
+	default:
+		s.verdicts.remove(decisionID)
 	}
 	if len(c.joins) == maxDecisions {
 		s.verdicts.remove(c.joins[0])

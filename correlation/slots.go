@@ -1,10 +1,12 @@
 package correlation
 
-import "slices"
+import (
+	"slices"
+)
 
 // The slots of a session, and the calls that it finds by their decisions, are few
 // as a rule: up to so many are looked through one by one, which takes less room
-// than a map, and no more time.
+// than a table, and no more time.
 const fewEnough = 12
 
 // slot holds the occurrences of one tool call id.
@@ -57,34 +59,54 @@ func (s *slot) latestLike(f *fact, fits func(*call) bool) *call {
 
 // slots are the slots of a session.
 type slots struct {
-	list  []*slot           // in the order they were made
-	byKey map[slotKey]*slot // once there are many
+	list   []*slot  // in the order they were made
+	hashes []uint32 // of their keys
+	table  []uint64 // of places in list and one, once there are many
 }
 
 func (s *slots) len() int { return len(s.list) }
 
-func (s *slots) get(k slotKey) *slot {
-	if s.byKey != nil {
-		return s.byKey[k]
+// get finds a slot by its key and the hash of that.
+func (s *slots) get(k slotKey, hash uint32) *slot {
+	if s.table == nil {
+		for i := len(s.hashes) - 1; i >= 0; i-- {
+			if s.hashes[i] == hash && s.list[i].key == k {
+				return s.list[i]
+			}
+		}
+		return nil
 	}
-	for i := len(s.list) - 1; i >= 0; i-- {
-		if s.list[i].key == k {
-			return s.list[i]
+	mask := len(s.table) - 1
+	for at := int(hash) & mask; s.table[at] != 0; at = (at + 1) & mask {
+		if uint32(s.table[at]>>32) == hash {
+			if sl := s.list[uint32(s.table[at])-1]; sl.key == k {
+				return sl
+			}
 		}
 	}
 	return nil
 }
 
-func (s *slots) add(sl *slot) {
-	s.list = append(s.list, sl)
-	switch {
-	case s.byKey != nil:
-		s.byKey[sl.key] = sl
-	case len(s.list) > fewEnough:
-		s.byKey = make(map[slotKey]*slot, 2*len(s.list))
-		for _, sl := range s.list {
-			s.byKey[sl.key] = sl
-		}
+func (s *slots) add(sl *slot, hash uint32) {
+	s.list, s.hashes = append(s.list, sl), append(s.hashes, hash)
+	switch n := len(s.list); {
+	case n <= fewEnough:
+	case 2*n > len(s.table):
+		s.index()
+	default:
+		lies(s.table, hash, uint32(n))
+	}
+}
+
+// index makes the table anew.
+func (s *slots) index() {
+	size := smallestTable
+	for size < 4*len(s.list) {
+		size *= 2
+	}
+	s.table = make([]uint64, size)
+	for i, hash := range s.hashes {
+		lies(s.table, hash, uint32(i+1))
 	}
 }
 
@@ -92,8 +114,10 @@ func (s *slots) add(sl *slot) {
 func (s *slots) dropEmpty() *slot {
 	for i, sl := range s.list {
 		if len(sl.calls) == 0 {
-			delete(s.byKey, sl.key)
-			s.list = slices.Delete(s.list, i, i+1)
+			s.list, s.hashes = slices.Delete(s.list, i, i+1), slices.Delete(s.hashes, i, i+1)
+			if s.table != nil {
+				s.index()
+			}
 			return sl
 		}
 	}
@@ -125,8 +149,8 @@ func (v *verdicts) get(id string) *call {
 	return nil
 }
 
+// put notes a call under a decision under which none is noted.
 func (v *verdicts) put(id string, c *call) {
-	v.remove(id)
 	switch {
 	case v.byID != nil:
 		v.byID[id] = c

@@ -85,19 +85,17 @@ type pair[K, V any] struct {
 
 // Pack gives the entries, the least recent first.
 func (l *lru[K, V]) Pack() any {
-	list := make([]pair[K, V], 0, len(l.entries))
-	for e := l.root.prev; e != nil && e != &l.root; e = e.prev {
-		list = append(list, pair[K, V]{e.value.id(), e.value})
+	list := make([]pair[K, V], 0, l.n)
+	for _, v := range l.all() {
+		list = append(list, pair[K, V]{v.id(), v})
 	}
 	return &list
 }
 
 // Unpack takes what Pack gave.
 func (l *lru[K, V]) Unpack(form any) {
-	list := *form.(*[]pair[K, V])
-	l.entries = make(map[K]*lruEntry[K, V], len(list))
-	l.root.prev, l.root.next = &l.root, &l.root
-	for _, p := range list {
+	*l = *newLRU[K, V]()
+	for _, p := range *form.(*[]pair[K, V]) {
 		l.add(p.Value)
 	}
 }
@@ -110,7 +108,11 @@ type packedWindow[K, V any] struct {
 
 // Pack gives the entries in order.
 func (w *window[K, V]) Pack() any {
-	return &packedWindow[K, V]{w.limit, w.all()}
+	p := &packedWindow[K, V]{w.limit, make([]pair[K, V], 0, w.n)}
+	for _, e := range w.all() {
+		p.Entries = append(p.Entries, pair[K, V]{e.key, e.value})
+	}
+	return p
 }
 
 // Unpack takes what Pack gave.
@@ -119,6 +121,17 @@ func (w *window[K, V]) Unpack(form any) {
 	*w = window[K, V]{limit: p.Limit}
 	for _, e := range p.Entries {
 		w.put(e.Key, e.Value)
+	}
+}
+
+// Pack gives the slots in order.
+func (s *slots) Pack() any { return &s.list }
+
+// Unpack takes what Pack gave.
+func (s *slots) Unpack(form any) {
+	*s = slots{}
+	for _, sl := range *form.(*[]*slot) {
+		s.add(sl, sl.key.hash())
 	}
 }
 

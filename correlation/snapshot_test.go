@@ -47,15 +47,18 @@ func sameState(t testing.TB, a, b *Correlator) {
 		return
 	}
 	for _, c := range []*Correlator{a, b} {
-		for _, e := range c.m.flows.entries { // what one event left behind
-			for _, s := range []any{e.value.aaep, e.value.hook} {
+		for _, w := range c.m.flows.all() { // what one event left behind
+			for _, s := range []any{w.aaep, w.hook} {
 				if v := reflect.ValueOf(s); !v.IsNil() {
 					out := v.Elem().FieldByName("out")
 					reflect.NewAt(out.Type(), out.Addr().UnsafePointer()).Elem().SetZero()
 				}
 			}
 		}
-		c.m.spare, c.m.loose = spare{}, nil
+		c.m.spare, c.m.written, c.m.loose = spare{}, written{}, nil
+		c.m.sessions.Unpack(c.m.sessions.Pack())
+		c.m.flows.Unpack(c.m.flows.Pack())
+		c.m.sources.Unpack(c.m.sources.Pack())
 		c.m.out, c.m.due = nil, *c.m.due.Pack().(*[]deadline)
 		opts, prefixes := c.m.opts, c.m.prefixes
 		c.m.opts, c.m.prefixes = Options{}, nil
@@ -156,7 +159,8 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.machine.loose", "correlation.machine.opts", "correlation.machine.out", "correlation.machine.prefixes", "correlation.machine.spare", "hooksession.Session.out",
+	"aaepsession.Session.out", "correlation.machine.loose", "correlation.machine.opts", "correlation.machine.out", "correlation.machine.prefixes", "correlation.machine.spare",
+	"correlation.machine.written", "hooksession.Session.out",
 }
 
 // TestEveryFieldIsState: whoever leaves a field out of the snapshot must say so

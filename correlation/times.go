@@ -62,9 +62,9 @@ type parts struct {
 	parent    events.CallParent
 }
 
-// parts sets what there is of a record's durations, claims and parent. decided is
+// partsOf sets what there is of a record's durations, claims and parent. decided is
 // when the verdict that counts was recorded; zero if there is none.
-func (c *call) parts(r *events.Call, decided time.Time) {
+func (w *written) partsOf(c *call, r *events.Call, decided time.Time) {
 	spans := c.spans(decided)
 	parent, has := c.parent()
 	timed := slices.ContainsFunc(spans[:], span.known)
@@ -72,7 +72,8 @@ func (c *call) parts(r *events.Call, decided time.Time) {
 	if !has && !claims && !timed {
 		return
 	}
-	p := &parts{claimed: c.claimed, parent: parent}
+	p := next(&w.parts, writtenAtOnce)
+	p.claimed, p.parent = c.claimed, parent
 	if has {
 		r.Parent = &p.parent
 	}

@@ -1,34 +1,30 @@
 package correlation
 
-import "hash/maphash"
-
 // window is a map that forgets its oldest entries: when there are more than its
 // limit, or when it is told to. They lie in a ring in the order in which they
 // came; a table says where a key lies. It is smaller than a map, and an old entry
-// gives way to a new one at the price of three looks into memory.
-type window[K comparable, V any] struct {
-	ring  []pair[K, V]
+// gives way to a new one at the price of few looks into memory.
+type window[K hashed, V any] struct {
+	ring  []entry[K, V]
 	head  int      // the oldest
 	n     int      // how many there are
-	table []uint64 // of what is hashed so: 32 bits of the hash, and the place in the ring and one
+	table []uint64 // of places in the ring and one
 	limit int      // noLimit: there is none
+}
+
+type entry[K, V any] struct {
+	key   K
+	value V
+	hash  uint32
 }
 
 const noLimit = 0
 
-// windowSeed keeps whoever chooses keys from choosing where they lie. Nothing else
-// depends on it.
-var windowSeed = maphash.MakeSeed()
-
-const smallestTable = 8
-
-func newWindow[K comparable, V any](limit int) *window[K, V] {
+func newWindow[K hashed, V any](limit int) *window[K, V] {
 	return &window[K, V]{limit: limit}
 }
 
 func (w *window[K, V]) len() int { return w.n }
-
-func hashOf[K comparable](k K) uint32 { return uint32(maphash.Comparable(windowSeed, k) >> 32) }
 
 // find gives the place of a key in the table; that is free if there is no entry.
 func (w *window[K, V]) find(k K, hash uint32) (at int, there bool) {
@@ -37,7 +33,7 @@ func (w *window[K, V]) find(k K, hash uint32) (at int, there bool) {
 		switch x := w.table[at]; {
 		case x == 0:
 			return at, false
-		case uint32(x>>32) == hash && w.ring[uint32(x)-1].Key == k:
+		case uint32(x>>32) == hash && w.ring[uint32(x)-1].key == k:
 			return at, true
 		}
 	}
@@ -48,8 +44,8 @@ func (w *window[K, V]) at(k K) *V {
 	if w.n == 0 {
 		return nil
 	}
-	if at, there := w.find(k, hashOf(k)); there {
-		return &w.ring[uint32(w.table[at])-1].Value
+	if at, there := w.find(k, k.hash()); there {
+		return &w.ring[uint32(w.table[at])-1].value
 	}
 	return nil
 }
@@ -63,40 +59,59 @@ func (w *window[K, V]) get(k K) (v V, ok bool) {
 
 // put adds or replaces an entry; replacing does not make it younger.
 func (w *window[K, V]) put(k K, v V) {
-	if p := w.at(k); p != nil {
-		*p = v
-		return
+	p, _ := w.place(k)
+	*p = v
+}
+
+// place gives room for the value of a key, to be filled before the next call, and
+// whether there is one already.
+func (w *window[K, V]) place(k K) (v *V, there bool) {
+	hash := k.hash()
+	if w.n > 0 {
+		if at, there := w.find(k, hash); there {
+			return &w.ring[uint32(w.table[at])-1].value, true
+		}
 	}
 	if w.n == w.limit && w.limit != noLimit {
-		w.drop()
+		w.drop(atOnce(w.limit))
 	}
 	if w.n == len(w.ring) {
 		w.grow()
 	}
-	place := (w.head + w.n) % len(w.ring)
-	w.ring[place] = pair[K, V]{k, v}
+	place := w.head + w.n
+	if place >= len(w.ring) {
+		place -= len(w.ring)
+	}
 	w.n++
-	w.lies(k, place)
+	e := &w.ring[place]
+	e.key, e.hash = k, hash
+	lies(w.table, hash, uint32(place+1))
+	return &e.value, false
 }
 
-// drop forgets the oldest entry. There must be one.
-func (w *window[K, V]) drop() {
-	w.free(w.ring[w.head].Key)
-	w.ring[w.head] = pair[K, V]{}
-	w.head = (w.head + 1) % len(w.ring)
-	w.n--
-}
+// atOnce is how many entries make room where so many may be. Many at once cost
+// less than one after the other, as a processor can wait for several places of a
+// large table at the same time.
+func atOnce(limit int) int { return 1 + limit/1024 }
 
-// lies notes where a key lies that is not in the table yet.
-func (w *window[K, V]) lies(k K, place int) {
-	hash := hashOf(k)
-	at, _ := w.find(k, hash)
-	w.table[at] = uint64(hash)<<32 | uint64(place+1)
+// nth is the key of an entry, the oldest first.
+func (w *window[K, V]) nth(i int) K { return w.ring[(w.head+i)%len(w.ring)].key }
+
+// drop forgets the n oldest entries. There must be so many.
+func (w *window[K, V]) drop(n int) {
+	for range n {
+		free(w.table, w.ring[w.head].hash, uint32(w.head+1))
+		w.ring[w.head] = entry[K, V]{}
+		if w.head++; w.head == len(w.ring) {
+			w.head = 0
+		}
+		w.n--
+	}
 }
 
 // all gives the entries, the oldest first.
-func (w *window[K, V]) all() []pair[K, V] {
-	list := make([]pair[K, V], 0, w.n)
+func (w *window[K, V]) all() []entry[K, V] {
+	list := make([]entry[K, V], 0, w.n)
 	for i := range w.n {
 		list = append(list, w.ring[(w.head+i)%len(w.ring)])
 	}
@@ -109,7 +124,7 @@ func (w *window[K, V]) grow() {
 	if w.limit != noLimit {
 		size = min(size, w.limit)
 	}
-	ring := make([]pair[K, V], size)
+	ring := make([]entry[K, V], size)
 	copy(ring, w.all())
 	w.ring, w.head = ring, 0
 	places := smallestTable
@@ -118,23 +133,6 @@ func (w *window[K, V]) grow() {
 	}
 	w.table = make([]uint64, places)
 	for i := range w.n {
-		w.lies(w.ring[i].Key, i)
+		lies(w.table, w.ring[i].hash, uint32(i+1))
 	}
-}
-
-// free takes a key out of the table. What lies behind it moves up if it could not
-// be found otherwise.
-func (w *window[K, V]) free(k K) {
-	hole, there := w.find(k, hashOf(k))
-	if !there {
-		return
-	}
-	mask := len(w.table) - 1
-	for at := (hole + 1) & mask; w.table[at] != 0; at = (at + 1) & mask {
-		if home := int(uint32(w.table[at]>>32)) & mask; (at-home)&mask >= (at-hole)&mask {
-			w.table[hole] = w.table[at]
-			hole = at
-		}
-	}
-	w.table[hole] = 0
 }

@@ -102,7 +102,7 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 			}
 		})
 		for _, o := range outs {
-			if f, is := o.Record.(events.Finding); is && f.Severity != events.SeverityInfo {
+			if f, is := o.Record.(*events.Finding); is && f.Severity != events.SeverityInfo {
 				b.unexpected = f.Rule + ": " + f.Explanation
 			}
 		}

@@ -97,16 +97,16 @@ func (c *Correlator) waits() (float64, bool) {
 	return max(0, time.Since(*since).Seconds()), true
 }
 
-// Put counts a record that is written to the log: events.Call or events.Finding.
+// Put counts a record that is written to the log: *events.Call or *events.Finding.
 func (c *Correlator) Put(record any) {
 	if c == nil {
 		return
 	}
 	c.outputs.Inc()
 	switch r := record.(type) {
-	case events.Call:
+	case *events.Call:
 		c.calls.With(string(r.State)).Inc()
-	case events.Finding:
+	case *events.Finding:
 		if r.Withdraws != "" {
 			c.withdrawn.Inc()
 			return

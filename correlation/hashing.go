@@ -1,0 +1,90 @@
+package correlation
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+)
+
+// hashed is a key of a table. Whoever chooses keys must not be able to choose
+// their hashes: these depend on hashSeed, and nothing else depends on them.
+type hashed interface {
+	comparable
+	hash() uint32
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// hashKeys are hashSeed for what is a hash already.
+var hashKeys = [2]uint64{maphash.String(hashSeed, "add"), maphash.String(hashSeed, "times") | 1}
+
+func textHash(s string) uint64 { return maphash.String(hashSeed, s) }
+
+func mixed64(a, b uint64) uint64 { return ((a ^ hashKeys[0]) * hashKeys[1]) ^ b }
+
+func mixed(a, b uint64) uint32 { return uint32(mixed64(a, b) * hashKeys[1] >> 32) }
+
+func (s sum) hash() uint32 {
+	return mixed(binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:]))
+}
+
+// What tenants have in common, as the sum of a token, must not lie at one place for
+// all of them.
+
+func (k sourceKey) hash() uint32 { return mixed(textHash(k.tenant), textHash(k.source)) }
+
+func (k sessionKey) hash() uint32 {
+	return mixed(mixed64(textHash(k.tenant), textHash(k.source)), textHash(k.session))
+}
+
+func (k flowKey) hash() uint32 { return flowHash(k.sessionKey.hash(), k.protocol) }
+
+// flowHash is the hash of a flowKey whose session's hash is known.
+func flowHash(session uint32, protocol string) uint32 {
+	return mixed(uint64(session), textHash(protocol))
+}
+
+func (k slotKey) hash() uint32 { return mixed(textHash(k.id), textHash(k.tool)) }
+
+func (k tenantMark) hash() uint32  { return mixed(textHash(k.tenant), uint64(k.mark.hash())) }
+func (k tenantToken) hash() uint32 { return mixed(textHash(k.tenant), uint64(k.token.hash())) }
+func (k workflowKey) hash() uint32 { return mixed(textHash(k.tenant), uint64(k.workflow.hash())) }
+func (k mandateKey) hash() uint32  { return mixed(textHash(k.tenant), uint64(k.id.hash())) }
+
+func (k tokenKey) hash() uint32 {
+	return mixed(mixed64(textHash(k.tenant), textHash(k.source)), uint64(k.token.hash()))
+}
+
+// A table says where things lie: in each of its places the hash of a key, and a
+// number that is not 0; 0 where there is nothing. A key is looked for from the
+// place on that its hash names.
+
+// smallestTable is the size of a table at first; it is always a power of two, and
+// half of a table at least is free.
+const smallestTable = 8
+
+// lies notes where something lies that is not in the table yet.
+func lies(table []uint64, hash, number uint32) {
+	mask := len(table) - 1
+	at := int(hash) & mask
+	for table[at] != 0 {
+		at = (at + 1) & mask
+	}
+	table[at] = uint64(hash)<<32 | uint64(number)
+}
+
+// free takes out of a table what is in it. What lies behind it moves up if it could
+// not be found otherwise.
+func free(table []uint64, hash, number uint32) {
+	mask := len(table) - 1
+	hole := int(hash) & mask
+	for table[hole] != uint64(hash)<<32|uint64(number) {
+		hole = (hole + 1) & mask
+	}
+	for at := (hole + 1) & mask; table[at] != 0; at = (at + 1) & mask {
+		if home := int(uint32(table[at]>>32)) & mask; (at-home)&mask >= (at-hole)&mask {
+			table[hole] = table[at]
+			hole = at
+		}
+	}
+	table[hole] = 0
+}
