@@ -149,8 +149,8 @@ func BenchmarkStep(b *testing.B) {
 				}
 				core := New(l.opts)
 				b.StartTimer()
-				for _, in := range inputs {
-					core.Step(in)
+				for i := range inputs {
+					core.Step(&inputs[i])
 				}
 			}
 			n := float64(b.N * len(l.msgs))
@@ -195,8 +195,8 @@ func TestDecodeAhead(t *testing.T) {
 		for i, m := range l.msgs {
 			inputs = append(inputs, decoders[i%2].Decode(m))
 			if len(inputs) == ahead || i == len(l.msgs)-1 {
-				for _, in := range inputs {
-					got = append(got, core.Step(in)...)
+				for i := range inputs {
+					got = append(got, core.Step(&inputs[i])...)
 				}
 				inputs = nil
 			}
@@ -223,7 +223,7 @@ func TestSealOfAnUnknownKey(t *testing.T) {
 	if in.verdict.seal.key == nil {
 		t.Fatal("the decoder has verified nothing")
 	}
-	outs := does.Step(in)
+	outs := does.Step(&in)
 	if len(outs) != 1 || outs[0].Record.(*events.Finding).Rule != ForgedRecord {
 		t.Errorf("outputs %+v", outs)
 	}

@@ -98,10 +98,13 @@ const callIDPrefix = "call_"
 // sum gives what the call_id is made of.
 func (c *call) sum() sum {
 	if c.hash == (sum{}) {
-		k := c.session.key
-		c.hash = sumOf("call", k.tenant, k.source, k.session, c.slot.key.id, c.slot.key.tool, itoa(c.occurrence))
+		c.hash = callSum(c.session.key, c.slot.key, c.occurrence)
 	}
 	return c.hash
+}
+
+func callSum(k sessionKey, s slotKey, occurrence int) sum {
+	return sumOf("call", k.tenant, k.source, k.session, s.id, s.tool, itoa(occurrence))
 }
 
 func (c *call) appendID(b []byte) []byte {

@@ -80,7 +80,8 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 	if m.Seq <= c.m.stats.Seq {
 		return nil
 	}
-	outs := slices.Clone(c.Step(c.decoder.Decode(m)))
+	in := c.decoder.Decode(m)
+	outs := slices.Clone(c.Step(&in))
 	for i := range outs {
 		outs[i].Encode()
 	}
@@ -89,8 +90,8 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 
 // Step is Apply for a message that was decoded. Its outputs have no Body yet:
 // see Output.Encode. The list is good until the next Step, the outputs for longer.
-func (c *Correlator) Step(in Input) []Output {
-	m, p := in.m, in.p
+func (c *Correlator) Step(in *Input) []Output {
+	m, p := &in.m, &in.p
 	if m.Seq <= c.m.stats.Seq {
 		return nil
 	}
@@ -107,21 +108,21 @@ func (c *Correlator) Step(in Input) []Output {
 	c.m.pass(m.Time)
 	switch {
 	case in.bad:
-		c.badSubject(m)
+		c.badSubject(*m)
 	case in.reading != nil:
-		c.event(m, p, in.reading)
+		c.event(in)
 	case in.verdict != nil:
 		c.decision(m, in.verdict)
 	case p.Class == subject.Approvals:
-		c.approval(m, p)
+		c.approval(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlKey:
-		c.key(m, p)
+		c.key(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlKeyRetired:
-		c.retire(m, p)
+		c.retire(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlRules:
-		c.rules(m, p)
+		c.rules(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlMandate:
-		c.mandateChange(m, p)
+		c.mandateChange(*m, *p)
 	}
 	c.m.fold()
 	if len(c.m.out) == 0 {

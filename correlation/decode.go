@@ -71,9 +71,7 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 		in.wants = true
 	case in.p.Class == subject.Events:
 		in.reading = d.event(m, in.p)
-		if f := in.reading.fact; f.eventID != "" && f.kind != kindRequest {
-			f.idSum()
-		}
+		in.reading.ahead()
 		in.wants = d.sessions.wanting
 	case in.p.Class == subject.Decisions:
 		in.verdict = d.decision(m, in.p)

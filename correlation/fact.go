@@ -114,6 +114,7 @@ type fact struct {
 	tool      string // as shown
 	slot      slotKey
 	slotHash  uint32 // see hashOfSlot
+	firstCall sum    // the sum of the first call of its slot; zero if whoever read it has not made it
 	canonical string  // the tool's name in the action-governance profile
 	previous  slotKey // of metadata.retry.previous_tool_call_id; zero if there is none
 	args      arguments
@@ -154,7 +155,7 @@ func (f *fact) hasTool() bool {
 	return f.slot != slotKey{tool: subject.NoSession} && f.slot != slotKey{}
 }
 
-func (f *fact) setSlot(k slotKey) { f.slot, f.slotHash = k, k.hash() }
+func (f *fact) setSlot(k slotKey) { f.slot, f.slotHash, f.firstCall = k, k.hash(), sum{} }
 
 // hashOfSlot is the hash of slot; setSlot has made it.
 func (f *fact) hashOfSlot() uint32 {

@@ -88,7 +88,16 @@ func (p *folding) number(n *uint64) {
 	if p.reading {
 		*n = p.uint()
 	} else {
-		p.b = binary.AppendUvarint(p.b, *n)
+		p.write(*n)
+	}
+}
+
+// write writes a number, which is a small one as a rule.
+func (p *folding) write(n uint64) {
+	if n < 0x80 {
+		p.b = append(p.b, byte(n))
+	} else {
+		p.b = binary.AppendUvarint(p.b, n)
 	}
 }
 
@@ -98,15 +107,25 @@ type integer interface {
 
 // numbers are not negative as a rule.
 func small[T integer](p *folding, n *T) {
-	u := uint64(int64(*n))
-	if p.number(&u); p.reading {
-		*n = T(u)
+	if p.reading {
+		*n = T(p.uint())
+	} else {
+		p.write(uint64(int64(*n)))
 	}
 }
 
 // has says whether something is there.
 func (p *folding) has(there bool) bool {
-	p.flags(&there)
+	if p.reading {
+		there = p.in[0] != 0
+		p.in = p.in[1:]
+		return there
+	}
+	var c byte
+	if there {
+		c = 1
+	}
+	p.b = append(p.b, c)
 	return there
 }
 
@@ -140,12 +159,12 @@ func (p *folding) text(s *string) {
 	}
 	for i := range p.known {
 		if p.texts[i] == *s {
-			p.b = binary.AppendUvarint(p.b, uint64(refers+i))
+			p.write(uint64(refers + i))
 			return
 		}
 	}
 	p.note(*s)
-	p.b = binary.AppendUvarint(p.b, uint64(literal+len(*s)))
+	p.write(uint64(literal + len(*s)))
 	p.b = append(p.b, *s...)
 }
 
@@ -209,7 +228,7 @@ func (p *folding) time(t *time.Time) {
 		}
 		p.b = binary.AppendUvarint(p.b, uint64(t.Nanosecond())+1)
 		s := t.Unix()
-		p.b = binary.AppendVarint(p.b, s-p.second)
+		p.signed(s - p.second)
 		p.second = s
 		return
 	}
@@ -226,7 +245,7 @@ func (p *folding) time(t *time.Time) {
 // place is a sequence; those of one call are near each other.
 func (p *folding) place(seq *uint64) {
 	if !p.reading {
-		p.b = binary.AppendVarint(p.b, int64(*seq-p.seq))
+		p.signed(int64(*seq - p.seq))
 		p.seq = *seq
 		return
 	}
@@ -234,6 +253,9 @@ func (p *folding) place(seq *uint64) {
 	p.seq += uint64(int64(z>>1) ^ -int64(z&1))
 	*seq = p.seq
 }
+
+// signed writes a number that may be negative.
+func (p *folding) signed(n int64) { p.write(uint64(n)<<1 ^ uint64(n>>63)) }
 
 // length writes how many elements follow, and one; zero is a list that is nil.
 func (p *folding) length(n int, isNil bool) (length int, there bool) {

@@ -125,10 +125,11 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
 }
 
 // event takes what was read of an event.
-func (c *Correlator) event(m events.LogMessage, p subject.Parsed, r *reading) {
+func (c *Correlator) event(in *Input) {
+	r := in.reading
 	f := r.fact
 	if r.traced {
-		c.trace(m, p, f)
+		c.trace(in.m, in.p, f)
 		return
 	}
 	if r.unreadable != nil {
@@ -148,6 +149,21 @@ func (c *Correlator) event(m events.LogMessage, p subject.Parsed, r *reading) {
 		f.key.session, f.session = r.sessionKey, r.session
 	}
 	c.m.step(f)
+}
+
+// ahead makes what the machine will ask for of a fact, and what needs no state.
+func (r *reading) ahead() {
+	f := r.fact
+	if f.eventID != "" && f.kind != kindRequest {
+		f.idSum()
+	}
+	if f.kind == kindRequest || f.kind == kindPre {
+		key := f.key
+		if r.hasSession {
+			key.session = r.sessionKey
+		}
+		f.firstCall = callSum(key, f.slot, 1)
+	}
 }
 
 func knownProtocol(p string) bool {

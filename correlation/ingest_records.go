@@ -35,6 +35,7 @@ func (d *Decoder) decision(m events.LogMessage, p subject.Parsed) *verdict {
 	counting := *f
 	decisionFact(&counting, v.decision)
 	counting.idSum()
+	counting.firstCall = callSum(counting.key, counting.slot, 1)
 	v.counting = &counting
 	return v
 }
@@ -60,7 +61,7 @@ func (d *Decoder) decode(body []byte) (r events.Decision, err error) {
 // decision takes a message among the decisions. Only one that is signed by a
 // vouched key and published where it belongs is a verdict; the others are
 // findings and nothing else.
-func (c *Correlator) decision(m events.LogMessage, v *verdict) {
+func (c *Correlator) decision(m *events.LogMessage, v *verdict) {
 	f := v.fact
 	if v.err != nil {
 		c.forged(f, detailUndecodable, reason(v.err))
@@ -113,7 +114,7 @@ func (d *Decoder) unseal(m events.LogMessage) seal {
 }
 
 // unsigned says what is wrong with a decision's signature, "" if nothing is.
-func (c *Correlator) unsigned(m events.LogMessage, s seal) string {
+func (c *Correlator) unsigned(m *events.LogMessage, s seal) string {
 	token := m.HeaderValue(events.HeaderSignature)
 	if token == "" {
 		return "it has no signature"

@@ -187,7 +187,11 @@ func (m *machine) occurrence(s *session, f *fact) *call {
 	sl.count++
 	m.order++
 	m.stats.Calls++
-	return &call{session: s, slot: sl, occurrence: sl.count, order: m.order, details: m.blank()}
+	c := &call{session: s, slot: sl, occurrence: sl.count, order: m.order, details: m.blank()}
+	if c.occurrence == 1 {
+		c.hash = f.firstCall
+	}
+	return c
 }
 
 // extend moves a call's deadline.

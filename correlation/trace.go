@@ -42,7 +42,7 @@ func traceKey(tenant, decisionID string) sum { return sumOf("trace", tenant, dec
 // recorded, and under that decision's publisher and session. A second copy, which
 // proves no more than the first, is a duplicate.
 func (c *Correlator) trace(m events.LogMessage, p subject.Parsed, f *fact) {
-	if what := c.unsigned(m, seal{}); what != "" {
+	if what := c.unsigned(&m, seal{}); what != "" {
 		c.forged(f, detailTrace, what)
 		return
 	}

@@ -92,8 +92,8 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 			}
 		})
 		b.step.do(len(chunk), func() {
-			for _, in := range inputs {
-				outs = append(outs, b.core.Step(in)...)
+			for i := range inputs {
+				outs = append(outs, b.core.Step(&inputs[i])...)
 			}
 		})
 		b.encode.do(len(chunk), func() {

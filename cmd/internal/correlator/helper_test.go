@@ -96,7 +96,8 @@ func alone(tb testing.TB, n *rig.NATS, missingAfter time.Duration, name string) 
 // feedOne applies one message.
 func (w *worker) feedOne(tb testing.TB, m events.LogMessage) {
 	tb.Helper()
-	rig.OK(tb, w.apply(w.core.NewDecoder().Decode(m)))
+	in := w.core.NewDecoder().Decode(m)
+	rig.OK(tb, w.apply(&in))
 }
 
 // flush writes everything that waits.

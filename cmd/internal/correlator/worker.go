@@ -214,7 +214,7 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 		return ctx.Err()
 	}
 	for i := range b.inputs {
-		if err := w.apply(b.inputs[i]); err != nil {
+		if err := w.apply(&b.inputs[i]); err != nil {
 			return err
 		}
 	}
@@ -222,7 +222,7 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 }
 
 // apply feeds one message to the core and keeps what is new of its outputs.
-func (w *worker) apply(in correlation.Input) error {
+func (w *worker) apply(in *correlation.Input) error {
 	m := in.Message()
 	outs := w.core.Step(in)
 	w.head, w.last = m.Seq, m
