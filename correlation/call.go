@@ -79,6 +79,9 @@ type details struct {
 	invokedAt    time.Time // by AAEP, as its event says
 	invokedBy    string
 	excuses      []madeFinding // that a late word on the fail mode takes back
+	cameFirst    madeFinding   // AH-C-083, by the id of the event that came first
+	endedAt      time.Time     // by its producer's clock, if nothing had announced it
+	mutated      bool          // its completion gives a reason for other arguments
 
 	views
 	chain   chain

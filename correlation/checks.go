@@ -188,20 +188,6 @@ func (m *machine) orphanChecks(sl *slot, c *call, f *fact) {
 	}
 }
 
-// cameFirst: a call that claims to have asked first was reported as done before
-// (AH-C-083).
-func (m *machine) cameFirst(sl *slot, c *call, f *fact) {
-	if f.kind != kindPre || !f.preCommit || f.slot.id == "" {
-		return
-	}
-	for _, o := range sl.calls {
-		if o.state == events.CallOrphaned && !o.differs(f) && o.unfold().same(f) != different {
-			m.check("AH-C-083", c, f, about(o.postEvent, f.eventID).saying("its end was reported before it was announced"))
-			return
-		}
-	}
-}
-
 // unnamedEnd: the end of a call does not carry the id that its beginning had
 // (AH-C-087).
 func (m *machine) unnamedEnd(c *call, f *fact, inferred bool) {

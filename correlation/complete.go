@@ -24,6 +24,7 @@ func (m *machine) complete(f *fact) {
 	}
 	c.complete(f)
 	m.unnamedEnd(c, f, inferred)
+	m.cameFirstNot(c, f)
 	m.judge(c, f)
 	m.effectFirst(c, f)
 	m.withdraw(c, f)
@@ -39,7 +40,10 @@ func (c *call) complete(f *fact) {
 	c.learn(f)
 	c.step(stepCompleted, f)
 	c.hasPost, c.postEvent, c.postProtocol = true, f.eventID, f.protocol
-	c.outcome = f.outcome
+	c.outcome, c.mutated = f.outcome, f.mutation
+	if !c.hasPre {
+		c.endedAt = f.saidAt()
+	}
 	if f.ran != ranNo {
 		c.execSeq, c.executed = f.seq, f.args
 	}

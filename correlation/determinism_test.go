@@ -156,6 +156,7 @@ type action struct {
 	amount  int
 	verdict events.Verdict
 	sameID  bool // a pre event with the event id of the last request
+	late    bool // a pre event that says that it is older than everything else
 	agent   int
 }
 
@@ -253,8 +254,18 @@ func (m *model) announce(a action, event int, now float64) {
 	c, _ := m.of(a.id, func(c *modelCall) bool { return c.open && c.amount == a.amount })
 	if c == nil && a.what == "pre" {
 		_, c = m.of(a.id, func(c *modelCall) bool {
-			return !c.open && !c.orphan && !c.pre && c.amount == a.amount && ((c.denied && !c.post) || c.lastEvent == event)
+			return !c.open && !c.orphan && c.amount == a.amount && (c.lastEvent == event || !c.pre && (c.denied && !c.post || a.late && c.post))
 		})
+	}
+	if c == nil && a.what == "pre" && a.late {
+		if c, _ = m.of(a.id, func(c *modelCall) bool { return c.orphan }); c != nil {
+			c.orphan, c.match, c.places = false, matchEqual, 0
+			if c.amount != a.amount {
+				m.findings[driftHigh]++
+				c.match, c.places = matchDrift, -1
+			}
+			c.amount = a.amount
+		}
 	}
 	if c == nil {
 		other, _ := m.of(a.id, func(c *modelCall) bool { return c.open })
@@ -300,7 +311,7 @@ func (m *model) post(a action, now float64) {
 	}
 	if c == nil {
 		m.findings[orphan]++
-		m.calls = append(m.calls, &modelCall{id: a.id, amount: a.amount, orphan: true, post: true})
+		m.calls = append(m.calls, &modelCall{id: a.id, amount: a.amount, orphan: true, post: true, armed: m.now})
 		return
 	}
 	switch v := c.standing(); {
@@ -369,17 +380,19 @@ func TestModel(t *testing.T) {
 			amount:  rapid.IntRange(0, 1).Draw(t, "amount"),
 			verdict: rapid.SampledFrom(events.Verdicts).Draw(t, "verdict"),
 			sameID:  rapid.Bool().Draw(t, "sameID"),
+			late:    rapid.Bool().Draw(t, "late"),
 			agent:   rapid.IntRange(0, 2).Draw(t, "agent"),
 		}
 	}), 1, 40)
 	rapid.Check(t, func(rt *rapid.T) {
 		l, m := newLedger(t), &model{findings: map[string]int{}, left: map[int]int{}}
-		lastRequest, askedBy := map[[2]int]int{}, map[int]int{}
+		lastRequest, askedBy, stamps := map[[2]int]int{}, map[int]int{}, map[int]string{}
 		for i, a := range actions.Draw(rt, "actions") {
 			l.now = l.now.Add(1e9)
 			event := 1000 + i
-			m.now = i
+			m.now, stamps[event] = i, stamp(l.now.Sub(epoch).Seconds())
 			build := func(e tree) tree {
+				e = set(e, "timestamp", stamps[event])
 				if a.agent != 0 && a.what != "post" {
 					e = set(e, "agent_id", agentName(a.agent))
 				}
@@ -401,7 +414,10 @@ func TestModel(t *testing.T) {
 				if a.sameID && lastRequest[[2]int{a.id, a.amount}] != 0 {
 					event = lastRequest[[2]int{a.id, a.amount}]
 					delete(lastRequest, [2]int{a.id, a.amount})
-					a.agent = askedBy[event] // one event, one content
+					a.agent, a.late = askedBy[event], false // one event, one content
+				}
+				if a.late {
+					stamps[event] = stamp(0)
 				}
 				l.event(set(build(pre(event)), "tool_input.amount", a.amount))
 				m.announce(a, event, now())

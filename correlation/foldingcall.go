@@ -43,7 +43,7 @@ func (p *folding) identity(d *details) {
 }
 
 func (p *folding) announced(d *details) {
-	p.flags(&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.inferred)
+	p.flags(&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.inferred, &d.mutated)
 	word(p, &d.preProtocol)
 	p.time(&d.preAt)
 	p.text(&d.preEvent)
@@ -135,6 +135,11 @@ func (p *folding) ended(d *details) {
 	p.names(&d.rules)
 	p.text(&d.missing)
 	p.text(&d.missingCheck)
+	p.time(&d.endedAt)
+	if p.has(d.cameFirst != madeFinding{}) {
+		p.text(&d.cameFirst.rule)
+		p.text(&d.cameFirst.id)
+	}
 }
 
 func (p *folding) step(t *events.TimelineEntry) {

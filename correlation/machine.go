@@ -115,7 +115,7 @@ func (m *machine) announce(f *fact) {
 	} else {
 		m.conflict(c, f)
 		m.resumed(c, f)
-		c.attach(f)
+		m.attach(c, f)
 		m.follows(c, s.named(f))
 	}
 	m.register(c, f)
@@ -140,10 +140,21 @@ func (m *machine) amend(f *fact) {
 	}
 	s.lastSeen = m.now
 	if c := s.findIn(f.slot, f.eventID, func(c *call) bool { return c.knows(f.eventID) }); c != nil {
+		before := c.standing()
 		c.learn(f)
 		m.settle(c, f)
+		m.heardLate(c, c.end(), before)
 		m.emit(c)
 	}
+}
+
+// attach notes that an announcement belongs to a call, which may be over.
+func (m *machine) attach(c *call, f *fact) {
+	if f.kind == kindPre && c.hasPost {
+		m.announceLate(c, f)
+		return
+	}
+	c.attach(f)
 }
 
 // arm makes a new occurrence.

@@ -15,7 +15,10 @@ func (m *machine) place(s *session, f *fact) *call {
 	if c := placeOpen(sl, f); c != nil {
 		return c
 	}
-	return sl.latestLike(f, func(c *call) bool { return joinsClosed(c, f) })
+	if c := sl.latestLike(f, func(c *call) bool { return joinsClosed(c, f) }); c != nil {
+		return c
+	}
+	return belated(sl, f)
 }
 
 func placeOpen(sl *slot, f *fact) *call {
@@ -62,7 +65,7 @@ func joinsClosed(c *call, f *fact) bool {
 	sameEvent := c.knows(f.eventID)
 	switch f.kind {
 	case kindPre:
-		return c.otherView(f) || !c.hasPre && (sameEvent || c.refused() || c.closing == byError)
+		return c.otherView(f) || sameEvent && c.preEvent != f.eventID || !c.hasPre && (c.refused() || c.closing == byError || f.slot.id != "" && c.overtook(f))
 	case kindRequest:
 		return !c.hasRequest && (sameEvent || (len(c.decisions) > 0 && !c.hasPre && f.eventID == ""))
 	default:

@@ -1,0 +1,116 @@
+package correlation
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// A completion may come before what announces its call. That it did stays a
+// finding (AAEP-C-080, AH-C-078); but the announcement, once it is there, begins no
+// second call that would be missing its end. Which of the two happened first only
+// the producer's own clock can tell: runtimes repeat ids, and the next call under
+// one must not be taken for the beginning of the last.
+
+// saidAt is when an event happened by its producer's own clock; zero for what is
+// none, or has none.
+func (f *fact) saidAt() time.Time {
+	switch {
+	case f.aaep != nil:
+		return f.aaep.Time
+	case f.hook != nil:
+		return f.hook.Time
+	}
+	return time.Time{}
+}
+
+// belated finds the call that a pre event should have been before: the oldest one
+// under its id, or of its tool where nothing has ids, that ended without.
+func belated(sl *slot, f *fact) *call {
+	if f.kind != kindPre {
+		return nil
+	}
+	for _, c := range sl.calls {
+		if c.state == events.CallOrphaned && c.unfold().overtook(f) {
+			return c
+		}
+	}
+	return nil
+}
+
+// overtook tells whether the end of a call was reported before the pre event that
+// by its own word is not later.
+func (c *call) overtook(f *fact) bool {
+	at := f.saidAt()
+	return c.hasPost && !c.hasPre && c.postProtocol == f.protocol && !at.IsZero() && !c.endedAt.IsZero() && !at.After(c.endedAt)
+}
+
+// end is the completion of a call, as a fact.
+func (c *call) end() *fact {
+	f := &fact{
+		kind: kindPost, seq: c.execSeq, protocol: c.postProtocol, origin: *c.session.origin, eventID: c.postEvent,
+		callID: c.id, tool: c.tool, slot: c.slot.key, args: c.executed, approval: c.granted,
+		ran: c.ran, outcome: c.outcome, startedAt: c.claimed.StartedAt.Time, mutation: c.mutated,
+	}
+	for _, s := range c.timeline {
+		if s.Step == stepCompleted {
+			f.at = s.At.Time
+		}
+	}
+	return f
+}
+
+// announceLate takes the announcement of a call whose end is known. What it adds
+// to what is known counts: the arguments, and what it says of the verdict.
+func (m *machine) announceLate(c *call, f *fact) {
+	end, before := c.end(), c.standing()
+	c.attach(f)
+	if c.state != events.CallOrphaned {
+		m.heardLate(c, end, before)
+		return
+	}
+	c.state = stateAfter(end)
+	if f.preCommit && f.slot.id != "" {
+		m.check("AH-C-083", c, f, about(c.postEvent, f.eventID).saying("its end was reported before it was announced"))
+	}
+	switch st := c.standing(); {
+	case st.verdict != "":
+		m.judge(c, end)
+	case end.ran != ranNo:
+		m.compareInput(c, end, st)
+	}
+}
+
+// heardLate judges an execution again that turns out to have been denied or put
+// off.
+func (m *machine) heardLate(c *call, end *fact, before standing) {
+	st := c.standing()
+	if !c.hasPost || st.ledger != nil || st.verdict == "" || st.verdict == events.Allow || st.verdict == before.verdict {
+		return
+	}
+	m.judge(c, end)
+}
+
+// cameFirst: a call that claims to have asked first was reported as done before
+// (AH-C-083). If it is reported again, what had been reported was another call.
+func (m *machine) cameFirst(sl *slot, c *call, f *fact) {
+	if f.kind != kindPre || !f.preCommit || f.slot.id == "" {
+		return
+	}
+	for _, o := range sl.calls {
+		if o.state == events.CallOrphaned && !o.differs(f) && o.unfold().same(f) != different {
+			c.cameFirst = madeFinding{o.postEvent, m.check("AH-C-083", c, f, about(o.postEvent, f.eventID).saying("its end was reported before it was announced"))}
+			return
+		}
+	}
+}
+
+// cameFirstNot takes that back.
+func (m *machine) cameFirstNot(c *call, f *fact) {
+	if c.cameFirst.id == "" {
+		return
+	}
+	m.check("AH-C-083", c, f, about(c.cameFirst.rule, c.firstEvent(), f.eventID).detail(detailWithdrawn).
+		grade(events.SeverityInfo).withdrawing(c.cameFirst.id).saying("its own end came later"))
+	c.cameFirst = madeFinding{}
+}

@@ -1,0 +1,157 @@
+package correlation
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// TestBelated: a completion that comes before its announcement is a finding, and
+// the announcement begins no second call that would be missing its end. Whether
+// the announcement is late, its producer's clock says.
+func TestBelated(t *testing.T) {
+	claiming := func(verdict string) tree {
+		return set(pre(1), "metadata.admission_verdict", tree{"verdict": verdict})
+	}
+	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	aaepAt := func(e tree, at float64) tree { return set(e, "timestamp", stamp(at)) }
+	orphan, orphanHook, orphanAAEP := "orphan_completion/high", "AH-C-078/high", "AAEP-C-080/high"
+	for _, tc := range []struct {
+		name   string
+		events []tree
+		want   []string
+		calls  []string // state and match
+	}{
+		{"AgentHook", []tree{bare, pre(1)}, []string{orphan, orphanHook}, []string{"completed equal"}},
+		{"claims to have asked first", []tree{bare, set(pre(1), "evidence_phase", "pre_commit")}, []string{orphan, orphanHook, "AH-C-083/medium"}, []string{"completed equal"}},
+		{"with other arguments", []tree{bare, set(pre(1), "tool_input.amount", 7)},
+			[]string{orphan, orphanHook, "input_drift/high", "AH-C-080/high"}, []string{"completed drift"}},
+		{"with other arguments, for a reason", []tree{set(bare, "metadata.execution.mutation_reason", "limit"), set(pre(1), "tool_input.amount", 7)},
+			[]string{orphan, orphanHook, "input_drift/low"}, []string{"completed drift"}},
+		{"another tool", []tree{bare, set(pre(1), "tool_name", "other")}, []string{orphan, orphanHook, "input_drift/high"}, []string{"completed drift"}},
+		{"denied", []tree{bare, claiming("deny")}, []string{orphan, orphanHook, "executed_despite_deny/critical", "AH-C-075/critical"}, []string{"completed "}},
+		{"put off", []tree{bare, claiming("ask")}, []string{orphan, orphanHook, "executed_while_ask_pending/high", "AH-C-076/high"}, []string{"completed equal"}},
+		{"failed", []tree{set(bare, "metadata.execution.outcome", "failed"), pre(1)}, []string{orphan, orphanHook}, []string{"failed equal"}},
+		{"never ran", []tree{set(bare, "metadata.execution.outcome", "cancelled"), pre(1)}, []string{orphan, orphanHook}, []string{"failed "}},
+		{"the next call under the same id", []tree{bare, set(pre(3), "timestamp", stamp(3)), set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4))},
+			[]string{orphan, orphanHook}, []string{"orphaned ", "completed equal"}},
+		{"the next call under the same id never ends", []tree{bare, set(pre(3), "timestamp", stamp(3))},
+			[]string{orphan, orphanHook, "missing_completion/medium", "AH-C-079/medium"}, []string{"orphaned ", "abandoned "}},
+		{"the next call under the same id asked first", []tree{bare, set(set(pre(3), "timestamp", stamp(3)), "evidence_phase", "pre_commit"), set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4))},
+			[]string{orphan, orphanHook}, []string{"orphaned ", "completed equal"}},
+		{"both twice", []tree{bare, set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4)), pre(1), set(pre(3), "timestamp", stamp(3))},
+			[]string{orphan, orphan, orphanHook}, []string{"completed equal", "completed equal"}},
+		{"AAEP", []tree{completed(2, "call_1", "success"), invoked(1, "call_1")}, []string{orphan, orphanAAEP}, []string{"completed "}},
+		{"AAEP, another tool", []tree{completed(2, "call_1", "success"), set(invoked(1, "call_1"), "tool", "other")}, []string{orphan, orphanAAEP, "input_drift/high", "AAEP-C-082/medium"}, []string{"completed drift"}},
+		{"AAEP without ids", []tree{completed(2, "", "success"), invoked(1, "")}, []string{orphan, orphanAAEP}, []string{"completed "}},
+		{"AAEP without ids, twice", []tree{completed(2, "", "success"), aaepAt(completed(4, "", "error"), 4), invoked(1, ""), aaepAt(invoked(3, ""), 3)},
+			[]string{orphan, orphan, orphanAAEP, "AAEP-C-083/medium"}, []string{"completed ", "failed "}},
+		{"AAEP without ids, the next one", []tree{completed(2, "", "success"), aaepAt(invoked(3, ""), 3), aaepAt(completed(4, "", "success"), 4)},
+			[]string{orphan, orphanAAEP}, []string{"orphaned ", "completed "}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.opts.RequireVerdict = false
+			for _, e := range tc.events {
+				l.event(e)
+			}
+			l.at(4000).tick()
+			r := l.run()
+			got := slices.DeleteFunc(callRules(r), func(rule string) bool { return rule == "AH-C-054/low" })
+			want := slices.Sorted(slices.Values(tc.want))
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			var calls []string
+			for _, c := range r.last() {
+				calls = append(calls, string(c.State)+" "+c.Match)
+			}
+			if diff := cmp.Diff(tc.calls, calls); diff != "" {
+				t.Errorf("calls: -want +got\n%s", diff)
+			}
+			for cut := range l.msgs {
+				resumedAt(t, l, cut, r)
+			}
+		})
+	}
+}
+
+// callRules are the findings about calls that stand, as "rule/severity".
+func callRules(r result) []string {
+	withdrawn := map[string]bool{}
+	all := slices.Concat(r.findings, r.checks)
+	for _, f := range all {
+		withdrawn[f.Withdraws] = true
+	}
+	out := []string{}
+	for _, f := range all {
+		if f.Severity != events.SeverityInfo && f.CallID != "" && !withdrawn[f.FindingID] {
+			out = append(out, f.Rule+"/"+string(f.Severity))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// resumedAt: from a snapshot that was made anywhere, the rest of the outputs are
+// the same.
+func resumedAt(t *testing.T, l *ledger, cut int, want result) {
+	t.Helper()
+	before := replay(t, l.opts, l.msgs[:cut])
+	again, err := Restore(l.opts, before.core.Snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rest := []Output{}
+	for _, m := range l.msgs[cut:] {
+		rest = append(rest, again.Apply(m)...)
+	}
+	if diff := cmp.Diff(printed(want.outputs[len(before.outputs):]), printed(rest)); diff != "" {
+		t.Errorf("from a snapshot after %d messages: %s", cut, diff)
+	}
+}
+
+// TestBelatedEvidence: an announcement under another event id than the request's
+// that comes after the end belongs to the call nonetheless, and so does the
+// request's own event after another one announced the call.
+func TestBelatedEvidence(t *testing.T) {
+	done := set(set(post(3), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	for _, tc := range []struct {
+		name string
+		last []tree
+	}{
+		{"under another event id", []tree{done, pre(2)}},
+		{"under the request's event id, again", []tree{pre(2), done, pre(1)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.admit(pre(1), "d1", events.Allow)
+			for _, e := range tc.last {
+				l.event(e)
+			}
+			l.at(4000).tick()
+			r := l.run()
+			if c := r.only(t); c.State != events.CallCompleted || len(callRules(r)) > 0 {
+				t.Errorf("%+v, rules %v", c, callRules(r))
+			}
+		})
+	}
+}
+
+// TestHeardLate: an execution is judged again when the evidence form of its
+// announcement, which comes late, says that it had been denied.
+func TestHeardLate(t *testing.T) {
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	l.event(pre(1))
+	l.event(set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil))
+	denied := set(pre(1), "metadata.admission_verdict", tree{"verdict": "deny"})
+	l.event(denied)
+	l.event(denied)
+	if diff := cmp.Diff([]string{"AH-C-075/critical", "executed_despite_deny/critical"}, callRules(l.run())); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
