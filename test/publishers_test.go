@@ -133,7 +133,7 @@ func TestPublisherRegistration(t *testing.T) {
 	for _, name := range []string{"SessionStart", "SessionEnd", "UserPromptSubmit", "PostLLMCall", "ModelResponse", "PreToolUse", "PostToolUse", "AgentHandoff", "ErrorOccurred"} {
 		types[name] = "supported"
 	}
-	types["PreLLMCall"] = "not_exposed"
+	types["PreLLMCall"], types["AgentHandoff"] = "not_exposed", "planned"
 	manifest := object{
 		"schema": "https://agenthook.org/schemas/publisher-manifest.v1.json", "schema_version": "1.0", "publisher_id": "com.example.e2e", "display_name": "E2E",
 		"maintainer": object{"name": "E", "url": "https://e.example"}, "runtime": object{"vendor": "E", "name": "E", "versions_tested": []string{}},
@@ -173,6 +173,7 @@ func TestPublisherRegistration(t *testing.T) {
 	if got := ask(postToolUse(allowedCall("s-registered", "c3")).with("source", "another-agent")); got != "allow observational" {
 		t.Errorf("what only reports is judged: %s", got)
 	}
+	declaredExcuses(t, s, r)
 	s.run(t, "publisher", "remove", "registration."+r.publisher+".com.example.e2e").want(t, 0)
 	eventually(t, "the same event is decided anew", func() error {
 		if got := ask(same); strings.HasPrefix(got, "deny") {
@@ -184,6 +185,33 @@ func TestPublisherRegistration(t *testing.T) {
 		t.Log("the auditor is behind")
 	}
 	s.exact(t)
+}
+
+// declaredExcuses: conformance excuses what the manifest in force declares, and
+// says whose manifest it is that excuses nobody.
+func declaredExcuses(t *testing.T, s *system, r runtimeClient) {
+	t.Helper()
+	r.publish(t, allowedCall("s-declared", "c1"))
+	s.settle(t)
+	handoffs := func(args ...string) (outcome, said string) {
+		got := s.run(t, append([]string{"conformance", "--profile", "bronze", "--json"}, args...)...).want(t, 0)
+		for _, line := range jsonLines(t, got.out)[0]["requirements"].([]any) {
+			if o := object(line.(map[string]any)); o.text("id") == "handoff" {
+				return o.text("outcome"), got.err
+			}
+		}
+		return "no such line", got.err
+	}
+	if got, said := handoffs(); got != "not_exercised" || said != "" {
+		t.Errorf("without the manifest: %s %s", got, said)
+	}
+	if got, said := handoffs("--declared"); got != "excused" || !strings.Contains(said, "excused nobody in this report: com.example.e2e") {
+		t.Errorf("with the manifests in force, one registered and one not: %s %s", got, said)
+	}
+	s.run(t, "publisher", "remove", "manifest.com.example.e2e").want(t, 0)
+	if got, said := handoffs("--declared"); got != "excused" || said != "" {
+		t.Errorf("with the registration alone: %s %s", got, said)
+	}
 }
 
 // Offline, the same documents give the same verdicts.

@@ -5,15 +5,23 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/countersign-dev/countersign/admission/publisher"
 )
 
 // excuses are the event types that publishers say their runtimes do not expose.
 type excuses struct {
-	all  map[string]bool // of every publisher
-	docs []publisher.Document
-	set  *publisher.Set // of docs; nil without --declared
+	all       map[string]bool // of every publisher
+	manifests []manifestInForce
+}
+
+// manifestInForce is a manifest that an operator has put, by itself or with a
+// registration.
+type manifestInForce struct {
+	manifestEvents
+	publisher string // that it is registered for; "" if it is not
+	used      *bool  // it counted for somebody
 }
 
 // inForce adds the documents that the tenant's operators have put.
@@ -27,23 +35,42 @@ func (x *excuses) inForce(ctx context.Context, c *conformanceCmd) error {
 	if err != nil {
 		return err
 	}
-	x.docs, x.set = docs, publisher.Compile(docs, 0, unusable...)
-	return x.set.Err()
+	x.manifests = manifestsOf(docs)
+	return publisher.Compile(docs, 0, unusable...).Err()
 }
 
-// of gives the types that a publisher is excused from. Manifests count for the
-// publisher that they are registered for, and where it is not registered, for the
-// one of their name.
+// manifestsOf are the manifests among documents.
+func manifestsOf(docs []publisher.Document) (list []manifestInForce) {
+	for _, doc := range docs {
+		var registration struct {
+			Publisher string         `json:"publisher"`
+			Manifest  manifestEvents `json:"manifest"`
+		}
+		m := manifestInForce{used: new(bool)}
+		if json.Unmarshal(doc.Data, &registration) == nil && registration.Manifest.ID != "" {
+			m.manifestEvents, m.publisher = registration.Manifest, registration.Publisher
+		} else if json.Unmarshal(doc.Data, &m.manifestEvents) != nil || m.ID == "" {
+			continue // another kind of document
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// of gives the types that a publisher is excused from. A registration's manifest
+// counts for the publisher that it is for; one that nobody registered for the
+// publisher of its name, unless that is registered otherwise.
 func (x excuses) of(source string) map[string]bool {
-	if x.set == nil {
+	if len(x.manifests) == 0 {
 		return x.all
 	}
+	registered := slices.ContainsFunc(x.manifests, func(m manifestInForce) bool { return m.publisher == source })
 	list, exposed := maps.Clone(x.all), map[string]bool{}
-	for _, doc := range x.docs {
-		var m manifestEvents
-		if json.Unmarshal(doc.Data, &m) != nil || m.ID == "" || !x.counts(doc.Tenant, source, m) {
-			continue // another kind of document, or somebody else's
+	for _, m := range x.manifests {
+		if registered && m.publisher != source || !registered && (m.publisher != "" || m.ID != source && m.AgentHook.Source != source) {
+			continue // somebody else's
 		}
+		*m.used = true
 		for typ, state := range m.AgentHook.Events {
 			if notExposed(state) {
 				list[typ] = true
@@ -60,12 +87,14 @@ func (x excuses) of(source string) map[string]bool {
 	return list
 }
 
-func (x excuses) counts(tenant, source string, m manifestEvents) bool {
-	d := x.set.Declared(tenant, source, m.AgentHook.Source)
-	if d.Declaration == nil || d.ID != m.ID {
-		return false
+// idle are the manifests that counted for nobody.
+func (x excuses) idle() (ids []string) {
+	for _, m := range x.manifests {
+		if !*m.used {
+			ids = append(ids, m.ID)
+		}
 	}
-	return d.Registered || m.ID == source || m.AgentHook.Source == source
+	return ids
 }
 
 // manifestEvents is what counts of a manifest here.

@@ -27,6 +27,9 @@ func TestDeclaredExcuses(t *testing.T) {
 			"verification":{"self_attested":true,"conformance":"not_claimed","last_tested":"2026-11-20","commands":["true"]}}`, id, source, list))
 	}
 	desk := manifest("desk", "desk-runtime", `{"AgentHandoff":"not_exposed","PreLLMCall":"planned"}`)
+	registered := func(name string, m publisher.Document) publisher.Document {
+		return document(t, fmt.Sprintf(`{"schema":"https://schemas.countersign.dev/countersign/publisher-registration/v1","publisher":%q,"fail_mode":"fail_closed","manifest":%s}`, name, m.Data))
+	}
 	for _, tt := range []struct {
 		name, source string
 		docs         []publisher.Document
@@ -36,13 +39,15 @@ func TestDeclaredExcuses(t *testing.T) {
 		{"by its id", "desk", []publisher.Document{desk}, []string{"AgentHandoff", "GoalSet", "PreLLMCall"}},
 		{"by its source", "desk-runtime", []publisher.Document{desk}, []string{"AgentHandoff", "GoalSet", "PreLLMCall"}},
 		{"another publisher", "stranger", []publisher.Document{desk}, []string{"GoalSet"}},
+		{"by a registration", "rt1", []publisher.Document{registered("rt1", desk)}, []string{"AgentHandoff", "GoalSet", "PreLLMCall"}},
+		{"by somebody else's registration", "desk", []publisher.Document{registered("rt1", desk)}, []string{"GoalSet"}},
+		{"the registration counts, not the manifest of its name", "desk", []publisher.Document{desk, registered("desk", manifest("other", "other", `{"PreLLMCall":"not_exposed"}`))},
+			[]string{"GoalSet", "PreLLMCall"}},
 		{"another runtime exposes it", "desk", []publisher.Document{desk, manifest("other", "desk", `{"PreLLMCall":"not_exposed"}`)}, []string{"GoalSet", "PreLLMCall"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			x := excuses{all: map[string]bool{"GoalSet": true}, docs: tt.docs, set: publisher.Compile(tt.docs, 0)}
-			if err := x.set.Err(); err != nil {
-				t.Fatal(err)
-			}
+			x := excuses{all: map[string]bool{"GoalSet": true}, manifests: manifestsOf(tt.docs)}
+			ok(t, publisher.Compile(tt.docs, 0).Err())
 			if got := slices.Sorted(maps.Keys(x.of(tt.source))); !slices.Equal(got, tt.want) {
 				t.Errorf("%v, want %v", got, tt.want)
 			}

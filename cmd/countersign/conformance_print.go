@@ -79,6 +79,10 @@ func (c *conformanceCmd) report(io stdio, tally *conformance.Tally, profiles []c
 	if !c.JSON {
 		p.printf("%s\n", p.paint(faint, "Checked against the published texts, from the log alone. This is no certification."))
 	}
+	if idle := excused.idle(); len(idle) > 0 {
+		fmt.Fprintf(io.err, "countersign: excused nobody in this report: %s; a manifest counts for the publisher that it is registered for, or that has its publisher_id or source as its name\n",
+			clean(strings.Join(idle, ", "), 400))
+	}
 	if c.Fail && failed {
 		return exitCode(exitFailed)
 	}
