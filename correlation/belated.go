@@ -99,7 +99,7 @@ func (m *machine) cameFirst(sl *slot, c *call, f *fact) {
 	}
 	for _, o := range sl.calls {
 		if o.state == events.CallOrphaned && !o.differs(f) && o.unfold().same(f) != different {
-			c.cameFirst = madeFinding{o.postEvent, m.check("AH-C-083", c, f, about(o.postEvent, f.eventID).saying("its end was reported before it was announced"))}
+			c.cameFirst = madeFinding{o.postEvent, m.check("AH-C-083", c, f, about(o.postEvent, f.eventID).in(o).saying("its end was reported before it was announced"))}
 			return
 		}
 	}

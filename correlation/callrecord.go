@@ -72,6 +72,18 @@ func (c *call) sequences() []uint64 {
 	return list
 }
 
+// placesOf are the sequences of events that belong to the call, as far as it
+// remembers them.
+func (c *call) placesOf(ids []string) (list []uint64) {
+	for _, id := range ids {
+		i := slices.IndexFunc(c.timeline, func(e events.TimelineEntry) bool { return e.EventID == id })
+		if i >= 0 && c.timeline[i].Seq != 0 {
+			list = append(list, c.timeline[i].Seq)
+		}
+	}
+	return list
+}
+
 // steps is the timeline, which names a protocol only where it is another than
 // the call's; in the given room if there is enough.
 func (c *call) steps(room []events.TimelineEntry) []events.TimelineEntry {

@@ -184,7 +184,7 @@ func (m *machine) orphanChecks(sl *slot, c *call, f *fact) {
 	case before == nil:
 		m.outsideGate(c, f)
 	case before.outcome != f.outcome:
-		m.check("AH-C-089", c, f, about(before.postEvent, f.eventID))
+		m.check("AH-C-089", c, f, about(before.postEvent, f.eventID).in(before))
 	}
 }
 

@@ -377,6 +377,9 @@ func (c corpusCase) judge(t *testing.T, found []events.Finding) {
 		}
 	}
 	for _, f := range found {
+		if len(f.Seqs) < len(f.EventIDs) || !slices.IsSorted(f.Seqs) || slices.Contains(f.Seqs, 0) {
+			t.Errorf("%s is proved by %v of the events %v", f.Rule, f.Seqs, f.EventIDs)
+		}
 		if bad {
 			t.Logf("  %s %s %v: %s", f.Rule, f.Severity, f.Seqs, f.Explanation)
 		}

@@ -161,6 +161,10 @@ func (m *machine) secondInvocation(s *session, c *call, f *fact) {
 		return
 	}
 	if sl.invoked != f.eventID {
-		m.report(ruleReused, c, f, about(sl.invoked, f.eventID).detail(detailReusedAAEP))
+		v := about(sl.invoked, f.eventID)
+		if o := s.findIn(f.slot, sl.invoked, func(o *call) bool { return o.preEvent == sl.invoked }); o != nil {
+			v.in(o)
+		}
+		m.report(ruleReused, c, f, v.detail(detailReusedAAEP))
 	}
 }

@@ -106,7 +106,7 @@ func (m *machine) resumed(c *call, f *fact) {
 	for _, d := range c.decisions {
 		p := d.pending
 		if p.resume == resumeSameEvent && p.workflow == f.decision.pending.workflow && d.eventID != "" && d.eventID != f.eventID {
-			m.check("AH-C-106", c, f, about(d.eventID, f.eventID).saying("it came back as another event"))
+			m.check("AH-C-106", c, f, about(d.eventID, f.eventID).proof(standing{ledger: &d}).saying("it came back as another event"))
 			return
 		}
 	}

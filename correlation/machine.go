@@ -174,7 +174,7 @@ func (m *machine) arm(s *session, f *fact) *call {
 	m.follows(c, before)
 	m.cameFirst(sl, c, f)
 	if other != nil && f.slot.id != "" && f.protocol != protoAAEP {
-		m.report(ruleReused, c, f, about(other.firstEvent(), f.eventID).detail(detailReusedOpen))
+		m.report(ruleReused, c, f, about(other.firstEvent(), f.eventID).in(other).detail(detailReusedOpen))
 	}
 	if f.kind != kindDecision || f.decision.verdict != events.Deny {
 		m.emit(c)

@@ -37,6 +37,7 @@ type mandate struct {
 	last    int64  // number of its newest evidence
 	hash    string // of that
 	event   string // its id
+	seq     uint64 // and its place
 }
 
 // evidence reads an evidence event.
@@ -78,15 +79,13 @@ func (m *machine) recordedUnder(f *fact) {
 	if e.Ref.ID == "" {
 		return
 	}
-	say := func(check, what string, also ...string) {
-		b := single(check, what, f)
-		b.Events = append(also, b.Events...)
-		m.breach(f, f.origin, b)
+	md := m.mandate(f.key.tenant, e.Ref.ID)
+	say := func(check, what string) {
+		m.breach(f, f.origin, single(check, what, f))
 	}
 	if under, known := m.decidedUnder.get(f.key); known && len(under) <= maxMandateTexts && !slices.Contains(under, sumOf(e.Ref.ID)) {
 		say("AUMP-E-002", "")
 	}
-	md := m.mandate(f.key.tenant, e.Ref.ID)
 	hash, ok := aump.NormaliseHash(e.Ref.Hash)
 	if n := len(md.hashes); ok && n > 0 && n <= maxMandateTexts && !slices.Contains(md.hashes, hash) {
 		say("AUMP-E-003", "")
@@ -94,31 +93,35 @@ func (m *machine) recordedUnder(f *fact) {
 	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(m.opts.ClockSkew)) {
 		say("AUMP-E-004", "")
 	}
-	m.numbered(md, e, say)
+	m.numbered(md, f, say)
 }
 
 // numbered follows the numbers and hashes of a mandate's evidence.
-func (m *machine) numbered(md *mandate, e *aump.Evidence, say func(check, what string, also ...string)) {
+func (m *machine) numbered(md *mandate, f *fact, say func(check, what string)) {
+	e := f.evidence
 	previous, _ := aump.NormaliseHash(e.Hashes.PreviousEvent)
 	own, _ := aump.NormaliseHash(e.Hashes.Event)
-	var also []string
-	if md.event != "" {
-		also = []string{md.event}
+	behind := func(check, what string) {
+		b := single(check, what, f)
+		if md.event != "" {
+			b.Events, b.Seqs = append([]string{md.event}, b.Events...), append([]uint64{md.seq}, b.Seqs...)
+		}
+		m.breach(f, f.origin, b)
 	}
 	switch {
 	case e.Sequence < 1: // the schema says so
 		return
 	case e.Sequence <= md.last:
-		say("AUMP-E-011", "a number comes again or late", also...)
+		behind("AUMP-E-011", "a number comes again or late")
 		return
 	case e.Sequence > md.last+1:
-		say("AUMP-E-011", "numbers are missing", also...)
+		behind("AUMP-E-011", "numbers are missing")
 	case previous != "" && md.last == 0:
 		say("AUMP-E-010", "the first one names one before it")
 	case previous != "" && md.hash != "" && previous != md.hash:
-		say("AUMP-E-010", "", also...)
+		behind("AUMP-E-010", "")
 	}
-	md.last, md.hash, md.event = e.Sequence, own, show(e.ID)
+	md.last, md.hash, md.event, md.seq = e.Sequence, own, show(e.ID), f.seq
 }
 
 // mandate finds what is known of a mandate, or begins to know it.

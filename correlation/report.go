@@ -70,7 +70,33 @@ func (v *violation) detail(caseOf string) *violation         { v.caseOf = caseOf
 func (v *violation) saying(what string) *violation           { v.what = what; return v }
 func (v *violation) grade(s events.Severity) *violation      { v.severity = s; return v }
 func (v *violation) withdrawing(findingID string) *violation { v.withdraws = findingID; return v }
-func (v *violation) distinct(content sum) *violation         { v.content = string(content[:]); return v }
+
+// in adds the places of its events that belong to another call than the one that
+// it is reported of.
+func (v *violation) in(o *call) *violation {
+	v.seqs = append(v.seqs, o.placesOf(v.events)...)
+	return v
+}
+
+// proofs are the sequences that prove it, in order: of its events, and of the
+// message that showed it. Where time does, and what was said before, that is all
+// of the call.
+func (v *violation) proofs(c *call, f *fact) []uint64 {
+	list := slices.Clone(v.seqs)
+	if f.seq != 0 {
+		list = append(list, f.seq)
+	}
+	switch {
+	case c != nil && len(list) == 0:
+		list = c.sequences()
+	case c != nil:
+		list = append(list, c.placesOf(v.events)...)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func (v *violation) distinct(content sum) *violation { v.content = string(content[:]); return v }
 
 // report puts a finding out, unless it was put out before, and gives its id. c
 // is nil where no call is concerned. Who did it is taken from the call, else
@@ -123,21 +149,15 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 	finding := &events.Finding{
 		FindingID: id, Rule: r.Name, Severity: events.Severity(first(string(v.severity), string(r.Severity))),
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
-		EventIDs: v.events, Seqs: v.seqs, Explanation: explain(r, c, f, v), Remedy: r.Remedy,
+		EventIDs: v.events, Seqs: v.proofs(c, f), Explanation: explain(r, c, f, v), Remedy: r.Remedy,
 		DetectedAt: events.At(m.now), Withdraws: v.withdraws,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {
 		finding.EventIDs = []string{}
 	}
-	if f.seq != 0 && !slices.Contains(finding.Seqs, f.seq) {
-		finding.Seqs = append(finding.Seqs, f.seq)
-	}
 	if c != nil {
 		finding.CallID, finding.ToolCallID = c.callID(), c.id
-		if len(finding.Seqs) == 0 { // time proves it, and what was said before
-			finding.Seqs = c.sequences()
-		}
 		c.broke(r, finding.Severity, v)
 	}
 	m.stats.Findings++

@@ -11,10 +11,10 @@ func (m *machine) token(w *flow, f *fact) {
 	key := tokenKey{f.key.tenant, f.key.source, sumOf(token)}
 	if use, known := m.tokens.get(key); known && use.event != f.eventID {
 		b := single("AAEP-C-053", "", f)
-		b.Events = append([]string{use.event}, b.Events...)
+		b.Events, b.Seqs = append([]string{use.event}, b.Events...), append([]uint64{use.seq}, b.Seqs...)
 		m.breach(f, *w.names, b)
 	}
-	m.tokens.put(key, tokenUse{w.id(), f.eventID})
+	m.tokens.put(key, tokenUse{w.id(), f.eventID, f.seq})
 	m.asked.put(tenantToken{key.tenant, key.token}, key)
 }
 
@@ -48,12 +48,12 @@ func (m *machine) nonce(w *flow, f *fact) {
 		return
 	}
 	key := tokenKey{f.key.tenant, f.key.source, sumOf(f.hook.Nonce())}
-	if before, used := m.nonces.get(key); used && before != f.eventID {
+	if before, used := m.nonces.get(key); used && before.event != f.eventID {
 		b := single("AH-C-122", "its nonce was used before", f)
-		b.Case, b.Events = "nonce", append([]string{before}, b.Events...)
+		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
 		m.breach(f, *w.names, b)
 	}
-	m.nonces.put(key, f.eventID)
+	m.nonces.put(key, nonceUse{f.eventID, f.seq})
 }
 
 // contradicted compares what an event tells of an approval with its record

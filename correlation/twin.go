@@ -40,15 +40,15 @@ func (m *machine) comeback(s *session, c *call, f *fact) {
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool { return o.waits() && o.equivalent(c) }); twin != nil {
-		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()))
+		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()).in(twin))
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool { return o.waits() && o.elsewhere(c) && o.target == c.target && c.target != (sum{}) }); twin != nil {
-		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()).detail(detailSameTarget).saying("it is the same action on the same resource"))
+		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()).in(twin).detail(detailSameTarget).saying("it is the same action on the same resource"))
 		return
 	}
 	if twin := s.denied(c); twin != nil {
-		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()).detail(detailDenied).
+		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()).in(twin).detail(detailDenied).
 			saying("it had been denied, and was allowed under another id or name").grade(events.SeverityLow))
 	}
 }
@@ -60,7 +60,7 @@ func (m *machine) ranDenied(c *call, f *fact) {
 		return
 	}
 	if twin := c.session.denied(c); twin != nil {
-		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent(), f.eventID).detail(detailDeniedRan).
+		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent(), f.eventID).in(twin).detail(detailDeniedRan).
 			saying("it had been denied, and ran under another id or name without a verdict"))
 	}
 }

@@ -24,7 +24,7 @@ type watch struct {
 	decidedUnder *window[sessionKey, []sum]
 	// subscriptions are who replied on them, by tenant.
 	subscriptions *window[tenantToken, string]
-	nonces        *window[tokenKey, string]    // of attestations, by publisher: the event
+	nonces        *window[tokenKey, nonceUse]  // of attestations, by publisher
 	ledger        *window[workflowKey, string] // approval workflows: their status on record
 	traces        *window[sum, *traced]        // decisions that leave a trace event, by id
 	receipts      *window[sum, sum]            // decisions whose receipts allow something: the call that they were made for
@@ -37,7 +37,7 @@ func newWatch() watch {
 		tokens: newWindow[tokenKey, tokenUse](maxTokens), asked: newWindow[tenantToken, tokenKey](maxTokens),
 		mandates: newWindow[mandateKey, *mandate](maxMandates), decidedUnder: newWindow[sessionKey, []sum](maxMandates),
 		subscriptions: newWindow[tenantToken, string](maxTokens),
-		nonces:        newWindow[tokenKey, string](maxTokens), ledger: newWindow[workflowKey, string](maxLedger),
+		nonces:        newWindow[tokenKey, nonceUse](maxTokens), ledger: newWindow[workflowKey, string](maxLedger),
 		traces: newWindow[sum, *traced](maxTraces), receipts: newWindow[sum, sum](maxReceipts),
 	}
 }
@@ -97,9 +97,14 @@ type (
 		tenant   string
 		workflow sum
 	}
+	nonceUse struct {
+		event string
+		seq   uint64
+	}
 	tokenUse struct {
 		flow  flowKey
 		event string
+		seq   uint64
 	}
 )
 
