@@ -57,6 +57,7 @@ func TestUsageErrors(t *testing.T) {
 		{"up with no such policies", []string{"up", "--data-dir", t.TempDir(), "--policy", "/misspelt"}, []string{"/misspelt"}},
 		{"verify of an absent bundle", []string{"verify", "--bundle", "/absent.zip", "--key", file(t, nil)}, nil},
 		{"verify without a key", []string{"verify", "--clickhouse", "clickhouse://127.0.0.1:1/x"}, []string{"--key"}},
+		{"tail of a rule that does not exist", []string{"tail", "--rule", "ah-c-075", "--server", "nats://127.0.0.1:1"}, []string{"did you mean AH-C-075?"}},
 		{"tail of a verdict that does not exist", []string{"tail", "--verdict", "perhaps"}, []string{"--verdict"}},
 		{"nothing to provision", []string{"provision"}, []string{"--keys"}},
 	} {

@@ -37,6 +37,9 @@ func (c *tailCmd) Run(ctx context.Context, io stdio) error {
 	if c.Since != "" && c.After > 0 {
 		return usageError{errors.New("--since and --after exclude each other")}
 	}
+	if err := knownRule(c.Rule); err != nil {
+		return err
+	}
 	t, err := c.Resolve()
 	if err != nil {
 		return err
