@@ -1,10 +1,6 @@
 package correlation
 
-import (
-	"time"
-
-	"github.com/countersign-dev/countersign/events"
-)
+import "github.com/countersign-dev/countersign/events"
 
 // A completion may come before what announces its call. That it did stays a
 // finding (AAEP-C-080, AH-C-078); but the announcement, once it is there, begins no
@@ -12,22 +8,10 @@ import (
 // the producer's own clock can tell: runtimes repeat ids, and the next call under
 // one must not be taken for the beginning of the last.
 
-// saidAt is when an event happened by its producer's own clock; zero for what is
-// none, or has none.
-func (f *fact) saidAt() time.Time {
-	switch {
-	case f.aaep != nil:
-		return f.aaep.Time
-	case f.hook != nil:
-		return f.hook.Time
-	}
-	return time.Time{}
-}
-
-// belated finds the call that a pre event should have been before: the oldest one
-// under its id, or of its tool where nothing has ids, that ended without.
+// belated finds the call that a pre event or request should have been before: the
+// oldest one under its id, or of its tool where nothing has ids, that ended without.
 func belated(sl *slot, f *fact) *call {
-	if f.kind != kindPre {
+	if f.kind != kindPre && f.kind != kindRequest {
 		return nil
 	}
 	for _, c := range sl.calls {
@@ -38,11 +22,10 @@ func belated(sl *slot, f *fact) *call {
 	return nil
 }
 
-// overtook tells whether the end of a call was reported before the pre event that
-// by its own word is not later.
+// overtook tells whether the end of a call was reported before the announcement
+// that by its own word is not later.
 func (c *call) overtook(f *fact) bool {
-	at := f.saidAt()
-	return c.hasPost && !c.hasPre && c.postProtocol == f.protocol && !at.IsZero() && !c.endedAt.IsZero() && !at.After(c.endedAt)
+	return c.hasPost && !c.hasPre && c.postProtocol == f.protocol && !f.said.at.IsZero() && !c.endedAt.IsZero() && !f.said.at.After(c.endedAt)
 }
 
 // end is the completion of a call, as a fact.
@@ -70,7 +53,7 @@ func (m *machine) announceLate(c *call, f *fact) {
 		return
 	}
 	c.state = stateAfter(end)
-	if f.preCommit && f.slot.id != "" {
+	if f.kind == kindPre && f.preCommit && f.slot.id != "" {
 		m.check("AH-C-083", c, f, about(c.postEvent, f.eventID).saying("its end was reported before it was announced"))
 	}
 	switch st := c.standing(); {

@@ -155,3 +155,38 @@ func TestHeardLate(t *testing.T) {
 		t.Errorf("-want +got\n%s", diff)
 	}
 }
+
+// TestBelatedRequest: who asks after the call was done, by its own clock, asks for
+// that call; the verdict comes too late, and nothing is missing.
+func TestBelatedRequest(t *testing.T) {
+	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	for _, tc := range []struct {
+		name    string
+		asked   tree
+		verdict events.Verdict
+		want    []string
+		calls   int
+	}{
+		{"allowed", pre(1), events.Allow, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1},
+		{"denied", pre(1), events.Deny, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1},
+		{"the next call", set(pre(1), "timestamp", stamp(3)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.event(bare)
+			l.admit(tc.asked, "d1", tc.verdict)
+			l.event(tc.asked)
+			l.at(4000).tick()
+			r := l.run()
+			if diff := cmp.Diff(tc.want, slices.DeleteFunc(callRules(r), func(rule string) bool { return rule == "AH-C-054/low" })); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+			if len(r.last()) != tc.calls {
+				t.Errorf("calls %+v", r.last())
+			}
+			for cut := range l.msgs {
+				resumedAt(t, l, cut, r)
+			}
+		})
+	}
+}

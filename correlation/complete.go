@@ -42,7 +42,7 @@ func (c *call) complete(f *fact) {
 	c.hasPost, c.postEvent, c.postProtocol = true, f.eventID, f.protocol
 	c.outcome, c.mutated = f.outcome, f.mutation
 	if !c.hasPre {
-		c.endedAt = f.saidAt()
+		c.endedAt = f.said.at
 	}
 	if f.ran != ranNo {
 		c.execSeq, c.executed = f.seq, f.args

@@ -156,7 +156,7 @@ type action struct {
 	amount  int
 	verdict events.Verdict
 	sameID  bool // a pre event with the event id of the last request
-	late    bool // a pre event that says that it is older than everything else
+	late    bool // a request or pre event that says that it is older than everything else
 	agent   int
 }
 
@@ -257,7 +257,7 @@ func (m *model) announce(a action, event int, now float64) {
 			return !c.open && !c.orphan && c.amount == a.amount && (c.lastEvent == event || !c.pre && (c.denied && !c.post || a.late && c.post))
 		})
 	}
-	if c == nil && a.what == "pre" && a.late {
+	if c == nil && a.late {
 		if c, _ = m.of(a.id, func(c *modelCall) bool { return c.orphan }); c != nil {
 			c.orphan, c.match, c.places = false, matchEqual, 0
 			if c.amount != a.amount {
@@ -287,6 +287,9 @@ func (m *model) announce(a action, event int, now float64) {
 	m.said(c, a.agent, 2)
 	c.lastEvent = event
 	c.verdicts, c.expires = append(c.verdicts, a.verdict), now+60
+	if c.post && len(c.verdicts) == 1 {
+		m.findings[beforeIt]++
+	}
 	if a.verdict == events.Deny {
 		c.open, c.denied = false, true
 	}
@@ -399,6 +402,9 @@ func TestModel(t *testing.T) {
 				return set(e, "metadata.tool_call_id", fmt.Sprint("c", a.id))
 			}
 			now := func() float64 { return l.now.Sub(epoch).Seconds() }
+			if a.late {
+				stamps[event] = stamp(0)
+			}
 			switch a.what {
 			case "admit":
 				lastRequest[[2]int{a.id, a.amount}], askedBy[event] = event, a.agent
@@ -414,10 +420,7 @@ func TestModel(t *testing.T) {
 				if a.sameID && lastRequest[[2]int{a.id, a.amount}] != 0 {
 					event = lastRequest[[2]int{a.id, a.amount}]
 					delete(lastRequest, [2]int{a.id, a.amount})
-					a.agent, a.late = askedBy[event], false // one event, one content
-				}
-				if a.late {
-					stamps[event] = stamp(0)
+					a.agent, a.late = askedBy[event], stamps[event] == stamp(0) // one event, one content
 				}
 				l.event(set(build(pre(event)), "tool_input.amount", a.amount))
 				m.announce(a, event, now())

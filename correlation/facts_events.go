@@ -158,7 +158,7 @@ func aaepFact(f *fact, e *aaep.Event, core sum, inSession func() *aaepsession.Ev
 		f.aaep = inSession()
 	}
 	aaepLineage(f, e)
-	f.core, f.frame = core, core
+	f.core, f.frame, f.said.at = core, core, e.Time
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
 		f.kind = kindPre

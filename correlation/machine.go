@@ -150,7 +150,7 @@ func (m *machine) amend(f *fact) {
 
 // attach notes that an announcement belongs to a call, which may be over.
 func (m *machine) attach(c *call, f *fact) {
-	if f.kind == kindPre && c.hasPost {
+	if f.kind == kindPre && c.hasPost || f.kind == kindRequest && c.state == events.CallOrphaned {
 		m.announceLate(c, f)
 		return
 	}

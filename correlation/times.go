@@ -10,12 +10,14 @@ import (
 
 // said is what a producer says of a call's time and place in a chain.
 type said struct {
+	at          time.Time // when it happened, by the producer's own clock; zero if that is not known
 	completedAt time.Time
 	durationMS  int64
 	attempt     int64
 }
 
 func agentHookTimes(f *fact, e *agenthook.Event) {
+	f.said.at = e.Time
 	if retry, ok := e.Retry(); ok {
 		f.said.attempt = number(retry.Attempt)
 	}
