@@ -117,7 +117,7 @@ func notesOn(f *fact, vs []schemas.Violation) []*catalogue.Breach {
 		if v.Check == "" || said[v.Check] || checkRules[v.Check] == nil {
 			continue
 		}
-		b := single(v.Check, at(v.Keyword, v.Path), f)
+		b := single(v.Check, wordsFor(v), f)
 		if warning {
 			b.Severity, b.Case = events.SeverityInfo, v.Keyword
 		} else {

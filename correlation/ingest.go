@@ -278,7 +278,7 @@ func wrongWith(f *fact, err error, vs []schemas.Violation) string {
 		switch {
 		case v.Level == schemas.LevelWarning:
 		case what == "":
-			what = at(v.Keyword, v.Path)
+			what = wordsFor(v)
 		default:
 			more++
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/schemas"
 )
 
 // reason says why something could not be read: a code and a place, no values.
@@ -47,6 +48,15 @@ var cloudEventErrors = []struct {
 
 // at puts a code and a JSON pointer into words.
 func at(code, path string) string { return catalogue.At(code, path) }
+
+// wordsFor puts a violation into words: the keyword and the place, and what is
+// missing by the name that the schema has for it.
+func wordsFor(v schemas.Violation) string {
+	if v.Keyword == "required" {
+		return at(v.Message, v.Path)
+	}
+	return at(v.Keyword, v.Path)
+}
 
 // instant reads RFC 3339 text; anything else is the zero time.
 func instant(text string) time.Time {
