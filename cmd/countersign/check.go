@@ -40,6 +40,12 @@ func (c *checkCmd) Run(_ context.Context, io stdio) error {
 	if err != nil {
 		return usageError{fmt.Errorf("%s: %w", c.File, err)}
 	}
+	if len(recording) == 0 && c.Fail {
+		return usageError{fmt.Errorf("%s holds no event: that nothing is found in it is no good news", c.File)}
+	}
+	if len(recording) == 0 {
+		fmt.Fprintf(io.err, "countersign: %s holds no event\n", clean(c.File, 120))
+	}
 	findings, err := correlation.Check(c.Protocol, recording, o)
 	if err != nil {
 		return usageError{err}
