@@ -15,7 +15,7 @@ func belated(sl *slot, f *fact) *call {
 		return nil
 	}
 	for _, c := range sl.calls {
-		if c.state == events.CallOrphaned && c.unfold().overtook(f) {
+		if c.state == events.CallOrphaned && !c.unfold().hasPre && c.overtook(f) {
 			return c
 		}
 	}
@@ -23,9 +23,12 @@ func belated(sl *slot, f *fact) *call {
 }
 
 // overtook tells whether the end of a call was reported before the announcement
-// that by its own word is not later.
+// that by its own word is not later; before a request that is earlier.
 func (c *call) overtook(f *fact) bool {
-	return c.hasPost && !c.hasPre && c.postProtocol == f.protocol && !f.said.at.IsZero() && !c.endedAt.IsZero() && !f.said.at.After(c.endedAt)
+	if !c.hasPost || c.postProtocol != f.protocol || f.said.at.IsZero() || c.endedAt.IsZero() {
+		return false
+	}
+	return f.said.at.Before(c.endedAt) || f.kind == kindPre && f.said.at.Equal(c.endedAt)
 }
 
 // end is the completion of a call, as a fact.

@@ -160,20 +160,25 @@ func TestHeardLate(t *testing.T) {
 // that call; the verdict comes too late, and nothing is missing.
 func TestBelatedRequest(t *testing.T) {
 	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	other := set(pre(3), "timestamp", stamp(1))
 	for _, tc := range []struct {
 		name    string
 		asked   tree
 		verdict events.Verdict
 		want    []string
 		calls   int
+		before  []tree
 	}{
-		{"allowed", pre(1), events.Allow, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1},
-		{"denied", pre(1), events.Deny, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1},
-		{"the next call", set(pre(1), "timestamp", stamp(3)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2},
+		{"after announcement and end, under another event id", other, events.Allow, []string{"AH-C-083/medium", beforeIt, noVerdict}, 1, []tree{pre(1)}},
+		{"allowed", pre(1), events.Allow, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1, nil},
+		{"denied", pre(1), events.Deny, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1, nil},
+		{"the next call", set(pre(1), "timestamp", stamp(3)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l := newLedger(t)
-			l.event(bare)
+			for _, e := range append(tc.before, bare) {
+				l.event(e)
+			}
 			l.admit(tc.asked, "d1", tc.verdict)
 			l.event(tc.asked)
 			l.at(4000).tick()

@@ -41,7 +41,7 @@ func (c *call) complete(f *fact) {
 	c.step(stepCompleted, f)
 	c.hasPost, c.postEvent, c.postProtocol = true, f.eventID, f.protocol
 	c.outcome, c.mutated = f.outcome, f.mutation
-	if !c.hasPre {
+	if !c.hasPre || !c.hasRequest && f.protocol == protoAgentHook {
 		c.endedAt = f.said.at
 	}
 	if f.ran != ranNo {

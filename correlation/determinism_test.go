@@ -257,6 +257,9 @@ func (m *model) announce(a action, event int, now float64) {
 			return !c.open && !c.orphan && c.amount == a.amount && (c.lastEvent == event || !c.pre && (c.denied && !c.post || a.late && c.post))
 		})
 	}
+	if c == nil && a.what != "pre" && a.late {
+		_, c = m.of(a.id, func(c *modelCall) bool { return c.post && !c.orphan && c.amount == a.amount && len(c.verdicts) == 0 })
+	}
 	if c == nil && a.late {
 		if c, _ = m.of(a.id, func(c *modelCall) bool { return c.orphan }); c != nil {
 			c.orphan, c.match, c.places = false, matchEqual, 0
@@ -402,7 +405,7 @@ func TestModel(t *testing.T) {
 				return set(e, "metadata.tool_call_id", fmt.Sprint("c", a.id))
 			}
 			now := func() float64 { return l.now.Sub(epoch).Seconds() }
-			if a.late {
+			if a.late && a.what != "post" {
 				stamps[event] = stamp(0)
 			}
 			switch a.what {

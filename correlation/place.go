@@ -67,7 +67,7 @@ func joinsClosed(c *call, f *fact) bool {
 	case kindPre:
 		return c.otherView(f) || sameEvent && c.preEvent != f.eventID || !c.hasPre && (c.refused() || c.closing == byError || f.slot.id != "" && c.overtook(f))
 	case kindRequest:
-		return !c.hasRequest && (sameEvent || (len(c.decisions) > 0 && !c.hasPre && f.eventID == ""))
+		return !c.hasRequest && (sameEvent || len(c.decisions) > 0 && !c.hasPre && f.eventID == "" || len(c.decisions) == 0 && f.slot.id != "" && c.overtook(f))
 	default:
 		return len(c.decisions) == 0 && (sameEvent || f.eventID == "")
 	}
