@@ -17,11 +17,12 @@ func (s *Session) reply(e *Event, token string, r answer) {
 		return
 	}
 	a := s.asks[i]
+	r.subscription, r.response = bounded(r.subscription), bounded(r.response)
 	if slices.Contains(a.answers, r) {
 		return // delivered again
 	}
 	if len(a.answers) < maxAnswers {
-		a.answers = append(a.answers, answer{bounded(r.subscription), bounded(r.response), r.kind, r.time})
+		a.answers = append(a.answers, r)
 	}
 	yes := a.isConfirmation() && r.response == accept
 	switch a.stage {
@@ -49,7 +50,7 @@ func (s *Session) reply(e *Event, token string, r answer) {
 func (s *Session) again(e *Event, a *ask, r answer, yes bool) {
 	b := s.breach("AAEP-C-110", "it has been answered", a.ref, e.ref())
 	b.Case = "consumed"
-	if a.by != bounded(r.subscription) {
+	if a.by != r.subscription {
 		hint(b)
 	}
 	a.notFirst = a.notFirst || (yes && a.stage == rejected)
@@ -79,7 +80,7 @@ func (s *Session) answer(e *Event, a *ask, r answer) {
 		s.resolve(a, rejected, e.ref(), e.when())
 	}
 	if a.stage != pending {
-		a.by, a.resolvedAt = bounded(r.subscription), e.At
+		a.by, a.resolvedAt = r.subscription, e.At
 	}
 	s.explained = true
 }
@@ -99,7 +100,7 @@ func (a *ask) accepts(r answer) bool {
 		return true
 	}
 	isText := r.kind == "string"
-	chosen := isText && slices.Contains(a.question.choices, bounded(r.response))
+	chosen := isText && slices.Contains(a.question.choices, r.response)
 	if len(kinds) == 0 {
 		return chosen
 	}

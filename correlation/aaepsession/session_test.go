@@ -2,6 +2,7 @@ package aaepsession
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,6 +48,22 @@ func TestBounds(t *testing.T) {
 	}
 	if n := len(s.asks[maxAsks-1].answers); n != maxAnswers {
 		t.Errorf("%d answers are remembered", n)
+	}
+}
+
+// TestLongReplyAgain: a reply that is delivered again is none, however long it is.
+func TestLongReplyAgain(t *testing.T) {
+	s := &Session{}
+	s.Apply(event(t, 0, "session.started", ""))
+	s.Apply(event(t, 1, "awaiting.clarification", `,"question":"Why?","reply_token":"rpl_1","timeout_seconds":60,"accepted_response_kinds":["freetext"]`))
+	for n := range 2 {
+		reply, err := aaep.Decode(fmt.Appendf(nil, `{"type":"clarification.reply","reply_token":"rpl_1","subscription_id":"sub_1","response":%q}`, strings.Repeat("because ", 300)), strictjson.DefaultLimits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := s.Apply(NewEvent(reply)); len(found) > 0 {
+			t.Errorf("delivery %d: %+v", n+1, *found[0])
+		}
 	}
 }
 
