@@ -76,10 +76,11 @@ func (m *machine) source(k sourceKey) *sourceState {
 }
 
 // novelty remembers a fact's id and content. Requests are not in it: asking
-// again with the same event is how AgentHook resumes after an approval.
+// again with the same event is how AgentHook resumes after an approval, and the
+// event that was asked about is none that was seen before.
 func (m *machine) novelty(f *fact) novelty {
 	switch {
-	case f.kind == kindRequest || f.kind == kindReply:
+	case f.kind == kindRequest || f.kind == kindAsked || f.kind == kindReply:
 		return novel
 	case f.kind == kindDecision && f.decisionID == "": // only in recordings
 		return novel

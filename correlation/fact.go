@@ -30,6 +30,7 @@ const (
 	kindReply                  // a recorded reply to an admission request
 	kindSessionEnd             // nothing of this session comes after it
 	kindAnswer                 // a user's reply to an AAEP question
+	kindAsked                  // the admitter's copy of a request about something that is no tool call
 	kindCount                  // how many there are
 )
 

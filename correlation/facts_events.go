@@ -80,7 +80,7 @@ func agentHookFact(f *fact, x hookEvent, request bool) {
 		f.core = x.sum(coreOmits, coreMetadataOmits)
 	}
 	if request && f.kind != kindRequest {
-		f.kind = kindOther // a request about something that is no tool call
+		f.kind = kindAsked
 	}
 }
 
@@ -181,7 +181,7 @@ func aaepFact(f *fact, e *aaep.Event, core sum, inSession func() *aaepsession.Ev
 	if request && f.kind == kindPre {
 		f.kind = kindRequest
 	} else if request {
-		f.kind = kindOther
+		f.kind = kindAsked
 	}
 }
 

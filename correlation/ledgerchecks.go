@@ -125,6 +125,19 @@ func (m *machine) effectFirst(c *call, f *fact) {
 	}
 }
 
+// webVerdict looks for the recorded verdict on a web action, which waits for it
+// like a call (AH-C-145).
+func (m *machine) webVerdict(f *fact) {
+	s, ok := m.sessions.peek(f.key)
+	if !ok || !f.hook.AsksForWeb() {
+		return
+	}
+	c := s.findNamed(f.eventID, func(c *call) bool { return c.knows(f.eventID) })
+	if c != nil && c.lastDecision() != nil {
+		f.hook.Admitted(string(c.lastDecision().verdict))
+	}
+}
+
 // entitled: one subscription answers for one subscriber. Where two publishers
 // reply in its name, one of them may not (AAEP-C-112).
 func (m *machine) entitled(f *fact, asked origin) {

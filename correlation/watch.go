@@ -244,6 +244,7 @@ func (m *machine) followHook(w *flow, f *fact, n novelty) {
 		return
 	}
 	f.hook.Seq, f.hook.At = f.seq, f.at
+	m.webVerdict(f)
 	found := w.hook.Apply(f.hook)
 	m.weigh(w)
 	m.breaches(f, *w.names, found)

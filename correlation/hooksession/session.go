@@ -187,6 +187,12 @@ func (s *Session) Amend(x *Event) {
 	if g := s.governed.get(x.Call); g != nil && x.verdict != "" {
 		g.unstamped = ref{}
 	}
+	if x.AsksForWeb() && x.verdict != "" && s.webState != nil {
+		if a, known := s.webState.actions.find(x.web.action); known {
+			a.verdict = x.verdict
+			s.webState.actions.put(x.web.action, a, maxWeb)
+		}
+	}
 }
 
 // Alone reports what is wrong with an event of no session.

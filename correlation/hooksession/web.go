@@ -19,6 +19,13 @@ type webAction struct {
 	verdict string
 }
 
+// AsksForWeb tells whether the event announces a web action.
+func (x *Event) AsksForWeb() bool { return x.Type == agenthook.WebActionRequested && x.web != nil }
+
+// Admitted takes the recorded verdict on the event; it counts, whatever the event
+// says of it. It is to be set before the event is applied.
+func (x *Event) Admitted(verdict string) { x.verdict = verdict }
+
 func (s *Session) browse(x *Event) {
 	if s.webState == nil {
 		s.webState = &webState{}
