@@ -63,6 +63,18 @@ var scenes = []scene{
 	{name: "completion of nothing", want: []string{"orphan_completion/high"}, play: func(t *testing.T, r runtimeClient, s string) {
 		r.publish(t, postToolUse(allowedCall(s, "c1")))
 	}},
+	{name: "completion before its announcement", want: []string{"orphan_completion/high"}, play: func(t *testing.T, r runtimeClient, s string) {
+		call := allowedCall(s, "c1")
+		r.publish(t, postToolUse(call))
+		r.publish(t, call)
+		r.publish(t, hook(s, "SessionEnd"))
+	}},
+	{name: "completion before its admission", want: []string{"executed_before_verdict/medium", "orphan_completion/high"}, play: func(t *testing.T, r runtimeClient, s string) {
+		call := allowedCall(s, "c1").with("timestamp", "2026-01-01T00:00:00.000Z")
+		r.publish(t, postToolUse(call))
+		allow(t, r, call, "allow")
+		r.publish(t, hook(s, "SessionEnd"))
+	}},
 	{name: "reused id", want: []string{"reused_tool_call_id/high"}, play: func(t *testing.T, r runtimeClient, s string) {
 		first, second := allowedCall(s, "c1"), allowedCall(s, "c1").with("tool_input.path", "/workspace/other")
 		allow(t, r, first, "allow")
@@ -103,6 +115,12 @@ var scenes = []scene{
 		r.admit(t, "aaep", call.bytes())
 		r.publish(t, call)
 		r.publish(t, completed(s, "call_1", "wipe_disk"))
+	}},
+	{name: "aaep completion before its invocation", aaep: true, want: []string{"orphan_completion/high"}, play: func(t *testing.T, r runtimeClient, s string) {
+		call := invoked(s, "call_1", "find_flights")
+		r.publish(t, completed(s, "call_1", "find_flights"))
+		r.publish(t, call)
+		r.publish(t, aaepEvent(s, "session.completed", nil))
 	}},
 	{name: "aaep left open at the end", aaep: true, want: []string{"missing_completion/high"}, play: func(t *testing.T, r runtimeClient, s string) {
 		call := invoked(s, "call_1", "find_flights")
