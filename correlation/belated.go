@@ -25,7 +25,10 @@ func belated(sl *slot, f *fact) *call {
 // overtook tells whether the end of a call was reported before the announcement
 // that by its own word is not later; before a request that is earlier.
 func (c *call) overtook(f *fact) bool {
-	if !c.hasPost || c.postProtocol != f.protocol || f.said.at.IsZero() || c.endedAt.IsZero() {
+	if !c.hasPost || f.said.at.IsZero() || c.endedAt.IsZero() {
+		return false
+	}
+	if c.postProtocol != f.protocol && (f.slot.id == "" || c.same(f) == different) {
 		return false
 	}
 	return f.said.at.Before(c.endedAt) || f.kind == kindPre && f.said.at.Equal(c.endedAt)
@@ -53,6 +56,9 @@ func (m *machine) announceLate(c *call, f *fact) {
 	c.attach(f)
 	if c.state != events.CallOrphaned {
 		m.heardLate(c, end, before)
+		if st := c.standing(); c.match == matchInconclusive && end.args.known && st.verdict != events.Deny {
+			m.compareInput(c, end, st)
+		}
 		return
 	}
 	c.state = stateAfter(end)

@@ -1,6 +1,7 @@
 package correlation
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -193,5 +194,30 @@ func TestBelatedRequest(t *testing.T) {
 				resumedAt(t, l, cut, r)
 			}
 		})
+	}
+}
+
+// TestBelatedInTwoProtocols: the events of one call in two protocols are one call
+// in every order, and end up with the same comparison.
+func TestBelatedInTwoProtocols(t *testing.T) {
+	in := func(e tree) tree { return set(set(e, "session_id", "sess_1"), "metadata.tool_call_id", "call_1") }
+	bare := set(set(post(3), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	steps := []tree{set(invoked(1, "call_1"), "tool", "pay_invoice"), set(completed(2, "call_1", "success"), "tool", "pay_invoice"), in(pre(1)), in(bare)}
+	for _, order := range orders(steps) {
+		l := newLedger(t)
+		var kinds []string
+		for _, e := range order {
+			typ, _ := e["event_type"].(string)
+			kinds = append(kinds, first(typ, fmt.Sprint(e["type"])))
+			l.event(e)
+		}
+		l.at(4000).tick()
+		r := l.run()
+		if list := r.last(); len(list) != 1 || list[0].State != events.CallCompleted || list[0].Match != matchEqual {
+			t.Errorf("%v: %+v", kinds, list)
+		}
+		if got := callRules(r); slices.Contains(got, missingHook) || slices.Contains(got, missingAAEP) || slices.Contains(got, driftHigh) {
+			t.Errorf("%v: %v", kinds, got)
+		}
 	}
 }
