@@ -6,6 +6,7 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Kin is a session and what it belongs to, as the newest of its call records
@@ -31,6 +32,7 @@ func (db *DB) KinOf(ctx context.Context, shard, tenant string, from, to uint64, 
 		func(r driver.Rows) error {
 			var k Kin
 			err := r.Scan(&k.Session, &k.Seq, &k.Parent.Session, &k.Parent.Source, &k.Parent.CallID, &k.Parent.By)
+			k.Parent.Session = subject.Value(k.Parent.Session)
 			list = append(list, k)
 			return err
 		}, arg("shard", shard), arg("tenant", tenant), arg("from", from), arg("to", to))

@@ -2,6 +2,8 @@ package e2e_test
 
 import (
 	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -335,4 +337,30 @@ func TestHealthNamesTheService(t *testing.T) {
 	if _, err := os.Stat(s.ready); err != nil {
 		t.Error(err)
 	}
+}
+
+// A session may have a name that is too long for a subject. It is found by that
+// name, and by what stands for it in the records.
+func TestLongSessionName(t *testing.T) {
+	s := shared(t)
+	r := s.runtime(t)
+	name := "s-" + strings.Repeat("long-", 20)
+	call := allowedCall(name, "call-1")
+	allow(t, r, call, "allow")
+	r.publish(t, postToolUse(call))
+	s.settle(t)
+	sum := sha256.Sum256([]byte(name))
+	for _, session := range []string{name, "~h" + hex.EncodeToString(sum[:])} {
+		for _, args := range [][]string{
+			{"session", session}, {"calls", "--session", session}, {"findings", "--session", session}, {"chain", "--session", session},
+			{"replay", "--session", session}, {"replay", "--session", session, "--from", "clickhouse"}, {"verify", "--session", session},
+			{"conformance", "--profile", "bronze", "--session", session}, {"tail", "--since", "24h", "--count", "1", "--session", session},
+		} {
+			s.run(t, args...).want(t, 0)
+		}
+		if got := jsonLines(t, s.run(t, "calls", "--session", session, "--json").want(t, 0).out); len(got) != 1 || member(got[0], "call.session") != name {
+			t.Errorf("calls of %s: %v", session, got)
+		}
+	}
+	s.run(t, "session", name+"x").want(t, 1).oneLine(t, "no record of this session")
 }

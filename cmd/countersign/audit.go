@@ -66,7 +66,7 @@ type auditAskCmd struct {
 	Question string `arg:"" help:"A question's number or name (see: countersign audit questions)."`
 	Agent    string `help:"The agent, or the publisher it speaks through."`
 	ID       string `name:"id" help:"Id of a decision, tool call, event, workflow or mandate."`
-	Session  string `help:"Only this session."`
+	Session  string `help:"Only this session." type:"session"`
 	Since    string `help:"Only what was recorded since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
 	Until    string `help:"Only what was recorded until then, likewise." placeholder:"TIME"`
 	Limit    int    `help:"Rows at most, the first ones." default:"1000"`

@@ -16,7 +16,7 @@ import (
 
 type callsCmd struct {
 	target.Flags
-	Session string `help:"Only this session."`
+	Session string `help:"Only this session." type:"session"`
 	State   string `help:"Only calls in this state: open, completed, failed, denied, abandoned or orphaned." enum:",open,completed,failed,denied,abandoned,orphaned" default:""`
 	Tool    string `help:"Only calls of this tool, by its exact name."`
 	Since   string `help:"Only calls of which there was news since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`

@@ -14,7 +14,7 @@ import (
 
 type chainCmd struct {
 	target.Flags
-	Session string `help:"The session." required:""`
+	Session string `help:"The session." required:"" type:"session"`
 	JSON    bool   `name:"json" help:"Print the records as they are stored, one a line, each with its hash."`
 }
 

@@ -137,11 +137,11 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 	if since.IsZero() {
 		since = time.Unix(0, 0)
 	}
-	if err := noteExpired(ctx, io, l, t.Tenant, c.Session, "they are not looked at"); err != nil {
+	if err := noteExpired(ctx, io, l, t.Tenant, subject.Value(c.Session), "they are not looked at"); err != nil {
 		return nil, err
 	}
 	if c.Session != "" {
-		return tally, sessionRows(ctx, l, t.Tenant, c.Session, since, take)
+		return tally, sessionRows(ctx, l, t.Tenant, subject.Value(c.Session), since, take)
 	}
 	return tally, tenantRows(ctx, l, t.Tenant, since, take)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/conformance"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
 )
 
@@ -98,7 +99,7 @@ func (c *conformanceCmd) subjects(tally *conformance.Tally, protocol string) (li
 		sessions := tally.Sessions(protocol, publisher.Source)
 		switch {
 		case c.Session != "":
-			i := slices.IndexFunc(sessions, func(s conformance.Subject) bool { return s.Session == c.Session })
+			i := slices.IndexFunc(sessions, func(s conformance.Subject) bool { return subject.Value(s.Session) == subject.Value(c.Session) })
 			if i >= 0 {
 				list = append(list, sessions[i])
 			}

@@ -19,7 +19,7 @@ import (
 
 type exportCmd struct {
 	target.Flags
-	Session  string `help:"The session to export."`
+	Session  string `help:"The session to export." type:"session"`
 	From     string `help:"Instead of a session: everything of the tenant from this time on (2026-11-01, or with a time of day and zone as in 2026-11-01T06:00:00Z)." placeholder:"TIME"`
 	To       string `help:"The end of the range, excluded." placeholder:"TIME"`
 	Out      string `help:"The bundle to write." required:"" placeholder:"FILE.zip"`

@@ -16,7 +16,7 @@ type findingsCmd struct {
 	target.Flags
 	Rule      string `help:"Only findings of this rule (see: countersign rules list)."`
 	Severity  string `help:"Only findings of this severity: info, low, medium, high or critical." enum:",info,low,medium,high,critical" default:""`
-	Session   string `help:"Only this session."`
+	Session   string `help:"Only this session." type:"session"`
 	Since     string `help:"Only findings since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
 	Limit     int    `help:"The newest so many; 0 for all." default:"100"`
 	Withdrawn bool   `help:"Those that were taken back, too, and what took them back."`

@@ -85,6 +85,7 @@ func run(ctx context.Context, args []string, io stdio) int {
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(io),
+		kong.NamedMapper("session", sessionName{}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 type otelCmd struct {
 	target.Flags
-	Session  string `help:"Send this session, from the evidence."`
+	Session  string `help:"Send this session, from the evidence." type:"session"`
 	Follow   bool   `help:"Send what comes out of the log from now on."`
 	Since    string `help:"With --follow: begin with what was stored since then (a duration such as 24h, or an RFC 3339 time)." placeholder:"TIME"`
 	Position string `help:"With --follow: go on where this file says, and keep it up to date." type:"path" placeholder:"FILE"`

@@ -24,7 +24,7 @@ import (
 
 type replayCmd struct {
 	target.Flags
-	Session string `help:"The session." required:""`
+	Session string `help:"The session." required:"" type:"session"`
 	From    string `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
 	Whole   bool   `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
 	Key     string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
@@ -135,7 +135,7 @@ func (c *replayCmd) keyed(ctx context.Context, t *target.Target, rec *recording,
 	if !rec.underSessionKey() {
 		return o, true, nil
 	}
-	own := sessionkeys.Named(t.Tenant, c.Session)
+	own := sessionkeys.Of(t.Tenant, c.Session)
 	o.SessionKey = func(tenant, session string) (*digest.Session, bool) {
 		if sessionkeys.Of(tenant, session) != own {
 			return nil, true
@@ -212,7 +212,7 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 		return nil, err
 	}
 	r := &rerun{core: correlation.New(o), past: p, space: o.Space, shard: t.Stream, last: rec.last, idle: map[string]time.Time{},
-		tenant: subject.Escape(t.Tenant), session: subject.Escape(c.Session)}
+		tenant: subject.Escape(t.Tenant), session: subject.Token(c.Session)}
 	if c.Whole {
 		tell := countProgress(io, "replaying")
 		err = p.everything(ctx, rec.last, func(m events.LogMessage) error {

@@ -38,7 +38,7 @@ func (p *pastLog) subjects() (inputs, outputs []string) {
 	of := func(class subject.Class, rest ...string) string {
 		return strings.TrimSuffix(p.log.Space.All(class), ">") + subject.Escape(p.tenant) + "." + strings.Join(rest, ".")
 	}
-	session := subject.Escape(p.name)
+	session := subject.Token(p.name)
 	inputs = []string{of(subject.Events, "*", "*", session, ">"), of(subject.Decisions, "*", session)}
 	for _, typ := range replies {
 		inputs = append(inputs, of(subject.Events, "*", subject.ProtoAAEP, "*", typ))
@@ -71,7 +71,7 @@ func (p *pastLog) session(ctx context.Context) (*recording, error) {
 	own := 0
 	for _, m := range messages {
 		at, _ := p.log.Space.Parse(m.Subject)
-		if at.Class != subject.Control && subject.Escape(at.Session) == subject.Escape(p.name) {
+		if at.Class != subject.Control && subject.Token(at.Session) == subject.Token(p.name) {
 			own++
 		}
 		if d, err := events.DecodeRecord[events.Decision](m.Body); at.Class == subject.Decisions && err == nil && d.Approval != nil {

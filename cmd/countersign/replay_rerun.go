@@ -77,7 +77,7 @@ func (r *rerun) due() (at time.Time, any bool) {
 
 func (r *rerun) apply(m events.LogMessage) {
 	p, err := r.space.Parse(m.Subject)
-	if err == nil && p.Class == subject.Events && subject.Escape(p.Session) == r.session {
+	if err == nil && p.Class == subject.Events && subject.Token(p.Session) == r.session {
 		r.idle[p.Protocol+" "+p.Publisher] = m.Time.Add(correlation.SessionIdle)
 	}
 	r.seq = m.Seq

@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"time"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -18,7 +22,7 @@ import (
 type sessionCmd struct {
 	target.Flags
 	JSON    bool   `name:"json" help:"Print JSON Lines: every record with its place, and what lies between it and the one before."`
-	Session string `arg:"" help:"The session."`
+	Session string `arg:"" help:"The session." type:"session"`
 }
 
 // Run prints a session's timeline from its evidence: redacted, in the order of
@@ -120,6 +124,19 @@ func printSteps(io stdio, steps []step) error {
 			return err
 		}
 	}
+	return nil
+}
+
+// sessionName reads the name of a session and gives the one under which records
+// have it: subjects hold no long ones.
+type sessionName struct{}
+
+func (sessionName) Decode(ctx *kong.DecodeContext, to reflect.Value) error {
+	var name string
+	if err := ctx.Scan.PopValueInto("session", &name); err != nil {
+		return err
+	}
+	to.SetString(subject.Value(name))
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -61,7 +62,7 @@ func (f digestFlags) digests(ctx context.Context, t *target.Target, tenant, sess
 	if err != nil {
 		return k, err
 	}
-	key, _, err := store.Look(ctx, sessionkeys.Named(tenant, session))
+	key, _, err := store.Look(ctx, sessionkeys.Of(tenant, subject.Value(session)))
 	if err != nil {
 		return k, fmt.Errorf("reading the session's key: %w", err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -81,6 +82,7 @@ func parentOf(ctx context.Context, db *storage.DB, tenant, shard, session string
 		}
 		if c.Parent != nil {
 			parent = c.Parent
+			parent.Session = subject.Value(parent.Session)
 		}
 		if len(c.Timeline) > 0 && (first == 0 || c.Timeline[0].Seq < first) {
 			first = c.Timeline[0].Seq

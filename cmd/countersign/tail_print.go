@@ -49,20 +49,20 @@ func (c *tailCmd) read(class subject.Class, record []byte) (tell func(*printer),
 	case subject.Decisions:
 		var d events.Decision
 		err := json.Unmarshal(record, &d)
-		return func(p *printer) { p.decision(d) }, err == nil && like(c.Session, d.Session) && like(c.Tool, d.Tool) && like(c.Agent, d.Agent)
+		return func(p *printer) { p.decision(d) }, err == nil && ofSession(c.Session, d.Session) && like(c.Tool, d.Tool) && like(c.Agent, d.Agent)
 	case subject.Findings:
 		var f events.Finding
 		err := json.Unmarshal(record, &f)
 		bad := c.Severity == "" || slices.Index(severities, f.Severity) >= slices.Index(severities, events.Severity(c.Severity))
-		return func(p *printer) { p.finding(f) }, err == nil && like(c.Session, f.Session) && like(c.Rule, f.Rule) && bad && c.Tool == "" && c.Agent == ""
+		return func(p *printer) { p.finding(f) }, err == nil && ofSession(c.Session, f.Session) && like(c.Rule, f.Rule) && bad && c.Tool == "" && c.Agent == ""
 	case subject.Calls:
 		var call events.Call
 		err := json.Unmarshal(record, &call)
-		return func(p *printer) { p.callNews(call) }, err == nil && like(c.Session, call.Session) && like(c.Tool, call.Tool) && like(c.Agent, call.Agent)
+		return func(p *printer) { p.callNews(call) }, err == nil && ofSession(c.Session, call.Session) && like(c.Tool, call.Tool) && like(c.Agent, call.Agent)
 	case subject.Approvals:
 		var a events.Approval
 		err := json.Unmarshal(record, &a)
-		return func(p *printer) { p.approvalNews(a) }, err == nil && like(c.Tool, a.Tool) && like(c.Session, a.Session) && c.Agent == ""
+		return func(p *printer) { p.approvalNews(a) }, err == nil && like(c.Tool, a.Tool) && ofSession(c.Session, a.Session) && c.Agent == ""
 	}
 	return nil, false
 }
@@ -103,4 +103,10 @@ func keepPosition(path string, at client.Position) error {
 		return fmt.Errorf("keeping the position: %w", err)
 	}
 	return nil
+}
+
+// ofSession tells whether a record's session is the wanted one, by its name or by
+// what stands for it.
+func ofSession(want, have string) bool {
+	return want == "" || subject.Value(want) == subject.Value(have)
 }

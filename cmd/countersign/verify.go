@@ -15,7 +15,7 @@ import (
 
 type verifyCmd struct {
 	target.Flags
-	Session      string   `help:"Only this session: its chain, and the proof that each record is in the signed tree."`
+	Session      string   `help:"Only this session: its chain, and the proof that each record is in the signed tree." type:"session"`
 	Since        string   `help:"Only what the broker stored at or after this time (RFC 3339), proved as a part of the signed tree." placeholder:"TIME"`
 	Until        string   `help:"Only what the broker stored before this time." placeholder:"TIME"`
 	AtLeast      int64    `help:"Fail if there are fewer records: a log cut off at its end still fits together." placeholder:"N"`
