@@ -72,6 +72,31 @@ func (c *call) sequences() []uint64 {
 	return list
 }
 
+// in adds the places of its events that belong to another call than the one that
+// it is reported of.
+func (v *violation) in(o *call) *violation {
+	v.seqs = append(v.seqs, o.placesOf(v.events)...)
+	return v
+}
+
+// proofs are the sequences that prove it, in order: of its events, and of the
+// message that showed it. Where time does, and what was said before, that is all
+// of the call.
+func (v *violation) proofs(c *call, f *fact) []uint64 {
+	list := slices.Clone(v.seqs)
+	if f.seq != 0 {
+		list = append(list, f.seq)
+	}
+	switch {
+	case c != nil && len(list) == 0:
+		list = c.sequences()
+	case c != nil:
+		list = append(list, c.placesOf(v.events)...)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // placesOf are the sequences of events that belong to the call, as far as it
 // remembers them.
 func (c *call) placesOf(ids []string) (list []uint64) {

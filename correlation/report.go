@@ -70,33 +70,7 @@ func (v *violation) detail(caseOf string) *violation         { v.caseOf = caseOf
 func (v *violation) saying(what string) *violation           { v.what = what; return v }
 func (v *violation) grade(s events.Severity) *violation      { v.severity = s; return v }
 func (v *violation) withdrawing(findingID string) *violation { v.withdraws = findingID; return v }
-
-// in adds the places of its events that belong to another call than the one that
-// it is reported of.
-func (v *violation) in(o *call) *violation {
-	v.seqs = append(v.seqs, o.placesOf(v.events)...)
-	return v
-}
-
-// proofs are the sequences that prove it, in order: of its events, and of the
-// message that showed it. Where time does, and what was said before, that is all
-// of the call.
-func (v *violation) proofs(c *call, f *fact) []uint64 {
-	list := slices.Clone(v.seqs)
-	if f.seq != 0 {
-		list = append(list, f.seq)
-	}
-	switch {
-	case c != nil && len(list) == 0:
-		list = c.sequences()
-	case c != nil:
-		list = append(list, c.placesOf(v.events)...)
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
-}
-
-func (v *violation) distinct(content sum) *violation { v.content = string(content[:]); return v }
+func (v *violation) distinct(content sum) *violation         { v.content = string(content[:]); return v }
 
 // report puts a finding out, unless it was put out before, and gives its id. c
 // is nil where no call is concerned. Who did it is taken from the call, else
@@ -121,8 +95,10 @@ func identify(r *Rule, c *call, f *fact, v *violation) (key sum, id string) {
 	parts := append(room[:0], "finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
 		callID.id, callID.tool, itoa(occurrence), v.content, v.withdraws)
 	key = sumOf(append(parts, v.events...)...)
-	return key, hexID("fnd_", key)
+	return key, hexID(findingPrefix, key)
 }
+
+const findingPrefix = "fnd_"
 
 // hexID is an id in a record.
 func hexID(prefix string, s sum) string {
@@ -138,10 +114,13 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 	}
 	key, id := identify(r, c, f, v)
 	mode := m.mode(who, r)
-	if mode == ModeOff {
+	if mode == ModeOff && v.withdraws == "" {
 		return id
 	}
 	seen := m.source(sourceKey{who.key.tenant, who.key.source}).emitted
+	if mode == ModeOff && !takesBack(seen, v) {
+		return id
+	}
 	if _, again := seen.get(key); again {
 		return id
 	}

@@ -1,6 +1,9 @@
 package correlation
 
 import (
+	"encoding/hex"
+	"strings"
+
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -42,6 +45,18 @@ func (c *Correlator) rules(m events.LogMessage, p subject.Parsed) {
 		}
 	}
 	c.m.switches[token] = s
+}
+
+// takesBack tells whether a finding takes back one that was put out: that is done
+// however the rule is switched since.
+func takesBack(emitted *window[sum, struct{}], v *violation) bool {
+	id, err := hex.DecodeString(strings.TrimPrefix(v.withdraws, findingPrefix))
+	if err != nil || len(id) != len(sum{}) {
+		return false
+	}
+	key := sum(id)
+	_, made := emitted.get(key)
+	return made
 }
 
 // Switched tells which document of switches counts for a tenant, as the log says

@@ -92,3 +92,37 @@ func bodies(r result) (list []string) {
 	}
 	return list
 }
+
+// TestOffTakesBack: what was put out is taken back although its rule was switched
+// off since, and nothing is that was not put out.
+func TestOffTakesBack(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		first, was string
+		want       int
+	}{
+		{"switched off after", "warn", "off", 1},
+		{"switched off before", "off", "off", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l := newLedger(t)
+			l.switchRules("GOV", switched(1, MissingCompletion, tc.first, "AH-C-079", tc.first))
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(pre(1))
+			l.at(2000).tick()
+			l.switchRules("GOV", switched(2, MissingCompletion, tc.was, "AH-C-079", tc.was))
+			l.event(post(2))
+			made, back := 0, 0
+			for _, f := range l.run().findings {
+				if f.Rule == MissingCompletion && f.Withdraws == "" {
+					made++
+				} else if f.Rule == MissingCompletion {
+					back++
+				}
+			}
+			if made != tc.want || back != tc.want {
+				t.Errorf("%d made and %d taken back, want %d", made, back, tc.want)
+			}
+		})
+	}
+}
