@@ -23,7 +23,8 @@ func belated(sl *slot, f *fact) *call {
 }
 
 // overtook tells whether the end of a call was reported before the announcement
-// that by its own word is not later; before a request that is earlier.
+// that by its own word is not later. A clock that shows whole seconds does not tell
+// a request for the next call from one for this.
 func (c *call) overtook(f *fact) bool {
 	if !c.hasPost || f.said.at.IsZero() || c.endedAt.IsZero() {
 		return false
@@ -31,7 +32,8 @@ func (c *call) overtook(f *fact) bool {
 	if c.postProtocol != f.protocol && (f.slot.id == "" || c.same(f) == different) {
 		return false
 	}
-	return f.said.at.Before(c.endedAt) || f.kind == kindPre && f.said.at.Equal(c.endedAt)
+	fine := f.kind == kindPre || c.endedAt.Nanosecond() != 0
+	return f.said.at.Before(c.endedAt) || fine && f.said.at.Equal(c.endedAt)
 }
 
 // end is the completion of a call, as a fact.

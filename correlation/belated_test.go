@@ -171,6 +171,7 @@ func TestBelatedRequest(t *testing.T) {
 		before  []tree
 	}{
 		{"after announcement and end, under another event id", other, events.Allow, []string{"AH-C-083/medium", beforeIt, noVerdict}, 1, []tree{pre(1)}},
+		{"in the same second", set(pre(1), "timestamp", stamp(2)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2, nil},
 		{"allowed", pre(1), events.Allow, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1, nil},
 		{"denied", pre(1), events.Deny, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1, nil},
 		{"the next call", set(pre(1), "timestamp", stamp(3)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2, nil},
@@ -219,5 +220,18 @@ func TestBelatedInTwoProtocols(t *testing.T) {
 		if got := callRules(r); slices.Contains(got, missingHook) || slices.Contains(got, missingAAEP) || slices.Contains(got, driftHigh) {
 			t.Errorf("%v: %v", kinds, got)
 		}
+	}
+}
+
+// TestBelatedInTheSameInstant: a clock that shows less than seconds tells enough.
+func TestBelatedInTheSameInstant(t *testing.T) {
+	at := func(e tree) tree { return set(e, "timestamp", stamp(2.125)) }
+	l := newLedger(t)
+	l.event(at(set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)))
+	l.admit(at(pre(1)), "d1", events.Allow)
+	l.event(at(pre(1)))
+	l.at(4000).tick()
+	if r := l.run(); len(r.last()) != 1 || slices.Contains(callRules(r), missingHook) {
+		t.Errorf("%+v, %v", r.last(), callRules(r))
 	}
 }
