@@ -9,13 +9,14 @@ import "github.com/countersign-dev/countersign/events"
 // one must not be taken for the beginning of the last.
 
 // belated finds the call that a pre event or request should have been before: the
-// oldest one under its id, or of its tool where nothing has ids, that ended without.
+// oldest one under its id, or of its tool and arguments where nothing has ids, that
+// ended without.
 func belated(sl *slot, f *fact) *call {
 	if f.kind != kindPre && f.kind != kindRequest {
 		return nil
 	}
 	for _, c := range sl.calls {
-		if c.state == events.CallOrphaned && !c.unfold().hasPre && c.overtook(f) {
+		if c.state == events.CallOrphaned && !c.unfold().hasPre && c.overtook(f) && (f.slot.id != "" || compare(c.executed, f.args) != different) {
 			return c
 		}
 	}

@@ -19,6 +19,7 @@ func TestBelated(t *testing.T) {
 	}
 	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
 	aaepAt := func(e tree, at float64) tree { return set(e, "timestamp", stamp(at)) }
+	anonymous := func(e tree) tree { return set(e, "metadata.tool_call_id", nil) }
 	orphan, orphanHook, orphanAAEP := "orphan_completion/high", "AH-C-078/high", "AAEP-C-080/high"
 	for _, tc := range []struct {
 		name   string
@@ -45,6 +46,9 @@ func TestBelated(t *testing.T) {
 			[]string{orphan, orphanHook}, []string{"orphaned ", "completed equal"}},
 		{"both twice", []tree{bare, set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4)), pre(1), set(pre(3), "timestamp", stamp(3))},
 			[]string{orphan, orphan, orphanHook}, []string{"completed equal", "completed equal"}},
+		{"without ids, two at once", []tree{anonymous(bare), anonymous(set(pre(3), "tool_input.amount", 7)), anonymous(pre(1)),
+			set(anonymous(set(bare, "event_id", uuid(4))), "metadata.tool_input_executed.amount", 7)},
+			[]string{orphan, orphanHook}, []string{"completed equal", "completed equal"}},
 		{"AAEP", []tree{completed(2, "call_1", "success"), invoked(1, "call_1")}, []string{orphan, orphanAAEP}, []string{"completed "}},
 		{"AAEP, another tool", []tree{completed(2, "call_1", "success"), set(invoked(1, "call_1"), "tool", "other")}, []string{orphan, orphanAAEP, "input_drift/high", "AAEP-C-082/medium"}, []string{"completed drift"}},
 		{"AAEP without ids", []tree{completed(2, "", "success"), invoked(1, "")}, []string{orphan, orphanAAEP}, []string{"completed "}},
