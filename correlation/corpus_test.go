@@ -152,6 +152,9 @@ var asks = map[string]tree{
 
 func completeAAEP(short tree, n int) tree {
 	typ, _ := short["t"].(string)
+	if strings.HasPrefix(typ, "subscription.") {
+		return set(tree{"type": typ}, "", nil)
+	}
 	if strings.HasSuffix(typ, ".reply") {
 		return tree{"type": typ, "subscription_id": "sub_1", "timestamp": stamp(seconds(short, n))}
 	}

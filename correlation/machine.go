@@ -68,6 +68,7 @@ func (m *machine) pass(t time.Time) {
 		m.abandon(c, byDeadline, &fact{at: c.deadline})
 	}
 	m.passFlows()
+	m.passNegotiations()
 	for {
 		s, ok := m.sessions.oldest()
 		if !ok || len(s.open) > 0 || m.now.Sub(s.lastSeen) < sessionIdle {

@@ -38,6 +38,7 @@ func (m *machine) answer(f *fact) {
 	if w, ok := m.flows.get(use.flow); ok {
 		w.lastSeen = m.now
 		m.entitled(f, *w.names)
+		m.subscribed(f, *w.names)
 		m.breaches(f, *w.names, w.aaep.Apply(f.aaep))
 	}
 }

@@ -28,6 +28,7 @@ type watch struct {
 	ledger        *window[workflowKey, string] // approval workflows: their status on record
 	traces        *window[sum, *traced]        // decisions that leave a trace event, by id
 	receipts      *window[sum, sum]            // decisions whose receipts allow something: the call that they were made for
+	negotiating   *lru[sourceKey, *negotiating]
 }
 
 func newWatch() watch {
@@ -39,6 +40,7 @@ func newWatch() watch {
 		subscriptions: newWindow[tenantToken, string](maxTokens),
 		nonces:        newWindow[tokenKey, nonceUse](maxTokens), ledger: newWindow[workflowKey, string](maxLedger),
 		traces: newWindow[sum, *traced](maxTraces), receipts: newWindow[sum, sum](maxReceipts),
+		negotiating: newLRU[sourceKey, *negotiating](),
 	}
 }
 
@@ -200,6 +202,8 @@ func (m *machine) follow(f *fact, n novelty) {
 	switch {
 	case f.aaep != nil && f.kind == kindAnswer:
 		m.answer(f)
+	case f.aaep != nil && f.aaep.IsHandshake():
+		m.negotiate(f)
 	case watched && f.aaep != nil:
 		m.followAAEP(m.flow(f), f, n)
 	case watched:

@@ -21,6 +21,7 @@ type Event struct {
 	bound string // the call that a question is about, if it says so
 	about string // the tool that it is about, if it says so
 	hints hints
+	shake *handshake // of a message about a subscription
 
 	// Seq and At are the message's place in the log and the broker's time. They
 	// are to be set before the event is applied.
@@ -64,7 +65,8 @@ func newEvent(e *aaep.Event, member func(key string) string) *Event {
 	case *aaep.ClarificationReply:
 		out.Time = p.Time.UTC()
 	}
-	if !e.IsReply() {
+	switch out.shake = newHandshake(e); {
+	case out.shake == nil && !e.IsReply():
 		out.hints = read(e, member)
 	}
 	return out

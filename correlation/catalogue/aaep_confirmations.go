@@ -16,7 +16,7 @@ var aaepConfirmations = slices.Concat([]Check{
 	aaep("109", "6.8", Must, medium, ScopeSession, "questions, replies, invocations; a hint unless it was acted on", "An answer came after its question had been withdrawn.", fixReply),
 	aaep("110", "6.3.4", Must, medium, ScopeSession, "questions and replies of the publisher; a hint if another subscriber was first", "A reply is to no question that is open.", fixReply),
 	aaep("111", "6.3.4", Must, medium, ScopeSession, "question and reply, event time and broker time", "A reply came when its time was over, or before its question.", fixReply),
-	aaep("112", "6.3.4, 6.2.4", Must, medium, ScopeSession, "replies of the tenant; who subscribed is not on the log", "A subscription replied through two publishers: one of them may not.", fixReply),
+	aaep("112", "6.3.4, 6.2.4", Must, medium, ScopeSession, "replies of the tenant, and subscriptions as far as they are published: one replies through two publishers, after it was closed, or although it was accepted as one that does not reply", "A reply came from where none may come from.", fixReply),
 	aaep("113", "6.3.4", Must, medium, ScopeSession, "question and reply", "A reply is none of those that its question allows.", fixReply),
 	aaepNot("114", "6.3.4", Must, ScopeEndpoint, "own endpoint", "A reply that failed was not ignored, or its sender was told why it failed.", "What a producer answers to whoever sent a reply stays between the two; only replies themselves are published."),
 	aaep("115", "6.3.5, 5.9, 6.7.1", Must, medium, ScopeSession, "question, replies, invocations", "A later answer was acted on although an earlier one counts.", fixReply),

@@ -76,21 +76,21 @@ var level2 = []Requirement{
 	{ID: "handoff", Text: "An agent that cannot finish hands over.", Reason: "Whether an agent could have finished is in no event."},
 }
 
-// level3: what it adds is between an endpoint and its subscribers, who are not
-// on the log.
+// level3: what it adds is between an endpoint and its subscribers. What they agree
+// on is judged where it is published; what was delivered to whom is not on the log.
 var level3 = []Requirement{
-	must("answers", "Every subscription request is answered.", "AAEP-C-150"),
-	must("no-more", "No more is granted than was asked for.", "AAEP-C-151"),
-	must("reasons", "Refusals give a reason that exists.", "AAEP-C-152"),
-	must("versions", "Versions are negotiated.", "AAEP-C-153"),
-	must("signed", "Who wants signed manifests gets them or is refused.", "AAEP-C-154"),
+	must("answers", "Every subscription request is answered.", "AAEP-C-150", Offered, Answered),
+	must("no-more", "No more is granted than was asked for.", "AAEP-C-151", Offered, Subscribed),
+	must("reasons", "Refusals give a reason that exists.", "AAEP-C-152", Refused),
+	must("versions", "Versions are negotiated.", "AAEP-C-153", Offered, Answered),
+	must("signed", "Who wants signed manifests gets them or is refused.", "AAEP-C-154", SignedOnly, Subscribed),
 	must("prefixes", "Two extensions with one prefix are refused.", "AAEP-C-155"),
 	must("tolerant", "What is unknown breaks nothing.", "AAEP-C-156"),
 	must("rate", "Events come no faster than agreed.", "AAEP-C-157"),
 	must("filters", "Filters are kept.", "AAEP-C-158"),
 	must("never-late", "Critical events are never held back.", "AAEP-C-159"),
-	must("renegotiation", "New terms are answered and kept.", "AAEP-C-160"),
+	must("renegotiation", "New terms are answered and kept.", "AAEP-C-160", Renewal, Answered),
 	must("closing", "A closed subscription is quiet.", "AAEP-C-161"),
 	must("apart", "Subscribers do not slow each other down.", "AAEP-C-162"),
-	must("manifest", "The manifest is there and verifies.", "AAEP-C-165"),
+	must("manifest", "A signed manifest is its agent's and for the version that was agreed on, as far as can be told without a key.", "AAEP-C-165", SignedPaper),
 }

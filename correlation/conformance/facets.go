@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
@@ -82,6 +83,14 @@ const (
 	Rejection         Facet = "rejections"
 	OtherSide         Facet = "executions whose beginning AgentHook reports"
 	Acceptance        Facet = "acceptances"
+
+	Offered     Facet = "subscription requests"
+	Answered    Facet = "answers to subscription requests"
+	Subscribed  Facet = "subscriptions"
+	Refused     Facet = "refused subscriptions"
+	SignedOnly  Facet = "subscription requests that want a signed manifest"
+	SignedPaper Facet = "signed manifests"
+	Renewal     Facet = "requests for other terms of a subscription"
 )
 
 // facets collects what an event shows.
@@ -230,6 +239,30 @@ func aaepFacets(e *aaep.Event) facets {
 	f.addIf(!e.IsReply() && spoken(e.Tree), Texts)
 	return f
 }
+
+// handshakeFacets are those of a message about a subscription.
+func handshakeFacets(e *aaep.Event) facets {
+	var f facets
+	capabilities, _ := e.Tree["capabilities"].(map[string]any)
+	_, signed := e.Tree["signed_manifest"]
+	switch strings.TrimPrefix(e.Type, handshake) {
+	case "request":
+		f.addIf(true, Offered)
+		f.addIf(capabilities["accept_signed_manifests_only"] == true, SignedOnly)
+	case "accepted":
+		f.addIf(true, Answered, Subscribed)
+		f.addIf(signed, SignedPaper)
+	case "rejected":
+		f.addIf(true, Answered, Refused)
+	case "renegotiate":
+		f.addIf(true, Renewal)
+	}
+	return f
+}
+
+// handshake begins the types of messages about subscriptions, which have no
+// envelope.
+const handshake = "subscription."
 
 // announced are the types that people hear and whose schema does not ask for a
 // normal summary.

@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"encoding/json"
+	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -57,7 +58,7 @@ func Recording(protocol string, lines []json.RawMessage, found []events.Finding)
 	x := recorded{byEvent: map[string]place{}, byCall: map[string]place{}, bySession: map[string]place{}}
 	var later []json.RawMessage
 	for _, line := range lines {
-		if isAnswer(line) {
+		if isAnswer(line) || protocol == subject.ProtoAAEP && isHandshake(line) {
 			later = append(later, line)
 			continue
 		}
@@ -66,8 +67,16 @@ func Recording(protocol string, lines []json.RawMessage, found []events.Finding)
 			x.add(line)
 		}
 	}
+	publishers := t.Publishers(protocol)
 	for _, line := range later {
-		t.answer(protocol, x, line)
+		switch {
+		case protocol == subject.ProtoAgentHook || isAnswer(line):
+			t.answer(protocol, x, line)
+		case len(publishers) == 1: // a request does not say to whom it goes
+			t.Event(protocol, publishers[0].Source, "", line)
+		default:
+			t.Event(protocol, "", "", line)
+		}
 	}
 	t.findings(protocol, found)
 	return t
@@ -96,6 +105,16 @@ func isAnswer(line []byte) bool {
 	}
 	err := strictjson.Unmarshal(line, &shape)
 	return err == nil && shape.Decision != nil && shape.EventType == nil && shape.Type == nil
+}
+
+// isHandshake tells messages about subscriptions from events.
+func isHandshake(line []byte) bool {
+	var shape struct {
+		Type any `json:"type"`
+	}
+	err := strictjson.Unmarshal(line, &shape)
+	kind, _ := shape.Type.(string)
+	return err == nil && strings.HasPrefix(kind, handshake)
 }
 
 // recorded finds the events that answers are about.

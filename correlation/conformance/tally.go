@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
@@ -132,6 +133,10 @@ func (t *Tally) aaep(e *aaep.Event, p place) {
 	}
 	if token != "" && len(t.asked) < maxTokens {
 		t.asked[token] = p
+	}
+	if strings.HasPrefix(e.Type, handshake) {
+		t.of(subject.ProtoAAEP, p).add(handshakeFacets(e))
+		return
 	}
 	if e.IsReply() {
 		t.of(subject.ProtoAAEP, p).add(aaepFacets(e))
