@@ -338,7 +338,10 @@ func (c corpusCase) decide(l *ledger, short tree) {
 	if err := json.Unmarshal(encode(short), &d); err != nil {
 		l.t.Fatal(err)
 	}
-	d.Tenant, d.Source, d.Reasons, d.DecidedAt = "acme", "rt1", []events.Reason{}, events.At(l.now)
+	d.Tenant, d.Source, d.DecidedAt = "acme", "rt1", events.At(l.now)
+	if d.Reasons == nil {
+		d.Reasons = []events.Reason{}
+	}
 	if d.Protocol == "" {
 		d.Protocol = c.protocol
 	}

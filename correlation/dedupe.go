@@ -6,8 +6,8 @@ type sourceKey struct{ tenant, source string }
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
 	key     sourceKey
-	seen    *window[sum, variant] // by event id: the content that came first
-	others  map[sum][]variant     // what else came under an id, which is rare
+	seen    *window[sum, variant]  // by event id: the content that came first
+	others  map[sum][]variant      // what else came under an id, which is rare
 	emitted *window[sum, struct{}] // findings that were put out
 }
 

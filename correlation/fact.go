@@ -114,8 +114,8 @@ type fact struct {
 	callID    string // as shown
 	tool      string // as shown
 	slot      slotKey
-	slotHash  uint32 // see hashOfSlot
-	firstCall sum    // the sum of the first call of its slot; zero if whoever read it has not made it
+	slotHash  uint32  // see hashOfSlot
+	firstCall sum     // the sum of the first call of its slot; zero if whoever read it has not made it
 	canonical string  // the tool's name in the action-governance profile
 	previous  slotKey // of metadata.retry.previous_tool_call_id; zero if there is none
 	args      arguments
@@ -149,6 +149,11 @@ type fact struct {
 	rests    *confirmation // what an AAEP invocation rests on; nil if that is nothing
 	evidence *aump.Evidence
 	under    *events.MandateRef  // of a decision
+	words    mandateWord         // what it says of that mandate
+	received time.Time           // by the admitter: the request of a decision
+	decided  time.Time           // a decision, as it says
+	judgedBy bool                // a decision names the policies that it was made by
+	marks    marks               // of a request
 	notes    []*catalogue.Breach // checks that it fails by itself
 }
 

@@ -43,7 +43,9 @@ func agentHookFact(f *fact, x hookEvent, request bool) {
 	f.kind, f.eventID, f.agent = agentHookKinds[e.EventType], e.EventID, show(e.AgentID)
 	f.setCall(e.ToolCallID(), e.ToolName)
 	f.preCommit = e.EvidencePhase == agenthook.PhasePreCommit
-	if !request {
+	if request {
+		f.marks = marksOf(e)
+	} else {
 		f.hook = hooksession.NewEvent(e)
 	}
 	agentHookLineage(f, e)

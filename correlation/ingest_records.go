@@ -158,6 +158,8 @@ func decisionFact(f *fact, d events.Decision) {
 		}
 	}
 	f.notes, f.under = ledgerNotes(f, d), d.Mandate
+	f.received, f.judgedBy, f.words = d.ReceivedAt.Time, d.Policy != nil, mandateWords(d.Reasons)
+	f.decided = d.DecidedAt.Time
 }
 
 // approval takes an approval record. Approvals do not change what stands: an
@@ -168,7 +170,7 @@ func (c *Correlator) approval(m events.LogMessage, p subject.Parsed) {
 		c.m.invalid(unread(m, p), reason(err))
 		return
 	}
-	c.m.ledger.put(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status)
+	c.m.onRecord(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status, m.Time)
 	c.approvalRecord(m, p, a)
 }
 

@@ -14,14 +14,15 @@ import (
 // as everything else does.
 
 // slowVerdict is how long publishers are recommended to wait for a verdict (SPEC
-// 4).
+// 4). Nobody waits longer for the records of an approval either.
 const slowVerdict = 5 * time.Second
 
-// ledgerNotes are the checks that a recorded decision breaks by itself: it took
-// too long (AH-C-072), or put a call off without saying what it waits for
-// (AH-C-101).
+// ledgerNotes are the checks that a recorded decision breaks, or says that its
+// request breaks, by itself: it contradicts what is declared of its publisher
+// (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
+// what it waits for (AH-C-101).
 func ledgerNotes(f *fact, d events.Decision) []*catalogue.Breach {
-	if d.Protocol != protoAgentHook || d.ReceivedAt.IsZero() {
+	if d.Protocol != protoAgentHook {
 		return nil
 	}
 	var notes []*catalogue.Breach
@@ -29,6 +30,14 @@ func ledgerNotes(f *fact, d events.Decision) []*catalogue.Breach {
 		b := single(check, what, f)
 		b.Case = what
 		notes = append(notes, b)
+	}
+	for _, r := range d.Reasons {
+		if check := declaredReasons[r.Code]; check != "" && r.Evaluator == protoAgentHook {
+			say(check, "")
+		}
+	}
+	if d.ReceivedAt.IsZero() {
+		return notes
 	}
 	if d.DecidedAt.Sub(d.ReceivedAt.Time) > slowVerdict {
 		say("AH-C-072", "")

@@ -13,9 +13,10 @@ import (
 )
 
 // AUMP evidence: what runtimes record of what they did under a mandate. The log
-// names mandates by id and hash, in decisions and in changes of mandates; that is
-// what evidence is held against. What takes the mandate itself is for whoever has
-// it (countersign mandate validate).
+// names mandates by id and hash, in decisions and in changes of mandates, and
+// decisions say what was wrong with one; that is what evidence is held against.
+// What takes the mandate itself is for whoever has it (countersign mandate
+// validate).
 
 const protoAUMP = subject.ProtoAUMP
 
@@ -38,6 +39,15 @@ type mandate struct {
 	hash    string // of that
 	event   string // its id
 	seq     uint64 // and its place
+	said    []mandateSaid
+}
+
+// mandateSaid is what decisions said of the mandate as it was under one hash.
+type mandateSaid struct {
+	hash      string
+	expired   time.Time // it had expired by then
+	early     time.Time // it had not begun then
+	unbounded bool
 }
 
 // evidence reads an evidence event.
@@ -90,10 +100,55 @@ func (m *machine) recordedUnder(f *fact) {
 	if n := len(md.hashes); ok && n > 0 && n <= maxMandateTexts && !slices.Contains(md.hashes, hash) {
 		say("AUMP-E-003", "")
 	}
+	if what := md.void(e, hash, m.opts.ClockSkew); ok && what != "" {
+		say("AUMP-E-005", what)
+	}
 	if e.Result == aump.Allowed && !md.revoked.IsZero() && e.CreatedAt.After(md.revoked.Add(m.opts.ClockSkew)) {
 		say("AUMP-E-004", "")
 	}
 	m.numbered(md, f, say)
+}
+
+// void says why an evidence event could not say that something was allowed, as far
+// as decisions before it have shown; "" if it could.
+func (md *mandate) void(e *aump.Evidence, hash string, skew time.Duration) string {
+	i := slices.IndexFunc(md.said, func(s mandateSaid) bool { return s.hash == hash })
+	if i < 0 || e.Result != aump.Allowed || e.CreatedAt.IsZero() {
+		return ""
+	}
+	switch s := md.said[i]; {
+	case s.unbounded:
+		return "it has no bounds"
+	case !s.expired.IsZero() && e.CreatedAt.After(s.expired.Add(skew)):
+		return "it had expired"
+	case !s.early.IsZero() && e.CreatedAt.Add(skew).Before(s.early):
+		return "it had not begun"
+	}
+	return ""
+}
+
+// heard notes what a decision says of a mandate.
+func (md *mandate) heard(hash string, w mandateWord, at time.Time) {
+	h, ok := aump.NormaliseHash(hash)
+	if w == 0 || !ok || at.IsZero() {
+		return
+	}
+	i := slices.IndexFunc(md.said, func(s mandateSaid) bool { return s.hash == h })
+	if i < 0 {
+		if len(md.said) >= maxMandateTexts {
+			return
+		}
+		md.said = append(md.said, mandateSaid{hash: h})
+		i = len(md.said) - 1
+	}
+	s := &md.said[i]
+	s.unbounded = s.unbounded || w&mandateUnbounded != 0
+	if w&mandateExpired != 0 && (s.expired.IsZero() || at.Before(s.expired)) {
+		s.expired = at
+	}
+	if w&mandateEarly != 0 && at.After(s.early) {
+		s.early = at
+	}
 }
 
 // numbered follows the numbers and hashes of a mandate's evidence.
@@ -148,7 +203,9 @@ func (m *machine) under(f *fact, ref *events.MandateRef) {
 	if ref == nil || ref.ID == "" {
 		return
 	}
-	m.mandate(f.key.tenant, ref.ID).had(ref.Hash)
+	md := m.mandate(f.key.tenant, ref.ID)
+	md.had(ref.Hash)
+	md.heard(ref.Hash, f.words, f.decided)
 	ids, _ := m.decidedUnder.get(f.key)
 	if id := sumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
 		m.decidedUnder.put(f.key, append(slices.Clone(ids), id))

@@ -1,6 +1,10 @@
 package correlation
 
-import "github.com/countersign-dev/countersign/correlation/aaepsession"
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation/aaepsession"
+)
 
 // token notes whose a question's reply token is (AAEP-C-053).
 func (m *machine) token(w *flow, f *fact) {
@@ -57,14 +61,28 @@ func (m *machine) nonce(w *flow, f *fact) {
 	m.nonces.put(key, nonceUse{f.eventID, f.seq})
 }
 
+// approvalStatus is where an approval workflow stands, and since when it does by
+// the broker's clock.
+type approvalStatus struct {
+	status string
+	at     time.Time
+}
+
+// onRecord notes the status of an approval workflow.
+func (m *machine) onRecord(k workflowKey, status string, at time.Time) {
+	if w, known := m.ledger.get(k); !known || w.status != status {
+		m.ledger.put(k, approvalStatus{status, at})
+	}
+}
+
 // contradicted compares what an event tells of an approval with its record
 // (AH-C-111).
 func (m *machine) contradicted(w *flow, f *fact) {
 	if f.kind != kindGrant || f.approval.workflow == "" {
 		return
 	}
-	status, known := m.ledger.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
-	granted := status == statusApproved || status == statusConsumed
+	recorded, known := m.ledger.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
+	granted := recorded.status == statusApproved || recorded.status == statusConsumed
 	if known && granted != (f.approval.status == statusApproved) {
 		m.breach(f, *w.names, single("AH-C-111", "", f))
 	}

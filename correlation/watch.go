@@ -24,11 +24,13 @@ type watch struct {
 	decidedUnder *window[sessionKey, []sum]
 	// subscriptions are who replied on them, by tenant.
 	subscriptions *window[tenantToken, string]
-	nonces        *window[tokenKey, nonceUse]  // of attestations, by publisher
-	ledger        *window[workflowKey, string] // approval workflows: their status on record
-	traces        *window[sum, *traced]        // decisions that leave a trace event, by id
-	receipts      *window[sum, sum]            // decisions whose receipts allow something: the call that they were made for
+	nonces        *window[tokenKey, nonceUse]          // of attestations, by publisher
+	ledger        *window[workflowKey, approvalStatus] // approval workflows: their status on record
+	traces        *window[sum, *traced]                // decisions that leave a trace event, by id
+	receipts      *window[sum, sum]                    // decisions whose receipts allow something: the call that they were made for
 	negotiating   *lru[sourceKey, *negotiating]
+	flagged       *window[sum, flagged]       // requests, by decision
+	named         *window[sum, namedDecision] // decisions that events named first
 }
 
 func newWatch() watch {
@@ -38,9 +40,10 @@ func newWatch() watch {
 		tokens: newWindow[tokenKey, tokenUse](maxTokens), asked: newWindow[tenantToken, tokenKey](maxTokens),
 		mandates: newWindow[mandateKey, *mandate](maxMandates), decidedUnder: newWindow[sessionKey, []sum](maxMandates),
 		subscriptions: newWindow[tenantToken, string](maxTokens),
-		nonces:        newWindow[tokenKey, nonceUse](maxTokens), ledger: newWindow[workflowKey, string](maxLedger),
+		nonces:        newWindow[tokenKey, nonceUse](maxTokens), ledger: newWindow[workflowKey, approvalStatus](maxLedger),
 		traces: newWindow[sum, *traced](maxTraces), receipts: newWindow[sum, sum](maxReceipts),
 		negotiating: newLRU[sourceKey, *negotiating](),
+		flagged:     newWindow[sum, flagged](maxMarked), named: newWindow[sum, namedDecision](maxNamed),
 	}
 }
 
@@ -198,6 +201,13 @@ func (m *machine) follow(f *fact, n novelty) {
 		return
 	}
 	m.under(f, f.under)
+	m.names(f)
+	switch {
+	case f.kind == kindDecision && n == novel:
+		m.reviewed(f)
+	case f.kind != kindDecision:
+		m.requested(f)
+	}
 	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
 	switch {
 	case f.aaep != nil && f.kind == kindAnswer:

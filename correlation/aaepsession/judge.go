@@ -3,6 +3,7 @@ package aaepsession
 import (
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -111,7 +112,13 @@ func (s *Session) obstructs(a *ask, i *invocation, explicit bool) bool {
 
 // against reports what an invocation without an acceptance does instead.
 func (s *Session) against(a *ask, i *invocation) {
-	say := func(check, what string) { s.breach(check, what, a.ref, a.resolved, i.ref).Call = i.id }
+	say := func(check, what string) *catalogue.Breach {
+		b := s.breach(check, what, a.ref, a.resolved, i.ref)
+		b.Call = i.id
+		return b
+	}
+	// What that breaks is said already; this is the same for whoever looks at replies.
+	ignored := func(what string) { hint(say("AAEP-C-114", what)) }
 	switch a.stage {
 	case pending:
 		say("AAEP-C-103", "")
@@ -122,15 +129,18 @@ func (s *Session) against(a *ask, i *invocation) {
 		say("AAEP-C-104", "")
 		if a.notFirst {
 			say("AAEP-C-115", "")
+			ignored("another answer had come before it")
 		}
 	case defaultedReject:
 		say("AAEP-C-104", "nobody answered in time")
 		if a.lateAccept {
 			say("AAEP-C-105", "the answer came after its time")
+			ignored("it came when its time was over")
 		}
 	case superseded:
 		if a.tooLate {
-			s.breach("AAEP-C-109", "it was acted on", a.ref, i.ref).Call = i.id
+			say("AAEP-C-109", "it was acted on")
+			ignored("its question had been withdrawn")
 		}
 	case accepted, defaultedAccept:
 		switch {

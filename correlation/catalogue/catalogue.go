@@ -140,6 +140,8 @@ const (
 	fixStates     = "Make the publisher announce every change of state when it happens."
 	fixTools      = "Make the publisher close every invocation once, under the same tool and id, before it ends the session."
 	fixConfirm    = "Make the agent ask first, wait for the answer and act on that answer once; have what it did reviewed."
+	fixDeclared   = "Register the publisher as what it is, with a manifest that says what it sends (countersign publisher put), or have it send what is declared."
+	fixAdmitter   = "This is about the admitter itself: keep the log, see whether somebody else signs with its key, and report it."
 	fixHandshake  = "Compare what was asked for with what was answered, and have the publisher answer every request, within what it asks for."
 	fixReply      = "Check who answered and when; an answer that does not count must not be acted on."
 	fixStream     = "Make the publisher count positions in characters and close every output exactly once."

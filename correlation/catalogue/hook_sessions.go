@@ -3,7 +3,7 @@ package catalogue
 // hookSessions are the checks of order, admission and approvals: 2.C, 2.D, 2.E.
 var hookSessions = []Check{
 	hook("050", "4", Must, medium, ScopeSession, "events of the publisher", "One event id came with two contents that differ in more than verdict and approval.", fixIDs),
-	hookNot("051", "10", Must, ScopeEndpoint, "own endpoint", "An event that was sent again after its approval was not looked at again.", "A request that came again after its approval stands on the log with its new decision, but the approval may have been recorded while it was being judged; tests of the admitter decide it."),
+	hook("051", "10", Must, medium, ScopeSession, "approval records and decisions: one that waits for an approval that had been given more than 5 seconds before its request came", "An event that was sent again after its approval was not looked at again.", fixAdmitter),
 	hook("052", "3", Derived, high, ScopeSession, "calls", "A tool call id is used for another call while the first is open.", fixIDs),
 	hookNot("053", "4", Must, ScopeSession, "publication order", "Events of a session overtook each other on their way.", "AgentHook numbers no events, so the order in which they were published is not known."),
 	hook("054", "CONFORMANCE", Should, low, ScopeSession, "events in order", "Time runs backwards within a session.", fixOrder),
@@ -15,7 +15,7 @@ var hookSessions = []Check{
 	hook("060", "5", Must, info, ScopeEvent, "retries and handoffs; that a child session follows is not looked at", "A retry or handoff carries no correlation id.", "Set correlation_id where one session or attempt leads to another."),
 
 	hook("070", "10", Must, low, ScopeEvent, "replies, which only recordings hold", "An admission reply does not say what it answers, how, or why.", "Make every subscriber answer with event_id, decision and reason."),
-	hookNot("071", "architecture 1", Derived, ScopeEndpoint, "own endpoint", "A verdict was sent before its record was durable.", "When a reply was sent is not on the log. That the record was durable before is how the admitter is built, and tested with faults."),
+	hook("071", "architecture 1", Derived, high, ScopeSession, "decisions, and events of runtimes that name them: one that is on the log before the decision that it names; when a reply was sent that nobody refers to is not on the log", "A verdict was sent before its record was durable.", fixAdmitter),
 	hook("072", "4", Should, low, ScopeEvent, "recorded decisions: received_at and decided_at; over 5 seconds", "A verdict took longer than publishers are recommended to wait.", "Look at the load of the admitter and at the slowest evaluators."),
 	hook("073", "4", Must, medium, ScopeSession, "requests, verdicts, executions", "Admission was asked for and never given, and the call ran without a word on the fail mode.", fixGate),
 	hookNot("074", "4", Must, ScopeDeployment, "publisher", "What happens without a verdict is not documented or cannot be chosen.", "What a publisher does without a verdict is in its own documents; what it did is checked (AH-C-073)."),
@@ -29,8 +29,8 @@ var hookSessions = []Check{
 	hook("082", "10, 6", Derived, high, ScopeSession, "claimed and recorded verdicts", "A publisher claims a verdict that nobody recorded, or a looser one than was.", fixGate),
 	hook("083", "1, 4, AHP-004", Must, medium, ScopeSession, "verdicts and executions", "A call claims to have been admitted first and began before its verdict.", fixGate),
 	hook("084", "6", Must, high, ScopeSession, "attestation, verdicts, executions", "A call ran outside the gate that the session's attestation claims.", fixAttest),
-	hookNot("085", "4", Must, ScopeEndpoint, "own endpoint", "An event that only reports held up its publisher.", "How long a publisher waited after an event that only reports is known to it alone; nobody answers such events here."),
-	hookNot("086", "6", Derived, ScopeEndpoint, "own endpoint", "Several verdicts were not brought together as declared.", "A decision records the consolidated verdict and all reasons, not each evaluator's verdict; tests of the consolidation decide it."),
+	hook("085", "4", Must, medium, ScopeSession, "copies of requests that only report something, and the decisions on them; how long a publisher waited where it need not ask is known to it alone", "An event that only reports held up its publisher.", fixAdmitter),
+	hook("086", "6", Derived, high, ScopeSession, "copies of requests that carry another subscriber's verdict, and the decisions on them: the strictest counts, whatever the publisher declares; verdicts within one decision are not told apart", "Several verdicts were not brought together as declared.", fixAdmitter),
 	hook("087", "4, 5", Should, low, ScopeSession, "calls; a call that claims pre_commit without an id is a hint", "A call that claims a gate cannot be followed by its id.", fixIDs),
 	hookNot("088", "1, 6, 7, 9, 10, AHP-005", Must, ScopeEndpoint, "own endpoint", "A call was allowed on what only its publisher says.", "What a decision was made from is in the policies and the code of the evaluators; countersign explain makes it again from what was recorded."),
 	hook("089", "4", Derived, low, ScopeSession, "executions", "A call ended twice, and not in the same way.", fixTools),

@@ -68,7 +68,7 @@ var level2 = []Requirement{
 	must("reply-form", "Replies have the form that AAEP gives them.", "AAEP-C-024", Reply),
 	must("first-reply", "The first valid reply counts.", "AAEP-C-115", Reply),
 	must("entitled", "Replies come from those who may reply.", "AAEP-C-112", Reply),
-	must("failed-replies", "Replies that fail are ignored, without a reason given.", "AAEP-C-114", Reply),
+	tight(must("failed-replies", "Replies that fail are ignored.", "AAEP-C-114", Reply)),
 	must("modified", "A changed action is a rejection for who does not support it.", "AAEP-C-116", Reply),
 	tight(must("automatic", "No program answers for the user, as far as the log can tell allowed from not allowed.", "AAEP-C-118", Reply)),
 	{ID: "clarification", Text: "Clarifications are answered with what was offered.", Checks: []string{"AAEP-C-117", "AAEP-C-034", "AAEP-C-035"}, Needs: []Facet{TypeOf(aaep.TypeAwaitingClarification)}},

@@ -1,0 +1,184 @@
+package correlation
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
+
+// What the copies of requests and the decisions on them say of admission itself:
+// the verdicts must be those that the requests allow.
+
+// Bounds of what is remembered of requests and decisions (about 100 B each).
+const (
+	maxMarked = 4096   // requests without their decision, which follows at once
+	maxNamed  = 65_536 // decisions that events name and that are not on the log yet
+)
+
+// marks are what a request says that its verdict depends on.
+type marks uint8
+
+const (
+	markReports marks = 1 << iota // it proposes nothing
+	markRefused                   // its runtime is revoked, denied, expired or not compliant
+	markDenied                    // another subscriber denied it
+	markAsked                     // another subscriber wants it asked for
+)
+
+// flagged is a request whose verdict is awaited.
+type flagged struct {
+	marks marks
+	seq   uint64
+}
+
+// subscriber is the name that Countersign's own verdicts bear.
+const ownSubscriber = "countersign"
+
+// marksOf reads the marks of an AgentHook request.
+func marksOf(e *agenthook.Event) (k marks) {
+	if agenthook.Known(e.EventType) && !agenthook.AdmissionCapable(e.EventType) && e.EvidencePhase != agenthook.PhasePreCommit {
+		k |= markReports
+	}
+	if v, ok := e.AdmissionVerdict(); ok && v.Subscriber != ownSubscriber {
+		switch v.Verdict {
+		case string(events.Deny):
+			k |= markDenied
+		case string(events.Ask):
+			k |= markAsked
+		}
+	}
+	runtime, _ := e.Metadata["managed_runtime"].(map[string]any)
+	if runtime == nil {
+		return k
+	}
+	registry, _ := runtime["device_registry"].(map[string]any)
+	if runtime["registration_status"] == "revoked" || runtime["approval_status"] == "denied" || runtime["approval_status"] == "expired" ||
+		registry["posture"] == "non_compliant" {
+		k |= markRefused
+	}
+	return k
+}
+
+// requested notes a request whose verdict is not free.
+func (m *machine) requested(f *fact) {
+	if f.marks != 0 && f.decisionID != "" {
+		m.flagged.put(receiptKey(f.key.tenant, f.decisionID), flagged{f.marks, f.seq})
+	}
+}
+
+// reviewed holds a decision against its request and against what was on record
+// when the request came.
+func (m *machine) reviewed(f *fact) {
+	if f.protocol != protoAgentHook {
+		return
+	}
+	if r := m.flagged.at(receiptKey(f.key.tenant, f.decisionID)); r != nil {
+		m.consistent(f, *r)
+	}
+	m.told(f)
+	m.swallowed(f)
+}
+
+func (m *machine) consistent(f *fact, r flagged) {
+	v := f.decision.verdict
+	say := func(check, what string) {
+		b := single(check, what, f)
+		b.Seqs = append([]uint64{r.seq}, b.Seqs...)
+		m.breach(f, f.origin, b)
+	}
+	if r.marks&markReports != 0 && (f.judgedBy || v == events.Ask || v == events.Defer) {
+		say("AH-C-085", "policies were asked about it")
+	}
+	if r.marks&markRefused != 0 && v == events.Allow {
+		say("AH-C-134", "")
+	}
+	approved := f.decision.pending.status == statusApproved || f.decision.pending.status == statusConsumed
+	switch {
+	case r.marks&markDenied != 0 && v != events.Deny:
+		say("AH-C-086", "another subscriber had denied the request")
+	case r.marks&markAsked != 0 && v == events.Allow && !approved:
+		say("AH-C-086", "another subscriber had asked for an approval")
+	}
+}
+
+// namedDecision is the first event that named a decision.
+type namedDecision struct {
+	event string
+	seq   uint64
+}
+
+// names notes that an event names a decision that is not on record: whoever sent
+// it was told of the verdict before.
+func (m *machine) names(f *fact) {
+	if f.receiptOf == "" || f.kind == kindRequest || f.kind == kindDecision {
+		return
+	}
+	if s, there := m.sources.peek(sourceKey{f.key.tenant, f.key.source}); there && s.seen.at(sumOf("decision", f.receiptOf)) != nil {
+		return
+	}
+	if k := receiptKey(f.key.tenant, f.receiptOf); m.named.at(k) == nil {
+		m.named.put(k, namedDecision{f.eventID, f.seq})
+	}
+}
+
+// told: a verdict was known before its record was on the log (AH-C-071).
+func (m *machine) told(f *fact) {
+	n := m.named.at(receiptKey(f.key.tenant, f.decisionID))
+	if n == nil || f.decisionID == "" {
+		return
+	}
+	b := single("AH-C-071", "an event that is recorded before it names it", f)
+	b.Seqs = append([]uint64{n.seq}, b.Seqs...)
+	b.Events = slices.DeleteFunc([]string{n.event, f.eventID}, func(id string) bool { return id == "" })
+	m.breach(f, f.origin, b)
+}
+
+// swallowed: a request came when its approval had been on record for long, and
+// was told to wait for that very approval (AH-C-051). What is asked for again
+// while a reviewer decides may cross the decision.
+func (m *machine) swallowed(f *fact) {
+	waits := f.decision.pending
+	if waits.workflow == "" || waits.status != statusPending || f.received.IsZero() {
+		return
+	}
+	w, known := m.ledger.get(workflowKey{f.key.tenant, sumOf(waits.workflow)})
+	if known && w.status == statusApproved && f.received.After(w.at.Add(slowVerdict)) {
+		m.breach(f, f.origin, single("AH-C-051", "", f))
+	}
+}
+
+// declaredReasons are the checks that the admitter decides by what is declared of
+// publishers, which is not on the log, and records.
+var declaredReasons = map[string]string{
+	"publisher_mismatch":     "AH-C-015",
+	"event_type_not_exposed": "AH-C-127",
+}
+
+// mandateWord is what a decision says of the mandate that it was made under, for
+// good: no evidence can say otherwise.
+type mandateWord uint8
+
+const (
+	mandateExpired mandateWord = 1 << iota
+	mandateEarly
+	mandateUnbounded
+)
+
+// mandateWords reads the reasons of AUMP's evaluator.
+func mandateWords(reasons []events.Reason) (w mandateWord) {
+	for _, r := range reasons {
+		path := strings.Replace(strings.TrimPrefix(r.Path, "$"), ".", "/", 1)
+		switch {
+		case r.Evaluator != protoAUMP:
+		case r.Code == "mandate_expired":
+			w |= mandateExpired
+		case r.Code == "mandate_inactive" && path == "/issued_at":
+			w |= mandateEarly
+		case r.Code == "scope_violation" && path == "/authority":
+			w |= mandateUnbounded
+		}
+	}
+	return w
+}
