@@ -37,5 +37,5 @@ var hookEvents = []Check{
 	hook("042", "AHP-013", Derived, low, ScopeEvent, "event", "A call that needs a person's approval was allowed without one.", fixApproval),
 	hookNot("043", "AHP-013", Should, ScopeSession, "events, manifest", "A publisher keeps answering \"unknown\" without having said that it must.", "The log holds the digest of a manifest and not the manifest, so what it declares is not known; countersign conformance --manifest takes one."),
 	hook("044", "AHP-013", Should, low, ScopeEvent, "event", "A step between call and execution claims the wrong evidence phase.", fixGovernance),
-	hookNot("045", "AHP-013", Should, ScopeEvent, "event", "Large or sensitive values are in the event instead of a reference and a hash.", "The profile gives no size that would be too large, and what is sensitive depends on what it is about."),
+	hook("045", "AHP-013", Should, low, ScopeEvent, "events with a tool_identity: credentials in the forms of their issuers in what was called with or came of it, where the event does not deny that (AH-C-038, AH-C-039), or more than 64 KiB altogether; what else is sensitive is not looked for", "Large or sensitive values are in the event instead of a reference and a hash.", fixGovernance),
 }

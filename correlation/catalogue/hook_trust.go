@@ -22,7 +22,7 @@ var hookTrust = []Check{
 	hookNot("136", "AHP-005, AHP-010", Must, ScopeEvent, "task, agent", "An agent's own summary is passed off as its user's.", "Who wrote a summary is in no event: task_source is what its writer says."),
 	hookNot("137", "1, AHP-006", Must, ScopeDeployment, "product text", "The product claims to find every agent on a network.", "Product texts are not on the log."),
 
-	hookNot("140", "5, AHP-012", Must, ScopeSession, "events, manifest", "Web activity goes by other names than the profile's.", "That a publisher claims the profile is said in its manifest, of which the log holds the digest only; and any other name may be meant for something else."),
+	hook("140", "5, AHP-012", Must, info, ScopeSession, "web events of a session that uses the profile's types: other types that begin with Web; that evidence is made up, or a step left out without a trace, shows in no event", "Web activity goes by other names than the profile's.", fixWeb),
 	hook("141", "3", Derived, low, ScopeSession, "web events", "A step of a web search follows from nothing before it.", fixWeb),
 	hook("142", "2", Derived, low, ScopeSession, "web events", "A web action completed that nobody had requested.", fixWeb),
 	hook("143", "3", Should, low, ScopeSession, "web events; that an output follows is not looked at", "Evidence was used that nobody recorded.", fixWeb),

@@ -45,20 +45,52 @@ func (x *Event) secrets(e *agenthook.Event) {
 			x.fails("AH-C-131", where)
 		}
 	}
-	if below, found := secrets.In(tree); found {
-		x.contradicted(e, catalogue.At("a secret", below))
+	below, found := secrets.In(tree)
+	if found && !x.contradicted(e, catalogue.At("a secret", below)) {
+		x.embedded(tree)
 	}
+}
+
+// embedded: a governed call brings a secret along instead of a reference to it,
+// and its event does not deny that (AHP-013).
+func (x *Event) embedded(tree map[string]any) {
+	if !x.governed {
+		return
+	}
+	meta, _ := tree["metadata"].(map[string]any)
+	for _, in := range []struct {
+		path  string
+		value any
+	}{{"/tool_input", tree["tool_input"]}, {"/metadata/tool_input_executed", meta["tool_input_executed"]}, {"/metadata/execution", meta["execution"]}} {
+		if below, found := secrets.In(in.value); found {
+			x.fails("AH-C-045", catalogue.At("a secret", in.path+below))
+			return
+		}
+	}
+}
+
+// maxBulk is the size of an event from which what a governed call brings along or
+// gives back counts as large. AHP-013 names none; it is the largest that AgentHook
+// recommends for anything (SPEC 3).
+const maxBulk = 64 << 10
+
+// bulky: a governed event is that large.
+func (x *Event) bulky(e *agenthook.Event) {
+	x.failsIf(x.governed && len(e.Raw) > maxBulk, "AH-C-045", "the event is over 64 KiB")
 }
 
 // contradicted: the event holds a secret and says that it does not, or that
 // nothing had to be redacted.
-func (x *Event) contradicted(e *agenthook.Event, where string) {
+func (x *Event) contradicted(e *agenthook.Event, where string) (is bool) {
 	if r, ok := e.Risk(); ok && r.ContainsSecret != nil && !*r.ContainsSecret {
 		x.fails("AH-C-039", where)
+		is = true
 	}
 	if r, ok := e.Redaction(); ok && r.Applied != nil && !*r.Applied {
 		x.fails("AH-C-038", "nothing was redacted, and there is "+where)
+		is = true
 	}
+	return is
 }
 
 // cleartext: what an event lists as redacted must not be readable in it. How

@@ -63,6 +63,7 @@ func (x *Event) check(e *agenthook.Event) {
 		return
 	}
 	x.cleartext(e)
+	x.bulky(e)
 	x.authorises(e)
 	x.governance(e)
 	x.approvals(e)

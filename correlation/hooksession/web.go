@@ -1,6 +1,11 @@
 package hooksession
 
-import "github.com/countersign-dev/countersign/events/agenthook"
+import (
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
+)
 
 // webState is what a session's web events have told so far (AHP-012).
 type webState struct {
@@ -10,6 +15,26 @@ type webState struct {
 	evidence table[struct{}]
 	actions  table[webAction]
 	hashes   table[string]
+	profiled ref // the first event of the profile's own types
+}
+
+// profileTypes are the events of the web-evidence profile.
+var profileTypes = words(agenthook.WebSearchRequested, agenthook.WebSearchResultsReturned, agenthook.WebResultSelected, agenthook.WebPageRead,
+	agenthook.WebActionRequested, agenthook.WebActionCompleted, agenthook.EvidenceUsedInOutput)
+
+// named: who uses the profile's types names no others for web activity. AgentHook
+// may come to name more, so it is a hint.
+func (s *Session) named(x *Event) {
+	st := s.webState
+	switch {
+	case profileTypes[x.Type]:
+		if st.profiled == (ref{}) {
+			st.profiled = x.ref()
+		}
+	case st.profiled != (ref{}) && !agenthook.Known(x.Type) && strings.HasPrefix(x.Type, "Web"):
+		b := s.breach("AH-C-140", "a type of its own", st.profiled, x.ref())
+		b.Severity = events.SeverityInfo
+	}
 }
 
 // webAction is a web action that was requested.
@@ -31,6 +56,7 @@ func (s *Session) browse(x *Event) {
 		s.webState = &webState{}
 	}
 	w, st := x.web, s.webState
+	s.named(x)
 	if w.parent != "" && !st.events.has(w.parent) && !st.events.lost() && !s.restored {
 		s.breach("AH-C-141", "its parent is not known", x.ref()).Case = "parent"
 	}
