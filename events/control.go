@@ -70,6 +70,22 @@ type PublisherDocument struct {
 	Name     string `json:"name"` // "<kind>.<name>"
 	Revision uint64 `json:"revision"`
 	Digest   string `json:"digest"`
+
+	// Error is why the document cannot be used, without a value of it.
+	Error string `json:"error,omitempty"`
+	// Declares is what a manifest or registration says that events are held
+	// against; nil for catalogues, for what cannot be used, and where the record
+	// would have become too large.
+	Declares *PublisherDeclares `json:"declares,omitempty"`
+}
+
+// PublisherDeclares is what the log has of a publisher's manifest.
+type PublisherDeclares struct {
+	Publisher   string   `json:"publisher,omitempty"`   // the authenticated one; "" for a manifest that nobody registered
+	Source      string   `json:"source"`                // what its events say in source
+	Absent      []string `json:"absent,omitempty"`      // types of events that it does not expose, or only plans; sorted
+	FailMode    string   `json:"fail_mode,omitempty"`   // fail_closed fail_open; "" if it is not registered
+	Limitations int      `json:"limitations,omitempty"` // how many it states
 }
 
 // RedactionChange records that an auditor now redacts by other policies. Each

@@ -286,3 +286,27 @@ func TestState(t *testing.T) {
 		t.Error("state of nothing")
 	}
 }
+
+// The log is told of a manifest what events are held against, of what cannot be
+// used why, and of a catalogue nothing.
+func TestRecord(t *testing.T) {
+	broken := Document{Tenant: "acme", Name: KindManifest + ".com.example.z", Data: []byte(`{"schema":"` + manifestSchema + `","secret":"hunter2"}`)}
+	docs := []Document{
+		tools(t, "a", obj{"name": "a.b"}), manifest(t, "com.example.x", "x"), broken,
+		registration(t, "rt1", "com.example.y", "y", obj{"fail_mode": "fail_closed", "profiles": list{"admission-bound"}}),
+	}
+	absent := []string{"AgentHandoff", "PreLLMCall"}
+	want := map[string]*events.PublisherDeclares{
+		"tools.a": nil, broken.Name: nil,
+		"manifest.com.example.x":         {Source: "x", Absent: absent, Limitations: 1},
+		"registration.rt1.com.example.y": {Publisher: "rt1", Source: "y", Absent: absent, FailMode: "fail_closed", Limitations: 1},
+	}
+	for _, d := range Compile(docs, 1).Documents() {
+		if diff := cmp.Diff(d.Declares, want[d.Name]); diff != "" {
+			t.Errorf("%s: %s", d.Name, diff)
+		}
+		if (d.Error != "") != (d.Name == broken.Name) || strings.Contains(d.Error, "hunter2") || len(d.Error) > maxRecordError {
+			t.Errorf("%s: %q", d.Name, d.Error)
+		}
+	}
+}

@@ -104,15 +104,40 @@ func (s *Set) compile(docs []Document) *tenant {
 			err = t.declare(p)
 		}
 		if err != nil {
+			s.list[len(s.list)-1].Error = shortened(err.Error())
 			errs = append(errs, fmt.Errorf("%s: %w", d.Name, err))
 			continue
 		}
+		s.list[len(s.list)-1].Declares = p.declaration.record()
 		parsed = append(parsed, p)
 	}
 	errs = append(errs, t.catalogue(parsed)...)
 	t.err = errors.Join(errs...)
 	t.state = &events.SnapshotRef{Revision: s.revision, Digest: digest.Plain([]byte(state.String()))}
 	return t
+}
+
+// maxRecordError bounds what a record says of a document that cannot be used, and
+// maxAbsent the types that it names of a manifest.
+const (
+	maxRecordError = 256
+	maxAbsent      = 64
+)
+
+func shortened(s string) string { return strings.ToValidUTF8(s[:min(maxRecordError, len(s))], "") }
+
+// record is what the log is told of a declaration, nil of none.
+func (d *Declaration) record() *events.PublisherDeclares {
+	if d == nil {
+		return nil
+	}
+	r := &events.PublisherDeclares{Publisher: d.Publisher, Source: d.Source, FailMode: d.FailMode, Limitations: len(d.Limitations)}
+	for _, name := range slices.Sorted(maps.Keys(d.events)) {
+		if support := d.events[name]; (support == NotExposed || support == Planned) && len(r.Absent) < maxAbsent && len(name) <= maxAbsent {
+			r.Absent = append(r.Absent, name)
+		}
+	}
+	return r
 }
 
 // declare takes a manifest or registration.

@@ -111,11 +111,35 @@ func changeOf(set *publisher.Set, revision uint64, err error) events.PublisherCh
 	c := events.PublisherChange{
 		Writer: writerName(), Revision: revision, Digest: set.Digest(), Documents: append([]events.PublisherDocument{}, list[:min(maxDocuments, len(list))]...),
 	}
+	leaveOut(c.Documents)
 	if err != nil {
 		text := err.Error()
 		c.Error = strings.ToValidUTF8(text[:min(maxChangeError, len(text))], "")
 	}
 	return c
+}
+
+// maxDeclared bounds what one record says of declarations, in bytes: a message of
+// the log must hold it.
+const maxDeclared = 256 << 10
+
+// leaveOut drops what manifests declare from where a record would become too
+// large.
+func leaveOut(docs []events.PublisherDocument) {
+	size := 0
+	for i := range docs {
+		d := docs[i].Declares
+		if d == nil {
+			continue
+		}
+		size += 128 + len(d.Publisher) + len(d.Source)
+		for _, name := range d.Absent {
+			size += 8 + len(name)
+		}
+		if size > maxDeclared {
+			docs[i].Declares = nil
+		}
+	}
 }
 
 // maxChangeError bounds the error in one record, in bytes.

@@ -115,3 +115,22 @@ func TestMandateHeadersAreKept(t *testing.T) {
 	}
 	t.Error("no request in the log")
 }
+
+// What a record says of declarations stays within what a message can hold, and
+// the documents that it leaves out are named all the same.
+func TestDeclarationsThatAreTooMany(t *testing.T) {
+	var docs []events.PublisherDocument
+	for range maxDocuments {
+		d := &events.PublisherDeclares{Source: strings.Repeat("s", 64)}
+		for range 64 {
+			d.Absent = append(d.Absent, strings.Repeat("E", 64))
+		}
+		docs = append(docs, events.PublisherDocument{Tenant: "acme", Name: "manifest.x", Declares: d})
+	}
+	leaveOut(docs)
+	body, err := events.Encode(events.PublisherChange{Documents: docs})
+	rig.OK(t, err)
+	if docs[0].Declares == nil || docs[maxDocuments-1].Declares != nil || len(docs) != maxDocuments || len(body) > 512<<10 {
+		t.Errorf("%d bytes, %v, %v", len(body), docs[0].Declares, docs[maxDocuments-1].Declares)
+	}
+}
