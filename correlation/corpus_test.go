@@ -39,9 +39,9 @@ import (
 //	broker      live: the broker's time, in seconds
 //	from        live: another publisher
 //
-// null takes a member away. {"raw": …} are the bytes as they are, {"now": …} lets
+// null takes a member away. "times" repeats the line, with ids of its own. {"raw": …} are the bytes as they are, {"now": …} lets
 // time pass to the end, {"decision": …} is a recorded decision, {"request": …}
-// and {"approval": …} are messages that only a log has, {"hook": …} is an AgentHook
+// {"approval": …} and {"publishers": …} are messages that only a log has, {"hook": …} is an AgentHook
 // event among those of AAEP.
 type corpusCase struct {
 	protocol, name string
@@ -95,7 +95,11 @@ func corpus(t testing.TB) []corpusCase {
 				if err := json.Unmarshal([]byte(line), &short); err != nil {
 					t.Fatalf("%s, %s, line %d: %v", file, c.name, n+1, err)
 				}
-				c.lines = append(c.lines, short)
+				times, _ := short["times"].(float64)
+				delete(short, "times")
+				for range max(int(times), 1) {
+					c.lines = append(c.lines, short)
+				}
 			}
 			list = append(list, c)
 		}
@@ -250,6 +254,11 @@ func (c corpusCase) put(l *ledger, short tree, n int) {
 	}
 	if a, ok := short["approval"].(map[string]any); ok {
 		l.put(space.Approval("acme", a["status"].(string), a["workflow_id"].(string)), nil, encode(a))
+		return
+	}
+	if docs, ok := short["publishers"].([]any); ok {
+		body := encode(tree{"writer": "w", "revision": n, "digest": "d", "documents": docs})
+		l.put(space.Control("GOV", events.ControlPublisher), nil, body)
 		return
 	}
 	if d, ok := short["decision"].(map[string]any); ok {

@@ -123,6 +123,8 @@ func (c *Correlator) Step(in *Input) []Output {
 		c.rules(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlMandate:
 		c.mandateChange(*m, *p)
+	case p.Class == subject.Control && p.Kind == events.ControlPublisher:
+		c.publisherChange(*m, *p)
 	}
 	c.m.fold()
 	if len(c.m.out) == 0 {

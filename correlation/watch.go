@@ -29,6 +29,7 @@ type watch struct {
 	traces        *window[sum, *traced]                // decisions that leave a trace event, by id
 	receipts      *window[sum, sum]                    // decisions whose receipts allow something: the call that they were made for
 	negotiating   *lru[sourceKey, *negotiating]
+	declared      declarations
 	flagged       *window[sum, flagged]       // requests, by decision
 	named         *window[sum, namedDecision] // decisions that events named first
 }
@@ -223,6 +224,9 @@ func (m *machine) follow(f *fact, n novelty) {
 		m.breaches(f, f.origin, aaepsession.Hints(f.aaep))
 	case f.hook != nil:
 		m.notes(nil, f)
+		if n == novel {
+			m.asDeclared(f.origin, f)
+		}
 		m.breaches(f, f.origin, hooksession.Alone(f.hook))
 	default:
 		m.notes(nil, f)
@@ -264,6 +268,7 @@ func (m *machine) followHook(w *flow, f *fact, n novelty) {
 	m.breaches(f, *w.names, found)
 	m.nonce(w, f)
 	m.contradicted(w, f)
+	m.asDeclared(*w.names, f)
 }
 
 // single is a breach that one event proves.

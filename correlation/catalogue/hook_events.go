@@ -35,7 +35,7 @@ var hookEvents = []Check{
 	hook("040", "AHP-013", Derived, low, ScopeEvent, "event", "A second attempt does not name the first.", "Write the id of the call that is tried again."),
 	hook("041", "AHP-013", Derived, low, ScopeEvent, "event", "An execution ends before it begins, gives two durations, or a hash that is none.", fixGovernance),
 	hook("042", "AHP-013", Derived, low, ScopeEvent, "event", "A call that needs a person's approval was allowed without one.", fixApproval),
-	hookNot("043", "AHP-013", Should, ScopeSession, "events, manifest", "A publisher keeps answering \"unknown\" without having said that it must.", "The log holds the digest of a manifest and not the manifest, so what it declares is not known; countersign conformance --manifest takes one."),
+	hook("043", "AHP-013", Should, low, ScopeSession, "governed calls of a publisher, counted to ten, as AHP-013 gives no number, and the manifest in force as the log records it, where that states no limitation at all; what a limitation that is stated covers is in words", "A publisher keeps answering \"unknown\" without having said that it must.", fixDeclared),
 	hook("044", "AHP-013", Should, low, ScopeEvent, "event", "A step between call and execution claims the wrong evidence phase.", fixGovernance),
 	hook("045", "AHP-013", Should, low, ScopeEvent, "events with a tool_identity: credentials in the forms of their issuers in what was called with or came of it, where the event does not deny that (AH-C-038, AH-C-039), or more than 64 KiB altogether; what else is sensitive is not looked for", "Large or sensitive values are in the event instead of a reference and a hash.", fixGovernance),
 }

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -51,6 +52,7 @@ const (
 	Governed         Facet = "governed events"
 	GovernedPre      Facet = "governed announcements"
 	GovernedPost     Facet = "ends of governed calls"
+	Unsaid           Facet = "open: calls answer \"unknown\", and what a manifest's limitations cover is in words"
 	Translation      Facet = "tool identities with a translation"
 	Hashes           Facet = "events with several schema hashes"
 	ValidationFailed Facet = "validations that failed"
@@ -179,6 +181,7 @@ func (f *facets) identity(e *agenthook.Event, pre bool) {
 		count(identity.SchemaHash)
 		f.addIf(true, Governed)
 		f.addIf(pre, GovernedPre)
+		f.addIf(pre && hooksession.AnswersUnknown(e), Unsaid)
 	}
 	if t, ok := e.ProviderTranslation(); ok {
 		count(t.SchemaHash)

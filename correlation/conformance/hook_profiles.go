@@ -100,7 +100,7 @@ var actionGovernance = []Requirement{
 	must("attempt", "A second attempt names the first.", "AH-C-040", Retry),
 	must("execution", "Executions end after they begin, and their hashes are hashes.", "AH-C-041", Execution),
 	must("human", "What needs a person's approval is not allowed without one.", "AH-C-042", NeedsHuman),
-	must("unknown", "Who must answer \"unknown\" says so in the manifest.", "AH-C-043"),
+	{ID: "unknown", Text: "Who must answer \"unknown\" says so in the manifest.", Checks: []string{"AH-C-043"}, Needs: []Facet{GovernedPre}, Open: Unsaid},
 	must("steps", "Steps between call and execution claim the right phase.", "AH-C-044", Steps),
 	must("bulk", "Large or sensitive values are referred to, not embedded.", "AH-C-045", Governed),
 	must("denied", "What was denied does not run.", "AH-C-075", Refusal),

@@ -7,6 +7,7 @@ type attestation struct {
 	authenticity     string
 	signed           bool
 	gated, noBypass  bool // what it claims
+	closed           bool // without a verdict nothing runs
 	canDeny, hasList bool // an enforcing subscriber of PreToolUse can deny
 }
 
@@ -14,7 +15,7 @@ func newAttestation(b map[string]any) *attestation {
 	a := &attestation{
 		session: bounded(text(b, "session_id")), nonce: bounded(text(b, "nonce")),
 		issued: text(b, "issued_at"), expires: text(b, "expires_at"),
-		authenticity: text(b, "authenticity"), signed: text(b, "signature") != "",
+		authenticity: text(b, "authenticity"), signed: text(b, "signature") != "", closed: text(b, "fail_mode") == "fail_closed",
 	}
 	claims, _ := b["claims"].(map[string]any)
 	a.gated, _ = claims["tool_calls_are_runtime_gated"].(bool)

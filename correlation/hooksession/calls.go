@@ -39,9 +39,28 @@ func (s *Session) failure(x *Event) {
 	if x.failMode && x.Call != "" {
 		s.excuse(x)
 	}
+	s.failedOpen(x)
 	if x.Call == "" && len(s.openLLM) > 0 {
 		s.openLLM = s.openLLM[1:]
 	}
+}
+
+// failedOpen: the fail mode let a call pass, and the session's attestation or
+// contract says that it does not (SPEC 4, 6).
+func (s *Session) failedOpen(x *Event) {
+	var documented ref
+	switch {
+	case !x.letPass:
+		return
+	case s.attested != nil && s.attested.closed:
+		documented = s.attestation
+	case s.contract != nil && s.contract.closed:
+		documented = s.contracted
+	default:
+		return
+	}
+	b := s.breach("AH-C-072", "a call was let pass without a verdict, and the session says that it fails closed", documented, x.ref())
+	b.Case, b.Call = "fail_mode", x.Call
 }
 
 // excuse: the fail mode fired for a call, which then needs no verdict. Events

@@ -1,6 +1,7 @@
 package hooksession
 
 import (
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
@@ -18,6 +19,8 @@ type Event struct {
 	Session string // as the event names it
 	Call    string // tool_call_id
 	Time    time.Time
+	Family  string // the event's source, as it says itself
+	Unknown bool   // a governed call answers "unknown" where the profile wants to know
 
 	phase     string
 	correlate bool // it has a correlation id
@@ -29,6 +32,7 @@ type Event struct {
 	executed  bool // it says what ran
 	retries   bool
 	failMode  bool
+	letPass   bool // it let a call pass
 	governed  bool // it has a tool_identity
 	failed    bool // its validation failed
 
@@ -64,7 +68,7 @@ func bounded(s string) string {
 // NewEvent reads an event.
 func NewEvent(e *agenthook.Event) *Event {
 	out := &Event{ID: bounded(e.EventID), Type: e.EventType, Session: bounded(e.SessionID), Call: bounded(e.ToolCallID()),
-		Time: e.Time.UTC(), phase: e.EvidencePhase, correlate: e.CorrelationID != ""}
+		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlate: e.CorrelationID != ""}
 	if e.HasMetadata() {
 		out.blocks(e)
 	}
@@ -83,9 +87,10 @@ func (x *Event) blocks(e *agenthook.Event) {
 		x.retries = r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1)
 	}
 	if m, ok := e.FailMode(); ok {
-		x.failMode = m.Triggered
+		x.failMode, x.letPass = m.Triggered, m.Triggered && m.Outcome == "allow"
 	}
 	_, x.governed = e.ToolIdentity()
+	x.Unknown = x.governed && e.EventType == agenthook.PreToolUse && AnswersUnknown(e)
 	if v, ok := e.Validation(); ok {
 		x.failed = v.Status == "failed"
 	}
@@ -101,6 +106,15 @@ func (x *Event) blocks(e *agenthook.Event) {
 	if block, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
 		x.needs = newContract(block)
 	}
+}
+
+// AnswersUnknown tells whether a call says "unknown" where AHP-013 wants to know.
+func AnswersUnknown(e *agenthook.Event) bool {
+	answers := []string{e.Action, e.ResourceKind, e.ResourceScope, e.OperationRisk, e.Resource}
+	if r, ok := e.Risk(); ok {
+		answers = append(answers, r.RiskClass)
+	}
+	return slices.Contains(answers, "unknown")
 }
 
 func (x *Event) identity(metadata map[string]any) {
