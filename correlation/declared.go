@@ -31,6 +31,7 @@ type declaration struct {
 	publisher, family string // publisher as a token, "" for everybody whose events name the family
 	absent            map[string]bool
 	closed, limited   bool
+	silent            bool // it is a registration, and says nothing of the fail mode
 	said              map[string]bool
 	unknown           map[string]int // events that answer "unknown", by publisher
 }
@@ -83,6 +84,7 @@ func (ds declarations) renew(d events.PublisherDocument) *declaration {
 		closed: d.Declares.FailMode == "fail_closed", limited: d.Declares.Limitations > 0,
 	}
 	if d.Declares.Publisher != "" {
+		next.silent = d.Declares.FailMode == ""
 		next.publisher = subject.Escape(d.Declares.Publisher)
 	}
 	for _, name := range d.Declares.Absent {
@@ -159,9 +161,20 @@ func (m *machine) asDeclared(w origin, f *fact) {
 		b.Case = "fail_mode"
 		m.breach(f, w, b)
 	}
+	if f.hook.FailMode && d.silent && !m.documented(f) && d.once("fail mode", f.key.source) {
+		b := single("AH-C-165", "its registration says nothing of its fail mode", f)
+		b.Severity = events.SeverityInfo
+		m.breach(f, w, b)
+	}
 	if f.hook.Unknown && !d.limited && d.habit(f.key.source) {
 		m.breach(f, w, single("AH-C-043", "ten times, and its manifest states no limitation", f))
 	}
+}
+
+// documented tells whether the session of a fact says what its fail mode is.
+func (m *machine) documented(f *fact) bool {
+	w := m.flows.entries[flowKey{f.key, protoAgentHook}]
+	return w != nil && w.value.hook != nil && w.value.hook.Documents()
 }
 
 // habit counts an answer of "unknown", and tells when it has become a habit.

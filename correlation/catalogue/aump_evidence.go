@@ -15,8 +15,8 @@ var aumpEvidence = []Check{
 	aump("003", "evidence_mandate_hash_mismatch", Must, medium, ScopeSession, "event, changes of mandates and recorded decisions", "An evidence event names a mandate with another hash than it ever had.", fixMandate),
 	aump("004", "mandate_inactive", Must, high, ScopeSession, "events that say allowed, changes of mandates", "Something was allowed under a mandate that had been revoked.", "Have what was done reviewed; make the runtime ask whether a mandate still holds."),
 	aump("005", "mandate_expired, mandate_inactive, scope_violation", Must, high, ScopeSession, "events that say allowed, and decisions before them under the mandate of that very hash, which found it expired, not begun or without bounds; the mandate itself is not on the log", "Something was allowed under a mandate that had expired, not begun, or has no bounds.", fixMandate),
-	aumpNot("006", "evidence_event_type_not_required", Must, ScopeEvent, "event, mandate", "An evidence event is of a type that its mandate does not ask for.", mandates),
-	aumpNot("007", "evidence_retention_mismatch", Must, ScopeEvent, "event, mandate", "An evidence event is kept otherwise than its mandate wants.", mandates),
+	aumpNot("006", "evidence_event_type_not_required", Must, ScopeEvent, "event, mandate", "An evidence event is of a type that its mandate does not ask for.", "The log names mandates by id and hash and, as they are private, holds nothing of what is in them; countersign mandate validate decides it from the mandate and the event."),
+	aumpNot("007", "evidence_retention_mismatch", Must, ScopeEvent, "event, mandate", "An evidence event is kept otherwise than its mandate wants.", "The log names mandates by id and hash and, as they are private, holds nothing of what is in them; countersign mandate validate decides it from the mandate and the event."),
 	aump("008", "evidence_private_field_leak", Must, high, ScopeEvent, "event, by what it says of itself; full transcripts may hold them", "An evidence event holds private fields that its retention does not allow.", "Keep private fields out of evidence; erase this session's secrets if they got into it."),
 	aump("009", "hashes.event_hash", Derived, medium, ScopeEvent, "event", "An evidence event's own hash is not its hash.", fixHashes),
 	aump("010", "hashes.previous_event_hash", Derived, medium, ScopeSession, "events of a mandate, in order of their numbers", "An evidence event is not chained to the one before it.", fixHashes),
@@ -36,7 +36,6 @@ func aumpNot(n, ref string, l Level, scope Scope, inputs, explanation, reason st
 }
 
 const (
-	mandates   = "The log names mandates by id and hash and holds nothing of what is in them; countersign mandate validate decides it from the mandate and the event."
 	fixMandate = "Make the runtime write the id and hash of the mandate that was decided under; countersign mandate list has them."
 	fixHashes  = "Compute hashes over the RFC 8785 form of the event without its own hash, and publish evidence in order."
 )

@@ -5,7 +5,7 @@ var hookSessions = []Check{
 	hook("050", "4", Must, medium, ScopeSession, "events of the publisher", "One event id came with two contents that differ in more than verdict and approval.", fixIDs),
 	hook("051", "10", Must, medium, ScopeSession, "approval records and decisions: one that waits for an approval that had been given more than 5 seconds before its request came", "An event that was sent again after its approval was not looked at again.", fixAdmitter),
 	hook("052", "3", Derived, high, ScopeSession, "calls", "A tool call id is used for another call while the first is open.", fixIDs),
-	hookNot("053", "4", Must, ScopeSession, "publication order", "Events of a session overtook each other on their way.", "AgentHook numbers no events, so the order in which they were published is not known."),
+	hookNot("053", "4", Must, ScopeSession, "publication order", "Events of a session overtook each other on their way.", "AgentHook numbers no events, so the order in which they were published is not known. A clock that runs backwards is a finding (AH-C-054), and so is an end that comes before its beginning (AH-C-083)."),
 	hook("054", "CONFORMANCE", Should, low, ScopeSession, "events in order", "Time runs backwards within a session.", fixOrder),
 	hook("055", "1", Should, low, ScopeSession, "identities within one publisher's session", "One session is claimed by two instances, or by a runtime that names another session.", fixIDs),
 	hook("056", "CONFORMANCE", Should, low, ScopeSession, "events in order", "A session's events do not lie between its start and its end.", fixOrder),
@@ -18,7 +18,7 @@ var hookSessions = []Check{
 	hook("071", "architecture 1", Derived, high, ScopeSession, "decisions, and events of runtimes that name them: one that is on the log before the decision that it names; when a reply was sent that nobody refers to is not on the log", "A verdict was sent before its record was durable.", fixAdmitter),
 	hook("072", "4", Should, low, ScopeSession, "recorded decisions: received_at and decided_at, over 5 seconds; fail modes that let a call pass, against the session's attestation or contract and the registration in force", "A verdict took longer than publishers are recommended to wait, or what happened without one is not what is documented.", "Look at the load of the admitter and at the slowest evaluators; make the publisher's fail mode what it says it is."),
 	hook("073", "4", Must, medium, ScopeSession, "requests, verdicts, executions", "Admission was asked for and never given, and the call ran without a word on the fail mode.", fixGate),
-	hookNot("074", "4", Must, ScopeDeployment, "publisher", "What happens without a verdict is not documented or cannot be chosen.", "What a publisher does without a verdict is in its own documents; what it did is checked (AH-C-073)."),
+	hookNot("074", "4", Must, ScopeDeployment, "publisher", "What happens without a verdict is not documented or cannot be chosen.", "What a publisher documents, and what its operator can choose, is outside of the log. A fail mode that let a call pass although session or registration say that it fails closed is a finding (AH-C-072), and one that fired without a word is (AH-C-073); that there was nothing to read about it is a hint (AH-C-165)."),
 	hook("075", "AHP-013", Must, critical, ScopeSession, "verdicts and executions", "A call was denied and ran.", fixGate),
 	hook("076", "10, AHP-007, AHP-013", Must, high, ScopeSession, "verdicts, approvals, executions", "A call ran before its approval was given.", fixGate),
 	hook("077", "AHP-013", Must, high, ScopeSession, "calls of the session: the same arguments under another id or spelling of the tool, or the same action on the same resource; what was denied before and then allowed is graded low", "A call was let through although an equivalent one, under another id or name, still waited for approval or had been denied.", fixGate),
@@ -32,7 +32,7 @@ var hookSessions = []Check{
 	hook("085", "4", Must, medium, ScopeSession, "copies of requests that only report something, and the decisions on them; how long a publisher waited where it need not ask is known to it alone", "An event that only reports held up its publisher.", fixAdmitter),
 	hook("086", "6", Derived, high, ScopeSession, "copies of requests that carry another subscriber's verdict, and the decisions on them: the strictest counts, whatever the publisher declares; verdicts within one decision are not told apart", "Several verdicts were not brought together as declared.", fixAdmitter),
 	hook("087", "4, 5", Should, low, ScopeSession, "calls; a call that claims pre_commit without an id is a hint", "A call that claims a gate cannot be followed by its id.", fixIDs),
-	hookNot("088", "1, 6, 7, 9, 10, AHP-005", Must, ScopeEndpoint, "own endpoint", "A call was allowed on what only its publisher says.", "What a decision was made from is in the policies and the code of the evaluators; countersign explain makes it again from what was recorded."),
+	hookNot("088", "1, 6, 7, 9, 10, AHP-005", Must, ScopeEndpoint, "own endpoint", "A call was allowed on what only its publisher says.", "What a verdict was made from cannot be seen in it. Policies are given requests without such claims, and each decision names those that were set aside (publisher_claims_ignored, publisher_approval_ignored, publisher_verdict_ignored); countersign explain decides it again from what was recorded."),
 	hook("089", "4", Derived, low, ScopeSession, "executions", "A call ended twice, and not in the same way.", fixTools),
 
 	hook("100", "AHP-007", Must, medium, ScopeEvent, "event", "What an event says of its approval has not the form that AgentHook gives it.", fixApproval),
@@ -47,5 +47,5 @@ var hookSessions = []Check{
 	hook("109", "AHP-007", Derived, low, ScopeSession, "approvals as events tell of them", "An approval was decided outside the time it was open.", fixApproval),
 	hook("110", "10", Derived, low, ScopeEvent, "event; whether a reference is personal data is not looked at", "Who approved is who asked.", fixApproval),
 	hook("111", "2, 10", Derived, medium, ScopeSession, "approval records and events", "An event tells of an approval other than is on record.", fixApproval),
-	hookNot("112", "AHP-007", Should, ScopeEndpoint, "own endpoint", "A reviewer was sent what should have been redacted.", "What a reviewer was shown is recorded as a digest only, so that it is not shown again."),
+	hookNot("112", "AHP-007", Should, ScopeEndpoint, "own endpoint", "A reviewer was sent what should have been redacted.", "What a reviewer was shown is on the log as a keyed digest only (preview_digest), so that it is not shown again."),
 }

@@ -8,7 +8,7 @@ var hookTrust = []Check{
 	hook("122", "6, AHP-004", Derived, low, ScopeSession, "attestations of the publisher", "An attestation is for another session or time, or was used before.", fixAttest),
 	hook("123", "6, AHP-004", Must, medium, ScopeEvent, "event; signatures of others are not verified", "An attestation calls itself signed and has no signature.", fixAttest),
 	hook("124", "6", Must, medium, ScopeSession, "attestation and events", "A session claims a gate, and has no subscriber that could deny or events that do not wait.", fixAttest),
-	hookNot("125", "6, SECURITY", Must, ScopeEndpoint, "own product", "Something in a text was taken for an attestation.", "An attestation is read from metadata.runtime_attestation and nowhere else; tests of the decoder decide that."),
+	hookNot("125", "6, SECURITY", Must, ScopeEndpoint, "own product", "Something in a text was taken for an attestation.", "An attestation is read from metadata.runtime_attestation and nowhere else, here and at admission, so that no text can be taken for one; whoever else reads events is not on the log."),
 	hook("126", "7", Must, medium, ScopeEvent, "changes of publishers' documents: manifests that the admitter could not use; countersign publisher put refuses them, and secrets in one are not looked for here, as the log does not hold it", "A publisher's manifest has not the form it must have, or has secrets in it.", fixDeclared),
 	hook("127", "7", Must, low, ScopeSession, "events, and the manifest in force as the log records it: a type that it declares not exposed or planned, said once a publisher and type; decisions that refused a request of such a type; that a declared event never comes is not looked at", "A publisher's events are not those that its manifest speaks of.", fixDeclared),
 	hook("128", "AHP-008", Should, low, ScopeEvent, "event", "A hook's trust is described with words that do not exist, or not in full.", fixAttest),
@@ -17,9 +17,9 @@ var hookTrust = []Check{
 	hook("131", "AHP-008, AHP-009", Must, medium, ScopeEvent, "hook_trust and runtime_contract; credentials in the forms of their issuers", "A fingerprint, command or contract has a secret in it.", fixSecret),
 	hook("132", "AHP-009", Should, low, ScopeSession, "events in order; what a registry expects is not known", "A runtime's contract was loaded after its first call.", fixAttest),
 	hook("133", "AHP-009", Derived, low, ScopeEvent, "event", "The hash of a contract or hook is none.", fixAttest),
-	hook("134", "1, AHP-006", Should, high, ScopeSession, "copies of requests whose managed_runtime is revoked, denied, expired or not compliant, and the decisions on them; what else a policy wants of a runtime is in the policy", "A runtime was let in that does not meet what policy wants of it.", fixAdmitter),
-	hookNot("135", "1", Should, ScopeEndpoint, "own pipeline", "What was verified is written where the publisher's claims stand.", "A value looks the same whether a publisher claims it or somebody verified it; Countersign writes what it verified into records of its own."),
-	hookNot("136", "AHP-005, AHP-010", Must, ScopeEvent, "task, agent", "An agent's own summary is passed off as its user's.", "Who wrote a summary is in no event: task_source is what its writer says."),
+	hook("134", "1, AHP-006", Should, high, ScopeSession, "copies of requests whose managed_runtime is revoked, denied, expired or not compliant, and the decisions on them; which strength a runtime must have is declared nowhere", "A runtime was let in that does not meet what policy wants of it.", fixAdmitter),
+	hookNot("135", "1", Should, ScopeEndpoint, "own pipeline", "What was verified is written where the publisher's claims stand.", "A value looks the same whether a publisher claims it or somebody verified it. Countersign writes what it verified into records of its own and changes no event; annotations that only a bus may write are a hint (AH-C-014)."),
+	hookNot("136", "AHP-005, AHP-010", Must, ScopeEvent, "task, agent", "An agent's own summary is passed off as its user's.", "Who wrote a summary is in no event: task_source is what its writer says. That neither it nor a goal authorises anything is how the admitter is built: policies are given requests without them, and each decision says that they were there (publisher_claims_ignored)."),
 	hookNot("137", "1, AHP-006", Must, ScopeDeployment, "product text", "The product claims to find every agent on a network.", "Product texts are not on the log."),
 
 	hook("140", "5, AHP-012", Must, info, ScopeSession, "web events of a session that uses the profile's types: other types that begin with Web; that evidence is made up, or a step left out without a trace, shows in no event", "Web activity goes by other names than the profile's.", fixWeb),
@@ -30,12 +30,12 @@ var hookTrust = []Check{
 	hook("145", "5, AHP-012", Must, medium, ScopeSession, "web events", "A web action that claims a gate went on without an allow.", fixGate),
 }
 
-// hookElsewhere are the checks of deployments: 2.H. The log decides none.
+// hookElsewhere are the checks of deployments: 2.H. The log decides next to none.
 var hookElsewhere = []Check{
 	hookNot("160", "A", Must, ScopeDeployment, "transport", "Events cross a boundary of trust unprotected.", "How a connection was protected is a property of the connection; the broker's configuration says what it demands."),
 	hookNot("161", "1", Should, ScopeDeployment, "product", "Pseudonymous ids are kept without a policy for them.", "How long pseudonymous ids are kept, and who may read them, is configuration: the streams' limits, the tables' retention and the database's users."),
-	hookNot("162", "AHP-013", Should, ScopeDeployment, "product", "The trace is lost between event and export.", "What an export keeps of a trace is decided by the exporter, and by its tests."),
+	hookNot("162", "AHP-013", Should, ScopeDeployment, "product", "The trace is lost between event and export.", "What an export keeps of a trace is in the export, which is not on the log; the records that it is made from have the trace (docs/opentelemetry.md)."),
 	hookNot("163", "3, AHP-012", Should, ScopeDeployment, "product", "Content is kept without bounds, or not apart from the evidence.", "How evidence is stored is how the system is built: tables with retention of their own, apart from the log."),
 	hookNot("164", "4", Derived, ScopeDeployment, "product", "Only a time window keeps events from counting twice.", "How duplicates are told apart is in the code: by content and sequence, with tests that replay and reorder."),
-	hookNot("165", "4, 6", Derived, ScopeDeployment, "product", "Auditors cannot see how a publisher behaves without a verdict.", "How a publisher behaves without a verdict is in its documents; countersign publisher list shows what it declared."),
+	hook("165", "4, 6", Derived, info, ScopeSession, "fail modes that fire, and the registration in force, where neither that nor the session's attestation or contract says what the publisher's fail mode is; timeouts and strategies are not looked at", "Auditors cannot see how a publisher behaves without a verdict.", fixDeclared),
 }

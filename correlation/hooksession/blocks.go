@@ -8,6 +8,7 @@ type attestation struct {
 	signed           bool
 	gated, noBypass  bool // what it claims
 	closed           bool // without a verdict nothing runs
+	documents        bool // it says what happens without one
 	canDeny, hasList bool // an enforcing subscriber of PreToolUse can deny
 }
 
@@ -15,7 +16,7 @@ func newAttestation(b map[string]any) *attestation {
 	a := &attestation{
 		session: bounded(text(b, "session_id")), nonce: bounded(text(b, "nonce")),
 		issued: text(b, "issued_at"), expires: text(b, "expires_at"),
-		authenticity: text(b, "authenticity"), signed: text(b, "signature") != "", closed: text(b, "fail_mode") == "fail_closed",
+		authenticity: text(b, "authenticity"), signed: text(b, "signature") != "", closed: text(b, "fail_mode") == "fail_closed", documents: text(b, "fail_mode") != "",
 	}
 	claims, _ := b["claims"].(map[string]any)
 	a.gated, _ = claims["tool_calls_are_runtime_gated"].(bool)
@@ -85,10 +86,12 @@ func (h hookTrust) complete() bool {
 type contract struct {
 	required map[string]bool // hook events
 	closed   bool            // it fails closed
+	// documents: it says how it fails.
+	documents bool
 }
 
 func newContract(m map[string]any) *contract {
-	c := &contract{required: map[string]bool{}, closed: text(m, "fail_mode") == "fail_closed"}
+	c := &contract{required: map[string]bool{}, closed: text(m, "fail_mode") == "fail_closed", documents: text(m, "fail_mode") != ""}
 	list, _ := m["required_hooks"].([]any)
 	for _, h := range list[:min(len(list), maxHooks)] {
 		if name, ok := h.(string); ok {

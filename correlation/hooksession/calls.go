@@ -36,7 +36,7 @@ func (s *Session) postLLM(x *Event) {
 
 // failure: an error about no call ends a model call, too (H-13 of the digest).
 func (s *Session) failure(x *Event) {
-	if x.failMode && x.Call != "" {
+	if x.FailMode && x.Call != "" {
 		s.excuse(x)
 	}
 	s.failedOpen(x)
@@ -61,6 +61,12 @@ func (s *Session) failedOpen(x *Event) {
 	}
 	b := s.breach("AH-C-072", "a call was let pass without a verdict, and the session says that it fails closed", documented, x.ref())
 	b.Case, b.Call = "fail_mode", x.Call
+}
+
+// Documents tells whether the session's attestation or contract says what happens
+// without a verdict.
+func (s *Session) Documents() bool {
+	return s.attested != nil && s.attested.documents || s.contract != nil && s.contract.documents
 }
 
 // excuse: the fail mode fired for a call, which then needs no verdict. Events

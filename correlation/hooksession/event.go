@@ -14,13 +14,14 @@ import (
 // Event is what the state machine needs of one event. It keeps nothing of the
 // document but the blocks that it knows.
 type Event struct {
-	ID      string
-	Type    string
-	Session string // as the event names it
-	Call    string // tool_call_id
-	Time    time.Time
-	Family  string // the event's source, as it says itself
-	Unknown bool   // a governed call answers "unknown" where the profile wants to know
+	ID       string
+	Type     string
+	Session  string // as the event names it
+	Call     string // tool_call_id
+	Time     time.Time
+	Family   string // the event's source, as it says itself
+	FailMode bool   // the publisher's fail mode fired
+	Unknown  bool   // a governed call answers "unknown" where the profile wants to know
 
 	phase     string
 	correlate bool // it has a correlation id
@@ -31,7 +32,6 @@ type Event struct {
 	execution *agenthook.Execution
 	executed  bool // it says what ran
 	retries   bool
-	failMode  bool
 	letPass   bool // it let a call pass
 	governed  bool // it has a tool_identity
 	failed    bool // its validation failed
@@ -87,7 +87,7 @@ func (x *Event) blocks(e *agenthook.Event) {
 		x.retries = r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1)
 	}
 	if m, ok := e.FailMode(); ok {
-		x.failMode, x.letPass = m.Triggered, m.Triggered && m.Outcome == "allow"
+		x.FailMode, x.letPass = m.Triggered, m.Triggered && m.Outcome == "allow"
 	}
 	_, x.governed = e.ToolIdentity()
 	x.Unknown = x.governed && e.EventType == agenthook.PreToolUse && AnswersUnknown(e)
