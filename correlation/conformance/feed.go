@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/cloudevents"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -67,15 +68,12 @@ func Recording(protocol string, lines []json.RawMessage, found []events.Finding)
 			x.add(line)
 		}
 	}
-	publishers := t.Publishers(protocol)
+	producer := t.producer(protocol, later)
 	for _, line := range later {
-		switch {
-		case protocol == subject.ProtoAgentHook || isAnswer(line):
+		if protocol == subject.ProtoAgentHook || isAnswer(line) {
 			t.answer(protocol, x, line)
-		case len(publishers) == 1: // a request does not say to whom it goes
-			t.Event(protocol, publishers[0].Source, "", line)
-		default:
-			t.Event(protocol, "", "", line)
+		} else {
+			t.Event(protocol, producer, "", line)
 		}
 	}
 	t.findings(protocol, found)
@@ -105,6 +103,23 @@ func isAnswer(line []byte) bool {
 	}
 	err := strictjson.Unmarshal(line, &shape)
 	return err == nil && shape.Decision != nil && shape.EventType == nil && shape.Type == nil
+}
+
+// producer is whose the handshakes of a recording are, as a request does not say to
+// whom it goes: the only publisher of events or, without any, who accepts.
+func (t *Tally) producer(protocol string, handshakes []json.RawMessage) string {
+	if list := t.Publishers(protocol); len(list) > 0 {
+		if len(list) == 1 {
+			return list[0].Source
+		}
+		return ""
+	}
+	for _, line := range handshakes {
+		if e, _ := aaep.Decode(line, strictjson.DefaultLimits); e != nil && e.Type == handshake+"accepted" {
+			return e.Producer.AgentID
+		}
+	}
+	return ""
 }
 
 // isHandshake tells messages about subscriptions from events.
