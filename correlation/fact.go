@@ -149,10 +149,8 @@ type fact struct {
 	rests    *confirmation // what an AAEP invocation rests on; nil if that is nothing
 	evidence *aump.Evidence
 	under    *events.MandateRef  // of a decision
-	words    mandateWord         // what it says of that mandate
-	received time.Time           // by the admitter: the request of a decision
-	decided  time.Time           // a decision, as it says
-	judgedBy bool                // a decision names the policies that it was made by
+	more     *onDecision         // what else it says; nil if that is nothing
+	judgedBy bool                // it names the policies that it was made by
 	marks    marks               // of a request
 	notes    []*catalogue.Breach // checks that it fails by itself
 }

@@ -158,8 +158,7 @@ func decisionFact(f *fact, d events.Decision) {
 		}
 	}
 	f.notes, f.under = ledgerNotes(f, d), d.Mandate
-	f.received, f.judgedBy, f.words = d.ReceivedAt.Time, d.Policy != nil, mandateWords(d.Reasons)
-	f.decided = d.DecidedAt.Time
+	f.judgedBy, f.more = d.Policy != nil, moreOf(d)
 }
 
 // approval takes an approval record. Approvals do not change what stands: an

@@ -205,7 +205,9 @@ func (m *machine) under(f *fact, ref *events.MandateRef) {
 	}
 	md := m.mandate(f.key.tenant, ref.ID)
 	md.had(ref.Hash)
-	md.heard(ref.Hash, f.words, f.decided)
+	if f.more != nil {
+		md.heard(ref.Hash, f.more.words, f.more.decided)
+	}
 	ids, _ := m.decidedUnder.get(f.key)
 	if id := sumOf(ref.ID); len(ids) <= maxMandateTexts && !slices.Contains(ids, id) {
 		m.decidedUnder.put(f.key, append(slices.Clone(ids), id))

@@ -3,6 +3,7 @@ package correlation
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -140,11 +141,11 @@ func (m *machine) told(f *fact) {
 // while a reviewer decides may cross the decision.
 func (m *machine) swallowed(f *fact) {
 	waits := f.decision.pending
-	if waits.workflow == "" || waits.status != statusPending || f.received.IsZero() {
+	if waits.workflow == "" || waits.status != statusPending || f.more == nil || f.more.received.IsZero() {
 		return
 	}
 	w, known := m.ledger.get(workflowKey{f.key.tenant, sumOf(waits.workflow)})
-	if known && w.status == statusApproved && f.received.After(w.at.Add(slowVerdict)) {
+	if known && w.status == statusApproved && f.more.received.After(w.at.Add(slowVerdict)) {
 		m.breach(f, f.origin, single("AH-C-051", "", f))
 	}
 }
@@ -154,6 +155,21 @@ func (m *machine) swallowed(f *fact) {
 var declaredReasons = map[string]string{
 	"publisher_mismatch":     "AH-C-015",
 	"event_type_not_exposed": "AH-C-127",
+}
+
+// onDecision is what few decisions say.
+type onDecision struct {
+	received, decided time.Time // by the admitter: the request, and the verdict
+	words             mandateWord
+}
+
+// moreOf reads it, nil if it does not matter.
+func moreOf(d events.Decision) *onDecision {
+	words := mandateWords(d.Reasons)
+	if words == 0 && d.Approval == nil {
+		return nil
+	}
+	return &onDecision{d.ReceivedAt.Time, d.DecidedAt.Time, words}
 }
 
 // mandateWord is what a decision says of the mandate that it was made under, for

@@ -4,7 +4,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
@@ -48,14 +47,6 @@ type offer struct {
 	version string
 	terms   terms
 	again   bool // it may have been delivered twice
-}
-
-// grant is a subscription that was accepted.
-type grant struct {
-	id                      string
-	replies, clarifications answerTo
-	closed                  ref
-	closedAt                time.Time
 }
 
 // Negotiate takes the next message about a subscription and gives the violations
@@ -193,33 +184,6 @@ func (n *Negotiations) pair(again bool, fits func(*offer) bool) *offer {
 	return o
 }
 
-func (n *Negotiations) grant(h *handshake) {
-	if h.subscription == "" {
-		return
-	}
-	g := grant{id: h.subscription, replies: h.terms.replies, clarifications: h.terms.clarifications}
-	if i := n.find(h.subscription); i >= 0 {
-		n.granted[i] = g
-		return
-	}
-	if len(n.granted) >= maxGrants {
-		n.granted = slices.Delete(n.granted, 0, 1)
-	}
-	n.granted = append(n.granted, g)
-}
-
-func (n *Negotiations) find(subscription string) int {
-	return slices.IndexFunc(n.granted, func(g grant) bool { return g.id == subscription })
-}
-
-func (n *Negotiations) close(e *Event) {
-	id := e.shake.subscription
-	n.open = slices.DeleteFunc(n.open, func(o *offer) bool { return o.renews != "" && o.renews == id })
-	if i := n.find(id); i >= 0 && n.granted[i].closed == (ref{}) {
-		n.granted[i].closed, n.granted[i].closedAt = e.ref(), e.At
-	}
-}
-
 // Overdue gives what had no answer for too long, once each: requests
 // (AAEP-C-150) and requests for other terms (AAEP-C-160).
 func (n *Negotiations) Overdue(now time.Time) []*catalogue.Breach {
@@ -274,29 +238,6 @@ func (n *Negotiations) Late(e *Event) []*catalogue.Breach {
 	back := q.breach(b.Check, "the answer has arrived after all", e.ref())
 	back.Withdraws, back.Retracts, back.Case = b, true, b.Case
 	return []*catalogue.Breach{back}
-}
-
-// Entitled gives the breach of a reply on a subscription that has none of its
-// own to give, or is closed (AAEP-C-112); nil if it may come from there as far as
-// is known.
-func (n *Negotiations) Entitled(e *Event) *catalogue.Breach {
-	i := n.find(bounded(e.Subscription()))
-	if e.Subscription() == "" || i < 0 {
-		return nil
-	}
-	g := n.granted[i]
-	may := g.clarifications
-	if strings.HasPrefix(e.Type, "confirmation") {
-		may = g.replies
-	}
-	q := Session{}
-	switch {
-	case g.closed != (ref{}) && e.At.Sub(g.closedAt) > grace:
-		return q.breach("AAEP-C-112", "its subscription was closed before", g.closed, e.ref())
-	case may == no:
-		return q.breach("AAEP-C-112", "its subscription was accepted as one that does not reply", e.ref())
-	}
-	return nil
 }
 
 var (

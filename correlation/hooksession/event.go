@@ -1,7 +1,6 @@
 package hooksession
 
 import (
-	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
@@ -110,11 +109,11 @@ func (x *Event) blocks(e *agenthook.Event) {
 
 // AnswersUnknown tells whether a call says "unknown" where AHP-013 wants to know.
 func AnswersUnknown(e *agenthook.Event) bool {
-	answers := []string{e.Action, e.ResourceKind, e.ResourceScope, e.OperationRisk, e.Resource}
-	if r, ok := e.Risk(); ok {
-		answers = append(answers, r.RiskClass)
+	const unknown = "unknown"
+	if r, ok := e.Risk(); ok && r.RiskClass == unknown {
+		return true
 	}
-	return slices.Contains(answers, "unknown")
+	return e.Action == unknown || e.ResourceKind == unknown || e.ResourceScope == unknown || e.OperationRisk == unknown || e.Resource == unknown
 }
 
 func (x *Event) identity(metadata map[string]any) {
