@@ -37,10 +37,24 @@ type flagged struct {
 // subscriber is the name that Countersign's own verdicts bear.
 const ownSubscriber = "countersign"
 
-// marksOf reads the marks of an AgentHook request.
+// onlyReports tells whether a request only tells of something: types that propose
+// something never do, named ones that do not do unless they are said to wait, and
+// unknown ones if they say so.
+func onlyReports(e *agenthook.Event) bool {
+	switch {
+	case agenthook.AdmissionCapable(e.EventType):
+		return false
+	case agenthook.Known(e.EventType):
+		return e.EvidencePhase != agenthook.PhasePreCommit
+	}
+	return e.EvidencePhase == agenthook.PhaseObservational || e.EvidencePhase == agenthook.PhasePostHoc
+}
+
+// marksOf reads the marks of an AgentHook request. What only tells of something is
+// let in whatever it tells.
 func marksOf(e *agenthook.Event) (k marks) {
-	if agenthook.Known(e.EventType) && !agenthook.AdmissionCapable(e.EventType) && e.EvidencePhase != agenthook.PhasePreCommit {
-		k |= markReports
+	if onlyReports(e) {
+		return markReports
 	}
 	if v, ok := e.AdmissionVerdict(); ok && v.Subscriber != ownSubscriber {
 		switch v.Verdict {
