@@ -114,7 +114,7 @@ func TestRecordsInDocs(t *testing.T) {
 	decode := map[string]func([]byte) (any, error){
 		"decision": decoder[events.Decision], "call": decoder[events.Call], "finding": decoder[events.Finding], "approval": decoder[events.Approval],
 		"cursor": decoder[events.Cursor], "tick": decoder[events.Tick], "policy": decoder[events.PolicyChange], "key": decoder[events.KeyRecord],
-		"rules":   decoder[events.RulesChange],
+		"rules": decoder[events.RulesChange], "publisher": decoder[events.PublisherChange],
 		"receipt": decoder[receipt.Claims],
 	}
 	for _, b := range blocks(t, "docs/architecture.md") {
