@@ -64,10 +64,14 @@ var (
 )
 
 // kinField is the member of calls that depends on other sessions, and ofOthers are
-// the rules that may: whose receipt it was.
+// the rules that may: whose receipt it was, what is said once of a publisher, and
+// what is remembered of one or of its tenant over all sessions.
 const kinField = "parent"
 
-var ofOthers = []string{correlation.ReceiptReused}
+var ofOthers = []string{
+	correlation.ReceiptReused, "AAEP-C-051", "AAEP-C-053", "AAEP-C-054", "AAEP-C-112", "AH-C-043", "AH-C-071", "AH-C-122", "AH-C-127", "AH-C-165",
+	"AUMP-E-002", "AUMP-E-003", "AUMP-E-005", "AUMP-E-010", "AUMP-E-011",
+}
 
 // outputView is what the comparison looks at.
 type outputView struct {

@@ -54,7 +54,7 @@ func (p *pastEvidence) session(ctx context.Context) (*recording, error) {
 	if err := p.db.Controls(ctx, p.part.Shard, rec.last, add); err != nil {
 		return nil, err
 	}
-	for _, typ := range replies {
+	for _, typ := range besides {
 		if err := p.db.EventsOf(ctx, p.part.Shard, p.tenant, typ, rec.last, add); err != nil {
 			return nil, err
 		}

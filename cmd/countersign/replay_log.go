@@ -28,10 +28,14 @@ type pastLog struct {
 }
 
 // controlInputs are the control records that a correlator heeds.
-var controlInputs = []string{events.ControlTick, events.ControlKey, events.ControlKeyRetired, events.ControlRules}
+var controlInputs = []string{events.ControlTick, events.ControlKey, events.ControlKeyRetired, events.ControlRules, events.ControlMandate, events.ControlPublisher}
 
 // replies are events that belong to a session whatever their subject says.
 var replies = []string{aaep.TypeConfirmationReply, aaep.TypeClarificationReply}
+
+// besides are the events beside a session's own that its findings may rest on: the
+// replies, and the subscriptions that they came on.
+var besides = append([]string{"subscription.request", "subscription.accepted", "subscription.rejected", "subscription.renegotiate", "subscription.close"}, replies...)
 
 // subjects are where a session's messages are.
 func (p *pastLog) subjects() (inputs, outputs []string) {
@@ -40,7 +44,7 @@ func (p *pastLog) subjects() (inputs, outputs []string) {
 	}
 	session := subject.Token(p.name)
 	inputs = []string{of(subject.Events, "*", "*", session, ">"), of(subject.Decisions, "*", session)}
-	for _, typ := range replies {
+	for _, typ := range besides {
 		inputs = append(inputs, of(subject.Events, "*", subject.ProtoAAEP, "*", typ))
 	}
 	for _, kind := range controlInputs {
