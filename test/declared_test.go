@@ -70,4 +70,7 @@ func TestDeclaredAndJudged(t *testing.T) {
 	if n := number(t, db, "SELECT count() FROM findings WHERE rule IN ('AH-C-051', 'AH-C-071', 'AH-C-085', 'AH-C-086', 'AH-C-134')"); n != 0 {
 		t.Errorf("%d findings about the admitter itself", n)
 	}
+	for _, from := range []string{"log", "clickhouse"} {
+		s.run(t, "replay", "--session", sess, "--from", from).want(t, 0)
+	}
 }

@@ -227,7 +227,8 @@ func (n *Negotiations) Forgettable() bool {
 // was open, and no other had been found unanswered.
 func (n *Negotiations) Late(e *Event) []*catalogue.Breach {
 	b := n.overdue
-	if b == nil || len(n.open) > 0 || (e.shake.kind != "accepted" && e.shake.kind != "rejected") {
+	answers := e.shake.kind == "accepted" || e.shake.kind == "rejected"
+	if b == nil || len(n.open) > 0 || !answers || slices.Contains(n.recent, e.shake.content) { // what came before is no answer to what came since
 		return nil
 	}
 	n.overdue, n.loose = nil, true

@@ -64,6 +64,9 @@ func TestLateAnswer(t *testing.T) {
 		if again := n.Overdue(began.Add(3 * Patience)); len(again) != 0 {
 			t.Errorf("said again: %v", again)
 		}
+		if back := n.Late(shaken(t, 8, "rejected", `,"reason_code":"unknown"`)); len(back) != 0 {
+			t.Errorf("taken back by an answer that is delivered again: %v", back)
+		}
 		late := shaken(t, 9, "accepted", `,"subscription_id":"sub_1"`)
 		if back := n.Late(late); len(back) != want || want == 1 && (!back[0].Retracts || back[0].Withdraws == nil) {
 			t.Errorf("%d requests, taken back: %v", requests, back)
