@@ -218,7 +218,7 @@ func (d *Decoder) fromAAEP(m events.LogMessage, p subject.Parsed, r *reading, e 
 	} else if !sameType(p.Type, e.SubjectType()) {
 		r.contradicted = append(r.contradicted, "its type is not the type of the event")
 	}
-	if e.IsReply() {
+	if e.IsReply() || r.fact.aaep != nil && r.fact.aaep.IsHandshake() {
 		r.counts = true // it has no session of its own; the subject's stays
 		return
 	}
