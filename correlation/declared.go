@@ -173,8 +173,8 @@ func (m *machine) asDeclared(w origin, f *fact) {
 
 // documented tells whether the session of a fact says what its fail mode is.
 func (m *machine) documented(f *fact) bool {
-	w := m.flows.entries[flowKey{f.key, protoAgentHook}]
-	return w != nil && w.value.hook != nil && w.value.hook.Documents()
+	w, there := m.flows.peek(flowKey{f.key, protoAgentHook})
+	return there && w.hook != nil && w.hook.Documents()
 }
 
 // habit counts an answer of "unknown", and tells when it has become a habit.

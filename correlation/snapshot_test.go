@@ -59,6 +59,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 		c.m.sessions.Unpack(c.m.sessions.Pack())
 		c.m.flows.Unpack(c.m.flows.Pack())
 		c.m.sources.Unpack(c.m.sources.Pack())
+		c.m.negotiating.Unpack(c.m.negotiating.Pack())
 		c.m.out, c.m.due = nil, *c.m.due.Pack().(*[]deadline)
 		opts, prefixes := c.m.opts, c.m.prefixes
 		c.m.opts, c.m.prefixes = Options{}, nil
