@@ -79,7 +79,7 @@ func (c *Correlator) decision(m *events.LogMessage, v *verdict) {
 		c.forged(f, detailVerdict, "")
 		return
 	}
-	c.m.expectTrace(v.decision)
+	c.m.expectTrace(&v.decision)
 	c.m.step(v.counting)
 }
 

@@ -11,9 +11,8 @@ import (
 // machine is the state machine behind the log's correlator and the offline
 // check. It sees facts only.
 type machine struct {
-	opts Options `snapshot:"-"` // given anew
-	// prefixes of the subjects of outputs, by class.
-	prefixes map[subject.Class]string `snapshot:"-"` // made of opts
+	opts     Options  `snapshot:"-"` // given anew
+	prefixes prefixes `snapshot:"-"` // made of opts
 	// offline says that facts come from a recording: there is no ledger of
 	// approvals, so what events say of them counts.
 	offline bool
@@ -41,7 +40,7 @@ type machine struct {
 func newMachine(opts Options) *machine {
 	return &machine{
 		opts:     opts.withDefaults(),
-		prefixes: map[subject.Class]string{subject.Calls: prefix(opts.Space, subject.Calls), subject.Findings: prefix(opts.Space, subject.Findings)},
+		prefixes: prefixes{calls: prefix(opts.Space, subject.Calls), findings: prefix(opts.Space, subject.Findings)},
 		sessions: newLRU[sessionKey, *session](),
 		sources:  newLRU[sourceKey, *sourceState](),
 		tombs:    newWindow[sessionKey, int](maxTombstones),
@@ -51,6 +50,9 @@ func newMachine(opts Options) *machine {
 		switches: map[string]switches{},
 	}
 }
+
+// prefixes are how the subjects of outputs begin.
+type prefixes struct{ calls, findings string }
 
 func prefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
 
@@ -214,9 +216,12 @@ func (m *machine) extend(c *call, f *fact) {
 	wait := max(m.opts.MissingAfter, 2*min(f.expected, maxExpected))
 	at := m.now.Add(wait)
 	for _, a := range [...]*approval{&f.approval, &f.decision.pending} {
+		if a.expiresAt.IsZero() {
+			continue
+		}
 		if limit := m.now.Add(maxApprovalWait); a.expiresAt.After(limit) {
 			at = later(at, limit)
-		} else if !a.expiresAt.IsZero() {
+		} else {
 			at = later(at, a.expiresAt.Add(m.opts.MissingAfter))
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // Output is one record that the correlator puts out.
@@ -140,7 +139,7 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 		c.broke(r, finding.Severity, v)
 	}
 	m.stats.Findings++
-	m.put(subject.Findings, string(finding.Severity), who.key, events.TypeFinding, id, finding)
+	m.put(m.prefixes.findings, string(finding.Severity), who.key, events.TypeFinding, id, finding)
 	return id
 }
 
@@ -255,7 +254,7 @@ func (m *machine) emit(c *call) {
 	id := c.recordID(c.records.add(c.state))
 	r.CallID = id[:callIDSize]
 	m.stats.Records++
-	m.put(subject.Calls, string(c.state), c.session.key, events.TypeCall, id, r)
+	m.put(m.prefixes.calls, string(c.state), c.session.key, events.TypeCall, id, r)
 }
 
 // recordID is the id of a call's nth record of its state; it begins with the
@@ -270,7 +269,7 @@ func (c *call) recordID(n int) string {
 	return string(b)
 }
 
-func (m *machine) put(class subject.Class, state string, key sessionKey, typ, id string, record any) {
-	subj := m.prefixes[class] + key.tenant + "." + state + "." + key.session
+func (m *machine) put(prefix, state string, key sessionKey, typ, id string, record any) {
+	subj := prefix + key.tenant + "." + state + "." + key.session
 	m.out = append(m.out, Output{Subject: subj, Type: typ, ID: id, Record: record})
 }

@@ -61,9 +61,9 @@ func sameState(t testing.TB, a, b *Correlator) {
 		c.m.sources.Unpack(c.m.sources.Pack())
 		c.m.negotiating.Unpack(c.m.negotiating.Pack())
 		c.m.out, c.m.due = nil, *c.m.due.Pack().(*[]deadline)
-		opts, prefixes := c.m.opts, c.m.prefixes
-		c.m.opts, c.m.prefixes = Options{}, nil
-		defer func() { c.m.opts, c.m.prefixes = opts, prefixes }()
+		opts := c.m.opts
+		c.m.opts = Options{}
+		defer func() { c.m.opts = opts }()
 	}
 	if !reflect.DeepEqual(a.m, b.m) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retired, b.retired) {
 		t.Fatal("the restored state is another one")

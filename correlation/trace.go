@@ -25,7 +25,7 @@ type traced struct {
 const stepTraced = "traced"
 
 // expectTrace remembers a decision that leaves a trace event.
-func (m *machine) expectTrace(d events.Decision) {
+func (m *machine) expectTrace(d *events.Decision) {
 	if d.Protocol != subject.ProtoTool && d.Protocol != subject.ProtoHandoff {
 		return
 	}

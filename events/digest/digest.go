@@ -168,4 +168,9 @@ func Of(like string, keys Keys, b []byte) (d string, ok bool) {
 
 // Form is what must be the same of two digests so that they can be compared: the
 // prefix, and of a session's digest the id of the key.
-func Form(d string) string { return d[:strings.LastIndexByte(d, ':')+1] }
+func Form(d string) string {
+	if end := len(d) - 2*sha256.Size; end > 0 && d[end-1] == ':' && strings.IndexByte(d[end:], ':') < 0 {
+		return d[:end] // as all are that Of makes
+	}
+	return d[:strings.LastIndexByte(d, ':')+1]
+}
