@@ -139,7 +139,8 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 		c.broke(r, finding.Severity, v)
 	}
 	m.stats.Findings++
-	m.put(m.prefixes.findings, string(finding.Severity), who.key, events.TypeFinding, id, finding)
+	about := string(appendSubject(nil, m.prefixes.findings, string(finding.Severity), who.key))
+	m.out = append(m.out, Output{Subject: about, Type: events.TypeFinding, ID: id, Record: finding})
 	return id
 }
 
@@ -251,25 +252,26 @@ func (m *machine) emit(c *call) {
 	}
 	c.emitted = now
 	r := m.written.call(c)
-	id := c.recordID(c.records.add(c.state))
-	r.CallID = id[:callIDSize]
 	m.stats.Records++
-	m.put(m.prefixes.calls, string(c.state), c.session.key, events.TypeCall, id, r)
+	var room [192]byte
+	b := appendSubject(room[:0], m.prefixes.calls, string(c.state), c.session.key)
+	end := len(b)
+	both := string(c.appendRecordID(b, c.records.add(c.state)))
+	r.CallID = both[end : end+callIDSize]
+	m.out = append(m.out, Output{Subject: both[:end], Type: events.TypeCall, ID: both[end:], Record: r})
 }
 
-// recordID is the id of a call's nth record of its state; it begins with the
-// call's own.
-func (c *call) recordID(n int) string {
-	var room [96]byte
-	b := append(c.appendID(room[:0]), '-')
-	b = append(b, c.state...)
+// appendRecordID appends the id of a call's nth record of its state; it begins with
+// the call's own.
+func (c *call) appendRecordID(b []byte, n int) []byte {
+	b = append(append(c.appendID(b), '-'), c.state...)
 	if n > 1 {
 		b = strconv.AppendInt(append(b, '-'), int64(n), 10)
 	}
-	return string(b)
+	return b
 }
 
-func (m *machine) put(prefix, state string, key sessionKey, typ, id string, record any) {
-	subj := prefix + key.tenant + "." + state + "." + key.session
-	m.out = append(m.out, Output{Subject: subj, Type: typ, ID: id, Record: record})
+func appendSubject(b []byte, prefix, state string, key sessionKey) []byte {
+	b = append(append(append(b, prefix...), key.tenant...), '.')
+	return append(append(append(b, state...), '.'), key.session...)
 }

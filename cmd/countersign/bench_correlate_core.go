@@ -84,7 +84,7 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 		chunk := msgs[:min(len(msgs), benchChunk)]
 		msgs = msgs[len(chunk):]
 		inputs := make([]correlation.Input, len(chunk))
-		var outs []correlation.Output
+		outs := make([]correlation.Output, 0, 2*len(chunk)) // as who writes them has room for them
 		b.decode.do(len(chunk), func() {
 			for i, m := range chunk {
 				b.seq++
