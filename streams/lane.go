@@ -2,8 +2,6 @@ package streams
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,11 +43,13 @@ type outcome struct {
 }
 
 func newLane(nc *nats.Conn, stream string, timeout time.Duration) (*lane, error) {
-	l := &lane{
-		nc: nc, inbox: nc.NewInbox(), stream: stream, timeout: timeout,
-		// Late replies of a round that was given up may meet those of the next.
-		acks: make(chan *nats.Msg, 2*laneWindow+MaxBatch),
-	}
+	// Late replies of a round that was given up may meet those of the next.
+	return newLaneFor(nc, stream, timeout, 2*laneWindow+MaxBatch)
+}
+
+// newLaneFor makes a lane that so many replies can wait in.
+func newLaneFor(nc *nats.Conn, stream string, timeout time.Duration, replies int) (*lane, error) {
+	l := &lane{nc: nc, inbox: nc.NewInbox(), stream: stream, timeout: timeout, acks: make(chan *nats.Msg, replies)}
 	sub, err := nc.ChanSubscribe(l.inbox+".*.*", l.acks)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
@@ -65,12 +65,11 @@ func (l *lane) close() {
 }
 
 // begin starts a round and forgets what happened before it.
-func (l *lane) begin() *time.Timer {
+func (l *lane) begin() {
 	l.round++
 	for len(l.down) > 0 {
 		<-l.down
 	}
-	return time.NewTimer(l.timeout)
 }
 
 func (l *lane) reply(i int) string {
@@ -101,7 +100,8 @@ func (l *lane) next(ctx context.Context, timer *time.Timer) (int, *nats.Msg, err
 // singles publishes every message by itself, pipelined, in order.
 func (l *lane) singles(ctx context.Context, msgs []Msg, last nats.Header) []outcome {
 	out := make([]outcome, len(msgs))
-	timer := l.begin()
+	l.begin()
+	timer := time.NewTimer(l.timeout)
 	defer timer.Stop()
 	settled := make([]bool, len(msgs))
 	fail := func(from int, err error) []outcome {
@@ -143,74 +143,6 @@ func (l *lane) singles(ctx context.Context, msgs []Msg, last nats.Header) []outc
 		done++
 	}
 	return out
-}
-
-// batch publishes one atomic batch and returns the sequences of its messages.
-// Any error that is ErrRefused means that nothing of it is stored. The batch id
-// is random: whoever could guess it could break into the batch.
-func (l *lane) batch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint64, error) {
-	timer := l.begin()
-	defer timer.Stop()
-	var raw [16]byte
-	_, _ = rand.Read(raw[:]) // never fails
-	id := hex.EncodeToString(raw[:])
-	end, idValue := len(msgs)-1, []string{id}
-	for i, m := range msgs {
-		h := merge(m.Header, nil)
-		h[headerBatchID], h[headerBatchSeq] = idValue, []string{strconv.Itoa(i + 1)}
-		out := &nats.Msg{Subject: m.Subject, Header: h, Data: m.Body}
-		if i == 0 { // a refusal of the batch comes here
-			out.Reply = l.reply(0)
-		}
-		if i == end {
-			out.Reply = l.reply(end)
-			h[headerBatchCommit] = []string{"1"}
-			maps.Copy(h, last)
-		}
-		if err := sendError(l.nc.PublishMsg(out)); err != nil {
-			if i < end { // the commit was not sent: the server abandons the batch
-				return nil, fmt.Errorf("%w: batch abandoned: %v", ErrRefused, err)
-			}
-			return nil, err
-		}
-	}
-	return l.batchAck(ctx, timer, id, len(msgs))
-}
-
-func (l *lane) batchAck(ctx context.Context, timer *time.Timer, id string, n int) ([]uint64, error) {
-	var refused error
-	for {
-		i, msg, err := l.next(ctx, timer)
-		if err != nil {
-			return nil, err
-		}
-		if i == 0 && n > 1 {
-			if len(msg.Data) > 0 || len(msg.Header) > 0 { // an empty reply says: begun
-				if _, err := readAck(msg, l.stream); errors.Is(err, ErrRefused) {
-					refused = err
-				}
-			}
-			continue
-		}
-		if i != n-1 {
-			continue
-		}
-		a, err := readAck(msg, l.stream)
-		switch {
-		case errors.Is(err, ErrRefused) && refused != nil:
-			return nil, refused // the cause; the commit only says "incomplete"
-		case err != nil:
-			return nil, err
-		case a.Batch != id || a.Count != uint64(n) || a.Seq < uint64(n):
-			return nil, fmt.Errorf("%w: the acknowledgement of a batch of %d names batch %q, count %d, sequence %d",
-				ErrDoubt, n, a.Batch, a.Count, a.Seq)
-		}
-		seqs := make([]uint64, n)
-		for k := range seqs {
-			seqs[k] = a.Seq - uint64(n-1-k)
-		}
-		return seqs, nil
-	}
 }
 
 // neverSent are the errors of a publish that come before anything is written.
