@@ -91,7 +91,7 @@ func dieInside(t *testing.T, n *rig.NATS, missing time.Duration, m events.LogMes
 		w.feedOne(t, earlier)
 	}
 	w.feedOne(t, m)
-	b := w.next()
+	b := w.next(0)
 	b.outputs = w.pending[:partial]
 	b.upTo(w.pending[partial])
 	rig.OK(t, w.write(t.Context(), b).err)
@@ -106,7 +106,7 @@ func TestBatchesAreBoundedInBytes(t *testing.T) {
 	}
 	w.head = 20
 	for left := 2; left >= 0; left-- {
-		rig.OK(t, w.land(t.Context(), w.write(t.Context(), w.next())))
+		rig.OK(t, w.land(t.Context(), w.write(t.Context(), w.next(0))))
 		if len(w.pending) != left {
 			t.Fatalf("%d outputs wait, want %d", len(w.pending), left)
 		}
@@ -168,7 +168,7 @@ func TestWhatAStandbyKeeps(t *testing.T) {
 		standby.feedOne(t, m)
 	}
 	all := len(standby.pending)
-	first := active.next()
+	first := active.next(0)
 	rig.OK(t, active.land(t.Context(), active.write(t.Context(), first)))
 	for _, m := range n.Log()[len(log):] {
 		standby.feedOne(t, m)
@@ -223,14 +223,14 @@ func TestAnAcknowledgementThatIsLostIsNoSecondWriter(t *testing.T) {
 		{Subject: "gov.findings.acme.low.s", Body: []byte("{}")},
 		{Subject: "gov.control.GOV.cursor", Body: []byte(`{"writer":"w"}`)},
 	}
-	first, err := w.store(t.Context(), batch, batch[1].Body, 0)
+	first, err := w.store(t.Context(), nil, batch, batch[1].Body, 0)
 	rig.OK(t, err)
-	again, err := w.store(t.Context(), batch, batch[1].Body, 0) // as after ErrDoubt: the fence has moved, by itself
+	again, err := w.store(t.Context(), nil, batch, batch[1].Body, 0) // as after ErrDoubt: the fence has moved, by itself
 	rig.OK(t, err)
 	if first != again || len(n.Log()) != len(session(t, "sess-0001"))+2 {
 		t.Errorf("cursor at %d, then at %d; %d messages", first, again, len(n.Log()))
 	}
-	if _, err := other.store(t.Context(), batch, []byte(`{"writer":"other"}`), 0); !errors.Is(err, daemon.ErrFenced) {
+	if _, err := other.store(t.Context(), nil, batch, []byte(`{"writer":"other"}`), 0); !errors.Is(err, daemon.ErrFenced) {
 		t.Errorf("another writer: %v", err)
 	}
 }

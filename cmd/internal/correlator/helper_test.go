@@ -103,7 +103,7 @@ func (w *worker) feedOne(tb testing.TB, m events.LogMessage) {
 // flush writes everything that waits.
 func (w *worker) flush(ctx context.Context) error {
 	for len(w.pending) > 0 {
-		if err := w.land(ctx, w.write(ctx, w.next())); err != nil {
+		if err := w.land(ctx, w.write(ctx, w.next(0))); err != nil {
 			return err
 		}
 	}

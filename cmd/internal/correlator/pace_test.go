@@ -10,31 +10,28 @@ func TestPace(t *testing.T) {
 	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		name    string
-		took    time.Duration // of the last write, 0: there was none
-		since   time.Duration // it landed
+		since   time.Duration // the last write began; 0: there was none
 		outputs int
 		more    bool
 		held    time.Duration // since when outputs wait for messages
 		want    time.Duration
 	}{
 		{name: "the first write", outputs: 1},
-		{name: "after a quick one", took: quick, outputs: 1},
-		{name: "after a slow one", took: quick + 8*ms, outputs: 1, want: 4 * ms},
-		{name: "later", took: quick + 8*ms, since: 3 * ms, outputs: 1, want: 1 * ms},
-		{name: "after a pause", took: quick + 8*ms, since: time.Second, outputs: 1},
-		{name: "a slow disk", took: time.Second, outputs: 1, want: restMost},
-		{name: "enough outputs", took: time.Second, outputs: enough, more: true},
-		{name: "messages to be applied", outputs: 1, more: true, want: restMost},
-		{name: "messages that never end", outputs: 1, more: true, held: restMost},
-		{name: "they wait already", outputs: 1, more: true, held: 4 * ms, want: restMost - 4*ms},
-		{name: "rest first", took: quick + 8*ms, outputs: 1, more: true, want: 4 * ms},
+		{name: "right after one", since: 1 * ms, outputs: 1, want: apart - 1*ms},
+		{name: "later", since: apart - 3*ms, outputs: 1, want: 3 * ms},
+		{name: "after a slow one", since: apart, outputs: 1},
+		{name: "after a pause", since: time.Second, outputs: 1},
+		{name: "enough outputs", since: 1 * ms, outputs: enough, more: true},
+		{name: "messages to be applied", outputs: 1, more: true, want: holdMost},
+		{name: "messages that never end", outputs: 1, more: true, held: holdMost},
+		{name: "they wait already", outputs: 1, more: true, held: 4 * ms, want: holdMost - 4*ms},
+		{name: "apart first", since: 1 * ms, outputs: 1, more: true, want: apart - 1*ms},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := pace{}
-			now := start.Add(tt.took + tt.since)
-			if tt.took > 0 {
+			now := start.Add(tt.since)
+			if tt.since > 0 {
 				p.launch(start)
-				p.land(start.Add(tt.took))
 			}
 			if tt.held > 0 {
 				p.held = now.Add(-tt.held)

@@ -51,8 +51,9 @@ type worker struct {
 
 	role     string // roleUnknown, daemon.RoleStandby or daemon.RoleActive
 	lease    *lease.Lease
-	flight   chan landing // the write that is under way; nil if none is
-	landed   bool         // a write of this instance has landed
+	flight   *flight // the write that is under way; nil if none is
+	staged   *flight // the next one, which has no cursor yet; nil if there is none
+	landed   bool    // a write of this instance has landed
 	caughtUp bool
 	ready    bool
 
@@ -163,7 +164,7 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 			return context.Cause(w.lease.Context())
 		case b := <-next:
 			err = w.take(ctx, b)
-		case l := <-w.flight:
+		case l := <-w.flight.landing():
 			err = w.land(ctx, l)
 		case l := <-e.lead:
 			err = w.promote(ctx, l)

@@ -32,12 +32,18 @@ type landing struct {
 
 // launch begins to write what waits, if this instance is the active one and no
 // write is under way or has to wait. The core goes on meanwhile, and what it puts
-// out goes with the next write. more says that there are messages to be applied.
+// out goes with the next write: it is sent at once, and stored when the fence is
+// known. more says that there are messages to be applied.
 //
 // Nothing is written when there is nothing new to say: the core being
 // deterministic, a replay of messages without outputs costs time, not truth.
 func (w *worker) launch(now time.Time, more bool) {
-	if w.role != daemon.RoleActive || w.flight != nil || len(w.pending) == 0 && !w.owes() {
+	if w.role != daemon.RoleActive {
+		return
+	}
+	ctx := w.lease.Context()
+	w.stage(ctx)
+	if w.flight != nil || len(w.pending) == 0 && !w.owes() {
 		return
 	}
 	if wait := w.pace.wait(now, len(w.pending), more); wait > 0 {
@@ -45,27 +51,24 @@ func (w *worker) launch(now time.Time, more bool) {
 		return
 	}
 	w.pace.launch(now)
-	b := w.next()
-	w.flight = make(chan landing, 1)
-	go func(ctx context.Context, flight chan<- landing) { flight <- w.write(ctx, b) }(w.lease.Context(), w.flight)
+	w.commit(ctx)
 }
 
 // outgoing is what one write is about. It shares nothing with the worker.
 type outgoing struct {
-	outputs []pending
-	more    bool          // it is not all that waits
-	cursor  events.Cursor // that covers all of them, if not more
+	outputs []pending     // those that were not sent before
+	cursor  events.Cursor // that covers all of them, and those sent before
 	fence   uint64
 	at      time.Time
 }
 
-// next takes as many outputs as one batch can hold. They stay pending until they
-// have landed.
-func (w *worker) next() outgoing {
+// next takes as many outputs as one batch can hold, without the first few, which
+// were sent before. They stay pending until they have landed.
+func (w *worker) next(sent int) outgoing {
 	n := min(len(w.pending), maxOutputs)
-	b := outgoing{outputs: slices.Clone(w.pending[:n]), more: n < len(w.pending), fence: w.cursorSeq, at: w.last.Time}
+	b := outgoing{outputs: slices.Clone(w.pending[sent:n]), fence: w.cursorSeq, at: w.last.Time}
 	b.cursor = events.Cursor{Shard: w.flags.Stream, Consumed: w.head, Writer: w.writer}
-	if b.more {
+	if n < len(w.pending) {
 		b.upTo(w.pending[n])
 	}
 	return b
@@ -81,8 +84,10 @@ func (b *outgoing) upTo(p pending) {
 // has just taken over may have been that fast. Otherwise another instance is
 // active.
 func (w *worker) land(ctx context.Context, l landing) error {
+	if f := w.flight; l.err != nil || f != nil && l.n < f.sent {
+		w.abandon() // it begins where this write was to end
+	}
 	w.flight = nil
-	w.pace.land(time.Now())
 	switch {
 	case errors.Is(l.err, daemon.ErrFenced) && !w.landed:
 		m, err := w.lastCursor(ctx)
@@ -100,54 +105,23 @@ func (w *worker) land(ctx context.Context, l landing) error {
 	return nil
 }
 
-// settle waits for the write that is under way.
-func (w *worker) settle() {
-	if w.flight != nil {
-		<-w.flight
-		w.flight = nil
-	}
-}
-
-// write encodes outputs and stores them with the position in one atomic batch.
-func (w *worker) write(ctx context.Context, b outgoing) landing {
-	var batch []streams.Msg
-	size := 0
-	for i, p := range b.outputs {
-		p.out.Encode()
-		if i > 0 && size+len(p.out.Body) > maxBytes {
-			b.upTo(p)
-			break
-		}
-		size += len(p.out.Body)
-		batch = append(batch, message(p.out, w.flags.Stream, p.at))
-	}
-	b.cursor.Outputs = len(batch)
-	l := landing{n: len(batch), cursor: b.cursor}
-	body, err := events.Encode(b.cursor)
-	if err != nil {
-		l.err = err
-		return l
-	}
-	subj := w.flags.Space().Control(w.flags.Stream, events.ControlCursor)
-	id := fmt.Sprintf("cursor-%d-%d", b.cursor.Consumed, b.cursor.Partial)
-	batch = append(batch, control(subj, events.ControlCursor, w.flags.Stream, id, body, b.at))
-	l.seq, l.err = w.store(ctx, batch, body, b.fence)
-	return l
-}
-
 // store stores a batch that ends with a cursor exactly once and returns the
 // cursor's sequence. It tries for as long as ctx lives: while the server is away
 // or refuses (it is full, other clients hold all of its places for atomic
 // batches), outputs wait. It ends with daemon.ErrFenced when another correlator
 // has moved the fence.
-func (w *worker) store(ctx context.Context, batch []streams.Msg, cursor []byte, last uint64) (uint64, error) {
-	fence := streams.Fence{Subject: batch[len(batch)-1].Subject, ExpectedLastSeq: last}
+//
+// The first attempt is to commit what was sent before, if anything was; whatever
+// has become of that, the next one sends all of it.
+func (w *worker) store(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, cursor []byte, last uint64) (uint64, error) {
 	for wait := retryMin; ; wait = min(2*wait, retryMax) {
-		seqs, err := streams.AppendFenced(ctx, w.nc, w.flags.Stream, batch, fence)
+		early := sent != nil
+		seq, err := w.attempt(ctx, sent, batch, last)
+		sent = nil
 		switch {
 		case err == nil:
 			w.env.Health.Set("log", "")
-			return seqs[len(seqs)-1], nil
+			return seq, nil
 		case errors.Is(err, streams.ErrFenced), errors.Is(err, streams.ErrDoubt):
 			// The batch may have landed: of an attempt whose acknowledgement was lost
 			// the next one only learns that the fence has moved.
@@ -161,6 +135,8 @@ func (w *worker) store(ctx context.Context, batch []streams.Msg, cursor []byte, 
 			}
 		case permanent(err):
 			return 0, err
+		case early: // what was sent before has gone, with its connection or its time
+			continue
 		}
 		if ctx.Err() != nil {
 			return 0, ctx.Err()
@@ -173,6 +149,19 @@ func (w *worker) store(ctx context.Context, batch []streams.Msg, cursor []byte, 
 		case <-time.After(wait):
 		}
 	}
+}
+
+// attempt stores a batch once: the rest of what was sent before, or all of it.
+func (w *worker) attempt(ctx context.Context, sent *streams.FencedBatch, batch []streams.Msg, last uint64) (uint64, error) {
+	end := len(batch) - 1
+	if sent != nil {
+		return sent.Commit(ctx, batch[end], last)
+	}
+	seqs, err := streams.AppendFenced(ctx, w.nc, w.flags.Stream, batch, streams.Fence{Subject: batch[end].Subject, ExpectedLastSeq: last})
+	if err != nil {
+		return 0, err
+	}
+	return seqs[end], nil
 }
 
 // permanent reports whether an error is about the batch, not about the server.
@@ -197,7 +186,7 @@ func (w *worker) arrived(ctx context.Context, cursor []byte, last uint64) (seq u
 func (w *worker) lastCursor(ctx context.Context) (*events.LogMessage, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	m, err := streams.LastBySubject(ctx, w.js, w.flags.Stream, w.flags.Space().Control(w.flags.Stream, events.ControlCursor))
+	m, err := streams.LastBySubject(ctx, w.js, w.flags.Stream, w.cursorSubject())
 	if err != nil {
 		return nil, fmt.Errorf("reading the cursor: %w", err)
 	}
