@@ -31,8 +31,16 @@ type feed struct {
 type batch struct {
 	msgs    []events.LogMessage
 	inputs  []correlation.Input
-	decoded chan struct{} // closed when inputs are there
+	decoded chan struct{} // closed when inputs are there, or none will be
 	idle    bool
+}
+
+// ready is closed when a batch can be taken; of none it is not.
+func (b *batch) ready() <-chan struct{} {
+	if b == nil {
+		return nil
+	}
+	return b.decoded
 }
 
 func newFeed(core *correlation.Correlator, keys sessionKeys) *feed {
@@ -97,7 +105,9 @@ func (f *feed) put(ctx context.Context, msgs []events.LogMessage) error {
 
 // idle says in the order of the messages that there are no more for now.
 func (f *feed) idle(ctx context.Context) error {
-	return send(ctx, &batch{idle: true}, f.ordered)
+	b := &batch{idle: true, decoded: make(chan struct{})}
+	close(b.decoded)
+	return send(ctx, b, f.ordered)
 }
 
 func send(ctx context.Context, b *batch, to ...chan *batch) error {

@@ -11,7 +11,7 @@ import "time"
 // happens nothing waits.
 const (
 	apart    = 16 * time.Millisecond // from the beginning of one write to that of the next
-	holdMost = 8 * time.Millisecond  // that outputs wait for messages to be applied
+	holdMost = 4 * time.Millisecond  // that outputs wait for messages to be applied
 	enough   = maxOutputs / 2        // outputs that wait for nothing
 )
 

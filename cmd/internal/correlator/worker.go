@@ -149,9 +149,10 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 	}()
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
+	var coming *batch // while it is being decoded, what is out already can be written
 	for {
 		next, lost := in.ordered, (<-chan struct{})(nil)
-		if w.full() {
+		if coming != nil || w.full() {
 			next = nil
 		}
 		if w.lease != nil {
@@ -162,8 +163,9 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 			return ctx.Err()
 		case <-lost:
 			return context.Cause(w.lease.Context())
-		case b := <-next:
-			err = w.take(ctx, b)
+		case coming = <-next:
+		case <-coming.ready():
+			err, coming = w.take(ctx, coming), nil
 		case l := <-w.flight.landing():
 			err = w.land(ctx, l)
 		case l := <-e.lead:
@@ -179,7 +181,7 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 			err = w.lookAtCursor(ctx)
 		}
 		if err == nil {
-			w.launch(time.Now(), len(in.ordered) > 0)
+			w.launch(time.Now(), coming != nil || len(in.ordered) > 0)
 			err = w.sayReady()
 		}
 		if err != nil {
@@ -196,11 +198,11 @@ func (w *worker) full() bool {
 	return len(w.pending) >= maxStandby
 }
 
-// take applies a batch, or looks after an idle log.
+// take applies a batch that is decoded, or looks after an idle log.
 func (w *worker) take(ctx context.Context, b *batch) error {
 	defer func() {
 		now := time.Now()
-		w.seen(len(b.msgs), now) // inputs may still be written to when ctx ends
+		w.seen(len(b.msgs), now)
 		w.saveWhenDue(now, b.idle)
 		w.collector.adapt(now)
 	}()
@@ -208,11 +210,6 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 		w.caughtUp = true
 		w.idle(ctx, time.Now())
 		return nil
-	}
-	select {
-	case <-b.decoded:
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 	for i := range b.inputs {
 		if err := w.apply(&b.inputs[i]); err != nil {
