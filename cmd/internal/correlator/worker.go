@@ -136,17 +136,7 @@ func (e election) giveBack() {
 
 // work is the loop of the one goroutine that owns the core.
 func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
-	defer func() {
-		w.settle()
-		if errors.Is(err, errErased) {
-			w.snapshots.every = math.MaxInt64 // wait for the one that is under way, and write none
-		}
-		w.saveAtEnd()
-		if w.lease != nil {
-			err = daemon.Lost(w.lease, err)
-			w.lease.Release()
-		}
-	}()
+	defer func() { err = w.end(err) }()
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
 	var coming *batch // while it is being decoded, what is out already can be written
@@ -188,6 +178,20 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 			return err
 		}
 	}
+}
+
+// end leaves things as a successor can take them over. err is why it ends.
+func (w *worker) end(err error) error {
+	w.settle()
+	if errors.Is(err, errErased) {
+		w.snapshots.every = math.MaxInt64 // wait for the one that is under way, and write none
+	}
+	w.saveAtEnd()
+	if w.lease != nil {
+		err = daemon.Lost(w.lease, err)
+		w.lease.Release()
+	}
+	return err
 }
 
 // full tells whether so much waits to be written that reading must wait, too.
