@@ -89,11 +89,11 @@ func (m *machine) novelty(f *fact) novelty {
 	}
 	id, v := f.idSum(), variant{f.content, f.core}
 	s := m.source(sourceKey{f.key.tenant, f.key.source})
-	known, there := s.seen.place(id)
-	if !there {
-		*known = v
-		m.eventIDs++
+	known := s.seen.at(id)
+	if known == nil {
 		m.trimIDs(s)
+		s.seen.put(id, v)
+		m.eventIDs++
 		return novel
 	}
 	same, sameCore := s.has(id, *known, v)
@@ -108,16 +108,21 @@ func (m *machine) novelty(f *fact) novelty {
 	return novel
 }
 
-// trimIDs forgets event ids while all publishers together have too many: first
-// those of the publisher that was silent for the longest time, then those of the
-// one that just spoke. Nobody loses those that every publisher may have.
+// trimIDs makes room for one more event id, before it comes, so that what is full
+// does not grow once more. Those go first of the publisher that was silent for the
+// longest time, then those of the one that just spoke. Nobody loses those that every
+// publisher may have.
 func (m *machine) trimIDs(speaking *sourceState) {
-	for m.eventIDs > m.opts.MaxEvents {
+	for m.eventIDs >= m.opts.MaxEvents {
 		from := speaking
 		if silent, any := m.sources.oldest(); any && silent.seen.len() > m.opts.MaxEventsPerSource {
 			from = silent
 		}
-		n := min(from.seen.len()-m.opts.MaxEventsPerSource, atOnce(m.opts.MaxEvents))
+		over := from.seen.len() - m.opts.MaxEventsPerSource
+		if from == speaking {
+			over++ // with the one that comes
+		}
+		n := min(over, atOnce(m.opts.MaxEvents))
 		if n <= 0 {
 			return
 		}

@@ -64,3 +64,19 @@ func TestEventIDsAreBounded(t *testing.T) {
 		t.Errorf("silent %d, small %d, flood %d", size(m, "silent"), size(m, "small0"), size(m, "flood"))
 	}
 }
+
+// TestFullDoesNotGrow: a publisher that has as many ids as may be remembered takes no
+// more room for the next ones.
+func TestFullDoesNotGrow(t *testing.T) {
+	l := newLedger(t)
+	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 8, 64
+	for i := range 300 {
+		l.event(set(pre(i), "metadata.tool_call_id", fmt.Sprint("c", i)))
+	}
+	m := l.run().core.m
+	for _, s := range m.sources.all() {
+		if s.seen.len() != 64 || len(s.seen.ring) != 64 {
+			t.Errorf("%d ids in a ring of %d", s.seen.len(), len(s.seen.ring))
+		}
+	}
+}
