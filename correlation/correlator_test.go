@@ -226,6 +226,11 @@ func TestIDsFromHell(t *testing.T) {
 		}
 		r := l.run()
 		wantRules(t, r.findings, slices.Repeat([]string{conflicting}, 5)...)
+		for _, f := range r.findings {
+			if len(f.Seqs) != 2 || f.Seqs[0] >= f.Seqs[1] {
+				t.Errorf("%s is proved by %v, want both events", f.FindingID, f.Seqs)
+			}
+		}
 		if calls := r.last(); len(calls) != 3 || calls[2].State != events.CallCompleted {
 			t.Errorf("calls %+v", calls)
 		}

@@ -79,6 +79,21 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 	return in
 }
 
+// ahead makes what the machine will ask for of a fact, and what needs no state.
+func (r *reading) ahead() {
+	f := r.fact
+	if f.eventID != "" && f.kind != kindRequest {
+		f.idSum()
+	}
+	if f.kind == kindRequest || f.kind == kindPre {
+		key := f.key
+		if r.hasSession {
+			key.session = r.sessionKey
+		}
+		f.firstCall = callSum(key, f.slot, 1)
+	}
+}
+
 // Wants tells whether Options.SessionKey had the key of the message's session not
 // ready. Such an Input must not be applied: decode the message again when the key
 // is there. Tenant and session are what the subject names.

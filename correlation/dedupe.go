@@ -6,7 +6,7 @@ type sourceKey struct{ tenant, source string }
 // sourceState is what is remembered of a publisher over all its sessions.
 type sourceState struct {
 	key     sourceKey
-	seen    *window[sum, variant]  // by event id: the content that came first
+	seen    *window[sum, original] // by event id
 	others  map[sum][]variant      // what else came under an id, which is rare
 	emitted *window[sum, struct{}] // findings that were put out
 }
@@ -15,6 +15,12 @@ func (s *sourceState) id() sourceKey { return s.key }
 
 // variant is one content that came under an event id.
 type variant struct{ content, core sum }
+
+// original is the content that came first under an id.
+type original struct {
+	variant
+	seq uint64
+}
 
 // has tells whether a content came under an id, and whether its core did.
 func (s *sourceState) has(id sum, first, v variant) (same, sameCore bool) {
@@ -68,7 +74,7 @@ func (m *machine) source(k sourceKey) *sourceState {
 	}
 	s := &sourceState{
 		key:     k,
-		seen:    newWindow[sum, variant](noLimit),
+		seen:    newWindow[sum, original](noLimit),
 		emitted: newWindow[sum, struct{}](findingsPerEvent * m.opts.MaxEventsPerSource),
 	}
 	m.sources.add(s)
@@ -92,11 +98,11 @@ func (m *machine) novelty(f *fact) novelty {
 	known := s.seen.at(id)
 	if known == nil {
 		m.trimIDs(s)
-		s.seen.put(id, v)
+		s.seen.put(id, original{v, f.seq})
 		m.eventIDs++
 		return novel
 	}
-	same, sameCore := s.has(id, *known, v)
+	same, sameCore := s.has(id, known.variant, v)
 	if same {
 		return duplicate
 	}
@@ -104,7 +110,7 @@ func (m *machine) novelty(f *fact) novelty {
 	if sameCore {
 		return amended
 	}
-	m.report(ruleConflict, nil, f, about(f.eventID).distinct(f.core))
+	m.report(ruleConflict, nil, f, about(f.eventID).distinct(f.core).proven(known.seq))
 	return novel
 }
 
@@ -151,7 +157,7 @@ func (m *machine) conflict(c *call, f *fact) {
 		return
 	}
 	if f.frame != c.frame || compare(c.args, f.args) == different {
-		m.report(ruleConflict, nil, f, about(f.eventID).distinct(f.core))
+		m.report(ruleConflict, nil, f, about(f.eventID).distinct(f.core).in(c))
 	}
 }
 

@@ -151,21 +151,6 @@ func (c *Correlator) event(in *Input) {
 	c.m.step(f)
 }
 
-// ahead makes what the machine will ask for of a fact, and what needs no state.
-func (r *reading) ahead() {
-	f := r.fact
-	if f.eventID != "" && f.kind != kindRequest {
-		f.idSum()
-	}
-	if f.kind == kindRequest || f.kind == kindPre {
-		key := f.key
-		if r.hasSession {
-			key.session = r.sessionKey
-		}
-		f.firstCall = callSum(key, f.slot, 1)
-	}
-}
-
 func knownProtocol(p string) bool {
 	for _, known := range subject.Protocols {
 		if p == known {

@@ -65,6 +65,14 @@ func (v *violation) proof(st standing) *violation {
 	return v
 }
 
+// proven adds the sequence of a message that is none of the call's.
+func (v *violation) proven(seq uint64) *violation {
+	if seq != 0 {
+		v.seqs = append(v.seqs, seq)
+	}
+	return v
+}
+
 func (v *violation) detail(caseOf string) *violation         { v.caseOf = caseOf; return v }
 func (v *violation) saying(what string) *violation           { v.what = what; return v }
 func (v *violation) grade(s events.Severity) *violation      { v.severity = s; return v }

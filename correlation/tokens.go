@@ -6,6 +6,30 @@ import (
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
 )
 
+type (
+	tokenKey struct {
+		tenant, source string
+		token          sum
+	}
+	tenantToken struct {
+		tenant string
+		token  sum
+	}
+	workflowKey struct {
+		tenant   string
+		workflow sum
+	}
+	nonceUse struct {
+		event string
+		seq   uint64
+	}
+	tokenUse struct {
+		flow  flowKey
+		event string
+		seq   uint64
+	}
+)
+
 // token notes whose a question's reply token is (AAEP-C-053).
 func (m *machine) token(w *flow, f *fact) {
 	token := f.aaep.Token()

@@ -90,30 +90,6 @@ type departed struct {
 	silent *catalogue.Breach // it was said to have fallen silent
 }
 
-type (
-	tokenKey struct {
-		tenant, source string
-		token          sum
-	}
-	tenantToken struct {
-		tenant string
-		token  sum
-	}
-	workflowKey struct {
-		tenant   string
-		workflow sum
-	}
-	nonceUse struct {
-		event string
-		seq   uint64
-	}
-	tokenUse struct {
-		flow  flowKey
-		event string
-		seq   uint64
-	}
-)
-
 // passFlows forgets the sessions that have been idle for too long.
 func (m *machine) passFlows() {
 	for {

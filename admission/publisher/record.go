@@ -1,0 +1,32 @@
+package publisher
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// maxRecordError bounds what a record says of a document that cannot be used, and
+// maxAbsent the types that it names of a manifest.
+const (
+	maxRecordError = 256
+	maxAbsent      = 64
+)
+
+func shortened(s string) string { return strings.ToValidUTF8(s[:min(maxRecordError, len(s))], "") }
+
+// record is what the log is told of a declaration, nil of none.
+func (d *Declaration) record() *events.PublisherDeclares {
+	if d == nil {
+		return nil
+	}
+	r := &events.PublisherDeclares{Publisher: d.Publisher, Source: d.Source, FailMode: d.FailMode, Limitations: len(d.Limitations)}
+	for _, name := range slices.Sorted(maps.Keys(d.events)) {
+		if support := d.events[name]; (support == NotExposed || support == Planned) && len(r.Absent) < maxAbsent && len(name) <= maxAbsent {
+			r.Absent = append(r.Absent, name)
+		}
+	}
+	return r
+}
