@@ -44,7 +44,7 @@ const (
 	// its findings so that none is put out twice (together about 300 B).
 	DefaultMaxEventsPerSource = 2048
 	// DefaultMaxEvents is how many event ids of all publishers are remembered, as
-	// long as there is none that has more than it may have at least (about 150 B
+	// long as there is none that has more than it may have at least (about 100 B
 	// each). What is delivered again later than that is taken for news.
 	DefaultMaxEvents = 262_144
 	// DefaultMaxArgsBytes bounds the canonical arguments that are kept, over all

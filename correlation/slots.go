@@ -1,8 +1,6 @@
 package correlation
 
-import (
-	"slices"
-)
+import "slices"
 
 // The slots of a session, and the calls that it finds by their decisions, are few
 // as a rule: up to so many are looked through one by one, which takes less room
