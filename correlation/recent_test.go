@@ -80,3 +80,19 @@ func TestFullDoesNotGrow(t *testing.T) {
 		}
 	}
 }
+
+// TestConflictsAreForgotten: with an event id goes what else came under it.
+func TestConflictsAreForgotten(t *testing.T) {
+	l := newLedger(t)
+	l.opts.MaxEventsPerSource, l.opts.MaxEvents = 8, 64
+	for i := range 200 {
+		e := set(pre(i), "metadata.tool_call_id", fmt.Sprint("c", i))
+		l.event(e)
+		l.event(set(e, "tool_input.amount", 7))
+	}
+	for _, s := range l.run().core.m.sources.all() {
+		if n := len(s.others); n == 0 || n > s.seen.len() {
+			t.Errorf("%d conflicts are remembered of %d ids", n, s.seen.len())
+		}
+	}
+}

@@ -34,7 +34,7 @@ type flagged struct {
 	seq   uint64
 }
 
-// subscriber is the name that Countersign's own verdicts bear.
+// ownSubscriber is the name that Countersign's own verdicts bear.
 const ownSubscriber = "countersign"
 
 // onlyReports tells whether a request only tells of something: types that propose
