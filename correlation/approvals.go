@@ -26,7 +26,7 @@ var approvalSteps = map[string]string{
 // follows.
 func (m *machine) waited(f *fact, a events.Approval) {
 	name := approvalSteps[a.Act]
-	s, ok := m.sessions.get(f.key)
+	s, ok := m.sessions.peek(f.key)
 	if name == "" || a.Refused != "" || !ok {
 		return
 	}

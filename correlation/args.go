@@ -42,7 +42,7 @@ func newArguments(canonical []byte, keys keyers, redacted []string) arguments {
 }
 
 // ofTenant is the digest under the tenant's key, "" without one.
-func (a arguments) ofTenant() string {
+func (a *arguments) ofTenant() string {
 	if a.tenants == (sum256{}) {
 		return ""
 	}
@@ -50,7 +50,7 @@ func (a arguments) ofTenant() string {
 }
 
 // in gives the digest of a in the form of like, "" if that cannot be had.
-func (a arguments) in(like string) string {
+func (a *arguments) in(like string) string {
 	switch {
 	case !a.known:
 		return ""
@@ -75,7 +75,7 @@ const (
 
 // compare holds two arguments against each other. A difference counts only
 // where nothing is redacted that could explain it (AgentHook digest, H-12).
-func compare(a, b arguments) comparison {
+func compare(a, b *arguments) comparison {
 	switch {
 	case a.digest != "" && b.digest != "":
 		return sameText(a.digest, b.digest, digest.Form(a.digest) == digest.Form(b.digest))
@@ -97,13 +97,13 @@ func sameText(a, b string, comparable bool) comparison {
 	switch {
 	case !comparable:
 		return unknown
-	case digest.Equal(a, b):
+	case a == b: // both are on the log: there is nothing to be guessed
 		return equal
 	}
 	return different
 }
 
-func againstDigest(a arguments, d string) comparison {
+func againstDigest(a *arguments, d string) comparison {
 	own := a.in(d)
 	c := sameText(own, d, own != "")
 	if c == different && len(a.redacted) > 0 {
@@ -112,7 +112,7 @@ func againstDigest(a arguments, d string) comparison {
 	return c
 }
 
-func compareMasked(a, b arguments) comparison {
+func compareMasked(a, b *arguments) comparison {
 	if a.raw == nil || b.raw == nil {
 		return unknown
 	}

@@ -16,7 +16,7 @@ func belated(sl *slot, f *fact) *call {
 		return nil
 	}
 	for _, c := range sl.calls {
-		if c.state == events.CallOrphaned && !c.unfold().hasPre && c.overtook(f) && (f.slot.id != "" || compare(c.executed, f.args) != different) {
+		if c.state == events.CallOrphaned && !c.unfold().hasPre && c.overtook(f) && (f.slot.id != "" || compare(&c.executed, &f.args) != different) {
 			return c
 		}
 	}

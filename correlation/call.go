@@ -247,12 +247,12 @@ func (c *call) same(f *fact) comparison {
 	if c.tool != "" && f.tool != "" && c.tool != f.tool {
 		return different
 	}
-	result := compare(c.args, f.args)
+	result := compare(&c.args, &f.args)
 	for i := range c.decisions {
 		if result == equal {
 			return equal
 		}
-		if r := compare(c.decisions[i].args, f.args); r != unknown {
+		if r := compare(&c.decisions[i].args, &f.args); r != unknown {
 			result = r
 		}
 	}

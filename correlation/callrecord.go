@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"encoding/hex"
 	"slices"
 	"time"
 
@@ -146,5 +145,5 @@ func callSum(k sessionKey, s slotKey, occurrence int) sum {
 
 func (c *call) appendID(b []byte) []byte {
 	h := c.sum()
-	return hex.AppendEncode(append(b, callIDPrefix...), h[:])
+	return appendHex(append(b, callIDPrefix...), &h)
 }

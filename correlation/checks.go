@@ -167,7 +167,7 @@ func (m *machine) unanswered(c *call, f *fact) {
 // outsideGate: the session's attestation claims a gate that this call did not
 // go through (AH-C-084).
 func (m *machine) outsideGate(c *call, f *fact) {
-	w, ok := m.flows.get(flowKey{f.key, protoAgentHook})
+	w, ok := m.flows.peek(flowKey{f.key, protoAgentHook})
 	if ok && f.ran != ranNo && w.hook.Gated() {
 		c.excusable("AH-C-084", m.check("AH-C-084", c, f, about(c.firstEvent(), f.eventID)))
 	}

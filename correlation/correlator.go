@@ -126,7 +126,9 @@ func (c *Correlator) Step(in *Input) []Output {
 	case p.Class == subject.Control && p.Kind == events.ControlPublisher:
 		c.publisherChange(*m, *p)
 	}
-	c.m.fold()
+	if len(c.m.loose) >= foldAtOnce {
+		c.m.fold()
+	}
 	if len(c.m.out) == 0 {
 		return nil
 	}

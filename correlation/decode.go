@@ -82,14 +82,15 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 // ahead makes what the machine will ask for of a fact, and what needs no state.
 func (r *reading) ahead() {
 	f := r.fact
+	key := f.key
+	if r.hasSession {
+		key.session = r.sessionKey
+	}
+	f.hashes = hashesOf(key)
 	if f.eventID != "" && f.kind != kindRequest {
 		f.idSum()
 	}
 	if f.kind == kindRequest || f.kind == kindPre {
-		key := f.key
-		if r.hasSession {
-			key.session = r.sessionKey
-		}
 		f.firstCall = callSum(key, f.slot, 1)
 	}
 }

@@ -62,8 +62,11 @@ const (
 	amended                  // seen before but for what it says about verdict and approval
 )
 
-func (m *machine) source(k sourceKey) *sourceState {
-	if s, ok := m.sources.get(k); ok {
+func (m *machine) source(k sourceKey) *sourceState { return m.sourceHashed(k, k.hash()) }
+
+// sourceHashed is source for a key whose hash is known.
+func (m *machine) sourceHashed(k sourceKey, hash uint32) *sourceState {
+	if s, ok := m.sources.getHashed(k, hash); ok {
 		return s
 	}
 	if m.sources.len() >= m.opts.MaxSources {
@@ -94,11 +97,12 @@ func (m *machine) novelty(f *fact) novelty {
 		return novel
 	}
 	id, v := f.idSum(), variant{f.content, f.core}
-	s := m.source(sourceKey{f.key.tenant, f.key.source})
-	known := s.seen.at(id)
+	s := m.sourceHashed(sourceKey{f.key.tenant, f.key.source}, f.whose().source)
+	hash := id.hash()
+	known := s.seen.atHashed(id, hash)
 	if known == nil {
 		m.trimIDs(s)
-		s.seen.put(id, original{v, f.seq})
+		*s.seen.add(id, hash) = original{v, f.seq}
 		m.eventIDs++
 		return novel
 	}
@@ -156,7 +160,7 @@ func (m *machine) conflict(c *call, f *fact) {
 	if !crossed || f.eventID == "" || f.eventID != c.frameEvent {
 		return
 	}
-	if f.frame != c.frame || compare(c.args, f.args) == different {
+	if f.frame != c.frame || compare(&c.args, &f.args) == different {
 		m.report(ruleConflict, nil, f, about(f.eventID).distinct(f.core).in(c))
 	}
 }

@@ -46,6 +46,11 @@ const (
 // sum is a shortened SHA-256: an id of bounded size for texts of any size.
 type sum [16]byte
 
+// none tells that it is no sum.
+func (s *sum) none() bool {
+	return binary.LittleEndian.Uint64(s[:8])|binary.LittleEndian.Uint64(s[8:]) == 0
+}
+
 // sumOf hashes parts so that no two lists of parts are hashed alike.
 func sumOf(parts ...string) sum {
 	var room [512]byte
@@ -115,6 +120,7 @@ type fact struct {
 	tool      string // as shown
 	slot      slotKey
 	slotHash  uint32  // see hashOfSlot
+	hashes    hashes  // of whose it is
 	firstCall sum     // the sum of the first call of its slot; zero if whoever read it has not made it
 	canonical string  // the tool's name in the action-governance profile
 	previous  slotKey // of metadata.retry.previous_tool_call_id; zero if there is none
@@ -127,6 +133,7 @@ type fact struct {
 	frame   sum // of core without arguments, redaction and phase: what a request and its evidence form share
 
 	decisionID string     // of a decision, or of the request it answers
+	deciding   sum        // what a decision is known by: see decidingSum; zero if nobody has asked yet
 	receiptOf  string     // the decision whose receipt a completion says that it ran on
 	decision   verdictRec // kindDecision
 	claim      claim      // what the event says the verdict was
@@ -196,7 +203,9 @@ type approval struct {
 	decidedAt, expiresAt     time.Time
 }
 
-func (a approval) known() bool { return a != approval{} }
+func (a *approval) known() bool {
+	return a.status != "" || a.workflow != "" || a.action != "" || a.resume != "" || !a.decidedAt.IsZero() || !a.expiresAt.IsZero()
+}
 
 // claimed reads a native verdict. Words that nobody knows deny.
 func claimed(word string) events.Verdict {

@@ -30,7 +30,7 @@ func outlineOf(c *call) outline {
 	for i := range c.decisions {
 		d := &c.decisions[i]
 		o.names |= nameBits(d.eventID) | nameBits(d.pending.workflow)
-		o.exact = o.exact && (d.args.digest == "" || compare(d.args, c.args) == equal)
+		o.exact = o.exact && (d.args.digest == "" || compare(&d.args, &c.args) == equal)
 	}
 	o.names |= nameBits(c.pending.workflow)
 	return o
@@ -69,7 +69,7 @@ func (c *call) wasDenied() bool {
 	return c.own().verdict == events.Deny
 }
 
-// unfold makes a call's details accessible, until the message is through.
+// unfold makes a call's details accessible, until the message is through at least.
 func (c *call) unfold() *call {
 	if c == nil || c.details != nil {
 		return c
@@ -82,6 +82,10 @@ func (c *call) unfold() *call {
 	m.loose = append(m.loose, c)
 	return c
 }
+
+// foldAtOnce is how many calls are folded one after the other: a processor that
+// has just done it does it again in less time.
+const foldAtOnce = 64
 
 // fold packs the details of the calls that are over.
 func (m *machine) fold() {
@@ -126,7 +130,7 @@ const maxSpare = 256
 // folding is one that has written nothing yet.
 func (s *spare) folding() *folding {
 	p := &s.last
-	p.b, p.reading, p.in, p.spare, p.second, p.seq, p.plain = p.b[:0], false, "", nil, 0, 0, sum256{}
+	p.b, p.reading, p.in, p.spare, p.second, p.nanos, p.seq, p.plain, p.frame = p.b[:0], false, "", nil, 0, 0, 0, sum256{}, frame{}
 	clear(p.texts[:p.known])
 	p.known = 0
 	return p

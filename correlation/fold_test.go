@@ -128,6 +128,7 @@ func TestLateForFoldedCalls(t *testing.T) {
 	if st := core.Stats(); st.Open != 0 || st.Calls != 40 {
 		t.Fatalf("%+v", st)
 	}
+	core.m.fold()
 	for _, s := range core.m.sessions.all() {
 		for _, c := range s.closed {
 			if c.details != nil || c.packed == "" || len(c.packed) > 600 {
@@ -190,5 +191,17 @@ func TestWindow(t *testing.T) {
 				t.Fatalf("seed %d: entry %d is %v", seed, i, e)
 			}
 		}
+	}
+}
+
+// TestWordCode: every usual word has the code of its place, and nothing else has one.
+func TestWordCode(t *testing.T) {
+	for i, w := range usualWords {
+		if code := wordCode(w); int(code) != i+1 {
+			t.Errorf("%q has code %d, want %d", w, code, i+1)
+		}
+	}
+	if wordCode("") != 0 || wordCode("usual") != 0 {
+		t.Error("what is no usual word has a code")
 	}
 }

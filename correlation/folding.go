@@ -18,10 +18,13 @@ type folding struct {
 	spare   *spare
 
 	texts  [backward]string // the first ones, which later ones may be the same as
+	ends   [backward]uint64 // of the texts, while they are written
 	known  int
-	second int64  // the last time
+	second int64 // the last time
+	nanos  uint32
 	seq    uint64 // the last sequence
 	plain  sum256 // the last arguments
+	frame
 }
 
 // How a text is written: nothing, a usual word, the number of one that came before
@@ -33,41 +36,75 @@ const (
 	literal  = refers + backward
 )
 
-// usualWords are texts that most calls have.
+// usualWords are texts that most calls have, by the code that wordCode gives them.
 var usualWords = [...]string{
 	protoAAEP, protoAgentHook, "tool", "handoff", "aana", "aump",
 	stepRequested, stepDecided, stepInvoked, stepCompleted, stepClosed, stepTraced,
 	"allow", "ask", "defer", "deny", statusPending, statusApproved, statusConsumed,
-	"completed", "failed", "denied", "abandoned", "orphaned", matchEqual, matchDrift, matchInconclusive, "succeeded", "success", "error",
-}
-
-// wordTable says where a usual word is among them, by its size and its ends.
-var wordTable = func() (t [wordTableSize]uint8) {
-	for i, w := range usualWords {
-		at := wordPlace(w)
-		for t[at] != 0 {
-			at = (at + 1) % uint(len(t))
-		}
-		t[at] = 1 + uint8(i)
-	}
-	return t
-}()
-
-const wordTableSize = 128
-
-func wordPlace(w string) uint {
-	return (uint(len(w)) + 11*uint(w[0]) + 5*uint(w[len(w)-1])) % wordTableSize
+	"failed", "denied", "abandoned", "orphaned", matchEqual, matchDrift, matchInconclusive, "succeeded", "success", "error",
 }
 
 // wordCode is how a usual word is written; 0 if it is none.
 func wordCode(w string) byte {
-	if w == "" {
-		return 0
-	}
-	for at := wordPlace(w); wordTable[at] != 0; at = (at + 1) % wordTableSize {
-		if code := wordTable[at]; usualWords[code-1] == w {
-			return code
-		}
+	switch w {
+	case protoAAEP:
+		return 1
+	case protoAgentHook:
+		return 2
+	case "tool":
+		return 3
+	case "handoff":
+		return 4
+	case "aana":
+		return 5
+	case "aump":
+		return 6
+	case stepRequested:
+		return 7
+	case stepDecided:
+		return 8
+	case stepInvoked:
+		return 9
+	case stepCompleted:
+		return 10
+	case stepClosed:
+		return 11
+	case stepTraced:
+		return 12
+	case "allow":
+		return 13
+	case "ask":
+		return 14
+	case "defer":
+		return 15
+	case "deny":
+		return 16
+	case statusPending:
+		return 17
+	case statusApproved:
+		return 18
+	case statusConsumed:
+		return 19
+	case "failed":
+		return 20
+	case "denied":
+		return 21
+	case "abandoned":
+		return 22
+	case "orphaned":
+		return 23
+	case matchEqual:
+		return 24
+	case matchDrift:
+		return 25
+	case matchInconclusive:
+		return 26
+	case "succeeded":
+		return 27
+	case "success":
+		return 28
+	case "error":
+		return 29
 	}
 	return 0
 }
@@ -114,38 +151,53 @@ func small[T integer](p *folding, n *T) {
 	}
 }
 
-// has says whether something is there.
-func (p *folding) has(there bool) bool {
-	if p.reading {
-		there = p.in[0] != 0
-		p.in = p.in[1:]
-		return there
-	}
-	var c byte
-	if there {
-		c = 1
-	}
-	p.b = append(p.b, c)
-	return there
+// frame is a row of bits, for what may be there or not: they lie before it.
+type frame struct {
+	at, size   int
+	bits, next uint64 // next is the bit to be asked next
 }
 
-// flags writes up to eight of them in a byte.
-func (p *folding) flags(list ...*bool) {
+// open begins a frame of so many bytes, up to eight. It gives the frame that it
+// lies in, which close goes on with.
+func (p *folding) open(size int) (outer frame) {
+	outer = p.frame
+	p.frame = frame{at: len(p.b), size: size, next: 1}
+	if !p.reading {
+		p.b = append(p.b, zeros[:size]...)
+		return outer
+	}
+	for i := range size {
+		p.bits |= uint64(p.in[i]) << (8 * i)
+	}
+	p.in = p.in[size:]
+	return outer
+}
+
+var zeros [8]byte
+
+func (p *folding) close(outer frame) {
+	if p.next>>1>>(8*p.size) != 0 {
+		panic("correlation: more bits than the frame has")
+	}
+	if !p.reading {
+		for i := range p.size {
+			p.b[p.at+i] = byte(p.bits >> (8 * i))
+		}
+	}
+	p.frame = outer
+}
+
+// has says whether something is there; of what is not, nothing more is written.
+func (p *folding) has(there bool) bool {
+	bit := p.next
+	p.next <<= 1
 	if p.reading {
-		c := p.in[0]
-		p.in = p.in[1:]
-		for i, f := range list {
-			*f = c&(1<<i) != 0
-		}
-		return
+		return p.bits&bit != 0
 	}
-	var c byte
-	for i, f := range list {
-		if *f {
-			c |= 1 << i
-		}
+	if there {
+		p.bits |= bit
 	}
-	p.b = append(p.b, c)
+	return there
 }
 
 func (p *folding) text(s *string) {
@@ -157,20 +209,34 @@ func (p *folding) text(s *string) {
 		p.b = append(p.b, noText)
 		return
 	}
-	for i := range p.known {
-		if p.texts[i] == *s {
-			p.write(uint64(refers + i))
+	t := *s
+	end := endOf(t)
+	for i, known := range p.ends[:p.known] {
+		if known == end && p.texts[i] == t {
+			p.b = append(p.b, byte(refers+i))
 			return
 		}
 	}
-	p.note(*s)
-	p.write(uint64(literal + len(*s)))
-	p.b = append(p.b, *s...)
+	p.note(t, end)
+	p.write(uint64(literal + len(t)))
+	p.b = append(p.b, t...)
 }
 
-func (p *folding) note(s string) {
+// endOf are the last bytes of a text that is not empty, in which ids differ if they
+// do, and its length.
+func endOf(t string) uint64 {
+	n := len(t)
+	if n < 8 {
+		return uint64(n)<<56 | uint64(t[0])<<8 | uint64(t[n-1])
+	}
+	t = t[n-8:]
+	return uint64(n)<<56 ^ (uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
+		uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56)
+}
+
+func (p *folding) note(s string, end uint64) {
 	if p.known < len(p.texts) {
-		p.texts[p.known] = s
+		p.texts[p.known], p.ends[p.known] = s, end
 		p.known++
 	}
 }
@@ -186,7 +252,7 @@ func (p *folding) readText() string {
 	default:
 		s := p.in[:n-literal]
 		p.in = p.in[n-literal:]
-		p.note(s)
+		p.note(s, 0)
 		return s
 	}
 }
@@ -213,33 +279,45 @@ func (p *folding) bytes(b []byte) {
 	}
 }
 
-// sum writes nothing more where there is none.
-func (p *folding) sum(s *sum) {
-	if p.has(*s != sum{}) {
-		p.bytes(s[:])
-	}
-}
+// How a time is written: none, the last one again, or another one.
+const (
+	noTime = iota
+	sameTime
+	otherTime
+)
 
 func (p *folding) time(t *time.Time) {
-	if !p.reading {
-		if t.IsZero() {
-			p.b = append(p.b, 0)
-			return
-		}
-		p.b = binary.AppendUvarint(p.b, uint64(t.Nanosecond())+1)
-		s := t.Unix()
-		p.signed(s - p.second)
-		p.second = s
+	if p.reading {
+		*t = p.readTime()
 		return
 	}
-	nanos := p.uint()
-	if nanos == 0 {
-		*t = time.Time{}
+	if t.IsZero() {
+		p.b = append(p.b, noTime)
 		return
 	}
-	z := p.uint()
-	p.second += int64(z>>1) ^ -int64(z&1)
-	*t = time.Unix(p.second, int64(nanos-1)).UTC()
+	second, nanos := t.Unix(), uint32(t.Nanosecond())
+	if second == p.second && nanos == p.nanos {
+		p.b = append(p.b, sameTime)
+		return
+	}
+	p.b = binary.LittleEndian.AppendUint32(append(p.b, otherTime), nanos)
+	p.signed(second - p.second)
+	p.second, p.nanos = second, nanos
+}
+
+func (p *folding) readTime() time.Time {
+	how := p.in[0]
+	p.in = p.in[1:]
+	switch how {
+	case noTime:
+		return time.Time{}
+	case otherTime:
+		p.nanos = uint32(p.in[0]) | uint32(p.in[1])<<8 | uint32(p.in[2])<<16 | uint32(p.in[3])<<24
+		p.in = p.in[4:]
+		z := p.uint()
+		p.second += int64(z>>1) ^ -int64(z&1)
+	}
+	return time.Unix(p.second, int64(p.nanos)).UTC()
 }
 
 // place is a sequence; those of one call are near each other.

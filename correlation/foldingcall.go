@@ -1,6 +1,8 @@
 package correlation
 
 import (
+	"time"
+
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -16,56 +18,73 @@ func (p *folding) details(d *details) {
 	list(p, &d.timeline, (*folding).step)
 	p.linked(d)
 	p.shown(d, &d.emitted)
-	p.counts(&d.records)
 }
 
-func (p *folding) counts(r *records) {
-	var there [len(r)]bool
-	for i, n := range r {
-		there[i] = n != 0
+// What follows is written if it is there.
+
+func (p *folding) textIf(s *string) {
+	if p.has(*s != "") {
+		p.text(s)
 	}
-	p.flags(&there[0], &there[1], &there[2], &there[3], &there[4], &there[5])
-	for i := range r {
-		if there[i] {
-			small(p, &r[i])
-		}
+}
+
+func (p *folding) timeIf(t *time.Time) {
+	if p.has(!t.IsZero()) {
+		p.time(t)
+	}
+}
+
+func (p *folding) sumIf(s *sum) {
+	if p.has(!s.none()) {
+		p.bytes(s[:])
 	}
 }
 
 func (p *folding) identity(d *details) {
-	p.sum(&d.target)
-	p.text(&d.canonical)
+	outer := p.open(1)
+	p.sumIf(&d.target)
+	p.textIf(&d.canonical)
 	small(p, &d.rank)
 	word(p, &d.protocol)
 	p.text(&d.tool)
 	p.text(&d.id)
-	p.text(&d.agent)
+	p.textIf(&d.agent)
+	p.close(outer)
 }
 
 func (p *folding) announced(d *details) {
-	p.flags(&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.inferred, &d.mutated)
-	word(p, &d.preProtocol)
-	p.time(&d.preAt)
-	p.text(&d.preEvent)
-	p.text(&d.requestEvent)
-	p.text(&d.postEvent)
-	word(p, &d.postProtocol)
-	p.names(&d.events)
-	p.sum(&d.frame)
-	p.text(&d.frameEvent)
+	outer := p.open(3)
+	for _, is := range [...]*bool{&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.inferred, &d.mutated} {
+		*is = p.has(*is)
+	}
+	if p.has(d.preProtocol != "") {
+		word(p, &d.preProtocol)
+	}
+	p.timeIf(&d.preAt)
+	p.textIf(&d.preEvent)
+	p.textIf(&d.requestEvent)
+	p.textIf(&d.postEvent)
+	if p.has(d.postProtocol != "") {
+		word(p, &d.postProtocol)
+	}
+	if p.has(d.events != nil) {
+		p.names(&d.events)
+	}
+	p.sumIf(&d.frame)
+	p.textIf(&d.frameEvent)
 	small(p, &d.frameKind)
 	p.arguments(&d.args)
 	small(p, &d.argsRank)
+	p.close(outer)
 }
 
+// arguments asks for three bits, and for four more if they are known.
 func (p *folding) arguments(a *arguments) {
-	raw, redacted, again := a.raw != nil, a.redacted != nil, a.plain == p.plain
-	p.flags(&a.known, &raw, &redacted, &again)
-	p.text(&a.digest)
-	if !a.known {
+	p.textIf(&a.digest)
+	if a.known = p.has(a.known); !a.known {
 		return
 	}
-	if again {
+	if p.has(a.plain == p.plain) {
 		a.plain = p.plain
 	} else {
 		p.bytes(a.plain[:])
@@ -74,20 +93,23 @@ func (p *folding) arguments(a *arguments) {
 	if p.has(a.tenants != sum256{}) {
 		p.bytes(a.tenants[:])
 	}
-	p.text(&a.keyed)
-	if raw {
+	p.textIf(&a.keyed)
+	if p.has(a.raw != nil) {
 		text := string(a.raw)
 		if p.text(&text); p.reading {
 			a.raw = []byte(text)
 		}
 	}
-	if redacted {
+	if p.has(a.redacted != nil) {
 		p.names(&a.redacted)
 	}
 }
 
 func (p *folding) judged(d *details) {
-	list(p, &d.decisions, (*folding).verdict)
+	outer := p.open(1)
+	if p.has(d.decisions != nil) {
+		list(p, &d.decisions, (*folding).verdict)
+	}
 	if p.has(d.claim != claim{}) {
 		word(p, &d.claim.verdict)
 		p.place(&d.claim.seq)
@@ -95,18 +117,21 @@ func (p *folding) judged(d *details) {
 	}
 	p.approval(&d.pending)
 	p.approval(&d.granted)
+	p.close(outer)
 }
 
 func (p *folding) verdict(v *verdictRec) {
+	outer := p.open(2)
 	p.text(&v.id)
 	p.place(&v.seq)
 	p.time(&v.at)
 	word(p, &v.verdict)
-	p.time(&v.expires)
-	p.flags(&v.receipt)
+	p.timeIf(&v.expires)
+	v.receipt = p.has(v.receipt)
 	p.arguments(&v.args)
 	p.approval(&v.pending)
-	p.text(&v.eventID)
+	p.textIf(&v.eventID)
+	p.close(outer)
 }
 
 func (p *folding) approval(a *approval) {
@@ -122,79 +147,116 @@ func (p *folding) approval(a *approval) {
 }
 
 func (p *folding) ended(d *details) {
-	word(p, &d.outcome)
+	outer := p.open(3)
+	if p.has(d.outcome != "") {
+		word(p, &d.outcome)
+	}
 	p.arguments(&d.executed)
-	p.place(&d.execSeq)
-	word(p, &d.match)
-	word(p, &d.reason)
-	list(p, &d.differences, func(p *folding, x *events.Difference) {
-		p.text(&x.Pointer)
-		word(p, &x.Kind)
-	})
-	small(p, &d.more)
-	p.names(&d.rules)
-	p.text(&d.missing)
-	p.text(&d.missingCheck)
-	p.time(&d.endedAt)
+	if p.has(d.execSeq != 0) {
+		p.place(&d.execSeq)
+	}
+	if p.has(d.match != "") {
+		word(p, &d.match)
+	}
+	p.textIf(&d.reason)
+	if p.has(d.differences != nil) {
+		list(p, &d.differences, func(p *folding, x *events.Difference) {
+			p.text(&x.Pointer)
+			word(p, &x.Kind)
+		})
+	}
+	if p.has(d.more != 0) {
+		small(p, &d.more)
+	}
+	if p.has(d.rules != nil) {
+		p.names(&d.rules)
+	}
+	p.textIf(&d.missing)
+	p.textIf(&d.missingCheck)
+	p.timeIf(&d.endedAt)
 	if p.has(d.cameFirst != madeFinding{}) {
 		p.text(&d.cameFirst.rule)
 		p.text(&d.cameFirst.id)
 	}
+	p.close(outer)
 }
 
 func (p *folding) step(t *events.TimelineEntry) {
+	outer := p.open(1)
 	word(p, &t.Step)
 	p.place(&t.Seq)
 	p.time(&t.At.Time)
-	p.text(&t.EventID)
-	word(p, &t.Protocol)
+	p.textIf(&t.EventID)
+	if p.has(t.Protocol != "") {
+		word(p, &t.Protocol)
+	}
+	p.close(outer)
 }
 
 func (p *folding) linked(d *details) {
-	p.time(&d.invokedAt)
-	p.text(&d.invokedBy)
-	list(p, &d.excuses, func(p *folding, x *madeFinding) {
-		p.text(&x.rule)
-		p.text(&x.id)
-	})
+	outer := p.open(2)
+	p.timeIf(&d.invokedAt)
+	p.textIf(&d.invokedBy)
+	if p.has(d.excuses != nil) {
+		list(p, &d.excuses, func(p *folding, x *madeFinding) {
+			p.text(&x.rule)
+			p.text(&x.id)
+		})
+	}
 	small(p, &d.pres)
 	small(p, &d.posts)
 	small(p, &d.seen)
 	small(p, &d.ran)
-	p.sum(&d.chain.from)
-	p.sum(&d.chain.to)
-	small(p, &d.chain.attempt)
-	p.text(&d.tooLate.agent)
-	p.text(&d.tooLate.finding)
-	p.text(&d.trace)
-	if p.has(d.claimed != events.CallClaim{}) {
-		p.time(&d.claimed.StartedAt.Time)
-		p.time(&d.claimed.CompletedAt.Time)
+	p.sumIf(&d.chain.from)
+	p.sumIf(&d.chain.to)
+	if p.has(d.chain.attempt != 0) {
+		small(p, &d.chain.attempt)
+	}
+	if p.has(d.tooLate != madeBy{}) {
+		p.text(&d.tooLate.agent)
+		p.text(&d.tooLate.finding)
+	}
+	p.textIf(&d.trace)
+	p.timeIf(&d.claimed.StartedAt.Time)
+	p.timeIf(&d.claimed.CompletedAt.Time)
+	if p.has(d.claimed.DurationMS != 0) {
 		small(p, &d.claimed.DurationMS)
+	}
+	if p.has(d.claimed.Attempt != 0) {
 		small(p, &d.claimed.Attempt)
 	}
-	p.time(&d.deadline)
+	p.timeIf(&d.deadline)
+	p.close(outer)
 }
 
 // shown is mostly what the call is by now.
 func (p *folding) shown(d *details, e *emitted) {
+	outer := p.open(2)
 	word(p, &e.state)
-	p.text(&e.decision)
+	p.textIf(&e.decision)
 	word(p, &e.verdict)
-	small(p, &e.kin)
+	if p.has(e.kin != 0) {
+		small(p, &e.kin)
+	}
 	now := emitted{
 		state: e.state, decision: e.decision, verdict: e.verdict,
 		outcome: d.outcome, match: d.match, findings: len(d.rules), execSeq: d.execSeq, seen: d.seen, posts: d.posts, next: d.chain.to, kin: e.kin,
 	}
 	if p.has(*e == now) {
 		*e = now
-		return
+	} else {
+		word(p, &e.outcome)
+		word(p, &e.match)
+		small(p, &e.findings)
+		p.place(&e.execSeq)
+		small(p, &e.seen)
+		small(p, &e.posts)
+		p.sumIf(&e.next)
 	}
-	word(p, &e.outcome)
-	word(p, &e.match)
-	small(p, &e.findings)
-	p.place(&e.execSeq)
-	small(p, &e.seen)
-	small(p, &e.posts)
-	p.sum(&e.next)
+	for i := range d.records {
+		if p.has(d.records[i] != 0) {
+			small(p, &d.records[i])
+		}
+	}
+	p.close(outer)
 }

@@ -110,10 +110,10 @@ func FuzzMask(f *testing.F) {
 		}
 		a := newArguments(canonical, keyers{}, []string{path})
 		b := newArguments([]byte(`{"other":true}`), keyers{}, nil)
-		if compare(a, b) == equal && a.plain != b.plain {
+		if compare(&a, &b) == equal && a.plain != b.plain {
 			t.Fatal("a redaction made different arguments equal")
 		}
-		if compare(a, a) != equal {
+		if compare(&a, &a) != equal {
 			t.Fatal("not equal to itself")
 		}
 	})

@@ -30,22 +30,42 @@ func (s sum) hash() uint32 {
 // What tenants have in common, as the sum of a token, must not lie at one place for
 // all of them.
 
-func (k sourceKey) hash() uint32 { return mixed(textHash(k.tenant), textHash(k.source)) }
+func (k sourceKey) hash() uint32  { return hashesOf(sessionKey{k.tenant, k.source, ""}).source }
+func (k sessionKey) hash() uint32 { return hashesOf(k).session }
+func (k flowKey) hash() uint32    { return flowHash(k.sessionKey.hash(), k.protocol) }
 
-func (k sessionKey) hash() uint32 {
-	return mixed(mixed64(textHash(k.tenant), textHash(k.source)), textHash(k.session))
-}
-
-func (k flowKey) hash() uint32 { return flowHash(k.sessionKey.hash(), k.protocol) }
-
-// flowHash is the hash of a flowKey whose session's hash is known.
+// flowHash is the hash of a flowKey whose session's hash is known. The protocols
+// that are followed differ in length.
 func flowHash(session uint32, protocol string) uint32 {
-	return mixed(uint64(session), textHash(protocol))
+	return mixed(uint64(session), uint64(len(protocol)))
 }
+
+// hashes are those of whose a message is: of its tenant, publisher and session.
+type hashes struct {
+	made            bool
+	source, session uint32
+	tenant          uint64
+}
+
+func hashesOf(k sessionKey) hashes {
+	tenant, source := textHash(k.tenant), textHash(k.source)
+	return hashes{true, mixed(tenant, source), mixed(mixed64(tenant, source), textHash(k.session)), tenant}
+}
+
+// whose are the hashes of the fact's key, which does not change any more.
+func (f *fact) whose() *hashes {
+	if !f.hashes.made {
+		f.hashes = hashesOf(f.key)
+	}
+	return &f.hashes
+}
+
+// flowHash is the hash of the fact's session in its protocol.
+func (f *fact) flowHash() uint32 { return flowHash(f.whose().session, f.protocol) }
 
 func (k slotKey) hash() uint32 { return mixed(textHash(k.id), textHash(k.tool)) }
 
-func (k tenantMark) hash() uint32  { return mixed(textHash(k.tenant), uint64(k.mark.hash())) }
+func (k tenantMark) hash() uint32  { return markHash(textHash(k.tenant), k.mark) }
 func (k tenantToken) hash() uint32 { return mixed(textHash(k.tenant), uint64(k.token.hash())) }
 func (k workflowKey) hash() uint32 { return mixed(textHash(k.tenant), uint64(k.workflow.hash())) }
 func (k mandateKey) hash() uint32  { return mixed(textHash(k.tenant), uint64(k.id.hash())) }
@@ -53,6 +73,9 @@ func (k mandateKey) hash() uint32  { return mixed(textHash(k.tenant), uint64(k.i
 func (k tokenKey) hash() uint32 {
 	return mixed(mixed64(textHash(k.tenant), textHash(k.source)), uint64(k.token.hash()))
 }
+
+// markHash is the hash of a tenantMark whose tenant's hash is known.
+func markHash(tenant uint64, mark sum) uint32 { return mixed(tenant, uint64(mark.hash())) }
 
 // A table says where things lie: in each of its places the hash of a key, and a
 // number that is not 0; 0 where there is nothing. A key is looked for from the

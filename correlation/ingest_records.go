@@ -35,6 +35,8 @@ func (d *Decoder) decision(m events.LogMessage, p subject.Parsed) *verdict {
 	counting := *f
 	decisionFact(&counting, v.decision)
 	counting.idSum()
+	counting.whose()
+	counting.decidingSum()
 	counting.firstCall = callSum(counting.key, counting.slot, 1)
 	v.counting = &counting
 	return v

@@ -46,7 +46,7 @@ func (c *call) standingWithin(depth int) standing {
 	if before.verdict == "" || (own.verdict != "" && before.verdict.Strictness() < own.verdict.Strictness()) {
 		return own
 	}
-	if before.verdict == events.Allow && (c.previous.tool != c.tool || compare(c.previous.args, c.args) == different) {
+	if before.verdict == events.Allow && (c.previous.tool != c.tool || compare(&c.previous.args, &c.args) == different) {
 		return own
 	}
 	before.inherited = true

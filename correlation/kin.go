@@ -77,7 +77,10 @@ func (m *machine) relate(f *fact) {
 	if l.hands {
 		m.mark(f, m.eventMark(f), nil)
 	}
-	old, _ := m.parents.get(f.key)
+	var old kinship
+	if k := m.parents.atHashed(f.key, f.whose().session); k != nil {
+		old = *k
+	}
 	if old.rank < byEvent && l.correlation != "" {
 		m.adopt(f, byEvent, m.marked(f, l.mark))
 	}
@@ -130,11 +133,11 @@ func (f *fact) who(c *call) *origin {
 
 // marked finds what a mark is of, as far as the fact's publisher can mean it.
 func (m *machine) marked(f *fact, mark sum) relative {
-	r, known := m.marks.get(tenantMark{f.key.tenant, mark})
-	if !known || r.clash {
+	r := m.marks.atHashed(tenantMark{f.key.tenant, mark}, markHash(f.whose().tenant, mark))
+	if r == nil || r.clash {
 		return relative{}
 	}
-	return r
+	return *r
 }
 
 // adopt notes what a fact's session belongs to.
@@ -191,13 +194,14 @@ func (m *machine) mark(f *fact, t tenantMark, c *call) {
 	if t.mark == (sum{}) {
 		return
 	}
-	switch old := m.marks.at(t); {
+	hash := markHash(f.whose().tenant, t.mark)
+	switch old := m.marks.atHashed(t, hash); {
 	case old == nil:
 		r := relative{who: f.who(c)}
 		if c != nil {
 			r.call = c.sum()
 		}
-		m.marks.put(t, r)
+		*m.marks.add(t, hash) = r
 	case old.who.key != f.key:
 		old.clash = true
 	}

@@ -137,8 +137,11 @@ func (m *machine) effectFirst(c *call, f *fact) {
 // webVerdict looks for the recorded verdict on a web action, which waits for it
 // like a call (AH-C-145).
 func (m *machine) webVerdict(f *fact) {
+	if !f.hook.AsksForWeb() {
+		return
+	}
 	s, ok := m.sessions.peek(f.key)
-	if !ok || !f.hook.AsksForWeb() {
+	if !ok {
 		return
 	}
 	c := s.findNamed(f.eventID, func(c *call) bool { return c.knows(f.eventID) })

@@ -2,7 +2,7 @@ package correlation
 
 // session finds a session or makes it, and notes that it is alive.
 func (m *machine) session(f *fact) *session {
-	s, ok := m.sessions.get(f.key)
+	s, ok := m.sessions.getHashed(f.key, f.whose().session)
 	if !ok {
 		if m.sessions.len() >= m.opts.MaxSessions {
 			m.evict()

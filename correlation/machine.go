@@ -27,7 +27,8 @@ type machine struct {
 	handoffs *window[sessionKey, []handedOver]
 	switches map[string]switches // by tenant token
 	due      deadlines
-	order    uint64 // calls armed so far
+	quiet    time.Time `snapshot:"-"` // until when time alone changes nothing; see pass
+	order    uint64    // calls armed so far
 
 	stats    Stats
 	reported int      // violations seen, those that were put out before included
@@ -57,11 +58,23 @@ type prefixes struct{ calls, findings string }
 func prefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
 
 // pass lets time pass up to t: deadlines that lie before or at it fire, and
-// sessions that have been idle for too long are forgotten.
+// sessions that have been idle for too long are forgotten. Until the time that it
+// finds there is nothing of the kind, unless a deadline is set that comes before:
+// sessions are ordered by when they were last seen.
 func (m *machine) pass(t time.Time) {
 	if t.After(m.now) {
 		m.now = t
 	}
+	if !m.now.Before(m.quiet) {
+		m.passDeadlines()
+		m.passFlows()
+		m.passSessions()
+	}
+	m.passNegotiations()
+}
+
+// passDeadlines abandons the calls whose deadlines have come.
+func (m *machine) passDeadlines() {
 	for {
 		c, ok := m.due.due(m.now)
 		if !ok {
@@ -69,11 +82,21 @@ func (m *machine) pass(t time.Time) {
 		}
 		m.abandon(c, byDeadline, &fact{at: c.deadline})
 	}
-	m.passFlows()
-	m.passNegotiations()
+	m.quiet = m.now.Add(sessionIdle)
+	if next, any := m.due.next(); any {
+		m.quiet = earlier(m.quiet, next.at)
+	}
+}
+
+// passSessions forgets the sessions that have been idle for too long.
+func (m *machine) passSessions() {
 	for {
 		s, ok := m.sessions.oldest()
-		if !ok || len(s.open) > 0 || m.now.Sub(s.lastSeen) < sessionIdle {
+		if !ok {
+			return
+		}
+		if until := s.lastSeen.Add(sessionIdle); m.now.Before(until) || len(s.open) > 0 {
+			m.quiet = earlier(m.quiet, until)
 			return
 		}
 		m.forgetSession(s)
@@ -226,6 +249,7 @@ func (m *machine) extend(c *call, f *fact) {
 		}
 	}
 	m.due.set(c, at)
+	m.quiet = earlier(m.quiet, at)
 	if len(m.due) > 2*m.stats.Open+64 {
 		m.compact()
 	}
@@ -233,6 +257,13 @@ func (m *machine) extend(c *call, f *fact) {
 
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
 		return b
 	}
 	return a

@@ -31,10 +31,10 @@ func (m *machine) compareInput(c *call, f *fact, st standing) {
 	}
 	result := unknown
 	if st.ledger != nil {
-		result = compare(st.ledger.args, f.args)
+		result = compare(&st.ledger.args, &f.args)
 	}
 	if result == unknown {
-		result = compare(c.args, f.args)
+		result = compare(&c.args, &f.args)
 	}
 	switch {
 	case result == equal:
@@ -74,7 +74,7 @@ func (c *call) differing(f *fact, st standing) matched {
 	r := matched{match: matchDrift}
 	paths := slices.Concat(c.args.redacted, f.args.redacted)
 	switch {
-	case !c.args.known, st.ledger != nil && st.ledger.args.digest != "" && compare(st.ledger.args, c.args) != equal:
+	case !c.args.known, st.ledger != nil && st.ledger.args.digest != "" && compare(&st.ledger.args, &c.args) != equal:
 		r.reason = events.MatchDigestOnly
 		return r
 	case c.args.raw == nil || len(f.args.raw) > maxArgsPerCall || f.args.raw == nil:

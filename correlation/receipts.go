@@ -23,13 +23,21 @@ const (
 
 func receiptKey(tenant, decisionID string) sum { return sumOf("receipt", tenant, decisionID) }
 
+// decidingSum is the receiptKey of the fact's own decision.
+func (f *fact) decidingSum() sum {
+	if f.deciding == (sum{}) {
+		f.deciding = receiptKey(f.key.tenant, f.decisionID)
+	}
+	return f.deciding
+}
+
 // holder is the call that a receipt is made for, whatever its occurrence.
 func holder(k sessionKey, s slotKey) sum { return sumOf(k.source, k.session, s.id, s.tool) }
 
 // issue remembers which call a receipt was made for.
 func (m *machine) issue(f *fact) {
 	if f.kind == kindDecision && f.decision.receipt && f.decision.verdict == events.Allow {
-		m.receipts.put(receiptKey(f.key.tenant, f.decisionID), holder(f.key, f.slot))
+		m.receipts.put(f.decidingSum(), holder(f.key, f.slot))
 	}
 }
 

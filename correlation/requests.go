@@ -79,7 +79,7 @@ func marksOf(e *agenthook.Event) (k marks) {
 // requested notes a request whose verdict is not free.
 func (m *machine) requested(f *fact) {
 	if f.marks != 0 && f.decisionID != "" {
-		m.flagged.put(receiptKey(f.key.tenant, f.decisionID), flagged{f.marks, f.seq})
+		m.flagged.put(f.decidingSum(), flagged{f.marks, f.seq})
 	}
 }
 
@@ -89,7 +89,7 @@ func (m *machine) reviewed(f *fact) {
 	if f.protocol != protoAgentHook {
 		return
 	}
-	if r := m.flagged.at(receiptKey(f.key.tenant, f.decisionID)); r != nil {
+	if r := m.flagged.at(f.decidingSum()); r != nil {
 		m.consistent(f, *r)
 	}
 	m.told(f)
@@ -140,7 +140,7 @@ func (m *machine) names(f *fact) {
 
 // told: a verdict was known before its record was on the log (AH-C-071).
 func (m *machine) told(f *fact) {
-	n := m.named.at(receiptKey(f.key.tenant, f.decisionID))
+	n := m.named.at(f.decidingSum())
 	if n == nil || f.decisionID == "" {
 		return
 	}

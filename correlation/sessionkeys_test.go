@@ -45,12 +45,12 @@ func TestSessionDigests(t *testing.T) {
 		"only a prefix of them": {digest.PrefixSession, "unknown"},
 	} {
 		ran := newArguments(input, keyers{tenant: digest.NewKeyer(tenantKey), session: ownKey.Keyer()}, nil)
-		got := map[comparison]string{equal: "equal", different: "different", unknown: "unknown"}[compare(arguments{digest: c.admitted}, ran)]
+		got := map[comparison]string{equal: "equal", different: "different", unknown: "unknown"}[compare(&arguments{digest: c.admitted}, &ran)]
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if compare(arguments{digest: ownKey.Digest(nil)}, arguments{digest: otherKey.Digest(nil)}) != unknown {
+	if compare(&arguments{digest: ownKey.Digest(nil)}, &arguments{digest: otherKey.Digest(nil)}) != unknown {
 		t.Error("digests under two keys are compared")
 	}
 }

@@ -19,7 +19,7 @@ var ErrSnapshot = errors.New("the snapshot cannot be used")
 
 // meaning is to be raised when the same state means something else than before, or
 // when calls are folded otherwise. A state of another form is noticed by itself.
-const meaning = 4
+const meaning = 5
 
 // state is all that a Correlator knows of the log. What it was configured with
 // is no part of it, nor is a tenant's key or a session's.
@@ -34,6 +34,7 @@ type state struct {
 // about a third of a second for every 100,000 calls that are remembered, and holds
 // arguments of calls in the clear: keep it like the log.
 func (c *Correlator) Snapshot() []byte {
+	c.m.fold()
 	made := c.m.opts.kind()
 	room := make([]byte, 0, c.m.stats.Calls*callSize+c.m.sources.len()*sourceSize)
 	return snapshot.Append(append(room, made[:]...), &state{c.m, c.keys, c.retired}, 3*c.m.stats.Calls)

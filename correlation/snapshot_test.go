@@ -60,7 +60,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 		c.m.flows.Unpack(c.m.flows.Pack())
 		c.m.sources.Unpack(c.m.sources.Pack())
 		c.m.negotiating.Unpack(c.m.negotiating.Pack())
-		c.m.out, c.m.due = nil, *c.m.due.Pack().(*[]deadline)
+		c.m.out, c.m.due, c.m.quiet = nil, *c.m.due.Pack().(*[]deadline), time.Time{}
 		opts := c.m.opts
 		c.m.opts = Options{}
 		defer func() { c.m.opts = opts }()
@@ -160,7 +160,7 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.machine.loose", "correlation.machine.opts", "correlation.machine.out", "correlation.machine.prefixes", "correlation.machine.spare",
+	"aaepsession.Session.out", "correlation.machine.loose", "correlation.machine.opts", "correlation.machine.out", "correlation.machine.prefixes", "correlation.machine.quiet", "correlation.machine.spare",
 	"correlation.machine.written", "hooksession.Session.out",
 }
 

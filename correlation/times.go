@@ -1,7 +1,6 @@
 package correlation
 
 import (
-	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -67,40 +66,46 @@ type parts struct {
 // partsOf sets what there is of a record's durations, claims and parent. decided is
 // when the verdict that counts was recorded; zero if there is none.
 func (w *written) partsOf(c *call, r *events.Call, decided time.Time) {
-	spans := c.spans(decided)
+	requested, started, completed := c.moments()
+	micros := [...]int64{microsFrom(requested, decided), microsFrom(decided, started), microsFrom(started, completed)}
+	timed := micros != [...]int64{noTimeSpan, noTimeSpan, noTimeSpan}
 	parent, has := c.parent()
-	timed := slices.ContainsFunc(spans[:], span.known)
 	claims := c.claimed != events.CallClaim{}
 	if !has && !claims && !timed {
 		return
 	}
 	p := next(&w.parts, writtenAtOnce)
-	p.claimed, p.parent = c.claimed, parent
 	if has {
-		r.Parent = &p.parent
+		p.parent, r.Parent = parent, &p.parent
 	}
 	if claims {
-		r.Claimed = &p.claimed
+		p.claimed, r.Claimed = c.claimed, &p.claimed
 	}
-	if timed {
-		r.Durations = &p.durations
+	if !timed {
+		return
 	}
+	r.Durations, p.micros = &p.durations, micros
 	for i, to := range [...]**int64{&p.durations.Decided, &p.durations.Started, &p.durations.Ran} {
-		if spans[i].known() {
-			p.micros[i] = spans[i].to.Sub(spans[i].from).Microseconds()
+		if micros[i] != noTimeSpan {
 			*to = &p.micros[i]
 		}
 	}
 }
 
-type span struct{ from, to time.Time }
+// noTimeSpan is that no time is known to have passed.
+const noTimeSpan = -1
 
-// known tells whether both ends are known, and in this order.
-func (s span) known() bool { return !s.from.IsZero() && !s.to.IsZero() && !s.to.Before(s.from) }
+// microsFrom is how much time passed if both ends are known, and in this order.
+func microsFrom(from, to time.Time) int64 {
+	if from.IsZero() || to.IsZero() || to.Before(from) {
+		return noTimeSpan
+	}
+	return to.Sub(from).Microseconds()
+}
 
-// spans are from request to verdict, from verdict to start and from start to end.
-func (c *call) spans(decided time.Time) [3]span {
-	var requested, started, completed time.Time
+// moments are when the call was requested, when it started and when it ended; zero
+// where that is not known.
+func (c *call) moments() (requested, started, completed time.Time) {
 	for i := range c.timeline {
 		switch e := &c.timeline[i]; e.Step {
 		case stepRequested:
@@ -111,7 +116,7 @@ func (c *call) spans(decided time.Time) [3]span {
 			earliest(&completed, e.At.Time)
 		}
 	}
-	return [...]span{{requested, decided}, {decided, started}, {started, completed}}
+	return requested, started, completed
 }
 
 // earliest keeps the first of the times that were seen.

@@ -73,7 +73,7 @@ func (c *Correlator) trace(m events.LogMessage, p subject.Parsed, f *fact) {
 // attachTrace notes the event in its call's timeline. A call that its deny has
 // closed was put out before, and is not put out again for it.
 func (m *machine) attachTrace(f *fact, decisionID string) {
-	s, ok := m.sessions.get(f.key)
+	s, ok := m.sessions.peek(f.key)
 	if !ok {
 		return
 	}

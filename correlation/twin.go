@@ -86,7 +86,7 @@ func (c *call) elsewhere(o *call) bool { return c != o && (c.slot != o.slot || c
 // equivalent tells whether two calls under different ids or names are the same
 // tool with the same arguments (the strict key of H-09).
 func (c *call) equivalent(o *call) bool {
-	return c.elsewhere(o) && c.sameTool(o) && compare(c.args, o.args) == equal
+	return c.elsewhere(o) && c.sameTool(o) && compare(&c.args, &o.args) == equal
 }
 
 // sameTool: two names are one tool if its canonical name says so, or if they

@@ -94,7 +94,11 @@ type departed struct {
 func (m *machine) passFlows() {
 	for {
 		w, ok := m.flows.oldest()
-		if !ok || m.now.Sub(w.lastSeen) < sessionIdle {
+		if !ok {
+			return
+		}
+		if until := w.lastSeen.Add(sessionIdle); m.now.Before(until) {
+			m.quiet = earlier(m.quiet, until)
 			return
 		}
 		d := departed{}
@@ -122,7 +126,7 @@ func (m *machine) forgetFlow(w *flow, d departed) {
 // flow finds the session of a fact or begins to follow it.
 func (m *machine) flow(f *fact) *flow {
 	key := flowKey{f.key, f.protocol}
-	w, ok := m.flows.get(key)
+	w, ok := m.flows.getHashed(key, f.flowHash())
 	if !ok {
 		if m.flows.len() >= m.opts.MaxSessions {
 			if old, any := m.flows.oldest(); any {

@@ -44,7 +44,15 @@ func (w *window[K, V]) at(k K) *V {
 	if w.n == 0 {
 		return nil
 	}
-	if at, there := w.find(k, k.hash()); there {
+	return w.atHashed(k, k.hash())
+}
+
+// atHashed is at for a key whose hash is known.
+func (w *window[K, V]) atHashed(k K, hash uint32) *V {
+	if w.n == 0 {
+		return nil
+	}
+	if at, there := w.find(k, hash); there {
 		return &w.ring[uint32(w.table[at])-1].value
 	}
 	return nil
@@ -72,6 +80,11 @@ func (w *window[K, V]) place(k K) (v *V, there bool) {
 			return &w.ring[uint32(w.table[at])-1].value, true
 		}
 	}
+	return w.add(k, hash), false
+}
+
+// add gives room for the value of a key that is not there.
+func (w *window[K, V]) add(k K, hash uint32) *V {
 	if w.n == w.limit && w.limit != noLimit {
 		w.drop(atOnce(w.limit))
 	}
@@ -86,7 +99,7 @@ func (w *window[K, V]) place(k K) (v *V, there bool) {
 	e := &w.ring[place]
 	e.key, e.hash = k, hash
 	lies(w.table, hash, uint32(place+1))
-	return &e.value, false
+	return &e.value
 }
 
 // atOnce is how many entries make room where so many may be. Many at once cost
