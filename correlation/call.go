@@ -190,7 +190,7 @@ func (c *call) describe(f *fact) {
 	take(&c.id, f.callID, better)
 	take(&c.agent, f.agent, better)
 	take(&c.canonical, f.canonical, better)
-	if f.target != (sum{}) {
+	if !f.target.none() {
 		c.target = f.target
 	}
 	argsRank := rank.args
@@ -269,10 +269,11 @@ func (c *call) lastDecision() *verdictRec {
 
 func (c *call) weak() bool { return c.session.key.session == noSession }
 
-func (c *call) now() emitted {
+// now is what a record would say, by the verdict that stands.
+func (c *call) now(st *standing) emitted {
 	e := emitted{state: c.state, outcome: c.outcome, match: c.match, findings: len(c.rules), execSeq: c.execSeq, seen: c.seen, posts: c.posts, next: c.chain.to,
 		kin: max(c.session.kin, c.emitted.kin)}
-	if st := c.standing(); st.ledger != nil {
+	if st.ledger != nil {
 		e.decision, e.verdict = st.ledger.id, string(st.verdict)
 	}
 	return e

@@ -33,8 +33,9 @@ func next[T any](made *[]T, atOnce int) *T {
 	return one
 }
 
-// call is a call as the log shows it, but for its call_id.
-func (w *written) call(c *call) *events.Call {
+// call is a call as the log shows it, but for its call_id; st is the verdict that
+// stands for it.
+func (w *written) call(c *call, st *standing) *events.Call {
 	made := next(&w.calls, writtenAtOnce)
 	r := &made.Call
 	who := c.session.origin
@@ -47,7 +48,7 @@ func (w *written) call(c *call) *events.Call {
 	r.Trace = c.trace
 	r.AdmittedDigest, r.ExecutedDigest = c.args.keyed, c.executed.keyed
 	decided := time.Time{}
-	if st := c.standing(); st.ledger != nil {
+	if st.ledger != nil {
 		r.Verdict, r.DecisionID, r.DecisionSeq = st.verdict, st.ledger.id, st.ledger.seq
 		if d := st.ledger.args.digest; d != "" {
 			r.AdmittedDigest, r.ExecutedDigest = d, c.executed.in(d)

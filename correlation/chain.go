@@ -15,7 +15,7 @@ func (s *session) predecessor(f *fact) *call {
 	if c := s.named(f); c != nil {
 		return c
 	}
-	sl := s.slots.get(f.slot, f.hashOfSlot())
+	sl := s.slotOf(f)
 	c := sl.latestLike(f, func(c *call) bool { return c.state != events.CallOrphaned && c.same(f) != different })
 	if c == nil || (f.slot.id == "" && c.same(f) != equal) {
 		return nil
@@ -49,7 +49,7 @@ func (m *machine) follows(c, before *call) {
 }
 
 func callIDOf(s sum) string {
-	if s == (sum{}) {
+	if s.none() {
 		return ""
 	}
 	return hexID(callIDPrefix, s)

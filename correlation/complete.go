@@ -69,17 +69,14 @@ func (m *machine) orphan(s *session, f *fact) {
 	m.makeRoom(s, sl)
 }
 
-// finals are the states after a completion, by the protocol's own word; a word
-// that is not here completes the call.
-var finals = map[string]events.CallState{
-	"failed": events.CallFailed, "cancelled": events.CallFailed, "timed_out": events.CallFailed,
-	"denied": events.CallDenied, "blocked": events.CallDenied,
-	"error": events.CallFailed, "timeout": events.CallFailed,
-}
-
+// stateAfter is the state after a completion, by the protocol's own word; a word
+// that nobody knows completes the call.
 func stateAfter(f *fact) events.CallState {
-	if s, ok := finals[f.outcome]; ok {
-		return s
+	switch f.outcome {
+	case "failed", "cancelled", "timed_out", "error", "timeout":
+		return events.CallFailed
+	case "denied", "blocked":
+		return events.CallDenied
 	}
 	return events.CallCompleted
 }
@@ -121,7 +118,7 @@ func (m *machine) stop(c *call, f *fact, state events.CallState, why closing) {
 // meant finds the call that a remark is about: by its id, by the event it
 // names, by the approval workflow.
 func (s *session) meant(f *fact) *call {
-	if sl := s.slots.get(f.slot, f.hashOfSlot()); sl != nil && f.slot.id != "" {
+	if sl := s.slotOf(f); sl != nil && f.slot.id != "" {
 		if c := sl.oldestOpen(); c != nil {
 			return c
 		}

@@ -87,6 +87,9 @@ func (r *reading) ahead() {
 		key.session = r.sessionKey
 	}
 	f.hashes = hashesOf(key)
+	if f.lineage.correlation != "" {
+		f.lineage.token()
+	}
 	if f.eventID != "" && f.kind != kindRequest {
 		f.idSum()
 	}

@@ -171,7 +171,7 @@ func (m *machine) secondInvocation(s *session, c *call, f *fact) {
 	if f.kind != kindPre || f.protocol != protoAAEP || f.slot.id == "" {
 		return
 	}
-	sl := s.slot(f.slot, f.hashOfSlot())
+	sl := s.slot(f)
 	if sl.invoked == "" {
 		sl.invoked = first(f.eventID, "?")
 		return

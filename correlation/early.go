@@ -37,7 +37,7 @@ func (m *machine) anticipate(f *fact) {
 		return
 	}
 	s := m.session(f)
-	if s.slots.get(f.slot, f.hashOfSlot()) != nil {
+	if s.slotOf(f) != nil {
 		return
 	}
 	if len(s.early) >= maxEarly {
@@ -91,7 +91,7 @@ func (c *call) excusable(rule, id string) {
 // excuse takes back what was found of a call that ran without a verdict: its
 // publisher's fail mode had let it pass, and said so late.
 func (m *machine) excuse(s *session, f *fact) {
-	sl := s.slots.get(f.slot, f.hashOfSlot())
+	sl := s.slotOf(f)
 	if f.kind != kindFailOpen || sl == nil || f.slot.id == "" {
 		return
 	}

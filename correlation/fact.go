@@ -120,6 +120,8 @@ type fact struct {
 	tool      string // as shown
 	slot      slotKey
 	slotHash  uint32  // see hashOfSlot
+	looked    bool    // its session was looked through for its slot,
+	found     *slot   // which is this one; nil if there was none
 	hashes    hashes  // of whose it is
 	firstCall sum     // the sum of the first call of its slot; zero if whoever read it has not made it
 	canonical string  // the tool's name in the action-governance profile

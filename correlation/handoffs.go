@@ -32,7 +32,7 @@ type handedOver struct {
 // agent that had handed over before.
 func (m *machine) handoff(s *session, c *call, f *fact) {
 	list, _ := m.handoffs.get(s.key)
-	if len(list) > 0 || c.tooLate != (madeBy{}) {
+	if len(list) > 0 || c.tooLate.finding != "" {
 		m.calledAfter(list, c, f)
 	}
 	if f.kind == kindDecision && f.protocol == subject.ProtoHandoff && f.decision.verdict == events.Allow && f.agent != "" && !c.weak() {

@@ -42,15 +42,20 @@ func flowHash(session uint32, protocol string) uint32 {
 
 // hashes are those of whose a message is: of its tenant, publisher and session.
 type hashes struct {
-	made            bool
-	source, session uint32
-	tenant          uint64
+	made              bool
+	source, session   uint32
+	tenant, publisher uint64 // publisher is not for tables
 }
 
 func hashesOf(k sessionKey) hashes {
 	tenant, source := textHash(k.tenant), textHash(k.source)
-	return hashes{true, mixed(tenant, source), mixed(mixed64(tenant, source), textHash(k.session)), tenant}
+	h := hashes{made: true, source: mixed(tenant, source), tenant: tenant, publisher: mixed64(tenant, source)}
+	h.session = h.of(k.session)
+	return h
 }
+
+// of is the hash of a session of the same publisher.
+func (h *hashes) of(session string) uint32 { return mixed(h.publisher, textHash(session)) }
 
 // whose are the hashes of the fact's key, which does not change any more.
 func (f *fact) whose() *hashes {

@@ -88,11 +88,13 @@ func (m *machine) relate(f *fact) {
 		m.relateTrace(f, old.rank)
 	}
 	if old.rank < byGoal && l.parent != "" {
-		m.adopt(f, byGoal, m.sibling(f, l.parent))
+		m.adopt(f, byGoal, m.sibling(f, l.parent, subject.Escape(l.parent)))
 	}
 	if old.rank < bySession && l.correlation != "" {
-		if _, there := m.sessions.peek(siblingKey(f, l.correlation)); there {
-			m.adopt(f, bySession, m.sibling(f, l.correlation))
+		sibling := f.key
+		sibling.session = l.token()
+		if _, there := m.sessions.peekHashed(sibling, f.whose().of(sibling.session)); there {
+			m.adopt(f, bySession, m.sibling(f, l.correlation, sibling.session))
 		}
 	}
 }
@@ -112,14 +114,10 @@ func (m *machine) relateTrace(f *fact, rank int8) {
 }
 
 // sibling is a session of the same publisher, by its id.
-func (m *machine) sibling(f *fact, session string) relative {
-	return relative{who: &origin{key: siblingKey(f, session), tenant: f.tenant, source: f.source, session: show(session)}}
-}
-
-func siblingKey(f *fact, session string) sessionKey {
+func (m *machine) sibling(f *fact, session, token string) relative {
 	key := f.key
-	key.session = subject.Escape(session)
-	return key
+	key.session = token
+	return relative{who: &origin{key: key, tenant: f.tenant, source: f.source, session: show(session)}}
 }
 
 // who is the fact's origin, the call's own if that is the same.

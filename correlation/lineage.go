@@ -4,6 +4,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // lineage is what a message says of where it belongs.
@@ -11,6 +12,7 @@ type lineage struct {
 	trace       string // W3C traceparent; "" if there is none that is valid
 	correlation string // as an event id would be written
 	mark        sum    // of the event that correlation may be
+	sibling     string // correlation as the token of a session, once that was asked
 	parent      string // session
 	hands       bool   // it announces a handoff, whose child may name it
 }
@@ -21,6 +23,14 @@ func (l *lineage) correlates(id string) {
 	if id != "" {
 		l.correlation, l.mark = id, sumOf("event", id)
 	}
+}
+
+// token is correlation as the token of a session.
+func (l *lineage) token() string {
+	if l.sibling == "" {
+		l.sibling = subject.Escape(l.correlation)
+	}
+	return l.sibling
 }
 
 func agentHookLineage(f *fact, e *agenthook.Event) {

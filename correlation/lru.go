@@ -5,7 +5,7 @@ package correlation
 type lru[K hashed, V identified[K]] struct {
 	// entries lie where there was room; each names its neighbours in the order of
 	// use. The first is none: after it comes the most, before it the least recent.
-	entries []lruEntry[V]
+	entries []lruEntry[K, V]
 	empty   []int32 // places in entries
 	table   []uint64
 	n       int
@@ -14,14 +14,15 @@ type lru[K hashed, V identified[K]] struct {
 // identified knows its own key.
 type identified[K hashed] interface{ id() K }
 
-type lruEntry[V any] struct {
+type lruEntry[K hashed, V any] struct {
+	key        K
 	value      V
 	hash       uint32
 	prev, next int32
 }
 
 func newLRU[K hashed, V identified[K]]() *lru[K, V] {
-	return &lru[K, V]{entries: make([]lruEntry[V], 1, smallestTable/2), table: make([]uint64, smallestTable)}
+	return &lru[K, V]{entries: make([]lruEntry[K, V], 1, smallestTable/2), table: make([]uint64, smallestTable)}
 }
 
 func (l *lru[K, V]) len() int { return l.n }
@@ -33,7 +34,7 @@ func (l *lru[K, V]) find(k K, hash uint32) (at int, there bool) {
 		switch x := l.table[at]; {
 		case x == 0:
 			return at, false
-		case uint32(x>>32) == hash && l.entries[uint32(x)].value.id() == k:
+		case uint32(x>>32) == hash && l.entries[uint32(x)].key == k:
 			return at, true
 		}
 	}
@@ -44,21 +45,25 @@ func (l *lru[K, V]) get(k K) (v V, ok bool) { return l.getHashed(k, k.hash()) }
 
 // getHashed is get for a key whose hash is known.
 func (l *lru[K, V]) getHashed(k K, hash uint32) (v V, ok bool) {
+	if e := &l.entries[l.entries[0].next]; e.hash == hash && e.key == k && l.n > 0 {
+		return e.value, true // as often as not it was the last one, too
+	}
 	at, ok := l.find(k, hash)
 	if !ok {
 		return v, false
 	}
 	i := int32(uint32(l.table[at]))
-	if l.entries[0].next != i {
-		l.unlink(i)
-		l.link(i)
-	}
+	l.unlink(i)
+	l.link(i)
 	return l.entries[i].value, true
 }
 
 // peek finds an entry and leaves it where it is.
-func (l *lru[K, V]) peek(k K) (v V, ok bool) {
-	at, ok := l.find(k, k.hash())
+func (l *lru[K, V]) peek(k K) (v V, ok bool) { return l.peekHashed(k, k.hash()) }
+
+// peekHashed is peek for a key whose hash is known.
+func (l *lru[K, V]) peekHashed(k K, hash uint32) (v V, ok bool) {
+	at, ok := l.find(k, hash)
 	if ok {
 		v = l.entries[uint32(l.table[at])].value
 	}
@@ -75,10 +80,11 @@ func (l *lru[K, V]) add(v V) {
 		i = l.empty[last]
 		l.empty = l.empty[:last]
 	} else {
-		l.entries = append(l.entries, lruEntry[V]{})
+		l.entries = append(l.entries, lruEntry[K, V]{})
 	}
-	hash := v.id().hash()
-	l.entries[i].value, l.entries[i].hash = v, hash
+	k := v.id()
+	hash := k.hash()
+	l.entries[i].key, l.entries[i].value, l.entries[i].hash = k, v, hash
 	lies(l.table, hash, uint32(i))
 	l.link(i)
 }
@@ -123,7 +129,7 @@ func (l *lru[K, V]) removeOldest() {
 func (l *lru[K, V]) drop(i int32) {
 	free(l.table, l.entries[i].hash, uint32(i))
 	l.unlink(i)
-	l.entries[i] = lruEntry[V]{}
+	l.entries[i] = lruEntry[K, V]{}
 	l.empty = append(l.empty, i)
 	l.n--
 }

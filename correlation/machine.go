@@ -185,7 +185,7 @@ func (m *machine) attach(c *call, f *fact) {
 
 // arm makes a new occurrence.
 func (m *machine) arm(s *session, f *fact) *call {
-	sl := s.slot(f.slot, f.hashOfSlot())
+	sl := s.slot(f)
 	other := sl.oldestOpen()
 	c := m.occurrence(s, f)
 	c.state = events.CallOpen
@@ -220,7 +220,7 @@ func (c *call) judged() *call {
 
 // occurrence makes the next call of a slot, neither open nor remembered yet.
 func (m *machine) occurrence(s *session, f *fact) *call {
-	sl := s.slot(f.slot, f.hashOfSlot())
+	sl := s.slot(f)
 	sl.count++
 	m.order++
 	m.stats.Calls++
@@ -236,23 +236,25 @@ func (m *machine) extend(c *call, f *fact) {
 	if !c.open() {
 		return
 	}
-	wait := max(m.opts.MissingAfter, 2*min(f.expected, maxExpected))
-	at := m.now.Add(wait)
-	for _, a := range [...]*approval{&f.approval, &f.decision.pending} {
-		if a.expiresAt.IsZero() {
-			continue
-		}
-		if limit := m.now.Add(maxApprovalWait); a.expiresAt.After(limit) {
-			at = later(at, limit)
-		} else {
-			at = later(at, a.expiresAt.Add(m.opts.MissingAfter))
-		}
-	}
+	at := m.now.Add(max(m.opts.MissingAfter, 2*min(f.expected, maxExpected)))
+	at = m.waiting(at, &f.approval)
+	at = m.waiting(at, &f.decision.pending)
 	m.due.set(c, at)
 	m.quiet = earlier(m.quiet, at)
 	if len(m.due) > 2*m.stats.Open+64 {
 		m.compact()
 	}
+}
+
+// waiting is a deadline that leaves an approval its time.
+func (m *machine) waiting(at time.Time, a *approval) time.Time {
+	if a.expiresAt.IsZero() {
+		return at
+	}
+	if limit := m.now.Add(maxApprovalWait); a.expiresAt.After(limit) {
+		return later(at, limit)
+	}
+	return later(at, a.expiresAt.Add(m.opts.MissingAfter))
 }
 
 func later(a, b time.Time) time.Time {

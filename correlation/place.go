@@ -8,7 +8,7 @@ func (m *machine) place(s *session, f *fact) *call {
 	if c := s.decided(f.decisionID); c != nil && c.slot.key == f.slot && c.same(f) != different {
 		return c
 	}
-	sl := s.slots.get(f.slot, f.hashOfSlot())
+	sl := s.slotOf(f)
 	if sl == nil {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (c *call) decisionEvent() string {
 // consume finds the call that a completion ends: the oldest armed occurrence.
 func (m *machine) consume(s *session, f *fact) (c *call, inferred bool) {
 	if f.slot != (slotKey{}) {
-		if c := consumeSlot(s.slots.get(f.slot, f.hashOfSlot()), f); c != nil {
+		if c := consumeSlot(s.slotOf(f), f); c != nil {
 			return c, f.slot.id == ""
 		}
 	}

@@ -75,7 +75,7 @@ func (c *call) otherView(f *fact) bool {
 // nothing is left: another content under the same event id, which is a finding
 // already, or the other protocol's view of the same completion.
 func (s *session) repeated(f *fact) *call {
-	sl := s.slots.get(f.slot, f.hashOfSlot())
+	sl := s.slotOf(f)
 	if sl == nil || f.slot.id == "" {
 		return nil
 	}

@@ -264,12 +264,13 @@ func (m *machine) emit(c *call) {
 	if again && c.open() {
 		return
 	}
-	now := c.now()
+	st := c.standing()
+	now := c.now(&st)
 	if again && now == c.emitted {
 		return
 	}
 	c.emitted = now
-	r := m.written.call(c)
+	r := m.written.call(c, &st)
 	m.stats.Records++
 	var room [192]byte
 	b := appendSubject(room[:0], m.prefixes.calls, string(c.state), c.session.key)

@@ -59,18 +59,26 @@ func (m *machine) origin(f *fact) *origin {
 
 func (s *session) id() sessionKey { return s.key }
 
-// slot finds the slot of a call, or makes it.
-func (s *session) slot(k slotKey, hash uint32) *slot {
-	if sl := s.slots.get(k, hash); sl != nil {
+// slotOf finds the slot of a fact's call, nil if there is none.
+func (s *session) slotOf(f *fact) *slot {
+	if !f.looked {
+		f.looked, f.found = true, s.slots.get(f.slot, f.hashOfSlot())
+	}
+	return f.found
+}
+
+// slot finds the slot of a fact's call, or makes it.
+func (s *session) slot(f *fact) *slot {
+	if sl := s.slotOf(f); sl != nil {
 		return sl
 	}
 	if s.slots.len() >= s.machine.opts.MaxIDsPerSession {
 		s.forgetSlot()
 	}
 	s.machine.stats.IDs++
-	sl := &slot{key: k, count: s.floor}
-	s.slots.add(sl, hash)
-	return sl
+	f.found = newSlot(f.slot, s.floor)
+	s.slots.add(f.found, f.hashOfSlot())
+	return f.found
 }
 
 // forgetSlot drops the oldest id that no remembered call has. There is one:

@@ -15,6 +15,16 @@ type slot struct {
 	invoked string  // event id of the first AAEP invocation under this id
 }
 
+// newSlot makes a slot, with room for the usual one call.
+func newSlot(k slotKey, count int) *slot {
+	made := &struct {
+		slot
+		usual [1]*call
+	}{slot: slot{key: k, count: count}}
+	made.calls = made.usual[:0]
+	return &made.slot
+}
+
 func (s *slot) openCalls() []*call {
 	var open []*call
 	for _, c := range s.calls {

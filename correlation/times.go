@@ -39,19 +39,17 @@ func number(n *int64) int64 {
 
 // sayTimes notes what a fact claims; the first word on each counts.
 func (c *call) sayTimes(f *fact) {
-	x := events.CallClaim{DurationMS: f.said.durationMS, Attempt: f.said.attempt}
 	if f.kind == kindPost {
-		x.StartedAt, x.CompletedAt = events.At(f.startedAt), events.At(f.said.completedAt)
+		takeTime(&c.claimed.StartedAt, f.startedAt)
+		takeTime(&c.claimed.CompletedAt, f.said.completedAt)
 	}
-	takeTime(&c.claimed.StartedAt, x.StartedAt)
-	takeTime(&c.claimed.CompletedAt, x.CompletedAt)
-	fill(&c.claimed.DurationMS, x.DurationMS)
-	fill(&c.claimed.Attempt, x.Attempt)
+	fill(&c.claimed.DurationMS, f.said.durationMS)
+	fill(&c.claimed.Attempt, f.said.attempt)
 }
 
-func takeTime(to *events.Time, from events.Time) {
-	if to.IsZero() {
-		*to = from
+func takeTime(to *events.Time, from time.Time) {
+	if !from.IsZero() && to.IsZero() {
+		*to = events.At(from)
 	}
 }
 
