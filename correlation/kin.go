@@ -82,7 +82,7 @@ func (m *machine) relate(f *fact) {
 		old = *k
 	}
 	if old.rank < byEvent && l.correlation != "" {
-		m.adopt(f, byEvent, m.marked(f, l.mark))
+		m.adopt(f, byEvent, m.ofMark(f, l.mark))
 	}
 	if l.trace != "" {
 		m.relateTrace(f, old.rank)
@@ -101,7 +101,7 @@ func (m *machine) relate(f *fact) {
 
 func (m *machine) relateTrace(f *fact, rank int8) {
 	if rank < bySpan {
-		m.adopt(f, bySpan, m.marked(f, sumOf("span", f.lineage.trace[:spanEnd])))
+		m.adopt(f, bySpan, m.ofMark(f, sumOf("span", f.lineage.trace[:spanEnd])))
 	}
 	trace := tenantMark{f.key.tenant, sumOf("trace", f.lineage.trace[:traceEnd])}
 	first, known := m.marks.get(trace)
@@ -129,8 +129,8 @@ func (f *fact) who(c *call) *origin {
 	return &o
 }
 
-// marked finds what a mark is of, as far as the fact's publisher can mean it.
-func (m *machine) marked(f *fact, mark sum) relative {
+// ofMark finds what a mark is of, as far as the fact's publisher can mean it.
+func (m *machine) ofMark(f *fact, mark sum) relative {
 	r := m.marks.atHashed(tenantMark{f.key.tenant, mark}, markHash(f.whose().tenant, mark))
 	if r == nil || r.clash {
 		return relative{}

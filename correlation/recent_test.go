@@ -75,8 +75,8 @@ func TestFullDoesNotGrow(t *testing.T) {
 	}
 	m := l.run().core.m
 	for _, s := range m.sources.all() {
-		if s.seen.len() != 64 || len(s.seen.ring) != 64 {
-			t.Errorf("%d ids in a ring of %d", s.seen.len(), len(s.seen.ring))
+		if s.seen.len() != 64 || len(s.seen.chunks) > 2 || len(s.seen.table) != 128 {
+			t.Errorf("%d ids in %d chunks and a table of %d", s.seen.len(), len(s.seen.chunks), len(s.seen.table))
 		}
 	}
 }

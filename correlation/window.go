@@ -1,15 +1,17 @@
 package correlation
 
 // window is a map that forgets its oldest entries: when there are more than its
-// limit, or when it is told to. They lie in a ring in the order in which they
-// came; a table says where a key lies. It is smaller than a map, and an old entry
-// gives way to a new one at the price of few looks into memory.
+// limit, or when it is told to. They are numbered in the order in which they came
+// and lie in chunks, so that none has to move when there are more; a table says
+// which number a key has. It is smaller than a map, and an old entry gives way to
+// a new one at the price of few looks into memory.
 type window[K hashed, V any] struct {
-	ring  []entry[K, V]
-	head  int      // the oldest
-	n     int      // how many there are
-	table []uint64 // of places in the ring and one
-	limit int      // noLimit: there is none
+	chunks [][]entry[K, V] // the first has the oldest entry
+	empty  []entry[K, V]   // a chunk to be used next; nil if there is none
+	head   uint32          // the number of the oldest; after the highest comes 0
+	n      int             // how many there are
+	table  []uint64        // of numbers
+	limit  int             // noLimit: there is none
 }
 
 type entry[K, V any] struct {
@@ -20,42 +22,55 @@ type entry[K, V any] struct {
 
 const noLimit = 0
 
+// chunkSize is how many entries a chunk has; only the first one begins with less.
+const (
+	chunkBits = 8
+	chunkSize = 1 << chunkBits
+)
+
 func newWindow[K hashed, V any](limit int) *window[K, V] {
 	return &window[K, V]{limit: limit}
 }
 
 func (w *window[K, V]) len() int { return w.n }
 
-// find gives the place of a key in the table; that is free if there is no entry.
-func (w *window[K, V]) find(k K, hash uint32) (at int, there bool) {
-	mask := len(w.table) - 1
-	for at = int(hash) & mask; ; at = (at + 1) & mask {
-		switch x := w.table[at]; {
-		case x == 0:
-			return at, false
-		case uint32(x>>32) == hash && w.ring[uint32(x)-1].key == k:
-			return at, true
-		}
-	}
+// chunkOf is where the chunk of an entry lies.
+func (w *window[K, V]) chunkOf(number uint32) int {
+	return int((number>>chunkBits - w.head>>chunkBits) & (1<<(32-chunkBits) - 1))
 }
 
-// at gives the value of a key, to be looked at or changed before the next put.
+func (w *window[K, V]) entry(number uint32) *entry[K, V] {
+	return &w.chunks[w.chunkOf(number)][number%chunkSize]
+}
+
+// marked is a hash as it is in the table, where 0 means that nothing is there and a
+// number may be 0.
+func marked(hash uint32) uint32 { return hash | 1<<31 }
+
+// atHashed gives the value of a key whose hash is known, to be looked at or changed
+// before the next put.
+func (w *window[K, V]) atHashed(k K, hash uint32) *V {
+	if w.n == 0 {
+		return nil
+	}
+	hash = marked(hash)
+	mask := len(w.table) - 1
+	for at := int(hash) & mask; w.table[at] != 0; at = (at + 1) & mask {
+		if x := w.table[at]; uint32(x>>32) == hash {
+			if e := w.entry(uint32(x)); e.key == k {
+				return &e.value
+			}
+		}
+	}
+	return nil
+}
+
+// at is atHashed for a key whose hash is not known.
 func (w *window[K, V]) at(k K) *V {
 	if w.n == 0 {
 		return nil
 	}
 	return w.atHashed(k, k.hash())
-}
-
-// atHashed is at for a key whose hash is known.
-func (w *window[K, V]) atHashed(k K, hash uint32) *V {
-	if w.n == 0 {
-		return nil
-	}
-	if at, there := w.find(k, hash); there {
-		return &w.ring[uint32(w.table[at])-1].value
-	}
-	return nil
 }
 
 func (w *window[K, V]) get(k K) (v V, ok bool) {
@@ -67,39 +82,48 @@ func (w *window[K, V]) get(k K) (v V, ok bool) {
 
 // put adds or replaces an entry; replacing does not make it younger.
 func (w *window[K, V]) put(k K, v V) {
-	p, _ := w.place(k)
-	*p = v
-}
-
-// place gives room for the value of a key, to be filled before the next call, and
-// whether there is one already.
-func (w *window[K, V]) place(k K) (v *V, there bool) {
 	hash := k.hash()
-	if w.n > 0 {
-		if at, there := w.find(k, hash); there {
-			return &w.ring[uint32(w.table[at])-1].value, true
-		}
+	if p := w.atHashed(k, hash); p != nil {
+		*p = v
+		return
 	}
-	return w.add(k, hash), false
+	*w.add(k, hash) = v
 }
 
-// add gives room for the value of a key that is not there.
+// add gives room for the value of a key that is not there, to be filled before the
+// next call.
 func (w *window[K, V]) add(k K, hash uint32) *V {
 	if w.n == w.limit && w.limit != noLimit {
 		w.drop(atOnce(w.limit))
 	}
-	if w.n == len(w.ring) {
+	if 2*(w.n+1) > len(w.table) {
 		w.grow()
 	}
-	place := w.head + w.n
-	if place >= len(w.ring) {
-		place -= len(w.ring)
-	}
+	number := w.head + uint32(w.n)
 	w.n++
-	e := &w.ring[place]
-	e.key, e.hash = k, hash
-	lies(w.table, hash, uint32(place+1))
+	e := w.room(number)
+	e.key, e.hash = k, marked(hash)
+	lies(w.table, e.hash, number)
 	return &e.value
+}
+
+// room makes room for an entry that comes after all others.
+func (w *window[K, V]) room(number uint32) *entry[K, V] {
+	at, within := w.chunkOf(number), int(number%chunkSize)
+	switch {
+	case at < len(w.chunks):
+	case w.empty != nil:
+		w.chunks, w.empty = append(w.chunks, w.empty), nil
+	case at > 0:
+		w.chunks = append(w.chunks, make([]entry[K, V], chunkSize))
+	default:
+		w.chunks = append(w.chunks, nil)
+	}
+	if c := w.chunks[at]; within >= len(c) {
+		w.chunks[at] = make([]entry[K, V], min(max(2*within, smallestTable/2), chunkSize))
+		copy(w.chunks[at], c)
+	}
+	return &w.chunks[at][within]
 }
 
 // atOnce is how many entries make room where so many may be. Many at once cost
@@ -108,17 +132,19 @@ func (w *window[K, V]) add(k K, hash uint32) *V {
 func atOnce(limit int) int { return 1 + limit/1024 }
 
 // nth is the key of an entry, the oldest first.
-func (w *window[K, V]) nth(i int) K { return w.ring[(w.head+i)%len(w.ring)].key }
+func (w *window[K, V]) nth(i int) K { return w.entry(w.head + uint32(i)).key }
 
 // drop forgets the n oldest entries. There must be so many.
 func (w *window[K, V]) drop(n int) {
 	for range n {
-		free(w.table, w.ring[w.head].hash, uint32(w.head+1))
-		w.ring[w.head] = entry[K, V]{}
-		if w.head++; w.head == len(w.ring) {
-			w.head = 0
-		}
+		e := w.entry(w.head)
+		free(w.table, e.hash, w.head)
+		*e = entry[K, V]{}
 		w.n--
+		if w.head++; w.head%chunkSize == 0 {
+			w.empty, w.chunks[0] = w.chunks[0], nil
+			w.chunks = w.chunks[1:]
+		}
 	}
 }
 
@@ -126,26 +152,16 @@ func (w *window[K, V]) drop(n int) {
 func (w *window[K, V]) all() []entry[K, V] {
 	list := make([]entry[K, V], 0, w.n)
 	for i := range w.n {
-		list = append(list, w.ring[(w.head+i)%len(w.ring)])
+		list = append(list, *w.entry(w.head + uint32(i)))
 	}
 	return list
 }
 
-// grow makes room for as many entries again, within the limit.
+// grow makes the table twice as large.
 func (w *window[K, V]) grow() {
-	size := max(2*len(w.ring), smallestTable/2)
-	if w.limit != noLimit {
-		size = min(size, w.limit)
-	}
-	ring := make([]entry[K, V], size)
-	copy(ring, w.all())
-	w.ring, w.head = ring, 0
-	places := smallestTable
-	for places < 2*size {
-		places *= 2
-	}
-	w.table = make([]uint64, places)
+	w.table = make([]uint64, max(2*len(w.table), smallestTable))
 	for i := range w.n {
-		lies(w.table, w.ring[i].hash, uint32(i+1))
+		number := w.head + uint32(i)
+		lies(w.table, w.entry(number).hash, number)
 	}
 }
