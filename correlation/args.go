@@ -78,7 +78,7 @@ const (
 func compare(a, b *arguments) comparison {
 	switch {
 	case a.digest != "" && b.digest != "":
-		return sameText(a.digest, b.digest, digest.Form(a.digest) == digest.Form(b.digest))
+		return againstVerdict(a, b.digest)
 	case a.digest != "":
 		return againstDigest(b, a.digest)
 	case b.digest != "":
@@ -101,6 +101,18 @@ func sameText(a, b string, comparable bool) comparison {
 		return equal
 	}
 	return different
+}
+
+// againstVerdict holds arguments against the digest of a recorded verdict, "" if it
+// has none.
+func againstVerdict(a *arguments, d string) comparison {
+	switch {
+	case d == "":
+		return unknown
+	case a.digest != "":
+		return sameText(a.digest, d, digest.Form(a.digest) == digest.Form(d))
+	}
+	return againstDigest(a, d)
 }
 
 func againstDigest(a *arguments, d string) comparison {

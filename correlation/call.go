@@ -64,8 +64,8 @@ type details struct {
 
 	decisions []verdictRec
 	claim     claim
-	pending   approval // the approval that is waited for, as the pre event says
-	granted   approval // what an event said of it since
+	pending   *approval // the approval that is waited for, as the pre event says
+	granted   *approval // what an event said of it since
 
 	outcome  string
 	executed arguments
@@ -159,7 +159,7 @@ func (c *call) attach(f *fact) {
 		if c.decisions == nil {
 			c.decisions = c.session.machine.spare.verdicts(1)
 		}
-		c.decisions = append(c.decisions, f.decision)
+		c.decisions = append(c.decisions, *f.decision)
 		c.session.hear(f.decision.verdict)
 		c.step(stepDecided, f)
 	}
@@ -173,8 +173,8 @@ func (c *call) learn(f *fact) {
 		c.session.hear(f.claim.verdict)
 	}
 	switch {
-	case !f.approval.known():
-	case f.approval.status == statusPending:
+	case f.approval == nil:
+	case f.approval.is(statusPending):
 		c.pending = f.approval
 	default:
 		c.granted = f.approval
@@ -252,7 +252,7 @@ func (c *call) same(f *fact) comparison {
 		if result == equal {
 			return equal
 		}
-		if r := compare(&c.decisions[i].args, &f.args); r != unknown {
+		if r := againstVerdict(&f.args, c.decisions[i].digest); r != unknown {
 			result = r
 		}
 	}

@@ -50,7 +50,7 @@ func (w *written) call(c *call, st *standing) *events.Call {
 	decided := time.Time{}
 	if st.ledger != nil {
 		r.Verdict, r.DecisionID, r.DecisionSeq = st.verdict, st.ledger.id, st.ledger.seq
-		if d := st.ledger.args.digest; d != "" {
+		if d := st.ledger.digest; d != "" {
 			r.AdmittedDigest, r.ExecutedDigest = d, c.executed.in(d)
 		}
 		if !st.inherited {

@@ -119,7 +119,7 @@ func readAgentHook(f *fact, raw []byte) recordedLine {
 	if reply, is := replyOf(raw); is {
 		f.kind, f.eventID, f.claim = kindReply, reply.EventID, claim{verdict: claimed(reply.Decision), seq: f.seq}
 		if a := reply.Metadata.Approval; a != nil {
-			f.approval = approval{resume: show(a.ResumePolicy), status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: instant(a.ExpiresAt)}
+			f.approval = approval{resume: show(a.ResumePolicy), status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: instant(a.ExpiresAt)}.ifKnown()
 		}
 		f.notes = replyNotes(f, reply)
 		return recordedLine{fact: f}

@@ -198,11 +198,11 @@ func (m *machine) unnamedEnd(c *call, f *fact, inferred bool) {
 
 // unnamedApproval: what ran after an approval must say which (AH-C-081).
 func (m *machine) unnamedApproval(c *call, f *fact) {
-	if f.protocol != protoAgentHook || f.approval.workflow != "" {
+	if f.protocol != protoAgentHook || f.approval.value().workflow != "" {
 		return
 	}
 	for _, d := range c.decisions {
-		if d.pending.workflow != "" {
+		if d.pending.value().workflow != "" {
 			m.check("AH-C-081", c, f, about(c.firstEvent(), f.eventID))
 			return
 		}

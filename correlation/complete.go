@@ -129,8 +129,9 @@ func (s *session) meant(f *fact) *call {
 			return c
 		}
 	}
-	if f.approval.workflow == "" {
+	workflow := f.approval.value().workflow
+	if workflow == "" {
 		return nil
 	}
-	return s.findNamed(f.approval.workflow, func(c *call) bool { return c.awaited().workflow == f.approval.workflow })
+	return s.findNamed(workflow, func(c *call) bool { return c.awaited().workflow == workflow })
 }

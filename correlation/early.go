@@ -22,7 +22,7 @@ type earlyRemark struct {
 	protocol, eventID string
 	outcome           string
 	claim             claim
-	approval          approval
+	approval          *approval
 }
 
 // ends tells whether a remark says how a call ended or why it needed no verdict.

@@ -134,12 +134,12 @@ type fact struct {
 	target  sum // what its call is done to: see targetOf
 	frame   sum // of core without arguments, redaction and phase: what a request and its evidence form share
 
-	decisionID string     // of a decision, or of the request it answers
-	deciding   sum        // what a decision is known by: see decidingSum; zero if nobody has asked yet
-	receiptOf  string     // the decision whose receipt a completion says that it ran on
-	decision   verdictRec // kindDecision
-	claim      claim      // what the event says the verdict was
-	approval   approval   // what the event says about an approval
+	decisionID string      // of a decision, or of the request it answers
+	deciding   sum         // what a decision is known by: see decidingSum; zero if nobody has asked yet
+	receiptOf  string      // the decision whose receipt a completion says that it ran on
+	decision   *verdictRec // kindDecision; else nil
+	claim      claim       // what the event says the verdict was
+	approval   *approval   // what the event says about an approval; nil if that is nothing
 	expected   time.Duration
 	links      []string // other ids that lead to the call: the paused event's id
 
@@ -186,8 +186,8 @@ type verdictRec struct {
 	verdict events.Verdict
 	expires time.Time
 	receipt bool
-	args    arguments
-	pending approval
+	digest  string    // of the arguments; "" if it has none
+	pending *approval // nil if it says nothing of one
 	eventID string
 }
 
@@ -205,8 +205,23 @@ type approval struct {
 	decidedAt, expiresAt     time.Time
 }
 
-func (a *approval) known() bool {
-	return a.status != "" || a.workflow != "" || a.action != "" || a.resume != "" || !a.decidedAt.IsZero() || !a.expiresAt.IsZero()
+// value is what is known of it, which may be nothing.
+func (a *approval) value() approval {
+	if a == nil {
+		return approval{}
+	}
+	return *a
+}
+
+// is tells whether it has a status.
+func (a *approval) is(status string) bool { return a != nil && a.status == status }
+
+// ifKnown is where a is kept, nil if it says nothing.
+func (a approval) ifKnown() *approval {
+	if a == (approval{}) {
+		return nil
+	}
+	return &a
 }
 
 // claimed reads a native verdict. Words that nobody knows deny.

@@ -76,7 +76,9 @@ func agentHookFact(f *fact, x hookEvent, request bool) {
 	case kindStopped:
 		f.outcome, f.claim = "blocked", claim{verdict: events.Deny, seq: f.seq}
 	case kindGrant:
-		f.approval.status = first(f.approval.status, impliedStatus[e.EventType])
+		a := f.approval.value()
+		a.status = first(a.status, impliedStatus[e.EventType])
+		f.approval = a.ifKnown()
 	}
 	if f.eventID != "" && f.core == (sum{}) {
 		f.core = x.sum(coreOmits, coreMetadataOmits)
@@ -94,7 +96,7 @@ func agentHookClaims(f *fact, e *agenthook.Event) {
 		f.approval = approval{
 			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID),
 			decidedAt: instant(a.DecidedAt), expiresAt: instant(a.ExpiresAt), resume: show(a.ResumePolicy),
-		}
+		}.ifKnown()
 		f.receiptOf = a.DecisionRef
 	}
 }

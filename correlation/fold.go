@@ -29,10 +29,10 @@ func outlineOf(c *call) outline {
 	}
 	for i := range c.decisions {
 		d := &c.decisions[i]
-		o.names |= nameBits(d.eventID) | nameBits(d.pending.workflow)
-		o.exact = o.exact && (d.args.digest == "" || compare(&d.args, &c.args) == equal)
+		o.names |= nameBits(d.eventID) | nameBits(d.pending.value().workflow)
+		o.exact = o.exact && (d.digest == "" || againstVerdict(&c.args, d.digest) == equal)
 	}
-	o.names |= nameBits(c.pending.workflow)
+	o.names |= nameBits(c.pending.value().workflow)
 	return o
 }
 

@@ -128,16 +128,20 @@ func (p *folding) verdict(v *verdictRec) {
 	word(p, &v.verdict)
 	p.timeIf(&v.expires)
 	v.receipt = p.has(v.receipt)
-	p.arguments(&v.args)
+	p.textIf(&v.digest)
 	p.approval(&v.pending)
 	p.textIf(&v.eventID)
 	p.close(outer)
 }
 
-func (p *folding) approval(a *approval) {
-	if !p.has(a.known()) {
+func (p *folding) approval(at **approval) {
+	if !p.has(*at != nil) {
 		return
 	}
+	if p.reading {
+		*at = new(approval)
+	}
+	a := *at
 	word(p, &a.status)
 	p.text(&a.workflow)
 	p.text(&a.action)

@@ -27,20 +27,17 @@ func tokenOf(value string) string {
 	return subject.Escape(value)
 }
 
-// envelope is a fact that knows only what the broker knows.
-func envelope(m events.LogMessage, p subject.Parsed) *fact {
-	return &fact{
-		seq: m.Seq, at: m.Time, protocol: p.Protocol,
-		origin: origin{
-			key:    sessionKey{tokenOf(p.Tenant), tokenOf(p.Publisher), tokenOf(p.Session)},
-			tenant: p.Tenant, source: p.Publisher, session: p.Session,
-		},
-	}
+// enveloped notes what the broker knows of a message.
+func (f *fact) enveloped(m *events.LogMessage, p *subject.Parsed) {
+	f.seq, f.at, f.protocol = m.Seq, m.Time, p.Protocol
+	f.key = sessionKey{tokenOf(p.Tenant), tokenOf(p.Publisher), tokenOf(p.Session)}
+	f.tenant, f.source, f.session = p.Tenant, p.Publisher, p.Session
 }
 
-// unread is the envelope of a message of which nothing else counts.
+// unread is a message of which nothing counts but what the broker knows.
 func unread(m events.LogMessage, p subject.Parsed) *fact {
-	f := envelope(m, p)
+	f := new(fact)
+	f.enveloped(&m, &p)
 	f.content = sumOfBytes(m.Body)
 	return f
 }
@@ -75,8 +72,13 @@ type reading struct {
 
 // event reads a producer's event or the admitter's copy of a request.
 func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
-	r := &reading{fact: envelope(m, p)}
-	f := r.fact
+	made := new(struct {
+		reading
+		whole fact
+	})
+	r, f := &made.reading, &made.whole
+	r.fact = f
+	f.enveloped(&m, &p)
 	request := p.Type == subject.TypeRequest
 	data, extension := m.Body, ""
 	if protocol, ours := traceTypes[p.Type]; ours && protocol == p.Protocol {

@@ -150,14 +150,14 @@ func decisionFact(f *fact, d events.Decision) {
 	f.lineage.trace = traceparent(d.Trace)
 	f.decisionID, f.args = d.DecisionID, arguments{digest: d.ArgsDigest}
 	f.core = f.content
-	f.decision = verdictRec{
+	f.decision = &verdictRec{
 		id: show(d.DecisionID), seq: f.seq, at: f.at, verdict: d.Verdict, expires: d.ExpiresAt.Time,
-		receipt: d.ReceiptHash != "", args: f.args, eventID: d.EventID,
+		receipt: d.ReceiptHash != "", digest: d.ArgsDigest, eventID: d.EventID,
 	}
 	if a := d.Approval; a != nil {
 		f.decision.pending = approval{
 			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: a.ExpiresAt.Time, resume: show(a.ResumePolicy),
-		}
+		}.ifKnown()
 	}
 	f.notes, f.under = ledgerNotes(f, d), d.Mandate
 	f.judgedBy, f.more = d.Policy != nil, moreOf(d)

@@ -98,9 +98,9 @@ func (m *machine) judgeUnasked(c *call, f *fact) {
 // live ledger an approval shows as a new decision; in a recording, and for a
 // verdict that is only claimed, what the events say counts.
 func (m *machine) judgeAsked(c *call, f *fact, st standing) {
-	granted := f.approval
+	granted := f.approval.value()
 	if granted.status != statusApproved {
-		granted = c.granted
+		granted = c.granted.value()
 	}
 	if (st.ledger != nil && !m.offline) || !c.approvedBy(granted) {
 		m.report(rulePending, c, f, about(c.firstEvent(), f.eventID).proof(st).detail(approvalDetail(c, f, granted)))
@@ -121,10 +121,10 @@ func (m *machine) judgeAsked(c *call, f *fact, st standing) {
 
 // awaited is the approval that the call waits for.
 func (c *call) awaited() approval {
-	if d := c.lastDecision(); d != nil && d.pending.known() {
-		return d.pending
+	if d := c.lastDecision(); d != nil && d.pending != nil {
+		return *d.pending
 	}
-	return c.pending
+	return c.pending.value()
 }
 
 // approvedBy tells whether an approval is for what the call waits for

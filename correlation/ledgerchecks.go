@@ -109,12 +109,16 @@ func (c *Correlator) approvalRecord(m events.LogMessage, p subject.Parsed, a eve
 // resumed: a call that was put off must come back as its resume policy says
 // (AH-C-106).
 func (m *machine) resumed(c *call, f *fact) {
-	if f.kind != kindDecision || f.protocol != protoAgentHook || f.decision.pending.workflow == "" || f.eventID == "" {
+	if f.kind != kindDecision || f.protocol != protoAgentHook || f.eventID == "" {
+		return
+	}
+	workflow := f.decision.pending.value().workflow
+	if workflow == "" {
 		return
 	}
 	for _, d := range c.decisions {
-		p := d.pending
-		if p.resume == resumeSameEvent && p.workflow == f.decision.pending.workflow && d.eventID != "" && d.eventID != f.eventID {
+		p := d.pending.value()
+		if p.resume == resumeSameEvent && p.workflow == workflow && d.eventID != "" && d.eventID != f.eventID {
 			m.check("AH-C-106", c, f, about(d.eventID, f.eventID).proof(standing{ledger: &d}).saying("it came back as another event"))
 			return
 		}

@@ -237,8 +237,10 @@ func (m *machine) extend(c *call, f *fact) {
 		return
 	}
 	at := m.now.Add(max(m.opts.MissingAfter, 2*min(f.expected, maxExpected)))
-	at = m.waiting(at, &f.approval)
-	at = m.waiting(at, &f.decision.pending)
+	at = m.waiting(at, f.approval)
+	if f.decision != nil {
+		at = m.waiting(at, f.decision.pending)
+	}
 	m.due.set(c, at)
 	m.quiet = earlier(m.quiet, at)
 	if len(m.due) > 2*m.stats.Open+64 {
@@ -248,7 +250,7 @@ func (m *machine) extend(c *call, f *fact) {
 
 // waiting is a deadline that leaves an approval its time.
 func (m *machine) waiting(at time.Time, a *approval) time.Time {
-	if a.expiresAt.IsZero() {
+	if a == nil || a.expiresAt.IsZero() {
 		return at
 	}
 	if limit := m.now.Add(maxApprovalWait); a.expiresAt.After(limit) {

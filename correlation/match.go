@@ -31,7 +31,7 @@ func (m *machine) compareInput(c *call, f *fact, st standing) {
 	}
 	result := unknown
 	if st.ledger != nil {
-		result = compare(&st.ledger.args, &f.args)
+		result = againstVerdict(&f.args, st.ledger.digest)
 	}
 	if result == unknown {
 		result = compare(&c.args, &f.args)
@@ -59,9 +59,9 @@ func (c *call) undecidedBecause(f *fact, st standing) string {
 			return events.MatchNotKept
 		}
 		return events.MatchRedacted
-	case st.ledger == nil || st.ledger.args.digest == "":
+	case st.ledger == nil || st.ledger.digest == "":
 		return events.MatchNotReported
-	case f.args.in(st.ledger.args.digest) == "":
+	case f.args.in(st.ledger.digest) == "":
 		return events.MatchDigestForm
 	}
 	return events.MatchRedacted
@@ -74,7 +74,7 @@ func (c *call) differing(f *fact, st standing) matched {
 	r := matched{match: matchDrift}
 	paths := slices.Concat(c.args.redacted, f.args.redacted)
 	switch {
-	case !c.args.known, st.ledger != nil && st.ledger.args.digest != "" && compare(&st.ledger.args, &c.args) != equal:
+	case !c.args.known, st.ledger != nil && st.ledger.digest != "" && againstVerdict(&c.args, st.ledger.digest) != equal:
 		r.reason = events.MatchDigestOnly
 		return r
 	case c.args.raw == nil || len(f.args.raw) > maxArgsPerCall || f.args.raw == nil:

@@ -109,7 +109,7 @@ func (m *machine) consistent(f *fact, r flagged) {
 	if r.marks&markRefused != 0 && v == events.Allow {
 		say("AH-C-134", "")
 	}
-	approved := f.decision.pending.status == statusApproved || f.decision.pending.status == statusConsumed
+	approved := f.decision.pending.is(statusApproved) || f.decision.pending.is(statusConsumed)
 	switch {
 	case r.marks&markDenied != 0 && v != events.Deny:
 		say("AH-C-086", "another subscriber had denied the request")
@@ -154,7 +154,7 @@ func (m *machine) told(f *fact) {
 // was told to wait for that very approval (AH-C-051). What is asked for again
 // while a reviewer decides may cross the decision.
 func (m *machine) swallowed(f *fact) {
-	waits := f.decision.pending
+	waits := f.decision.pending.value()
 	if waits.workflow == "" || waits.status != statusPending || f.more == nil || f.more.received.IsZero() {
 		return
 	}

@@ -102,12 +102,12 @@ func (m *machine) onRecord(k workflowKey, status string, at time.Time) {
 // contradicted compares what an event tells of an approval with its record
 // (AH-C-111).
 func (m *machine) contradicted(w *flow, f *fact) {
-	if f.kind != kindGrant || f.approval.workflow == "" {
+	if f.kind != kindGrant || f.approval.value().workflow == "" {
 		return
 	}
 	recorded, known := m.ledger.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
 	granted := recorded.status == statusApproved || recorded.status == statusConsumed
-	if known && granted != (f.approval.status == statusApproved) {
+	if known && granted != f.approval.is(statusApproved) {
 		m.breach(f, *w.names, single("AH-C-111", "", f))
 	}
 }

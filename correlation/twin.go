@@ -29,14 +29,14 @@ func targetOf(e *agenthook.Event) sum {
 // comeback: what waits for an approval, or was denied, must not be let through
 // under another id or another name (AH-C-077, H-09).
 func (m *machine) comeback(s *session, c *call, f *fact) {
-	if f.protocol != protoAgentHook || f.kind == kindRequest || f.approval.status == statusApproved {
+	if f.protocol != protoAgentHook || f.kind == kindRequest || f.approval.is(statusApproved) {
 		return
 	}
 	if (len(s.open) < 2 || !s.asked) && !s.refusals {
 		return
 	}
 	// The verdict itself says when it rests on an approval, which it uses up.
-	if v, given := c.own(), f.decision.pending.status; v.verdict != events.Allow || given == statusApproved || given == statusConsumed {
+	if c.own().verdict != events.Allow || f.decision != nil && (f.decision.pending.is(statusApproved) || f.decision.pending.is(statusConsumed)) {
 		return
 	}
 	if twin := s.findOpen(func(o *call) bool { return o.waits() && o.equivalent(c) }); twin != nil {
@@ -77,7 +77,7 @@ func (s *session) denied(c *call) *call {
 // waits tells whether a call still waits for an approval.
 func (c *call) waits() bool {
 	v := c.standing().verdict
-	return (v == events.Ask || v == events.Defer) && c.granted.status != statusApproved
+	return (v == events.Ask || v == events.Defer) && !c.granted.is(statusApproved)
 }
 
 // elsewhere tells calls apart that go by different ids or tools.
