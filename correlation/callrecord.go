@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -10,18 +11,19 @@ import (
 // written is memory for records, made for several at a time. Whoever puts them out
 // has them for good.
 type written struct {
-	calls []writtenCall
+	calls []events.Call
+	steps []events.TimelineEntry
 	parts []parts
+	texts strings.Builder
 }
 
-// writtenCall is a call's record with its usual timeline.
-type writtenCall struct {
-	events.Call
-	steps [usualSteps]events.TimelineEntry
-}
-
-// writtenAtOnce is for how many records memory is made: some 8 KB of it.
-const writtenAtOnce = 10
+// For how many records, steps and bytes of texts memory is made at once: 4 to 8 KB
+// of it each.
+const (
+	writtenAtOnce = 16
+	stepsAtOnce   = 64
+	textsAtOnce   = 8 << 10
+)
 
 // next gives the next of what was made at once.
 func next[T any](made *[]T, atOnce int) *T {
@@ -36,13 +38,12 @@ func next[T any](made *[]T, atOnce int) *T {
 // call is a call as the log shows it, but for its call_id; st is the verdict that
 // stands for it.
 func (w *written) call(c *call, st *standing) *events.Call {
-	made := next(&w.calls, writtenAtOnce)
-	r := &made.Call
+	r := next(&w.calls, writtenAtOnce)
 	who := c.session.origin
 	r.Tenant, r.Source, r.Session = who.tenant, who.source, who.session
 	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = c.protocol, c.agent, c.id, c.occurrence, c.tool
 	r.State, r.Outcome, r.ExecutionSeq, r.Match = c.state, c.outcome, c.execSeq, c.match
-	r.Inferred, r.WeakScope, r.Findings, r.Timeline = c.inferred, c.weak(), slices.Clone(c.rules), c.steps(made.steps[:0:usualSteps])
+	r.Inferred, r.WeakScope, r.Findings, r.Timeline = c.inferred, c.weak(), slices.Clone(c.rules), w.timeline(c)
 	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = c.seen.names(), c.reason, slices.Clone(c.differences), c.more
 	r.Attempt, r.RetriedFrom, r.RetriedTo = int(c.chain.attempt), callIDOf(c.chain.from), callIDOf(c.chain.to)
 	r.Trace = c.trace
@@ -109,10 +110,27 @@ func (c *call) placesOf(ids []string) (list []uint64) {
 	return list
 }
 
-// steps is the timeline, which names a protocol only where it is another than
-// the call's; in the given room if there is enough.
-func (c *call) steps(room []events.TimelineEntry) []events.TimelineEntry {
-	list := append(room, c.timeline...)
+// text is a text to keep.
+func (w *written) text(b []byte) string {
+	if w.texts.Cap()-w.texts.Len() < len(b) {
+		w.texts = strings.Builder{}
+		w.texts.Grow(max(textsAtOnce, len(b)))
+	}
+	w.texts.Write(b)
+	all := w.texts.String()
+	return all[len(all)-len(b):]
+}
+
+// timeline is the call's, which names a protocol only where it is another than the
+// call's.
+func (w *written) timeline(c *call) []events.TimelineEntry {
+	n := len(c.timeline)
+	if n > len(w.steps) || w.steps == nil {
+		w.steps = make([]events.TimelineEntry, max(n, stepsAtOnce))
+	}
+	list := w.steps[:n:n]
+	w.steps = w.steps[n:]
+	copy(list, c.timeline)
 	for i := range list {
 		if list[i].Protocol == c.protocol {
 			list[i].Protocol = ""

@@ -275,7 +275,7 @@ func (m *machine) emit(c *call) {
 	var room [192]byte
 	b := appendSubject(room[:0], m.prefixes.calls, string(c.state), c.session.key)
 	end := len(b)
-	both := string(c.appendRecordID(b, c.records.add(c.state)))
+	both := m.written.text(c.appendRecordID(b, c.records.add(c.state)))
 	r.CallID = both[end : end+callIDSize]
 	m.out = append(m.out, Output{Subject: both[:end], Type: events.TypeCall, ID: both[end:], Record: r})
 }
