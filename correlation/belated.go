@@ -23,11 +23,12 @@ func belated(sl *slot, f *fact) *call {
 	return nil
 }
 
-// overtook tells whether the end of a call was reported before the announcement
-// that by its own word is not later. A clock that shows whole seconds does not tell
-// a request for the next call from one for this.
+// overtook tells whether the end of a call, or that it was stopped, was reported
+// before the announcement that by its own word is not later. A clock that shows
+// whole seconds does not tell a request for the next call from one for this.
 func (c *call) overtook(f *fact) bool {
-	if !c.hasPost || f.said.at.IsZero() || c.endedAt.IsZero() {
+	stopped := c.closing == byStop || c.closing == byError
+	if !c.hasPost && !stopped || f.said.at.IsZero() || c.endedAt.IsZero() {
 		return false
 	}
 	if c.postProtocol != f.protocol && (f.slot.id == "" || c.same(f) == different) {

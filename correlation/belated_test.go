@@ -202,6 +202,59 @@ func TestBelatedRequest(t *testing.T) {
 	}
 }
 
+// TestRequestAfterStop: whether a request under another event id that is recorded
+// after its call failed or was blocked is late word of that call or the next
+// attempt, its publisher's clock tells.
+func TestRequestAfterStop(t *testing.T) {
+	asked := func(at float64) tree { return set(pre(3), "timestamp", stamp(at)) }
+	end := func(n int, at float64) tree {
+		done := set(set(post(n), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+		return set(done, "timestamp", stamp(at))
+	}
+	const never = "AH-C-079/medium"
+	for _, tc := range []struct {
+		name     string
+		stopped  float64 // when, by the publisher
+		asked    tree
+		verdict  events.Verdict
+		after    []tree
+		want     []string
+		attempts int
+	}{
+		{"asked before", 1, asked(0.5), events.Allow, nil, nil, 1},
+		{"asked before, and denied", 1, asked(0.5), events.Deny, nil, nil, 1},
+		{"asked before, denied, and it ran", 1, asked(0.5), events.Deny, []tree{end(4, 2)}, []string{"AH-C-075/critical", "executed_despite_deny/critical"}, 1},
+		{"asked before, announced once more", 1, asked(0.5), events.Allow, []tree{asked(0.5)}, nil, 1},
+		{"asked in the same instant", 1.125, asked(1.125), events.Allow, nil, nil, 1},
+		{"the next attempt", 1, asked(1.5), events.Allow, []tree{asked(1.5), end(4, 2)}, nil, 2},
+		{"the next attempt never ends", 1, asked(1.5), events.Allow, []tree{asked(1.5)}, []string{never, missingHook}, 2},
+		{"in the same second, nobody knows", 1, asked(1), events.Allow, nil, []string{never, missingHook}, 2},
+		{"without a time, nobody knows", 1, set(pre(3), "timestamp", nil), events.Allow, nil, []string{never, missingHook}, 2},
+		{"asked before, for something else", 1, set(asked(0.5), "tool_input.amount", 7), events.Allow, nil, []string{never, missingHook}, 2},
+	} {
+		for _, how := range []string{"ErrorOccurred", "ToolUseBlocked"} {
+			t.Run(how+"/"+tc.name, func(t *testing.T) {
+				l := newLedger(t)
+				l.event(pre(1))
+				l.event(hook(2, how, tc.stopped))
+				l.admit(tc.asked, "d1", tc.verdict)
+				for _, e := range tc.after {
+					l.event(e)
+				}
+				l.at(4000).tick()
+				r := l.run()
+				got := slices.DeleteFunc(callRules(r), func(rule string) bool { return rule == "AH-C-054/low" })
+				if !slices.Equal(got, tc.want) || len(r.last()) != tc.attempts {
+					t.Errorf("%v, want %v, of %d calls: %+v", got, tc.want, tc.attempts, r.last())
+				}
+				for cut := range l.msgs {
+					resumedAt(t, l, cut, r)
+				}
+			})
+		}
+	}
+}
+
 // TestBelatedInTwoProtocols: the events of one call in two protocols are one call
 // in every order, and end up with the same comparison.
 func TestBelatedInTwoProtocols(t *testing.T) {

@@ -80,7 +80,7 @@ type details struct {
 	invokedBy    string
 	excuses      []madeFinding // that a late word on the fail mode takes back
 	cameFirst    madeFinding   // AH-C-083, by the id of the event that came first
-	endedAt      time.Time     // by its producer's clock, if no pre event or request had come
+	endedAt      time.Time     // by its producer's clock, if no pre event or request had come; or stopped
 	mutated      bool          // its completion gives a reason for other arguments
 
 	views

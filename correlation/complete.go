@@ -109,6 +109,9 @@ func (m *machine) stop(c *call, f *fact, state events.CallState, why closing) {
 	if c.outcome == "" {
 		c.outcome = f.outcome
 	}
+	if !c.hasRequest {
+		c.endedAt = f.said.at
+	}
 	if c.open() || c.state == events.CallAbandoned {
 		m.withdraw(c, f)
 		m.close(c, state, why)

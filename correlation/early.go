@@ -23,6 +23,7 @@ type earlyRemark struct {
 	outcome           string
 	claim             claim
 	approval          *approval
+	said              time.Time // when it was, by its producer's clock
 }
 
 // ends tells whether a remark says how a call ended or why it needed no verdict.
@@ -45,7 +46,7 @@ func (m *machine) anticipate(f *fact) {
 	}
 	s.early = append(s.early, earlyRemark{
 		kind: f.kind, seq: f.seq, at: f.at, slot: f.slot, protocol: f.protocol, eventID: f.eventID,
-		outcome: f.outcome, claim: f.claim, approval: f.approval,
+		outcome: f.outcome, claim: f.claim, approval: f.approval, said: f.said.at,
 	})
 }
 
@@ -59,7 +60,7 @@ func (m *machine) recall(s *session, c *call) {
 		}
 		s.early = slices.Delete(s.early, i, i+1)
 		f := &fact{kind: r.kind, seq: r.seq, at: r.at, slot: r.slot, origin: *s.origin, protocol: r.protocol, eventID: r.eventID,
-			outcome: r.outcome, claim: r.claim, approval: r.approval}
+			outcome: r.outcome, claim: r.claim, approval: r.approval, said: said{at: r.said}}
 		m.said(c, f)
 	}
 }

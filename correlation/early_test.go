@@ -29,7 +29,7 @@ func TestAnyOrder(t *testing.T) {
 	of := func(e tree, call string) tree { return set(e, "metadata.tool_call_id", call) }
 	for _, tc := range []struct {
 		name  string
-		steps []tree // {"request": …}, {"decision": …} or an event
+		steps []tree // {"request": …}, {"decision": …}, {"admit": …} for both, or an event
 		state events.CallState
 	}{
 		{"a tool that fails", []tree{pre(1), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
@@ -39,8 +39,8 @@ func TestAnyOrder(t *testing.T) {
 		{"asked, no verdict, the fail mode allows, and it runs", []tree{{"request": governed(1, "c1")}, governed(1, "c1"), failMode(2, "c1", "allow"), done}, events.CallCompleted},
 		{"asked, no verdict, and the fail mode denies", []tree{{"request": governed(1, "c1")}, governed(1, "c1"), failMode(2, "c1", "deny")}, events.CallDenied},
 		{"asked, allowed, and it fails", []tree{{"request": pre(1)}, {"decision": pre(1)}, pre(1), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
-		// Under another event id a request is the call's own only if it comes first.
-		{"asked, allowed, announced under another event, and it fails", []tree{{"first": true, "request": pre(1)}, {"decision": pre(1)}, pre(4), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
+		{"asked, allowed, announced under another event, and it fails", []tree{{"admit": pre(1)}, pre(4), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
+		{"asked, allowed, announced under another event, and it was blocked", []tree{{"admit": pre(1)}, pre(4), hook(2, "ToolUseBlocked", 1)}, events.CallDenied},
 		{"two calls that end without running", []tree{governed(1, "c1"), failMode(2, "c1", "deny"), of(pre(3), "c2"), of(hook(4, "ErrorOccurred", 1), "c2")}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -58,6 +58,8 @@ func TestAnyOrder(t *testing.T) {
 						l.request(s["request"].(tree), "d1")
 					case s["decision"] != nil:
 						l.decide(s["decision"].(tree), "d1", events.Allow)
+					case s["admit"] != nil:
+						l.admit(s["admit"].(tree), "d1", events.Allow)
 					default:
 						l.event(s)
 					}
@@ -105,14 +107,10 @@ func orders[T any](list []T) [][]T {
 	return all
 }
 
-// announcedFirst: what ends by a PostToolUse was announced, and asked for, before;
-// and what is to come first does.
+// announcedFirst: what ends by a PostToolUse was announced, and asked for, before.
 func announcedFirst(steps []tree) bool {
 	over := false
-	for i, s := range steps {
-		if i > 0 && s["first"] != nil {
-			return false
-		}
+	for _, s := range steps {
 		if over && (s["request"] != nil || s["event_type"] == "PreToolUse") {
 			return false
 		}
@@ -128,6 +126,8 @@ func kindsOf(steps []tree) (list []string) {
 			list = append(list, "request")
 		case s["decision"] != nil:
 			list = append(list, "decision")
+		case s["admit"] != nil:
+			list = append(list, "admit")
 		default:
 			list = append(list, s["event_type"].(string))
 		}
