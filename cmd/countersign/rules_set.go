@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -22,6 +23,7 @@ type rulesSetCmd struct {
 	Of   string `arg:"" name:"tenant" help:"The tenant whose findings it is about."`
 	Rule string `arg:"" help:"A rule or check, as findings name it: input_drift, AAEP-C-100."`
 	Mode string `arg:"" help:"off: its findings are not put out; warn: they are; enforce: they are, marked as enforced." enum:"off,warn,enforce"`
+	New  bool   `help:"The tenant has not sent anything yet, so the log does not know it."`
 }
 
 func (c *rulesSetCmd) Run(ctx context.Context, io stdio) error {
@@ -34,6 +36,11 @@ func (c *rulesSetCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer b.nc.Close()
+	if known, err := b.known(ctx, c.Of); err != nil {
+		return err
+	} else if !known && !c.New {
+		return b.stranger(c.Of)
+	}
 	if err := b.set(ctx, c.Of, rule, c.Mode); err != nil {
 		return err
 	}
@@ -83,6 +90,36 @@ func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitc
 		s.Rules = map[string]string{}
 	}
 	return s, e.Revision(), nil
+}
+
+// known tells whether there is such a tenant, as far as an operator can see: it is
+// the ready file's, it has switches, or the log holds something of it. A server's
+// accounts are not for operators to list, so one that is configured and has not
+// sent anything is not known.
+func (b *rulesBucket) known(ctx context.Context, tenant string) (bool, error) {
+	if r := b.t.ReadyInfo(); r != nil && r.Tenant == tenant {
+		return true, nil
+	}
+	if _, revision, _ := b.read(ctx, tenant); revision > 0 {
+		return true, nil
+	}
+	for _, class := range []subject.Class{subject.Events, subject.Decisions} {
+		m, err := streams.NextBySubject(ctx, b.js, b.t.Stream, subject.Space{Prefix: b.t.Prefix}.AllOf(class, tenant), 1)
+		if m != nil || err != nil {
+			return m != nil, err
+		}
+	}
+	return false, nil
+}
+
+// stranger says that a tenant is not known.
+func (b *rulesBucket) stranger(tenant string) error {
+	here := ""
+	if r := b.t.ReadyInfo(); r != nil {
+		here = fmt.Sprintf(", and the system of this ready file is tenant %s's", clean(r.Tenant, 64))
+	}
+	return fmt.Errorf("there is no tenant %q: the log %s holds nothing of it%s; check the name, or add --new for a tenant that has not sent anything yet",
+		clean(tenant, 64), b.t.Stream, here)
 }
 
 // set changes one switch. What somebody else has changed meanwhile stays.
@@ -139,6 +176,11 @@ func listSwitches(ctx context.Context, io stdio, f target.Flags, asJSON bool) er
 	}
 	if asJSON {
 		return writeLines(io.out, list)
+	}
+	if known, err := b.known(ctx, f.Tenant); err != nil {
+		return err
+	} else if !known {
+		fmt.Fprintf(io.err, "%v\n", b.stranger(f.Tenant))
 	}
 	if len(list) == 0 {
 		fmt.Fprintf(io.out, "every rule is in mode warn for tenant %s\n", clean(s.Tenant, 64))

@@ -196,6 +196,9 @@ func (s Space) Checkpoints(shard string) string { return s.join(Checkpoints, Esc
 // All matches every subject of a class.
 func (s Space) All(class Class) string { return s.join(class, ">") }
 
+// AllOf matches every subject of a class that is a tenant's.
+func (s Space) AllOf(class Class, tenant string) string { return s.join(class, Escape(tenant), ">") }
+
 // ErrForeign says that a subject is not one of ours.
 var ErrForeign = errors.New("subject: not a Countersign subject")
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"sort"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -134,11 +133,10 @@ func (l Log) At(ctx context.Context, seq uint64) (Entry, error) {
 
 // decisions matches the decisions of a tenant, "" for all of them.
 func (l Log) decisions(tenant string) string {
-	all := l.Space.All(subject.Decisions)
 	if tenant == "" {
-		return all
+		return l.Space.All(subject.Decisions)
 	}
-	return strings.TrimSuffix(all, ">") + subject.Escape(tenant) + ".>"
+	return l.Space.AllOf(subject.Decisions, tenant)
 }
 
 func entry(m events.LogMessage) Entry {
