@@ -14,8 +14,8 @@ var statusColour = map[approval.Status]string{
 
 // workflow prints one line of a list.
 func (p *printer) workflow(v approval.View, now time.Time) {
-	p.printf("%s  %s  %-24s %-16s %s\n", clean(v.WorkflowID, 48), p.paint(statusColour[v.Status], fmt.Sprintf("%-9s", clean(string(v.Status), 9))),
-		clean(or(v.Tool, "-"), 24), clean(v.Source, 16), clean(standing(v, now), 100))
+	p.printf("%s  %s  %s %s %s\n", clean(v.WorkflowID, 48), p.paint(statusColour[v.Status], pad(string(v.Status), 9)),
+		pad(or(v.Tool, "-"), 24), pad(v.Source, 16), clean(standing(v, now), 100))
 }
 
 // standing says what a workflow waits for, or how it ended.
@@ -77,5 +77,5 @@ func (p *printer) item(what string, i approval.Item) {
 	} else {
 		text = clean(i.Value, 250)
 	}
-	p.printf("  %-28s %s\n", clean(what, 60), text)
+	p.printf("  %s %s\n", fill(clean(what, 60), 28), text)
 }

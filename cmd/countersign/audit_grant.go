@@ -120,7 +120,7 @@ func (c *auditAuditorsCmd) Run(io stdio) error {
 			}
 			continue
 		}
-		fmt.Fprintf(io.out, "%-32s %s\n", a.User, clean(a.Tenant, 100))
+		fmt.Fprintf(io.out, "%s %s\n", fill(clean(a.User, 200), 32), clean(a.Tenant, 100))
 	}
 	return nil
 }

@@ -185,12 +185,6 @@ func bodyOf[T any](r storage.EvidenceRow) (body json.RawMessage, record T, err e
 
 func place(r storage.EvidenceRow) string { return r.BrokerTime.UTC().Format("2006-01-02 15:04:05.000") }
 
-// pad writes text from a producer into a column.
-func pad(text string, width int) string {
-	text = clean(text, width)
-	return text + strings.Repeat(" ", max(0, width-len([]rune(text))))
-}
-
 // short writes a duration with three digits or so.
 func short(d time.Duration) string {
 	switch {

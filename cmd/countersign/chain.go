@@ -81,7 +81,7 @@ func printChain(io stdio, s ledger.Session, gone map[uint64]string, asJSON bool)
 	p := newPrinter(io.out)
 	p.printf("%s\n", p.paint(bold, fmt.Sprintf("session %s of tenant %s, shard %s: %d records", clean(s.Session, 60), clean(s.Tenant, 40), clean(s.Shard, 80), len(s.Rows))))
 	for _, r := range s.Rows {
-		p.printf("%6d  %s  %-11s %s  %s\n", r.Seq, p.paint(faint, r.BrokerTime.UTC().Format("15:04:05.000")), clean(r.Kind, 11),
+		p.printf("%6d  %s  %s %s  %s\n", r.Seq, p.paint(faint, r.BrokerTime.UTC().Format("15:04:05.000")), pad(r.Kind, 11),
 			p.paint(faint, hex.EncodeToString(r.RecordHash[:4])), summary(p, r, gone[r.Seq]))
 	}
 	return nil

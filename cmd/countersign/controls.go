@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/countersign-dev/countersign/compliance/controls"
 )
@@ -30,11 +29,11 @@ func (c *controlsListCmd) Run(io stdio) error {
 	if c.JSON {
 		return writeLines(io.out, list)
 	}
-	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	var t listing
 	for _, e := range list {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", e.ID, e.Coverage, e.Title)
+		t.row(e.ID, string(e.Coverage), e.Title)
 	}
-	if err := w.Flush(); err != nil {
+	if err := t.print(io.out); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(io.out, "\n%s\n", index.Disclaimer)

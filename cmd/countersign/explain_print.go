@@ -134,7 +134,7 @@ func printWorkflow(p *printer, x *explanation) {
 		p.printf("  workflow %s, %s\n", clean(a.WorkflowID, 128), clean(a.Status, 20))
 	}
 	for _, a := range x.Approvals {
-		p.printf("  %6d  %-9s %s\n", a.Seq, clean(a.Status, 9), joined("  ", named("by", a.Approver), a.Reason))
+		p.printf("  %6d  %s %s\n", a.Seq, pad(a.Status, 9), joined("  ", named("by", a.Approver), a.Reason))
 	}
 }
 

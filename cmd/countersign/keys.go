@@ -205,7 +205,7 @@ func (c *keysListCmd) report(io stdio, list []listedKey) error {
 		case k.Retirement != nil:
 			state, colour = "retired "+k.RetiredAt.String(), faint
 		}
-		p.printf("%-16s  %-30s  %s\n", clean(k.KeyID, 40), k.CreatedAt, p.paint(colour, state))
+		p.printf("%s  %-30s  %s\n", fill(clean(k.KeyID, 40), 16), k.CreatedAt, p.paint(colour, state))
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d of %d keys are not what the checkpoint key signed: find out who wrote into the keys bucket", bad, len(list))

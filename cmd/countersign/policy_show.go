@@ -48,7 +48,7 @@ func (c *policyListCmd) Run(ctx context.Context, io stdio) error {
 	}
 	p := newPrinter(io.out)
 	for _, f := range list {
-		p.printf("%-32s revision %-6d %6d B %s\n", clean(f.Name, 32), f.Revision, f.Bytes, who(held))
+		p.printf("%s revision %-6d %6d B %s\n", pad(f.Name, 32), f.Revision, f.Bytes, who(held))
 	}
 	// What is wrong with the whole goes beside the list.
 	p = newPrinter(io.err)
@@ -230,8 +230,8 @@ func (c *policyHistoryCmd) Run(ctx context.Context, io stdio) error {
 		if r.InForce {
 			mark = p.paint(green, "*")
 		}
-		p.printf("%s %6d  %s  %-20s %s  %s\n", mark, r.Revision, p.paint(faint, r.StoredAt.UTC().Format("2006-01-02 15:04:05Z")),
-			clean(or(r.Author, "-"), 20), state, clean(r.Message, 200))
+		p.printf("%s %6d  %s  %s %s  %s\n", mark, r.Revision, p.paint(faint, r.StoredAt.UTC().Format("2006-01-02 15:04:05Z")),
+			pad(or(r.Author, "-"), 20), state, clean(r.Message, 200))
 	}
 	return nil
 }

@@ -204,7 +204,7 @@ func (s *simulation) list(c change, listed *int) error {
 	if s.cmd.JSON {
 		return compactJSON(s.io, c)
 	}
-	what := fmt.Sprintf("%-24s %-20s", clean(or(c.Tool, "-"), 24), clean(or(c.ToolCallID, "-"), 20))
+	what := pad(or(c.Tool, "-"), 24) + " " + pad(or(c.ToolCallID, "-"), 20)
 	if len(c.Cannot) > 0 {
 		s.p.printf("%s  %s  %s  cannot be replayed: %s\n", s.p.paint(faint, "?            "), c.DecisionID, what, clean(strings.Join(c.Cannot, "; "), 300))
 		return nil

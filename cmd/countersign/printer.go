@@ -64,8 +64,11 @@ func cleanLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
+// marks is how many characters may stand in a column: marks combine without end.
+const marks = 4
+
 // clean makes text from a producer safe to print: no control characters, which
-// could move the cursor or forge a line, and not too long.
+// could move the cursor or forge a line, and at most so many columns wide.
 func clean(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
@@ -73,20 +76,25 @@ func clean(s string, most int) string {
 		}
 		return '\uFFFD'
 	}, s)
-	if r := []rune(s); len(r) > most {
-		s = string(r[:most-1]) + "…"
+	short := s
+	if r := []rune(s); len(r) > marks*most {
+		short = string(r[:marks*most])
 	}
-	return s
+	if short == s && columns(s) <= most {
+		return s
+	}
+	short, _ = cutAt(short, most-1)
+	return short + "…"
 }
 
 func (p *printer) decision(d events.Decision) {
-	p.printf("%s  %s  %-24s %-20s %s\n", p.paint(faint, d.DecidedAt.Format("15:04:05.000")),
-		p.paint(verdictColour[d.Verdict], fmt.Sprintf("%-5s", clean(string(d.Verdict), 5))),
-		clean(d.Tool, 24), clean(or(d.ToolCallID, "-"), 20), clean(codes(d.Reasons), 80))
+	p.printf("%s  %s  %s %s %s\n", p.paint(faint, d.DecidedAt.Format("15:04:05.000")),
+		p.paint(verdictColour[d.Verdict], pad(string(d.Verdict), 5)),
+		pad(d.Tool, 24), pad(or(d.ToolCallID, "-"), 20), clean(codes(d.Reasons), 80))
 }
 
 func (p *printer) finding(f events.Finding) {
-	p.printf("%s  %s  %s\n", p.paint(severityColour[f.Severity], fmt.Sprintf("%-8s", clean(string(f.Severity), 8))), p.paint(bold, clean(f.Rule, 40)), clean(f.Explanation, 400))
+	p.printf("%s  %s  %s\n", p.paint(severityColour[f.Severity], pad(string(f.Severity), 8)), p.paint(bold, clean(f.Rule, 40)), clean(f.Explanation, 400))
 	if f.Remedy != "" {
 		p.printf("          %s\n", p.paint(faint, clean(f.Remedy, 400)))
 	}

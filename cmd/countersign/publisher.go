@@ -157,7 +157,7 @@ func (c *publisherListCmd) Run(ctx context.Context, io stdio) error {
 		fmt.Fprintf(io.out, "tenant %s has declared no publishers and no tools (countersign publisher put FILE)\n", clean(b.tenant, 64))
 	}
 	for _, d := range list {
-		fmt.Fprintf(io.out, "%-40s revision %-6d %6d B  %s  %s\n", clean(d.Name, 200), d.Revision, d.Bytes, d.PutAt.UTC().Format("2006-01-02 15:04:05"), clean(d.About, 200))
+		fmt.Fprintf(io.out, "%s revision %-6d %6d B  %s  %s\n", fill(clean(d.Name, 200), 40), d.Revision, d.Bytes, d.PutAt.UTC().Format("2006-01-02 15:04:05"), clean(d.About, 200))
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -129,7 +128,7 @@ func (c *redactionDetectorsCmd) Run(io stdio) error {
 	if c.JSON {
 		return compactJSON(io, list)
 	}
-	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	var t listing
 	for _, d := range list {
 		kind := "may never be released"
 		switch {
@@ -138,7 +137,7 @@ func (c *redactionDetectorsCmd) Run(io stdio) error {
 		case d.Releasable:
 			kind = "may be released at named places"
 		}
-		fmt.Fprintf(w, "%s\t%s\n", d.Name, kind)
+		t.row(d.Name, kind)
 	}
-	return w.Flush()
+	return t.print(io.out)
 }

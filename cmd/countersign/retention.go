@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/user"
-	"text/tabwriter"
 	"time"
 
 	"github.com/google/uuid"
@@ -177,14 +176,14 @@ func (c *retentionShowCmd) Run(ctx context.Context, io stdio) error {
 			printClasses(io, p)
 		}
 	}
-	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	var list listing
 	for _, h := range s.Holds {
-		fmt.Fprintf(w, "hold\t%s\t%s\tby %s\t%s\t%s\n", h.ID, h.Scope, clean(h.By, 40), h.At, clean(h.Reason, 100))
+		list.row("hold", h.ID, h.Scope.String(), "by "+clean(h.By, 40), h.At.String(), clean(h.Reason, 100))
 	}
 	for _, o := range s.Orders {
-		fmt.Fprintf(w, "%s\t%s\t%s\tby %s\t%s\t%s: %s%s\n", kindOf(o), o.ID, scopeOf(o), clean(o.By, 40), o.At, o.Status, clean(o.Reason, 100), because(o.Problem))
+		list.row(kindOf(o), o.ID, scopeOf(o), "by "+clean(o.By, 40), o.At.String(), string(o.Status)+": "+clean(o.Reason, 100)+because(o.Problem))
 	}
-	if err := w.Flush(); err != nil {
+	if err := list.print(io.out); err != nil {
 		return err
 	}
 	return bad

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/countersign-dev/countersign/cmd/internal/auditor"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
@@ -99,15 +98,15 @@ func (c *rulesListCmd) Run(ctx context.Context, io stdio) error {
 	if c.JSON {
 		return writeLines(io.out, list)
 	}
-	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	var t listing
 	for _, r := range list {
 		grade := string(r.Severity)
 		if r.Status == catalogue.Undecidable {
 			grade = "-"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", r.ID, or(string(r.Level), "-"), grade, r.Status, r.Explanation)
+		t.row(r.ID, or(string(r.Level), "-"), grade, string(r.Status), r.Explanation)
 	}
-	return w.Flush()
+	return t.print(io.out)
 }
 
 func writeLines[T any](w io.Writer, list []T) error {
@@ -141,14 +140,14 @@ func (c *rulesShowCmd) Run(io stdio) error {
 
 func (r ruleLine) print(out io.Writer) error {
 	fmt.Fprintf(out, "%s: %s\n\n", r.ID, r.Explanation)
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	var t listing
 	for _, row := range [][2]string{
 		{"protocol", r.Protocol}, {"level", string(r.Level)}, {"severity", string(r.Severity)}, {"scope", string(r.Scope)},
 		{"decided from", r.Inputs}, {"specification", r.Refs}, {"status", string(r.Status)}, {"why not", r.Reason}, {"remedy", r.Remedy},
 	} {
 		if row[1] != "" && !(row[0] == "severity" && r.Status == catalogue.Undecidable) {
-			fmt.Fprintf(w, "%s\t%s\n", row[0], row[1])
+			t.row(row[0], row[1])
 		}
 	}
-	return w.Flush()
+	return t.print(out)
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -186,10 +185,10 @@ func listSwitches(ctx context.Context, io stdio, f target.Flags, asJSON bool) er
 		fmt.Fprintf(io.out, "every rule is in mode warn for tenant %s\n", clean(s.Tenant, 64))
 		return nil
 	}
-	w := tabwriter.NewWriter(io.out, 0, 0, 2, ' ', 0)
+	var t listing
 	for _, l := range list {
-		fmt.Fprintf(w, "%s\t%s\n", clean(l.Rule, 64), clean(l.Mode, 16))
+		t.row(clean(l.Rule, 64), clean(l.Mode, 16))
 	}
-	fmt.Fprintln(w, "all others\twarn")
-	return w.Flush()
+	t.row("all others", "warn")
+	return t.print(io.out)
 }

@@ -14,7 +14,7 @@ import (
 
 // Columns of a timeline: sequence, others between, time, kind.
 const (
-	stepHead   = "%8d %6s  %s  %-9s  "
+	stepHead   = "%8d %6s  %s  %s  "
 	stepIndent = 41
 )
 
@@ -53,7 +53,7 @@ func printStep(p *printer, st step, withdrawn map[string]bool) {
 	if st.Others > 0 {
 		others = fmt.Sprintf("+%d", st.Others)
 	}
-	p.printf(stepHead, st.Seq, others, p.paint(faint, st.At.UTC().Format("15:04:05.000")), clean(st.Kind, 9))
+	p.printf(stepHead, st.Seq, others, p.paint(faint, st.At.UTC().Format("15:04:05.000")), pad(st.Kind, 9))
 	switch tell, known := tellers[st.Kind]; {
 	case st.Expired != "":
 		p.printf("%s\n", p.paint(yellow, clean(st.Expired, 160)))

@@ -52,30 +52,26 @@ func (p *printer) wrapped(indent int, label, text, colour string) {
 	}
 }
 
-// breakLines breaks text between words into lines of at most width characters;
-// a word that is longer is cut.
+// breakLines breaks text between words into lines of at most width columns, which
+// are four or more; a word that is longer is cut.
 func breakLines(text string, width int) (lines []string) {
-	line := []rune{}
-	flush := func() {
-		if len(line) > 0 {
-			lines = append(lines, string(line))
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && columns(line)+1+columns(word) > width {
+			lines, line = append(lines, line), ""
 		}
-		line = line[:0]
+		for columns(word) > width {
+			var head string
+			head, word = cutAt(word, width)
+			lines = append(lines, head)
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
 	}
-	for _, field := range strings.Fields(text) {
-		word := []rune(field)
-		if len(line) > 0 && len(line)+1+len(word) > width {
-			flush()
-		}
-		for len(word) > width {
-			lines = append(lines, string(word[:width]))
-			word = word[width:]
-		}
-		if len(line) > 0 {
-			line = append(line, ' ')
-		}
-		line = append(line, word...)
+	if line != "" {
+		lines = append(lines, line)
 	}
-	flush()
 	return lines
 }

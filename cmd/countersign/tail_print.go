@@ -68,12 +68,12 @@ func (c *tailCmd) read(class subject.Class, record []byte) (tell func(*printer),
 }
 
 func (p *printer) callNews(c events.Call) {
-	p.printf("%-12s  %s  %-24s %-20s %s\n", "call", p.paint(stateColour[c.State], fmt.Sprintf("%-9s", clean(string(c.State), 9))),
-		clean(c.Tool, 24), clean(or(c.ToolCallID, "-"), 20), clean(or(c.Outcome, "-"), 40))
+	p.printf("%-12s  %s  %s %s %s\n", "call", p.paint(stateColour[c.State], pad(string(c.State), 9)),
+		pad(c.Tool, 24), pad(or(c.ToolCallID, "-"), 20), clean(or(c.Outcome, "-"), 40))
 }
 
 func (p *printer) approvalNews(a events.Approval) {
-	p.printf("%-12s  %-9s  %-24s %-20s %s\n", a.ChangedAt.Format("15:04:05.000"), clean(a.Status, 9), clean(or(a.Tool, "-"), 24), clean(a.WorkflowID, 40), clean(a.Approver, 40))
+	p.printf("%-12s  %s  %s %s %s\n", a.ChangedAt.Format("15:04:05.000"), pad(a.Status, 9), pad(or(a.Tool, "-"), 24), fill(clean(a.WorkflowID, 40), 20), clean(a.Approver, 40))
 }
 
 // positionIn reads a kept position; there is none if there is no file.

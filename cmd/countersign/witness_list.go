@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"text/tabwriter"
 
 	"golang.org/x/mod/sumdb/note"
 
@@ -63,16 +62,15 @@ func (c *witnessListCmd) Run(ctx context.Context, io stdio) error {
 		fmt.Fprintln(io.out, "no witness is trusted; put the key of one with: countersign witness trust FILE.pub")
 		return nil
 	}
-	w := tabwriter.NewWriter(io.out, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(w, "WITNESS\tSIGNED UP TO\tAT\tBEHIND\tKEY")
+	list := listing{{"WITNESS", "SIGNED UP TO", "AT", "BEHIND", "KEY"}}
 	for _, one := range lines {
 		size, at, behind := "nothing", "", ""
 		if one.At != nil {
 			size, at, behind = number(one.Size), one.At.String(), number(max(newest-one.Size, 0))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", clean(one.Witness, 60), size, at, behind, clean(one.Key, 300))
+		list.row(clean(one.Witness, 60), size, at, behind, clean(one.Key, 300))
 	}
-	return w.Flush()
+	return list.print(io.out)
 }
 
 func number(n int64) string { return fmt.Sprint(n) }
