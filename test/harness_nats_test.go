@@ -22,14 +22,14 @@ func (s *system) connect(t testing.TB, roleName string, opts ...nats.Option) *na
 	if !there {
 		t.Fatalf("the ready file has no role %s", roleName)
 	}
-	return s.dial(t, r.NATSURL, c, opts...)
+	return dial(t, r.NATSURL, c, opts...)
 }
 
 // service connects as one of the pipeline's own users, whose passwords only the
 // data directory knows.
 func (s *system) service(t testing.TB, name string) *nats.Conn {
 	t.Helper()
-	return s.dial(t, s.info(t).NATSURL, role{User: name, Password: s.password(t, name), InboxPrefix: "_INBOX_" + name})
+	return dial(t, s.info(t).NATSURL, role{User: name, Password: s.password(t, name), InboxPrefix: "_INBOX_" + name})
 }
 
 func (s *system) password(t testing.TB, name string) string {
@@ -44,7 +44,7 @@ func (s *system) password(t testing.TB, name string) string {
 	return st.Passwords[name]
 }
 
-func (s *system) dial(t testing.TB, url string, c role, opts ...nats.Option) *nats.Conn {
+func dial(t testing.TB, url string, c role, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, append([]nats.Option{
 		nats.UserInfo(c.User, c.Password), nats.CustomInboxPrefix(c.InboxPrefix), nats.Name("e2e"), nats.Timeout(patience),

@@ -16,22 +16,27 @@ import (
 func (s *system) standby(t testing.TB, name string) *proc {
 	t.Helper()
 	info := s.info(t)
-	cmd := exec.Command(program(name))
-	cmd.Env = cleanEnv("COUNTERSIGN_NATS_URL="+info.NATSURL, "COUNTERSIGN_NATS_USER="+name, "COUNTERSIGN_NATS_PASSWORD="+s.password(t, name),
+	return serve(t, name, filepath.Join(s.dir, name+"-standby.log"), "COUNTERSIGN_NATS_URL="+info.NATSURL, "COUNTERSIGN_NATS_PASSWORD="+s.password(t, name),
 		"COUNTERSIGN_KEYS="+filepath.Join(s.data, "keys"), "COUNTERSIGN_CLICKHOUSE="+info.ClickHouseDSN)
-	path := filepath.Join(s.dir, name+"-standby.log")
+}
+
+// serve starts one of the service programs by itself and waits until it is ready.
+func serve(t testing.TB, name, path string, env ...string) *proc {
+	t.Helper()
+	cmd := exec.Command(program(name))
+	cmd.Env = cleanEnv(append(env, "COUNTERSIGN_NATS_USER="+name)...)
 	log, err := os.Create(path)
 	ok(t, err)
 	t.Cleanup(func() {
 		if b, err := os.ReadFile(path); err == nil && t.Failed() {
-			t.Logf("log of the second %s:\n%s", name, b)
+			t.Logf("%s:\n%s", path, b)
 		}
 	})
 	defer log.Close()
 	cmd.Stdout, cmd.Stderr = log, log
 	p, err := launch(cmd)
 	ok(t, err)
-	eventually(t, "the second "+name+" is ready", func() error {
+	eventually(t, "the "+name+" is ready", func() error {
 		b, err := os.ReadFile(path)
 		if err == nil && !strings.Contains(string(b), `"message":"ready"`) {
 			err = errorf("not yet")
