@@ -21,7 +21,7 @@ var ErrProtocol = errors.New("recordings can be checked in the protocols aaep an
 // CheckOptions configure Check.
 type CheckOptions struct {
 	// Now is how far time passed after the recording; zero: not at all. Deadlines
-	// up to it fire.
+	// up to it fire. What has no time, and nothing before it, was long before.
 	Now time.Time
 	// MissingAfter as in Options.
 	MissingAfter time.Duration

@@ -29,7 +29,7 @@ type conformanceCmd struct {
 	Declared   bool     `help:"Excuse in the same way what the manifests in force declare (countersign publisher put), each for the publisher that it is registered for, or that goes by its name. Needs an operator's access."`
 	NotExposed []string `help:"Event types that the runtime does not expose, as --manifest would say." placeholder:"TYPE,..."`
 	Protocol   string   `help:"Protocol of a recording: aaep or agenthook. Only with FILE."`
-	Now        string   `help:"How far time passed after a recording, RFC 3339. Only with FILE." placeholder:"TIME"`
+	Now        string   `help:"How far time passed after a recording, RFC 3339, as check takes it. Only with FILE." placeholder:"TIME"`
 	Fail       bool     `help:"Exit 1 when a profile that is reported is not met."`
 	JSON       bool     `name:"json" help:"Print JSON Lines, one report each."`
 	File       string   `arg:"" optional:"" help:"A recording to judge instead of a running system, as check takes it. - for standard input."`

@@ -188,11 +188,6 @@ func (n *Negotiations) pair(again bool, fits func(*offer) bool) *offer {
 // (AAEP-C-150) and requests for other terms (AAEP-C-160).
 func (n *Negotiations) Overdue(now time.Time) []*catalogue.Breach {
 	var out found
-	for _, o := range n.open { // of a recording without times
-		if o.at.IsZero() {
-			o.at = now
-		}
-	}
 	for len(n.open) > 0 && now.Sub(n.open[0].at) >= Patience {
 		o := n.open[0]
 		if n.open = n.open[1:]; !n.answered || n.loose || n.doubt {
