@@ -60,7 +60,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return fmt.Errorf("--state-every must be at least %d", saveSome)
 	}
 	if f.MaxCalls < 0 || f.MaxSessions < 0 {
-		return errors.New("--max-calls and --max-sessions must be above zero")
+		return errors.New("--max-calls and --max-sessions must not be below zero (0 is the default)")
 	}
 	shards, err := f.shards()
 	switch {
@@ -102,7 +102,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	sessions := sessionKeys{store, env.Log}
+	sessions := sessionKeys{store, env.Log, env.Health}
 	options := correlation.Options{
 		Shard:          f.Stream,
 		Space:          f.Space(),

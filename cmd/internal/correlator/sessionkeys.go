@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -24,8 +25,9 @@ const (
 // sessionKeys are the keys of what calls record of arguments. The decoders share
 // them.
 type sessionKeys struct {
-	store *sessionkeys.Store
-	log   zerolog.Logger
+	store  *sessionkeys.Store
+	log    zerolog.Logger
+	health *daemon.Health
 }
 
 // held is correlation.Options.SessionKey.
@@ -36,18 +38,23 @@ func (s sessionKeys) held(tenant, session string) (*digest.Session, bool) {
 
 // fetch brings keys into memory, and makes those that nobody has made: what a
 // message's record says must not depend on who came first. It waits for a bucket
-// that does not answer, until ctx ends.
+// that does not answer, until ctx ends; nothing behind these messages is correlated
+// meanwhile, and the health report says so.
 func (s sessionKeys) fetch(ctx context.Context, names []evidence.SessionKey) error {
 	names = distinct(names)
-	for {
+	for waited := false; ; waited = true {
 		err := s.fetchOnce(ctx, names)
 		switch {
+		case err == nil && waited:
+			s.health.Set("session_keys", "")
+			return ctx.Err()
 		case err == nil || ctx.Err() != nil:
 			return ctx.Err()
 		case !errors.Is(err, sessionkeys.ErrUnreachable):
 			return fmt.Errorf("session keys (is it the master.key that they were made with?): %w", err)
 		}
 		s.log.Warn().Err(err).Int("keys", len(names)).Msg("waiting for session keys")
+		s.health.Set("session_keys", "nothing is correlated until the session keys can be read: "+err.Error())
 		select {
 		case <-time.After(keysAgain):
 		case <-ctx.Done():

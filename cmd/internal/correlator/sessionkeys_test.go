@@ -1,0 +1,47 @@
+package correlator
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// A correlator that waits for session keys stands still, and its health says why
+// for as long as it does.
+func TestWaitingForSessionKeys(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	master, err := keys.Master(n.Keys)
+	rig.OK(t, err)
+	nc := n.Conn("correlator")
+	js, err := jetstream.New(nc)
+	rig.OK(t, err)
+	store, err := sessionkeys.Open(t.Context(), js, master)
+	rig.OK(t, err)
+	s := sessionKeys{store, zerolog.Nop(), daemon.NewHealth()}
+	s.health.SetReady()
+	n.Stop()
+	fetched := make(chan error, 1)
+	go func() { fetched <- s.fetch(t.Context(), []evidence.SessionKey{sessionkeys.Named("acme", "s1")}) }()
+	rig.Eventually(t, "it is unhealthy", func() bool {
+		return strings.HasPrefix(s.health.Report().Problems["session_keys"], "nothing is correlated until the session keys can be read: ")
+	})
+	n.Restart()
+	rig.Eventually(t, "the connection is back", func() bool { return nc.Status() == nats.CONNECTED })
+	rig.OK(t, <-fetched)
+	if r := s.health.Report(); r.Status != daemon.StatusOK {
+		t.Errorf("%+v", r)
+	}
+	if _, held := s.held("acme", "s1"); !held {
+		t.Error("the key is not in memory")
+	}
+}
