@@ -46,6 +46,36 @@ func TestSettingsTables(t *testing.T) {
 	}
 }
 
+// TestHealthTable: every component that a service can be unhealthy for is in the
+// table, and none besides.
+func TestHealthTable(t *testing.T) {
+	want := map[string]bool{}
+	for _, m := range regexp.MustCompile(`(?:[hH]ealth|\bh)\.Set\("([a-z_]+)"`).FindAllStringSubmatch(sourceOf(t, "cmd/internal"), -1) {
+		want[m[1]] = true
+	}
+	source := sourceOf(t, "cmd/internal/admitter", "cmd/internal/pipeline", "streams", "events")
+	for name, part := range map[string]string{
+		"policies_watch": `BucketPolicies `, "mandates_watch": `BucketMandates `, "publishers_watch": `BucketPublishers `, "spend_watch": `BucketSpend `,
+		"policy_log": `ControlPolicy `, "mandate_log": `ControlMandate `, "publisher_log": `ControlPublisher `, "process": `"process"`,
+	} {
+		if !strings.Contains(source, part) {
+			t.Errorf("nothing is there any more that %s comes from", name)
+		}
+		want[name] = true
+	}
+	for _, row := range rows(t, "docs/operating.md", "| component | of | unhealthy when |") {
+		for _, name := range codes(row[0]) {
+			if there := want[name]; !there && name != "log" { // of two services
+				t.Errorf("nothing is unhealthy for %q", name)
+			}
+			delete(want, name)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("the page leaves out %q", slices.Sorted(maps.Keys(want)))
+	}
+}
+
 // TestFindingsTable: every rule is in the table, with its severity.
 func TestFindingsTable(t *testing.T) {
 	want := map[string]events.Severity{"log_recreated": events.SeverityCritical}
