@@ -210,7 +210,7 @@ func TestDoctorCommand(t *testing.T) {
 		}
 		return nil
 	})
-	for _, check := range []string{"durability", "log", "admitter", "policies", "clock", "keys", "evidence"} {
+	for _, check := range []string{"durability", "log", "admitter", "correlator", "policies", "clock", "keys", "evidence"} {
 		if !strings.Contains(r.out, `"check":"`+check+`","level":"ok"`) {
 			t.Errorf("%s is not ok:\n%s", check, r.out)
 		}
@@ -222,6 +222,22 @@ func TestDoctorCommand(t *testing.T) {
 	if d := onlyDecision(t, lax); d.text("durability") != "interval" {
 		t.Errorf("its decisions claim durability %q", d.text("durability"))
 	}
+}
+
+// A correlator that is not there is the one thing that nobody notices by its absence.
+func TestDoctorMissesTheCorrelator(t *testing.T) {
+	d := deploy(t, "globex")
+	says := func(what string) {
+		t.Helper()
+		if out := d.run(t, "operator", "doctor", "--json").out; !strings.Contains(out, `{"check":"correlator",`+what) {
+			t.Errorf("want %s:\n%s", what, out)
+		}
+	}
+	says(`"level":"ok"`)
+	d.services["correlator"].signal(syscall.SIGTERM)
+	ok(t, d.services["correlator"].wait())
+	says(`"level":"unsafe","detail":"none is listening: nothing is found until one is`)
+	d.run(t, "operator", "doctor").want(t, 1)
 }
 
 func onlyDecision(t testing.TB, s *system) object {

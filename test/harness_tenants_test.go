@@ -17,8 +17,8 @@ import (
 // deployment is a nats-server of the configuration in deploy/nats, with another
 // tenant as docs/operating.md says, and an admitter and a correlator of their own.
 type deployment struct {
-	url  string
-	keys string
+	url, keys string
+	services  map[string]*proc
 }
 
 func deploy(t *testing.T, tenant string) deployment {
@@ -42,11 +42,17 @@ func deploy(t *testing.T, tenant string) deployment {
 	if !srv.ReadyForConnections(patience) {
 		t.Fatal("the server does not accept connections")
 	}
-	d := deployment{srv.ClientURL(), filepath.Join(t.TempDir(), "keys")}
+	d := deployment{srv.ClientURL(), filepath.Join(t.TempDir(), "keys"), map[string]*proc{}}
 	d.run(t, "provisioner", "provision", "--keys", d.keys, "--streams").want(t, 0)
 	for _, name := range []string{"admitter", "correlator"} {
 		p := serve(t, name, filepath.Join(t.TempDir(), name+".log"), "COUNTERSIGN_NATS_URL="+d.url, "COUNTERSIGN_NATS_PASSWORD="+passwordOf(name), "COUNTERSIGN_KEYS="+d.keys)
+		d.services[name] = p
 		t.Cleanup(func() {
+			select {
+			case <-p.done: // the test ended it itself
+				return
+			default:
+			}
 			p.signal(syscall.SIGTERM)
 			if err := p.wait(); err != nil {
 				t.Errorf("%s: %v", name, err)

@@ -55,7 +55,7 @@ func (c *doctorCmd) Run(ctx context.Context, io stdio) error {
 	defer o.nc.Close()
 	d := doctor{o}
 	var list []examined
-	for _, examine := range []func(context.Context) []examined{d.durability, d.log, d.admitter, d.policies, d.permissions, d.clock, d.keys, d.evidence, d.retention} {
+	for _, examine := range []func(context.Context) []examined{d.durability, d.log, d.admitter, d.correlator, d.policies, d.permissions, d.clock, d.keys, d.evidence, d.retention} {
 		list = append(list, examine(ctx)...)
 	}
 	return c.report(io, list)
@@ -133,18 +133,26 @@ func (d doctor) log(ctx context.Context) []examined {
 	return one("log", levelOK, "stream %s: %d messages, last sequence %d, never discards or purges%s", d.t.Stream, state.Msgs, state.LastSeq, erased)
 }
 
-// admitter: whether somebody answers.
 func (d doctor) admitter(ctx context.Context) []examined {
+	return d.answers(ctx, "admitter", "every runtime must treat that as deny")
+}
+
+func (d doctor) correlator(ctx context.Context) []examined {
+	return d.answers(ctx, "correlator", "nothing is found until one is; the log keeps everything")
+}
+
+// answers: whether a service does.
+func (d doctor) answers(ctx context.Context, service, otherwise string) []examined {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	_, err := d.nc.RequestWithContext(ctx, "$SRV.PING.admitter", nil)
+	_, err := d.nc.RequestWithContext(ctx, "$SRV.PING."+service, nil)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return one("admitter", levelUnsafe, "none is listening: every runtime must treat that as deny")
+		return one(service, levelUnsafe, "none is listening: %s", otherwise)
 	case err != nil:
-		return one("admitter", levelUnsafe, "does not answer: %v", err)
+		return one(service, levelUnsafe, "does not answer: %v", err)
 	}
-	return one("admitter", levelOK, "answers")
+	return one(service, levelOK, "answers")
 }
 
 func (d doctor) policies(ctx context.Context) []examined {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -89,6 +90,14 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer release()
+	present, err := micro.AddService(nc, micro.Config{
+		Name: "correlator", Version: "0.1.0", Description: "Countersign correlation: what ran against what was admitted",
+		Metadata: map[string]string{"shard": f.Stream},
+	})
+	if err != nil {
+		return fmt.Errorf("registering the micro service: %w", err)
+	}
+	defer func() { _ = present.Stop() }()
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
