@@ -13,7 +13,8 @@ import (
 type benchCorrelateCmd struct {
 	Messages     int           `help:"How many messages the log has." default:"300000"`
 	OpenCalls    []int         `help:"Numbers of open calls to compare the cost of a message under; none if empty." default:"1000,100000,1000000"`
-	Duration     time.Duration `help:"How long half of the maximum load is held to measure the lag; 0 leaves it out." default:"10s"`
+	Duration     time.Duration `help:"How long messages are published to measure the lag; 0 leaves it out." default:"10s"`
+	Rate         float64       `help:"Messages a second to publish meanwhile; 0 is half of what the correlator reads alone."`
 	SyncInterval string        `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
 	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
 }
@@ -24,6 +25,7 @@ type correlateResult struct {
 	OpenCalls int     `json:"open_calls,omitempty"`
 	Count     int     `json:"count"` // messages; of a snapshot, bytes
 	PerSecond float64 `json:"per_second,omitempty"`
+	Asked     float64 `json:"asked_per_second,omitempty"` // what PerSecond would be if the publishers were not kept waiting
 	Each      float64 `json:"us_per_message,omitempty"`
 	P50       float64 `json:"p50_ms,omitempty"`
 	P99       float64 `json:"p99_ms,omitempty"`
@@ -59,7 +61,7 @@ func (c *benchCorrelateCmd) Run(ctx context.Context, io stdio) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.stop(ctx)) }()
-	return b.service(ctx, c.Duration)
+	return b.service(ctx, c.Duration, c.Rate)
 }
 
 func (c *benchCorrelateCmd) title(io stdio) {
@@ -82,7 +84,7 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 		_, err := fmt.Fprintf(io.out, "%-44s %9d %10s %11s %10s   %.0f B\n", r.What, r.OpenCalls, "", "", "", r.Bytes)
 		return err
 	case r.P99 > 0:
-		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes\n", r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes)
+		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes, %.0f/s were asked for\n", r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.Asked)
 		return err
 	case r.Ratio > 0:
 		note = fmt.Sprintf("   %.2fx", r.Ratio)

@@ -11,7 +11,7 @@ import (
 
 // lag publishes at a rate for a while and looks how long the outputs took. The
 // times are the broker's.
-func (b *correlateBench) lag(ctx context.Context, hold time.Duration, perSecond float64) error {
+func (b *correlateBench) lag(ctx context.Context, what string, hold time.Duration, perSecond float64) error {
 	st, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (b *correlateBench) lag(ctx context.Context, hold time.Duration, perSecond 
 	}
 	slices.Sort(w.lags)
 	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	return b.print(correlateResult{What: "lag of the outputs at half that load", Count: n, PerSecond: float64(n) / took.Seconds(), Writes: w.writes,
+	return b.print(correlateResult{What: what, Count: n, PerSecond: float64(n) / took.Seconds(), Asked: perSecond, Writes: w.writes,
 		P50: millis(w.lags[len(w.lags)/2]), P99: millis(w.lags[len(w.lags)*99/100])})
 }
 
@@ -49,7 +49,10 @@ const steadyEvery = 20 * time.Millisecond
 // steady publishes messages at a rate for a while, and how many they were. The
 // admitter and the runtime send in turns, at even distances: a runtime reports
 // calls that were admitted some time ago, and nobody waits for the other one. Who
-// falls behind sends the next group at once, so that the rate is kept.
+// falls behind sends the next group at once. Who is late every time, because the
+// acknowledgements take longer than the distance, never rests: then what is
+// published is all that the server takes from one publisher after the other, and
+// not the rate.
 func (b *correlateBench) steady(ctx context.Context, hold time.Duration, perSecond float64) (n int, took time.Duration, err error) {
 	calls := min(max(int(perSecond*steadyEvery.Seconds()/trafficMessages), 1), trafficGroup)
 	every := time.Duration(float64(calls*trafficMessages) / perSecond * float64(time.Second) / 2)

@@ -57,8 +57,8 @@ func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {
 }
 
 // service measures the whole correlator over a log that is there, and then its
-// lag behind one that grows.
-func (b *correlateBench) service(ctx context.Context, hold time.Duration) error {
+// lag behind one that grows: at half that rate unless another one is given.
+func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSecond float64) error {
 	for written := 0; written < b.messages; {
 		n, err := b.publish(ctx, trafficGroup)
 		if err != nil {
@@ -100,7 +100,10 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration) error 
 	if hold <= 0 {
 		return nil
 	}
-	return b.lag(ctx, hold, rate/2)
+	if perSecond > 0 {
+		return b.lag(ctx, "lag of the outputs", hold, perSecond)
+	}
+	return b.lag(ctx, "lag of the outputs at half that load", hold, rate/2)
 }
 
 // readAll is the floor: a consumer that reads the same messages in order and
