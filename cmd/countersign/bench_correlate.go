@@ -13,8 +13,8 @@ import (
 type benchCorrelateCmd struct {
 	Messages     int           `help:"How many messages the log has." default:"300000"`
 	OpenCalls    []int         `help:"Numbers of open calls to compare the cost of a message under; none if empty." default:"1000,100000,1000000"`
-	Duration     time.Duration `help:"How long messages are published to measure the lag; 0 leaves it out." default:"10s"`
-	Rate         float64       `help:"Messages a second to publish meanwhile; 0 is half of what the correlator reads alone."`
+	Duration     time.Duration `help:"How long messages are published each time to measure the lag; 0 leaves it out." default:"10s"`
+	Rate         float64       `help:"Messages a second to publish meanwhile; 0 is as many as can be, and then half of that."`
 	SyncInterval string        `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
 	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
 }
@@ -25,7 +25,7 @@ type correlateResult struct {
 	OpenCalls int     `json:"open_calls,omitempty"`
 	Count     int     `json:"count"` // messages; of a snapshot, bytes
 	PerSecond float64 `json:"per_second,omitempty"`
-	Asked     float64 `json:"asked_per_second,omitempty"` // what PerSecond would be if the publishers were not kept waiting
+	Asked     float64 `json:"asked_per_second,omitempty"` // what PerSecond is to be, if anything; less if publishers were kept waiting
 	Each      float64 `json:"us_per_message,omitempty"`
 	P50       float64 `json:"p50_ms,omitempty"`
 	P99       float64 `json:"p99_ms,omitempty"`
@@ -84,7 +84,7 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 		_, err := fmt.Fprintf(io.out, "%-44s %9d %10s %11s %10s   %.0f B\n", r.What, r.OpenCalls, "", "", "", r.Bytes)
 		return err
 	case r.P99 > 0:
-		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes, %.0f/s were asked for\n", r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.Asked)
+		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s\n", r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.asked())
 		return err
 	case r.Ratio > 0:
 		note = fmt.Sprintf("   %.2fx", r.Ratio)
@@ -97,4 +97,12 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 	}
 	_, err := fmt.Fprintf(io.out, "%-44s %9d %10d %11.0f %8.2fus%s\n", r.What, r.OpenCalls, r.Count, r.PerSecond, r.Each, note)
 	return err
+}
+
+// asked says what rate was asked for.
+func (r correlateResult) asked() string {
+	if r.Asked == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %.0f/s were asked for", r.Asked)
 }

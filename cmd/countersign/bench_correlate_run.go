@@ -57,7 +57,7 @@ func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {
 }
 
 // service measures the whole correlator over a log that is there, and then its
-// lag behind one that grows: at half that rate unless another one is given.
+// lag behind one that grows, at a rate if one is given.
 func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSecond float64) error {
 	for written := 0; written < b.messages; {
 		n, err := b.publish(ctx, trafficGroup)
@@ -100,10 +100,7 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	if hold <= 0 {
 		return nil
 	}
-	if perSecond > 0 {
-		return b.lag(ctx, "lag of the outputs", hold, perSecond)
-	}
-	return b.lag(ctx, "lag of the outputs at half that load", hold, rate/2)
+	return b.lags(ctx, hold, rate, perSecond)
 }
 
 // readAll is the floor: a consumer that reads the same messages in order and
