@@ -57,52 +57,6 @@ type prefixes struct{ calls, findings string }
 
 func prefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix(s.All(c), ">") }
 
-// pass lets time pass up to t: deadlines that lie before or at it fire, and
-// sessions that have been idle for too long are forgotten. Until the time that it
-// finds there is nothing of the kind, unless a deadline is set that comes before:
-// sessions are ordered by when they were last seen.
-func (m *machine) pass(t time.Time) {
-	if t.After(m.now) {
-		m.now = t
-	}
-	if !m.now.Before(m.quiet) {
-		m.passDeadlines()
-		m.passFlows()
-		m.passSessions()
-	}
-	m.passNegotiations()
-}
-
-// passDeadlines abandons the calls whose deadlines have come.
-func (m *machine) passDeadlines() {
-	for {
-		c, ok := m.due.due(m.now)
-		if !ok {
-			break
-		}
-		m.abandon(c, byDeadline, &fact{at: c.deadline})
-	}
-	m.quiet = m.now.Add(sessionIdle)
-	if next, any := m.due.next(); any {
-		m.quiet = earlier(m.quiet, next.at)
-	}
-}
-
-// passSessions forgets the sessions that have been idle for too long.
-func (m *machine) passSessions() {
-	for {
-		s, ok := m.sessions.oldest()
-		if !ok {
-			return
-		}
-		if until := s.lastSeen.Add(sessionIdle); m.now.Before(until) || len(s.open) > 0 {
-			m.quiet = earlier(m.quiet, until)
-			return
-		}
-		m.forgetSession(s)
-	}
-}
-
 // step takes one fact; the outputs are collected in m.out.
 func (m *machine) step(f *fact) {
 	n := m.novelty(f)
