@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,9 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-const preEvent = `{"schema_version":1,"event_id":"8c4f9d12-7a8b-4c3d-9e2f-1a2b3c4d5e6f","event_type":"PreToolUse","timestamp":"2026-11-20T12:00:00Z",
+const preTime = "2026-11-20T12:00:00Z"
+
+const preEvent = `{"schema_version":1,"event_id":"8c4f9d12-7a8b-4c3d-9e2f-1a2b3c4d5e6f","event_type":"PreToolUse","timestamp":"` + preTime + `",
 "source":"agent-x","agent_id":"agent-7","session_id":"s1","evidence_phase":"pre_commit","tool_name":"send_email",
 "tool_input":{"to":"dana@acme.example","amount":10},"action":"send","resource_kind":"email","resource":"dana","resource_scope":"public_web","operation_risk":"external_transfer",
 "metadata":{"tool_call_id":"c1","tool_identity":{"canonical_name":"mail.send_email","provider_name":"send_email","source":"other"},"risk":{"risk_class":"external_side_effect"}}}`
@@ -156,9 +159,10 @@ func TestFailModeSatisfiesTheCorrelator(t *testing.T) {
 	}
 	ok(t, c.Flush(t.Context()))
 	report := json.RawMessage(w.log(t)[0].Body)
-	pre := json.RawMessage(preEvent)
-	end := json.RawMessage(`{"schema_version":1,"event_id":"8c4f9d12-7a8b-4c3d-9e2f-1a2b3c4d5e70","event_type":"SessionEnd",
-		"timestamp":"2026-11-20T12:00:01Z","source":"agent-x","agent_id":"agent-7","session_id":"s1","metadata":{}}`)
+	// The report bears the time of now, so the events around it must.
+	pre := json.RawMessage(strings.Replace(preEvent, preTime, time.Now().Add(-time.Minute).UTC().Format(time.RFC3339), 1))
+	end := json.RawMessage(fmt.Sprintf(`{"schema_version":1,"event_id":"8c4f9d12-7a8b-4c3d-9e2f-1a2b3c4d5e70","event_type":"SessionEnd",
+		"timestamp":"%s","source":"agent-x","agent_id":"agent-7","session_id":"s1","metadata":{}}`, time.Now().Add(time.Minute).UTC().Format(time.RFC3339)))
 	broken := func(recording ...json.RawMessage) string {
 		found, err := correlation.Check("agenthook", recording, correlation.CheckOptions{})
 		ok(t, err)

@@ -168,7 +168,10 @@ func (f *fact) hasTool() bool {
 	return f.slot != slotKey{tool: subject.NoSession} && f.slot != slotKey{}
 }
 
-func (f *fact) setSlot(k slotKey) { f.slot, f.slotHash, f.firstCall = k, k.hash(), sum{} }
+func (f *fact) setSlot(k slotKey) {
+	f.slot, f.slotHash, f.firstCall = k, k.hash(), sum{}
+	f.looked, f.found = false, nil
+}
 
 // hashOfSlot is the hash of slot; setSlot has made it.
 func (f *fact) hashOfSlot() uint32 {
