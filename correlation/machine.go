@@ -114,8 +114,11 @@ func (m *machine) announce(f *fact) {
 // about verdict and approval: the request form and the evidence form of one
 // event (AH-C-050).
 func (m *machine) amend(f *fact) {
+	if f.kind != kindPre {
+		return
+	}
 	s, ok := m.sessions.get(f.key)
-	if !ok || f.kind != kindPre {
+	if !ok {
 		return
 	}
 	s.lastSeen = m.now

@@ -4,8 +4,10 @@ import "time"
 
 // pass lets time pass up to t: deadlines that lie before or at it fire, and
 // sessions that have been idle for too long are forgotten. Until the time that it
-// finds there is nothing of the kind, unless a deadline is set that comes before:
-// sessions are ordered by when they were last seen.
+// finds there is nothing of the kind, unless a deadline is set that comes before.
+// That holds because sessions are ordered by when they were last seen: whoever gets
+// one to the front notes that it was seen (peek leaves it where it is). Otherwise
+// who goes on from a snapshot would forget at another time.
 func (m *machine) pass(t time.Time) {
 	if t.After(m.now) {
 		m.now = t

@@ -97,6 +97,26 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
+// TestSnapshotOfIdleSessions does so where sessions are forgotten: when that happens
+// must not depend on when somebody looked.
+func TestSnapshotOfIdleSessions(t *testing.T) {
+	const hour = 3600
+	l := newLedger(t)
+	in := func(session string, e tree) tree { return set(e, "session_id", session) }
+	l.at(0).event(in("a", pre(1)))
+	l.event(in("a", post(2)))
+	l.at(1 * hour).event(in("b", pre(3)))
+	l.event(in("b", post(4)))
+	l.at(2 * hour).event(in("a", set(post(2), "metadata.admission_verdict", tree{"decision": "allow"})))
+	l.at(24.5 * hour).event(in("b", pre(5)))
+	l.at(24.6*hour).decide(in("a", pre(1)), "late", events.Deny)
+	want := l.run().outputs
+	for at := 0; at <= len(l.msgs); at++ {
+		got, _ := goingOn(t, l, at)
+		sameOutputs(t, fmt.Sprint("resumed at ", at), got, want)
+	}
+}
+
 // TestSnapshotOfTheCorpus does the same with every log of the corpus, where every
 // rule is broken.
 func TestSnapshotOfTheCorpus(t *testing.T) {
