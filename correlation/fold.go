@@ -76,8 +76,8 @@ func (c *call) unfold() *call {
 	}
 	m := c.session.machine
 	c.details = m.blank()
-	p := m.spare.folding()
-	p.reading, p.in, p.spare = true, c.packed, &m.spare
+	p := &m.spare.last
+	p.read(c.packed, &m.spare)
 	p.details(c.details)
 	m.loose = append(m.loose, c)
 	return c
@@ -94,9 +94,11 @@ func (m *machine) fold() {
 			continue
 		}
 		c.outline = outlineOf(c)
-		p := m.spare.folding()
-		if p.details(c.details); string(p.b) != c.packed {
-			c.packed = string(p.b)
+		p := &m.spare.last
+		p.begin()
+		p.details(c.details)
+		if b := p.written(); string(b) != c.packed {
+			c.packed = string(b)
 		}
 		m.spare.take(c.details)
 		c.details = nil
@@ -110,7 +112,8 @@ func (c *call) foldedJoins() []string {
 		return c.joins
 	}
 	var joins []string
-	p := folding{in: c.packed, reading: true}
+	var p folding
+	p.read(c.packed, nil)
 	p.names(&joins)
 	return joins
 }
@@ -126,15 +129,6 @@ type spare struct {
 
 // maxSpare bounds it.
 const maxSpare = 256
-
-// folding is one that has written nothing yet.
-func (s *spare) folding() *folding {
-	p := &s.last
-	p.b, p.reading, p.in, p.spare, p.second, p.nanos, p.seq, p.plain, p.frame = p.b[:0], false, "", nil, 0, 0, 0, sum256{}, frame{}
-	clear(p.texts[:p.known])
-	p.known = 0
-	return p
-}
 
 // usualSteps is how many steps most calls have.
 const usualSteps = 4

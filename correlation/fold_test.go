@@ -74,12 +74,12 @@ func emptied(v reflect.Value, random *rand.Rand) {
 
 func refolded(d *details) *details {
 	var s spare
-	p := s.folding()
+	p := &s.last
+	p.begin()
 	p.details(d)
-	packed := string(p.b)
+	packed := string(p.written())
 	got := new(details)
-	p = s.folding()
-	p.reading, p.in, p.spare = true, packed, &s
+	p.read(packed, &s)
 	p.details(got)
 	if p.in != "" {
 		panic("something is left")

@@ -17,14 +17,59 @@ type folding struct {
 	in      string // still to be read
 	spare   *spare
 
+	bits [mostBits / 64]uint64 // for what may be there or not
+	bit  uint                  // how many were asked for
+
 	texts  [backward]string // the first ones, which later ones may be the same as
 	ends   [backward]uint64 // of the texts, while they are written
+	places [64]uint8        // of the texts, by a hash of their ends; from 1
 	known  int
 	second int64 // the last time
 	nanos  uint32
 	seq    uint64 // the last sequence
 	plain  sum256 // the last arguments
-	frame
+}
+
+// The bits lie behind everything else, and last of all how many bytes of them there
+// are. A call that has all it can have asks for less than half of mostBits.
+const mostBits = 512
+
+// begin begins to write.
+func (p *folding) begin() {
+	p.forget()
+	p.b, p.reading, p.in, p.spare = p.b[:0], false, "", nil
+}
+
+// forget forgets what was written or read.
+func (p *folding) forget() {
+	clear(p.texts[:p.known])
+	p.bits, p.places = [len(p.bits)]uint64{}, [len(p.places)]uint8{}
+	p.bit, p.known, p.second, p.nanos, p.seq, p.plain = 0, 0, 0, 0, 0, sum256{}
+}
+
+// written is what was written since.
+func (p *folding) written() []byte {
+	if p.bit > mostBits {
+		panic("correlation: more is there or not than has a bit")
+	}
+	size := (p.bit + 7) / 8
+	end := uint(len(p.b)) + size
+	for _, word := range p.bits[:(p.bit+63)/64] {
+		p.b = binary.LittleEndian.AppendUint64(p.b, word)
+	}
+	p.b = append(p.b[:end], byte(size))
+	return p.b
+}
+
+// read begins to read what was written, into spare memory if that is not nil.
+func (p *folding) read(in string, s *spare) {
+	p.forget()
+	end := len(in) - 1
+	bits := in[end-int(in[end]) : end]
+	for i := range len(bits) {
+		p.bits[i/8] |= uint64(bits[i]) << (i % 8 * 8)
+	}
+	p.reading, p.in, p.spare = true, in[:end-len(bits)], s
 }
 
 // How a text is written: nothing, a usual word, the number of one that came before
@@ -78,51 +123,15 @@ func small[T integer](p *folding, n *T) {
 	}
 }
 
-// frame is a row of bits, for what may be there or not: they lie before it.
-type frame struct {
-	at, size   int
-	bits, next uint64 // next is the bit to be asked next
-}
-
-// open begins a frame of so many bytes, up to eight. It gives the frame that it
-// lies in, which close goes on with.
-func (p *folding) open(size int) (outer frame) {
-	outer = p.frame
-	p.frame = frame{at: len(p.b), size: size, next: 1}
-	if !p.reading {
-		p.b = append(p.b, zeros[:size]...)
-		return outer
-	}
-	for i := range size {
-		p.bits |= uint64(p.in[i]) << (8 * i)
-	}
-	p.in = p.in[size:]
-	return outer
-}
-
-var zeros [8]byte
-
-func (p *folding) close(outer frame) {
-	if p.next>>1>>(8*p.size) != 0 {
-		panic("correlation: more bits than the frame has")
-	}
-	if !p.reading {
-		for i := range p.size {
-			p.b[p.at+i] = byte(p.bits >> (8 * i))
-		}
-	}
-	p.frame = outer
-}
-
 // has says whether something is there; of what is not, nothing more is written.
 func (p *folding) has(there bool) bool {
-	bit := p.next
-	p.next <<= 1
+	word, bit := &p.bits[p.bit/64%uint(len(p.bits))], uint64(1)<<(p.bit%64)
+	p.bit++
 	if p.reading {
-		return p.bits&bit != 0
+		return *word&bit != 0
 	}
 	if there {
-		p.bits |= bit
+		*word |= bit
 	}
 	return there
 }
@@ -138,13 +147,18 @@ func (p *folding) text(s *string) {
 	}
 	t := *s
 	end := endOf(t)
-	for i, known := range p.ends[:p.known] {
-		if known == end && p.texts[i] == t {
-			p.b = append(p.b, byte(refers+i))
+	at := end * 0x9e3779b97f4a7c15 >> 58
+	for ; p.places[at] != 0; at = (at + 1) % uint64(len(p.places)) {
+		if i := p.places[at] - 1; p.ends[i] == end && p.texts[i] == t {
+			p.b = append(p.b, byte(refers+int(i)))
 			return
 		}
 	}
-	p.note(t, end)
+	if p.known < len(p.texts) {
+		p.texts[p.known], p.ends[p.known] = t, end
+		p.known++
+		p.places[at] = uint8(p.known)
+	}
 	p.write(uint64(literal + len(t)))
 	p.b = append(p.b, t...)
 }
@@ -161,13 +175,6 @@ func endOf(t string) uint64 {
 		uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56)
 }
 
-func (p *folding) note(s string, end uint64) {
-	if p.known < len(p.texts) {
-		p.texts[p.known], p.ends[p.known] = s, end
-		p.known++
-	}
-}
-
 func (p *folding) readText() string {
 	switch n := int(p.uint()); {
 	case n == noText:
@@ -179,7 +186,10 @@ func (p *folding) readText() string {
 	default:
 		s := p.in[:n-literal]
 		p.in = p.in[n-literal:]
-		p.note(s, 0)
+		if p.known < len(p.texts) {
+			p.texts[p.known] = s
+			p.known++
+		}
 		return s
 	}
 }

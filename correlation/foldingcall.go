@@ -41,7 +41,6 @@ func (p *folding) sumIf(s *sum) {
 }
 
 func (p *folding) identity(d *details) {
-	outer := p.open(1)
 	p.sumIf(&d.target)
 	p.textIf(&d.canonical)
 	small(p, &d.rank)
@@ -49,11 +48,9 @@ func (p *folding) identity(d *details) {
 	p.text(&d.tool)
 	p.text(&d.id)
 	p.textIf(&d.agent)
-	p.close(outer)
 }
 
 func (p *folding) announced(d *details) {
-	outer := p.open(3)
 	for _, is := range [...]*bool{&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.inferred, &d.mutated} {
 		*is = p.has(*is)
 	}
@@ -75,10 +72,8 @@ func (p *folding) announced(d *details) {
 	small(p, &d.frameKind)
 	p.arguments(&d.args)
 	small(p, &d.argsRank)
-	p.close(outer)
 }
 
-// arguments asks for three bits, and for four more if they are known.
 func (p *folding) arguments(a *arguments) {
 	p.textIf(&a.digest)
 	if a.known = p.has(a.known); !a.known {
@@ -106,7 +101,6 @@ func (p *folding) arguments(a *arguments) {
 }
 
 func (p *folding) judged(d *details) {
-	outer := p.open(1)
 	if p.has(d.decisions != nil) {
 		list(p, &d.decisions, (*folding).verdict)
 	}
@@ -117,11 +111,9 @@ func (p *folding) judged(d *details) {
 	}
 	p.approval(&d.pending)
 	p.approval(&d.granted)
-	p.close(outer)
 }
 
 func (p *folding) verdict(v *verdictRec) {
-	outer := p.open(2)
 	p.text(&v.id)
 	p.place(&v.seq)
 	p.time(&v.at)
@@ -131,7 +123,6 @@ func (p *folding) verdict(v *verdictRec) {
 	p.textIf(&v.digest)
 	p.approval(&v.pending)
 	p.textIf(&v.eventID)
-	p.close(outer)
 }
 
 func (p *folding) approval(at **approval) {
@@ -151,7 +142,6 @@ func (p *folding) approval(at **approval) {
 }
 
 func (p *folding) ended(d *details) {
-	outer := p.open(3)
 	if p.has(d.outcome != "") {
 		word(p, &d.outcome)
 	}
@@ -182,11 +172,9 @@ func (p *folding) ended(d *details) {
 		p.text(&d.cameFirst.rule)
 		p.text(&d.cameFirst.id)
 	}
-	p.close(outer)
 }
 
 func (p *folding) step(t *events.TimelineEntry) {
-	outer := p.open(1)
 	word(p, &t.Step)
 	p.place(&t.Seq)
 	p.time(&t.At.Time)
@@ -194,11 +182,9 @@ func (p *folding) step(t *events.TimelineEntry) {
 	if p.has(t.Protocol != "") {
 		word(p, &t.Protocol)
 	}
-	p.close(outer)
 }
 
 func (p *folding) linked(d *details) {
-	outer := p.open(2)
 	p.timeIf(&d.invokedAt)
 	p.textIf(&d.invokedBy)
 	if p.has(d.excuses != nil) {
@@ -230,12 +216,10 @@ func (p *folding) linked(d *details) {
 		small(p, &d.claimed.Attempt)
 	}
 	p.timeIf(&d.deadline)
-	p.close(outer)
 }
 
 // shown is mostly what the call is by now.
 func (p *folding) shown(d *details, e *emitted) {
-	outer := p.open(2)
 	word(p, &e.state)
 	p.textIf(&e.decision)
 	word(p, &e.verdict)
@@ -262,5 +246,4 @@ func (p *folding) shown(d *details, e *emitted) {
 			small(p, &d.records[i])
 		}
 	}
-	p.close(outer)
 }
