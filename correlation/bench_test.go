@@ -224,7 +224,7 @@ func TestSealOfAnUnknownKey(t *testing.T) {
 		t.Fatal("the decoder has verified nothing")
 	}
 	outs := does.Step(&in)
-	if len(outs) != 1 || outs[0].Record.(*events.Finding).Rule != ForgedRecord {
+	if len(outs) != 1 || outs[0].Finding.Rule != ForgedRecord {
 		t.Errorf("outputs %+v", outs)
 	}
 }

@@ -2,64 +2,153 @@ package correlation
 
 import (
 	"slices"
-	"strings"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
 )
 
-// written is memory for records, made for several at a time. Whoever puts them out
-// has them for good.
-type written struct {
-	calls []events.Call
-	steps []events.TimelineEntry
-	parts []parts
-	texts strings.Builder
+// likeness is a call as it was when it was put out: what its record is made of, once
+// somebody encodes it. It is never changed after it was made.
+type likeness struct {
+	details // of its lists, rules, differences and timeline are its own, and the others nobody may read
+	steps   [usualSteps]events.TimelineEntry
+
+	prefix     string // of its subject
+	who        *origin
+	occurrence int
+	state      events.CallState
+	hash       sum // see call.sum
+	nth        int // record of its state
+	belongs    kinship
+
+	judged    bool // there is a recorded verdict
+	ledger    verdictRec
+	verdict   events.Verdict
+	inherited bool
 }
 
-// For how many records, steps and bytes of texts memory is made at once: 4 to 8 KB
-// of it each.
+// likenesses is memory for them.
+type likenesses struct {
+	made  []likeness  // for several at a time
+	spare []*likeness // that were used, and may be again
+}
+
 const (
-	writtenAtOnce = 16
-	stepsAtOnce   = 64
-	textsAtOnce   = 8 << 10
+	likenessesAtOnce = 4 // memory is made for
+	maxLikenesses    = 1024
 )
 
-// next gives the next of what was made at once.
-func next[T any](made *[]T, atOnce int) *T {
-	if len(*made) == 0 {
-		*made = make([]T, atOnce)
+func (l *likenesses) next() *likeness {
+	if last := len(l.spare) - 1; last >= 0 {
+		one := l.spare[last]
+		l.spare = l.spare[:last]
+		return one
 	}
-	one := &(*made)[0]
-	*made = (*made)[1:]
+	if len(l.made) == 0 {
+		l.made = make([]likeness, likenessesAtOnce)
+	}
+	one := &l.made[0]
+	l.made = l.made[1:]
 	return one
 }
 
-// call is a call as the log shows it, but for its call_id; st is the verdict that
-// stands for it.
-func (w *written) call(c *call, st *standing) *events.Call {
-	r := next(&w.calls, writtenAtOnce)
-	who := c.session.origin
-	r.Tenant, r.Source, r.Session = who.tenant, who.source, who.session
-	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = c.protocol, c.agent, c.id, c.occurrence, c.tool
-	r.State, r.Outcome, r.ExecutionSeq, r.Match = c.state, c.outcome, c.execSeq, c.match
-	r.Inferred, r.WeakScope, r.Findings, r.Timeline = c.inferred, c.weak(), slices.Clone(c.rules), w.timeline(c)
-	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = c.seen.names(), c.reason, slices.Clone(c.differences), c.more
-	r.Attempt, r.RetriedFrom, r.RetriedTo = int(c.chain.attempt), callIDOf(c.chain.from), callIDOf(c.chain.to)
-	r.Trace = c.trace
-	r.AdmittedDigest, r.ExecutedDigest = c.args.keyed, c.executed.keyed
+// Reuse takes back what an output was to be encoded from, for outputs to come. Who
+// does so spares the garbage collector most of its work. The output is encoded or
+// will never be, and so is every copy of it; what was encoded stays good.
+func (c *Correlator) Reuse(o *Output) {
+	if l := &c.m.likenesses; o.call != nil && len(l.spare) < maxLikenesses {
+		l.spare = append(l.spare, o.call)
+	}
+	o.call = nil
+}
+
+// of makes it the likeness of a call; st is the verdict that stands for it.
+func (l *likeness) of(c *call, st *standing) {
+	l.details = *c.details
+	l.timeline, l.rules, l.differences = append(l.steps[:0], c.timeline...), slices.Clone(c.rules), slices.Clone(c.differences)
+	l.args.raw, l.executed.raw = nil, nil // see keepArgs
+	l.who, l.occurrence, l.state, l.hash = c.session.origin, c.occurrence, c.state, c.sum()
+	l.belongs = kinship{}
+	if c.session.kin != 0 {
+		l.belongs, _ = c.session.machine.parents.get(c.session.key)
+	}
+	if l.judged = st.ledger != nil; l.judged {
+		l.ledger = *st.ledger
+	}
+	l.verdict, l.inherited = st.verdict, st.inherited
+}
+
+// written is memory for a record while it is encoded.
+type written struct {
+	events.Call
+	durations events.CallDurations
+	micros    [3]int64 // of durations
+	parent    events.CallParent
+}
+
+var writing = sync.Pool{New: func() any {
+	return &written{Call: events.Call{Timeline: make([]events.TimelineEntry, 0, usualSteps)}}
+}}
+
+// encode gives the record, where it belongs and its id.
+func (l *likeness) encode() (subject, id string, body []byte, err error) {
+	r := writing.Get().(*written)
+	defer writing.Put(r)
+	var room [256]byte
+	b := appendSubject(room[:0], l.prefix, string(l.state), l.who.key)
+	end := len(b)
+	both := string(l.appendID(b))
+	r.CallID = both[end : end+callIDSize]
+	r.set(l)
+	body, err = events.Encode(&r.Call)
+	return both[:end], both[end:], body, err
+}
+
+// appendID appends the id of the record; it begins with the call's own.
+func (l *likeness) appendID(b []byte) []byte {
+	b = append(append(appendCallID(b, &l.hash), '-'), l.state...)
+	if l.nth > 1 {
+		b = strconv.AppendInt(append(b, '-'), int64(l.nth), 10)
+	}
+	return b
+}
+
+// set writes everything but the call_id.
+func (r *written) set(l *likeness) {
+	r.Tenant, r.Source, r.Session = l.who.tenant, l.who.source, l.who.session
+	r.Protocol, r.Agent, r.ToolCallID, r.Occurrence, r.Tool = l.protocol, l.agent, l.id, l.occurrence, l.tool
+	r.State, r.Outcome, r.ExecutionSeq, r.Match = l.state, l.outcome, l.execSeq, l.match
+	r.Inferred, r.WeakScope, r.Findings = l.inferred, l.who.key.session == noSession, l.rules
+	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = l.seen.names(), l.reason, l.differences, l.more
+	r.Attempt, r.RetriedFrom, r.RetriedTo = int(l.chain.attempt), callIDOf(l.chain.from), callIDOf(l.chain.to)
+	r.Trace = l.trace
+	r.AdmittedDigest, r.ExecutedDigest = l.args.keyed, l.executed.keyed
+	r.Verdict, r.DecisionID, r.DecisionSeq = "", "", 0
 	decided := time.Time{}
-	if st.ledger != nil {
-		r.Verdict, r.DecisionID, r.DecisionSeq = st.verdict, st.ledger.id, st.ledger.seq
-		if d := st.ledger.digest; d != "" {
-			r.AdmittedDigest, r.ExecutedDigest = d, c.executed.in(d)
+	if l.judged {
+		r.Verdict, r.DecisionID, r.DecisionSeq = l.verdict, l.ledger.id, l.ledger.seq
+		if d := l.ledger.digest; d != "" {
+			r.AdmittedDigest, r.ExecutedDigest = d, l.executed.in(d)
 		}
-		if !st.inherited {
-			decided = st.ledger.at
+		if !l.inherited {
+			decided = l.ledger.at
 		}
 	}
-	w.partsOf(c, r, decided)
-	return r
+	r.parts(l, decided)
+	r.steps(l)
+}
+
+// steps writes the timeline, which names a protocol only where it is another than
+// the call's.
+func (r *written) steps(l *likeness) {
+	r.Timeline = append(r.Timeline[:0], l.timeline...)
+	for i := range r.Timeline {
+		if r.Timeline[i].Protocol == l.protocol {
+			r.Timeline[i].Protocol = ""
+		}
+	}
 }
 
 // sequences are those of all that is known of the call.
@@ -110,39 +199,11 @@ func (c *call) placesOf(ids []string) (list []uint64) {
 	return list
 }
 
-// text is a text to keep.
-func (w *written) text(b []byte) string {
-	if w.texts.Cap()-w.texts.Len() < len(b) {
-		w.texts = strings.Builder{}
-		w.texts.Grow(max(textsAtOnce, len(b)))
-	}
-	w.texts.Write(b)
-	all := w.texts.String()
-	return all[len(all)-len(b):]
-}
-
-// timeline is the call's, which names a protocol only where it is another than the
-// call's.
-func (w *written) timeline(c *call) []events.TimelineEntry {
-	n := len(c.timeline)
-	if n > len(w.steps) || w.steps == nil {
-		w.steps = make([]events.TimelineEntry, max(n, stepsAtOnce))
-	}
-	list := w.steps[:n:n]
-	w.steps = w.steps[n:]
-	copy(list, c.timeline)
-	for i := range list {
-		if list[i].Protocol == c.protocol {
-			list[i].Protocol = ""
-		}
-	}
-	return list
-}
-
 // callID is the same for the same call in every replay.
 func (c *call) callID() string {
 	var room [callIDSize]byte
-	return string(c.appendID(room[:0]))
+	h := c.sum()
+	return string(appendCallID(room[:0], &h))
 }
 
 // callIDSize is how long a call_id is.
@@ -162,7 +223,4 @@ func callSum(k sessionKey, s slotKey, occurrence int) sum {
 	return sumOf("call", k.tenant, k.source, k.session, s.id, s.tool, itoa(occurrence))
 }
 
-func (c *call) appendID(b []byte) []byte {
-	h := c.sum()
-	return appendHex(append(b, callIDPrefix...), &h)
-}
+func appendCallID(b []byte, h *sum) []byte { return appendHex(append(b, callIDPrefix...), h) }

@@ -257,7 +257,7 @@ func standingFindings(outputs []Output) []events.Finding {
 	var list []events.Finding
 	withdrawn := map[string]bool{}
 	for _, o := range outputs {
-		if f, ok := o.Record.(*events.Finding); ok {
+		if f := o.Finding; f != nil {
 			list = append(list, *f)
 			withdrawn[f.Withdraws] = true
 		}

@@ -238,7 +238,7 @@ func TestModes(t *testing.T) {
 	l.at(9000).tick()
 	got := map[string]int{}
 	for _, o := range l.run().outputs {
-		if f, ok := o.Record.(*events.Finding); ok && f.Severity != events.SeverityInfo {
+		if f := o.Finding; f != nil && f.Severity != events.SeverityInfo {
 			got[f.Tenant+" "+f.Rule]++
 			if f.Enforced != (f.Rule == "AAEP-C-080") {
 				t.Errorf("%s is marked: %v", f.Rule, f.Enforced)

@@ -270,8 +270,7 @@ func (r *result) add(t testing.TB, outs []Output) {
 		if err != nil {
 			t.Fatalf("output on %q: %v", o.Subject, err)
 		}
-		switch rec := o.Record.(type) {
-		case *events.Finding:
+		if rec := o.Finding; rec != nil {
 			if checkRules[rec.Rule] != nil {
 				r.checks = append(r.checks, *rec)
 			} else {
@@ -283,13 +282,24 @@ func (r *result) add(t testing.TB, outs []Output) {
 			if strings.ContainsAny(rec.Explanation, "{}") || !strings.HasSuffix(rec.Explanation, ".") {
 				t.Errorf("explanation %q is not a sentence", rec.Explanation)
 			}
-		case *events.Call:
-			r.calls = append(r.calls, *rec)
-			if p.Class != subject.Calls || p.State != string(rec.State) {
-				t.Errorf("call %+v is not in order on %q", rec, o.Subject)
-			}
+			continue
+		}
+		rec := recordOf(t, o)
+		r.calls = append(r.calls, *rec)
+		if p.Class != subject.Calls || p.State != string(rec.State) || o.State != rec.State || !strings.HasPrefix(o.ID, rec.CallID+"-") {
+			t.Errorf("call %+v is not in order on %q", rec, o.Subject)
 		}
 	}
+}
+
+// recordOf is the record of an output that is a call.
+func recordOf(t testing.TB, o Output) *events.Call {
+	t.Helper()
+	c, err := events.DecodeRecord[events.Call](o.Body)
+	if err != nil {
+		t.Fatalf("%s: %v", o.Body, err)
+	}
+	return &c
 }
 
 // rules lists the findings that count as "rule/severity", sorted.

@@ -230,18 +230,6 @@ func (m *machine) markSpan(c *call, f *fact) {
 	}
 }
 
-// parent is what the call's session belongs to.
-func (c *call) parent() (p events.CallParent, known bool) {
-	if c.session.kin == 0 {
-		return p, false
-	}
-	k, known := c.session.machine.parents.get(c.session.key)
-	if !known {
-		return p, false
-	}
-	return events.CallParent{CallID: callIDOf(k.call), Source: k.who.source, Session: k.who.session, By: links[k.rank]}, true
-}
-
 // A traceparent of version 00: where its trace id and its span id end.
 const (
 	traceLayout = "00-hhhhhhhhhhhhhhhhhhhhhhhhhhhhhhhh-hhhhhhhhhhhhhhhh-hh"

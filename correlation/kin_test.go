@@ -249,8 +249,8 @@ func TestParentKnownLate(t *testing.T) {
 	for _, m := range l.msgs {
 		for _, o := range core.Apply(m) {
 			outs = append(outs, o)
-			if c, is := o.Record.(*events.Call); is {
-				again[m.Seq] = append(again[m.Seq], c)
+			if o.Finding == nil {
+				again[m.Seq] = append(again[m.Seq], recordOf(t, o))
 			}
 		}
 	}
@@ -268,7 +268,7 @@ func TestParentKnownLate(t *testing.T) {
 	if n := len(again[at[3]]); n != 0 {
 		t.Errorf("%d calls are put out again although nothing is new", n)
 	}
-	last := outs[len(outs)-1].Record.(*events.Call)
+	last := recordOf(t, outs[len(outs)-1])
 	if last.ToolCallID != "open" || last.Parent == nil || last.Parent.By != events.LinkEvent {
 		t.Errorf("the open call: %+v", last)
 	}

@@ -30,12 +30,12 @@ type machine struct {
 	quiet    time.Time `snapshot:"-"` // until when time alone changes nothing; see pass
 	order    uint64    // calls armed so far
 
-	stats    Stats
-	reported int      // violations seen, those that were put out before included
-	out      []Output `snapshot:"-"` // of one message
-	loose    []*call  `snapshot:"-"` // calls that may be over and whose details are not folded
-	spare    spare    `snapshot:"-"`
-	written  written  `snapshot:"-"`
+	stats      Stats
+	reported   int      // violations seen, those that were put out before included
+	out        []Output `snapshot:"-"` // of one message
+	loose      []*call  `snapshot:"-"` // calls that may be over and whose details are not folded
+	spare      spare    `snapshot:"-"`
+	likenesses `snapshot:"-"`
 }
 
 func newMachine(opts Options) *machine {

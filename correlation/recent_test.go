@@ -27,7 +27,7 @@ func TestLateRedelivery(t *testing.T) {
 		l.event(e)
 	}
 	if r := l.run(); len(r.outputs) != len(before.outputs) {
-		t.Errorf("%d outputs more, the first of them %+v", len(r.outputs)-len(before.outputs), r.outputs[len(before.outputs)].Record)
+		t.Errorf("%d outputs more, the first of them %s", len(r.outputs)-len(before.outputs), r.outputs[len(before.outputs)].Body)
 	}
 }
 

@@ -10,25 +10,35 @@ import (
 
 // Output is one record that the correlator puts out.
 type Output struct {
+	Type    string           // events.TypeCall or events.TypeFinding
+	State   events.CallState // of a call
+	Finding *events.Finding  // nil for a call
+
+	// What follows is there when it was encoded.
 	Subject string
-	Type    string // events.TypeCall or events.TypeFinding
 	ID      string // of the CloudEvent; the same in every replay
-	Record  any    // *events.Call or *events.Finding
-	Body    []byte // RFC 8785; see Encode
+	Body    []byte // RFC 8785
+
+	call *likeness // nil for a finding
 }
 
-// Encode writes Body if there is none yet. Outputs do not share anything with
-// the Correlator, so that any goroutine may encode them.
+// Encode writes Subject, ID and Body if they are not there yet. Outputs do not share
+// anything with the Correlator, so that any goroutine may encode them, and several
+// may encode copies of one.
 func (o *Output) Encode() {
 	if o.Body != nil {
 		return
 	}
-	body, err := events.Encode(o.Record)
+	var err error
+	if o.Finding != nil {
+		o.Body, err = events.Encode(o.Finding)
+	} else {
+		o.Subject, o.ID, o.Body, err = o.call.encode()
+	}
 	if err != nil {
 		// The records are made of texts, integers and times; all have a JSON form.
 		panic("correlation: " + err.Error())
 	}
-	o.Body = body
 }
 
 // violation is what a finding is about, beside its rule and call.
@@ -158,7 +168,7 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 	}
 	m.stats.Findings++
 	about := string(appendSubject(nil, m.prefixes.findings, string(finding.Severity), who.key))
-	m.out = append(m.out, Output{Subject: about, Type: events.TypeFinding, ID: id, Record: finding})
+	m.out = append(m.out, Output{Subject: about, Type: events.TypeFinding, ID: id, Finding: finding})
 	return id
 }
 
@@ -270,24 +280,11 @@ func (m *machine) emit(c *call) {
 		return
 	}
 	c.emitted = now
-	r := m.written.call(c, &st)
+	l := m.likenesses.next()
+	l.of(c, &st)
+	l.prefix, l.nth = m.prefixes.calls, c.records.add(c.state)
 	m.stats.Records++
-	var room [192]byte
-	b := appendSubject(room[:0], m.prefixes.calls, string(c.state), c.session.key)
-	end := len(b)
-	both := m.written.text(c.appendRecordID(b, c.records.add(c.state)))
-	r.CallID = both[end : end+callIDSize]
-	m.out = append(m.out, Output{Subject: both[:end], Type: events.TypeCall, ID: both[end:], Record: r})
-}
-
-// appendRecordID appends the id of a call's nth record of its state; it begins with
-// the call's own.
-func (c *call) appendRecordID(b []byte, n int) []byte {
-	b = append(append(c.appendID(b), '-'), c.state...)
-	if n > 1 {
-		b = strconv.AppendInt(append(b, '-'), int64(n), 10)
-	}
-	return b
+	m.out = append(m.out, Output{Type: events.TypeCall, State: c.state, call: l})
 }
 
 func appendSubject(b []byte, prefix, state string, key sessionKey) []byte {

@@ -55,7 +55,7 @@ func sameState(t testing.TB, a, b *Correlator) {
 				}
 			}
 		}
-		c.m.spare, c.m.written, c.m.loose = spare{}, written{}, nil
+		c.m.spare, c.m.likenesses, c.m.loose = spare{}, likenesses{}, nil
 		c.m.sessions.Unpack(c.m.sessions.Pack())
 		c.m.flows.Unpack(c.m.flows.Pack())
 		c.m.sources.Unpack(c.m.sources.Pack())
@@ -181,7 +181,7 @@ func TestSnapshotRefusals(t *testing.T) {
 // stands beside it.
 var notState = []string{
 	"aaepsession.Session.out", "correlation.machine.loose", "correlation.machine.opts", "correlation.machine.out", "correlation.machine.prefixes", "correlation.machine.quiet", "correlation.machine.spare",
-	"correlation.machine.written", "hooksession.Session.out",
+	"correlation.machine.likenesses", "hooksession.Session.out",
 }
 
 // TestEveryFieldIsState: whoever leaves a field out of the snapshot must say so

@@ -53,8 +53,7 @@ func TestSwitches(t *testing.T) {
 	r := l.run()
 	got := map[string][]string{}
 	for _, o := range r.outputs {
-		f, ok := o.Record.(*events.Finding)
-		if ok && slices.Contains([]string{OrphanCompletion, "AH-C-078"}, f.Rule) {
+		if f := o.Finding; f != nil && slices.Contains([]string{OrphanCompletion, "AH-C-078"}, f.Rule) {
 			got[f.Tenant+" "+f.Rule] = append(got[f.Tenant+" "+f.Rule], fmt.Sprintf("%s%v", f.ToolCallID, f.Enforced)) // cNtrue
 		}
 	}

@@ -53,39 +53,22 @@ func takeTime(to *events.Time, from time.Time) {
 	}
 }
 
-// parts are what a record points to, in one piece.
-type parts struct {
-	durations events.CallDurations
-	micros    [3]int64
-	claimed   events.CallClaim
-	parent    events.CallParent
-}
-
-// partsOf sets what there is of a record's durations, claims and parent. decided is
+// parts writes what there is of a record's durations, claims and parent. decided is
 // when the verdict that counts was recorded; zero if there is none.
-func (w *written) partsOf(c *call, r *events.Call, decided time.Time) {
-	requested, started, completed := c.moments()
-	micros := [...]int64{microsFrom(requested, decided), microsFrom(decided, started), microsFrom(started, completed)}
-	timed := micros != [...]int64{noTimeSpan, noTimeSpan, noTimeSpan}
-	parent, has := c.parent()
-	claims := c.claimed != events.CallClaim{}
-	if !has && !claims && !timed {
-		return
+func (r *written) parts(l *likeness, decided time.Time) {
+	r.Parent, r.Claimed, r.Durations = nil, nil, nil
+	if of := &l.belongs; !of.nobody() {
+		r.parent = events.CallParent{CallID: callIDOf(of.call), Source: of.who.source, Session: of.who.session, By: links[of.rank]}
+		r.Parent = &r.parent
 	}
-	p := next(&w.parts, writtenAtOnce)
-	if has {
-		p.parent, r.Parent = parent, &p.parent
+	if l.claimed != (events.CallClaim{}) {
+		r.Claimed = &l.claimed
 	}
-	if claims {
-		p.claimed, r.Claimed = c.claimed, &p.claimed
-	}
-	if !timed {
-		return
-	}
-	r.Durations, p.micros = &p.durations, micros
-	for i, to := range [...]**int64{&p.durations.Decided, &p.durations.Started, &p.durations.Ran} {
-		if micros[i] != noTimeSpan {
-			*to = &p.micros[i]
+	requested, started, completed := l.moments()
+	r.micros = [...]int64{microsFrom(requested, decided), microsFrom(decided, started), microsFrom(started, completed)}
+	for i, to := range [...]**int64{&r.durations.Decided, &r.durations.Started, &r.durations.Ran} {
+		if *to = nil; r.micros[i] != noTimeSpan {
+			*to, r.Durations = &r.micros[i], &r.durations
 		}
 	}
 }
@@ -103,9 +86,9 @@ func microsFrom(from, to time.Time) int64 {
 
 // moments are when the call was requested, when it started and when it ended; zero
 // where that is not known.
-func (c *call) moments() (requested, started, completed time.Time) {
-	for i := range c.timeline {
-		switch e := &c.timeline[i]; e.Step {
+func (d *details) moments() (requested, started, completed time.Time) {
+	for i := range d.timeline {
+		switch e := &d.timeline[i]; e.Step {
 		case stepRequested:
 			earliest(&requested, e.At.Time)
 		case stepInvoked:

@@ -114,9 +114,12 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 			}
 		})
 		for _, o := range outs {
-			if f, is := o.Record.(*events.Finding); is && f.Severity != events.SeverityInfo {
+			if f := o.Finding; f != nil && f.Severity != events.SeverityInfo {
 				b.unexpected = f.Rule + ": " + f.Explanation
 			}
+		}
+		for i := range outs {
+			b.core.Reuse(&outs[i])
 		}
 	}
 }

@@ -64,6 +64,6 @@ func (w *worker) seen(n int, now time.Time) {
 // wrote counts the first n of the outputs that wait: they are in the log now.
 func (w *worker) wrote(n int) {
 	for _, p := range w.pending[:n] {
-		w.counts.Put(p.out.Record)
+		w.counts.Put(p.out.State, p.out.Finding)
 	}
 }

@@ -3,6 +3,7 @@ package correlator
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/countersign-dev/countersign/cmd/internal/lease"
@@ -18,7 +19,7 @@ func TestWritesLandWhileABatchIsDecoded(t *testing.T) {
 	n := someLog(t)
 	w := alone(t, n, long, "w")
 	w.role = roleUnknown // until it has the lease
-	w.put(1, make([][]byte, maxOutputs+100)...)
+	w.put(1, slices.Repeat([][]byte{[]byte("{}")}, maxOutputs+100)...)
 	decoding := &batch{idle: true, decoded: make(chan struct{})}
 	in := newFeed(w.core, w.keys)
 	in.ordered <- decoding

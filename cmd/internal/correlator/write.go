@@ -101,6 +101,9 @@ func (w *worker) land(ctx context.Context, l landing) error {
 	}
 	w.cursor, w.cursorSeq, w.landed = l.cursor, l.seq, true
 	w.wrote(l.n)
+	for i := range w.pending[:l.n] {
+		w.core.Reuse(&w.pending[i].out)
+	}
 	w.drop(l.n)
 	return nil
 }

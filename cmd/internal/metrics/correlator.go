@@ -97,20 +97,20 @@ func (c *Correlator) waits() (float64, bool) {
 	return max(0, time.Since(*since).Seconds()), true
 }
 
-// Put counts a record that is written to the log: *events.Call or *events.Finding.
-func (c *Correlator) Put(record any) {
+// Put counts a record that is written to the log: of a call, by its state, or a
+// finding. Of one that was made before a restart neither is known.
+func (c *Correlator) Put(state events.CallState, f *events.Finding) {
 	if c == nil {
 		return
 	}
 	c.outputs.Inc()
-	switch r := record.(type) {
-	case *events.Call:
-		c.calls.With(string(r.State)).Inc()
-	case *events.Finding:
-		if r.Withdraws != "" {
-			c.withdrawn.Inc()
-			return
-		}
-		c.findings.With(r.Rule, string(r.Severity)).Inc()
+	switch {
+	case f == nil && state != "":
+		c.calls.With(string(state)).Inc()
+	case f == nil:
+	case f.Withdraws != "":
+		c.withdrawn.Inc()
+	default:
+		c.findings.With(f.Rule, string(f.Severity)).Inc()
 	}
 }
