@@ -41,14 +41,14 @@ type call struct {
 
 // details are what is known of a call beside its place.
 type details struct {
+	face
+
 	target    sum    // what it is done to: see targetOf; zero if that is not known
 	canonical string // its tool's name in the action-governance profile; "" if it has none
-
-	rank                      int // how good the source of the next four is
-	protocol, tool, id, agent string
+	rank      int    // how good the source of its names is
 
 	hasRequest, hasPre, hasPost bool
-	failOpen, inferred          bool
+	failOpen                    bool
 	preProtocol                 string
 	preAt                       time.Time
 	preEvent, requestEvent      string
@@ -59,7 +59,6 @@ type details struct {
 	frameEvent                  string
 	frameKind                   kind
 
-	args     arguments // the request's, else the pre event's
 	argsRank int
 
 	decisions []verdictRec
@@ -67,15 +66,9 @@ type details struct {
 	pending   *approval // the approval that is waited for, as the pre event says
 	granted   *approval // what an event said of it since
 
-	outcome  string
-	executed arguments
-	execSeq  uint64
-	matched
-	rules   []string
 	missing string // finding_id of its missing_completion, "" if none stands
 	// missingCheck is the finding_id of the same under the protocol's check.
 	missingCheck string
-	timeline     []events.TimelineEntry
 	invokedAt    time.Time // by AAEP, as its event says
 	invokedBy    string
 	excuses      []madeFinding // that a late word on the fail mode takes back
@@ -83,15 +76,30 @@ type details struct {
 	endedAt      time.Time     // by its producer's clock, if no pre event or request had come; or stopped
 	mutated      bool          // its completion gives a reason for other arguments
 
-	views
-	chain   chain
 	tooLate madeBy // it came after a handoff of its agent
-	trace   string // W3C traceparent
-	claimed events.CallClaim
 
 	deadline time.Time
 	emitted  emitted
 	records  records
+}
+
+// face is what records show of the details.
+type face struct {
+	protocol, tool, id, agent string
+
+	inferred bool
+	args     arguments // the request's, else the pre event's
+	outcome  string
+	executed arguments
+	execSeq  uint64
+	matched
+	rules    []string
+	timeline []events.TimelineEntry
+
+	views
+	chain   chain
+	trace   string // W3C traceparent
+	claimed events.CallClaim
 }
 
 // records counts the records of a call that were put out, by state.

@@ -12,8 +12,8 @@ import (
 // likeness is a call as it was when it was put out: what its record is made of, once
 // somebody encodes it. It is never changed after it was made.
 type likeness struct {
-	details // of its lists, rules, differences and timeline are its own, and the others nobody may read
-	steps   [usualSteps]events.TimelineEntry
+	face  // of its own
+	steps [usualSteps]events.TimelineEntry
 
 	prefix     string // of its subject
 	who        *origin
@@ -66,7 +66,7 @@ func (c *Correlator) Reuse(o *Output) {
 
 // of makes it the likeness of a call; st is the verdict that stands for it.
 func (l *likeness) of(c *call, st *standing) {
-	l.details = *c.details
+	l.face = c.face
 	l.timeline, l.rules, l.differences = append(l.steps[:0], c.timeline...), slices.Clone(c.rules), slices.Clone(c.differences)
 	l.args.raw, l.executed.raw = nil, nil // see keepArgs
 	l.who, l.occurrence, l.state, l.hash = c.session.origin, c.occurrence, c.state, c.sum()

@@ -86,9 +86,9 @@ func microsFrom(from, to time.Time) int64 {
 
 // moments are when the call was requested, when it started and when it ended; zero
 // where that is not known.
-func (d *details) moments() (requested, started, completed time.Time) {
-	for i := range d.timeline {
-		switch e := &d.timeline[i]; e.Step {
+func (k *face) moments() (requested, started, completed time.Time) {
+	for i := range k.timeline {
+		switch e := &k.timeline[i]; e.Step {
 		case stepRequested:
 			earliest(&requested, e.At.Time)
 		case stepInvoked:
