@@ -96,12 +96,20 @@ func makeWriter(t reflect.Type) writer {
 }
 
 func writeTime(b []byte, v reflect.Value) ([]byte, bool) {
-	t := v.Interface().(Time)
+	t := timeOf(v)
 	b = append(b, '"')
 	if !t.IsZero() {
-		b = t.UTC().AppendFormat(b, TimeLayout)
+		b = t.appendTo(b)
 	}
 	return append(b, '"'), true
+}
+
+// timeOf reads a time; of what has an address without memory for a copy.
+func timeOf(v reflect.Value) Time {
+	if v.CanAddr() {
+		return *v.Addr().Interface().(*Time)
+	}
+	return v.Interface().(Time)
 }
 
 func makePointer(t reflect.Type) writer {
@@ -208,7 +216,7 @@ func skipRule(t reflect.Type, options string) func(reflect.Value) bool {
 	case "omitzero":
 		switch {
 		case t == timeType:
-			return func(v reflect.Value) bool { return v.Interface().(Time).IsZero() }
+			return func(v reflect.Value) bool { return timeOf(v).IsZero() }
 		case t.Implements(isZeroMethod) || reflect.PointerTo(t).Implements(isZeroMethod):
 			return nil
 		}

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"math/rand/v2"
 	"reflect"
 	"testing"
 	"time"
@@ -46,6 +47,20 @@ func FuzzDecodeRecordFlat(f *testing.F) {
 }
 
 // TestPlainTime: what is plain is what package time reads.
+// TestTimeText: the text of a time is what package time makes of it, in every year.
+func TestTimeText(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for i := range 20_000 {
+		at := time.Unix(random.Int64N(1<<39)-1<<38, random.Int64N(1e9)).In(time.FixedZone("somewhere", random.IntN(86_400)-43_200))
+		if i%2 == 0 {
+			at = at.Truncate(time.Second)
+		}
+		if got, want := At(at).String(), at.UTC().Format(TimeLayout); got != want {
+			t.Fatalf("%s, not %s", got, want)
+		}
+	}
+}
+
 func TestPlainTime(t *testing.T) {
 	plain := 0
 	for _, s := range []string{"2026-11-20T12:34:56Z", "2026-11-20T12:34:56.7Z", "2026-11-20T12:34:56.123456789Z", "0000-01-01T00:00:00Z", "9999-12-28T23:59:59.999Z",

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/correlator"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -26,6 +27,9 @@ type coreBench struct {
 	core    *correlation.Correlator
 	decoder *correlation.Decoder
 	seq     uint64
+	inputs  []correlation.Input
+	outs    []correlation.Output
+	garbage correlator.Collector // as the correlator has it
 
 	decode, step, encode part
 	unexpected           string // a finding, where there should be none
@@ -74,7 +78,7 @@ func newCoreBench(mostOpen int) (*coreBench, error) {
 		return nil, err
 	}
 	tenantKey := bytes.Repeat([]byte{2}, 32)
-	b := &coreBench{traffic: traffic{"acme", "bench", key, tenantKey}, options: correlation.Options{
+	b := &coreBench{inputs: make([]correlation.Input, benchChunk), traffic: traffic{"acme", "bench", key, tenantKey}, options: correlation.Options{
 		TenantKey: func(string) []byte { return tenantKey }, KeyVoucher: func(events.KeyRecord) bool { return true },
 		// A call that stays open for the whole measurement is none that was forgotten.
 		MissingAfter: 1000 * time.Hour, MaxCalls: max(correlation.DefaultMaxCalls, 2*mostOpen), MaxIDs: max(correlation.DefaultMaxIDs, 2*mostOpen),
@@ -93,10 +97,10 @@ func (b *coreBench) use(core *correlation.Correlator) { b.core, b.decoder = core
 // apply sends messages through the three parts.
 func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 	for len(msgs) > 0 {
+		b.garbage.Adapt(time.Now())
 		chunk := msgs[:min(len(msgs), benchChunk)]
 		msgs = msgs[len(chunk):]
-		inputs := make([]correlation.Input, len(chunk))
-		outs := make([]correlation.Output, 0, 2*len(chunk)) // as who writes them has room for them
+		inputs, outs := b.inputs[:len(chunk)], b.outs[:0] // as who writes outputs has room for them
 		b.decode.do(len(chunk), func() {
 			for i, m := range chunk {
 				b.seq++
@@ -121,6 +125,7 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 		for i := range outs {
 			b.core.Reuse(&outs[i])
 		}
+		b.outs = outs
 	}
 }
 

@@ -73,11 +73,10 @@ func groupFor(perSecond float64) int {
 // steady publishes messages for a while, so many calls in a turn, and how many they
 // were: at a rate or, if that is 0, without rest. The admitter and the runtime send
 // in turns, at even distances: a runtime reports calls that were admitted some time
-// ago, and nobody waits for the other one. Who
-// falls behind sends the next group at once. Who is late every time, because the
-// acknowledgements take longer than the distance, never rests: then what is
-// published is all that the server takes from one publisher after the other, and
-// not the rate.
+// ago, and nobody waits for the other one. Who falls behind sends the next group at
+// once. Who is late every time, because the acknowledgements take longer than the
+// distance, never rests: then what is published is all that the server takes from
+// one publisher after the other, and not the rate.
 func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls int, perSecond float64) (n int, took time.Duration, err error) {
 	var every time.Duration
 	if perSecond > 0 {

@@ -196,7 +196,7 @@ func (f *Flat) twice(place int, key string) bool {
 
 // str reads a string from behind its quotation mark.
 func (f *Flat) str(at int) (text string, end int, ok bool) {
-	for i := at; i < len(f.text); i++ {
+	for i := at + plainWords(f.text[at:]); i < len(f.text); i++ {
 		switch c := f.text[i]; {
 		case c == '"':
 			return f.text[at:i], i + 1, true

@@ -17,14 +17,15 @@ const (
 	gcEvery     = 5 * time.Second // how often what is in use is looked at
 )
 
-// collector adapts the garbage collector to the size of the state. GOGC in the
+// Collector adapts the garbage collector to the size of the state. GOGC in the
 // environment wins.
-type collector struct {
+type Collector struct {
 	next    time.Time
 	percent int
 }
 
-func (c *collector) adapt(now time.Time) {
+// Adapt is to be called now and then.
+func (c *Collector) Adapt(now time.Time) {
 	if now.Before(c.next) || os.Getenv("GOGC") != "" {
 		return
 	}

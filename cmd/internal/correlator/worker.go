@@ -65,7 +65,7 @@ type worker struct {
 	snapshots snapshots
 	keys      sessionKeys
 	erasure   erasure
-	collector collector
+	collector Collector
 	pace      pace
 }
 
@@ -208,7 +208,7 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 		now := time.Now()
 		w.seen(len(b.msgs), now)
 		w.saveWhenDue(now, b.idle)
-		w.collector.adapt(now)
+		w.collector.Adapt(now)
 	}()
 	if b.idle {
 		w.caughtUp = true
