@@ -40,7 +40,7 @@ func (s *session) named(f *fact) *call {
 // follows links a call with the attempt before it. That one is put out again if
 // it is over.
 func (m *machine) follows(c, before *call) {
-	if before == nil || before == c || c.chain.from != (sum{}) || before.order >= c.order {
+	if before == c || c.chain.from != (sum{}) || before.order >= c.order {
 		return
 	}
 	c.chain.from, c.chain.attempt = before.sum(), max(before.chain.attempt, 1)+1

@@ -168,7 +168,7 @@ func (m *machine) conflict(c *call, f *fact) {
 // secondInvocation: in AAEP an id belongs to one invocation of a session
 // (AAEP-C-052).
 func (m *machine) secondInvocation(s *session, c *call, f *fact) {
-	if f.kind != kindPre || f.protocol != protoAAEP || f.slot.id == "" {
+	if f.kind != kindPre || f.slot.id == "" {
 		return
 	}
 	sl := s.slot(f)

@@ -96,17 +96,29 @@ func (m *machine) announce(f *fact) {
 		m.conflict(c, f)
 		m.resumed(c, f)
 		m.attach(c, f)
-		m.follows(c, s.named(f))
+		if before := s.named(f); before != nil {
+			m.follows(c, before)
+		}
 	}
 	m.register(c, f)
-	m.issue(f)
-	m.handoff(s, c, f)
-	m.secondInvocation(s, c, f)
-	m.comeback(s, c, f)
+	if f.decision != nil && f.decision.receipt {
+		m.issue(f)
+	}
+	if m.handoffs.len() > 0 || f.protocol == subject.ProtoHandoff {
+		m.handoff(s, c, f)
+	}
+	switch f.protocol {
+	case protoAAEP:
+		m.secondInvocation(s, c, f)
+	case protoAgentHook:
+		m.comeback(s, c, f)
+	}
 	s.join(c, f.decisionID)
 	m.extend(c, f)
 	m.settle(c, f)
-	m.recall(s, c)
+	if len(s.early) > 0 {
+		m.recall(s, c)
+	}
 	m.emit(c)
 }
 
@@ -154,7 +166,9 @@ func (m *machine) arm(s *session, f *fact) *call {
 	c.attach(f)
 	s.open = append(s.open, c)
 	m.stats.Open++
-	m.follows(c, before)
+	if before != nil {
+		m.follows(c, before)
+	}
 	m.cameFirst(sl, c, f)
 	if other != nil && f.slot.id != "" && f.protocol != protoAAEP {
 		m.report(ruleReused, c, f, about(other.firstEvent(), f.eventID).in(other).detail(detailReusedOpen))

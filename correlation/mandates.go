@@ -200,7 +200,7 @@ func (md *mandate) had(hash string) {
 
 // under notes that a session's decision was made under a mandate.
 func (m *machine) under(f *fact, ref *events.MandateRef) {
-	if ref == nil || ref.ID == "" {
+	if ref.ID == "" {
 		return
 	}
 	md := m.mandate(f.key.tenant, ref.ID)

@@ -17,7 +17,9 @@ func (m *machine) pass(t time.Time) {
 		m.passFlows()
 		m.passSessions()
 	}
-	m.passNegotiations()
+	if m.negotiating.len() > 0 {
+		m.passNegotiations()
+	}
 }
 
 // passDeadlines abandons the calls whose deadlines have come.

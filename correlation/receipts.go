@@ -34,9 +34,9 @@ func (f *fact) decidingSum() sum {
 // holder is the call that a receipt is made for, whatever its occurrence.
 func holder(k sessionKey, s slotKey) sum { return sumOf(k.source, k.session, s.id, s.tool) }
 
-// issue remembers which call a receipt was made for.
+// issue remembers which call the receipt of a decision was made for.
 func (m *machine) issue(f *fact) {
-	if f.kind == kindDecision && f.decision.receipt && f.decision.verdict == events.Allow {
+	if f.decision.verdict == events.Allow {
 		m.receipts.put(f.decidingSum(), holder(f.key, f.slot))
 	}
 }

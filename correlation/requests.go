@@ -127,7 +127,7 @@ type namedDecision struct {
 // names notes that an event names a decision that is not on record: whoever sent
 // it was told of the verdict before.
 func (m *machine) names(f *fact) {
-	if f.receiptOf == "" || f.kind == kindRequest || f.kind == kindDecision {
+	if f.kind == kindRequest {
 		return
 	}
 	if s, there := m.sources.peek(sourceKey{f.key.tenant, f.key.source}); there && s.seen.at(sumOf("decision", f.receiptOf)) != nil {

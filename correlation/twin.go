@@ -29,7 +29,7 @@ func targetOf(e *agenthook.Event) sum {
 // comeback: what waits for an approval, or was denied, must not be let through
 // under another id or another name (AH-C-077, H-09).
 func (m *machine) comeback(s *session, c *call, f *fact) {
-	if f.protocol != protoAgentHook || f.kind == kindRequest || f.approval.is(statusApproved) {
+	if f.kind == kindRequest || f.approval.is(statusApproved) {
 		return
 	}
 	if (len(s.open) < 2 || !s.asked) && !s.refusals {

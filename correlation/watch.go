@@ -181,13 +181,17 @@ func (m *machine) follow(f *fact, n novelty) {
 		}
 		return
 	}
-	m.under(f, f.under)
-	m.names(f)
-	switch {
-	case f.kind == kindDecision && n == novel:
+	if f.under != nil {
+		m.under(f, f.under)
+	}
+	if f.kind == kindDecision && n == novel {
 		m.reviewed(f)
-	case f.kind != kindDecision:
+	}
+	if f.marks != 0 {
 		m.requested(f)
+	}
+	if f.receiptOf != "" {
+		m.names(f)
 	}
 	watched := f.key.session != noSession && (f.aaep != nil || f.hook != nil)
 	switch {
