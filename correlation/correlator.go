@@ -88,8 +88,8 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 	return outs
 }
 
-// Step is Apply for a message that was decoded. Its outputs have no Body yet:
-// see Output.Encode. The list is good until the next Step, the outputs for longer.
+// Step is Apply for a message that was decoded. Its outputs are not encoded yet:
+// see Output.Encode. The list is good until the next Step, the outputs until Reuse.
 func (c *Correlator) Step(in *Input) []Output {
 	m, p := &in.m, &in.p
 	if m.Seq <= c.m.stats.Seq {

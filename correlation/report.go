@@ -22,9 +22,9 @@ type Output struct {
 	call *likeness // nil for a finding
 }
 
-// Encode writes Subject, ID and Body if they are not there yet. Outputs do not share
-// anything with the Correlator, so that any goroutine may encode them, and several
-// may encode copies of one.
+// Encode writes Subject, ID and Body if they are not there yet. Until Reuse, outputs
+// share nothing with the Correlator that changes, so that any goroutine may encode
+// them, and several may encode copies of one.
 func (o *Output) Encode() {
 	if o.Body != nil {
 		return
