@@ -58,6 +58,7 @@ func runChild(what, path string, args []string) error {
 // crash would not either.
 func runEmbedded(path string, args []string) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	signal.Ignore(syscall.SIGXFSZ) // that a file may not grow further is seen where it is written
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)

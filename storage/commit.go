@@ -52,6 +52,8 @@ const (
 type settled struct {
 	mu     sync.Mutex
 	shards map[string]settling
+	dials  uint64 // when the server was last asked when it started
+	start  int64  // what it said, in seconds of Unix time
 }
 
 type settling struct{ smooth, repaired bool }
@@ -75,6 +77,23 @@ func (s *settled) repaired(shard string) {
 	s.change(shard, func(state *settling) { state.repaired = true })
 }
 
+// restarted forgets everything if a server that says it started at start is another
+// one than before. A server tells that by whole seconds, give or take one.
+func (s *settled) restarted(dials uint64, start int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := start - s.start; s.start != 0 && (d > 1 || d < -1) {
+		s.shards = nil
+	}
+	s.start, s.dials = start, dials
+}
+
+func (s *settled) asked() (dials uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dials
+}
+
 func (s *settled) is(shard string) bool { return s.state(shard).smooth }
 
 func (s *settled) state(shard string) settling {
@@ -90,7 +109,8 @@ func (s *settled) state(shard string) settling {
 // ErrAmbiguous that the database stopped answering, with the rows stored or not.
 //
 // Where it is not known whether the rows are there already (the first commit of a
-// shard through db, and after one that did not go smoothly), it ends what is left
+// shard through db or to a server that was started anew, and after one that did not
+// go smoothly), it ends what is left
 // of earlier attempts and reads back before it writes: what a Repair completed in
 // between has no token, so the same rows once more would be in the derived tables
 // twice (TestRepairedInsertTriedAgain). Such a commit also ends with Repair: a
@@ -145,6 +165,23 @@ func (db *DB) attempt(ctx context.Context, rows []EvidenceRow) (landed bool, err
 	return true, nil
 }
 
+// sameServer finds out whether the server was started anew, and forgets what is known
+// of its derived tables if so: its machine may have lost power, and they rows, since
+// not all of them are synced. A server that was started anew is met on a new
+// connection.
+func (db *DB) sameServer(ctx context.Context) error {
+	dials := db.dials.Load()
+	if dials == db.settled.asked() {
+		return nil
+	}
+	var start int64
+	if err := db.conn.QueryRow(ctx, "SELECT toInt64(toUnixTimestamp(now())) - toInt64(uptime())").Scan(&start); err != nil {
+		return fmt.Errorf("asking %s when it started: %w", db.where(), err)
+	}
+	db.settled.restarted(dials, start)
+	return nil
+}
+
 // doubtful marks the failure of a read-back: nobody knows what is there.
 func doubtful(err error) error {
 	var conflict *ConflictError
@@ -179,17 +216,19 @@ func (db *DB) quiesce(ctx context.Context, shard string) error {
 // sequences from first on if they have been compared with the evidence before, and
 // of all otherwise.
 func (db *DB) settle(ctx context.Context, shard string, first uint64) error {
+	err := db.sameServer(ctx)
 	state := db.settled.state(shard)
-	if state.smooth {
+	switch {
+	case err != nil:
+	case state.smooth:
 		return nil
-	}
-	var err error
-	if state.repaired {
+	case state.repaired:
 		_, err = db.repairFrom(ctx, shard, first)
-	} else {
+	default:
 		_, err = db.Repair(ctx, shard)
 	}
 	if err != nil {
+		db.settled.set(shard, false)
 		return fmt.Errorf("the batch is stored, but perhaps not in all derived tables: %w", err)
 	}
 	db.settled.set(shard, true)

@@ -25,6 +25,7 @@ type engineConfig struct {
 	Host                   string
 	TCPPort, HTTPPort      int
 	MaxMemory              int64
+	KeepFree               int64 // on the disk, in bytes
 	Database               string
 	Owner, OwnerHash       string
 	Readonly, ReadonlyHash string
@@ -55,6 +56,7 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
     <settings_constraints_replace_previous>true</settings_constraints_replace_previous>
   </access_control_improvements>
   <send_crash_reports><enabled>false</enabled></send_crash_reports>
+  <storage_configuration><disks><default><keep_free_space_bytes>{{.KeepFree}}</keep_free_space_bytes></default></disks></storage_configuration>
 {{- if not .Embedded}}
   <path>{{.Path "data" | x}}/</path>
   <tmp_path>{{.Path "data" "tmp" | x}}/</tmp_path>

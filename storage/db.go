@@ -3,9 +3,11 @@ package storage
 import (
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"regexp"
 	"strings"
 	"sync"
@@ -21,8 +23,9 @@ type DB struct {
 	options  *clickhouse.Options
 	database string
 	settled  settled
-	deriving sync.Mutex  // held while derived tables are compared with evidence, or rows expire
-	views    atomic.Bool // there are views instead of the tables
+	dials    atomic.Uint64 // connections that were opened
+	deriving sync.Mutex    // held while derived tables are compared with evidence, or rows expire
+	views    atomic.Bool   // there are views instead of the tables
 	idle     idleConns
 	unset    atomic.Bool // look-ups go without settings
 }
@@ -53,6 +56,7 @@ func Open(ctx context.Context, dsn string) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{options: options, database: options.Auth.Database}
+	options.DialContext = db.dial
 	if db.conn, err = clickhouse.Open(options); err != nil {
 		return nil, fmt.Errorf("opening ClickHouse at %s: %w", db.where(), err)
 	}
@@ -67,6 +71,16 @@ func Open(ctx context.Context, dsn string) (*DB, error) {
 		return nil, err
 	}
 	return db, nil
+}
+
+// dial opens a connection as clickhouse-go would.
+func (db *DB) dial(ctx context.Context, address string) (net.Conn, error) {
+	db.dials.Add(1)
+	plain := &net.Dialer{Timeout: db.options.DialTimeout}
+	if db.options.TLS != nil {
+		return (&tls.Dialer{NetDialer: plain, Config: db.options.TLS}).DialContext(ctx, "tcp", address)
+	}
+	return plain.DialContext(ctx, "tcp", address)
 }
 
 func parseDSN(dsn string) (*clickhouse.Options, error) {

@@ -43,6 +43,9 @@ var derived = []derivedTable{
 // the shard's one writer may call it; it should before it asks for Position and
 // SessionHeads.
 func (db *DB) Repair(ctx context.Context, shard string) (added uint64, err error) {
+	if err := db.sameServer(ctx); err != nil {
+		return 0, err
+	}
 	if added, err = db.repairFrom(ctx, shard, 0); err == nil {
 		db.settled.repaired(shard)
 	}

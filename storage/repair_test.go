@@ -3,8 +3,11 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/events"
 )
@@ -69,6 +72,49 @@ func TestSuccessorRepairsHalfAnInsert(t *testing.T) {
 		}
 	}
 	wantRows(t, db, shard, map[string]uint64{"evidence": 7, "evidence_chain": 7, "decisions": 1, "calls": 1, "findings": 1, "approvals": 1})
+}
+
+// A server that is started anew may have lost what its derived tables had: they are
+// compared with the evidence again, also if nothing was under way.
+func TestCommitRepairsAfterARestart(t *testing.T) {
+	dir := t.TempDir()
+	e := startEngine(t, dir, 0)
+	db, shard := openDB(t, e.DSN()), testShard(t)
+	if err := db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for seq := uint64(1); seq < 11; seq += 5 { // the second one goes smoothly
+		if err := db.CommitEvidence(t.Context(), oneOfEach(t, shard, seq)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.conn.Exec(t.Context(), "ALTER TABLE decisions DELETE WHERE seq < 10 SETTINGS mutations_sync = 2"); err != nil {
+		t.Fatal(err)
+	}
+	commit := func(seq, want uint64) {
+		t.Helper()
+		if err := db.CommitEvidence(t.Context(), []EvidenceRow{row(shard, seq)}); err != nil {
+			t.Fatal(err)
+		}
+		if n := rowsIn(t, db, "decisions", shard); n != want {
+			t.Errorf("%d decisions, want %d", n, want)
+		}
+	}
+	commit(11, 0)
+	_, port, err := net.SplitHostPort(db.options.Addr[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Second) // a server tells its start by seconds
+	startEngine(t, dir, n)
+	commit(12, 2)
 }
 
 // slowView makes a view that keeps inserts into evidence busy after evidence has

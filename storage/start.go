@@ -65,6 +65,10 @@ type EngineOptions struct {
 // can reach files, URLs or other databases through it. The embedded engine's own
 // session logs in as `default` without a password, so that user may do nothing
 // but open the listener, and may have no second session (TestLockDown).
+//
+// On a disk with less than twice LeastRoom left it stores nothing more and can be
+// read; with less than LeastRoom it does not start (ErrNoRoom). The embedded engine
+// ends when a write fails all the same.
 func StartEngine(ctx context.Context, opts EngineOptions) (*Engine, error) {
 	if opts.DSN != "" {
 		return useServer(ctx, opts)
@@ -80,7 +84,10 @@ func StartEngine(ctx context.Context, opts EngineOptions) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := launchEngine(ctx, opts, locks, start)
+	var e *Engine
+	if err = NeedRoom(opts.DataDir); err == nil {
+		e, err = launchEngine(ctx, opts, locks, start)
+	}
 	if err != nil {
 		locks.close()
 		return nil, err
@@ -158,7 +165,7 @@ func (o *EngineOptions) setDefaults() error {
 func (l launch) config(embedded bool) engineConfig {
 	c := engineConfig{
 		Dir: l.opts.DataDir, Host: l.opts.Host, TCPPort: l.opts.TCPPort, HTTPPort: l.opts.HTTPPort,
-		MaxMemory: l.opts.MaxMemory, Database: DatabaseName, Embedded: embedded,
+		MaxMemory: l.opts.MaxMemory, KeepFree: 2 * LeastRoom, Database: DatabaseName, Embedded: embedded,
 		Owner: OwnerUser, OwnerHash: passwordHash(l.creds.Owner),
 		Readonly: ReadonlyUser, ReadonlyHash: passwordHash(l.creds.Readonly),
 		Auditors: l.auditors, NobodyHash: passwordHash(newPassword()),

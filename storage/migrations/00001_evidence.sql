@@ -51,7 +51,7 @@ SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fs
 
 -- The tables from here on are derived from evidence by materialized views, in the
 -- same insert and under the same de-duplication token. They can be rebuilt from
--- it (DB.Repair), so they go without fsync.
+-- it (DB.Repair), so they go without fsync (but see 00008_synced.sql).
 CREATE TABLE IF NOT EXISTS evidence_chain
 (
     tenant        LowCardinality(String),

@@ -86,6 +86,7 @@ func TestClickHouseConfig(t *testing.T) {
 	for at, want := range map[string][]string{
 		"listen_host": {"127.0.0.1"}, "tcp_port": {"9000"}, "timezone": {"UTC"}, "table_engines_require_grant": {"true"},
 		"user_directories/users_xml/path": {"users.xml"}, "users_config": {"users.xml"}, "send_crash_reports/enabled": {"false"},
+		"storage_configuration/disks/default/keep_free_space_bytes": {"1073741824"},
 	} {
 		if got := c.texts(at); !slices.Equal(got, want) {
 			t.Errorf("%s: %s is %q, want %q", configXML, at, got, want)
@@ -185,10 +186,10 @@ func TestClickHouseFilesWork(t *testing.T) {
 	if n != 1 {
 		t.Errorf("the reader sees %d records, want 1", n)
 	}
-	for _, table := range []string{"evidence", "tree_hashes", "checkpoints"} {
+	for _, table := range []string{"evidence", "evidence_chain", "tree_hashes", "checkpoints"} {
 		var ddl string
 		ok(t, ownerConn.QueryRow(ctx, "SELECT create_table_query FROM system.tables WHERE database = 'countersign' AND name = $1", table).Scan(&ddl))
-		for _, setting := range []string{"fsync_after_insert = 1", "fsync_part_directory = 1", "non_replicated_deduplication_window = "} {
+		for _, setting := range []string{"fsync_after_insert = 1", "fsync_part_directory = 1", "min_rows_to_fsync_after_merge = 1", "non_replicated_deduplication_window = "} {
 			if !strings.Contains(ddl, setting) {
 				t.Errorf("table %s goes without %s", table, setting)
 			}

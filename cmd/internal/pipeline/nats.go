@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/supervise"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
+	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -73,8 +74,8 @@ func runNATS(ctx context.Context, path string) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	if err := haveRoom(c.StoreDir); err != nil {
-		return err
+	if err := storage.NeedRoom(c.StoreDir); err != nil {
+		return fmt.Errorf("the log's server: %w", err)
 	}
 	level := c.LogLevel
 	if level == "" || level == "info" {
@@ -100,28 +101,6 @@ func runNATS(ctx context.Context, path string) error {
 	}
 	srv.Shutdown()
 	return err
-}
-
-// ErrNoRoom says that the log's disk is full.
-var ErrNoRoom = errors.New("the disk of the log is full")
-
-// leastRoom is what the log's disk must have left for the server to start, in
-// bytes. When a disk was full the server may have to complete an atomic batch
-// first; where it cannot, half of the batch stays.
-const leastRoom = 16 << 20
-
-func haveRoom(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	var st syscall.Statfs_t
-	if err := syscall.Statfs(dir, &st); err != nil {
-		return fmt.Errorf("looking how much room there is in %s: %w", dir, err)
-	}
-	if free := uint64(st.Bavail) * uint64(st.Bsize); free < leastRoom {
-		return fmt.Errorf("%w: %s has %d MiB left, and the server starts with %d MiB at least; make room, and do not delete files of the store", ErrNoRoom, dir, free>>20, leastRoom>>20)
-	}
-	return nil
 }
 
 // portOf reads the port out of a URL.

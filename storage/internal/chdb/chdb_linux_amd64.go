@@ -67,6 +67,9 @@ func Load(path string) (*Library, error) {
 	if err := surviveBadClients(handle); err != nil {
 		return nil, err
 	}
+	if err := endAtFailedWrite(libc, handle); err != nil {
+		return nil, err
+	}
 	return l, nil
 }
 

@@ -1,0 +1,67 @@
+package chdb
+
+import (
+	"fmt"
+
+	"github.com/ebitengine/purego"
+)
+
+// Addresses of the pinned build's jump slots, as those in errorhandler_linux_amd64.go.
+var slots = [...]struct {
+	name string
+	addr uintptr
+}{
+	{"write", 0x21c19b58},
+	{"pwrite", 0x21c1a540},
+	{"fsync", 0x21c1a100},
+	{"fdatasync", 0x21c19d40},
+}
+
+// Used by writes_linux_amd64.s.
+var (
+	standIns  [len(slots)]uintptr     // filled by the linker
+	originals [len(slots) + 1]uintptr // and, last, what says where errno is
+	lastWords [lastWordsSize]byte
+)
+
+const (
+	lastWordsText = "Countersign: a write to the engine's disk failed. The engine ends, so that nothing counts as stored that is not; its exit status is the errno (28: no space left).\n"
+	lastWordsSize = len(lastWordsText)
+)
+
+// endAtFailedWrite makes the engine's process end at once when a file takes no
+// more: no space left, a quota or a size limit reached, an I/O error; its exit
+// status is the errno.
+//
+// This build of the library counts a failed write (the event
+// WriteBufferFromFileDescriptorWriteFailed) and goes on as if the bytes were in
+// the file: on a full disk it acknowledges inserts and puts merged parts in the
+// place of whole ones whose files are empty (storage.TestFullDisk). A process that
+// ends there has renamed no such part into place, and what it acknowledged before
+// is whole.
+//
+// The library calls these functions through slots that the loader fills; here the
+// slots get functions of our own, which call those.
+func endAtFailedWrite(libc, handle uintptr) error {
+	entry, err := purego.Dlsym(handle, "chdb_query_cmdline")
+	if err != nil {
+		return fmt.Errorf("%w: %w", errLayout, err)
+	}
+	if originals[len(slots)], err = purego.Dlsym(libc, "__errno_location"); err != nil {
+		return fmt.Errorf("looking in glibc: %w", err)
+	}
+	copy(lastWords[:], lastWordsText)
+	base := entry - addrCmdline
+	for i, s := range slots {
+		sym, err := purego.Dlsym(libc, s.name)
+		if err != nil {
+			return fmt.Errorf("looking in glibc: %w", err)
+		}
+		slot := word(base + s.addr)
+		if *slot != sym {
+			return fmt.Errorf("%w: no jump slot of %s", errLayout, s.name)
+		}
+		originals[i], *slot = sym, standIns[i]
+	}
+	return nil
+}
