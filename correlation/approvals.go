@@ -7,43 +7,36 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Steps of a call that waited for somebody: that somebody was asked, and what
-// came of it.
-const (
-	stepAsked    = "asked"
-	stepApproved = "approved"
-)
-
 // approvalSteps are what the acts on a workflow are to the calls that wait for
 // it. A vote that does not settle it is none, and what uses an approval up is the
 // decision.
-var approvalSteps = map[string]string{
-	"open": stepAsked, "join": stepAsked, "approve": stepApproved, "deny": "refused", "cancel": "cancelled", "expire": "expired",
+var approvalSteps = map[string]step{
+	"open": stepAsked, "join": stepAsked, "approve": stepApproved, "deny": stepRefused, "cancel": stepCancelled, "expire": stepExpired,
 }
 
 // waited notes a record of an approval in the timelines of the calls that it is
 // about. It is no news of them: what they come to shows in the decision that
 // follows.
 func (m *machine) waited(f *fact, a events.Approval) {
-	name := approvalSteps[a.Act]
+	now := approvalSteps[a.Act]
 	s, ok := m.sessions.peek(f.key)
-	if name == "" || a.Refused != "" || !ok {
+	if now == noStep || a.Refused != "" || !ok {
 		return
 	}
-	if c := s.decided(a.DecisionID); name == stepAsked && c != nil {
-		c.step(name, f)
+	if c := s.decided(a.DecisionID); now == stepAsked && c != nil {
+		c.step(now, f)
 		return
 	}
 	workflow := show(a.WorkflowID)
 	for _, c := range s.open {
-		if workflow != "" && c.awaited().workflow == workflow && (name != stepAsked || !c.hasStep(name)) {
-			c.step(name, f)
+		if workflow != "" && c.awaited().workflow == workflow && (now != stepAsked || !c.hasStep(now)) {
+			c.step(now, f)
 		}
 	}
 }
 
-func (c *call) hasStep(name string) bool {
-	return slices.ContainsFunc(c.timeline, func(e events.TimelineEntry) bool { return e.Step == name })
+func (c *call) hasStep(s step) bool {
+	return slices.ContainsFunc(c.timeline, func(e timelineEntry) bool { return e.step == s })
 }
 
 // confirmation is the user's question that an invocation rests on, and its
@@ -57,19 +50,17 @@ func (c *call) confirmed(f *fact) {
 		return
 	}
 	for _, s := range [...]struct {
-		name string
+		step
 		aaepsession.Message
 	}{{stepAsked, f.rests.asked}, {stepApproved, f.rests.accepted}} {
 		if s.Seq == 0 || len(c.timeline) >= maxTimeline {
 			continue
 		}
 		i := len(c.timeline)
-		for i > 0 && c.timeline[i-1].Seq > s.Seq {
+		for i > 0 && c.timeline[i-1].seq > s.Seq {
 			i--
 		}
-		c.timeline = slices.Insert(c.timeline, i, events.TimelineEntry{
-			Step: s.name, Seq: s.Seq, At: events.At(s.At), EventID: show(s.ID), Protocol: f.protocol,
-		})
+		c.timeline = slices.Insert(c.timeline, i, newStep(s.step, s.Seq, s.At, s.ID, f.protocol))
 	}
 }
 
@@ -77,8 +68,8 @@ func (c *call) confirmed(f *fact) {
 // none. What a user was asked before it is not the call's.
 func (c *call) begun() uint64 {
 	for _, e := range c.timeline {
-		if e.Step != stepAsked && e.Step != stepApproved {
-			return e.Seq
+		if e.step != stepAsked && e.step != stepApproved {
+			return e.seq
 		}
 	}
 	return 0

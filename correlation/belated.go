@@ -46,8 +46,8 @@ func (c *call) end() *fact {
 		ran: c.ran, outcome: c.outcome, startedAt: c.claimed.StartedAt.Time, mutation: c.mutated,
 	}
 	for _, s := range c.timeline {
-		if s.Step == stepCompleted {
-			f.at = s.At.Time
+		if s.step == stepCompleted {
+			f.at = s.at()
 		}
 	}
 	return f

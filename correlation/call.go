@@ -43,6 +43,8 @@ type call struct {
 type details struct {
 	face
 
+	args      arguments // the request's, else the pre event's
+	executed  arguments
 	target    sum    // what it is done to: see targetOf; zero if that is not known
 	canonical string // its tool's name in the action-governance profile; "" if it has none
 	rank      int    // how good the source of its names is
@@ -88,13 +90,11 @@ type face struct {
 	protocol, tool, id, agent string
 
 	inferred bool
-	args     arguments // the request's, else the pre event's
 	outcome  string
-	executed arguments
 	execSeq  uint64
 	matched
 	rules    []string
-	timeline []events.TimelineEntry
+	timeline []timelineEntry
 
 	views
 	chain   chain
@@ -239,12 +239,12 @@ func (c *call) knows(eventID string) bool {
 	return false
 }
 
-func (c *call) step(name string, f *fact) {
+func (c *call) step(s step, f *fact) {
 	if c.timeline == nil {
 		c.timeline = c.session.machine.spare.timeline(usualSteps)
 	}
 	if len(c.timeline) < maxTimeline {
-		c.timeline = append(c.timeline, events.TimelineEntry{Step: name, Seq: f.seq, At: events.At(f.at), EventID: show(f.eventID), Protocol: f.protocol})
+		c.timeline = append(c.timeline, newStep(s, f.seq, f.at, f.eventID, f.protocol))
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // somebody encodes it. It is never changed after it was made.
 type likeness struct {
 	face  // of its own
-	steps [usualSteps]events.TimelineEntry
+	steps [usualSteps]timelineEntry
 
 	prefix     string // of its subject
 	who        *origin
@@ -23,10 +23,13 @@ type likeness struct {
 	nth        int // record of its state
 	belongs    kinship
 
-	judged    bool // there is a recorded verdict
-	ledger    verdictRec
-	verdict   events.Verdict
-	inherited bool
+	// admitted and executed are the digests of its arguments.
+	admitted, executed string
+	judged             bool // there is a recorded verdict
+	decision           string
+	decisionSeq        uint64
+	decidedAt          time.Time // zero if the verdict is another call's
+	verdict            events.Verdict
 }
 
 // likenesses is memory for them.
@@ -67,17 +70,27 @@ func (c *Correlator) Reuse(o *Output) {
 // of makes it the likeness of a call; st is the verdict that stands for it.
 func (l *likeness) of(c *call, st *standing) {
 	l.face = c.face
-	l.timeline, l.rules, l.differences = append(l.steps[:0], c.timeline...), slices.Clone(c.rules), slices.Clone(c.differences)
-	l.args.raw, l.executed.raw = nil, nil // see keepArgs
+	l.timeline = append(l.steps[:0], c.timeline...)
+	if c.rules != nil || c.differences != nil {
+		l.rules, l.differences = slices.Clone(c.rules), slices.Clone(c.differences)
+	}
 	l.who, l.occurrence, l.state, l.hash = c.session.origin, c.occurrence, c.state, c.sum()
 	l.belongs = kinship{}
 	if c.session.kin != 0 {
 		l.belongs, _ = c.session.machine.parents.get(c.session.key)
 	}
-	if l.judged = st.ledger != nil; l.judged {
-		l.ledger = *st.ledger
+	l.admitted, l.executed = c.args.keyed, c.executed.keyed
+	if l.judged = st.ledger != nil; !l.judged {
+		return
 	}
-	l.verdict, l.inherited = st.verdict, st.inherited
+	d := st.ledger
+	l.verdict, l.decision, l.decisionSeq, l.decidedAt = st.verdict, d.id, d.seq, d.at
+	if st.inherited {
+		l.decidedAt = time.Time{}
+	}
+	if d.digest != "" {
+		l.admitted, l.executed = d.digest, c.executed.in(d.digest)
+	}
 }
 
 // written is memory for a record while it is encoded.
@@ -124,17 +137,11 @@ func (r *written) set(l *likeness) {
 	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = l.seen.names(), l.reason, l.differences, l.more
 	r.Attempt, r.RetriedFrom, r.RetriedTo = int(l.chain.attempt), callIDOf(l.chain.from), callIDOf(l.chain.to)
 	r.Trace = l.trace
-	r.AdmittedDigest, r.ExecutedDigest = l.args.keyed, l.executed.keyed
+	r.AdmittedDigest, r.ExecutedDigest = l.admitted, l.executed
 	r.Verdict, r.DecisionID, r.DecisionSeq = "", "", 0
 	decided := time.Time{}
 	if l.judged {
-		r.Verdict, r.DecisionID, r.DecisionSeq = l.verdict, l.ledger.id, l.ledger.seq
-		if d := l.ledger.digest; d != "" {
-			r.AdmittedDigest, r.ExecutedDigest = d, l.executed.in(d)
-		}
-		if !l.inherited {
-			decided = l.ledger.at
-		}
+		r.Verdict, r.DecisionID, r.DecisionSeq, decided = l.verdict, l.decision, l.decisionSeq, l.decidedAt
 	}
 	r.parts(l, decided)
 	r.steps(l)
@@ -143,11 +150,14 @@ func (r *written) set(l *likeness) {
 // steps writes the timeline, which names a protocol only where it is another than
 // the call's.
 func (r *written) steps(l *likeness) {
-	r.Timeline = append(r.Timeline[:0], l.timeline...)
-	for i := range r.Timeline {
-		if r.Timeline[i].Protocol == l.protocol {
-			r.Timeline[i].Protocol = ""
+	r.Timeline = r.Timeline[:0]
+	for i := range l.timeline {
+		e := &l.timeline[i]
+		shown := events.TimelineEntry{Step: stepNames[e.step], Seq: e.seq, At: events.At(e.at()), EventID: e.eventID}
+		if e.protocol != l.protocol {
+			shown.Protocol = e.protocol
 		}
+		r.Timeline = append(r.Timeline, shown)
 	}
 }
 
@@ -155,8 +165,8 @@ func (r *written) steps(l *likeness) {
 func (c *call) sequences() []uint64 {
 	var list []uint64
 	for _, s := range c.timeline {
-		if s.Seq != 0 {
-			list = append(list, s.Seq)
+		if s.seq != 0 {
+			list = append(list, s.seq)
 		}
 	}
 	return list
@@ -191,9 +201,9 @@ func (v *violation) proofs(c *call, f *fact) []uint64 {
 // remembers them.
 func (c *call) placesOf(ids []string) (list []uint64) {
 	for _, id := range ids {
-		i := slices.IndexFunc(c.timeline, func(e events.TimelineEntry) bool { return e.EventID == id })
-		if i >= 0 && c.timeline[i].Seq != 0 {
-			list = append(list, c.timeline[i].Seq)
+		i := slices.IndexFunc(c.timeline, func(e timelineEntry) bool { return e.eventID == id })
+		if i >= 0 && c.timeline[i].seq != 0 {
+			list = append(list, c.timeline[i].seq)
 		}
 	}
 	return list

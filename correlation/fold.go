@@ -121,7 +121,7 @@ func (c *call) foldedJoins() []string {
 // spare is memory of folded calls that is used again.
 type spare struct {
 	details   []*details
-	timelines [][]events.TimelineEntry
+	timelines [][]timelineEntry
 	decisions [][]verdictRec
 	names     [][]string // with room for one
 	last      folding
@@ -178,13 +178,13 @@ func (s *spare) texts(n int) []string {
 	return make([]string, 0, n)
 }
 
-func (s *spare) timeline(n int) []events.TimelineEntry {
+func (s *spare) timeline(n int) []timelineEntry {
 	if k := len(s.timelines); k > 0 && cap(s.timelines[k-1]) >= n {
 		t := s.timelines[k-1]
 		s.timelines = s.timelines[:k-1]
 		return t
 	}
-	return make([]events.TimelineEntry, 0, max(n, usualSteps))
+	return make([]timelineEntry, 0, max(n, usualSteps))
 }
 
 func (s *spare) verdicts(n int) []verdictRec {

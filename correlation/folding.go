@@ -3,8 +3,6 @@ package correlation
 import (
 	"encoding/binary"
 	"time"
-
-	"github.com/countersign-dev/countersign/events"
 )
 
 // folding writes the details of a call, or reads them: what does the one does the
@@ -218,7 +216,10 @@ func (p *folding) time(t *time.Time) {
 		p.b = append(p.b, noTime)
 		return
 	}
-	second, nanos := t.Unix(), uint32(t.Nanosecond())
+	p.moment(t.Unix(), uint32(t.Nanosecond()))
+}
+
+func (p *folding) moment(second int64, nanos uint32) {
 	if second == p.second && nanos == p.nanos {
 		p.b = append(p.b, sameTime)
 		return
@@ -286,7 +287,7 @@ func list[T any](p *folding, l *[]T, each func(*folding, *T)) {
 func grown[T any](p *folding, l []T, n int) []T {
 	if p.spare != nil {
 		switch any(l).(type) {
-		case []events.TimelineEntry:
+		case []timelineEntry:
 			return any(p.spare.timeline(n)[:n]).([]T)
 		case []string:
 			return any(p.spare.texts(n)[:n]).([]T)

@@ -174,13 +174,18 @@ func (p *folding) ended(d *details) {
 	}
 }
 
-func (p *folding) step(t *events.TimelineEntry) {
-	word(p, &t.Step)
-	p.place(&t.Seq)
-	p.time(&t.At.Time)
-	p.textIf(&t.EventID)
-	if p.has(t.Protocol != "") {
-		word(p, &t.Protocol)
+func (p *folding) step(e *timelineEntry) {
+	small(p, &e.step)
+	p.place(&e.seq)
+	if p.reading {
+		at := p.readTime()
+		e.second, e.nanos = at.Unix(), int32(at.Nanosecond())
+	} else {
+		p.moment(e.second, uint32(e.nanos))
+	}
+	p.textIf(&e.eventID)
+	if p.has(e.protocol != "") {
+		word(p, &e.protocol)
 	}
 }
 

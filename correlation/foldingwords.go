@@ -3,7 +3,6 @@ package correlation
 // usualWords are texts that most calls have, by the code that wordCode gives them.
 var usualWords = [...]string{
 	protoAAEP, protoAgentHook, "tool", "handoff", "aana", "aump",
-	stepRequested, stepDecided, stepInvoked, stepCompleted, stepClosed, stepTraced,
 	"allow", "ask", "defer", "deny", statusPending, statusApproved, statusConsumed,
 	"failed", "denied", "abandoned", "orphaned", matchEqual, matchDrift, matchInconclusive, "succeeded", "success", "error",
 }
@@ -23,52 +22,40 @@ func wordCode(w string) byte {
 		return 5
 	case "aump":
 		return 6
-	case stepRequested:
-		return 7
-	case stepDecided:
-		return 8
-	case stepInvoked:
-		return 9
-	case stepCompleted:
-		return 10
-	case stepClosed:
-		return 11
-	case stepTraced:
-		return 12
 	case "allow":
-		return 13
+		return 7
 	case "ask":
-		return 14
+		return 8
 	case "defer":
-		return 15
+		return 9
 	case "deny":
-		return 16
+		return 10
 	case statusPending:
-		return 17
+		return 11
 	case statusApproved:
-		return 18
+		return 12
 	case statusConsumed:
-		return 19
+		return 13
 	case "failed":
-		return 20
+		return 14
 	case "denied":
-		return 21
+		return 15
 	case "abandoned":
-		return 22
+		return 16
 	case "orphaned":
-		return 23
+		return 17
 	case matchEqual:
-		return 24
+		return 18
 	case matchDrift:
-		return 25
+		return 19
 	case matchInconclusive:
-		return 26
+		return 20
 	case "succeeded":
-		return 27
+		return 21
 	case "success":
-		return 28
+		return 22
 	case "error":
-		return 29
+		return 23
 	}
 	return 0
 }

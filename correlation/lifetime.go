@@ -69,7 +69,7 @@ func (m *machine) endSession(f *fact) {
 	s.lastSeen = m.now
 	for len(s.open) > 0 {
 		c := s.open[0]
-		c.step("closed", f)
+		c.step(stepClosed, f)
 		m.abandon(c, bySessionEnd, f)
 	}
 }

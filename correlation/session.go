@@ -2,7 +2,6 @@ package correlation
 
 import (
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/events"
@@ -45,7 +44,6 @@ func (m *machine) origin(f *fact) *origin {
 	if s, there := m.sources.peek(sourceKey{o.key.tenant, o.key.source}); there {
 		o.key.tenant, o.key.source = s.key.tenant, s.key.source
 	}
-	o.key.session = strings.Clone(o.key.session)
 	for _, n := range [...]struct {
 		name *string
 		key  string

@@ -88,13 +88,13 @@ func microsFrom(from, to time.Time) int64 {
 // where that is not known.
 func (k *face) moments() (requested, started, completed time.Time) {
 	for i := range k.timeline {
-		switch e := &k.timeline[i]; e.Step {
+		switch e := &k.timeline[i]; e.step {
 		case stepRequested:
-			earliest(&requested, e.At.Time)
+			earliest(&requested, e.at())
 		case stepInvoked:
-			earliest(&started, e.At.Time)
+			earliest(&started, e.at())
 		case stepCompleted:
-			earliest(&completed, e.At.Time)
+			earliest(&completed, e.at())
 		}
 	}
 	return requested, started, completed
@@ -107,11 +107,42 @@ func earliest(to *time.Time, at time.Time) {
 	}
 }
 
-// Steps of a call's timeline.
+// step is a step of a call's timeline.
+type step uint8
+
 const (
-	stepRequested = "requested"
-	stepInvoked   = "invoked"
-	stepDecided   = "decided"
-	stepCompleted = "completed"
-	stepClosed    = "closed"
+	noStep step = iota
+	stepRequested
+	stepDecided
+	stepInvoked
+	stepCompleted
+	stepClosed
+	stepTraced // a trace event
+	stepAsked  // somebody has to agree
+	stepApproved
+	stepRefused
+	stepCancelled
+	stepExpired
 )
+
+// stepNames are how records name them (events.TimelineEntry).
+var stepNames = [...]string{
+	stepRequested: "requested", stepDecided: "decided", stepInvoked: "invoked", stepCompleted: "completed", stepClosed: "closed", stepTraced: "traced",
+	stepAsked: "asked", stepApproved: "approved", stepRefused: "refused", stepCancelled: "cancelled", stepExpired: "expired",
+}
+
+// timelineEntry is an events.TimelineEntry in less room: there are several of every call.
+type timelineEntry struct {
+	seq      uint64
+	second   int64 // of broker time
+	nanos    int32
+	step     step
+	eventID  string
+	protocol string
+}
+
+func newStep(s step, seq uint64, at time.Time, eventID, protocol string) timelineEntry {
+	return timelineEntry{seq: seq, second: at.Unix(), nanos: int32(at.Nanosecond()), step: s, eventID: show(eventID), protocol: protocol}
+}
+
+func (e *timelineEntry) at() time.Time { return time.Unix(e.second, int64(e.nanos)).UTC() }

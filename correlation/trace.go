@@ -21,9 +21,6 @@ type traced struct {
 	seen     bool
 }
 
-// stepTraced is a trace event in a call's timeline.
-const stepTraced = "traced"
-
 // expectTrace remembers a decision that leaves a trace event.
 func (m *machine) expectTrace(d *events.Decision) {
 	if d.Protocol != subject.ProtoTool && d.Protocol != subject.ProtoHandoff {

@@ -147,7 +147,7 @@ func TestTraceEvents(t *testing.T) {
 			step := false
 			for _, c := range r.last() {
 				for _, e := range c.Timeline {
-					step = step || e.Step == stepTraced
+					step = step || e.Step == stepNames[stepTraced]
 				}
 			}
 			if step != tt.step {

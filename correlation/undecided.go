@@ -14,7 +14,7 @@ func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
 		if d.stale() || len(d.call.timeline) == 0 {
 			continue
 		}
-		at := d.call.timeline[0].At.Time
+		at := d.call.timeline[0].at()
 		if (!ok || at.Before(since)) && d.call.undecided() {
 			since, ok = at, true
 		}

@@ -27,6 +27,7 @@ type correlateResult struct {
 	PerSecond float64 `json:"per_second,omitempty"`
 	Asked     float64 `json:"asked_per_second,omitempty"` // what PerSecond is to be, if anything; less if publishers were kept waiting
 	Each      float64 `json:"us_per_message,omitempty"`
+	Median    float64 `json:"median_us_per_message,omitempty"` // of the turns in which messages are handled: what a disturbed machine hides
 	P50       float64 `json:"p50_ms,omitempty"`
 	P99       float64 `json:"p99_ms,omitempty"`
 	Writes    int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
@@ -88,6 +89,9 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 		return err
 	case r.Ratio > 0:
 		note = fmt.Sprintf("   %.2fx", r.Ratio)
+	}
+	if r.Median > 0 {
+		note += fmt.Sprintf("   half of the time at most %.2f us", r.Median)
 	}
 	if r.CPU > 0 {
 		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's", r.CPU, r.ServerCPU)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/correlator"
@@ -39,7 +40,8 @@ type coreBench struct {
 type part struct {
 	calls, messages int
 	took            time.Duration
-	counted         int // messages of which memory was counted
+	turns           []float64 // microseconds of a message, in each call
+	counted         int       // messages of which memory was counted
 	allocs, bytes   uint64
 }
 
@@ -62,13 +64,16 @@ func (p *part) do(n int, work func()) {
 	}
 	begun := time.Now()
 	work()
-	p.took += time.Since(begun)
+	took := time.Since(begun)
+	p.took += took
 	p.messages += n
+	p.turns = append(p.turns, micros(took)/float64(n))
 }
 
 func (p part) result(what string) correlateResult {
 	n, counted := float64(p.messages), float64(max(p.counted, 1))
-	return correlateResult{What: what, Count: p.messages, PerSecond: n / p.took.Seconds(), Each: micros(p.took) / n,
+	slices.Sort(p.turns)
+	return correlateResult{What: what, Count: p.messages, PerSecond: n / p.took.Seconds(), Each: micros(p.took) / n, Median: p.turns[len(p.turns)/2],
 		Allocs: float64(p.allocs) / counted, Bytes: float64(p.bytes) / counted}
 }
 
