@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
@@ -44,6 +46,7 @@ func (s benchSetup) run(ctx context.Context, io stdio, measure func(*pipeline.Pi
 
 // benchDir makes a directory for one benchmark, with a file for what services log.
 func benchDir() (dir string, log *os.File, remove func(), err error) {
+	signal.Ignore(syscall.SIGPIPE) // who stops reading must not leave the directory behind: writing fails instead
 	if dir, err = os.MkdirTemp("", "countersign-bench-"); err != nil {
 		return "", nil, nil, err
 	}
