@@ -70,6 +70,9 @@ func (c *mandatePutCmd) Run(ctx context.Context, io stdio) error {
 	if err := b.put(ctx, raw, c.name(), &r); err != nil {
 		return err
 	}
+	if r.Changed {
+		b.noteStranger(ctx, io)
+	}
 	return c.report(io, r)
 }
 

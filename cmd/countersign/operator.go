@@ -8,6 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // operator is the running system as its operator may use it. Who opened it closes
@@ -31,6 +33,31 @@ func operate(ctx context.Context, t *target.Target) (operator, error) {
 		return operator{}, err
 	}
 	return operator{t, t.Tenant, nc, js}, nil
+}
+
+// knows tells whether there is such a tenant, as far as an operator can see: it is
+// the ready file's, or the log holds something of it. A server's accounts are not
+// for operators to list, so one that is configured and has not sent anything is not
+// known.
+func (o operator) knows(ctx context.Context, tenant string) (bool, error) {
+	if r := o.t.ReadyInfo(); r != nil && r.Tenant == tenant {
+		return true, nil
+	}
+	for _, class := range []subject.Class{subject.Events, subject.Decisions} {
+		m, err := streams.NextBySubject(ctx, o.js, o.t.Stream, subject.Space{Prefix: o.t.Prefix}.AllOf(class, tenant), 1)
+		if m != nil || err != nil {
+			return m != nil, err
+		}
+	}
+	return false, nil
+}
+
+// noteStranger says so if what was put in force is for a tenant that is not known:
+// that is nobody, if the name is misspelt.
+func (o operator) noteStranger(ctx context.Context, io stdio) {
+	if known, err := o.knows(ctx, o.tenant); err == nil && !known {
+		fmt.Fprintf(io.err, "note: the log %s holds nothing of tenant %s; check the name, unless it has not sent anything yet\n", o.t.Stream, clean(o.tenant, 64))
+	}
 }
 
 // operatorBucket is one of the system's KV buckets.

@@ -71,6 +71,7 @@ func (c *publisherPutCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	r.Changed = true
+	b.noteStranger(ctx, io)
 	return r.print(io, c.JSON, "%s in force as revision %d\n")
 }
 

@@ -65,6 +65,7 @@ func (c *redactionPushCmd) Run(ctx context.Context, io stdio) error {
 		return fmt.Errorf("pushing the redaction policy of tenant %s: %w", clean(b.tenant, 64), err)
 	}
 	fmt.Fprintf(io.out, "tenant %s: redaction policy %s in force, revision %d\n", clean(b.tenant, 64), p.ID(), revision)
+	b.noteStranger(ctx, io)
 	return nil
 }
 

@@ -117,6 +117,7 @@ func (c *retentionHoldCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	fmt.Fprintf(io.out, "%s: legal hold on %s of tenant %s\n", h.ID, h.Scope, clean(b.tenant, 64))
+	b.noteStranger(ctx, io)
 	for _, o := range s.Overtaken(h) {
 		fmt.Fprintf(io.err, "note: erasure %s had begun before, and what it names is not held\n", o.ID)
 	}

@@ -76,6 +76,7 @@ func (c *retentionPushCmd) Run(ctx context.Context, io stdio) error {
 		return fmt.Errorf("pushing the retention policy of tenant %s: %w", clean(b.tenant, 64), err)
 	}
 	fmt.Fprintf(io.out, "tenant %s: retention policy %s in force, revision %d\n", clean(b.tenant, 64), p.ID(), revision)
+	b.noteStranger(ctx, io)
 	printClasses(io, p)
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -91,24 +90,12 @@ func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitc
 	return s, e.Revision(), nil
 }
 
-// known tells whether there is such a tenant, as far as an operator can see: it is
-// the ready file's, it has switches, or the log holds something of it. A server's
-// accounts are not for operators to list, so one that is configured and has not
-// sent anything is not known.
+// known tells whether there is such a tenant, or one that has switches.
 func (b *rulesBucket) known(ctx context.Context, tenant string) (bool, error) {
-	if r := b.t.ReadyInfo(); r != nil && r.Tenant == tenant {
-		return true, nil
-	}
 	if _, revision, _ := b.read(ctx, tenant); revision > 0 {
 		return true, nil
 	}
-	for _, class := range []subject.Class{subject.Events, subject.Decisions} {
-		m, err := streams.NextBySubject(ctx, b.js, b.t.Stream, subject.Space{Prefix: b.t.Prefix}.AllOf(class, tenant), 1)
-		if m != nil || err != nil {
-			return m != nil, err
-		}
-	}
-	return false, nil
+	return b.knows(ctx, tenant)
 }
 
 // stranger says that a tenant is not known.
