@@ -26,6 +26,7 @@ type folding struct {
 	nanos  uint32
 	seq    uint64 // the last sequence
 	plain  sum256 // the last arguments
+	spoken string // the last protocol
 }
 
 // The bits lie behind everything else, and last of all how many bytes of them there
@@ -42,7 +43,7 @@ func (p *folding) begin() {
 func (p *folding) forget() {
 	clear(p.texts[:p.known])
 	p.bits, p.places = [len(p.bits)]uint64{}, [len(p.places)]uint8{}
-	p.bit, p.known, p.second, p.nanos, p.seq, p.plain = 0, 0, 0, 0, 0, sum256{}
+	p.bit, p.known, p.second, p.nanos, p.seq, p.plain, p.spoken = 0, 0, 0, 0, 0, sum256{}, ""
 }
 
 // written is what was written since.

@@ -40,11 +40,21 @@ func (p *folding) sumIf(s *sum) {
 	}
 }
 
+// protocol is mostly the same as before.
+func (p *folding) protocol(s *string) {
+	if !p.has(*s != p.spoken) {
+		*s = p.spoken
+		return
+	}
+	word(p, s)
+	p.spoken = *s
+}
+
 func (p *folding) identity(d *details) {
 	p.sumIf(&d.target)
 	p.textIf(&d.canonical)
 	small(p, &d.rank)
-	word(p, &d.protocol)
+	p.protocol(&d.protocol)
 	p.text(&d.tool)
 	p.text(&d.id)
 	p.textIf(&d.agent)
@@ -54,16 +64,12 @@ func (p *folding) announced(d *details) {
 	for _, is := range [...]*bool{&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.inferred, &d.mutated} {
 		*is = p.has(*is)
 	}
-	if p.has(d.preProtocol != "") {
-		word(p, &d.preProtocol)
-	}
+	p.protocol(&d.preProtocol)
 	p.timeIf(&d.preAt)
 	p.textIf(&d.preEvent)
 	p.textIf(&d.requestEvent)
 	p.textIf(&d.postEvent)
-	if p.has(d.postProtocol != "") {
-		word(p, &d.postProtocol)
-	}
+	p.protocol(&d.postProtocol)
 	if p.has(d.events != nil) {
 		p.names(&d.events)
 	}
@@ -184,9 +190,7 @@ func (p *folding) step(e *timelineEntry) {
 		p.moment(e.second, uint32(e.nanos))
 	}
 	p.textIf(&e.eventID)
-	if p.has(e.protocol != "") {
-		word(p, &e.protocol)
-	}
+	p.protocol(&e.protocol)
 }
 
 func (p *folding) linked(d *details) {

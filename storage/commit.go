@@ -109,14 +109,14 @@ func (s *settled) state(shard string) settling {
 // ErrAmbiguous that the database stopped answering, with the rows stored or not.
 //
 // Where it is not known whether the rows are there already (the first commit of a
-// shard through db or to a server that was started anew, and after one that did not
-// go smoothly), it ends what is left
+// shard through db, and after one that did not go smoothly), it ends what is left
 // of earlier attempts and reads back before it writes: what a Repair completed in
 // between has no token, so the same rows once more would be in the derived tables
 // twice (TestRepairedInsertTriedAgain). Such a commit also ends with Repair: a
 // writer that died in the middle of an insert may have left a derived table
 // without its part, or with a part that evidence lacks, and the token then keeps
-// derived rows of the next batch out.
+// derived rows of the next batch out. So does the first one after the server was
+// started anew.
 func (db *DB) CommitEvidence(ctx context.Context, rows []EvidenceRow) error {
 	if err := checkBatch(rows); err != nil {
 		return err

@@ -56,8 +56,9 @@ func Open(ctx context.Context, dsn string) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{options: options, database: options.Auth.Database}
-	options.DialContext = db.dial
-	if db.conn, err = clickhouse.Open(options); err != nil {
+	counted := *options
+	counted.DialContext = db.dial
+	if db.conn, err = clickhouse.Open(&counted); err != nil {
 		return nil, fmt.Errorf("opening ClickHouse at %s: %w", db.where(), err)
 	}
 	err = db.Ping(ctx)

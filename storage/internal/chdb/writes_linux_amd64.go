@@ -6,7 +6,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Addresses of the pinned build's jump slots, as those in errorhandler_linux_amd64.go.
+// Addresses of the pinned build's jump slots (readelf -rW), as those in
+// errorhandler_linux_amd64.go.
 var slots = [...]struct {
 	name string
 	addr uintptr
