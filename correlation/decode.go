@@ -62,9 +62,11 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 	d.sessions.wanting = false
 	var err error
 	in.p, err = d.space.Parse(m.Subject)
-	// Names are looked up again and again: where both are the same text in memory, too,
-	// they need not be read.
-	in.p.Tenant, in.p.Publisher, in.p.Session = d.own(in.p.Tenant), d.own(in.p.Publisher), d.own(in.p.Session)
+	if in.p.Class == subject.Events || in.p.Class == subject.Decisions {
+		// Names are looked up again and again, and kept: what is the same text in memory,
+		// too, need not be read.
+		in.p.Tenant, in.p.Publisher, in.p.Session = d.own(in.p.Tenant), d.own(in.p.Publisher), d.own(in.p.Session)
+	}
 	switch {
 	case in.p.Class == subject.Calls, in.p.Class == subject.Findings, in.p.Class == subject.Control && in.p.Kind == events.ControlCursor:
 		in.own = true

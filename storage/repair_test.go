@@ -3,8 +3,6 @@ package storage
 import (
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -101,19 +99,11 @@ func TestCommitRepairsAfterARestart(t *testing.T) {
 		}
 	}
 	commit(11, 0)
-	_, port, err := net.SplitHostPort(db.options.Addr[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := strconv.Atoi(port)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := e.Stop(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Second) // a server tells its start by seconds
-	startEngine(t, dir, n)
+	startEngine(t, dir, tcpPort(t, e.DSN()))
 	commit(12, 2)
 }
 

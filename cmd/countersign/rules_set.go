@@ -90,7 +90,7 @@ func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitc
 	return s, e.Revision(), nil
 }
 
-// known tells whether there is such a tenant, or one that has switches.
+// known is knows, and that the tenant has switches is enough.
 func (b *rulesBucket) known(ctx context.Context, tenant string) (bool, error) {
 	if _, revision, _ := b.read(ctx, tenant); revision > 0 {
 		return true, nil

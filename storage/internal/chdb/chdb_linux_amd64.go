@@ -64,10 +64,14 @@ func Load(path string) (*Library, error) {
 		}
 	}
 	l.keepSignals(func() { handlers(0) })
-	if err := surviveBadClients(handle); err != nil {
+	base, err := baseOf(handle)
+	if err != nil {
 		return nil, err
 	}
-	if err := endAtFailedWrite(libc, handle); err != nil {
+	if err := surviveBadClients(base); err != nil {
+		return nil, err
+	}
+	if err := endAtFailedWrite(libc, base); err != nil {
 		return nil, err
 	}
 	return l, nil

@@ -9,8 +9,8 @@ import (
 )
 
 // Addresses in the pinned build of libchdb (see storage.LibrarySHA256), relative
-// to where it is loaded. They are only used after the library's digest was
-// checked, and surviveBadClients checks what it finds there.
+// to where it is loaded, as those in writes_linux_amd64.go. They are only used after
+// the library's digest was checked, and who uses them checks what is there.
 const (
 	addrCmdline      = 0x0f211700 // chdb_query_cmdline, to find the base
 	addrHandler      = 0x229677a8 // Poco::ErrorHandler::_pHandler
@@ -32,15 +32,7 @@ var errLayout = errors.New("the engine library is not laid out as its pinned bui
 // instead. The killing handler is a function-local static without fields, so it
 // is declared initialised here before anybody initialises it, with the vtable of
 // Poco's own default handler, which does nothing.
-func surviveBadClients(handle uintptr) error {
-	entry, err := purego.Dlsym(handle, "chdb_query_cmdline")
-	if err != nil {
-		return fmt.Errorf("%w: %w", errLayout, err)
-	}
-	base := entry - addrCmdline
-	if base&pageMask != 0 {
-		return errLayout
-	}
+func surviveBadClients(base uintptr) error {
 	handler, killing, guard := word(base+addrHandler), word(base+addrKilling), word(base+addrKillingGuard)
 	if *handler == 0 || *killing != 0 || *guard != 0 {
 		return errLayout
@@ -48,6 +40,19 @@ func surviveBadClients(handle uintptr) error {
 	*killing = *word(*handler)
 	*(*byte)(unsafe.Pointer(guard)) = 1
 	return nil
+}
+
+// baseOf is where the library is loaded.
+func baseOf(handle uintptr) (uintptr, error) {
+	entry, err := purego.Dlsym(handle, "chdb_query_cmdline")
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", errLayout, err)
+	}
+	base := entry - addrCmdline
+	if base&pageMask != 0 {
+		return 0, errLayout
+	}
+	return base, nil
 }
 
 // word is the machine word at an address inside the loaded library, which the

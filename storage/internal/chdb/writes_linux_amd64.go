@@ -6,8 +6,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Addresses of the pinned build's jump slots (readelf -rW), as those in
-// errorhandler_linux_amd64.go.
+// Addresses of the pinned build's jump slots (readelf -rW), relative to where it is
+// loaded.
 var slots = [...]struct {
 	name string
 	addr uintptr
@@ -36,23 +36,17 @@ const (
 //
 // This build of the library counts a failed write (the event
 // WriteBufferFromFileDescriptorWriteFailed) and goes on as if the bytes were in
-// the file: on a full disk it acknowledges inserts and puts merged parts in the
-// place of whole ones whose files are empty (storage.TestFullDisk). A process that
-// ends there has renamed no such part into place, and what it acknowledged before
-// is whole.
+// the file: on a full disk it acknowledges inserts, and puts merged parts whose files
+// are empty in the place of whole ones (storage.TestFailedWrite). A process that ends
+// there has renamed no such part into place, and what it acknowledged before is whole.
 //
 // The library calls these functions through slots that the loader fills; here the
 // slots get functions of our own, which call those.
-func endAtFailedWrite(libc, handle uintptr) error {
-	entry, err := purego.Dlsym(handle, "chdb_query_cmdline")
-	if err != nil {
-		return fmt.Errorf("%w: %w", errLayout, err)
-	}
+func endAtFailedWrite(libc, base uintptr) (err error) {
 	if originals[len(slots)], err = purego.Dlsym(libc, "__errno_location"); err != nil {
 		return fmt.Errorf("looking in glibc: %w", err)
 	}
 	copy(lastWords[:], lastWordsText)
-	base := entry - addrCmdline
 	for i, s := range slots {
 		sym, err := purego.Dlsym(libc, s.name)
 		if err != nil {

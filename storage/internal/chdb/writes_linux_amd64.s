@@ -11,21 +11,15 @@ DATA ·standIns+16(SB)/8, $standInFsync<>(SB)
 DATA ·standIns+24(SB)/8, $standInFdatasync<>(SB)
 GLOBL ·standIns(SB), NOPTR, $32
 
-TEXT standInWrite<>(SB), NOSPLIT|NOFRAME, $0
-	MOVQ ·originals+0(SB), AX
+#define STAND_IN(name, at) \
+	TEXT name<>(SB), NOSPLIT|NOFRAME, $0 \
+	MOVQ ·originals+at(SB), AX \
 	JMP  orEnd<>(SB)
 
-TEXT standInPwrite<>(SB), NOSPLIT|NOFRAME, $0
-	MOVQ ·originals+8(SB), AX
-	JMP  orEnd<>(SB)
-
-TEXT standInFsync<>(SB), NOSPLIT|NOFRAME, $0
-	MOVQ ·originals+16(SB), AX
-	JMP  orEnd<>(SB)
-
-TEXT standInFdatasync<>(SB), NOSPLIT|NOFRAME, $0
-	MOVQ ·originals+24(SB), AX
-	JMP  orEnd<>(SB)
+STAND_IN(standInWrite, 0)
+STAND_IN(standInPwrite, 8)
+STAND_IN(standInFsync, 16)
+STAND_IN(standInFdatasync, 24)
 
 // orEnd calls AX, and ends the process if that says -1 and errno that the file
 // system did not take what it was given. The low half of AX tells: no call writes
