@@ -47,7 +47,7 @@ var level1 = []Requirement{
 	must("before-effect", "A tool is announced before it has an effect.", "AAEP-C-089", TypeOf(aaep.TypeToolInvoked), OtherSide),
 	must("call-ids", "A tool call id is one invocation's.", "AAEP-C-052", CallID),
 	must("invoked", "No tool completes that was not invoked.", "AAEP-C-080", TypeOf(aaep.TypeToolCompleted)),
-	ends("completed", "Every invocation completes, also by error and timeout.", "AAEP-C-081", TypeOf(aaep.TypeToolInvoked)),
+	until(StillOpen, must("completed", "Every invocation completes, also by error and timeout.", "AAEP-C-081", TypeOf(aaep.TypeToolInvoked))),
 	{ID: "pairs", Text: "Invocation and completion name one tool and one id, once.", Checks: []string{"AAEP-C-082", "AAEP-C-083", "AAEP-C-084"}, Needs: []Facet{TypeOf(aaep.TypeToolInvoked), TypeOf(aaep.TypeToolCompleted)}},
 	must("calling", "The agent calls a tool until it completes.", "AAEP-C-087", LeavesCalling),
 	{ID: "output", Text: "Output grows without gaps and is closed once.", Checks: []string{"AAEP-C-140", "AAEP-C-141", "AAEP-C-142", "AAEP-C-143"}, Needs: []Facet{TypeOf(aaep.TypeOutputStreaming)}},
@@ -79,7 +79,7 @@ var level2 = []Requirement{
 // level3: what it adds is between an endpoint and its subscribers. What they agree
 // on is judged where it is published; what was delivered to whom is not on the log.
 var level3 = []Requirement{
-	must("answers", "Every subscription request is answered.", "AAEP-C-150", Offered, Answered),
+	until(Unanswered, must("answers", "Every subscription request is answered.", "AAEP-C-150", Offered, Answered)),
 	must("no-more", "No more is granted than was asked for.", "AAEP-C-151", Offered, Subscribed),
 	must("reasons", "Refusals give a reason that exists.", "AAEP-C-152", Refused),
 	must("versions", "Versions are negotiated.", "AAEP-C-153", Offered, Answered),
@@ -89,7 +89,7 @@ var level3 = []Requirement{
 	must("rate", "Events come no faster than agreed.", "AAEP-C-157"),
 	must("filters", "Filters are kept.", "AAEP-C-158"),
 	must("never-late", "Critical events are never held back.", "AAEP-C-159"),
-	must("renegotiation", "New terms are answered and kept.", "AAEP-C-160", Renewal, Answered),
+	until(Unanswered, must("renegotiation", "New terms are answered and kept.", "AAEP-C-160", Renewal, Answered)),
 	must("closing", "A closed subscription is quiet.", "AAEP-C-161"),
 	must("apart", "Subscribers do not slow each other down.", "AAEP-C-162"),
 	must("manifest", "A signed manifest is its agent's and for the version that was agreed on, as far as can be told without a key.", "AAEP-C-165", SignedPaper),

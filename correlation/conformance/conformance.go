@@ -131,10 +131,8 @@ func shows(id, text, exposes string, need Facet) Requirement {
 	return Requirement{ID: id, Text: text, Needs: []Facet{need}, Exposes: exposes}
 }
 
-// ends makes one that is not held as long as calls are open.
-func ends(id, text, check string, need Facet) Requirement {
-	return Requirement{ID: id, Text: text, Checks: []string{check}, Needs: []Facet{need}, Open: StillOpen}
-}
+// until makes a requirement one that is not held as long as something is open.
+func until(open Facet, r Requirement) Requirement { r.Open = open; return r }
 
 // tight makes a requirement that hints break, too.
 func tight(r Requirement) Requirement { r.Hints = true; return r }

@@ -124,6 +124,54 @@ func TestStillOpen(t *testing.T) {
 	}
 }
 
+// TestOpenModelCalls: the same of model calls, which have no id; what is delivered
+// again is not another one.
+func TestOpenModelCalls(t *testing.T) {
+	pre, post := hookEvent(1, "PreLLMCall", ""), hookEvent(2, "PostLLMCall", "")
+	p, who := named(t, Silver), Subject{Source: "courier"}
+	for _, c := range []struct {
+		lines []string
+		want  Outcome
+	}{
+		{[]string{pre}, NotExercised}, {[]string{pre, post}, Held}, {[]string{post, pre}, Held}, {[]string{pre, pre, post}, Held},
+		{[]string{pre, hookEvent(3, "PreLLMCall", ""), post, post}, NotExercised},
+		{[]string{pre, hookEvent(3, "ErrorOccurred", "")}, Held}, {[]string{pre, hookEvent(3, "ErrorOccurred", `,"metadata":{"tool_call_id":"c1"}`)}, NotExercised},
+		{[]string{pre, hookEvent(3, "SessionEnd", "")}, Held}, // its end is what the finding is about
+	} {
+		if l := line(taken(c.lines...).Report(p, who, nil), "llm-pairs"); l.Outcome != c.want {
+			t.Errorf("%s: %+v", c.lines, l)
+		}
+	}
+}
+
+// TestUnanswered: and of requests about subscriptions.
+func TestUnanswered(t *testing.T) {
+	const (
+		ask    = `{"type":"subscription.request","protocol_version":"1.0.0","capabilities":{}}`
+		other  = `{"type":"subscription.request","protocol_version":"1.0.0","capabilities":{"languages":["en"]}}`
+		yes    = `{"type":"subscription.accepted","subscription_id":"sub_1","protocol_version":"1.0.0","capabilities":{}}`
+		renews = `{"type":"subscription.renegotiate","subscription_id":"sub_1","capabilities":{"languages":["de"]}}`
+	)
+	p, who := named(t, Level3), Subject{Source: "courier"}
+	for _, c := range []struct {
+		lines                  []string
+		answered, renegotiated Outcome
+	}{
+		{[]string{ask}, NotExercised, NotExercised}, {[]string{ask, yes}, Held, NotExercised}, {[]string{yes, ask}, Held, NotExercised},
+		{[]string{ask, ask, yes}, Held, NotExercised}, {[]string{ask, other, yes}, NotExercised, NotExercised},
+		{[]string{ask, yes, renews}, NotExercised, NotExercised}, {[]string{ask, yes, renews, yes}, Held, Held},
+	} {
+		tally := New()
+		for _, text := range c.lines {
+			tally.Event("aaep", "courier", "", []byte(text))
+		}
+		r := tally.Report(p, who, nil)
+		if got := [2]Outcome{line(r, "answers").Outcome, line(r, "renegotiation").Outcome}; got != [2]Outcome{c.answered, c.renegotiated} {
+			t.Errorf("%s: %s", c.lines, got)
+		}
+	}
+}
+
 // TestStamped: who claims to have waited must carry the verdict, or say that its
 // fail mode fired, whatever came first.
 func TestStamped(t *testing.T) {

@@ -34,6 +34,7 @@ const (
 	Bounds           Facet = "starts and ends of sessions"
 	LLMPre           Facet = "model calls"
 	LLMPost          Facet = "reports of model calls"
+	LLMOpen          Facet = "open: model calls were announced and have not ended yet"
 	Reasoning        Facet = "reports of model calls with a length of reasoning"
 	Leads            Facet = "retries and handoffs"
 	PreCommit        Facet = "calls that claim pre_commit"
@@ -88,6 +89,7 @@ const (
 
 	Offered     Facet = "subscription requests"
 	Answered    Facet = "answers to subscription requests"
+	Unanswered  Facet = "open: subscription requests, or requests for other terms, have no answer yet"
 	Subscribed  Facet = "subscriptions"
 	Refused     Facet = "refused subscriptions"
 	SignedOnly  Facet = "subscription requests that want a signed manifest"

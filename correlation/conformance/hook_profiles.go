@@ -23,7 +23,7 @@ const checkedHook = "AgentHook 0.2 (draft), "
 var hookProfiles = []Profile{
 	{Name: Bronze, Protocol: subject.ProtoAgentHook, Title: checkedHook + "Bronze tier", Percent: 80, Requirements: bronze},
 	{Name: Silver, Protocol: subject.ProtoAgentHook, Title: checkedHook + "Silver tier", Percent: 80, Includes: Bronze, Requirements: []Requirement{
-		must("llm-pairs", "Every PreLLMCall is answered by exactly one PostLLMCall.", "AH-C-057", LLMPre),
+		until(LLMOpen, must("llm-pairs", "Every PreLLMCall is answered by exactly one PostLLMCall.", "AH-C-057", LLMPre)),
 		tight(must("llm-figures", "PostLLMCall gives model, provider, tokens and response.", "AH-C-058", LLMPost)),
 	}},
 	{Name: Gold, Protocol: subject.ProtoAgentHook, Title: checkedHook + "Gold tier", Percent: 80, Includes: Silver, Requirements: []Requirement{
@@ -63,7 +63,7 @@ var bronze = []Requirement{
 	must("one-session", "A session is one instance's.", "AH-C-055", Instance),
 	must("bounds", "A session's events lie between its start and its end.", "AH-C-056", Bounds),
 	must("announced", "No tool call ends that was not announced.", "AH-C-078", TypeOf(agenthook.PostToolUse)),
-	ends("closed", "Every tool call that was announced comes to an end.", "AH-C-079", TypeOf(agenthook.PreToolUse)),
+	until(StillOpen, must("closed", "Every tool call that was announced comes to an end.", "AH-C-079", TypeOf(agenthook.PreToolUse))),
 }
 
 // admissionBound: SPEC 4 and 5, five demands. That a call waited is proved by the
@@ -107,7 +107,7 @@ var actionGovernance = []Requirement{
 	must("pending", "What waits for an approval does not run before it.", "AH-C-076", Pending),
 	must("not-evaded", "What was denied or waits does not come back by another name.", "AH-C-077", Obstacle),
 	must("announced", "No call ends that was not announced.", "AH-C-078", TypeOf(agenthook.PostToolUse)),
-	ends("closed", "Every call that was announced comes to an end.", "AH-C-079", TypeOf(agenthook.PreToolUse)),
+	until(StillOpen, must("closed", "Every call that was announced comes to an end.", "AH-C-079", TypeOf(agenthook.PreToolUse))),
 	must("arguments", "What ran is what was admitted, or the event says why not.", "AH-C-080", Input, Executed),
 	must("approved", "What ran after an approval says which.", "AH-C-081", Asked, Ran),
 }

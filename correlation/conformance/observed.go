@@ -7,6 +7,8 @@ type observed struct {
 	counts  map[Facet]uint64
 	ids     map[uint64]bool
 	calls   map[string]callClaim
+	models  int // model calls that were announced, less those that ended
+	waiting int // requests about subscriptions, less the answers
 	ended   bool
 	partial bool
 }
@@ -25,22 +27,18 @@ func (o *observed) add(list facets) {
 	}
 }
 
-// event counts one event, and what it is beside others.
-func (o *observed) event(id string, list facets) {
+// event counts one event, and what it is beside others, and tells whether it had not
+// come before.
+func (o *observed) event(id string, list facets) (fresh bool) {
 	if o.counts[Event] > 0 {
 		o.counts[Sequel]++
 	}
 	o.add(list)
-	o.again(id)
-}
-
-func (o *observed) again(id string) {
-	if id == "" {
-		return
-	}
-	if o.remember(id) {
+	if id != "" && o.remember(id) {
 		o.counts[Again]++
+		return false
 	}
+	return true
 }
 
 // remember notes an id and tells whether it was noted before.
@@ -77,8 +75,14 @@ func (o *observed) call(id string, c callClaim) {
 	o.calls[id] = known.and(c)
 }
 
-// close gives what a session's calls show only when all of it was seen.
+// close gives what a session shows only when all of it was seen.
 func (o *observed) close(counts map[Facet]uint64) {
+	if o.models > 0 && !o.ended {
+		counts[LLMOpen] += uint64(o.models)
+	}
+	if o.waiting > 0 {
+		counts[Unanswered] += uint64(o.waiting)
+	}
 	for _, c := range o.calls {
 		if c.claims && !c.answered {
 			counts[Unstamped]++

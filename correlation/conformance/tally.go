@@ -85,7 +85,7 @@ func (t *Tally) Event(protocol, source, session string, raw []byte) {
 	case subject.ProtoAAEP:
 		e, _ := aaep.Decode(raw, strictjson.DefaultLimits)
 		if e != nil {
-			t.aaep(e, place{shown(cmp.Or(source, e.Producer.AgentID)), shown(e.SessionID)})
+			t.aaep(e, place{shown(cmp.Or(source, e.Producer.AgentID)), shown(e.SessionID)}, raw)
 			return
 		}
 	default:
@@ -96,8 +96,15 @@ func (t *Tally) Event(protocol, source, session string, raw []byte) {
 
 func (t *Tally) hook(e *agenthook.Event, p place) {
 	o := t.of(subject.ProtoAgentHook, p)
-	o.event(e.EventID, hookFacets(e))
+	fresh := o.event(e.EventID, hookFacets(e))
 	id := e.ToolCallID()
+	switch {
+	case !fresh:
+	case e.EventType == agenthook.PreLLMCall:
+		o.models++
+	case e.EventType == agenthook.PostLLMCall, e.EventType == agenthook.ErrorOccurred && id == "": // H-13
+		o.models--
+	}
 	if e.EventType == agenthook.PostToolUse && o.governed(id) {
 		o.counts[GovernedPost]++
 	}
@@ -119,7 +126,7 @@ func (t *Tally) hook(e *agenthook.Event, p place) {
 	}
 }
 
-func (t *Tally) aaep(e *aaep.Event, p place) {
+func (t *Tally) aaep(e *aaep.Event, p place, raw []byte) {
 	token := ""
 	switch q := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
@@ -135,7 +142,14 @@ func (t *Tally) aaep(e *aaep.Event, p place) {
 		t.asked[token] = p
 	}
 	if strings.HasPrefix(e.Type, handshake) {
-		t.of(subject.ProtoAAEP, p).add(handshakeFacets(e))
+		o, list := t.of(subject.ProtoAAEP, p), handshakeFacets(e)
+		o.add(list)
+		switch {
+		case slices.Contains(list, Answered):
+			o.waiting--
+		case (slices.Contains(list, Offered) || slices.Contains(list, Renewal)) && !o.remember("asked\x00"+string(raw)):
+			o.waiting++
+		}
 		return
 	}
 	if e.IsReply() {
