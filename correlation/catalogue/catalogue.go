@@ -148,6 +148,8 @@ const (
 	fixGovernance = "Have the publisher complete the action-governance blocks, writing \"unknown\" where it does not know."
 	fixSecret     = "Revoke the credential, and have the publisher redact before it publishes; the bytes are in the log."
 	fixGate       = "Find out why the call did not wait at its gate; treat what it did as unauthorised until that is known."
+	fixArguments  = "Compare the admitted with the executed arguments; make the runtime check the receipt against what it is about to run, or say in mutation_reason why it changed them."
+	fixClaim      = "Compare the event with the decision on record and find out where the publisher has its verdict from; what ran on it was not admitted."
 	fixApproval   = "Have the approval looked into, and make the runtime wait for one that is for this very action."
 	fixAttest     = "Have the runtime attest what its gate really does, at the beginning of each session."
 	fixWeb        = "Make the publisher record every step from the search to the evidence it uses, with the ids that link them."
