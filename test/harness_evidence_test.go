@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -109,6 +110,15 @@ func atSeq(t testing.TB, db driver.Conn, seq uint64) (r row) {
 func session(t testing.TB, db driver.Conn, name string) []row {
 	t.Helper()
 	return evidence(t, db, "session = ?", name)
+}
+
+// listed is what rows are about, a line each.
+func listed(rows []row) string {
+	var b strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&b, "%d %s %s %s %s\n", r.Seq, r.BrokerTime.Format(time.RFC3339Nano), r.Kind, r.Subject, r.RecordHash)
+	}
+	return b.String()
 }
 
 // kinds are the kinds of rows, in order.

@@ -238,6 +238,12 @@ func TestErasedSession(t *testing.T) {
 				t.Errorf("%s: %q of another session is gone, too", when, v)
 			}
 		}
+		eventually(t, "no reviewer sees it "+when, func() error {
+			if waiting := s.run(t, "approvals", "list", "--json").want(t, 0).out; strings.Contains(waiting, x.name) || !strings.Contains(waiting, kept.name) {
+				return errorf("%s", waiting)
+			}
+			return nil
+		})
 	}
 	holds := func(when string) {
 		t.Helper()
@@ -253,7 +259,7 @@ func TestErasedSession(t *testing.T) {
 		s.run(t, "replay", "--session", kept.name).want(t, 0)
 		s.run(t, "replay", "--session", kept.name, "--whole").want(t, 0)
 		if after := session(t, s.auditors(t), x.name); !slices.Equal(after, before) {
-			t.Errorf("%s: the evidence of the session changed", when)
+			t.Errorf("%s: the evidence of the session is not what it was:\n%s\n%s", when, listed(after), listed(before))
 		}
 	}
 	gone("at once")

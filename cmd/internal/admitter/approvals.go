@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -27,7 +29,12 @@ type approvals struct {
 	view *approvalView
 
 	watcher jetstream.KeyWatcher // of follow
+	erased  chan *nats.Msg       // the log's records of erasures, which leave no trace in the bucket
 }
+
+// maxErasures is how many erasures may wait to be looked after. Of more than that,
+// what they took from the bucket stays in memory until it is over.
+const maxErasures = 4096
 
 func newApprovals(s *service) *approvals { return &approvals{s: s, view: newApprovalView()} }
 
@@ -37,10 +44,18 @@ func (a *approvals) start(ctx context.Context, nc *nats.Conn, js jetstream.JetSt
 	if a.kv, err = js.KeyValue(ctx, streams.BucketApprovals); err != nil {
 		return nil, fmt.Errorf("opening the approvals bucket (run `countersign provision` first): %w", err)
 	}
+	a.erased = make(chan *nats.Msg, maxErasures)
+	erasures, err := nc.ChanSubscribe(a.s.space.Control(a.s.flags.Stream, events.ControlErasure), a.erased)
+	if err == nil {
+		err = nc.FlushTimeout(flushTimeout)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listening to erasures: %w", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	if err := a.open(ctx); err != nil {
 		cancel()
-		return nil, err
+		return nil, errors.Join(err, erasures.Unsubscribe())
 	}
 	connected := nc.StatusChanged(nats.CONNECTED)
 	var running sync.WaitGroup
@@ -50,6 +65,7 @@ func (a *approvals) start(ctx context.Context, nc *nats.Conn, js jetstream.JetSt
 		cancel()
 		running.Wait()
 		nc.RemoveStatusListener(connected)
+		_ = erasures.Unsubscribe()
 	}, nil
 }
 
@@ -248,6 +264,11 @@ func (a *approvals) follow(ctx context.Context, connected <-chan nats.Status) {
 				a.see(a.view, e)
 			}
 			continue
+		case m := <-a.erased:
+			if err := a.recheck(ctx, m.Data); err != nil {
+				a.problem(ctx, "approval_watch", err)
+				stale = true
+			}
 		case <-connected:
 			stale = true
 		case <-again.C:
@@ -261,6 +282,23 @@ func (a *approvals) follow(ctx context.Context, connected <-chan nats.Status) {
 			a.s.env.Health.Set("approval_watch", "")
 		}
 	}
+}
+
+// recheck looks whether an erasure has taken workflows out of the bucket: who
+// watches that does not see it. The record is not believed, it only says where to
+// look; there is one before the workflows go, and one after.
+func (a *approvals) recheck(ctx context.Context, record []byte) error {
+	e, err := events.DecodeRecord[events.Erasure](record)
+	if err != nil {
+		return fmt.Errorf("reading an erasure: %w", err)
+	}
+	var errs []error
+	a.view.each(func(key string, h heldApproval) {
+		if k := sessionkeys.Named(h.w.Tenant, h.w.Session); k.Tenant == e.Tenant && slices.Contains(e.Sessions, k.Session) {
+			errs = append(errs, a.limited(ctx, func(ctx context.Context) error { return a.refresh(ctx, key) }))
+		}
+	})
+	return errors.Join(errs...)
 }
 
 // problem tells of what will be tried again.

@@ -159,6 +159,10 @@ func (a *approvals) logged(ctx context.Context, key string, h heldApproval) erro
 		return fmt.Errorf("looking for the record of an approval: %w", err)
 	}
 	if last == nil || !covers(last.Body, h.w) {
+		// An erasure takes the workflow first and then its records: they must not come back.
+		if err := a.unchanged(ctx, key, h.revision); err != nil {
+			return err
+		}
 		if err := a.append(ctx, h.w.Record()); err != nil {
 			return err
 		}

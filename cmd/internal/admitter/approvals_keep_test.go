@@ -97,6 +97,89 @@ func TestLostRecordsAreWritten(t *testing.T) {
 	}
 }
 
+// erase takes a session's workflows as the custodian does, without a trace in the
+// bucket; and then the records, if told to.
+func erase(t *testing.T, n *rig.NATS, key string, records bool) {
+	t.Helper()
+	nc, js := n.Conn("custodian"), n.JS("custodian")
+	for {
+		e, err := streams.KVLast(t.Context(), js, streams.BucketApprovals, key)
+		rig.OK(t, err)
+		if e == nil {
+			break
+		}
+		_, err = streams.Erase(t.Context(), nc, "KV_"+streams.BucketApprovals, e.Revision)
+		rig.OK(t, err)
+	}
+	for _, m := range n.Log() {
+		if records && strings.HasPrefix(m.Subject, "gov.approvals.acme.") {
+			_, err := streams.Erase(t.Context(), nc, streams.DefaultShard, m.Seq)
+			rig.OK(t, err)
+		}
+	}
+}
+
+func sayErased(t *testing.T, n *rig.NATS, state string, sessions ...string) {
+	t.Helper()
+	body, err := events.Encode(events.Erasure{ErasureID: "e1", Shard: "GOV", State: state, Part: 1, Parts: 1, Tenant: "acme", Sessions: sessions})
+	rig.OK(t, err)
+	n.Publish("custodian", streams.Msg{Subject: "gov.control.GOV." + events.ControlErasure, Body: body})
+}
+
+// The records of a workflow that was erased were not left out by a crash: they stay
+// away.
+func TestErasedRecordsStayAway(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	a := keeper(t, n)
+	out, key := pendingStep(a, time.Now().Add(time.Hour))
+	_, err := a.take(t.Context(), admission.Request{}, out)
+	rig.OK(t, err)
+	erase(t, n, key, true)
+	later := time.Now().Add(approvalGrace)
+	rig.OK(t, a.sweep(t.Context(), later))
+	if got := (&office{t: t, n: n}).trail("wf-1"); got != "" || a.view.Find("acme", "wf-1") != nil {
+		t.Errorf("%q, in memory: %v", got, a.view.Find("acme", "wf-1"))
+	}
+}
+
+// Nobody is shown what was erased, and nothing is recorded of it.
+func TestErasedWorkflowsAreGone(t *testing.T) {
+	o := openOffice(t, "")
+	first := o.expect(o.call(), "ask")
+	second := o.expect(o.call("call-mail-2", "call-mail-4", "6f1d2c1e", "7f1d2c1f", "Quarterly", "Yearly"), "ask")
+	other := o.expect(o.call("sess-mail-2", "sess-mail-3"), "ask")
+	show := func(id string) approval.Reply {
+		return o.says("dana", approval.Request{Action: approval.ActionShow, WorkflowID: id})
+	}
+	digest := show(first).Workflow.PreviewDigest
+	sayErased(t, o.n, events.ErasureBegun, "sess-mail-2")
+	kv := bucket(t, o.n, "admitter", streams.BucketApprovals)
+	keys, err := kv.Keys(t.Context())
+	rig.OK(t, err)
+	for _, key := range keys {
+		e, err := kv.Get(t.Context(), key)
+		rig.OK(t, err)
+		if strings.Contains(string(e.Value()), "sess-mail-2") {
+			erase(t, o.n, key, false)
+		}
+	}
+	// Who decides before the word has come is told that there is nothing to decide.
+	wrong := approval.Request{Action: "approve", WorkflowID: first, PreviewDigest: digest + "0", Reason: "looked at it"}
+	if r := o.says("dana", wrong); r.Code != approval.CodeUnknown {
+		t.Errorf("%+v", r)
+	}
+	sayErased(t, o.n, events.ErasureDone, "sess-mail-2")
+	rig.Eventually(t, "the workflows are gone", func() bool {
+		return show(first).Code == approval.CodeUnknown && show(second).Code == approval.CodeUnknown
+	})
+	if r := show(other); !r.OK {
+		t.Errorf("the other session's: %+v", r)
+	}
+	if got := o.trail(first); got != "open>pending" {
+		t.Errorf("more of it is on the log: %s", got)
+	}
+}
+
 // An approval whose record a crash has left out is recorded before anything rests
 // on it.
 func TestApprovalIsOnTheLogBeforeItIsUsed(t *testing.T) {

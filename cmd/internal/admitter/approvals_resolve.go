@@ -160,7 +160,13 @@ func (a *approvals) resolve(ctx context.Context, who reviewer, req approval.Requ
 		c := a.command(who, req)
 		next, code, changed := held.w.Resolve(c)
 		if !changed {
-			err := a.logged(ctx, key, held)
+			err := a.unchanged(ctx, key, held.revision)
+			if err == nil {
+				err = a.logged(ctx, key, held)
+			}
+			if errors.Is(err, errAgain) {
+				continue
+			}
 			if err == nil {
 				err = a.append(ctx, held.w.Refusal(printable(c), code))
 			}
