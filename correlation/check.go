@@ -190,7 +190,7 @@ func (r *recorded) play(m *machine) {
 func (r *recorded) decide(m *machine, f *fact, d events.Decision) {
 	d.Tenant, d.EventID = "", agenthook.NormaliseID(d.EventID)
 	d.Protocol = first(d.Protocol, r.protocol)
-	decisionFact(f, d)
+	decisionFact(f, new(verdictRec), &d)
 	r.index.complete(f, d)
 	if !d.Verdict.Valid() {
 		m.report(ruleForged, nil, f, about(d.EventID).distinct(f.content).detail(detailVerdict))

@@ -53,6 +53,7 @@ type Correlator struct {
 	// shared is a copy of keys for the decoders.
 	shared  atomic.Pointer[signing.KeySet]
 	decoder *Decoder // of Apply
+	memory  Memory   // of Apply
 }
 
 // New makes a correlator that has seen nothing yet.
@@ -80,7 +81,9 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 	if m.Seq <= c.m.stats.Seq {
 		return nil
 	}
-	in := c.decoder.Decode(m)
+	var in Input
+	c.memory.Free()
+	c.decoder.DecodeInto(&in, m, &c.memory)
 	outs := slices.Clone(c.Step(&in))
 	for i := range outs {
 		outs[i].Encode()
@@ -112,7 +115,7 @@ func (c *Correlator) Step(in *Input) []Output {
 	case in.reading != nil:
 		c.event(in)
 	case in.verdict != nil:
-		c.decision(m, in.verdict)
+		c.decision(m, p, in.verdict)
 	case p.Class == subject.Approvals:
 		c.approval(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlKey:

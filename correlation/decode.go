@@ -58,7 +58,17 @@ func (in Input) Message() events.LogMessage { return in.m }
 // Decode reads a message. The Input refers to its Header and Body until it has
 // been applied.
 func (d *Decoder) Decode(m events.LogMessage) Input {
-	in := Input{m: m}
+	var in Input
+	d.DecodeInto(&in, m, nil)
+	return in
+}
+
+// DecodeInto is Decode into an Input that was applied, or will never be: the memory
+// of what it said is used again, which spares the processor's caches and the garbage
+// collector a third of their work. There must be no copy of it that is still to be
+// applied.
+func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *Memory) {
+	*in = Input{m: m}
 	d.sessions.wanting = false
 	var err error
 	in.p, err = d.space.Parse(m.Subject)
@@ -75,18 +85,57 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 	case in.p.Class == subject.Events && d.sessions.lacks(in.p):
 		in.wants = true
 	case in.p.Class == subject.Events:
-		in.reading = d.event(m, in.p)
+		in.reading = mem.reading()
+		d.event(m, in.p, in.reading)
 		in.reading.ahead()
 		in.wants = d.sessions.wanting
 	case in.p.Class == subject.Decisions:
-		in.verdict = d.decision(m, in.p)
+		in.verdict = mem.verdict()
+		d.decision(m, in.p, in.verdict)
 	}
-	return in
+}
+
+// Memory is what Inputs are made of.
+type Memory struct {
+	readings room[reading]
+	verdicts room[verdict]
+}
+
+// Free lets all of it be used again.
+func (m *Memory) Free() { m.readings.used, m.verdicts.used = 0, 0 }
+
+func (m *Memory) reading() *reading {
+	if m == nil {
+		return new(reading)
+	}
+	return m.readings.next()
+}
+
+func (m *Memory) verdict() *verdict {
+	if m == nil {
+		return new(verdict)
+	}
+	return m.verdicts.next()
+}
+
+type room[T any] struct {
+	all  []*T
+	used int
+}
+
+func (r *room[T]) next() *T {
+	if r.used++; r.used > len(r.all) {
+		r.all = append(r.all, new(T))
+		return r.all[r.used-1]
+	}
+	var nothing T
+	*r.all[r.used-1] = nothing
+	return r.all[r.used-1]
 }
 
 // ahead makes what the machine will ask for of a fact, and what needs no state.
 func (r *reading) ahead() {
-	f := r.fact
+	f := &r.fact
 	key := f.key
 	if r.hasSession {
 		key.session = r.sessionKey

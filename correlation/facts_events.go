@@ -192,16 +192,31 @@ func aaepFact(f *fact, e *aaep.Event, core sum, inSession func() *aaepsession.Ev
 // What a request and the evidence forms of its event may differ in (AH-C-050),
 // and what a frame leaves out beside it.
 var (
-	coreOmits          = map[string]bool{"annotations": true}
-	coreMetadataOmits  = map[string]bool{"admission_verdict": true, "approval": true}
-	frameOmits         = map[string]bool{"annotations": true, "tool_input": true, "evidence_phase": true}
-	frameMetadataOmits = map[string]bool{"admission_verdict": true, "approval": true, "redaction": true}
+	coreOmits          = namesOf("annotations")
+	coreMetadataOmits  = namesOf("admission_verdict", "approval")
+	frameOmits         = namesOf("annotations", "tool_input", "evidence_phase")
+	frameMetadataOmits = namesOf("admission_verdict", "approval", "redaction")
 )
 
+// names are names of members.
+type names struct {
+	of   map[string]bool
+	flat strictjson.Names[bool]
+}
+
+func namesOf(list ...string) *names {
+	n := &names{of: map[string]bool{}}
+	for _, name := range list {
+		n.of[name] = true
+	}
+	n.flat = strictjson.NamesOf(n.of)
+	return n
+}
+
 // trimmed copies a tree without some members of it and of its metadata.
-func trimmed(tree map[string]any, omit, omitMetadata map[string]bool) map[string]any {
-	dropped := func(names map[string]bool) func(string, any) bool {
-		return func(key string, _ any) bool { return names[key] }
+func trimmed(tree map[string]any, omit, omitMetadata *names) map[string]any {
+	dropped := func(n *names) func(string, any) bool {
+		return func(key string, _ any) bool { return n.of[key] }
 	}
 	cp := maps.Clone(tree)
 	maps.DeleteFunc(cp, dropped(omit))

@@ -74,7 +74,7 @@ func (d *Decoder) flatAgentHook(m events.LogMessage, p subject.Parsed, r *readin
 	}
 	e.Keep(d.own, strings.Clone)
 	e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.own(e.AgentID), d.own(e.ToolName)
-	f := r.fact
+	f := &r.fact
 	d.forms.failed = false
 	agentHookFact(f, hookEvent{e, v, d.keyers(p, e.EventType), &d.forms}, request)
 	if d.forms.failed || f.unnamed {
@@ -120,9 +120,9 @@ func (d *Decoder) flatAAEP(m events.LogMessage, p subject.Parsed, r *reading, da
 	}
 	e.EventID, e.Producer.AgentID, e.CorrelationID = strings.Clone(e.EventID), d.own(e.Producer.AgentID), strings.Clone(e.CorrelationID)
 	d.keepPayload(e)
-	aaepFact(r.fact, e, core, func() *aaepsession.Event { return aaepsession.NewFlatEvent(e, v) }, request)
+	aaepFact(&r.fact, e, core, func() *aaepsession.Event { return aaepsession.NewFlatEvent(e, v) }, request)
 	d.fromAAEP(m, p, r, e, request)
-	d.keepCall(r.fact)
+	d.keepCall(&r.fact)
 	d.flatReads++
 	return true
 }
@@ -144,7 +144,7 @@ func (d *Decoder) keepPayload(e *aaep.Event) {
 
 // sum is treeSum of the event without some of its members, and of those of its
 // metadata.
-func (x hookEvent) sum(omit, omitMetadata map[string]bool) sum {
+func (x hookEvent) sum(omit, omitMetadata *names) sum {
 	if !x.doc.There() {
 		return treeSum(trimmed(x.Tree, omit, omitMetadata))
 	}
@@ -153,14 +153,14 @@ func (x hookEvent) sum(omit, omitMetadata map[string]bool) sum {
 
 // appendTrimmed appends the form of a document without some of its members, and
 // of those of its metadata, which are left out if nothing is left of them.
-func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata map[string]bool) ([]byte, bool) {
+func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *names) ([]byte, bool) {
 	var room [24]strictjson.Value
 	b = append(b, '{')
 	first := len(b)
 	ok := true
 	for _, m := range doc.Sorted(room[:0]) {
 		before := len(b)
-		if omit[m.Key()] {
+		if _, left := omit.flat.Of(m); left {
 			continue
 		}
 		if before > first {

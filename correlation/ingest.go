@@ -37,9 +37,13 @@ func (f *fact) enveloped(m *events.LogMessage, p *subject.Parsed) {
 // unread is a message of which nothing counts but what the broker knows.
 func unread(m events.LogMessage, p subject.Parsed) *fact {
 	f := new(fact)
-	f.enveloped(&m, &p)
-	f.content = sumOfBytes(m.Body)
+	f.unread(&m, &p)
 	return f
+}
+
+func (f *fact) unread(m *events.LogMessage, p *subject.Parsed) {
+	f.enveloped(m, p)
+	f.content = sumOfBytes(m.Body)
 }
 
 // badSubject reports a message whose subject is none of ours.
@@ -59,7 +63,7 @@ func (c *Correlator) badSubject(m events.LogMessage) {
 
 // reading is what an event says, before anything is known of the log.
 type reading struct {
-	fact         *fact
+	fact         fact
 	traced       bool     // the admitter's trace event, which is read when it is applied
 	unreadable   error    // why it could not be read at all
 	wrong        string   // what is wrong with it although it could be read; "" if nothing
@@ -71,20 +75,15 @@ type reading struct {
 }
 
 // event reads a producer's event or the admitter's copy of a request.
-func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
-	made := new(struct {
-		reading
-		whole fact
-	})
-	r, f := &made.reading, &made.whole
-	r.fact = f
+func (d *Decoder) event(m events.LogMessage, p subject.Parsed, r *reading) {
+	f := &r.fact
 	f.enveloped(&m, &p)
 	request := p.Type == subject.TypeRequest
 	data, extension := m.Body, ""
 	if protocol, ours := traceTypes[p.Type]; ours && protocol == p.Protocol {
 		f.content = sumOfBytes(data)
 		r.traced = true
-		return r
+		return
 	}
 	if !request {
 		ce, err := cloudevents.Decode(m.Header, m.Body)
@@ -94,7 +93,7 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
 		if err != nil {
 			f.content = sumOfBytes(data)
 			r.unreadable = err
-			return r
+			return
 		}
 		data, extension = ce.Data, ce.Extra[events.HeaderTrace]
 	}
@@ -123,13 +122,12 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed) *reading {
 	if f.kind == kindPost {
 		f.receiptOf = first(m.HeaderValue(events.HeaderDecisionID), f.receiptOf)
 	}
-	return r
 }
 
 // event takes what was read of an event.
 func (c *Correlator) event(in *Input) {
 	r := in.reading
-	f := r.fact
+	f := &r.fact
 	if r.traced {
 		c.trace(in.m, in.p, f)
 		return
@@ -168,9 +166,9 @@ func (d *Decoder) agentHook(m events.LogMessage, p subject.Parsed, r *reading, d
 		r.unreadable = err
 		return
 	}
-	agentHookFact(r.fact, hookEvent{Event: e, keys: d.keyers(p, e.EventType)}, request)
+	agentHookFact(&r.fact, hookEvent{Event: e, keys: d.keyers(p, e.EventType)}, request)
 	d.fromAgentHook(m, p, r, e, request)
-	r.wrong = wrongWith(r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
+	r.wrong = wrongWith(&r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
 }
 
 // fromAgentHook holds an event against the message that it came in.
@@ -191,9 +189,9 @@ func (d *Decoder) aaep(m events.LogMessage, p subject.Parsed, r *reading, data [
 		r.unreadable = err
 		return
 	}
-	aaepFact(r.fact, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, request)
+	aaepFact(&r.fact, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, request)
 	d.fromAAEP(m, p, r, e, request)
-	r.wrong = wrongWith(r.fact, err, schemas.Default().StrictAAEP(e.Tree))
+	r.wrong = wrongWith(&r.fact, err, schemas.Default().StrictAAEP(e.Tree))
 }
 
 // fromAAEP holds an event against the message that it came in.

@@ -13,33 +13,27 @@ import (
 // verdict is what a message among the decisions says, before anything is known
 // of the log.
 type verdict struct {
-	fact     *fact // as far as a forged one is believed
-	counting *fact // what the decision says, if it counts
+	fact     fact // what the decision says, if it counts
+	ledger   verdictRec
 	decision events.Decision
 	err      error // why it could not be read
 	astray   bool  // it is not where its fields say that it belongs
 	seal     seal
 }
 
-func (d *Decoder) decision(m events.LogMessage, p subject.Parsed) *verdict {
-	v := &verdict{fact: unread(m, p)}
-	f := v.fact
-	f.kind = kindDecision
+func (d *Decoder) decision(m events.LogMessage, p subject.Parsed, v *verdict) {
+	f := &v.fact
+	f.unread(&m, &p)
 	if v.decision, v.err = d.decode(m.Body); v.err != nil {
-		return v
+		return
 	}
-	f.eventID = v.decision.EventID
-	f.source, f.key.source = show(v.decision.Source), subject.Escape(v.decision.Source)
 	v.astray = d.space.Decision(v.decision.Tenant, string(v.decision.Verdict), v.decision.Session) != m.Subject
 	v.seal = d.unseal(m)
-	counting := *f
-	decisionFact(&counting, v.decision)
-	counting.idSum()
-	counting.whose()
-	counting.decidingSum()
-	counting.firstCall = callSum(counting.key, counting.slot, 1)
-	v.counting = &counting
-	return v
+	decisionFact(f, &v.ledger, &v.decision)
+	f.idSum()
+	f.whose()
+	f.decidingSum()
+	f.firstCall = callSum(f.key, f.slot, 1)
 }
 
 // decode reads a decision. Its texts do not hold on to the message.
@@ -63,26 +57,35 @@ func (d *Decoder) decode(body []byte) (r events.Decision, err error) {
 // decision takes a message among the decisions. Only one that is signed by a
 // vouched key and published where it belongs is a verdict; the others are
 // findings and nothing else.
-func (c *Correlator) decision(m *events.LogMessage, v *verdict) {
-	f := v.fact
+func (c *Correlator) decision(m *events.LogMessage, p *subject.Parsed, v *verdict) {
 	if v.err != nil {
-		c.forged(f, detailUndecodable, reason(v.err))
+		c.forged(v.believed(m, p), detailUndecodable, reason(v.err))
 		return
 	}
 	if what := c.unsigned(m, v.seal); what != "" {
-		c.forged(f, "", what)
+		c.forged(v.believed(m, p), "", what)
 		return
 	}
 	if v.astray {
-		c.forged(f, detailSubject, "tenant, verdict or session differ")
+		c.forged(v.believed(m, p), detailSubject, "tenant, verdict or session differ")
 		return
 	}
 	if !v.decision.Verdict.Valid() {
-		c.forged(f, detailVerdict, "")
+		c.forged(v.believed(m, p), detailVerdict, "")
 		return
 	}
 	c.m.expectTrace(&v.decision)
-	c.m.step(v.counting)
+	c.m.step(&v.fact)
+}
+
+// believed is what a decision that does not count says as far as it is believed.
+func (v *verdict) believed(m *events.LogMessage, p *subject.Parsed) *fact {
+	f := unread(*m, *p)
+	if f.kind = kindDecision; v.err == nil {
+		f.eventID = v.decision.EventID
+		f.source, f.key.source = show(v.decision.Source), subject.Escape(v.decision.Source)
+	}
+	return f
 }
 
 func (c *Correlator) forged(f *fact, caseOf, what string) {
@@ -140,19 +143,21 @@ func (c *Correlator) unsigned(m *events.LogMessage, s seal) string {
 
 // decisionFact reads a decision that counts. What a handoff is decided on is more
 // than the arguments of the call that makes it, so its digest is not theirs.
-func decisionFact(f *fact, d events.Decision) {
+func decisionFact(f *fact, ledger *verdictRec, d *events.Decision) {
+	args := d.ArgsDigest
 	if d.Protocol == subject.ProtoHandoff {
-		d.ArgsDigest = ""
+		args = ""
 	}
 	f.kind, f.protocol, f.eventID, f.agent = kindDecision, d.Protocol, d.EventID, show(d.Agent)
 	f.origin = originOf(d.Tenant, d.Source, d.Session)
 	f.setCall(d.ToolCallID, d.Tool)
 	f.lineage.trace = traceparent(d.Trace)
-	f.decisionID, f.args = d.DecisionID, arguments{digest: d.ArgsDigest}
+	f.decisionID, f.args = d.DecisionID, arguments{digest: args}
 	f.core = f.content
-	f.decision = &verdictRec{
+	f.decision = ledger
+	*ledger = verdictRec{
 		id: show(d.DecisionID), seq: f.seq, at: f.at, verdict: d.Verdict, expires: d.ExpiresAt.Time,
-		receipt: d.ReceiptHash != "", digest: d.ArgsDigest, eventID: d.EventID,
+		receipt: d.ReceiptHash != "", digest: args, eventID: d.EventID,
 	}
 	if a := d.Approval; a != nil {
 		f.decision.pending = approval{

@@ -21,7 +21,7 @@ const slowVerdict = 5 * time.Second
 // request breaks, by itself: it contradicts what is declared of its publisher
 // (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
 // what it waits for (AH-C-101).
-func ledgerNotes(f *fact, d events.Decision) []*catalogue.Breach {
+func ledgerNotes(f *fact, d *events.Decision) []*catalogue.Breach {
 	if d.Protocol != protoAgentHook {
 		return nil
 	}

@@ -57,7 +57,7 @@ func (d *Decoder) evidence(r *reading, p subject.Parsed, data []byte) {
 		r.unreadable = err
 		return
 	}
-	f := r.fact
+	f := &r.fact
 	f.eventID, f.core, f.evidence = show(e.ID), treeSum(e.Tree), e
 	what := ""
 	switch vs := schemas.Default().Validate("aump/evidence-event", e.Tree); {

@@ -178,7 +178,7 @@ type onDecision struct {
 }
 
 // moreOf reads it, nil if it does not matter.
-func moreOf(d events.Decision) *onDecision {
+func moreOf(d *events.Decision) *onDecision {
 	words := mandateWords(d.Reasons)
 	if words == 0 && d.Approval == nil {
 		return nil

@@ -226,7 +226,7 @@ func TestEveryFieldIsState(t *testing.T) {
 	for f := range reflect.TypeFor[Correlator]().Fields() {
 		fields = append(fields, f.Name)
 	}
-	const known = "m space shard vouched retires keys records retired shared decoder"
+	const known = "m space shard vouched retires keys records retired shared decoder memory"
 	if got := strings.Join(fields, " "); got != known {
 		t.Errorf("a Correlator has the fields %s, known are %s: is the new one state?", got, known)
 	}

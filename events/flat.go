@@ -137,12 +137,13 @@ func structFiller(t reflect.Type) filler {
 		}
 		members[name] = member{i, fillerOf(f.Type)}
 	}
+	known := strictjson.NamesOf(members)
 	return func(v strictjson.Value, into reflect.Value) bool {
 		if v.Kind() != strictjson.KindObject {
 			return false
 		}
 		for m := range v.All() {
-			f, known := members[m.Key()]
+			f, known := known.Of(m)
 			if !known || f.fill == nil || !f.fill(m, into.Field(f.at)) {
 				return false
 			}

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 type librarySchema = jsonschema.Schema
@@ -144,6 +146,7 @@ func (p planner) object(s *librarySchema) ([]keyword, error) {
 		}
 		props.known[name] = n
 	}
+	props.flat = strictjson.NamesOf(props.known)
 	switch extra := s.AdditionalProperties.(type) {
 	case bool:
 		props.closed = !extra

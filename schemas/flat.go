@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"unicode/utf8"
 
@@ -28,7 +29,7 @@ func (r *Registry) PassesAgentHookProfile(v strictjson.Value) bool {
 func (r *Registry) PassesAAEP(v strictjson.Value) bool {
 	kind := v.Get("type").Text()
 	e, core := r.entries[r.cores[kind]]
-	return core && plainAAEP(v, kind, e.fields) && e.root.passes(v)
+	return core && plainAAEP(v, kind, e.plain) && e.root.passes(v)
 }
 
 // plainAgentHook reports that none of agentHookRules can have anything to say.
@@ -56,7 +57,7 @@ func asciiClass(r rune, more string) bool {
 
 // plainAAEP reports that none of aaepRules can have anything to say about a core
 // event.
-func plainAAEP(v strictjson.Value, kind string, fields map[string]bool) bool {
+func plainAAEP(v strictjson.Value, kind string, fields strictjson.Names[bool]) bool {
 	switch kind {
 	case "aaep:agent.awaiting.confirmation", "aaep:agent.awaiting.clarification", "aaep:agent.progress.updated",
 		"aaep:agent.session.errored", "aaep:agent.handoff.requested":
@@ -71,12 +72,17 @@ func plainAAEP(v strictjson.Value, kind string, fields map[string]bool) bool {
 		return false
 	}
 	for m := range v.All() {
-		key := m.Key()
-		if !fields[key] || key == "extensions" || reservedField(key) {
+		if _, plain := fields.Of(m); !plain {
 			return false
 		}
 	}
 	return true
+}
+
+func plainFields(fields map[string]bool) strictjson.Names[bool] {
+	plain := maps.Clone(fields)
+	maps.DeleteFunc(plain, func(key string, _ bool) bool { return key == "extensions" || reservedField(key) })
+	return strictjson.NamesOf(plain)
 }
 
 // passes is eval for a document that was read flat. A value that does not pass is
@@ -170,7 +176,7 @@ func (k properties) passes(v strictjson.Value) bool {
 		return true
 	}
 	for m := range v.All() {
-		n, known := k.known[m.Key()]
+		n, known := k.flat.Of(m)
 		if !known {
 			n = k.extra
 		}

@@ -23,6 +23,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // Base is where the identifiers of the schemas start: the schema named n has
@@ -45,6 +47,8 @@ type entry struct {
 	// fields are the top-level keys that the schema knows, those of the schemas
 	// it builds on included.
 	fields map[string]bool
+	// plain are those of them of which aaepRules can say nothing.
+	plain strictjson.Names[bool]
 }
 
 // Default is the registry of the embedded schemas, compiled at the first call.
@@ -107,7 +111,8 @@ func load(from fs.FS) (*Registry, error) {
 		if err != nil {
 			return nil, fmt.Errorf("schema %s: %w", name, err)
 		}
-		r.entries[name] = entry{source: src, root: root, fields: fieldsOf(compiled)}
+		fields := fieldsOf(compiled)
+		r.entries[name] = entry{source: src, root: root, fields: fields, plain: plainFields(fields)}
 		r.names = append(r.names, name)
 	}
 	slices.Sort(r.names)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -284,7 +285,7 @@ func TestBundleBadInput(t *testing.T) {
 			t.Errorf("%s: by another key: %s%s", kind, r.out, r.err)
 		}
 		newer := unzip(t, file)
-		newer.files["manifest.json"] = bytes.Replace(newer.files["manifest.json"], []byte("/v"), []byte("/v9"), 1)
+		newer.files["manifest.json"] = regexp.MustCompile(`("format":"[a-z/]*/v)`).ReplaceAll(newer.files["manifest.json"], []byte("${1}9"))
 		newerFile := filepath.Join(t.TempDir(), "newer.zip")
 		newer.rezip(t, newerFile)
 		for name, tc := range map[string]struct {

@@ -29,6 +29,7 @@ type coreBench struct {
 	decoder *correlation.Decoder
 	seq     uint64
 	inputs  []correlation.Input
+	memory  correlation.Memory
 	outs    []correlation.Output
 	garbage correlator.Collector // as the correlator has it
 
@@ -106,10 +107,11 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 		chunk := msgs[:min(len(msgs), benchChunk)]
 		msgs = msgs[len(chunk):]
 		inputs, outs := b.inputs[:len(chunk)], b.outs[:0] // as who writes outputs has room for them
+		b.memory.Free()
 		b.decode.do(len(chunk), func() {
 			for i, m := range chunk {
 				b.seq++
-				inputs[i] = b.decoder.Decode(events.LogMessage{Seq: b.seq, Subject: m.Subject, Time: now, Header: m.Header, Body: m.Body})
+				b.decoder.DecodeInto(&inputs[i], events.LogMessage{Seq: b.seq, Subject: m.Subject, Time: now, Header: m.Header, Body: m.Body}, &b.memory)
 			}
 		})
 		b.step.do(len(chunk), func() {

@@ -45,12 +45,15 @@ type headers struct {
 func readHeaders(header map[string][]string) (headers, error) {
 	var h headers
 	typed := false
-	// In order, so that a message with two faults always fails for the same.
-	for _, key := range slices.Sorted(maps.Keys(header)) {
-		name, ce, relevant := headerName(key)
-		if !relevant {
-			continue
+	var keys []string
+	for key := range header {
+		if _, _, relevant := headerName(key); relevant {
+			keys = append(keys, key)
 		}
+	}
+	slices.Sort(keys) // so that a message with two faults always fails for the same
+	for _, key := range keys {
+		name, ce, _ := headerName(key)
 		values := header[key]
 		_, repeated := h.ce[name]
 		if len(values) != 1 || (ce && repeated) || (!ce && typed) {

@@ -31,6 +31,7 @@ type node struct {
 	key, text string // text of a string, or a number's literal
 	kind      byte
 	escaped   bool  // the string has escapes
+	sign      sign  // of the key
 	size      int32 // how many nodes it is, itself included
 	members   int32
 }
@@ -65,7 +66,7 @@ func (f *Flat) value(key string, at, depth int) (end int, ok bool) {
 	if at >= len(f.text) {
 		return 0, false
 	}
-	n := node{key: key, kind: f.text[at], size: 1}
+	n := node{key: key, sign: signOf(key), kind: f.text[at], size: 1}
 	switch n.kind {
 	case '{', '[':
 		if depth > maxFlatDepth {

@@ -53,10 +53,11 @@ func (v Value) Len() int { return int(v.nodes[0].members) }
 
 // Get is a member of an object.
 func (v Value) Get(key string) Value {
+	s := signOf(key)
 	for i := 1; i < len(v.nodes); {
 		n := &v.nodes[i]
 		end := i + int(n.size)
-		if n.key == key {
+		if n.sign == s && n.key == key {
 			return Value{v.nodes[i:end:end]}
 		}
 		i = end
@@ -132,7 +133,10 @@ func (v Value) AppendCanonical(b []byte) ([]byte, bool) {
 		}
 		return append(b, ']'), true
 	case KindString:
-		return AppendString(b, v.Text()), true
+		if v.Escaped() {
+			return AppendString(b, v.Text()), true
+		}
+		return appendPlain(b, v.Text()), true
 	case KindNumber:
 		return append(b, v.Text()...), plainNumber(v.Text())
 	case KindTrue:
@@ -147,8 +151,12 @@ func (v Value) AppendCanonical(b []byte) ([]byte, bool) {
 
 // AppendMember appends a member's key and value.
 func (v Value) AppendMember(b []byte) ([]byte, bool) {
-	return v.AppendCanonical(append(AppendString(b, v.Key()), ':'))
+	return v.AppendCanonical(append(appendPlain(b, v.Key()), ':'))
 }
+
+// appendPlain appends a text that stood without escapes where it was read: it
+// needs none.
+func appendPlain(b []byte, s string) []byte { return append(append(append(b, '"'), s...), '"') }
 
 // Sorted appends the members of an object to a list, in the order of RFC 8785.
 func (v Value) Sorted(list []Value) []Value {

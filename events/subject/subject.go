@@ -227,27 +227,26 @@ func (s Space) Parse(subj string) (Parsed, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	rest, ok := strings.CutPrefix(subj, prefix+".")
-	if !ok {
+	if len(subj) <= len(prefix) || subj[:len(prefix)] != prefix || subj[len(prefix)] != '.' {
 		return Parsed{}, fmt.Errorf("%w: %.80q does not begin with %q", ErrForeign, subj, prefix)
 	}
-	tokens := strings.Split(rest, ".")
-	p := Parsed{Class: Class(tokens[0])}
-	fields, known := layout[p.Class]
-	tokens = tokens[1:]
-	if !known || len(tokens) < len(fields) || (p.Class != Events && len(tokens) > len(fields)) {
+	class, rest, _ := strings.Cut(subj[len(prefix)+1:], ".")
+	fields, known := layout[Class(class)]
+	if tokens := strings.Count(rest, ".") + 1; !known || rest == "" || tokens < len(fields) || tokens > len(fields) && Class(class) != Events {
 		return Parsed{}, fmt.Errorf("%w: %.80q", ErrForeign, subj)
 	}
-	for i, f := range fields {
-		value, ok := read(tokens[i])
+	p := Parsed{Class: Class(class)}
+	for _, f := range fields {
+		ok := false
+		if f == typ { // all that is left
+			p.Type, ok = readType(rest)
+		} else {
+			var token string
+			token, rest, _ = strings.Cut(rest, ".")
+			*p.field(f), ok = read(token)
+		}
 		if !ok {
 			return Parsed{}, fmt.Errorf("%w: %.80q has a token that is not escaped properly", ErrForeign, subj)
-		}
-		*f(&p) = value
-	}
-	if p.Class == Events {
-		if p.Type, ok = readType(tokens[4:]); !ok {
-			return Parsed{}, fmt.Errorf("%w: %.80q has an event type that is not escaped properly", ErrForeign, subj)
 		}
 	}
 	return p, nil
@@ -267,19 +266,46 @@ func isHash(tok string) bool {
 	return strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-func readType(tokens []string) (string, bool) {
-	parts := make([]string, len(tokens))
-	for i, t := range tokens {
+// readType reads the tokens of an event type.
+func readType(tokens string) (string, bool) {
+	var escaped []string // nil while the tokens are what they stand for
+	n := 0
+	for t := range strings.SplitSeq(tokens, ".") {
 		value, ok := read(t)
-		if !ok || strings.Contains(value, ".") { // Event splits there
+		if !ok || value != t && strings.Contains(value, ".") { // Event splits there
 			return "", false
 		}
-		parts[i] = value
+		if value != t && escaped == nil {
+			escaped = strings.Split(tokens, ".")
+		}
+		if escaped != nil {
+			escaped[n] = value
+		}
+		n++
 	}
-	return strings.Join(parts, "."), true
+	if escaped == nil {
+		return tokens, true
+	}
+	return strings.Join(escaped, "."), true
 }
 
-var layout = map[Class][]func(*Parsed) *string{
+// field is a part of a Parsed.
+type field uint8
+
+const (
+	tenant field = iota
+	publisher
+	protocol
+	session
+	typ
+	verdict
+	state
+	workflow
+	shard
+	kind
+)
+
+var layout = map[Class][]field{
 	Admit:       {tenant, protocol},
 	Resolve:     {tenant},
 	Follow:      {tenant},
@@ -293,13 +319,27 @@ var layout = map[Class][]func(*Parsed) *string{
 	Checkpoints: {shard},
 }
 
-func tenant(p *Parsed) *string    { return &p.Tenant }
-func publisher(p *Parsed) *string { return &p.Publisher }
-func protocol(p *Parsed) *string  { return &p.Protocol }
-func session(p *Parsed) *string   { return &p.Session }
-func typ(p *Parsed) *string       { p.Type = ""; return new(string) }
-func verdict(p *Parsed) *string   { return &p.Verdict }
-func state(p *Parsed) *string     { return &p.State }
-func workflow(p *Parsed) *string  { return &p.Workflow }
-func shard(p *Parsed) *string     { return &p.Shard }
-func kind(p *Parsed) *string      { return &p.Kind }
+func (p *Parsed) field(f field) *string {
+	switch f {
+	case tenant:
+		return &p.Tenant
+	case publisher:
+		return &p.Publisher
+	case protocol:
+		return &p.Protocol
+	case session:
+		return &p.Session
+	case typ:
+		return &p.Type
+	case verdict:
+		return &p.Verdict
+	case state:
+		return &p.State
+	case workflow:
+		return &p.Workflow
+	case shard:
+		return &p.Shard
+	default:
+		return &p.Kind
+	}
+}

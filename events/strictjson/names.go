@@ -1,0 +1,57 @@
+package strictjson
+
+// Names are names of members and what belongs to each, to be found by the members
+// of a document that was read flat: a map that reads no more of a name than it
+// must. Names that NamesOf did not make cannot be used.
+type Names[T any] struct {
+	places []place[T] // a power of two, half of them free at least
+}
+
+type place[T any] struct {
+	name  string
+	sign  sign
+	taken bool
+	value T
+}
+
+// NamesOf makes Names of a map.
+func NamesOf[T any](m map[string]T) Names[T] {
+	size := 4
+	for size < 2*len(m) {
+		size *= 2
+	}
+	n := Names[T]{make([]place[T], size)}
+	for name, value := range m {
+		s := signOf(name)
+		at := n.home(s)
+		for n.places[at].taken {
+			at = (at + 1) & (len(n.places) - 1)
+		}
+		n.places[at] = place[T]{name, s, true, value}
+	}
+	return n
+}
+
+func (n Names[T]) home(s sign) int { return int(uint32(s)*0x9e3779b1>>16) & (len(n.places) - 1) }
+
+// Of gives what belongs to the name of a member.
+func (n Names[T]) Of(v Value) (value T, known bool) {
+	key := &v.nodes[0]
+	for at := n.home(key.sign); n.places[at].taken; at = (at + 1) & (len(n.places) - 1) {
+		if p := &n.places[at]; p.sign == key.sign && p.name == key.key {
+			return p.value, true
+		}
+	}
+	return value, false
+}
+
+// sign is a part of a name by which most names differ.
+type sign uint32
+
+func signOf(name string) sign {
+	n := len(name)
+	if n == 0 {
+		return 0
+	}
+	return sign(uint32(n)<<24 | uint32(name[0])<<16 | uint32(name[n/2])<<8 | uint32(name[n-1]))
+}
