@@ -63,10 +63,7 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 	return in
 }
 
-// DecodeInto is Decode into an Input that was applied, or will never be: the memory
-// of what it said is used again, which spares the processor's caches and the garbage
-// collector a third of their work. There must be no copy of it that is still to be
-// applied.
+// DecodeInto is Decode with memory that others may have used before: see Memory.
 func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *Memory) {
 	*in = Input{m: m}
 	d.sessions.wanting = false
@@ -95,13 +92,16 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *Memory) {
 	}
 }
 
-// Memory is what Inputs are made of.
+// Memory is what Inputs are made of, to be used again for others: it spares the
+// garbage collector a third of its work, and the processor's caches. The zero Memory
+// is ready; it belongs to one goroutine at a time.
 type Memory struct {
 	readings room[reading]
 	verdicts room[verdict]
 }
 
-// Free lets all of it be used again.
+// Free lets all of it be used again. Every Input that was made of it has been applied
+// or never will be.
 func (m *Memory) Free() { m.readings.used, m.verdicts.used = 0, 0 }
 
 func (m *Memory) reading() *reading {
@@ -123,13 +123,14 @@ type room[T any] struct {
 	used int
 }
 
+// next is one that is empty.
 func (r *room[T]) next() *T {
 	if r.used++; r.used > len(r.all) {
 		r.all = append(r.all, new(T))
-		return r.all[r.used-1]
+	} else {
+		var nothing T
+		*r.all[r.used-1] = nothing
 	}
-	var nothing T
-	*r.all[r.used-1] = nothing
 	return r.all[r.used-1]
 }
 

@@ -3,6 +3,8 @@ package correlator
 import (
 	"context"
 	"runtime"
+	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -25,14 +27,29 @@ type feed struct {
 	keys    sessionKeys
 	jobs    chan *batch // for whichever decoder is free
 	ordered chan *batch // for the core
+	rooms   sync.Pool   // of *room
 }
 
 // batch is some messages, or the word that there are no more for now.
 type batch struct {
 	msgs    []events.LogMessage
-	inputs  []correlation.Input
-	decoded chan struct{} // closed when inputs are there, or none will be
+	room    *room         // what they say; nil if there is nothing
+	decoded chan struct{} // closed when that is there, or will not be
 	idle    bool
+}
+
+// room is where a batch is decoded. It is used again when the batch was applied.
+type room struct {
+	inputs []correlation.Input
+	memory correlation.Memory
+}
+
+// inputs are what was decoded.
+func (b *batch) inputs() []correlation.Input {
+	if b.room == nil {
+		return nil
+	}
+	return b.room.inputs
 }
 
 // ready is closed when a batch can be taken; of none it is not.
@@ -44,7 +61,19 @@ func (b *batch) ready() <-chan struct{} {
 }
 
 func newFeed(core *correlation.Correlator, keys sessionKeys) *feed {
-	return &feed{core: core, keys: keys, jobs: make(chan *batch, feedDepth), ordered: make(chan *batch, feedDepth)}
+	return &feed{core: core, keys: keys, jobs: make(chan *batch, feedDepth), ordered: make(chan *batch, feedDepth),
+		rooms: sync.Pool{New: func() any { return new(room) }}}
+}
+
+// applied takes back the room of a batch of which nothing is needed any more.
+func (f *feed) applied(b *batch) {
+	if b.room == nil {
+		return
+	}
+	clear(b.room.inputs)
+	b.room.memory.Free()
+	f.rooms.Put(b.room)
+	b.room = nil
 }
 
 // start runs the decoders and the reader.
@@ -62,7 +91,7 @@ func (f *feed) decode(ctx context.Context, d *correlation.Decoder) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case b := <-f.jobs:
-			b.inputs = make([]correlation.Input, len(b.msgs))
+			b.room = f.rooms.Get().(*room)
 			if err := f.read(ctx, d, b); err != nil {
 				return err
 			}
@@ -75,9 +104,11 @@ func (f *feed) decode(ctx context.Context, d *correlation.Decoder) error {
 func (f *feed) read(ctx context.Context, d *correlation.Decoder, b *batch) error {
 	var again []int
 	var names []evidence.SessionKey
+	r := b.room
+	r.inputs = slices.Grow(r.inputs[:0], len(b.msgs))[:len(b.msgs)]
 	for i, m := range b.msgs {
-		b.inputs[i] = d.Decode(m)
-		if tenant, session, wants := b.inputs[i].Wants(); wants {
+		d.DecodeInto(&r.inputs[i], m, &r.memory)
+		if tenant, session, wants := r.inputs[i].Wants(); wants {
 			again, names = append(again, i), append(names, sessionkeys.Of(tenant, session))
 		}
 	}
@@ -87,8 +118,8 @@ func (f *feed) read(ctx context.Context, d *correlation.Decoder, b *batch) error
 		}
 		left := 0
 		for k, i := range again {
-			b.inputs[i] = d.Decode(b.msgs[i])
-			if _, _, wants := b.inputs[i].Wants(); wants { // it was dropped meanwhile
+			d.DecodeInto(&r.inputs[i], b.msgs[i], &r.memory)
+			if _, _, wants := r.inputs[i].Wants(); wants { // it was dropped meanwhile
 				again[left], names[left] = i, names[k]
 				left++
 			}

@@ -155,7 +155,9 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 			return context.Cause(w.lease.Context())
 		case coming = <-next:
 		case <-coming.ready():
-			err, coming = w.take(ctx, coming), nil
+			err = w.take(ctx, coming)
+			in.applied(coming)
+			coming = nil
 		case l := <-w.flight.landing():
 			err = w.land(ctx, l)
 		case l := <-e.lead:
@@ -215,8 +217,9 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 		w.idle(ctx, time.Now())
 		return nil
 	}
-	for i := range b.inputs {
-		if err := w.apply(&b.inputs[i]); err != nil {
+	inputs := b.inputs()
+	for i := range inputs {
+		if err := w.apply(&inputs[i]); err != nil {
 			return err
 		}
 	}
