@@ -27,13 +27,18 @@ func (d *Decoder) decision(m events.LogMessage, p subject.Parsed, v *verdict) {
 	if v.decision, v.err = d.decode(m.Body); v.err != nil {
 		return
 	}
-	v.astray = d.space.Decision(v.decision.Tenant, string(v.decision.Verdict), v.decision.Session) != m.Subject
+	v.astray = !stands(p.Tenant, v.decision.Tenant) || !stands(p.Verdict, string(v.decision.Verdict)) || !stands(p.Session, v.decision.Session)
 	v.seal = d.unseal(m)
 	decisionFact(f, &v.ledger, &v.decision)
 	f.idSum()
 	f.whose()
 	f.decidingSum()
 	f.firstCall = callSum(f.key, f.slot, 1)
+}
+
+// stands tells whether the value of a subject's token is what its record says.
+func stands(inSubject, inRecord string) bool {
+	return tokenOf(inSubject) == subject.Escape(inRecord)
 }
 
 // decode reads a decision. Its texts do not hold on to the message.

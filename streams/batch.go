@@ -31,6 +31,10 @@ type openBatch struct {
 	lane   *lane
 	id     []string // one header value, shared by all messages
 	staged int
+
+	// The message that is being sent: the client has written it when it returns.
+	out nats.Msg
+	seq [1]string
 }
 
 // open begins a batch, and with it a round of the lane. The batch id is random:
@@ -39,13 +43,18 @@ func (l *lane) open() *openBatch {
 	l.begin()
 	var raw [16]byte
 	_, _ = rand.Read(raw[:]) // never fails
-	return &openBatch{lane: l, id: []string{hex.EncodeToString(raw[:])}}
+	return &openBatch{lane: l, id: []string{hex.EncodeToString(raw[:])}, out: nats.Msg{Header: nats.Header{}}}
 }
 
+// message is the next one to be sent, good until the one after it.
 func (b *openBatch) message(m Msg) *nats.Msg {
-	h := merge(m.Header, nil)
-	h[headerBatchID], h[headerBatchSeq] = b.id, []string{strconv.Itoa(b.staged + 1)}
-	return &nats.Msg{Subject: m.Subject, Header: h, Data: m.Body}
+	h := b.out.Header
+	clear(h)
+	maps.Copy(h, m.Header)
+	b.seq[0] = strconv.Itoa(b.staged + 1)
+	h[headerBatchID], h[headerBatchSeq] = b.id, b.seq[:]
+	b.out = nats.Msg{Subject: m.Subject, Header: h, Data: m.Body}
+	return &b.out
 }
 
 // stage sends a message that is not the last one. After an error the batch must

@@ -163,10 +163,9 @@ func sendError(err error) error {
 	return fmt.Errorf("%w: %w", ErrDoubt, err)
 }
 
-// merge gives a header with the entries of both, and room for those of a batch;
-// neither is changed.
+// merge gives a header with the entries of both; neither is changed.
 func merge(a, b map[string][]string) nats.Header {
-	out := make(nats.Header, len(a)+len(b)+2)
+	out := make(nats.Header, len(a)+len(b))
 	maps.Copy(out, a)
 	maps.Copy(out, b)
 	return out

@@ -52,29 +52,31 @@ func (m Msg) size() int {
 }
 
 // check refuses what the server would refuse or obey in a way that nobody
-// meant. An error here means that nothing was sent.
-func (m Msg) check(maxPayload int64) error {
+// meant, and gives the size of anything else. An error here means that nothing was
+// sent.
+func (m Msg) check(maxPayload int64) (size int, err error) {
 	if m.Subject == "" || strings.ContainsAny(m.Subject, " \t\r\n*>") {
-		return fmt.Errorf("%w: %.80q is not a subject to publish on", ErrRefused, m.Subject)
+		return 0, fmt.Errorf("%w: %.80q is not a subject to publish on", ErrRefused, m.Subject)
 	}
 	for k := range m.Header {
 		if len(k) >= len(reservedPrefix) && strings.EqualFold(k[:len(reservedPrefix)], reservedPrefix) {
-			return fmt.Errorf("%w: %w: %q on %s", ErrRefused, ErrReservedHeader, k, m.Subject)
+			return 0, fmt.Errorf("%w: %w: %q on %s", ErrRefused, ErrReservedHeader, k, m.Subject)
 		}
 	}
-	if n := m.size(); maxPayload > 0 && int64(n) > maxPayload {
-		return fmt.Errorf("%w: %w: a message of about %d bytes on %s, the server takes %d (max_payload)",
-			ErrRefused, ErrTooLarge, n, m.Subject, maxPayload)
+	if size = m.size(); maxPayload > 0 && int64(size) > maxPayload {
+		return 0, fmt.Errorf("%w: %w: a message of about %d bytes on %s, the server takes %d (max_payload)",
+			ErrRefused, ErrTooLarge, size, m.Subject, maxPayload)
 	}
-	return nil
+	return size, nil
 }
 
 func checkAll(msgs []Msg, maxPayload int64) (bytes int, err error) {
 	for i, m := range msgs {
-		if err := m.check(maxPayload); err != nil {
+		size, err := m.check(maxPayload)
+		if err != nil {
 			return 0, fmt.Errorf("message %d of %d: %w", i+1, len(msgs), err)
 		}
-		bytes += m.size()
+		bytes += size
 	}
 	return bytes, nil
 }

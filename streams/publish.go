@@ -21,7 +21,7 @@ const publishTimeout = 10 * time.Second
 func PublishEvents(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
 	failed := map[int]error{}
 	for i, m := range msgs {
-		if err := m.check(nc.MaxPayload()); err != nil {
+		if _, err := m.check(nc.MaxPayload()); err != nil {
 			failed[i] = err
 		}
 	}

@@ -18,7 +18,8 @@ var errErased = errors.New("a session was erased; its calls are forgotten by rea
 
 // erasure is what a worker knows of erasures.
 type erasure struct {
-	log *erasures.Log
+	log     *erasures.Log
+	subject string // of the log's erasure records
 	// readFrom is the log's last sequence when this worker began to read: what was
 	// erased before that it has never seen.
 	readFrom uint64
@@ -37,7 +38,7 @@ func (w *worker) gap(ctx context.Context) func(from, to uint64) error {
 // is done is gone from the log, and must be gone from here: the state knows
 // arguments of calls, and so do its snapshots. The sessions' keys are gone, too.
 func (w *worker) erased(m events.LogMessage) error {
-	if m.Subject != w.erasure.log.Subject() {
+	if m.Subject != w.erasure.subject {
 		return nil
 	}
 	e, err := events.DecodeRecord[events.Erasure](m.Body)
@@ -61,7 +62,7 @@ func (w *worker) owes() bool {
 // clean reports whether a snapshot that ends at a sequence knows nothing that was
 // erased since.
 func (w *worker) clean(ctx context.Context, seq uint64) error {
-	m, err := streams.NextBySubject(ctx, w.js, w.flags.Stream, w.erasure.log.Subject(), seq+1)
+	m, err := streams.NextBySubject(ctx, w.js, w.flags.Stream, w.erasure.subject, seq+1)
 	if err != nil {
 		return err
 	}

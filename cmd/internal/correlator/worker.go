@@ -87,6 +87,7 @@ func newWorker(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, c
 func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator, c counts) *worker {
 	w := &worker{flags: f, env: env, nc: nc, js: js, core: core, writer: "correlator-" + rand.Text(), counts: c}
 	w.erasure.log = &erasures.Log{JS: js, Stream: f.Stream, Space: f.Space()}
+	w.erasure.subject = w.erasure.log.Subject()
 	return w
 }
 
