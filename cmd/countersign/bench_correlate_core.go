@@ -18,7 +18,7 @@ import (
 // benchChunk is how many messages are decoded before they are applied: as many as
 // a decoder of the correlator takes at once. So the parts are measured apart, and
 // reading the clock does not count.
-const benchChunk = 128
+const benchChunk = 64
 
 // coreBench measures the three parts of the core on messages that it makes
 // itself. No server takes part.

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	feedBatch = 128 // messages that one decoder takes at once
+	feedBatch = 64 // messages that one decoder takes at once
 	feedDepth = 32  // batches between the reader and the core
 )
 
