@@ -16,7 +16,7 @@ import (
 
 const (
 	feedBatch = 64 // messages that one decoder takes at once
-	feedDepth = 32  // batches between the reader and the core
+	feedDepth = 32 // batches between the reader and the core
 )
 
 // feed decodes what the reader reads, in parallel, and hands it to the core in
