@@ -1,0 +1,49 @@
+package strictjson
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+// Names find what a map finds, names that share a sign included.
+func TestNames(t *testing.T) {
+	all := []string{"", "a", "aa", "axa", "aya", "abbbc", "abxxc", "tool_name", "tool_input", "session_id"}
+	for i := range 40 {
+		all = append(all, fmt.Sprintf("n%02dxxxx%02dz", i, i), fmt.Sprintf("n%02dyxxx%02dz", i, i)) // in pairs of one sign
+	}
+	if signOf(all[10]) != signOf(all[11]) {
+		t.Fatalf("%q and %q differ in their sign", all[10], all[11])
+	}
+	for size := range len(all) {
+		known, doc := map[string]int{}, map[string]bool{}
+		for i, name := range all {
+			if i < size {
+				known[name] = i
+			}
+			doc[name] = true
+		}
+		names := NamesOf(known)
+		for _, docNames := range [][]string{all[:len(all)/2], all[len(all)/2:]} { // a Flat takes 64 members
+			part := map[string]bool{}
+			for _, name := range docNames {
+				part[name] = doc[name]
+			}
+			text, err := json.Marshal(part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var f Flat
+			v, ok := f.Read(text, DefaultLimits)
+			if !ok {
+				t.Fatalf("%s is not read flat", text)
+			}
+			for m := range v.All() {
+				want, there := known[m.Key()]
+				if got, found := names.Of(m); found != there || got != want {
+					t.Fatalf("%d names: %q is %d, %v, want %d, %v", size, m.Key(), got, found, want, there)
+				}
+			}
+		}
+	}
+}
