@@ -92,9 +92,9 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *Memory) {
 	}
 }
 
-// Memory is what Inputs are made of, to be used again for others: it spares the
-// garbage collector a third of its work, and the processor's caches. The zero Memory
-// is ready; it belongs to one goroutine at a time.
+// Memory is what Inputs are made of, to be used again for others, which spares the
+// garbage collector. What was read stays in it until it is used again. The zero
+// Memory is ready; it belongs to one goroutine at a time.
 type Memory struct {
 	readings room[reading]
 	verdicts room[verdict]

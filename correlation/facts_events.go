@@ -192,31 +192,19 @@ func aaepFact(f *fact, e *aaep.Event, core sum, inSession func() *aaepsession.Ev
 // What a request and the evidence forms of its event may differ in (AH-C-050),
 // and what a frame leaves out beside it.
 var (
-	coreOmits          = namesOf("annotations")
-	coreMetadataOmits  = namesOf("admission_verdict", "approval")
-	frameOmits         = namesOf("annotations", "tool_input", "evidence_phase")
-	frameMetadataOmits = namesOf("admission_verdict", "approval", "redaction")
+	coreOmits          = strictjson.NamesOf(map[string]bool{"annotations": true})
+	coreMetadataOmits  = strictjson.NamesOf(map[string]bool{"admission_verdict": true, "approval": true})
+	frameOmits         = strictjson.NamesOf(map[string]bool{"annotations": true, "tool_input": true, "evidence_phase": true})
+	frameMetadataOmits = strictjson.NamesOf(map[string]bool{"admission_verdict": true, "approval": true, "redaction": true})
 )
 
 // names are names of members.
-type names struct {
-	of   map[string]bool
-	flat strictjson.Names[bool]
-}
-
-func namesOf(list ...string) *names {
-	n := &names{of: map[string]bool{}}
-	for _, name := range list {
-		n.of[name] = true
-	}
-	n.flat = strictjson.NamesOf(n.of)
-	return n
-}
+type names = strictjson.Names[bool]
 
 // trimmed copies a tree without some members of it and of its metadata.
 func trimmed(tree map[string]any, omit, omitMetadata *names) map[string]any {
 	dropped := func(n *names) func(string, any) bool {
-		return func(key string, _ any) bool { return n.of[key] }
+		return func(key string, _ any) bool { _, out := n.Get(key); return out }
 	}
 	cp := maps.Clone(tree)
 	maps.DeleteFunc(cp, dropped(omit))

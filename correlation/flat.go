@@ -160,7 +160,7 @@ func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *names) ([
 	ok := true
 	for _, m := range doc.Sorted(room[:0]) {
 		before := len(b)
-		if _, left := omit.flat.Of(m); left {
+		if _, out := omit.Of(m); out {
 			continue
 		}
 		if before > first {

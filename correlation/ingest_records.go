@@ -146,7 +146,8 @@ func (c *Correlator) unsigned(m *events.LogMessage, s seal) string {
 	return "its signature cannot be read"
 }
 
-// decisionFact reads a decision that counts. What a handoff is decided on is more
+// decisionFact reads a decision that counts; ledger is filled and becomes the fact's
+// verdict. What a handoff is decided on is more
 // than the arguments of the call that makes it, so its digest is not theirs.
 func decisionFact(f *fact, ledger *verdictRec, d *events.Decision) {
 	args := d.ArgsDigest

@@ -38,7 +38,7 @@ func missing(name string) string { return "missing property " + name }
 // the others by extra, or not at all, or none may be there.
 type properties struct {
 	known  map[string]*node
-	flat   strictjson.Names[*node] // of known
+	flat   *strictjson.Names[*node] // of known
 	extra  *node
 	closed bool
 }

@@ -57,7 +57,7 @@ func asciiClass(r rune, more string) bool {
 
 // plainAAEP reports that none of aaepRules can have anything to say about a core
 // event.
-func plainAAEP(v strictjson.Value, kind string, fields strictjson.Names[bool]) bool {
+func plainAAEP(v strictjson.Value, kind string, fields *strictjson.Names[bool]) bool {
 	switch kind {
 	case "aaep:agent.awaiting.confirmation", "aaep:agent.awaiting.clarification", "aaep:agent.progress.updated",
 		"aaep:agent.session.errored", "aaep:agent.handoff.requested":
@@ -79,7 +79,7 @@ func plainAAEP(v strictjson.Value, kind string, fields strictjson.Names[bool]) b
 	return true
 }
 
-func plainFields(fields map[string]bool) strictjson.Names[bool] {
+func plainFields(fields map[string]bool) *strictjson.Names[bool] {
 	plain := maps.Clone(fields)
 	maps.DeleteFunc(plain, func(key string, _ bool) bool { return key == "extensions" || reservedField(key) })
 	return strictjson.NamesOf(plain)

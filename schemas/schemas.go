@@ -48,7 +48,7 @@ type entry struct {
 	// it builds on included.
 	fields map[string]bool
 	// plain are those of them of which aaepRules can say nothing.
-	plain strictjson.Names[bool]
+	plain *strictjson.Names[bool]
 }
 
 // Default is the registry of the embedded schemas, compiled at the first call.

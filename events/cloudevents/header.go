@@ -29,7 +29,7 @@ func Binary(a Attributes) map[string][]string {
 			panic(fmt.Sprintf("cloudevents: %q is no name for an extension attribute", name))
 		}
 	}
-	n := 6 + len(a.Extra) // a map for 8 costs a third of one for 9
+	n := 6 + len(a.Extra) // exactly: a map of at most 8 is of the small kind
 	for _, there := range [...]bool{a.Subject != "", a.DataSchema != "", !a.Time.IsZero()} {
 		if there {
 			n++

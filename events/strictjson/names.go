@@ -15,12 +15,12 @@ type place[T any] struct {
 }
 
 // NamesOf makes Names of a map.
-func NamesOf[T any](m map[string]T) Names[T] {
+func NamesOf[T any](m map[string]T) *Names[T] {
 	size := 4
 	for size < 2*len(m) {
 		size *= 2
 	}
-	n := Names[T]{make([]place[T], size)}
+	n := &Names[T]{make([]place[T], size)}
 	for name, value := range m {
 		s := signOf(name)
 		at := n.home(s)
@@ -32,13 +32,17 @@ func NamesOf[T any](m map[string]T) Names[T] {
 	return n
 }
 
-func (n Names[T]) home(s sign) int { return int(uint32(s)*0x9e3779b1>>16) & (len(n.places) - 1) }
+func (n *Names[T]) home(s sign) int { return int(uint32(s)*0x9e3779b1>>16) & (len(n.places) - 1) }
 
 // Of gives what belongs to the name of a member.
-func (n Names[T]) Of(v Value) (value T, known bool) {
-	key := &v.nodes[0]
-	for at := n.home(key.sign); n.places[at].taken; at = (at + 1) & (len(n.places) - 1) {
-		if p := &n.places[at]; p.sign == key.sign && p.name == key.key {
+func (n *Names[T]) Of(v Value) (value T, known bool) { return n.find(v.nodes[0].key, v.nodes[0].sign) }
+
+// Get gives what belongs to a name.
+func (n *Names[T]) Get(name string) (value T, known bool) { return n.find(name, signOf(name)) }
+
+func (n *Names[T]) find(name string, s sign) (value T, known bool) {
+	for at := n.home(s); n.places[at].taken; at = (at + 1) & (len(n.places) - 1) {
+		if p := &n.places[at]; p.sign == s && p.name == name {
 			return p.value, true
 		}
 	}

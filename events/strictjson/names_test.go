@@ -16,18 +16,15 @@ func TestNames(t *testing.T) {
 		t.Fatalf("%q and %q differ in their sign", all[10], all[11])
 	}
 	for size := range len(all) {
-		known, doc := map[string]int{}, map[string]bool{}
-		for i, name := range all {
-			if i < size {
-				known[name] = i
-			}
-			doc[name] = true
+		known := map[string]int{}
+		for i, name := range all[:size] {
+			known[name] = i
 		}
 		names := NamesOf(known)
 		for _, docNames := range [][]string{all[:len(all)/2], all[len(all)/2:]} { // a Flat takes 64 members
 			part := map[string]bool{}
 			for _, name := range docNames {
-				part[name] = doc[name]
+				part[name] = true
 			}
 			text, err := json.Marshal(part)
 			if err != nil {
@@ -42,6 +39,9 @@ func TestNames(t *testing.T) {
 				want, there := known[m.Key()]
 				if got, found := names.Of(m); found != there || got != want {
 					t.Fatalf("%d names: %q is %d, %v, want %d, %v", size, m.Key(), got, found, want, there)
+				}
+				if got, found := names.Get(m.Key()); found != there || got != want {
+					t.Fatalf("%d names, by name: %q is %d, %v, want %d, %v", size, m.Key(), got, found, want, there)
 				}
 			}
 		}

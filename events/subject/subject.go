@@ -236,14 +236,16 @@ func (s Space) Parse(subj string) (Parsed, error) {
 		return Parsed{}, fmt.Errorf("%w: %.80q", ErrForeign, subj)
 	}
 	p := Parsed{Class: Class(class)}
+	parts := [...]*string{tenant: &p.Tenant, publisher: &p.Publisher, protocol: &p.Protocol, session: &p.Session, typ: &p.Type,
+		verdict: &p.Verdict, state: &p.State, workflow: &p.Workflow, shard: &p.Shard, kind: &p.Kind}
 	for _, f := range fields {
 		ok := false
 		if f == typ { // all that is left
-			p.Type, ok = readType(rest)
+			*parts[f], ok = readType(rest)
 		} else {
 			var token string
 			token, rest, _ = strings.Cut(rest, ".")
-			*p.field(f), ok = read(token)
+			*parts[f], ok = read(token)
 		}
 		if !ok {
 			return Parsed{}, fmt.Errorf("%w: %.80q has a token that is not escaped properly", ErrForeign, subj)
@@ -268,25 +270,22 @@ func isHash(tok string) bool {
 
 // readType reads the tokens of an event type.
 func readType(tokens string) (string, bool) {
-	var escaped []string // nil while the tokens are what they stand for
-	n := 0
+	escaped := false
 	for t := range strings.SplitSeq(tokens, ".") {
 		value, ok := read(t)
-		if !ok || value != t && strings.Contains(value, ".") { // Event splits there
+		if !ok || strings.Contains(value, ".") { // Event splits there
 			return "", false
 		}
-		if value != t && escaped == nil {
-			escaped = strings.Split(tokens, ".")
-		}
-		if escaped != nil {
-			escaped[n] = value
-		}
-		n++
+		escaped = escaped || value != t
 	}
-	if escaped == nil {
+	if !escaped {
 		return tokens, true
 	}
-	return strings.Join(escaped, "."), true
+	parts := strings.Split(tokens, ".")
+	for i, t := range parts {
+		parts[i], _ = read(t)
+	}
+	return strings.Join(parts, "."), true
 }
 
 // field is a part of a Parsed.
@@ -317,29 +316,4 @@ var layout = map[Class][]field{
 	Control:     {shard, kind},
 	Quarantine:  {tenant},
 	Checkpoints: {shard},
-}
-
-func (p *Parsed) field(f field) *string {
-	switch f {
-	case tenant:
-		return &p.Tenant
-	case publisher:
-		return &p.Publisher
-	case protocol:
-		return &p.Protocol
-	case session:
-		return &p.Session
-	case typ:
-		return &p.Type
-	case verdict:
-		return &p.Verdict
-	case state:
-		return &p.State
-	case workflow:
-		return &p.Workflow
-	case shard:
-		return &p.Shard
-	default:
-		return &p.Kind
-	}
 }

@@ -33,7 +33,7 @@ type feed struct {
 // batch is some messages, or the word that there are no more for now.
 type batch struct {
 	msgs    []events.LogMessage
-	room    *room         // what they say; nil if there is nothing
+	room    *room         // what they say; nil until that is decoded, and if idle
 	decoded chan struct{} // closed when that is there, or will not be
 	idle    bool
 }
@@ -42,14 +42,6 @@ type batch struct {
 type room struct {
 	inputs []correlation.Input
 	memory correlation.Memory
-}
-
-// inputs are what was decoded.
-func (b *batch) inputs() []correlation.Input {
-	if b.room == nil {
-		return nil
-	}
-	return b.room.inputs
 }
 
 // ready is closed when a batch can be taken; of none it is not.

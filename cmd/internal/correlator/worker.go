@@ -218,9 +218,8 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 		w.idle(ctx, time.Now())
 		return nil
 	}
-	inputs := b.inputs()
-	for i := range inputs {
-		if err := w.apply(&inputs[i]); err != nil {
+	for i := range b.room.inputs {
+		if err := w.apply(&b.room.inputs[i]); err != nil {
 			return err
 		}
 	}
