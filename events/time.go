@@ -135,17 +135,13 @@ func shaped(text, shape string) bool {
 func PlainTime(text string) (t time.Time, ok bool) {
 	const shape = "dddd-dd-ddTdd:dd:dd"
 	last := len(text) - 1
-	if last < len(shape) || last > len(shape)+10 || text[last] != 'Z' || !shaped(text[:len(shape)], shape) {
+	if last < len(shape) || last > len(shape)+10 || text[last] != 'Z' ||
+		text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' || text[16] != ':' {
 		return t, false
 	}
-	number := func(from, to int) (n int) {
-		for ; from < to; from++ {
-			n = 10*n + int(text[from]-'0')
-		}
-		return n
-	}
-	month, day, hour, minute, second := number(5, 7), number(8, 10), number(11, 13), number(14, 16), number(17, 19)
-	if month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
+	century, year, month, day := twoDigits(text), twoDigits(text[2:]), twoDigits(text[5:]), twoDigits(text[8:])
+	hour, minute, second := twoDigits(text[11:]), twoDigits(text[14:]), twoDigits(text[17:])
+	if century > 99 || year > 99 || month < 1 || month > 12 || day < 1 || day > 28 || hour > 23 || minute > 59 || second > 59 {
 		return t, false
 	}
 	nano := 0
@@ -163,5 +159,14 @@ func PlainTime(text string) (t time.Time, ok bool) {
 			}
 		}
 	}
-	return time.Date(number(0, 4), time.Month(month), day, hour, minute, second, nano, time.UTC), true
+	return time.Date(100*century+year, time.Month(month), day, hour, minute, second, nano, time.UTC), true
+}
+
+// twoDigits is the number that a text begins with, more than 99 if it does not.
+func twoDigits(text string) int {
+	tens, ones := text[0]-'0', text[1]-'0'
+	if tens > 9 || ones > 9 {
+		return 100
+	}
+	return 10*int(tens) + int(ones)
 }

@@ -77,7 +77,7 @@ var versioned = regexp.MustCompile(`[-_]v?[0-9]+\.[0-9]+`)
 func read(e *aaep.Event, member func(key string) string) hints {
 	h := size(e) | wording(e, member)
 	id, version := e.Producer.AgentID, e.Producer.AgentVersion
-	h.add(versionInID, (version != "" && strings.Contains(id, version)) || versioned.MatchString(id))
+	h.add(versionInID, (version != "" && strings.Contains(id, version)) || strings.Contains(id, ".") && versioned.MatchString(id))
 	switch p := e.Payload.(type) {
 	case *aaep.ToolCompleted:
 		h.add(noErrorMessage, p.ErrorMessage == "" && (p.Status == "error" || p.Status == "timeout"))

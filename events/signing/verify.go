@@ -43,7 +43,7 @@ var strict = base64.RawURLEncoding.Strict()
 // decode refuses every spelling but one.
 func decode(part string) ([]byte, bool) {
 	b, err := strict.DecodeString(part)
-	return b, err == nil && !strings.ContainsAny(part, "\r\n")
+	return b, err == nil && len(part) == strict.EncodedLen(len(b))
 }
 
 // kidLength is how many characters KeyID gives.

@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"encoding/json"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,7 +14,7 @@ import (
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
-	for i := plainWords(s); i < len(s); {
+	for i := plainBytes(s); i < len(s); {
 		c := s[i]
 		if c >= utf8.RuneSelf {
 			r, size := utf8.DecodeRuneInString(s[i:])
@@ -40,18 +41,22 @@ func AppendString(b []byte, s string) []byte {
 	return append(append(b, s[start:]...), '"')
 }
 
-// plainWords is how many bytes of a text are known to need no care, looked at eight
-// at a time: those before the first eight with one that does.
-func plainWords(s string) (n int) {
+// plainBytes is how many bytes of a text come before the first that needs care: a
+// quotation mark, a backslash, a control character, what is not ASCII.
+func plainBytes(s string) (n int) {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	for ; len(s)-n >= 8; n += 8 {
 		t := s[n : n+8]
 		w := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 | uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
 		quote, slash := w^'"'*ones, w^'\\'*ones
-		// A byte of x below n has the high bit in x - n*ones, and not in x itself.
-		if (w|(w-' '*ones)&^w|(quote-ones)&^quote|(slash-ones)&^slash)&high != 0 {
-			break
+		// A byte of x below n has the high bit in x - n*ones, and not in x itself. What is
+		// borrowed for it can mark others, but only behind it.
+		if care := (w | (w-' '*ones)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & high; care != 0 {
+			return n + bits.TrailingZeros64(care)/8
 		}
+	}
+	for n < len(s) && s[n] >= ' ' && s[n] < utf8.RuneSelf && s[n] != '"' && s[n] != '\\' {
+		n++
 	}
 	return n
 }

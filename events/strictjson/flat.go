@@ -1,6 +1,7 @@
 package strictjson
 
 import (
+	"encoding/binary"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -30,10 +31,12 @@ type Flat struct {
 type node struct {
 	key, text string // text of a string, or a number's literal
 	kind      byte
-	escaped   bool  // the string has escapes
-	sign      sign  // of the key
-	size      int32 // how many nodes it is, itself included
-	members   int32
+	escaped   bool   // the string has escapes
+	sign      sign   // of the key
+	begins    uint64 // the key's first eight bytes, as a number
+	size      int32  // how many nodes it is, itself included
+	members   int32  // of an object, or items of an array
+	marks     uint64 // of the members of an object
 }
 
 // Read reads a document, which must be an object.
@@ -47,7 +50,7 @@ func (f *Flat) Read(raw []byte, lim Limits) (Value, bool) {
 	if at == len(f.text) || f.text[at] != '{' {
 		return Value{}, false
 	}
-	end, ok := f.value("", at, 1)
+	end, ok := f.value(node{}, at, 1)
 	if !ok || f.space(end) != len(f.text) {
 		return Value{}, false
 	}
@@ -61,12 +64,13 @@ func (f *Flat) space(at int) int {
 	return at
 }
 
-// value reads the value that begins at a place and gives the place behind it.
-func (f *Flat) value(key string, at, depth int) (end int, ok bool) {
+// value reads the value that begins at a place and gives the place behind it. Of the
+// node its key is known.
+func (f *Flat) value(n node, at, depth int) (end int, ok bool) {
 	if at >= len(f.text) {
 		return 0, false
 	}
-	n := node{key: key, sign: signOf(key), kind: f.text[at], size: 1}
+	n.kind, n.size = f.text[at], 1
 	switch n.kind {
 	case '{', '[':
 		if depth > maxFlatDepth {
@@ -74,13 +78,12 @@ func (f *Flat) value(key string, at, depth int) (end int, ok bool) {
 		}
 		place := len(f.nodes)
 		f.nodes = append(f.nodes, n)
-		var members int32
 		if n.kind == '{' {
-			end, members, ok = f.object(at+1, depth, place)
+			end, ok = f.object(at+1, depth, place)
 		} else {
-			end, members, ok = f.array(at+1, depth)
+			end, ok = f.array(at+1, depth, place)
 		}
-		f.nodes[place].size, f.nodes[place].members = int32(len(f.nodes)-place), members
+		f.nodes[place].size = int32(len(f.nodes) - place)
 		return end, ok
 	case '"':
 		n.text, end, ok = f.str(at + 1)
@@ -103,85 +106,88 @@ func (f *Flat) word(at int, word string) (int, bool) {
 	return at + len(word), strings.HasPrefix(f.text[at:], word)
 }
 
-func (f *Flat) array(at, depth int) (end int, items int32, ok bool) {
+func (f *Flat) array(at, depth, place int) (end int, ok bool) {
 	if at = f.space(at); at < len(f.text) && f.text[at] == ']' {
-		return at + 1, 0, true
+		return at + 1, true
 	}
 	for {
-		if at, ok = f.value("", f.space(at), depth+1); !ok {
-			return 0, 0, false
+		if at, ok = f.value(node{}, f.space(at), depth+1); !ok {
+			return 0, false
 		}
-		items++
+		f.nodes[place].members++
 		at = f.space(at)
 		switch {
 		case at >= len(f.text):
-			return 0, 0, false
+			return 0, false
 		case f.text[at] == ']':
-			return at + 1, items, true
+			return at + 1, true
 		case f.text[at] != ',':
-			return 0, 0, false
+			return 0, false
 		}
 		at++
 	}
 }
 
-func (f *Flat) object(at, depth, place int) (end int, members int32, ok bool) {
+func (f *Flat) object(at, depth, place int) (end int, ok bool) {
 	if at = f.space(at); at < len(f.text) && f.text[at] == '}' {
-		return at + 1, 0, true
+		return at + 1, true
 	}
-	var seen uint64 // a bit for every member so far
 	for {
-		var key string
-		if key, at, ok = f.key(f.space(at)); !ok || members == maxFlatMembers {
-			return 0, 0, false
+		var n node
+		if n, at, ok = f.key(f.space(at)); !ok || f.nodes[place].members == maxFlatMembers {
+			return 0, false
 		}
-		if bit := mark(key); seen&bit != 0 && f.twice(place, key) {
-			return 0, 0, false
-		} else {
-			seen |= bit
+		mark := n.sign.mark()
+		if f.nodes[place].marks&mark != 0 && f.twice(place, n.key) {
+			return 0, false
 		}
+		f.nodes[place].marks |= mark
 		if at = f.space(at); at >= len(f.text) || f.text[at] != ':' {
-			return 0, 0, false
+			return 0, false
 		}
-		if at, ok = f.value(key, f.space(at+1), depth+1); !ok {
-			return 0, 0, false
+		if at, ok = f.value(n, f.space(at+1), depth+1); !ok {
+			return 0, false
 		}
-		members++
+		f.nodes[place].members++
 		at = f.space(at)
 		switch {
 		case at >= len(f.text):
-			return 0, 0, false
+			return 0, false
 		case f.text[at] == '}':
-			return at + 1, members, true
+			return at + 1, true
 		case f.text[at] != ',':
-			return 0, 0, false
+			return 0, false
 		}
 		at++
 	}
 }
 
 // key reads the name of a member: ASCII without escapes.
-func (f *Flat) key(at int) (key string, end int, ok bool) {
+func (f *Flat) key(at int) (n node, end int, ok bool) {
 	if at >= len(f.text) || f.text[at] != '"' {
-		return "", 0, false
+		return n, 0, false
 	}
-	for i := at + 1; i < len(f.text); i++ {
-		switch c := f.text[i]; {
-		case c == '"':
-			return f.text[at+1 : i], i + 1, true
-		case c < ' ' || c == '\\' || c >= utf8.RuneSelf:
-			return "", 0, false
-		}
+	rest := f.text[at+1:]
+	length := plainBytes(rest)
+	if length == len(rest) || rest[length] != '"' {
+		return n, 0, false
 	}
-	return "", 0, false
+	n.key = rest[:length]
+	n.sign, n.begins = signOf(n.key), beginning(rest, length)
+	return n, at + 1 + length + 1, true
 }
 
-// mark is a bit that keys which differ only in case have in common.
-func mark(key string) uint64 {
-	if key == "" {
-		return 1
+// beginning is the beginning of a text of some length as a number, by which such
+// texts are ordered, as far as it goes; more of the text may follow.
+func beginning(text string, length int) (n uint64) {
+	if len(text) < 8 {
+		var room [8]byte
+		copy(room[:], text[:length])
+		return binary.BigEndian.Uint64(room[:])
 	}
-	return 1 << ((uint(len(key))*7 + uint(key[0]|0x20)*5 + uint(key[len(key)-1]|0x20)) & 63)
+	t := text[:8]
+	n = uint64(t[7]) | uint64(t[6])<<8 | uint64(t[5])<<16 | uint64(t[4])<<24 | uint64(t[3])<<32 | uint64(t[2])<<40 | uint64(t[1])<<48 | uint64(t[0])<<56
+	return n &^ (1<<(64-8*min(length, 8)) - 1)
 }
 
 // twice tells whether the object that begins at a place has a key already, in
@@ -197,7 +203,7 @@ func (f *Flat) twice(place int, key string) bool {
 
 // str reads a string from behind its quotation mark.
 func (f *Flat) str(at int) (text string, end int, ok bool) {
-	for i := at + plainWords(f.text[at:]); i < len(f.text); i++ {
+	for i := at + plainBytes(f.text[at:]); i < len(f.text); i++ {
 		switch c := f.text[i]; {
 		case c == '"':
 			return f.text[at:i], i + 1, true

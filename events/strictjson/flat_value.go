@@ -3,7 +3,6 @@ package strictjson
 import (
 	"encoding/json"
 	"iter"
-	"slices"
 	"strings"
 )
 
@@ -54,6 +53,9 @@ func (v Value) Len() int { return int(v.nodes[0].members) }
 // Get is a member of an object.
 func (v Value) Get(key string) Value {
 	s := signOf(key)
+	if len(v.nodes) == 0 || v.nodes[0].marks&s.mark() == 0 {
+		return Value{}
+	}
 	for i := 1; i < len(v.nodes); {
 		n := &v.nodes[i]
 		end := i + int(n.size)
@@ -158,11 +160,26 @@ func (v Value) AppendMember(b []byte) ([]byte, bool) {
 // needs none.
 func appendPlain(b []byte, s string) []byte { return append(append(append(b, '"'), s...), '"') }
 
-// Sorted appends the members of an object to a list, in the order of RFC 8785.
+// Sorted appends the members of an object to a list, in the order of RFC 8785. They
+// are few, and their first letters mostly tell which comes first.
 func (v Value) Sorted(list []Value) []Value {
-	for c := range v.All() {
-		list = append(list, c)
+	var places [maxFlatMembers]int16
+	n := 0
+	for i := 1; i < len(v.nodes); i += int(v.nodes[i].size) {
+		at := n
+		for ; at > 0 && v.nodes[i].before(&v.nodes[places[at-1]]); at-- {
+			places[at] = places[at-1]
+		}
+		places[at] = int16(i)
+		n++
 	}
-	slices.SortFunc(list, func(a, b Value) int { return strings.Compare(a.Key(), b.Key()) })
+	for _, i := range places[:n] {
+		end := int(i) + int(v.nodes[i].size)
+		list = append(list, Value{v.nodes[i:end:end]})
+	}
 	return list
+}
+
+func (n *node) before(other *node) bool {
+	return n.begins < other.begins || n.begins == other.begins && n.key < other.key
 }

@@ -59,3 +59,9 @@ func signOf(name string) sign {
 	}
 	return sign(uint32(n)<<24 | uint32(name[0])<<16 | uint32(name[n/2])<<8 | uint32(name[n-1]))
 }
+
+// mark is a bit that names which differ only in case have in common.
+func (s sign) mark() uint64 {
+	length, begin, end := uint(s>>24), uint(s>>16&0xff|0x20), uint(s&0xff|0x20)
+	return 1 << ((7*length + 5*begin + end) & 63)
+}

@@ -7,14 +7,15 @@ package secrets
 import (
 	"bytes"
 	"maps"
+	"math/bits"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// markers stand in every form below. Whoever looks at a document's bytes must
-// also look for escapes of plain characters, which could hide a marker.
+// markers, at most 32, stand in every form below. Whoever looks at a document's bytes
+// must also look for escapes of plain characters, which could hide a marker.
 var markers = [][]byte{
 	[]byte("AKIA"), []byte("ASIA"), []byte("ghp_"), []byte("gho_"), []byte("ghu_"), []byte("ghs_"), []byte("ghr_"), []byte("github_pat_"),
 	[]byte("sk-ant-"), []byte("sk-proj-"), []byte("sk_live_"), []byte("xoxb-"), []byte("xoxp-"), []byte("glpat-"), []byte("AIza"),
@@ -35,32 +36,32 @@ var forms = regexp.MustCompile(strings.Join([]string{
 	`\bBearer [A-Za-z0-9._~+/-]{20,}`,
 }, "|"))
 
-// pairs are the first and the second two bytes of every marker: looking at every
-// second pair of a document misses none.
-var pairs = func() (set [1 << 10]uint64) {
-	for _, m := range markers {
-		for _, p := range [...]int{pair(m[0], m[1]), pair(m[1], m[2])} {
-			set[p>>6] |= 1 << (p & 63)
+// pairs tell of two bytes in a row which markers have them: bit 2i is the first two of
+// marker i, bit 2i+1 its second two. Looking at every second pair of a document misses
+// none.
+var pairs = func() (pairs [2][256]uint64) {
+	for i, m := range markers {
+		for from := range 2 {
+			bit := uint64(1) << (2*i + from)
+			pairs[0][m[from]] |= bit
+			pairs[1][m[from+1]] |= bit
 		}
 	}
-	return set
+	return pairs
 }()
-
-func pair(a, b byte) int { return int(a)<<8 | int(b) }
 
 // Suspect tells whether a document in JSON may hold a secret. If it says no,
 // there is none of these forms in any of its texts.
 func Suspect(raw []byte) bool {
 	for i := 0; i+1 < len(raw); i += 2 {
-		if p := pair(raw[i], raw[i+1]); pairs[p>>6]&(1<<(p&63)) != 0 && (marked(raw[i:]) || (i > 0 && marked(raw[i-1:]))) {
-			return true
+		for found := pairs[0][raw[i]] & pairs[1][raw[i+1]]; found != 0; found &= found - 1 {
+			bit := bits.TrailingZeros64(found)
+			if from := i - bit%2; from >= 0 && bytes.HasPrefix(raw[from:], markers[bit/2]) {
+				return true
+			}
 		}
 	}
 	return false
-}
-
-func marked(b []byte) bool {
-	return slices.ContainsFunc(markers, func(m []byte) bool { return bytes.HasPrefix(b, m) })
 }
 
 // Holds tells whether a text holds a secret.
