@@ -49,6 +49,17 @@ type Input struct {
 	verdict *verdict // of a decision
 }
 
+// fact is what an event or a decision says; nil of anything else.
+func (in *Input) fact() *fact {
+	switch {
+	case in.reading != nil:
+		return &in.reading.fact
+	case in.verdict != nil:
+		return &in.verdict.fact
+	}
+	return nil
+}
+
 // Cursor tells whether it is a record of the correlator's position.
 func (in Input) Cursor() bool { return in.own && in.p.Class == subject.Control }
 

@@ -36,6 +36,7 @@ type machine struct {
 	loose      []*call  `snapshot:"-"` // calls that may be over and whose details are not folded
 	spare      spare    `snapshot:"-"`
 	likenesses `snapshot:"-"`
+	glanced    uint64 `snapshot:"-"` // what was looked at means nothing, but has to be read
 }
 
 func newMachine(opts Options) *machine {

@@ -65,6 +65,15 @@ func (w *window[K, V]) atHashed(k K, hash uint32) *V {
 	return nil
 }
 
+// glance reads the place in the table where a key with a hash lies or would lie, or the
+// first one that is looked at for it.
+func (w *window[K, V]) glance(hash uint32) uint64 {
+	if w.n == 0 {
+		return 0
+	}
+	return w.table[int(marked(hash))&(len(w.table)-1)]
+}
+
 // at is atHashed for a key whose hash is not known.
 func (w *window[K, V]) at(k K) *V {
 	if w.n == 0 {

@@ -218,6 +218,7 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 		w.idle(ctx, time.Now())
 		return nil
 	}
+	w.core.Ahead(b.room.inputs)
 	for i := range b.room.inputs {
 		if err := w.apply(&b.room.inputs[i]); err != nil {
 			return err
