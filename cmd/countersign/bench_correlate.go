@@ -27,16 +27,20 @@ type correlateResult struct {
 	PerSecond float64 `json:"per_second,omitempty"`
 	Asked     float64 `json:"asked_per_second,omitempty"` // what PerSecond is to be, if anything; less if publishers were kept waiting
 	Each      float64 `json:"us_per_message,omitempty"`
-	Median    float64 `json:"median_us_per_message,omitempty"` // of the turns in which messages are handled: what a disturbed machine hides
-	P50       float64 `json:"p50_ms,omitempty"`
-	P99       float64 `json:"p99_ms,omitempty"`
-	Writes    int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
-	Took      float64 `json:"took_ms,omitempty"`
-	Ratio     float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
-	CPU       float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
-	ServerCPU float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server's meanwhile
-	Allocs    float64 `json:"allocs_per_message,omitempty"`
-	Bytes     float64 `json:"bytes_per_message,omitempty"`
+	// Undisturbed is PerSecond in those turns in which the processor gave all that it
+	// can, as a probe before and after them says, and Share the part of the turns that
+	// those are.
+	Undisturbed float64 `json:"undisturbed_per_second,omitempty"`
+	Share       float64 `json:"undisturbed_share,omitempty"`
+	P50         float64 `json:"p50_ms,omitempty"`
+	P99         float64 `json:"p99_ms,omitempty"`
+	Writes      int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
+	Took        float64 `json:"took_ms,omitempty"`
+	Ratio       float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
+	CPU         float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
+	ServerCPU   float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server's meanwhile
+	Allocs      float64 `json:"allocs_per_message,omitempty"`
+	Bytes       float64 `json:"bytes_per_message,omitempty"`
 }
 
 func (c *benchCorrelateCmd) Run(ctx context.Context, io stdio) (err error) {
@@ -90,8 +94,8 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 	case r.Ratio > 0:
 		note = fmt.Sprintf("   %.2fx", r.Ratio)
 	}
-	if r.Median > 0 {
-		note += fmt.Sprintf("   half of the time at most %.2f us", r.Median)
+	if r.Undisturbed > 0 {
+		note += fmt.Sprintf("   %.0f/s in the %.0f%% of its turns in which the processor was undisturbed", r.Undisturbed, 100*r.Share)
 	}
 	if r.CPU > 0 {
 		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's", r.CPU, r.ServerCPU)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/correlator"
@@ -34,16 +33,16 @@ type coreBench struct {
 	garbage correlator.Collector // as the correlator has it
 
 	decode, step, encode part
-	unexpected           string // a finding, where there should be none
+	shortest             time.Duration // probe
+	unexpected           string        // a finding, where there should be none
 }
 
 // part sums up what one part took.
 type part struct {
-	calls, messages int
-	took            time.Duration
-	turns           []float64 // microseconds of a message, in each call
-	counted         int       // messages of which memory was counted
-	allocs, bytes   uint64
+	calls         int
+	turns         []turn
+	counted       int // messages of which memory was counted
+	allocs, bytes uint64
 }
 
 // countedEvery is of how many calls of work one has its memory counted instead of
@@ -51,8 +50,8 @@ type part struct {
 // allocate, so that what comes next is slower.
 const countedEvery = 16
 
-// do measures one call of work on n messages.
-func (p *part) do(n int, work func()) {
+// do measures one call of work of a part on n messages.
+func (b *coreBench) do(p *part, n int, work func()) {
 	if p.calls++; p.calls%countedEvery == 0 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -63,19 +62,26 @@ func (p *part) do(n int, work func()) {
 		p.bytes += after.TotalAlloc - before.TotalAlloc
 		return
 	}
-	begun := time.Now()
-	work()
-	took := time.Since(begun)
-	p.took += took
-	p.messages += n
-	p.turns = append(p.turns, micros(took)/float64(n))
+	t := measure(n, work)
+	p.turns = append(p.turns, t)
+	if b.shortest == 0 || t.probe < b.shortest {
+		b.shortest = t.probe
+	}
 }
 
-func (p part) result(what string) correlateResult {
-	n, counted := float64(p.messages), float64(max(p.counted, 1))
-	slices.Sort(p.turns)
-	return correlateResult{What: what, Count: p.messages, PerSecond: n / p.took.Seconds(), Each: micros(p.took) / n, Median: p.turns[len(p.turns)/2],
+func (b *coreBench) result(what string, p part) correlateResult {
+	var all turn
+	for _, t := range p.turns {
+		all.messages, all.took = all.messages+t.messages, all.took+t.took
+	}
+	n, counted := float64(all.messages), float64(max(p.counted, 1))
+	r := correlateResult{What: what, Count: all.messages, PerSecond: n / all.took.Seconds(), Each: micros(all.took) / n,
 		Allocs: float64(p.allocs) / counted, Bytes: float64(p.bytes) / counted}
+	alone, share := undisturbed(p.turns, b.shortest)
+	if r.Share = share; alone.messages > 0 {
+		r.Undisturbed = float64(alone.messages) / alone.took.Seconds()
+	}
+	return r
 }
 
 func newCoreBench(mostOpen int) (*coreBench, error) {
@@ -108,18 +114,19 @@ func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 		msgs = msgs[len(chunk):]
 		inputs, outs := b.inputs[:len(chunk)], b.outs[:0] // as who writes outputs has room for them
 		b.memory.Free()
-		b.decode.do(len(chunk), func() {
+		b.do(&b.decode, len(chunk), func() {
 			for i, m := range chunk {
 				b.seq++
 				b.decoder.DecodeInto(&inputs[i], events.LogMessage{Seq: b.seq, Subject: m.Subject, Time: now, Header: m.Header, Body: m.Body}, &b.memory)
 			}
 		})
-		b.step.do(len(chunk), func() {
+		b.do(&b.step, len(chunk), func() {
+			b.core.Ahead(inputs)
 			for i := range inputs {
 				outs = append(outs, b.core.Step(&inputs[i])...)
 			}
 		})
-		b.encode.do(len(chunk), func() {
+		b.do(&b.encode, len(chunk), func() {
 			for i := range outs {
 				outs[i].Encode()
 			}
@@ -168,8 +175,8 @@ func (b *correlateBench) cores() error {
 		return err
 	}
 	for _, r := range []correlateResult{
-		c.decode.result("core: decode, validate, verify (one core)"), c.step.result("core: decoded messages (one core)"),
-		c.encode.result("core: encode outputs (one core)"),
+		c.result("core: decode, validate, verify (one core)", c.decode), c.result("core: decoded messages (one core)", c.step),
+		c.result("core: encode outputs (one core)", c.encode),
 	} {
 		if err := b.print(r); err != nil {
 			return err
@@ -215,7 +222,7 @@ func (b *correlateBench) open(n int) error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	r := c.step.result("core: decoded messages, calls open")
+	r := c.result("core: decoded messages, calls open", c.step)
 	if b.firstOpen == 0 {
 		b.firstOpen = r.Each
 	}
