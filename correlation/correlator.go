@@ -138,8 +138,8 @@ func (c *Correlator) Step(in *Input) []Output {
 	return c.m.out
 }
 
-// Ahead looks where Step will look for the ids of events that were decoded: a
-// processor waits for many places of a large table at the same time, but for one after
+// Ahead looks where Step will look for the ids of events that were decoded, and for
+// what they start: a processor waits for many places of a large table at the same time, but for one after
 // the other if each is looked at when it is needed. It changes nothing.
 func (c *Correlator) Ahead(inputs []Input) {
 	var from *sourceState // of the last one: often that of the next
@@ -154,6 +154,9 @@ func (c *Correlator) Ahead(inputs []Input) {
 			}
 		}
 		c.m.glanced += from.seen.glance(f.id.hash())
+		if f.kind == kindPre {
+			c.m.glanced += c.m.marks.glance(markHash(f.hashes.tenant, f.id))
+		}
 	}
 }
 
