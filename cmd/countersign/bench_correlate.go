@@ -32,6 +32,7 @@ type correlateResult struct {
 	// those are.
 	Undisturbed float64 `json:"undisturbed_per_second,omitempty"`
 	Share       float64 `json:"undisturbed_share,omitempty"`
+	Processor   float64 `json:"processor,omitempty"` // what the processor gave meanwhile, as a part of its best
 	P50         float64 `json:"p50_ms,omitempty"`
 	P99         float64 `json:"p99_ms,omitempty"`
 	Writes      int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
@@ -99,6 +100,9 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 	}
 	if r.CPU > 0 {
 		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's", r.CPU, r.ServerCPU)
+	}
+	if r.Processor > 0 {
+		note += fmt.Sprintf("   the processor gave %.0f%% of its best", 100*r.Processor)
 	}
 	if r.Allocs > 0 {
 		note += fmt.Sprintf("   %.1f allocs, %.0f B", r.Allocs, r.Bytes)

@@ -73,7 +73,7 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	if err != nil {
 		return err
 	}
-	server := processorTime(b.procs[0])
+	server, watched := processorTime(b.procs[0]), watchProcessor()
 	var info daemon.ReadyInfo
 	if err := b.child(ctx, &info, []string{
 		"COUNTERSIGN_NATS_URL=" + b.url, "COUNTERSIGN_NATS_USER=" + string(streams.RoleCorrelator), "COUNTERSIGN_NATS_PASSWORD=" + b.password,
@@ -84,13 +84,14 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	if err := b.await(ctx, st.LastSeq); err != nil {
 		return err
 	}
+	processor := watched()
 	server, own := processorTime(b.procs[0])-server, processorTime(b.procs[1])
 	log, err := b.outputs(ctx, 1)
 	if err != nil {
 		return err
 	}
 	rate, all := log.rate(), float64(log.inputs)
-	if err := b.print(correlateResult{What: "whole correlator", Count: log.between, PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor,
+	if err := b.print(correlateResult{What: "whole correlator", Count: log.between, PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor, Processor: processor,
 		CPU: micros(own) / all, ServerCPU: micros(server) / all}); err != nil {
 		return err
 	}

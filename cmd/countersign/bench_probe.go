@@ -2,6 +2,7 @@ package main
 
 import (
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -56,4 +57,29 @@ func undisturbed(turns []turn, shortest time.Duration) (sum turn, share float64)
 		}
 	}
 	return sum, float64(n) / float64(max(len(turns), 1))
+}
+
+// probeEvery is how often the processor is looked at while other processes work.
+const probeEvery = 2 * time.Millisecond
+
+// watchProcessor looks at the processor until stop, which says how much of its best it
+// gave: the shortest probe, as a part of the median.
+func watchProcessor() (stop func() float64) {
+	end, done := make(chan struct{}), make(chan float64)
+	go func() {
+		var probes []time.Duration
+		tick := time.NewTicker(probeEvery)
+		defer tick.Stop()
+		for {
+			probes = append(probes, probe())
+			select {
+			case <-tick.C:
+			case <-end:
+				slices.Sort(probes)
+				done <- float64(probes[0]) / float64(probes[len(probes)/2])
+				return
+			}
+		}
+	}()
+	return func() float64 { close(end); return <-done }
 }

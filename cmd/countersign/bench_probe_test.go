@@ -15,6 +15,15 @@ func TestUndisturbed(t *testing.T) {
 	}
 }
 
+// TestWatchProcessor: nothing gives more than its best.
+func TestWatchProcessor(t *testing.T) {
+	stop := watchProcessor()
+	time.Sleep(20 * time.Millisecond)
+	if gave := stop(); gave <= 0 || gave > 1 {
+		t.Errorf("the processor gave %v of its best", gave)
+	}
+}
+
 // TestMeasure: a turn is as long as its work, and knows what the processor did.
 func TestMeasure(t *testing.T) {
 	calls := 0
