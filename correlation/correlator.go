@@ -139,8 +139,9 @@ func (c *Correlator) Step(in *Input) []Output {
 }
 
 // Ahead looks where Step will look for the ids of events that were decoded, and for
-// what they start: a processor waits for many places of a large table at the same time, but for one after
-// the other if each is looked at when it is needed. It changes nothing.
+// the marks of calls: a processor waits for many places of large tables at the same
+// time, but for one after the other if each is looked at when it is needed. It changes
+// nothing.
 func (c *Correlator) Ahead(inputs []Input) {
 	var from *sourceState // of the last one: often that of the next
 	for i := range inputs {

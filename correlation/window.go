@@ -65,8 +65,7 @@ func (w *window[K, V]) atHashed(k K, hash uint32) *V {
 	return nil
 }
 
-// glance reads the place in the table where a key with a hash lies or would lie, or the
-// first one that is looked at for it.
+// glance reads the first place in the table at which a key with a hash is looked for.
 func (w *window[K, V]) glance(hash uint32) uint64 {
 	if w.n == 0 {
 		return 0

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// probe is work that needs nothing but the processor, and several parts of that side
-// by side: how long it takes says what the processor gives at the moment. A thread of
-// another virtual machine on the same core takes up to half of it, for milliseconds
-// or for hours, and nothing else tells of that.
+// probe is work that needs nothing but the processor, and all that this can do side by
+// side: how long it takes says what the processor gives at the moment. A thread of
+// another virtual machine on the same core takes a part of that, for milliseconds or
+// for hours, and nothing else tells of it.
 func probe() time.Duration {
 	begun := time.Now()
 	runtime.KeepAlive(sideBySide(4000)) // some 5 us
