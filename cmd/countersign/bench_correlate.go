@@ -33,6 +33,7 @@ type correlateResult struct {
 	Undisturbed float64 `json:"undisturbed_per_second,omitempty"`
 	Share       float64 `json:"undisturbed_share,omitempty"`
 	Processor   float64 `json:"processor,omitempty"` // what the processor gave meanwhile, as a part of its best
+	Probe       float64 `json:"probe_us,omitempty"`  // the shortest probe: what was taken for its best, to be compared between runs
 	P50         float64 `json:"p50_ms,omitempty"`
 	P99         float64 `json:"p99_ms,omitempty"`
 	Writes      int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
@@ -96,13 +97,13 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 		note = fmt.Sprintf("   %.2fx", r.Ratio)
 	}
 	if r.Undisturbed > 0 {
-		note += fmt.Sprintf("   %.0f/s in the %.0f%% of its turns in which the processor was undisturbed", r.Undisturbed, 100*r.Share)
+		note += fmt.Sprintf("   %.0f/s in the %.0f%% of its turns in which the processor was undisturbed (a probe took %.2f us)", r.Undisturbed, 100*r.Share, r.Probe)
 	}
 	if r.CPU > 0 {
 		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's", r.CPU, r.ServerCPU)
 	}
 	if r.Processor > 0 {
-		note += fmt.Sprintf("   the processor gave %.0f%% of its best", 100*r.Processor)
+		note += fmt.Sprintf("   the processor gave %.0f%% of its best (a probe took %.2f us)", 100*r.Processor, r.Probe)
 	}
 	if r.Allocs > 0 {
 		note += fmt.Sprintf("   %.1f allocs, %.0f B", r.Allocs, r.Bytes)

@@ -33,7 +33,7 @@ type coreBench struct {
 	garbage correlator.Collector // as the correlator has it
 
 	decode, step, encode part
-	shortest             time.Duration // probe
+	shortest             time.Duration // the shortest probe of a turn
 	unexpected           string        // a finding, where there should be none
 }
 
@@ -72,10 +72,10 @@ func (b *coreBench) do(p *part, n int, work func()) {
 func (b *coreBench) result(what string, p part) correlateResult {
 	var all turn
 	for _, t := range p.turns {
-		all.messages, all.took = all.messages+t.messages, all.took+t.took
+		all.add(t)
 	}
 	n, counted := float64(all.messages), float64(max(p.counted, 1))
-	r := correlateResult{What: what, Count: all.messages, PerSecond: n / all.took.Seconds(), Each: micros(all.took) / n,
+	r := correlateResult{What: what, Count: all.messages, PerSecond: n / all.took.Seconds(), Each: micros(all.took) / n, Probe: micros(b.shortest),
 		Allocs: float64(p.allocs) / counted, Bytes: float64(p.bytes) / counted}
 	alone, share := undisturbed(p.turns, b.shortest)
 	if r.Share = share; alone.messages > 0 {

@@ -84,15 +84,15 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	if err := b.await(ctx, st.LastSeq); err != nil {
 		return err
 	}
-	processor := watched()
+	shortest, median := watched()
 	server, own := processorTime(b.procs[0])-server, processorTime(b.procs[1])
 	log, err := b.outputs(ctx, 1)
 	if err != nil {
 		return err
 	}
 	rate, all := log.rate(), float64(log.inputs)
-	if err := b.print(correlateResult{What: "whole correlator", Count: log.between, PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor, Processor: processor,
-		CPU: micros(own) / all, ServerCPU: micros(server) / all}); err != nil {
+	if err := b.print(correlateResult{What: "whole correlator", Count: log.between, PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor,
+		Processor: float64(shortest) / float64(median), Probe: micros(shortest), CPU: micros(own) / all, ServerCPU: micros(server) / all}); err != nil {
 		return err
 	}
 	if log.violations > 0 {

@@ -7,9 +7,9 @@ import (
 )
 
 // probe is work that needs nothing but the processor, and all that this can do side by
-// side: how long it takes says what the processor gives at the moment. A thread of
-// another virtual machine on the same core takes a part of that, for milliseconds or
-// for hours, and nothing else tells of it.
+// side: how long it takes says what the processor gives at the moment. On a core that
+// is shared with other machines that is less for milliseconds or for hours, and no
+// counter tells of it.
 func probe() time.Duration {
 	begun := time.Now()
 	runtime.KeepAlive(sideBySide(4000)) // some 5 us
@@ -37,6 +37,9 @@ type turn struct {
 	probe    time.Duration // the longer one of those right before and right after
 }
 
+// add adds what was done in another turn.
+func (t *turn) add(u turn) { t.messages, t.took = t.messages+u.messages, t.took+u.took }
+
 // measure measures one call of work on n messages.
 func measure(n int, work func()) turn {
 	before := probe()
@@ -52,7 +55,7 @@ func undisturbed(turns []turn, shortest time.Duration) (sum turn, share float64)
 	n := 0
 	for _, t := range turns {
 		if float64(t.probe) <= undisturbedWithin*float64(shortest) {
-			sum.messages, sum.took = sum.messages+t.messages, sum.took+t.took
+			sum.add(t)
 			n++
 		}
 	}
@@ -62,10 +65,10 @@ func undisturbed(turns []turn, shortest time.Duration) (sum turn, share float64)
 // probeEvery is how often the processor is looked at while other processes work.
 const probeEvery = 2 * time.Millisecond
 
-// watchProcessor looks at the processor until stop, which says how much of its best it
-// gave: the shortest probe, as a part of the median.
-func watchProcessor() (stop func() float64) {
-	end, done := make(chan struct{}), make(chan float64)
+// watchProcessor looks at the processor until stop, which gives the shortest probe and
+// the median one.
+func watchProcessor() (stop func() (shortest, median time.Duration)) {
+	end, done := make(chan struct{}), make(chan []time.Duration)
 	go func() {
 		var probes []time.Duration
 		tick := time.NewTicker(probeEvery)
@@ -76,10 +79,14 @@ func watchProcessor() (stop func() float64) {
 			case <-tick.C:
 			case <-end:
 				slices.Sort(probes)
-				done <- float64(probes[0]) / float64(probes[len(probes)/2])
+				done <- probes
 				return
 			}
 		}
 	}()
-	return func() float64 { close(end); return <-done }
+	return func() (shortest, median time.Duration) {
+		close(end)
+		probes := <-done
+		return probes[0], probes[len(probes)/2]
+	}
 }

@@ -173,21 +173,16 @@ func (f *Flat) key(at int) (n node, end int, ok bool) {
 		return n, 0, false
 	}
 	n.key = rest[:length]
-	n.sign, n.begins = signOf(n.key), beginning(rest, length)
+	n.sign, n.begins = signOf(n.key), beginning(n.key)
 	return n, at + 1 + length + 1, true
 }
 
-// beginning is the beginning of a text of some length as a number, by which such
-// texts are ordered, as far as it goes; more of the text may follow.
-func beginning(text string, length int) (n uint64) {
-	if len(text) < 8 {
-		var room [8]byte
-		copy(room[:], text[:length])
-		return binary.BigEndian.Uint64(room[:])
-	}
-	t := text[:8]
-	n = uint64(t[7]) | uint64(t[6])<<8 | uint64(t[5])<<16 | uint64(t[4])<<24 | uint64(t[3])<<32 | uint64(t[2])<<40 | uint64(t[1])<<48 | uint64(t[0])<<56
-	return n &^ (1<<(64-8*min(length, 8)) - 1)
+// beginning are the first eight bytes of a name as a number, by which names are ordered
+// as far as it goes.
+func beginning(name string) uint64 {
+	var room [8]byte
+	copy(room[:], name)
+	return binary.BigEndian.Uint64(room[:])
 }
 
 // twice tells whether the object that begins at a place has a key already, in

@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -15,6 +16,25 @@ var flatSeeds = []string{
 	`{"ab":1,"ba":2,"aB":3}`, `{"a":-}`, `{"a":.5}`, `{"a":5.}`, `{"a":1.5.5}`, `{"a":--1}`, `{"a":00.5}`, `{"a":1-2}`, `{"b":2,"a":1,"":0}`,
 	`{"a!":1,"a":222222,"resource_kind":1,"resource":2,"resource_scope":3,"res":[{"resource!":4,"resource":5}]}`, `{"@k":1," k":2}`, `{"[":1,"{":2}`, `{"a":123456789012345,"b":1234567890123456}`, `{"a":"/\/\\"}`, `{"a":"\u+123"}`, `{"a":"\u0_12"}`,
 	`{"a":` + strings.Repeat("[", 9) + strings.Repeat("]", 9) + `}`, `{"a":` + strings.Repeat("[", 7) + strings.Repeat("]", 7) + `}`,
+}
+
+// TestSorted: as many members as there may be are put in order, and nothing else is.
+func TestSorted(t *testing.T) {
+	var members []string
+	for i := range maxFlatMembers {
+		members = append(members, fmt.Sprintf(`"member %02d":1`, maxFlatMembers-i))
+	}
+	var f Flat
+	if !holdFlat(t, &f, []byte("{"+strings.Join(members, ",")+"}")) {
+		t.Error("an object with as many members as there may be is not read")
+	}
+	if holdFlat(t, &f, []byte(`{"member":1,`+strings.Join(members, ",")+"}")) {
+		t.Error("an object with one member more is read")
+	}
+	v, ok := f.Read([]byte(`{"a":[`+strings.Repeat("1,", 2*maxFlatMembers)+`1]}`), DefaultLimits)
+	if !ok || len(v.Get("a").Sorted(nil)) != 0 || len(v.Get("b").Sorted(nil)) != 0 {
+		t.Error("an array has members, or nothing has")
+	}
 }
 
 // holdFlat fails if a Flat reads something that Parse reads otherwise.

@@ -161,8 +161,12 @@ func (v Value) AppendMember(b []byte) ([]byte, bool) {
 func appendPlain(b []byte, s string) []byte { return append(append(append(b, '"'), s...), '"') }
 
 // Sorted appends the members of an object to a list, in the order of RFC 8785. They
-// are few, and their first letters mostly tell which comes first.
+// are few, and their first letters mostly tell which comes first. Anything else has
+// no members.
 func (v Value) Sorted(list []Value) []Value {
+	if v.Kind() != KindObject {
+		return list
+	}
 	var places [maxFlatMembers]int16
 	n := 0
 	for i := 1; i < len(v.nodes); i += int(v.nodes[i].size) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Names find what a map finds, names that share a sign included.
+// TestNames: they find what a map finds, names that share a sign included.
 func TestNames(t *testing.T) {
 	all := []string{"", "a", "aa", "axa", "aya", "abbbc", "abxxc", "tool_name", "tool_input", "session_id"}
 	for i := range 40 {
