@@ -151,9 +151,6 @@ func (w *writer) set(name string, value any) error {
 		return failure(ErrValue, name) // the SDK's error quotes the value
 	}
 	w.header[headerPrefix+name] = []string{encodeValue(text)}
-	if name == "datacontenttype" {
-		setContentType(w.header, text)
-	}
 	return nil
 }
 

@@ -14,9 +14,12 @@ const (
 )
 
 // Binary builds the headers of a message in binary mode, for the records that
-// Countersign emits: ce-* and content-type, the names in lower case, empty
-// attributes left out. Equal attributes give equal headers. ID, Source and Type
-// must not be empty, or no reader will take the message.
+// Countersign emits: ce-*, the names in lower case, empty attributes left out. Equal
+// attributes give equal headers. ID, Source and Type must not be empty, or no reader
+// will take the message. There is no content-type: in NATS it says that an event is
+// structured (CloudEvents NATS binding, 3), and what the data is says
+// ce-datacontenttype like any other attribute. Besides, a record of an atomic batch
+// has eight headers then, which is what the small kind of Go's maps holds.
 //
 // Names in Extra are constants of the program; Binary panics at one that is not
 // a valid extension name. Values may be anything: they are percent-encoded.
@@ -29,7 +32,7 @@ func Binary(a Attributes) map[string][]string {
 			panic(fmt.Sprintf("cloudevents: %q is no name for an extension attribute", name))
 		}
 	}
-	n := 6 + len(a.Extra) // exactly: a map of at most 8 is of the small kind
+	n := 5 + len(a.Extra) // exactly: a map of at most 8 is of the small kind
 	for _, there := range [...]bool{a.Subject != "", a.DataSchema != "", !a.Time.IsZero()} {
 		if there {
 			n++
@@ -55,19 +58,7 @@ func Binary(a Attributes) map[string][]string {
 	for name, value := range a.Extra {
 		put(headerPrefix+name, value)
 	}
-	setContentType(h, a.DataContentType)
 	return h
-}
-
-// setContentType repeats the type of the data where generic tools look for it.
-// The header is not percent-encoded, so only what needs no encoding goes there.
-func setContentType(h map[string][]string, contentType string) {
-	for i := 0; i < len(contentType); i++ {
-		if c := contentType[i]; c < 0x20 || c > 0x7e {
-			return
-		}
-	}
-	h[headerContentType] = []string{contentType}
 }
 
 var reserved = map[string]bool{
