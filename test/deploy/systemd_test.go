@@ -49,7 +49,7 @@ func parseUnit(t *testing.T, file string) unit {
 var directives = map[string]string{
 	"Unit": "Description Documentation After Wants StartLimitIntervalSec",
 	"Service": "Type RemainAfterExit User DynamicUser EnvironmentFile Environment ExecStart ExecReload Restart RestartSec KillMode TimeoutStopSec" +
-		" StateDirectory StateDirectoryMode CacheDirectory RuntimeDirectory RuntimeDirectoryMode LimitNOFILE IPAddressDeny IPAddressAllow" +
+		" StateDirectory StateDirectoryMode CacheDirectory RuntimeDirectory RuntimeDirectoryMode LimitNOFILE TimerSlackNSec IPAddressDeny IPAddressAllow" +
 		" MemoryDenyWriteExecute NoNewPrivileges CapabilityBoundingSet AmbientCapabilities ProtectSystem ProtectHome PrivateTmp PrivateDevices" +
 		" ProtectClock ProtectControlGroups ProtectHostname ProtectKernelLogs ProtectKernelModules ProtectKernelTunables ProtectProc" +
 		" RestrictAddressFamilies RestrictNamespaces RestrictRealtime RestrictSUIDSGID LockPersonality SystemCallArchitectures SystemCallFilter" +
@@ -122,6 +122,21 @@ func TestUnitsFenced(t *testing.T) {
 	}
 	if got := strings.Join(units["countersign.service"]["Service"]["KillMode"], ""); got != "mixed" {
 		t.Errorf("countersign.service: KillMode %q would stop its children behind its back", got)
+	}
+}
+
+// TestUnitsTimerSlack: where every program has a unit of its own, those written in Go
+// have the slack that `up` gives its children.
+func TestUnitsTimerSlack(t *testing.T) {
+	for name, u := range loadUnits(t) {
+		want := "1ms"
+		switch name {
+		case "countersign.service", "countersign-clickhouse.service", "countersign-provision.service":
+			want = "" // gives it itself, is not written in Go, is over at once
+		}
+		if got := strings.Join(u["Service"]["TimerSlackNSec"], ""); got != want {
+			t.Errorf("%s: TimerSlackNSec is %q, want %q", name, got, want)
+		}
 	}
 }
 

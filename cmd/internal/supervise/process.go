@@ -27,6 +27,14 @@ var ErrEnded = errors.New("it ended before it was ready")
 // waitDelay is how long what a dead child has printed is waited for.
 const waitDelay = 5 * time.Second
 
+// timerSlack is how late the timers of a child may be, 50 us where nobody says
+// otherwise. Go's runtime looks every 20 us for threads that are held up in the
+// kernel (sysmon), as long as it finds some: in programs that wait for disks and
+// sockets all day, that is always, and a twentieth of what they use of the processors
+// (more in a virtual machine, where a timer is dear). None of the children's own timers
+// is shorter than this.
+const timerSlack = time.Millisecond
+
 // Command is one child program.
 type Command struct {
 	Path         string
@@ -57,7 +65,7 @@ func Run(ctx context.Context, c Command, info any) (Process, error) {
 	}
 	defer func() { _ = ready.Close() }()
 	cmd.ExtraFiles = []*os.File{readyW}
-	err = cmd.Start()
+	err = startWithSlack(cmd)
 	_ = readyW.Close()
 	if err != nil {
 		return nil, err

@@ -31,6 +31,8 @@ func TestMain(m *testing.M) {
 			os.Exit(8)
 		}
 		_ = Ready(map[string]int{"pid": p.PID()})
+	case "slack":
+		_ = Ready(slackOf("self"))
 	default:
 		_ = Ready(map[string]int{"pid": os.Getpid()})
 	}
@@ -137,6 +139,40 @@ func TestChildDiesWithKilledParent(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
+}
+
+// The slack of a child's timers is in force before its runtime starts threads, and the
+// parent's own stays as it was.
+func TestTimerSlack(t *testing.T) {
+	before := slackOf("self")
+	if before == "" {
+		t.Skip("this system does not tell the slack of timers")
+	}
+	var got string
+	p, err := Run(t.Context(), Command{Path: os.Args[0], Args: []string{"slack"}}, &got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = p.Stop(t.Context()) }()
+	if want := strconv.FormatInt(timerSlack.Nanoseconds(), 10); got != want {
+		t.Errorf("the child's timers may be late by %s ns, want %s", got, want)
+	}
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, thread := range threads {
+		if now := slackOf(thread.Name()); now != before && now != "" {
+			t.Errorf("thread %s of the parent has a slack of %s ns, want %s", thread.Name(), now, before)
+		}
+	}
+}
+
+// slackOf is how late the timers of a thread may be, in nanoseconds; empty if that
+// is not told.
+func slackOf(thread string) string {
+	text, _ := os.ReadFile("/proc/" + thread + "/timerslack_ns")
+	return strings.TrimSpace(string(text))
 }
 
 // scripted is a process that lives until it is told to stop or killed by die.
