@@ -141,7 +141,7 @@ func (a Attributes) list() map[string]string {
 		"dataschema":      a.DataSchema,
 	}
 	if !a.Time.IsZero() {
-		m["time"] = a.Time.UTC().Format(timeLayout)
+		m["time"] = events.Time{Time: a.Time}.String()
 	}
 	for name, value := range a.Extra {
 		m[name] = value

@@ -10,7 +10,6 @@ import (
 const (
 	headerPrefix      = "ce-"
 	headerContentType = "content-type"
-	timeLayout        = events.TimeLayout
 )
 
 // Binary builds the headers of a message in binary mode, for the records that
@@ -52,9 +51,7 @@ func Binary(a Attributes) map[string][]string {
 	put("ce-subject", a.Subject)
 	put("ce-datacontenttype", a.DataContentType)
 	put("ce-dataschema", a.DataSchema)
-	if !a.Time.IsZero() {
-		put("ce-time", a.Time.UTC().Format(timeLayout))
-	}
+	put("ce-time", events.Time{Time: a.Time}.String())
 	for name, value := range a.Extra {
 		put(headerPrefix+name, value)
 	}

@@ -68,6 +68,15 @@ func (f *feed) applied(b *batch) {
 	b.room = nil
 }
 
+// waiting is how many batches are there to be applied, the next one, if there is one,
+// counted.
+func (f *feed) waiting(next *batch) int {
+	if next == nil {
+		return len(f.ordered)
+	}
+	return len(f.ordered) + 1
+}
+
 // start runs the decoders and the reader.
 func (f *feed) start(g *errgroup.Group, ctx context.Context, read func() error) {
 	for range runtime.GOMAXPROCS(0) {

@@ -8,11 +8,14 @@ import "time"
 // wait, and most of all the slowest. So writes begin some time apart, and what comes
 // meanwhile goes along; it is sent to the server at once (see flight). Nor does a
 // write begin while more messages are there to be applied. On a log where little
-// happens nothing waits.
+// happens nothing waits, and an instance that has much to read yet, whose outputs are
+// late whatever it does, fills its batches.
 const (
-	apart    = 16 * time.Millisecond // from the beginning of one write to that of the next
-	holdMost = 4 * time.Millisecond  // that outputs wait for messages to be applied
-	enough   = maxOutputs / 2        // outputs that wait for nothing
+	apart       = 16 * time.Millisecond // from the beginning of one write to that of the next
+	holdMost    = 4 * time.Millisecond  // that outputs wait for messages to be applied
+	enough      = maxOutputs / 2        // outputs that wait for nothing
+	behind      = feedDepth / 2         // batches of messages that are much to read
+	apartBehind = 48 * time.Millisecond // from one write to the next as long as those are there, unless it is full
 )
 
 // pace decides when to write. It belongs to the worker's goroutine.
@@ -31,13 +34,19 @@ func (p *pace) wake() <-chan time.Time {
 	return p.timer.C
 }
 
-// wait is how long a write of so many outputs has to wait. more says that there
-// are messages to be applied.
-func (p *pace) wait(now time.Time, outputs int, more bool) time.Duration {
-	if outputs >= enough {
+// wait is how long a write of so many outputs has to wait while so many batches of
+// messages are there to be applied.
+func (p *pace) wait(now time.Time, outputs, coming int) time.Duration {
+	since := now.Sub(p.launched)
+	rest := apart - since
+	switch {
+	case outputs >= maxOutputs:
 		return 0
-	}
-	if rest := apart - now.Sub(p.launched); rest > 0 || !more {
+	case coming >= behind && since < apartBehind:
+		return apartBehind - since
+	case outputs >= enough:
+		return 0
+	case rest > 0 || coming == 0:
 		return max(rest, 0)
 	}
 	if p.held.IsZero() {

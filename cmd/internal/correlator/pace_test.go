@@ -12,7 +12,7 @@ func TestPace(t *testing.T) {
 		name    string
 		since   time.Duration // the last write began; 0: there was none
 		outputs int
-		more    bool
+		coming  int           // batches of messages
 		held    time.Duration // since when outputs wait for messages
 		want    time.Duration
 	}{
@@ -21,11 +21,15 @@ func TestPace(t *testing.T) {
 		{name: "later", since: apart - 3*ms, outputs: 1, want: 3 * ms},
 		{name: "after a slow one", since: apart, outputs: 1},
 		{name: "after a pause", since: time.Second, outputs: 1},
-		{name: "enough outputs", since: 1 * ms, outputs: enough, more: true},
-		{name: "messages to be applied", outputs: 1, more: true, want: holdMost},
-		{name: "messages that never end", outputs: 1, more: true, held: holdMost},
-		{name: "they wait already", outputs: 1, more: true, held: 1 * ms, want: holdMost - 1*ms},
-		{name: "apart first", since: 1 * ms, outputs: 1, more: true, want: apart - 1*ms},
+		{name: "enough outputs", since: 1 * ms, outputs: enough, coming: 1},
+		{name: "messages to be applied", outputs: 1, coming: 1, want: holdMost},
+		{name: "messages that never end", outputs: 1, coming: 1, held: holdMost},
+		{name: "they wait already", outputs: 1, coming: 1, held: 1 * ms, want: holdMost - 1*ms},
+		{name: "much to read", since: 1 * ms, outputs: enough, coming: behind, want: apartBehind - 1*ms},
+		{name: "much to read for long", since: apartBehind, outputs: enough, coming: behind},
+		{name: "much to read, and a few outputs for long", since: apartBehind, outputs: 1, coming: behind, want: holdMost},
+		{name: "a full batch", since: 1 * ms, outputs: maxOutputs, coming: feedDepth},
+		{name: "apart first", since: 1 * ms, outputs: 1, coming: 1, want: apart - 1*ms},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := pace{}
@@ -36,7 +40,7 @@ func TestPace(t *testing.T) {
 			if tt.held > 0 {
 				p.held = now.Add(-tt.held)
 			}
-			if got := p.wait(now, tt.outputs, tt.more); got != tt.want {
+			if got := p.wait(now, tt.outputs, tt.coming); got != tt.want {
 				t.Errorf("waits %v, want %v", got, tt.want)
 			}
 			if p.launch(now); !p.held.IsZero() {

@@ -174,7 +174,7 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 			err = w.lookAtCursor(ctx)
 		}
 		if err == nil {
-			w.launch(time.Now(), coming != nil || len(in.ordered) > 0)
+			w.launch(time.Now(), in.waiting(coming))
 			err = w.sayReady()
 		}
 		if err != nil {

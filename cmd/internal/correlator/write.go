@@ -33,11 +33,11 @@ type landing struct {
 // launch begins to write what waits, if this instance is the active one and no
 // write is under way or has to wait. The core goes on meanwhile, and what it puts
 // out goes with the next write: it is sent at once, and stored when the fence is
-// known. more says that there are messages to be applied.
+// known. coming is how many batches of messages are there to be applied.
 //
 // Nothing is written when there is nothing new to say: the core being
 // deterministic, a replay of messages without outputs costs time, not truth.
-func (w *worker) launch(now time.Time, more bool) {
+func (w *worker) launch(now time.Time, coming int) {
 	if w.role != daemon.RoleActive {
 		return
 	}
@@ -46,7 +46,7 @@ func (w *worker) launch(now time.Time, more bool) {
 	if w.flight != nil || len(w.pending) == 0 && !w.owes() {
 		return
 	}
-	if wait := w.pace.wait(now, len(w.pending), more); wait > 0 {
+	if wait := w.pace.wait(now, len(w.pending), coming); wait > 0 {
 		w.pace.delay(wait)
 		return
 	}
