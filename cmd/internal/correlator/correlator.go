@@ -111,7 +111,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
-	sessions := sessionKeys{store, env.Log, env.Health}
+	sessions := newSessionKeys(store, env.Log, env.Health)
 	options := correlation.Options{
 		Shard:          f.Stream,
 		Space:          f.Space(),

@@ -21,16 +21,19 @@ const (
 
 // feed decodes what the reader reads, in parallel, and hands it to the core in
 // order. It is bounded by feedDepth: a core that has to wait makes the reader
-// wait, and the server.
+// wait, and the server. Decoders never wait for session keys: a batch that needs some
+// which are not in memory is put aside until they are there.
 type feed struct {
 	core    *correlation.Correlator
 	keys    sessionKeys
 	jobs    chan *batch // for whichever decoder is free
+	keyed   chan *batch // the same, of batches that were put aside
 	ordered chan *batch // for the core
 	rooms   sync.Pool   // of *room
 }
 
-// batch is some messages, or the word that there are no more for now.
+// batch is some messages, or the word that there are no more for now. Whoever takes
+// it from a channel owns it, until decoded is closed.
 type batch struct {
 	msgs    []events.LogMessage
 	room    *room         // what they say; nil until that is decoded, and if idle
@@ -41,6 +44,7 @@ type batch struct {
 // room is where a batch is decoded. It is used again when the batch was applied.
 type room struct {
 	inputs []correlation.Input
+	left   []int // messages that are not decoded yet
 	memory correlation.Memory
 }
 
@@ -53,7 +57,7 @@ func (b *batch) ready() <-chan struct{} {
 }
 
 func newFeed(core *correlation.Correlator, keys sessionKeys) *feed {
-	return &feed{core: core, keys: keys, jobs: make(chan *batch, feedDepth), ordered: make(chan *batch, feedDepth),
+	return &feed{core: core, keys: keys, jobs: make(chan *batch, feedDepth), keyed: make(chan *batch, feedDepth), ordered: make(chan *batch, feedDepth),
 		rooms: sync.Pool{New: func() any { return new(room) }}}
 }
 
@@ -81,53 +85,71 @@ func (f *feed) waiting(next *batch) int {
 func (f *feed) start(g *errgroup.Group, ctx context.Context, read func() error) {
 	for range runtime.GOMAXPROCS(0) {
 		d := f.core.NewDecoder()
-		g.Go(func() error { return f.decode(ctx, d) })
+		g.Go(func() error { return f.decode(g, ctx, d) })
 	}
 	g.Go(read)
 }
 
-func (f *feed) decode(ctx context.Context, d *correlation.Decoder) error {
+func (f *feed) decode(g *errgroup.Group, ctx context.Context, d *correlation.Decoder) error {
 	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case b := <-f.jobs:
-			b.room = f.rooms.Get().(*room)
-			if err := f.read(ctx, d, b); err != nil {
+		b, err := f.next(ctx)
+		if err != nil {
+			return err
+		}
+		names := f.read(d, b)
+		if len(names) == 0 {
+			close(b.decoded)
+			continue
+		}
+		g.Go(func() error {
+			if err := f.keys.fetch(ctx, names); err != nil {
 				return err
 			}
-			close(b.decoded)
-		}
+			return send(ctx, b, f.keyed)
+		})
 	}
 }
 
-// read decodes a batch, and again what needs keys that are not in memory.
-func (f *feed) read(ctx context.Context, d *correlation.Decoder, b *batch) error {
-	var again []int
-	var names []evidence.SessionKey
+// next is a batch to decode. Those that were put aside come first: the core waits
+// for them.
+func (f *feed) next(ctx context.Context) (*batch, error) {
+	select {
+	case b := <-f.keyed:
+		return b, nil
+	default:
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case b := <-f.keyed:
+		return b, nil
+	case b := <-f.jobs:
+		return b, nil
+	}
+}
+
+// read decodes the messages of a batch that are not decoded yet, and returns the
+// names of the keys that some of them need and that are not in memory. (One that was
+// fetched may have been dropped meanwhile.)
+func (f *feed) read(d *correlation.Decoder, b *batch) (names []evidence.SessionKey) {
 	r := b.room
-	r.inputs = slices.Grow(r.inputs[:0], len(b.msgs))[:len(b.msgs)]
-	for i, m := range b.msgs {
-		d.DecodeInto(&r.inputs[i], m, &r.memory)
+	if r == nil {
+		r = f.rooms.Get().(*room)
+		r.inputs, r.left = slices.Grow(r.inputs[:0], len(b.msgs))[:len(b.msgs)], r.left[:0]
+		for i := range b.msgs {
+			r.left = append(r.left, i)
+		}
+		b.room = r
+	}
+	left := r.left
+	r.left = r.left[:0]
+	for _, i := range left {
+		d.DecodeInto(&r.inputs[i], b.msgs[i], &r.memory)
 		if tenant, session, wants := r.inputs[i].Wants(); wants {
-			again, names = append(again, i), append(names, sessionkeys.Of(tenant, session))
+			r.left, names = append(r.left, i), append(names, sessionkeys.Of(tenant, session))
 		}
 	}
-	for len(again) > 0 {
-		if err := f.keys.fetch(ctx, names); err != nil {
-			return err
-		}
-		left := 0
-		for k, i := range again {
-			d.DecodeInto(&r.inputs[i], b.msgs[i], &r.memory)
-			if _, _, wants := r.inputs[i].Wants(); wants { // it was dropped meanwhile
-				again[left], names[left] = i, names[k]
-				left++
-			}
-		}
-		again, names = again[:left], names[:left]
-	}
-	return nil
+	return names
 }
 
 func (f *feed) put(ctx context.Context, msgs []events.LogMessage) error {

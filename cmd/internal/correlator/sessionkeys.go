@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	maxKeysAtOnce = 32          // keys that one decoder asks for at the same time
+	maxKeysAtOnce = 64          // keys that are asked for at the same time
 	keysAgain     = time.Second // until a bucket that did not answer is asked again
 )
 
@@ -28,6 +28,11 @@ type sessionKeys struct {
 	store  *sessionkeys.Store
 	log    zerolog.Logger
 	health *daemon.Health
+	asking chan struct{} // holds one for each key that is being asked for
+}
+
+func newSessionKeys(store *sessionkeys.Store, log zerolog.Logger, health *daemon.Health) sessionKeys {
+	return sessionKeys{store, log, health, make(chan struct{}, maxKeysAtOnce)}
 }
 
 // held is correlation.Options.SessionKey.
@@ -65,9 +70,15 @@ func (s sessionKeys) fetch(ctx context.Context, names []evidence.SessionKey) err
 
 func (s sessionKeys) fetchOnce(ctx context.Context, names []evidence.SessionKey) error {
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(maxKeysAtOnce)
 	for _, name := range names {
+		select {
+		case s.asking <- struct{}{}:
+		case <-ctx.Done():
+			_ = g.Wait()
+			return context.Cause(ctx)
+		}
 		g.Go(func() error {
+			defer func() { <-s.asking }()
 			_, err := s.store.Get(ctx, name)
 			return err
 		})

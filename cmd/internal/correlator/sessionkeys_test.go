@@ -27,7 +27,7 @@ func TestWaitingForSessionKeys(t *testing.T) {
 	rig.OK(t, err)
 	store, err := sessionkeys.Open(t.Context(), js, master)
 	rig.OK(t, err)
-	s := sessionKeys{store, zerolog.Nop(), daemon.NewHealth()}
+	s := newSessionKeys(store, zerolog.Nop(), daemon.NewHealth())
 	s.health.SetReady()
 	n.Stop()
 	fetched := make(chan error, 1)
