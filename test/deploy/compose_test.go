@@ -19,6 +19,7 @@ type compose struct {
 	Name      string                           `yaml:"name"`
 	Container any                              `yaml:"x-container"`
 	Check     any                              `yaml:"x-check"`
+	Later     int                              `yaml:"x-later"`
 	Services  map[string]composeService        `yaml:"services"`
 	Secrets   map[string]struct{ File string } `yaml:"secrets"`
 }
@@ -48,6 +49,7 @@ type composeService struct {
 	DependsOn   map[string]struct{ Condition string } `yaml:"depends_on"`
 	Ports       []string
 	Ulimits     map[string]int
+	CPUShares   int    `yaml:"cpu_shares"`
 	StopGrace   string `yaml:"stop_grace_period"`
 	Healthcheck *struct {
 		Test              []string

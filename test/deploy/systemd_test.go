@@ -49,7 +49,7 @@ func parseUnit(t *testing.T, file string) unit {
 var directives = map[string]string{
 	"Unit": "Description Documentation After Wants StartLimitIntervalSec",
 	"Service": "Type RemainAfterExit User DynamicUser EnvironmentFile Environment ExecStart ExecReload Restart RestartSec KillMode TimeoutStopSec" +
-		" StateDirectory StateDirectoryMode CacheDirectory RuntimeDirectory RuntimeDirectoryMode LimitNOFILE TimerSlackNSec IPAddressDeny IPAddressAllow" +
+		" StateDirectory StateDirectoryMode CacheDirectory RuntimeDirectory RuntimeDirectoryMode LimitNOFILE TimerSlackNSec CPUWeight IPAddressDeny IPAddressAllow" +
 		" MemoryDenyWriteExecute NoNewPrivileges CapabilityBoundingSet AmbientCapabilities ProtectSystem ProtectHome PrivateTmp PrivateDevices" +
 		" ProtectClock ProtectControlGroups ProtectHostname ProtectKernelLogs ProtectKernelModules ProtectKernelTunables ProtectProc" +
 		" RestrictAddressFamilies RestrictNamespaces RestrictRealtime RestrictSUIDSGID LockPersonality SystemCallArchitectures SystemCallFilter" +
@@ -136,6 +136,30 @@ func TestUnitsTimerSlack(t *testing.T) {
 		}
 		if got := strings.Join(u["Service"]["TimerSlackNSec"], ""); got != want {
 			t.Errorf("%s: TimerSlackNSec is %q, want %q", name, got, want)
+		}
+	}
+}
+
+// TestWhoStandsBack: what follows from the log gets the share of busy processors
+// that nice 5 gives it under `up`, 335 of 1024.
+func TestWhoStandsBack(t *testing.T) {
+	later := []string{"correlator", "auditor"}
+	for name, u := range loadUnits(t) {
+		want := ""
+		if slices.ContainsFunc(later, func(s string) bool { return name == "countersign-"+s+".service" }) {
+			want = "33" // of 100
+		}
+		if got := strings.Join(u["Service"]["CPUWeight"], ""); got != want {
+			t.Errorf("%s: CPUWeight is %q, want %q", name, got, want)
+		}
+	}
+	for name, service := range loadCompose(t).Services {
+		want := 0
+		if slices.Contains(later, name) {
+			want = 340 // of 1024
+		}
+		if service.CPUShares != want {
+			t.Errorf("compose: %s has cpu_shares %d, want %d", name, service.CPUShares, want)
 		}
 	}
 }
