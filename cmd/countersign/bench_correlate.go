@@ -29,20 +29,24 @@ type correlateResult struct {
 	Each      float64 `json:"us_per_message,omitempty"`
 	// Undisturbed is PerSecond in those turns in which the processor gave all that it
 	// can, as a probe before and after them says, and Share the part of the turns that
-	// those are.
-	Undisturbed float64 `json:"undisturbed_per_second,omitempty"`
-	Share       float64 `json:"undisturbed_share,omitempty"`
-	Processor   float64 `json:"processor,omitempty"` // what the processor gave meanwhile, as a part of its best
-	Probe       float64 `json:"probe_us,omitempty"`  // the shortest probe: what was taken for its best, to be compared between runs
-	P50         float64 `json:"p50_ms,omitempty"`
-	P99         float64 `json:"p99_ms,omitempty"`
-	Writes      int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
-	Took        float64 `json:"took_ms,omitempty"`
-	Ratio       float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
-	CPU         float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
-	ServerCPU   float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server's meanwhile
-	Allocs      float64 `json:"allocs_per_message,omitempty"`
-	Bytes       float64 `json:"bytes_per_message,omitempty"`
+	// those are. Of the whole correlator it is PerSecond in, and Share, the part of its
+	// time in which neither processor nor disk were disturbed. UndisturbedP99 is P99 of
+	// those outputs during which the disk did not stand still, and Share how many of all.
+	Undisturbed    float64 `json:"undisturbed_per_second,omitempty"`
+	UndisturbedP99 float64 `json:"undisturbed_p99_ms,omitempty"`
+	Share          float64 `json:"undisturbed_share,omitempty"`
+	Stalls         int     `json:"disk_stalls,omitempty"` // how often a sync of 4 KB took 20 ms or more
+	Processor      float64 `json:"processor,omitempty"`   // what the processor gave meanwhile, as a part of its best
+	Probe          float64 `json:"probe_us,omitempty"`    // the shortest probe: what was taken for its best, to be compared between runs
+	P50            float64 `json:"p50_ms,omitempty"`
+	P99            float64 `json:"p99_ms,omitempty"`
+	Writes         int     `json:"writes,omitempty"` // atomic batches in which the outputs were written
+	Took           float64 `json:"took_ms,omitempty"`
+	Ratio          float64 `json:"ratio,omitempty"`                     // to the floor; of open calls, to the first number of them
+	CPU            float64 `json:"cpu_us_per_message,omitempty"`        // of the correlator's process
+	ServerCPU      float64 `json:"server_cpu_us_per_message,omitempty"` // of the NATS server's meanwhile
+	Allocs         float64 `json:"allocs_per_message,omitempty"`
+	Bytes          float64 `json:"bytes_per_message,omitempty"`
 }
 
 func (c *benchCorrelateCmd) Run(ctx context.Context, io stdio) (err error) {
@@ -91,25 +95,32 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 		_, err := fmt.Fprintf(io.out, "%-44s %9d %10s %11s %10s   %.0f B\n", r.What, r.OpenCalls, "", "", "", r.Bytes)
 		return err
 	case r.P99 > 0:
-		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s\n", r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.asked())
+		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s; %s, p99 of the %.1f%% of outputs that it did not hold up %.1f ms\n",
+			r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.asked(), r.disk(), 100*r.Share, r.UndisturbedP99)
 		return err
 	case r.Ratio > 0:
 		note = fmt.Sprintf("   %.2fx", r.Ratio)
 	}
-	if r.Undisturbed > 0 {
+	switch {
+	case r.Processor > 0:
+		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's; the processor gave %.0f%% of its best (a probe took %.2f us), %s",
+			r.CPU, r.ServerCPU, 100*r.Processor, r.Probe, r.disk())
+		if r.Undisturbed > 0 {
+			note += fmt.Sprintf("; %.0f/s in the %.0f%% of its time in which neither was disturbed", r.Undisturbed, 100*r.Share)
+		}
+	case r.Undisturbed > 0:
 		note += fmt.Sprintf("   %.0f/s in the %.0f%% of its turns in which the processor was undisturbed (a probe took %.2f us)", r.Undisturbed, 100*r.Share, r.Probe)
-	}
-	if r.CPU > 0 {
-		note += fmt.Sprintf("   %.1f us of processor time, %.1f us of the server's", r.CPU, r.ServerCPU)
-	}
-	if r.Processor > 0 {
-		note += fmt.Sprintf("   the processor gave %.0f%% of its best (a probe took %.2f us)", 100*r.Processor, r.Probe)
 	}
 	if r.Allocs > 0 {
 		note += fmt.Sprintf("   %.1f allocs, %.0f B", r.Allocs, r.Bytes)
 	}
 	_, err := fmt.Fprintf(io.out, "%-44s %9d %10d %11.0f %8.2fus%s\n", r.What, r.OpenCalls, r.Count, r.PerSecond, r.Each, note)
 	return err
+}
+
+// disk says whether the disk stood still.
+func (r correlateResult) disk() string {
+	return fmt.Sprintf("the disk stood still %d times (%s and more for 4 KB)", r.Stalls, stalled)
 }
 
 // asked says what rate was asked for.

@@ -33,8 +33,13 @@ func (b *correlateBench) lag(ctx context.Context, what string, hold time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	n, took, err := b.steady(ctx, hold, calls, perSecond)
+	watched, err := watchDisk(b.dir)
 	if err != nil {
+		return 0, err
+	}
+	n, took, err := b.steady(ctx, hold, calls, perSecond)
+	syncs, failed := watched()
+	if err := errors.Join(err, failed); err != nil {
 		return 0, err
 	}
 	end, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
@@ -51,15 +56,17 @@ func (b *correlateBench) lag(ctx context.Context, what string, hold time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	if len(w.lags) == 0 {
-		return 0, errors.New("the correlator put nothing out")
-	}
-	slices.Sort(w.lags)
-	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+	stood := stalls(syncs)
 	came := float64(n) / took.Seconds()
-	return came, b.print(correlateResult{What: what, Count: n, PerSecond: came, Asked: perSecond, Writes: w.writes,
-		P50: millis(w.lags[len(w.lags)/2]), P99: millis(w.lags[len(w.lags)*99/100])})
+	r := correlateResult{What: what, Count: n, PerSecond: came, Asked: perSecond, Writes: len(w.cursors), Stalls: len(stood),
+		P50: millis(percentile(w.lags, 50)), P99: millis(percentile(w.lags, 99))}
+	if calm := slices.DeleteFunc(slices.Clone(w.lags), func(s span) bool { return during(s, stood) }); len(calm) > 0 {
+		r.UndisturbedP99, r.Share = millis(percentile(calm, 99)), float64(len(calm))/float64(len(w.lags))
+	}
+	return came, b.print(r)
 }
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // groupEvery is how often each of the two publishers sends what has gathered, at a
 // rate that is given.

@@ -73,7 +73,11 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	if err != nil {
 		return err
 	}
-	server, watched := processorTime(b.procs[0]), watchProcessor()
+	server := processorTime(b.procs[0])
+	watched, err := watchMachine(b.dir)
+	if err != nil {
+		return err
+	}
 	var info daemon.ReadyInfo
 	if err := b.child(ctx, &info, []string{
 		"COUNTERSIGN_NATS_URL=" + b.url, "COUNTERSIGN_NATS_USER=" + string(streams.RoleCorrelator), "COUNTERSIGN_NATS_PASSWORD=" + b.password,
@@ -84,15 +88,20 @@ func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSec
 	if err := b.await(ctx, st.LastSeq); err != nil {
 		return err
 	}
-	shortest, median := watched()
+	machine, err := watched()
+	if err != nil {
+		return err
+	}
 	server, own := processorTime(b.procs[0])-server, processorTime(b.procs[1])
 	log, err := b.outputs(ctx, 1)
 	if err != nil {
 		return err
 	}
-	rate, all := log.rate(), float64(log.inputs)
-	if err := b.print(correlateResult{What: "whole correlator", Count: log.between, PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor,
-		Processor: float64(shortest) / float64(median), Probe: micros(shortest), CPU: micros(own) / all, ServerCPU: micros(server) / all}); err != nil {
+	rate, all := log.rate(), float64(log.upTo(log.last()))
+	r := correlateResult{What: "whole correlator", Count: log.between(log.first(), log.last()), PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor,
+		Processor: machine.gave(), Probe: micros(machine.best), Stalls: len(machine.stalls), CPU: micros(own) / all, ServerCPU: micros(server) / all}
+	r.Undisturbed, r.Share = log.undisturbed(machine)
+	if err := b.print(r); err != nil {
 		return err
 	}
 	if log.violations > 0 {
@@ -148,25 +157,64 @@ func (b *correlateBench) await(ctx context.Context, seq uint64) error {
 
 // written is what the correlator has written.
 type written struct {
-	first, last  events.Cursor
-	began, ended time.Time // when these were stored
-	inputs       int       // messages that are not the correlator's
-	between      int       // inputs that the last cursor covers and the first does not
-	violations   int
-	violation    string          // the last one of them
-	writes       int             // cursors: atomic batches
-	lags         []time.Duration // from the storing of a message to that of an output
+	own        []uint64 // sequences
+	cursors    []cursor // one for each atomic batch
+	violations int
+	violation  string // the last one of them
+	lags       []span // from the storing of a message to that of an output
 }
+
+// cursor says when what the correlator had read by then was recorded.
+type cursor struct {
+	consumed uint64
+	at       time.Time
+}
+
+func (w written) first() cursor { return w.cursors[0] }
+func (w written) last() cursor  { return w.cursors[len(w.cursors)-1] }
+
+// upTo is how many messages that are not the correlator's a cursor covers.
+func (w written) upTo(c cursor) int {
+	own, _ := slices.BinarySearch(w.own, c.consumed+1)
+	return int(c.consumed) - own
+}
+
+func (w written) between(a, b cursor) int { return w.upTo(b) - w.upTo(a) }
 
 // rate is in inputs a second, from the first cursor to the last: the start of
 // the process does not count.
 func (w written) rate() float64 {
-	return float64(w.between) / w.ended.Sub(w.began).Seconds()
+	return float64(w.between(w.first(), w.last())) / w.last().at.Sub(w.first().at).Seconds()
+}
+
+// window is how long a piece of the whole is at least of which it is told whether the
+// machine was undisturbed.
+const window = 100 * time.Millisecond
+
+// undisturbed is the rate in those windows in which the machine was, and which part of the
+// time that is.
+func (w written) undisturbed(m machine) (perSecond, share float64) {
+	var messages int
+	var took time.Duration
+	begun := w.first()
+	for _, c := range w.cursors {
+		s := span{begun.at, c.at}
+		if s.length() < window {
+			continue
+		}
+		if m.undisturbed(s) {
+			messages, took = messages+w.between(begun, c), took+s.length()
+		}
+		begun = c
+	}
+	if took == 0 {
+		return 0, 0
+	}
+	return float64(messages) / took.Seconds(), float64(took) / float64(begun.at.Sub(w.first().at))
 }
 
 func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, err error) {
 	space := subject.Space{}
-	var own []uint64 // sequences
 	err = streams.ReadLog(ctx, b.reader, streams.ReadOptions{Stream: streams.DefaultShard, From: from, Idle: func() error { return errDone }}, func(batch []events.LogMessage) error {
 		for _, m := range batch {
 			p, err := space.Parse(m.Subject)
@@ -178,18 +226,15 @@ func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, e
 				if err != nil {
 					return err
 				}
-				if w.began.IsZero() {
-					w.first, w.began = c, m.Time
-				}
-				w.last, w.ended, w.writes = c, m.Time, w.writes+1
-				own = append(own, m.Seq)
+				w.cursors = append(w.cursors, cursor{c.Consumed, m.Time})
+				w.own = append(w.own, m.Seq)
 			case p.Class == subject.Calls || p.Class == subject.Findings:
 				at, err := time.Parse(time.RFC3339Nano, m.HeaderValue("ce-time"))
 				if err != nil {
 					return err
 				}
-				w.lags = append(w.lags, m.Time.Sub(at))
-				own = append(own, m.Seq)
+				w.lags = append(w.lags, span{at, m.Time})
+				w.own = append(w.own, m.Seq)
 				if p.Class == subject.Findings && p.State != string(events.SeverityInfo) {
 					w.violations++
 					w.violation = string(m.Body)
@@ -201,9 +246,9 @@ func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, e
 	if errors.Is(err, errDone) {
 		err = nil
 	}
-	ownUpTo := func(seq uint64) int { n, _ := slices.BinarySearch(own, seq+1); return n }
-	w.inputs = int(w.last.Consumed) - ownUpTo(w.last.Consumed)
-	w.between = w.inputs - int(w.first.Consumed) + ownUpTo(w.first.Consumed)
+	if err == nil && len(w.lags) == 0 {
+		err = errors.New("the correlator put nothing out")
+	}
 	return w, err
 }
 
