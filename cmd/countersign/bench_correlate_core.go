@@ -169,7 +169,7 @@ func (b *correlateBench) cores() error {
 		if err != nil {
 			return err
 		}
-		c.apply(append(msgs, c.traffic.reported(i, trafficGroup, now)...), now)
+		c.apply(append(msgs, c.traffic.reported(i, trafficGroup, now, now)...), now)
 	}
 	if err := c.check(); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (b *correlateBench) open(n int) error {
 	}
 	c.forget()
 	fill(n, n+benchOpenSteps, func(i int) []streams.Msg {
-		return []streams.Msg{c.traffic.announce(i, now), c.traffic.complete(i-n, now)}
+		return []streams.Msg{c.traffic.announce(i, now), c.traffic.complete(i-n, now, now)}
 	})
 	if err := c.check(); err != nil {
 		return err

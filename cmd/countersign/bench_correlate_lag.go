@@ -109,7 +109,7 @@ func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls i
 // then reports of them.
 func (b *correlateBench) turn(ctx context.Context, calls int, report bool) (int, error) {
 	if report {
-		msgs := b.traffic.reported(b.published, calls, b.asked)
+		msgs := b.traffic.reported(b.published, calls, b.asked, time.Now())
 		b.published += calls
 		return len(msgs), streams.PublishEvents(ctx, b.runtime, msgs)
 	}

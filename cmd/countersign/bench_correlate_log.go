@@ -51,8 +51,8 @@ func (t traffic) pre(i int, now time.Time) []byte {
 	return t.hookEvent(i, trafficID(2*i), "PreToolUse", now, "", `,"evidence_phase":"pre_commit","tool_input":`+trafficInput)
 }
 
-func (t traffic) post(i int, now time.Time) []byte {
-	at := stamp(now)
+func (t traffic) post(i int, now, ran time.Time) []byte {
+	at := stamp(ran)
 	return t.hookEvent(i, trafficID(2*i+1), "PostToolUse", now,
 		`,"tool_input_executed":`+trafficInput+`,"execution":{"outcome":"succeeded","started_at":"`+at+`","completed_at":"`+at+`"}`,
 		`,"correlation_id":"`+trafficID(2*i)+`"`)
@@ -105,10 +105,13 @@ func (t traffic) admitted(from, n int, now time.Time) ([]streams.Msg, error) {
 	return msgs, err
 }
 
-func (t traffic) reported(from, n int, now time.Time) (msgs []streams.Msg) {
+// The event that announces a call is the request once more, so events have the time at
+// which it was asked for. It ran later: no disk that held the decisions up for seconds
+// makes it begin before its verdict.
+func (t traffic) reported(from, n int, asked, ran time.Time) (msgs []streams.Msg) {
 	for i := from; i < from+n; i++ {
-		msgs = append(msgs, t.announce(i, now), t.complete(i, now))
-		msgs = append(msgs, t.lookup(i, now)...)
+		msgs = append(msgs, t.announce(i, asked), t.complete(i, asked, ran))
+		msgs = append(msgs, t.lookup(i, asked)...)
 	}
 	return msgs
 }
@@ -117,8 +120,8 @@ func (t traffic) announce(i int, now time.Time) streams.Msg {
 	return streams.Msg{Subject: t.subject(subject.ProtoAgentHook, trafficSession(i), "PreToolUse"), Body: t.pre(i, now)}
 }
 
-func (t traffic) complete(i int, now time.Time) streams.Msg {
-	return streams.Msg{Subject: t.subject(subject.ProtoAgentHook, trafficSession(i), "PostToolUse"), Body: t.post(i, now)}
+func (t traffic) complete(i int, now, ran time.Time) streams.Msg {
+	return streams.Msg{Subject: t.subject(subject.ProtoAgentHook, trafficSession(i), "PostToolUse"), Body: t.post(i, now, ran)}
 }
 
 // lookup is a call in AAEP, which begins its session if it is the first one.

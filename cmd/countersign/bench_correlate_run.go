@@ -40,7 +40,7 @@ type correlateBench struct {
 	reader    jetstream.JetStream // as the auditor
 	traffic   traffic
 	published int       // calls
-	asked     time.Time // when the next of them were admitted: what is reported has the same times
+	asked     time.Time // when the next of them were asked for
 	floor     float64   // messages a second
 }
 
