@@ -195,7 +195,7 @@ func TestSilence(t *testing.T) {
 	l.event(wire(0, "session.started", 0, nil))
 	l.event(set(wire(10, "session.started", 0, nil), "session_id", "sess_2"))
 	l.event(set(wire(11, "session.completed", 1, nil), "session_id", "sess_2"))
-	l.at(90_000).tick()
+	l.idle(90_000)
 	l.at(90_001).event(wire(1, "session.completed", 90_001, nil))
 	l.event(set(wire(12, "progress.updated", 90_001, tree{"progress": tree{"percent": 1}}), "session_id", "sess_2"))
 	var list []string

@@ -90,7 +90,7 @@ func (m *machine) remark(f *fact) {
 		m.anticipate(f)
 		return
 	}
-	s.lastSeen = m.now
+	s.lastSeen = m.here()
 	c := s.meant(f)
 	if c == nil {
 		m.excuse(s, f)

@@ -245,7 +245,7 @@ func (c corpusCase) ledger(t testing.TB) *ledger {
 
 func (c corpusCase) put(l *ledger, short tree, n int) {
 	if now, ok := short["now"].(float64); ok {
-		l.at(now).tick()
+		l.idle(now)
 		return
 	}
 	if r, ok := short["request"].(map[string]any); ok {

@@ -104,9 +104,6 @@ func (c *Correlator) Step(in *Input) []Output {
 	if in.own {
 		return nil
 	}
-	if c.m.now.IsZero() {
-		c.m.now = m.Time
-	}
 	c.m.stats.Messages++
 	c.m.pass(m.Time)
 	switch {
@@ -161,20 +158,39 @@ func (c *Correlator) Ahead(inputs []Input) {
 	}
 }
 
-// NextDeadline is when the next open call counts as abandoned. It fires with
-// the first input message whose broker time is not before it; on an idle shard
-// somebody must write a tick then. Compare it with Stats().LogTime, not with
-// the time of the last message: some messages let no time pass. That a session
-// fell silent is no deadline: it is noticed with the first input after its time.
+// NextDeadline is when time alone may bring about a finding: the next open call
+// counts as abandoned, or a session or a request for a subscription has been left
+// alone for so long. It happens with the first input message whose broker time is
+// not before it; on an idle shard somebody must write a tick then. A long idleness is
+// made of several such times. Compare it with Stats().LogTime, not with the time of
+// the last message: some messages let no time pass.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
-	d, ok := c.m.due.next()
-	return d.at, ok
+	var next soonest
+	if d, ok := c.m.due.next(); ok {
+		next.take(d.at)
+	}
+	if len(c.m.running) > 0 {
+		c.m.nextFlow(&next)
+	}
+	c.m.nextAnswer(&next)
+	return c.m.shown(next.at), next.any
+}
+
+// NextIdle is when the next session may be forgotten, likewise.
+func (c *Correlator) NextIdle() (time.Time, bool) {
+	var next soonest
+	c.m.nextFlow(&next)
+	if s, ok := c.m.sessions.oldest(); ok && len(s.open) == 0 {
+		at, _ := c.m.idle(s.lastSeen, sessionIdle)
+		next.take(at)
+	}
+	return c.m.shown(next.at), next.any
 }
 
 // Stats says what the correlator holds and has done.
 func (c *Correlator) Stats() Stats {
 	s := c.m.stats
-	s.LogTime, s.Sessions, s.Sources, s.Watched = c.m.now, c.m.sessions.len(), c.m.sources.len(), c.m.flows.len()
+	s.LogTime, s.Sessions, s.Sources, s.Watched = c.m.shown(c.m.now), c.m.sessions.len(), c.m.sources.len(), c.m.flows.len()
 	return s
 }
 

@@ -339,7 +339,7 @@ func TestDeadlines(t *testing.T) {
 	if _, ok := r.core.NextDeadline(); ok || r.core.Stats().Open != 0 {
 		t.Error("something is still open")
 	}
-	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.Stats().LogTime.Before(due) {
+	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.m.now.Before(due) {
 		t.Error("time went back")
 	}
 }
@@ -566,7 +566,7 @@ func TestBounds(t *testing.T) {
 		l := newLedger(t)
 		l.event(pre(1))
 		l.event(post(2))
-		l.at(25 * 3600).tick()
+		l.idle(25 * 3600)
 		if s := l.run().core.Stats(); s.Sessions != 0 {
 			t.Errorf("stats %+v", s)
 		}

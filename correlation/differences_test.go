@@ -242,7 +242,7 @@ func TestDifferencesAreBounded(t *testing.T) {
 	if reasons[""] < 8 {
 		t.Errorf("differences are known of %v", reasons)
 	}
-	l.at(30 * 3600).tick()
+	l.idle(30 * 3600)
 	if s := l.run().core.Stats(); s.ArgsBytes != 0 || s.Calls != 0 {
 		t.Errorf("%d bytes, %d calls are left", s.ArgsBytes, s.Calls)
 	}

@@ -39,7 +39,10 @@ func FuzzApply(f *testing.F) {
 				m.Seq = 100 + i
 				outs = append(outs, core.Apply(m)...)
 			}
-			outs = append(outs, core.Apply(events.LogMessage{Seq: 200, Subject: "gov.control.GOV.tick", Time: epoch.Add(1000 * time.Hour)})...)
+			for i := range uint64(100) {
+				at := epoch.Add(time.Duration(i+1) * 10 * time.Hour)
+				outs = append(outs, core.Apply(events.LogMessage{Seq: 200 + i, Subject: "gov.control.GOV.tick", Time: at})...)
+			}
 			if core.Stats().Open != 0 || core.Stats().ArgsBytes != 0 {
 				t.Errorf("left over: %+v", core.Stats())
 			}

@@ -175,7 +175,7 @@ func TestHandoffsAreBounded(t *testing.T) {
 func TestHandoffOutlivesItsSession(t *testing.T) {
 	l := newLedger(t)
 	l.handsOver("Triage", "Finance", events.Allow)
-	l.at(100 * 3600).tick()
+	l.idle(100 * 3600)
 	if n := l.run().core.Stats().Sessions; n != 0 {
 		t.Fatalf("%d sessions", n)
 	}

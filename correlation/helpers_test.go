@@ -168,6 +168,18 @@ func (l *ledger) at(seconds float64) *ledger {
 
 func (l *ledger) tick() { l.put(space.Control("GOV", events.ControlTick), nil, []byte(`{}`)) }
 
+// idle lets time pass up to so many seconds, as an active correlator does on a shard
+// on which nothing else happens.
+func (l *ledger) idle(seconds float64) *ledger {
+	end := epoch.Add(time.Duration(seconds * float64(time.Second)))
+	for l.now.Add(quarter).Before(end) {
+		l.now = l.now.Add(quarter)
+		l.tick()
+	}
+	l.at(seconds).tick()
+	return l
+}
+
 // event logs a producer's event.
 func (l *ledger) event(e tree) uint64 { return l.eventFrom("acme", "rt1", e) }
 

@@ -14,7 +14,7 @@ func (m *machine) session(f *fact) *session {
 		}
 		m.sessions.add(s)
 	}
-	s.lastSeen = m.now
+	s.lastSeen = m.here()
 	return s
 }
 
@@ -66,7 +66,7 @@ func (m *machine) endSession(f *fact) {
 	if !ok {
 		return
 	}
-	s.lastSeen = m.now
+	s.lastSeen = m.here()
 	for len(s.open) > 0 {
 		c := s.open[0]
 		c.step(stepClosed, f)

@@ -17,7 +17,7 @@ type machine struct {
 	// approvals, so what events say of them counts.
 	offline bool
 
-	now      time.Time // log time: the latest broker time seen
+	logTime
 	sessions *lru[sessionKey, *session]
 	sources  *lru[sourceKey, *sourceState]
 	eventIDs int // that are remembered of all sources
@@ -134,7 +134,7 @@ func (m *machine) amend(f *fact) {
 	if !ok {
 		return
 	}
-	s.lastSeen = m.now
+	s.lastSeen = m.here()
 	if c := s.findIn(f.slot, f.eventID, func(c *call) bool { return c.knows(f.eventID) }); c != nil {
 		before := c.standing()
 		c.learn(f)
@@ -225,10 +225,11 @@ func (m *machine) waiting(at time.Time, a *approval) time.Time {
 	if a == nil || a.expiresAt.IsZero() {
 		return at
 	}
-	if limit := m.now.Add(maxApprovalWait); a.expiresAt.After(limit) {
+	end := m.ofClock(a.expiresAt)
+	if limit := m.now.Add(maxApprovalWait); end.After(limit) {
 		return later(at, limit)
 	}
-	return later(at, a.expiresAt.Add(m.opts.MissingAfter))
+	return later(at, end.Add(m.opts.MissingAfter))
 }
 
 func later(a, b time.Time) time.Time {

@@ -1,10 +1,6 @@
 package correlation
 
-import (
-	"time"
-
-	"github.com/countersign-dev/countersign/correlation/aaepsession"
-)
+import "github.com/countersign-dev/countersign/correlation/aaepsession"
 
 // AAEP's handshake: a subscriber asks, a producer accepts or refuses, and terms
 // change later. Publishers need not publish it; what is published is held against
@@ -18,7 +14,7 @@ const maxNegotiating = 1024
 type negotiating struct {
 	key      sourceKey
 	names    *origin
-	lastSeen time.Time
+	lastSeen seen
 	state    aaepsession.Negotiations
 }
 
@@ -44,7 +40,7 @@ func (m *machine) negotiate(f *fact) {
 		n = &negotiating{key: key, names: m.origin(f)}
 		m.negotiating.add(n)
 	}
-	n.lastSeen = m.now
+	n.lastSeen = m.here()
 	f.aaep.Seq, f.aaep.At = f.seq, f.at
 	m.overdue(n)
 	// What time has proved is told apart by itself, whatever message came next.
@@ -53,21 +49,24 @@ func (m *machine) negotiate(f *fact) {
 }
 
 func (m *machine) overdue(n *negotiating) {
-	m.breaches(&fact{protocol: protoAAEP}, *n.names, n.state.Overdue(m.now))
+	m.breaches(&fact{protocol: protoAAEP}, *n.names, n.state.Overdue(m.shown(m.now)))
 }
 
 // passNegotiations lets time pass for the publishers that negotiate no more.
 func (m *machine) passNegotiations() {
 	for {
 		n, ok := m.negotiating.oldest()
-		if !ok || m.now.Sub(n.lastSeen) < aaepsession.Patience {
+		if !ok {
+			return
+		}
+		if _, idle := m.idle(n.lastSeen, aaepsession.Patience); !idle {
 			return
 		}
 		m.overdue(n)
 		if n.state.Forgettable() {
 			m.negotiating.remove(n.key)
 		} else if again, kept := m.negotiating.get(n.key); kept {
-			again.lastSeen = m.now // to be looked at after another day
+			again.lastSeen = m.here() // to be looked at after another day
 		}
 	}
 }
@@ -81,5 +80,15 @@ func (m *machine) subscribed(f *fact, asked origin) {
 	}
 	if b := n.state.Entitled(f.aaep); b != nil {
 		m.breach(f, asked, b)
+	}
+}
+
+// nextAnswer is when the next request may have waited for too long.
+func (m *machine) nextAnswer(next *soonest) {
+	for _, n := range m.negotiating.all() {
+		if n.state.Waiting() {
+			at, _ := m.idle(n.lastSeen, aaepsession.Patience)
+			next.take(at)
+		}
 	}
 }

@@ -9,8 +9,10 @@ import "time"
 // one to the front notes that it was seen (peek leaves it where it is). Otherwise
 // who goes on from a snapshot would forget at another time.
 func (m *machine) pass(t time.Time) {
-	if t.After(m.now) {
-		m.now = t
+	if m.offline {
+		m.take(t)
+	} else {
+		m.reach(t)
 	}
 	if !m.now.Before(m.quiet) {
 		m.passDeadlines()
@@ -44,10 +46,29 @@ func (m *machine) passSessions() {
 		if !ok {
 			return
 		}
-		if until := s.lastSeen.Add(sessionIdle); m.now.Before(until) || len(s.open) > 0 {
+		if until, idle := m.idle(s.lastSeen, sessionIdle); !idle || len(s.open) > 0 {
 			m.quiet = earlier(m.quiet, until)
 			return
 		}
 		m.forgetSession(s)
+	}
+}
+
+// soonest is the first of some points in time, if there is any.
+type soonest struct {
+	at  time.Time
+	any bool
+}
+
+func (s *soonest) take(t time.Time) {
+	if !s.any || t.Before(s.at) {
+		s.at, s.any = t, true
+	}
+}
+
+func (m *machine) nextFlow(next *soonest) {
+	if w, ok := m.flows.oldest(); ok {
+		at, _ := m.idle(w.lastSeen, sessionIdle)
+		next.take(at)
 	}
 }

@@ -156,7 +156,7 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 		FindingID: id, Rule: r.Name, Severity: events.Severity(first(string(v.severity), string(r.Severity))),
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
 		EventIDs: v.events, Seqs: v.proofs(c, f), Explanation: explain(r, c, f, v), Remedy: r.Remedy,
-		DetectedAt: events.At(m.now), Withdraws: v.withdraws,
+		DetectedAt: events.At(m.shown(m.now)), Withdraws: v.withdraws,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {

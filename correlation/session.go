@@ -2,7 +2,6 @@ package correlation
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -28,7 +27,7 @@ type session struct {
 	kin int8 // the rank of what it belongs to, as far as that was known when it was active
 
 	floor    int // highest occurrence among ids that were forgotten
-	lastSeen time.Time
+	lastSeen seen
 }
 
 // origin is a fact's origin to keep. Sessions of one publisher share the names of

@@ -121,37 +121,109 @@ func deadlinesOf(r result) (list []string) {
 	return list
 }
 
-// The broker's clock goes wrong by a week in the middle of the log and is set
-// right later. Time never runs back; what was reported too early is withdrawn when
-// the calls do end; and what stands in the end is what would stand anyway, but for
-// executed_before_verdict, which compares the executor's clock with the broker's.
+// compared are the rules that hold the broker's clock against the one of the
+// admitter, a producer or an executor: what they say depends on both.
+var compared = []string{"executed_before_verdict ", "AH-C-083 ", "executed_after_expiry ", "AAEP-C-067 "}
+
+// everything is what stands of all findings, what clocks are compared for apart.
+func (r result) everything() []string {
+	all := result{findings: slices.Concat(r.findings, r.checks)}
+	return slices.DeleteFunc(all.standing(), func(f string) bool {
+		return slices.ContainsFunc(compared, func(rule string) bool { return strings.HasPrefix(f, rule) })
+	})
+}
+
+// The broker's clock goes wrong for a while, anywhere in the log, and is set right
+// again. Log time never runs back; what was reported too early is withdrawn when the
+// calls do end; and what stands in the end is what would stand anyway.
 func TestAClockThatJumps(t *testing.T) {
 	l := scenario(t, 60).without(events.ControlTick)
-	for name, by := range map[string]time.Duration{"ahead": week, "back": -week} {
-		c := *l
-		c.msgs = slices.Clone(l.msgs)
-		for i := len(c.msgs) / 3; i < len(c.msgs)/2; i++ {
-			c.msgs[i].Time = c.msgs[i].Time.Add(by)
-		}
-		c.now = c.now.Add(3 * week)
+	l.msgs = l.msgs[:len(l.msgs):len(l.msgs)]
+	end := l.now.Add(4 * week)
+	last := func(c ledger) result {
+		c.now = end
 		c.tick()
-		straight := *l
-		straight.msgs = slices.Clone(l.msgs)
-		straight.now = c.now
-		straight.tick()
-		ofClocks := func(f string) bool { return strings.HasPrefix(f, "executed_before_verdict ") }
-		want, got := slices.DeleteFunc(straight.run().standing(), ofClocks), slices.DeleteFunc(c.run().standing(), ofClocks)
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (+): %s", name, diff)
-		}
-		core, before := New(c.opts), time.Time{}
-		for _, m := range c.msgs {
-			core.Apply(m)
-			if now := core.Stats().LogTime; now.Before(before) {
-				t.Fatalf("%s: time ran back from %v to %v", name, before, now)
-			} else {
-				before = now
+		return c.run()
+	}
+	// Whether an id that comes again is used again depends on whether the time of the
+	// call before was over.
+	of := func(r result) []string {
+		return slices.DeleteFunc(r.everything(), func(f string) bool {
+			neverEnded := strings.Contains(f, " s0 c1 ") || strings.Contains(f, " s35 c1 ")
+			return neverEnded || strings.HasPrefix(f, "reused_tool_call_id ") || strings.HasPrefix(f, "AH-C-052 ")
+		})
+	}
+	want := of(last(*l))
+	for _, by := range []time.Duration{20 * time.Minute, time.Hour, 25 * time.Hour, week, -time.Hour, -week} {
+		for from := 0; from < len(l.msgs); from += 10 {
+			c := *l
+			c.msgs = slices.Clone(l.msgs)
+			for i := from; i < min(from+len(l.msgs)/6, len(l.msgs)); i++ {
+				c.msgs[i].Time = c.msgs[i].Time.Add(by)
+			}
+			if diff := cmp.Diff(want, of(last(c))); diff != "" {
+				t.Fatalf("%v from message %d on (+): %s", by, from, diff)
+			}
+			core, before := New(c.opts), time.Time{}
+			for _, m := range c.msgs {
+				core.Apply(m)
+				if now := core.m.now; now.Before(before) {
+					t.Fatalf("%v: time ran back from %v to %v", by, before, now)
+				} else {
+					before = now
+				}
 			}
 		}
+	}
+}
+
+// A clock that was wrong for one message does not put off what is due, and is
+// nothing that an honest publisher has to answer for.
+func TestDeadlinesAfterAJump(t *testing.T) {
+	for _, by := range []time.Duration{week, -week} {
+		l := newLedger(t)
+		l.opts.RequireVerdict = false
+		l.event(pre(1))
+		l.at(60)
+		right := l.now
+		l.now = l.now.Add(by)
+		l.tick()
+		l.now = right
+		l.event(post(2))
+		l.event(set(pre(3), "session_id", "s2"))
+		for l.now.Before(right.Add(DefaultMissingAfter + 2*time.Minute)) {
+			l.now = l.now.Add(time.Minute)
+			l.tick()
+		}
+		r := l.run()
+		var list []string
+		for _, f := range r.standing() {
+			list = append(list, strings.Join(strings.Fields(f)[:3], " "))
+		}
+		if diff := cmp.Diff([]string{"missing_completion medium s2"}, list); diff != "" {
+			t.Errorf("%v: %s", by, diff)
+		}
+		for _, f := range r.findings {
+			if f.Session == "s2" && f.DetectedAt.Sub(right) > DefaultMissingAfter+2*time.Minute {
+				t.Errorf("%v: noticed at %v", by, f.DetectedAt)
+			}
+		}
+	}
+}
+
+// However long it was, and whenever a session was last seen: a leap of the clock
+// forgets none that could go on.
+func TestNothingIsForgottenOverALeap(t *testing.T) {
+	l := newLedger(t)
+	l.opts.RequireVerdict = false
+	l.event(pre(1))
+	l.event(wire(0, "session.started", 0, nil))
+	l.now = l.now.Add(10 * week)
+	l.tick()
+	l.event(post(2))
+	l.event(wire(1, "session.completed", 1, nil))
+	got := slices.DeleteFunc(l.run().everything(), func(f string) bool { return strings.HasPrefix(f, "AAEP-C-014 info ") })
+	if len(got) > 0 {
+		t.Errorf("found %q", got)
 	}
 }

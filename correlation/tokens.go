@@ -64,7 +64,7 @@ func (m *machine) answer(f *fact) {
 		return
 	}
 	if w, ok := m.flows.get(use.flow); ok {
-		w.lastSeen = m.now
+		w.lastSeen = m.here()
 		m.entitled(f, *w.names)
 		m.subscribed(f, *w.names)
 		m.breaches(f, *w.names, w.aaep.Apply(f.aaep))

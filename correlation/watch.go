@@ -1,8 +1,6 @@
 package correlation
 
 import (
-	"time"
-
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/hooksession"
@@ -58,7 +56,7 @@ type flowKey struct {
 type flow struct {
 	names    *origin // shared, and never changed
 	protocol string
-	lastSeen time.Time
+	lastSeen seen
 	aaep     *aaepsession.Session
 	hook     *hooksession.Session
 	hinted   map[string]bool // hints of schemas that were given
@@ -97,7 +95,7 @@ func (m *machine) passFlows() {
 		if !ok {
 			return
 		}
-		if until := w.lastSeen.Add(sessionIdle); m.now.Before(until) {
+		if until, idle := m.idle(w.lastSeen, sessionIdle); !idle {
 			m.quiet = earlier(m.quiet, until)
 			return
 		}
@@ -144,7 +142,7 @@ func (m *machine) flow(f *fact) *flow {
 		}
 		m.flows.add(w)
 	}
-	w.lastSeen = m.now
+	w.lastSeen = m.here()
 	return w
 }
 

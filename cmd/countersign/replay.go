@@ -211,7 +211,7 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 	if err != nil {
 		return nil, err
 	}
-	r := &rerun{core: correlation.New(o), past: p, space: o.Space, shard: t.Stream, last: rec.last, idle: map[string]time.Time{},
+	r := &rerun{core: correlation.New(o), past: p, space: o.Space, shard: t.Stream, last: rec.last,
 		tenant: subject.Escape(t.Tenant), session: subject.Token(c.Session)}
 	if c.Whole {
 		tell := countProgress(io, "replaying")

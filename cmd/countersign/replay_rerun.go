@@ -22,7 +22,6 @@ type rerun struct {
 	last            uint64
 	seq             uint64 // applied last
 	applied         int
-	idle            map[string]time.Time // when each of the session's publishers falls silent
 	outputs         []output
 }
 
@@ -54,11 +53,6 @@ func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
 		if seq == 0 {
 			return nil // the next message is the one, or nobody has noticed yet
 		}
-		for who, at := range r.idle {
-			if !stored.Before(at) {
-				delete(r.idle, who)
-			}
-		}
 		r.apply(events.LogMessage{Seq: seq, Time: stored, Subject: r.space.Control(r.shard, events.ControlTick), Body: []byte("{}")})
 		r.applied--
 	}
@@ -67,19 +61,13 @@ func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
 // due is the next time at which something happens by itself.
 func (r *rerun) due() (at time.Time, any bool) {
 	at, any = r.core.NextDeadline()
-	for _, silent := range r.idle {
-		if !any || silent.Before(at) {
-			at, any = silent, true
-		}
+	if idle, too := r.core.NextIdle(); too && (!any || idle.Before(at)) {
+		at, any = idle, true
 	}
 	return at, any
 }
 
 func (r *rerun) apply(m events.LogMessage) {
-	p, err := r.space.Parse(m.Subject)
-	if err == nil && p.Class == subject.Events && subject.Token(p.Session) == r.session {
-		r.idle[p.Protocol+" "+p.Publisher] = m.Time.Add(correlation.SessionIdle)
-	}
 	r.seq = m.Seq
 	r.applied++
 	for _, o := range r.core.Apply(m) {

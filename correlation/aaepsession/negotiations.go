@@ -213,6 +213,9 @@ func (n *Negotiations) Overdue(now time.Time) []*catalogue.Breach {
 	return out
 }
 
+// Waiting tells whether there is a request without an answer.
+func (n *Negotiations) Waiting() bool { return len(n.open) > 0 }
+
 // Forgettable tells whether nothing is lost if nothing of the publisher is kept.
 func (n *Negotiations) Forgettable() bool {
 	return len(n.open) == 0 && n.overdue == nil && len(n.granted) == 0
