@@ -51,7 +51,7 @@ func (m *machine) token(w *flow, f *fact) {
 // themselves, of the publisher in the same tenant that used the token last.
 func (m *machine) answer(f *fact) {
 	m.notes(nil, f)
-	f.aaep.Seq, f.aaep.At = f.seq, f.at
+	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, m.offline
 	token := sumOf(f.aaep.Token())
 	use, known := m.tokens.get(tokenKey{f.key.tenant, f.key.source, token})
 	if !known {

@@ -220,7 +220,7 @@ func (m *machine) followAAEP(w *flow, f *fact, n novelty) {
 	if n != novel {
 		return
 	}
-	f.aaep.Seq, f.aaep.At = f.seq, f.at
+	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, m.offline
 	before, stray := w.aaep.Running(), w.aaep.Unstarted()
 	found := w.aaep.Apply(f.aaep)
 	m.count(w, before, w.aaep.Running())

@@ -27,6 +27,9 @@ type Event struct {
 	// are to be set before the event is applied.
 	Seq uint64
 	At  time.Time
+	// Recorded says that nobody but its sender stamped it: At is when the event before
+	// it was, by that one's word.
+	Recorded bool
 }
 
 // Prefix is the extension prefix under which a producer may say which call a

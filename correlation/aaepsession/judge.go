@@ -65,9 +65,18 @@ func (s *Session) binding(i *invocation) (a *ask, explicit bool, candidates int)
 }
 
 // usable tells whether a question stands behind an invocation: it was accepted,
-// or took its default where that is enough, and was not used yet.
+// or took its default where that is enough, and was not used yet. Nobody accepts
+// something grave by a yes to something harmless, unless the question says that it
+// is about this call.
 func (a *ask) usable(i *invocation) bool {
-	return a.used == (ref{}) && (a.stage == accepted || (a.stage == defaultedAccept && !i.grave()))
+	yes := a.stage == accepted || (a.stage == defaultedAccept && !i.grave())
+	return yes && a.used == (ref{}) && !(i.grave() && a.bound == "" && a.understates(i))
+}
+
+// understates tells whether a question said less than the invocation is (10.2,
+// T3). What it does not say at all is no lie.
+func (a *ask) understates(i *invocation) bool {
+	return (i.final && a.finalSaid && !a.final) || (a.riskSaid && a.risk < i.risk)
 }
 
 func firstOf(a, b *invocation) *invocation {
@@ -121,6 +130,7 @@ func (s *Session) against(a *ask, i *invocation) {
 	ignored := func(what string) { hint(say("AAEP-C-114", what)) }
 	switch a.stage {
 	case pending:
+		a.hasty = true
 		say("AAEP-C-103", "")
 		if a.acceptsByDefault {
 			say("AAEP-C-105", "its time was not over")
@@ -195,6 +205,10 @@ func (s *Session) compare(a *ask, i *invocation, explicit bool) {
 		s.lesser(a, i, "its risk is made smaller")
 	case explicit && a.risk > i.risk:
 		s.lesser(a, i, "its risk is made smaller")
+	}
+	if (explicit || i.grave()) && a.understates(i) {
+		b := s.lesser(a, i, "the user was told of less than it is")
+		b.Case, b.Severity = "understated", events.SeverityHigh
 	}
 }
 

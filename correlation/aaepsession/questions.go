@@ -44,8 +44,9 @@ type ask struct {
 	text             string    // the beginning of the action's text, lower case
 	bound            string    // the call that it is about
 	tool             string    // the tool that it is about
-	final            bool
+	final, finalSaid bool
 	risk             risk
+	riskSaid         bool
 	acceptsByDefault bool
 	allowed          []string
 	answers          []answer
@@ -59,6 +60,7 @@ type ask struct {
 	usedFor          string      // its tool
 	late             *invocation // the invocation that came before it
 	plain            *invocation // a harmless invocation since, which may have been for it
+	hasty            bool        // it was acted on before it was answered
 	lateAccept       bool        // accepted when its time was over
 	notFirst         bool        // accepted after another answer
 	tooLate          bool        // accepted after it was withdrawn
@@ -113,6 +115,7 @@ func (s *Session) confirm(e *Event, p *aaep.AwaitingConfirmation) {
 	h.Write([]byte(p.Action))
 	a.action, a.text = h.Sum64(), strings.ToLower(p.Action[:min(len(p.Action), maxText)])
 	a.bound, a.tool, a.final, a.risk = bounded(e.bound), bounded(e.about), lasting(p), risks[p.RiskLevel]
+	a.finalSaid, a.riskSaid = p.Irreversible != nil || p.Reversibility != "", p.RiskLevel != ""
 	a.acceptsByDefault, a.allowed = p.DefaultDecision == accept, some(p.AllowedReplies)
 	for _, other := range s.asks {
 		if other.isConfirmation() && other.stage == pending && other.bound == a.bound && (a.bound != "" || other.action == a.action) {
@@ -153,7 +156,7 @@ func (s *Session) addAsk(a *ask) {
 // elapse lets the questions whose time is over take their default.
 func (s *Session) elapse(e *Event) {
 	for _, a := range s.asks {
-		if a.stage != pending || a.deadline.IsZero() || e.when().Before(a.deadline) {
+		if a.stage != pending || !a.over(e) {
 			continue
 		}
 		switch {
@@ -165,6 +168,24 @@ func (s *Session) elapse(e *Event) {
 			s.resolve(a, defaultedReject, ref{}, a.deadline)
 		}
 	}
+}
+
+// over tells whether a question's time is over, by the clock of whoever says
+// something now and by the broker's (A-20, A-26 of the digest): the broker's decides,
+// but for the time that messages may be under way. A clock that can be set at will
+// neither ends a wait early nor draws it out.
+func (a *ask) over(e *Event) bool {
+	passed := e.At.Sub(a.at)
+	switch {
+	case a.deadline.IsZero():
+		return false
+	case e.Recorded:
+	case passed > a.timeout+grace:
+		return true
+	case passed < a.timeout-grace:
+		return false
+	}
+	return !e.when().Before(a.deadline)
 }
 
 // supersede: the agent left the state of waiting without an answer (6.8).
@@ -231,7 +252,7 @@ func (s *Session) closeAsk(e *Event, a *ask, cancelled bool) {
 // unused: the user said yes, and what was that for?
 func (s *Session) unused(e *Event, a *ask) {
 	switch {
-	case a.used != (ref{}) || a.late != nil:
+	case a.used != (ref{}) || a.late != nil || a.hasty:
 	case a.plain != nil:
 		s.lesser(a, a.plain, "it is invoked as harmless")
 	default:

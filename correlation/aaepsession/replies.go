@@ -34,12 +34,17 @@ func (s *Session) reply(e *Event, token string, r answer) {
 		a.tooLate = a.tooLate || yes
 		return
 	}
-	if a.stage != pending || s.overdue(e, a) {
+	dated := !e.Time.IsZero() && !a.deadline.IsZero() && !e.Time.Before(a.deadline)
+	if a.stage != pending || a.over(e) {
 		s.breach("AAEP-C-111", "its time was over", a.ref, e.ref()).Case = "late"
 		a.lateAccept = a.lateAccept || yes
 		return
 	}
-	if !e.Time.IsZero() && e.Time.Add(clockSkew).Before(a.when) {
+	switch {
+	case dated:
+		b := s.breach("AAEP-C-111", "it is dated after its time, in which it came", a.ref, e.ref())
+		b.Case, b.Severity = "dated", events.SeverityLow
+	case !e.Time.IsZero() && e.Time.Add(clockSkew).Before(a.when):
 		s.breach("AAEP-C-111", "it is dated before its question", a.ref, e.ref()).Severity = events.SeverityLow
 	}
 	s.answer(e, a, r)
@@ -54,16 +59,6 @@ func (s *Session) again(e *Event, a *ask, r answer, yes bool) {
 		hint(b)
 	}
 	a.notFirst = a.notFirst || (yes && a.stage == rejected)
-}
-
-// overdue compares with the deadline by the subscriber's clock and, since that
-// can be set at will, by the broker's (A-20, A-26 of the digest).
-func (s *Session) overdue(e *Event, a *ask) bool {
-	if a.deadline.IsZero() {
-		return false
-	}
-	byClock := !e.Time.IsZero() && !e.Time.Before(a.deadline)
-	return byClock || e.At.Sub(a.at) > a.timeout+grace
 }
 
 func (s *Session) answer(e *Event, a *ask, r answer) {
