@@ -3,8 +3,9 @@ package correlation
 import "github.com/countersign-dev/countersign/events"
 
 // A completion may come before what announces its call. That it did stays a
-// finding (AAEP-C-080, AH-C-078); but the announcement, once it is there, begins no
-// second call that would be missing its end. Which of the two happened first only
+// finding, though a small one (AAEP-C-080, AH-C-078): that nobody had announced it is
+// withdrawn. And the announcement, once it is there, begins no second call that would
+// be missing its end. Which of the two happened first only
 // the producer's own clock can tell: runtimes repeat ids, and the next call under
 // one must not be taken for the beginning of the last.
 
@@ -66,6 +67,7 @@ func (m *machine) announceLate(c *call, f *fact) {
 		return
 	}
 	c.state = stateAfter(end)
+	m.announcedAfterAll(c, f)
 	if f.kind == kindPre && f.preCommit && f.slot.id != "" {
 		m.check("AH-C-083", c, f, about(c.postEvent, f.eventID).saying("its end was reported before it was announced"))
 	}
@@ -74,6 +76,21 @@ func (m *machine) announceLate(c *call, f *fact) {
 		m.judge(c, end)
 	case end.ran != ranNo:
 		m.compareInput(c, end, st)
+	}
+}
+
+// announcedAfterAll takes back that a call had not been announced, and says what is
+// left of it.
+func (m *machine) announcedAfterAll(c *call, f *fact) {
+	for _, made := range c.taken(OrphanCompletion, "AH-C-078", "AAEP-C-080", "AAEP-C-083") {
+		back := about(c.postEvent, f.eventID).detail(detailWithdrawn).grade(events.SeverityInfo).withdrawing(made.id)
+		if made.rule == OrphanCompletion {
+			m.report(ruleOrphan, c, f, back)
+			continue
+		}
+		rule := checkRules[made.rule]
+		m.finding(rule, c, f, back.saying("what announces the call came later"))
+		m.finding(rule, c, f, about(c.postEvent, f.eventID).detail(detailOvertaken).grade(events.SeverityLow).saying("its end overtook what announces it"))
 	}
 }
 

@@ -21,23 +21,24 @@ func TestBelated(t *testing.T) {
 	aaepAt := func(e tree, at float64) tree { return set(e, "timestamp", stamp(at)) }
 	anonymous := func(e tree) tree { return set(e, "metadata.tool_call_id", nil) }
 	orphan, orphanHook, orphanAAEP := "orphan_completion/high", "AH-C-078/high", "AAEP-C-080/high"
+	lateHook, lateAAEP := "AH-C-078/low", "AAEP-C-080/low" // it was announced after all
 	for _, tc := range []struct {
 		name   string
 		events []tree
 		want   []string
 		calls  []string // state and match
 	}{
-		{"AgentHook", []tree{bare, pre(1)}, []string{orphan, orphanHook}, []string{"completed equal"}},
-		{"claims to have asked first", []tree{bare, set(pre(1), "evidence_phase", "pre_commit")}, []string{orphan, orphanHook, "AH-C-083/medium"}, []string{"completed equal"}},
+		{"AgentHook", []tree{bare, pre(1)}, []string{lateHook}, []string{"completed equal"}},
+		{"claims to have asked first", []tree{bare, set(pre(1), "evidence_phase", "pre_commit")}, []string{lateHook, "AH-C-083/medium"}, []string{"completed equal"}},
 		{"with other arguments", []tree{bare, set(pre(1), "tool_input.amount", 7)},
-			[]string{orphan, orphanHook, "input_drift/high", "AH-C-080/high"}, []string{"completed drift"}},
+			[]string{lateHook, "input_drift/high", "AH-C-080/high"}, []string{"completed drift"}},
 		{"with other arguments, for a reason", []tree{set(bare, "metadata.execution.mutation_reason", "limit"), set(pre(1), "tool_input.amount", 7)},
-			[]string{orphan, orphanHook, "input_drift/low"}, []string{"completed drift"}},
-		{"another tool", []tree{bare, set(pre(1), "tool_name", "other")}, []string{orphan, orphanHook, "input_drift/high"}, []string{"completed drift"}},
-		{"denied", []tree{bare, claiming("deny")}, []string{orphan, orphanHook, "executed_despite_deny/critical", "AH-C-075/critical"}, []string{"completed "}},
-		{"put off", []tree{bare, claiming("ask")}, []string{orphan, orphanHook, "executed_while_ask_pending/high", "AH-C-076/high"}, []string{"completed equal"}},
-		{"failed", []tree{set(bare, "metadata.execution.outcome", "failed"), pre(1)}, []string{orphan, orphanHook}, []string{"failed equal"}},
-		{"never ran", []tree{set(bare, "metadata.execution.outcome", "cancelled"), pre(1)}, []string{orphan, orphanHook}, []string{"failed "}},
+			[]string{lateHook, "input_drift/low"}, []string{"completed drift"}},
+		{"another tool", []tree{bare, set(pre(1), "tool_name", "other")}, []string{lateHook, "input_drift/high"}, []string{"completed drift"}},
+		{"denied", []tree{bare, claiming("deny")}, []string{lateHook, "executed_despite_deny/critical", "AH-C-075/critical"}, []string{"completed "}},
+		{"put off", []tree{bare, claiming("ask")}, []string{lateHook, "executed_while_ask_pending/high", "AH-C-076/high"}, []string{"completed equal"}},
+		{"failed", []tree{set(bare, "metadata.execution.outcome", "failed"), pre(1)}, []string{lateHook}, []string{"failed equal"}},
+		{"never ran", []tree{set(bare, "metadata.execution.outcome", "cancelled"), pre(1)}, []string{lateHook}, []string{"failed "}},
 		{"the next call under the same id", []tree{bare, set(pre(3), "timestamp", stamp(3)), set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4))},
 			[]string{orphan, orphanHook}, []string{"orphaned ", "completed equal"}},
 		{"the next call under the same id never ends", []tree{bare, set(pre(3), "timestamp", stamp(3))},
@@ -45,15 +46,15 @@ func TestBelated(t *testing.T) {
 		{"the next call under the same id asked first", []tree{bare, set(set(pre(3), "timestamp", stamp(3)), "evidence_phase", "pre_commit"), set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4))},
 			[]string{orphan, orphanHook}, []string{"orphaned ", "completed equal"}},
 		{"both twice", []tree{bare, set(set(bare, "event_id", uuid(4)), "timestamp", stamp(4)), pre(1), set(pre(3), "timestamp", stamp(3))},
-			[]string{orphan, orphan, orphanHook}, []string{"completed equal", "completed equal"}},
+			[]string{lateHook}, []string{"completed equal", "completed equal"}},
 		{"without ids, two at once", []tree{anonymous(bare), anonymous(set(pre(3), "tool_input.amount", 7)), anonymous(pre(1)),
 			set(anonymous(set(bare, "event_id", uuid(4))), "metadata.tool_input_executed.amount", 7)},
-			[]string{orphan, orphanHook}, []string{"completed equal", "completed equal"}},
-		{"AAEP", []tree{completed(2, "call_1", "success"), invoked(1, "call_1")}, []string{orphan, orphanAAEP}, []string{"completed "}},
-		{"AAEP, another tool", []tree{completed(2, "call_1", "success"), set(invoked(1, "call_1"), "tool", "other")}, []string{orphan, orphanAAEP, "input_drift/high", "AAEP-C-082/medium"}, []string{"completed drift"}},
-		{"AAEP without ids", []tree{completed(2, "", "success"), invoked(1, "")}, []string{orphan, orphanAAEP}, []string{"completed "}},
+			[]string{lateHook}, []string{"completed equal", "completed equal"}},
+		{"AAEP", []tree{completed(2, "call_1", "success"), invoked(1, "call_1")}, []string{lateAAEP}, []string{"completed "}},
+		{"AAEP, another tool", []tree{completed(2, "call_1", "success"), set(invoked(1, "call_1"), "tool", "other")}, []string{lateAAEP, "input_drift/high", "AAEP-C-082/medium"}, []string{"completed drift"}},
+		{"AAEP without ids", []tree{completed(2, "", "success"), invoked(1, "")}, []string{lateAAEP}, []string{"completed "}},
 		{"AAEP without ids, twice", []tree{completed(2, "", "success"), aaepAt(completed(4, "", "error"), 4), invoked(1, ""), aaepAt(invoked(3, ""), 3)},
-			[]string{orphan, orphan, orphanAAEP, "AAEP-C-083/medium"}, []string{"completed ", "failed "}},
+			[]string{lateAAEP, "AAEP-C-083/low"}, []string{"completed ", "failed "}},
 		{"AAEP without ids, the next one", []tree{completed(2, "", "success"), aaepAt(invoked(3, ""), 3), aaepAt(completed(4, "", "success"), 4)},
 			[]string{orphan, orphanAAEP}, []string{"orphaned ", "completed "}},
 	} {
@@ -174,10 +175,10 @@ func TestBelatedRequest(t *testing.T) {
 		calls   int
 		before  []tree
 	}{
-		{"after announcement and end, under another event id", other, events.Allow, []string{"AH-C-083/medium", beforeIt, noVerdict}, 1, []tree{pre(1)}},
+		{"after announcement and end, under another event id", other, events.Allow, []string{"AH-C-083/medium", afterTheFact}, 1, []tree{pre(1)}},
 		{"in the same second", set(pre(1), "timestamp", stamp(2)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2, nil},
-		{"allowed", pre(1), events.Allow, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1, nil},
-		{"denied", pre(1), events.Deny, []string{"AH-C-078/high", "AH-C-083/medium", beforeIt, orphan}, 1, nil},
+		{"allowed", pre(1), events.Allow, []string{"AH-C-078/low", "AH-C-083/medium", afterTheFact}, 1, nil},
+		{"denied", pre(1), events.Deny, []string{"AH-C-078/low", "AH-C-083/medium", afterTheFact}, 1, nil},
 		{"the next call", set(pre(1), "timestamp", stamp(3)), events.Allow, []string{"AH-C-078/high", "AH-C-079/medium", missingHook, orphan}, 2, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -72,8 +72,8 @@ func (c *call) missingRule() *Rule {
 	return checkRules["AH-C-079"]
 }
 
-// breach puts out what a session found.
-func (m *machine) breach(f *fact, who origin, b *catalogue.Breach) {
+// breach puts out what a session found, and gives the finding's id.
+func (m *machine) breach(f *fact, who origin, b *catalogue.Breach) string {
 	rule, about, v := m.violationOf(f, who, b)
 	if b.Withdraws != nil {
 		_, _, old := m.violationOf(f, who, b.Withdraws)
@@ -82,10 +82,10 @@ func (m *machine) breach(f *fact, who origin, b *catalogue.Breach) {
 		back.withdraws, back.severity, back.caseOf = id, events.SeverityInfo, detailWithdrawn
 		m.finding(checkRules[b.Withdraws.Check], nil, about, &back)
 		if b.Retracts {
-			return
+			return id
 		}
 	}
-	m.finding(rule, nil, about, v)
+	return m.finding(rule, nil, about, v)
 }
 
 func (m *machine) violationOf(f *fact, who origin, b *catalogue.Breach) (*Rule, *fact, *violation) {

@@ -126,7 +126,7 @@ func TestGoldenChecks(t *testing.T) {
 		{"approved when it had begun", []any{before, set(after, "metadata.approval.decided_at", stamp(1.5))}, []string{"AH-C-076/high"}},
 		{"no entry in the ledger", []any{before, after, ledgerLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{"AH-C-082/high"}},
 		{"begun before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{"AH-C-083/medium"}},
-		{"Post before Pre", []any{after, before}, []string{"AH-C-054/low", "AH-C-078/high", "AH-C-083/medium", "AH-C-102/low"}},
+		{"Post before Pre", []any{after, before}, []string{"AH-C-054/low", "AH-C-078/low", "AH-C-083/medium", "AH-C-102/low"}},
 		{"approval for another action", []any{before, set(after, "metadata.approval.action_id", "act-8")}, []string{"AH-C-076/high", "AH-C-104/high"}},
 		{"one id, another body", []any{before, set(before, "tool_input.amount", 5), after}, []string{"AH-C-050/medium"}},
 		{"approval expired", []any{before, set(after, "metadata.approval.status", "expired")}, []string{"AH-C-076/high", "AH-C-103/high"}},

@@ -291,7 +291,7 @@ func (m *model) announce(a action, event int, now float64) {
 	c.lastEvent = event
 	c.verdicts, c.expires = append(c.verdicts, a.verdict), now+60
 	if c.post && len(c.verdicts) == 1 {
-		m.findings[beforeIt]++
+		m.findings[afterTheFact]++
 	}
 	if a.verdict == events.Deny {
 		c.open, c.denied = false, true

@@ -89,6 +89,21 @@ func (c *call) excusable(rule, id string) {
 	c.excuses = append(c.excuses, madeFinding{rule, id})
 }
 
+// taken gives what was found of a call under these rules, and forgets it.
+func (c *call) taken(rules ...string) (list []madeFinding) {
+	c.excuses = slices.DeleteFunc(c.excuses, func(made madeFinding) bool {
+		is := slices.Contains(rules, made.rule)
+		if is {
+			list = append(list, made)
+		}
+		return is
+	})
+	if len(c.excuses) == 0 {
+		c.excuses = nil
+	}
+	return list
+}
+
 // excuse takes back what was found of a call that ran without a verdict: its
 // publisher's fail mode had let it pass, and said so late.
 func (m *machine) excuse(s *session, f *fact) {

@@ -166,9 +166,22 @@ func (m *machine) judgeAllowed(c *call, f *fact, st standing) {
 
 // lateVerdict judges a first verdict that was recorded after the execution.
 func (m *machine) lateVerdict(c *call, f *fact) {
-	if c.execSeq != 0 {
-		m.report(ruleBeforeVerdict, c, f, about(c.firstEvent(), c.postEvent).detail(detailRecordedLate))
+	if c.execSeq == 0 {
+		return
 	}
+	late := about(c.firstEvent(), c.postEvent).detail(detailRecordedLate)
+	if m.opts.RequireVerdict {
+		late.grade(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
+	}
+	for _, made := range c.taken(ExecutedWithoutVerdict, "AH-C-073") {
+		back := about(c.firstEvent(), f.eventID).proven(f.seq).detail(detailRecordedLate).grade(events.SeverityInfo).withdrawing(made.id)
+		if made.rule == ExecutedWithoutVerdict {
+			m.report(ruleWithoutVerdict, c, f, back)
+			continue
+		}
+		m.finding(checkRules[made.rule], c, f, back.saying("the verdict was recorded later"))
+	}
+	m.report(ruleBeforeVerdict, c, f, late)
 }
 
 // judgeClaim compares the verdict that the call's events claim with the

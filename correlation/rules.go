@@ -65,6 +65,7 @@ const (
 	detailOnlyClaimed        = "claimed"
 	detailApprovalExpired    = "approval"
 	detailRecordedLate       = "late"
+	detailOvertaken          = "overtaken"
 	detailClaim              = "claim"
 	detailOtherTool          = "tool"
 	detailApprovalMismatch   = "mismatch"
@@ -103,9 +104,10 @@ var (
 		Refs:        []string{"AH-C-082", "AH-C-084", "AH-C-032"},
 		Explanation: "{tool} ran as {call} without any recorded verdict.",
 		Cases: map[string]string{
-			detailFailOpen:    "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
-			detailOnlyClaimed: "{tool} ran as {call} on a verdict that the publisher claims and nobody recorded.",
-			detailWithdrawn:   "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
+			detailFailOpen:     "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
+			detailOnlyClaimed:  "{tool} ran as {call} on a verdict that the publisher claims and nobody recorded.",
+			detailRecordedLate: "A verdict on {call} of {tool} is on the log by now; it came after the execution.",
+			detailWithdrawn:    "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
 		},
 		Remedy: "Route this tool through admission, or find out how the call went around it.",
 	}
@@ -151,6 +153,7 @@ var (
 		Refs:        []string{"AH-C-078", "AH-C-089", "AAEP-C-080", "AAEP-C-083"},
 		Explanation: "{tool} was reported as done as {call}, and nobody had asked for it or announced it.",
 		Cases: map[string]string{
+			detailWithdrawn:   "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
 			detailOrphanAgain: "{tool} was reported as done as {call}, with no call of that id open any more.",
 		},
 		Remedy: "Check what this runtime ran outside its gate, or why its announcement was lost.",

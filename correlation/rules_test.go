@@ -15,6 +15,7 @@ const (
 	noVerdict    = "executed_without_verdict/high"
 	afterExpiry  = "executed_after_expiry/high"
 	beforeIt     = "executed_before_verdict/medium"
+	afterTheFact = "executed_before_verdict/high"
 	missingHook  = "missing_completion/medium"
 	missingAAEP  = "missing_completion/high"
 	orphan       = "orphan_completion/high"
@@ -72,7 +73,7 @@ func TestRules(t *testing.T) {
 			l.request(pre(1), "d2")
 			l.at(2).event(post(2))
 			l.decide(pre(1), "d2", events.Allow)
-		}, []string{despiteDeny, beforeIt}, ""},
+		}, []string{despiteDeny, afterTheFact}, ""},
 		{"denied, asked again, allowed, and run", func(l *ledger) {
 			l.admit(pre(1), "d1", events.Deny)
 			l.at(0.5).admit(pre(1), "d2", events.Allow)

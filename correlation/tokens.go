@@ -1,9 +1,11 @@
 package correlation
 
 import (
+	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/events"
 )
 
 type (
@@ -44,6 +46,7 @@ func (m *machine) token(w *flow, f *fact) {
 	}
 	m.tokens.put(key, tokenUse{w.id(), f.eventID, f.seq})
 	m.asked.put(tenantToken{key.tenant, key.token}, key)
+	m.repliedBefore(w, f, tenantToken{key.tenant, key.token})
 }
 
 // answer takes a reply. It has no session: it belongs to the question of its
@@ -60,14 +63,57 @@ func (m *machine) answer(f *fact) {
 		}
 	}
 	if !known {
-		m.breach(f, f.origin, aaepsession.UnknownReply(f.aaep))
+		id := m.breach(f, f.origin, aaepsession.UnknownReply(f.aaep))
+		m.keepReply(f, tenantToken{f.key.tenant, token}, id)
 		return
 	}
 	if w, ok := m.flows.get(use.flow); ok {
-		w.lastSeen = m.here()
-		m.entitled(f, *w.names)
-		m.subscribed(f, *w.names)
-		m.breaches(f, *w.names, w.aaep.Apply(f.aaep))
+		m.replied(w, f)
+	}
+}
+
+func (m *machine) replied(w *flow, f *fact) {
+	w.lastSeen = m.here()
+	m.entitled(f, *w.names)
+	m.subscribed(f, *w.names)
+	m.breaches(f, *w.names, w.aaep.Apply(f.aaep))
+}
+
+// earlyReply is a reply whose question is not on the log yet: whoever asked and
+// whoever replied have connections of their own, and one may overtake the other.
+type earlyReply struct {
+	finding string // that nobody asked
+	origin  origin
+	seq     uint64
+	at      time.Time // the broker's
+	content sum
+	reply   aaepsession.Reply
+}
+
+func (m *machine) keepReply(f *fact, k tenantToken, finding string) {
+	before, _ := m.early.get(k)
+	if len(before) < maxEarlyReplies {
+		m.early.put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.content, f.aaep.Reply()}))
+	}
+}
+
+// repliedBefore applies the replies that overtook their question: those whose sender
+// says that they came after it. That nobody asked is taken back.
+func (m *machine) repliedBefore(w *flow, asked *fact, k tenantToken) {
+	replies, _ := m.early.get(k)
+	if len(replies) == 0 {
+		return
+	}
+	m.early.put(k, nil)
+	for _, r := range replies {
+		e := r.reply.Event(r.seq, r.at)
+		if !aaepsession.Follows(e, asked.aaep) {
+			continue
+		}
+		f := &fact{kind: kindAnswer, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, content: r.content, aaep: e}
+		m.check("AAEP-C-110", nil, f, about(asked.eventID).distinct(r.content).detail(detailWithdrawn).grade(events.SeverityInfo).
+			withdrawing(r.finding).saying("its question came later"))
+		m.replied(w, f)
 	}
 }
 

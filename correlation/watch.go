@@ -17,6 +17,7 @@ type watch struct {
 	running map[sourceKey]int              // AAEP sessions that have started and not ended
 	tokens  *window[tokenKey, tokenUse]    // reply tokens, by publisher
 	asked   *window[tenantToken, tokenKey] // the publisher that used a token last
+	early   *window[tenantToken, []earlyReply]
 	// mandates are those that the log names, decidedUnder those of a session's decisions.
 	mandates     *window[mandateKey, *mandate]
 	decidedUnder *window[sessionKey, []sum]
@@ -37,6 +38,7 @@ func newWatch() watch {
 		most:  maxWeight,
 		flows: newLRU[flowKey, *flow](), gone: newWindow[flowKey, departed](maxTombstones), running: map[sourceKey]int{},
 		tokens: newWindow[tokenKey, tokenUse](maxTokens), asked: newWindow[tenantToken, tokenKey](maxTokens),
+		early:    newWindow[tenantToken, []earlyReply](maxEarlyTokens),
 		mandates: newWindow[mandateKey, *mandate](maxMandates), decidedUnder: newWindow[sessionKey, []sum](maxMandates),
 		subscriptions: newWindow[tenantToken, string](maxTokens),
 		nonces:        newWindow[tokenKey, nonceUse](maxTokens), ledger: newWindow[workflowKey, approvalStatus](maxLedger),

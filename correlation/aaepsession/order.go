@@ -1,6 +1,9 @@
 package aaepsession
 
 import (
+	"slices"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
@@ -40,11 +43,68 @@ func (s *Session) number(e *Event) (inOrder bool) {
 		return true
 	case *e.Number <= s.last:
 		s.breach("AAEP-C-065", "a number comes again or late", e.ref())
+		s.cameLate(e)
 		return false
 	}
+	s.miss(e, gap{from: s.last + 1, to: *e.Number - 1})
 	s.last = *e.Number
-	s.breach("AAEP-C-065", "numbers are missing", e.ref())
 	return true
+}
+
+// gap are numbers that were left out; what lies between was not, or came late.
+type gap struct {
+	from, to int64
+	said     *catalogue.Breach // shared by the parts of one
+}
+
+// miss reports that numbers are missing; they may still come.
+func (s *Session) miss(e *Event, g gap) {
+	g.said = s.breach("AAEP-C-065", "numbers are missing", e.ref())
+	if e.ID == "" || g.to-g.from >= maxGap {
+		return // that is never filled, or nothing tells it from another
+	}
+	if len(s.gaps) >= maxGaps {
+		s.forgetGap()
+	}
+	s.gaps = append(s.gaps, g)
+}
+
+// cameLate takes a number that was missing, and takes back that it was once none of
+// those left out with it is missing any more.
+func (s *Session) cameLate(e *Event) {
+	n := *e.Number
+	i := slices.IndexFunc(s.gaps, func(g gap) bool { return g.from <= n && n <= g.to })
+	if i < 0 {
+		return
+	}
+	g := s.gaps[i]
+	var left []gap
+	if g.from < n {
+		left = append(left, gap{g.from, n - 1, g.said})
+	}
+	if n < g.to {
+		left = append(left, gap{n + 1, g.to, g.said})
+	}
+	s.gaps = slices.Replace(s.gaps, i, i+1, left...)
+	if len(s.gaps) > maxGaps {
+		s.forgetGap()
+		return
+	}
+	if !slices.ContainsFunc(s.gaps, func(o gap) bool { return o.said == g.said }) {
+		s.retract(g.said, "the numbers came late", e)
+	}
+}
+
+// forgetGap forgets the oldest with all its parts.
+func (s *Session) forgetGap() {
+	said := s.gaps[0].said
+	s.gaps = slices.DeleteFunc(s.gaps, func(g gap) bool { return g.said == said })
+}
+
+// retract takes a breach back.
+func (s *Session) retract(b *catalogue.Breach, why string, e *Event) {
+	back := s.breach(b.Check, why, e.ref())
+	back.Withdraws, back.Retracts = b, true
 }
 
 // clock checks that time does not run backwards.

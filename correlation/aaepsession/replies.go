@@ -3,9 +3,11 @@ package aaepsession
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
 )
 
 // reply takes an answer (6.3.4). One that does not count changes nothing.
@@ -127,4 +129,41 @@ func UnknownReply(e *Event) *catalogue.Breach {
 	b := s.breach("AAEP-C-110", "nobody asked under this token", e.ref())
 	b.Case = "unknown"
 	return b
+}
+
+// Reply is what is kept of a reply whose question is not known yet.
+type Reply struct {
+	token, decidedBy string
+	clarifies        bool
+	answer           answer
+}
+
+// Reply gives what to keep of a reply.
+func (e *Event) Reply() Reply {
+	switch p := e.Payload.(type) {
+	case *aaep.ConfirmationReply:
+		return Reply{bounded(p.ReplyToken), bounded(p.DecidedBy), false, answer{bounded(p.SubscriptionID), bounded(p.Decision), "", e.Time}}
+	case *aaep.ClarificationReply:
+		return Reply{bounded(p.ReplyToken), bounded(p.DecidedBy), true, answer{bounded(p.SubscriptionID), bounded(p.Response), p.ResponseKind, e.Time}}
+	}
+	return Reply{}
+}
+
+// Event makes the reply of what was kept, which has its place in the log and the
+// broker's time.
+func (r Reply) Event(seq uint64, at time.Time) *Event {
+	e := &Event{Type: "confirmation.reply", Time: r.answer.time, Seq: seq, At: at}
+	e.Payload = &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.answer.subscription, Decision: r.answer.response, DecidedBy: r.decidedBy}
+	if r.clarifies {
+		e.Type = "clarification.reply"
+		e.Payload = &aaep.ClarificationReply{ReplyToken: r.token, SubscriptionID: r.answer.subscription, Response: r.answer.response,
+			ResponseKind: r.answer.kind, DecidedBy: r.decidedBy}
+	}
+	return e
+}
+
+// Follows tells whether a reply was sent when its question had been asked, by what
+// both say of the time.
+func Follows(reply, question *Event) bool {
+	return !reply.Time.IsZero() && !question.Time.IsZero() && !reply.Time.Add(clockSkew).Before(question.Time)
 }

@@ -21,6 +21,8 @@ const (
 	maxAsks    = 64  // questions; the oldest that are resolved are forgotten first
 	maxOutputs = 64  // outputs; the oldest that are closed are forgotten first
 	maxTools   = 256 // announced tools; of longer lists nothing is checked
+	maxGaps    = 16  // stretches of missing sequence numbers; the oldest are forgotten
+	maxGap     = 256 // numbers in one; of longer ones it is not noticed that they came late
 	maxAnswers = 8   // answers to one question that are told from repeated deliveries
 )
 
@@ -40,10 +42,12 @@ type Session struct {
 	begun, started, ended bool
 	restored              bool // known from before it was forgotten: counts and tables are not complete
 	start, end            ref
+	overtook              *overtaking
 	startTime             time.Time
 
 	numbering numbering
 	last      int64 // sequence number
+	gaps      []gap
 	lastTime  time.Time
 
 	state     string // as the last change of state said; "" if none did
@@ -160,7 +164,9 @@ func (s *Session) lifecycle(e *Event) bool {
 		}
 	case starts || s.restored:
 	case !s.started && !s.begun:
-		s.breach("AAEP-C-060", "", e.ref())
+		if b := s.breach("AAEP-C-060", "", e.ref()); e.ID != "" {
+			s.overtook = &overtaking{b, e.Time, e.Number}
+		}
 	}
 	s.begun = true
 	if !s.ended || starts {
@@ -174,10 +180,29 @@ func (s *Session) lifecycle(e *Event) bool {
 	return false
 }
 
+// overtaking is an event that came before its session had started.
+type overtaking struct {
+	said   *catalogue.Breach
+	time   time.Time
+	number *int64
+}
+
+// by tells whether the start was emitted before it, by its number or else its time.
+func (o *overtaking) by(start *Event) bool {
+	if o.number != nil && start.Number != nil {
+		return *start.Number < *o.number
+	}
+	return !start.Time.IsZero() && start.Time.Before(o.time)
+}
+
 func (s *Session) begin(e *Event, p *aaep.SessionStarted) {
 	if !s.started {
 		s.start, s.startTime = e.ref(), e.when()
 	}
+	if o := s.overtook; o != nil && o.by(e) {
+		s.retract(o.said, "its start was under way", e)
+	}
+	s.overtook = nil
 	s.started = true
 	if len(p.ToolsAvailable) > 0 && len(p.ToolsAvailable) <= maxTools {
 		s.tools = make(map[string]bool, len(p.ToolsAvailable))
@@ -206,7 +231,7 @@ func (s *Session) Silent() *catalogue.Breach {
 // Weight is how many things the session remembers, each of at most a few KB and
 // usually of 100 bytes.
 func (s *Session) Weight() int {
-	return 1 + len(s.tools) + len(s.open) + len(s.asks) + len(s.outputs)
+	return 1 + len(s.gaps) + len(s.tools) + len(s.open) + len(s.asks) + len(s.outputs)
 }
 
 // Memory is what is kept of a session that is forgotten otherwise.
