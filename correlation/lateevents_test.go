@@ -19,6 +19,9 @@ func TestLateEventsOfASession(t *testing.T) {
 	}
 	progress := func(n int) tree { return at(n, "progress.updated", n, tree{"progress": tree{"percent": 1}}) }
 	start, end := at(0, "session.started", 0, nil), func(n int) tree { return at(n, "session.cancelled", n, tree{"cancelled_by": "user"}) }
+	chunk := func(n, position int, text string, last bool) tree {
+		return set(at(n, "output.streaming", n, tree{"output_id": "out_1", "chunk": text, "position": position, "complete": last}), "summary_normal", nil)
+	}
 	asked := completeAAEP(tree{"t": "awaiting.confirmation", "ask": "1", "at": 1.0}, 1)
 	yes := set(set(completeAAEP(tree{"t": "confirmation.reply", "at": 2.0}, 2), "reply_token", "rpl_1"), "decision", "reject")
 	bare := func(e tree) tree { return set(e, "sequence_number", nil) }
@@ -38,6 +41,12 @@ func TestLateEventsOfASession(t *testing.T) {
 		{"the start is late by its time", []tree{bare(progress(1)), bare(start), bare(end(2))}, []string{"AAEP-C-066 Time runs backwards within a session."}},
 		{"the start was emitted late", []tree{bare(progress(1)), bare(set(start, "timestamp", stamp(1.5))), bare(end(2))},
 			[]string{"AAEP-C-060 An event came before its session had started."}},
+		{"a chunk is late", []tree{start, chunk(1, 0, "abc", false), chunk(3, 6, "ghi", false), chunk(2, 3, "def", false), chunk(4, 9, "", true), end(5)},
+			[]string{"AAEP-C-065 a number comes again or late"}},
+		{"two chunks are late, the last one first", []tree{start, chunk(1, 0, "abc", false), chunk(4, 9, "", true), chunk(2, 3, "def", false), chunk(3, 6, "ghi", false), end(5)},
+			[]string{"AAEP-C-065 a number comes again or late", "AAEP-C-065 a number comes again or late"}},
+		{"a chunk is sent late", []tree{start, chunk(1, 0, "abc", false), chunk(2, 6, "ghi", false), chunk(3, 3, "def", false), chunk(4, 6, "", true), end(5)},
+			[]string{"AAEP-C-140 The position within an output went back.", "AAEP-C-141 A chunk does not begin where the one before it ended."}},
 		{"a reply overtakes its question", []tree{bare(start), yes, bare(asked), bare(at(3, "state.changed", nil, tree{"from_state": "idle", "to_state": "thinking"})), bare(end(4))}, nil},
 		{"a reply to what nobody asks", []tree{bare(start), set(yes, "reply_token", "rpl_9"), bare(asked), yes, bare(end(4))},
 			[]string{"AAEP-C-110 A reply is to no question that is open: nobody asked under this token."}},

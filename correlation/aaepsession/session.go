@@ -180,19 +180,19 @@ func (s *Session) lifecycle(e *Event) bool {
 	return false
 }
 
-// overtaking is an event that came before its session had started.
+// overtaking is an event that came before another, and what was said of it for that.
 type overtaking struct {
 	said   *catalogue.Breach
 	time   time.Time
 	number *int64
 }
 
-// by tells whether the start was emitted before it, by its number or else its time.
-func (o *overtaking) by(start *Event) bool {
-	if o.number != nil && start.Number != nil {
-		return *start.Number < *o.number
+// by tells whether the other was emitted before it, by its number or else its time.
+func (o *overtaking) by(other *Event) bool {
+	if o.number != nil && other.Number != nil {
+		return *other.Number < *o.number
 	}
-	return !start.Time.IsZero() && start.Time.Before(o.time)
+	return !other.Time.IsZero() && other.Time.Before(o.time)
 }
 
 func (s *Session) begin(e *Event, p *aaep.SessionStarted) {

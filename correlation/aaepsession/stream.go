@@ -15,6 +15,30 @@ type output struct {
 	next     int64 // where the next chunk begins, in characters
 	units    int64 // the same in UTF-16 units
 	complete bool
+	hole     *hole // nil if nothing is missing, or nothing that may come late
+}
+
+// hole is what is missing of an output, in characters.
+type hole struct {
+	from, to int64
+	overtaking
+}
+
+// fills takes a chunk that was under way when a later one came, and tells whether it
+// is one.
+func (s *Session) fills(o *output, e *Event, p *aaep.OutputStreaming) bool {
+	h := o.hole
+	if h == nil || p.Position == nil || *p.Position != h.from || !h.by(e) {
+		return false
+	}
+	if h.from += int64(utf8.RuneCountInString(p.Chunk)); h.from > h.to {
+		return false
+	}
+	if h.from == h.to {
+		s.retract(h.said, "what was missing came late", e)
+		o.hole = nil
+	}
+	return true
 }
 
 // stream says whether chunks name their output.
@@ -38,6 +62,9 @@ func (s *Session) streamed(e *Event, p *aaep.OutputStreaming) {
 			o.advance(p)
 		}
 		o.complete = done
+		return
+	}
+	if s.fills(o, e, p) {
 		return
 	}
 	if o.complete {
@@ -64,7 +91,10 @@ func (s *Session) position(e *Event, p *aaep.OutputStreaming, o *output, done bo
 	case at == o.units:
 		s.breach("AAEP-C-141", "it counts UTF-16 units, not characters", o.first, e.ref()).Case = "unit"
 	default:
-		s.breach("AAEP-C-141", "", o.first, e.ref())
+		b := s.breach("AAEP-C-141", "", o.first, e.ref())
+		if o.hole = nil; at > o.next && e.ID != "" {
+			o.hole = &hole{o.next, at, overtaking{b, e.Time, e.Number}}
+		}
 	}
 }
 
