@@ -67,7 +67,7 @@ const (
 	maxTombstones    = 262_144        // forgotten sessions whose highest occurrence is remembered, and whether they had ended
 	findingsPerEvent = 2              // of which it is remembered that they were put out: see DefaultMaxEventsPerSource
 	maxWeight        = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten
-	maxTokens        = 65_536         // reply tokens and nonces, each; the oldest are forgotten
+	maxTokens        = 65_536         // reply tokens, nonces and hooks, each; the oldest are forgotten
 	maxEarlyTokens   = 4096           // reply tokens that nobody asked under; the oldest are forgotten
 	maxEarlyReplies  = 8              // replies that are kept for each, should its question come
 	maxLedger        = 65_536         // approval workflows whose status is remembered

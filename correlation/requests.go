@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
@@ -22,10 +23,11 @@ const (
 type marks uint8
 
 const (
-	markReports marks = 1 << iota // it proposes nothing
-	markRefused                   // its runtime is revoked, denied, expired or not compliant
-	markDenied                    // another subscriber denied it
-	markAsked                     // another subscriber wants it asked for
+	markReports  marks = 1 << iota // it proposes nothing
+	markRefused                    // its runtime is revoked, denied, expired or not compliant
+	markDenied                     // another subscriber denied it
+	markAsked                      // another subscriber wants it asked for
+	markTrusting                   // it names hooks and calls all of them trusted
 )
 
 // flagged is a request whose verdict is awaited.
@@ -63,6 +65,9 @@ func marksOf(e *agenthook.Event) (k marks) {
 		case string(events.Ask):
 			k |= markAsked
 		}
+	}
+	if hooksession.Trusting(e) {
+		k |= markTrusting
 	}
 	runtime, _ := e.Metadata["managed_runtime"].(map[string]any)
 	if runtime == nil {
@@ -108,6 +113,9 @@ func (m *machine) consistent(f *fact, r flagged) {
 	}
 	if r.marks&markRefused != 0 && v == events.Allow {
 		say("AH-C-134", "")
+	}
+	if r.marks&markTrusting != 0 && f.more != nil && f.more.otherPrint {
+		say("AH-C-129", "its manifest expects another fingerprint")
 	}
 	approved := f.decision.pending.is(statusApproved) || f.decision.pending.is(statusConsumed)
 	switch {
@@ -165,25 +173,31 @@ func (m *machine) swallowed(f *fact) {
 }
 
 // declaredReasons are the checks that the admitter decides by what is declared of
-// publishers, which is not on the log, and records.
+// publishers, which is not on the log, and records. See also printReason.
 var declaredReasons = map[string]string{
 	"publisher_mismatch":     "AH-C-015",
 	"event_type_not_exposed": "AH-C-127",
 }
 
+// printReason is that a manifest expects another fingerprint of a hook. It breaks
+// AH-C-129 if the hook calls itself trusted, which the request says.
+const printReason = "hook_fingerprint_mismatch"
+
 // onDecision is what few decisions say.
 type onDecision struct {
 	received, decided time.Time // by the admitter: the request, and the verdict
 	words             mandateWord
+	otherPrint        bool // see printReason
 }
 
 // moreOf reads it, nil if it does not matter.
 func moreOf(d *events.Decision) *onDecision {
 	words := mandateWords(d.Reasons)
-	if words == 0 && d.Approval == nil {
+	other := slices.ContainsFunc(d.Reasons, func(r events.Reason) bool { return r.Evaluator == protoAgentHook && r.Code == printReason })
+	if words == 0 && d.Approval == nil && !other {
 		return nil
 	}
-	return &onDecision{d.ReceivedAt.Time, d.DecidedAt.Time, words}
+	return &onDecision{d.ReceivedAt.Time, d.DecidedAt.Time, words, other}
 }
 
 // mandateWord is what a decision says of the mandate that it was made under, for

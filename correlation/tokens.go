@@ -25,6 +25,12 @@ type (
 		event string
 		seq   uint64
 	}
+	// hookPrint is what a publisher's hook was when it last called itself trusted.
+	hookPrint struct {
+		print sum
+		event string
+		seq   uint64
+	}
 	tokenUse struct {
 		flow  flowKey
 		event string
@@ -129,6 +135,22 @@ func (m *machine) nonce(w *flow, f *fact) {
 		m.breach(f, *w.names, b)
 	}
 	m.nonces.put(key, nonceUse{f.eventID, f.seq})
+}
+
+// hooks compares the hooks that a session calls trusted with what they were in
+// their publisher's sessions before (AH-C-129).
+func (m *machine) hooks(w *flow, f *fact) {
+	for _, h := range f.hook.Met() {
+		key := tokenKey{f.key.tenant, f.key.source, sumOf(h.Hook)}
+		now := hookPrint{sumOf(h.Print), f.eventID, f.seq}
+		if before, known := m.prints.get(key); known && h.Unexpected && before.print != now.print {
+			b := single("AH-C-129", "an earlier session knew it with another fingerprint", f)
+			b.Case, b.Call = h.Hook, ""
+			b.Events, b.Seqs = append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
+			m.breach(f, *w.names, b)
+		}
+		m.prints.put(key, now)
+	}
 }
 
 // approvalStatus is where an approval workflow stands, and since when it does by

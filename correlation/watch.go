@@ -24,6 +24,7 @@ type watch struct {
 	// subscriptions are who replied on them, by tenant.
 	subscriptions *window[tenantToken, string]
 	nonces        *window[tokenKey, nonceUse]          // of attestations, by publisher
+	prints        *window[tokenKey, hookPrint]         // of hooks, by publisher
 	ledger        *window[workflowKey, approvalStatus] // approval workflows: their status on record
 	traces        *window[sum, *traced]                // decisions that leave a trace event, by id
 	receipts      *window[sum, sum]                    // decisions whose receipts allow something: the call that they were made for
@@ -41,7 +42,8 @@ func newWatch() watch {
 		early:    newWindow[tenantToken, []earlyReply](maxEarlyTokens),
 		mandates: newWindow[mandateKey, *mandate](maxMandates), decidedUnder: newWindow[sessionKey, []sum](maxMandates),
 		subscriptions: newWindow[tenantToken, string](maxTokens),
-		nonces:        newWindow[tokenKey, nonceUse](maxTokens), ledger: newWindow[workflowKey, approvalStatus](maxLedger),
+		nonces:        newWindow[tokenKey, nonceUse](maxTokens), prints: newWindow[tokenKey, hookPrint](maxTokens),
+		ledger: newWindow[workflowKey, approvalStatus](maxLedger),
 		traces: newWindow[sum, *traced](maxTraces), receipts: newWindow[sum, sum](maxReceipts),
 		negotiating: newLRU[sourceKey, *negotiating](),
 		flagged:     newWindow[sum, flagged](maxMarked), named: newWindow[sum, namedDecision](maxNamed),
@@ -251,6 +253,7 @@ func (m *machine) followHook(w *flow, f *fact, n novelty) {
 	m.weigh(w)
 	m.breaches(f, *w.names, found)
 	m.nonce(w, f)
+	m.hooks(w, f)
 	m.contradicted(w, f)
 	m.asDeclared(*w.names, f)
 }

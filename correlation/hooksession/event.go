@@ -40,6 +40,7 @@ type Event struct {
 	hooks  []hookTrust
 	needs  *contract
 	local  []finding
+	met    []Met
 
 	// Seq and At are the message's place in the log and the broker's time. They
 	// are to be set before the event is applied.
@@ -99,9 +100,8 @@ func (x *Event) blocks(e *agenthook.Event) {
 	}
 	if block, ok := e.Metadata["runtime_attestation"].(map[string]any); ok {
 		x.attest = newAttestation(block)
-		x.hooks = append(x.hooks, trusts(block["hooks"])...)
 	}
-	x.hooks = append(x.hooks, trusts(e.Metadata["hook_trust"])...)
+	x.hooks = hooksIn(e.Metadata)
 	if block, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
 		x.needs = newContract(block)
 	}
@@ -125,7 +125,6 @@ func (x *Event) identity(metadata map[string]any) {
 			x.instances = append(x.instances, bounded(id))
 		}
 		x.named = bounded(text(m, "session_id"))
-		x.hooks = append(x.hooks, trusts(m["hooks"])...)
 	}
 }
 

@@ -50,7 +50,7 @@ type Session struct {
 	workflows        table[*workflow]
 	governed         table[*governed]
 	excused          table[ref] // by call: its fail mode fired before it was announced
-	prints           table[string]
+	prints           table[hookPrint]
 	contract         *contract
 	contracted       ref
 	unreliable       table[ref] // hook events whose hook is not to be relied on
