@@ -39,8 +39,10 @@ type Event struct {
 	attest *attestation
 	hooks  []hookTrust
 	needs  *contract
-	local  []finding
-	met    []Met
+	// listsHooks: it tells of its runtime's hooks, not only of the one that it came from.
+	listsHooks bool
+	local      []finding
+	met        []Met
 
 	// Seq and At are the message's place in the log and the broker's time. They
 	// are to be set before the event is applied.
@@ -101,7 +103,7 @@ func (x *Event) blocks(e *agenthook.Event) {
 	if block, ok := e.Metadata["runtime_attestation"].(map[string]any); ok {
 		x.attest = newAttestation(block)
 	}
-	x.hooks = hooksIn(e.Metadata)
+	x.hooks, x.listsHooks = hooksIn(e.Metadata)
 	if block, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
 		x.needs = newContract(block)
 	}

@@ -1,6 +1,8 @@
 package hooksession
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -45,15 +47,16 @@ func (s *Session) trust(x *Event) {
 }
 
 // hooksIn are the hooks that metadata tells of, wherever it does so (H-32 of the
-// digest).
-func hooksIn(metadata map[string]any) []hookTrust {
-	var list []hookTrust
+// digest), and whether it lists those of a runtime.
+func hooksIn(metadata map[string]any) (list []hookTrust, whole bool) {
 	for _, block := range [...]string{"managed_runtime", "runtime_attestation"} {
 		if b, ok := metadata[block].(map[string]any); ok {
 			list = append(list, trusts(b["hooks"])...)
 		}
 	}
-	return append(list, trusts(metadata["hook_trust"])...)
+	whole = len(list) > 0
+	_, many := metadata["hook_trust"].([]any)
+	return append(list, trusts(metadata["hook_trust"])...), whole || many
 }
 
 // Trusting tells whether an event names hooks and calls all of them trusted.
@@ -61,7 +64,7 @@ func Trusting(e *agenthook.Event) bool {
 	if !e.HasMetadata() {
 		return false
 	}
-	list := hooksIn(e.Metadata)
+	list, _ := hooksIn(e.Metadata)
 	for _, h := range list {
 		if h.status != "trusted" {
 			return false
@@ -90,5 +93,51 @@ func (s *Session) required(x *Event) {
 func (s *Session) relies(hook string, other ref, x *Event) {
 	if c := s.contract; c != nil && c.required[hook] && !c.closed && s.unreliable.has(hook) {
 		s.breach("AH-C-130", "", other, x.ref()).Case = hook
+	}
+}
+
+// hookSet are hooks by the events that they send.
+type hookSet uint16
+
+// hookBits are the events whose hooks a contract can require: those of SPEC 2. What
+// ends a session satisfies Stop, which is none of them (H-21 of the digest).
+var hookBits = func() map[string]hookSet {
+	bits := map[string]hookSet{}
+	for i, name := range [...]string{
+		agenthook.PreToolUse, agenthook.PostToolUse, agenthook.UserPromptSubmit, agenthook.PreLLMCall, agenthook.PostLLMCall,
+		agenthook.ModelResponse, agenthook.SessionStart, agenthook.SessionEnd, agenthook.AgentHandoff, agenthook.ErrorOccurred,
+	} {
+		bits[name] = 1 << i
+	}
+	return bits
+}()
+
+// occasions are what shows that a hook had something to tell of: for what it comes
+// before, the end of that.
+var occasions = map[string]string{
+	agenthook.PreToolUse: agenthook.PostToolUse, agenthook.PreLLMCall: agenthook.PostLLMCall, agenthook.SessionStart: agenthook.SessionEnd,
+}
+
+// see notes the hooks that an event is of or tells of.
+func (s *Session) see(x *Event) {
+	s.seen |= hookBits[x.Type]
+	for _, h := range x.hooks {
+		s.seen |= hookBits[h.event]
+	}
+	s.listsHooks = s.listsHooks || x.listsHooks
+}
+
+// unseen: a hook that the contract requires was never there (AHP-009). That no
+// event came from it shows that only where there was something to tell of; or else
+// it is not among the hooks that the session lists.
+func (s *Session) unseen(x *Event) {
+	if s.contract == nil || s.restored {
+		return
+	}
+	for _, hook := range slices.Sorted(maps.Keys(s.contract.required)) {
+		bit := hookBits[hook]
+		if bit != 0 && s.seen&bit == 0 && (s.listsHooks || s.seen&hookBits[occasions[hook]] != 0) {
+			s.breach("AH-C-132", "a hook that it requires was never seen", s.contracted, x.ref()).Case = hook
+		}
 	}
 }

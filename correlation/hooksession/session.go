@@ -54,6 +54,8 @@ type Session struct {
 	contract         *contract
 	contracted       ref
 	unreliable       table[ref] // hook events whose hook is not to be relied on
+	seen             hookSet
+	listsHooks       bool
 	webState         *webState
 	ungated          bool // said that calls do not wait though the session claims a gate
 	saidInstance     bool
@@ -152,6 +154,7 @@ func (s *Session) Apply(x *Event) []*catalogue.Breach {
 	s.out = nil
 	s.alone(x)
 	s.order(x)
+	s.see(x)
 	s.identity(x)
 	s.attest(x)
 	switch x.Type {
@@ -167,7 +170,7 @@ func (s *Session) Apply(x *Event) []*catalogue.Breach {
 		s.post(x)
 	case agenthook.RuntimeContractLoaded:
 		if s.acted != (ref{}) {
-			s.breach("AH-C-132", "", s.acted, x.ref())
+			s.breach("AH-C-132", "it came after the call", s.acted, x.ref())
 		}
 	case agenthook.SessionEnd:
 		s.finish(x)
@@ -270,6 +273,7 @@ func (s *Session) finish(x *Event) {
 	for _, call := range s.governed.keys() {
 		s.unstamped(s.governed.get(call), x)
 	}
+	s.unseen(x)
 	s.ended, s.end = true, x.ref()
 }
 
