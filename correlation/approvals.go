@@ -74,3 +74,44 @@ func (c *call) begun() uint64 {
 	}
 	return 0
 }
+
+// A call that needs a person's approval must not be allowed without one
+// (AH-C-042). What stands behind a recorded allow is on record, too; where there is
+// no recorded allow, and in recordings, which have no ledger of approvals, what the
+// call's events claim counts.
+
+// claimsUnapproved judges the announcement of a call.
+func (m *machine) claimsUnapproved(c *call, f *fact) {
+	if f.kind != kindPre || !f.human || f.claim.verdict != events.Allow || f.approval.is(statusApproved) || m.approvedOnRecord(c) {
+		return
+	}
+	if d := c.own().ledger; m.offline || d == nil || d.verdict != events.Allow {
+		m.check("AH-C-042", c, f, about(f.eventID))
+	}
+}
+
+// unapproved judges the execution of a call that had been allowed.
+func (m *machine) unapproved(c *call, f *fact, st standing) {
+	if c.human && !m.offline && st.ledger != nil && !m.approvedOnRecord(c) {
+		m.check("AH-C-042", c, f, about(c.firstEvent(), f.eventID).proof(st).saying("no approval is on record"))
+	}
+}
+
+// approvedOnRecord tells whether one of the recorded verdicts on a call rests on an
+// approval, or waited for one that was given since. A call without any is judged by
+// those on the one that it tries again.
+func (m *machine) approvedOnRecord(c *call) bool {
+	for depth := 0; len(c.decisions) == 0 && c.previous != nil && depth < maxChain; depth++ {
+		c = c.previous.unfold()
+	}
+	return slices.ContainsFunc(c.decisions, func(d verdictRec) bool {
+		if d.pending == nil {
+			return false
+		}
+		w, _ := m.ledger.get(workflowKey{c.session.key.tenant, sumOf(d.pending.workflow)})
+		return granted(d.pending.status) || granted(w.status)
+	})
+}
+
+// granted tells whether an approval of a status was given.
+func granted(status string) bool { return status == statusApproved || status == statusConsumed }

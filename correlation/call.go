@@ -51,6 +51,7 @@ type details struct {
 
 	hasRequest, hasPre, hasPost bool
 	failOpen                    bool
+	human                       bool // a person has to approve it
 	preProtocol                 string
 	preAt                       time.Time
 	preEvent, requestEvent      string
@@ -144,6 +145,7 @@ func (c *call) attach(f *fact) {
 	c.see(f)
 	c.sayTimes(f)
 	take(&c.trace, f.lineage.trace, false)
+	c.human = c.human || f.human
 	switch f.kind {
 	case kindRequest:
 		c.hasRequest = true

@@ -149,6 +149,7 @@ type fact struct {
 	mutation  bool // a mutation_reason is recorded
 	unnamed   bool // a Post event that has no id of its own, only that of the call it tries again (H-07)
 	preCommit bool // it claims to come before what it announces
+	human     bool // a person has to approve what it announces (risk.requires_human_approval)
 
 	lineage lineage // where it says that it belongs
 	said    said

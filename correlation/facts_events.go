@@ -66,6 +66,9 @@ func agentHookFact(f *fact, x hookEvent, request bool) {
 		f.args = inputArguments(x)
 		f.core = coreOf(f, x)
 		f.target = targetOf(e)
+		if r, ok := e.Risk(); ok && r.RequiresHumanApproval != nil {
+			f.human = *r.RequiresHumanApproval
+		}
 		if t, ok := e.ToolIdentity(); ok {
 			f.canonical = show(t.CanonicalName)
 		}

@@ -61,7 +61,7 @@ func (p *folding) identity(d *details) {
 }
 
 func (p *folding) announced(d *details) {
-	for _, is := range [...]*bool{&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.inferred, &d.mutated} {
+	for _, is := range [...]*bool{&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.human, &d.inferred, &d.mutated} {
 		*is = p.has(*is)
 	}
 	p.protocol(&d.preProtocol)

@@ -152,6 +152,7 @@ func (c *call) start(f *fact) time.Time {
 
 func (m *machine) judgeAllowed(c *call, f *fact, st standing) {
 	m.unnamedApproval(c, f)
+	m.unapproved(c, f, st)
 	decided := st.decidedAt
 	if st.ledger != nil {
 		decided = st.ledger.at

@@ -116,6 +116,7 @@ func (m *machine) announce(f *fact) {
 	}
 	s.join(c, f.decisionID)
 	m.extend(c, f)
+	m.claimsUnapproved(c, f)
 	m.settle(c, f)
 	if len(s.early) > 0 {
 		m.recall(s, c)

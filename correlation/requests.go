@@ -117,7 +117,7 @@ func (m *machine) consistent(f *fact, r flagged) {
 	if r.marks&markTrusting != 0 && f.more != nil && f.more.otherPrint {
 		say("AH-C-129", "its manifest expects another fingerprint")
 	}
-	approved := f.decision.pending.is(statusApproved) || f.decision.pending.is(statusConsumed)
+	approved := granted(f.decision.pending.value().status)
 	switch {
 	case r.marks&markDenied != 0 && v != events.Deny:
 		say("AH-C-086", "another subscriber had denied the request")

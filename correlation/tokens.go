@@ -174,8 +174,7 @@ func (m *machine) contradicted(w *flow, f *fact) {
 		return
 	}
 	recorded, known := m.ledger.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
-	granted := recorded.status == statusApproved || recorded.status == statusConsumed
-	if known && granted != f.approval.is(statusApproved) {
+	if known && granted(recorded.status) != f.approval.is(statusApproved) {
 		m.breach(f, *w.names, single("AH-C-111", "", f))
 	}
 }

@@ -134,10 +134,6 @@ func (x *Event) governance(e *agenthook.Event) {
 		x.failsIf(r.Attempt != nil && *r.Attempt > 1 && r.PreviousToolCallID == "", "AH-C-040", "")
 	}
 	x.failsIf(x.failed && x.verdict == "allow", "AH-C-037", "allowed")
-	if risk, ok := e.Risk(); ok && risk.RequiresHumanApproval != nil && *risk.RequiresHumanApproval {
-		approved := x.approval != nil && x.approval.Status == "approved"
-		x.failsIf(x.verdict == "allow" && !approved && e.EventType == agenthook.PreToolUse, "AH-C-042", "")
-	}
 	x.executionBlock(e)
 	switch e.EventType {
 	case agenthook.ToolCallValidated:
