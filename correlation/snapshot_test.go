@@ -230,7 +230,7 @@ func TestEveryFieldIsState(t *testing.T) {
 	if got := strings.Join(fields, " "); got != known {
 		t.Errorf("a Correlator has the fields %s, known are %s: is the new one state?", got, known)
 	}
-	if !strings.Contains(snapshot.Shape(reflect.TypeFor[state]()), "openLLM") {
+	if !strings.Contains(snapshot.Shape(reflect.TypeFor[state]()), "unended") {
 		t.Error("the shape does not go down to the sessions")
 	}
 }

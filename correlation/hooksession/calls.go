@@ -15,33 +15,14 @@ type governed struct {
 	said      *catalogue.Breach // AH-C-032, if that was found of it
 }
 
-func (s *Session) preLLM(x *Event) {
-	s.announcesLLM = true
-	if len(s.openLLM) >= maxOpenLLM {
-		s.openLLM = append(s.openLLM[:0], s.openLLM[1:]...)
-	}
-	s.openLLM = append(s.openLLM, x.ref())
-}
-
-// postLLM ends a model call. A session that never announces its model calls
-// does not claim to pair them.
-func (s *Session) postLLM(x *Event) {
-	switch {
-	case len(s.openLLM) > 0:
-		s.openLLM = s.openLLM[1:]
-	case s.announcesLLM && !s.restored:
-		s.breach("AH-C-057", "nobody had announced it", x.ref())
-	}
-}
-
 // failure: an error about no call ends a model call, too (H-13 of the digest).
 func (s *Session) failure(x *Event) {
 	if x.FailMode && x.Call != "" {
 		s.excuse(x)
 	}
 	s.failedOpen(x)
-	if x.Call == "" && len(s.openLLM) > 0 {
-		s.openLLM = s.openLLM[1:]
+	if x.Call == "" {
+		s.endLLM(x)
 	}
 }
 

@@ -45,8 +45,7 @@ type Session struct {
 	attested         *attestation
 	attestation      ref
 	acted            ref // the first call
-	announcesLLM     bool
-	openLLM          []ref
+	models           models
 	workflows        table[*workflow]
 	governed         table[*governed]
 	excused          table[ref] // by call: its fail mode fired before it was announced
@@ -266,10 +265,7 @@ func (s *Session) identity(x *Event) {
 
 // finish takes the end of the session.
 func (s *Session) finish(x *Event) {
-	for _, open := range s.openLLM {
-		s.breach("AH-C-057", "it never ended", open, x.ref())
-	}
-	s.openLLM = nil
+	s.finishLLM(x)
 	for _, call := range s.governed.keys() {
 		s.unstamped(s.governed.get(call), x)
 	}
@@ -280,7 +276,7 @@ func (s *Session) finish(x *Event) {
 // Weight is how many things the session remembers, each of at most about 1 KB
 // and usually of 100 bytes.
 func (s *Session) Weight() int {
-	n := 1 + len(s.openLLM) + s.workflows.len() + s.governed.len() + s.excused.len() + s.unreliable.len() + s.prints.len()
+	n := 1 + len(s.models.open) + len(s.models.unended) + s.workflows.len() + s.governed.len() + s.excused.len() + s.unreliable.len() + s.prints.len()
 	if w := s.webState; w != nil {
 		n += w.events.len() + w.searches.len() + maxResults*w.sets.len() + w.evidence.len() +
 			w.actions.len() + w.hashes.len()

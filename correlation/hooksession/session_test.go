@@ -61,3 +61,18 @@ func TestRestore(t *testing.T) {
 		t.Errorf("its end is forgotten: %+v", found)
 	}
 }
+
+// TestUnendedBounds: of model calls that were open at the ends of a session so many
+// are remembered as may be open.
+func TestUnendedBounds(t *testing.T) {
+	s := &Session{}
+	for i := range 300 {
+		s.Apply(event(t, i, "PreLLMCall", ""))
+		if i%100 == 99 {
+			s.Apply(event(t, 1000+i, "SessionEnd", ""))
+		}
+	}
+	if w := s.Weight(); w != 1+maxOpenLLM {
+		t.Errorf("it remembers %d things, want %d", w, 1+maxOpenLLM)
+	}
+}
