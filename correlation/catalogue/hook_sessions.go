@@ -9,7 +9,7 @@ var hookSessions = []Check{
 	hook("054", "CONFORMANCE", Should, low, ScopeSession, "events in order", "Time runs backwards within a session.", fixOrder),
 	hook("055", "1", Should, low, ScopeSession, "identities within one publisher's session", "One session is claimed by two instances, or by a runtime that names another session.", fixIDs),
 	hook("056", "CONFORMANCE", Should, low, ScopeSession, "events in order", "A session's events do not lie between its start and its end.", fixOrder),
-	hook("057", "5", Must, low, ScopeSession, "model calls, where the session announces them", "A model call has not exactly one end.", fixLLM),
+	hook("057", "5", Must, low, ScopeSession, "model calls, where the session announces them; an end that comes after the session's takes back that there was none", "A model call has not exactly one end.", fixLLM),
 	hook("058", "5", Must, low, ScopeEvent, "event; a field that is missing is a hint", "The figures of a model call are missing or do not add up.", fixLLM),
 	hook("059", "3, CONFORMANCE", Should, low, ScopeEvent, "event", "Reasoning is longer than the length that is given for it.", fixLLM),
 	hook("060", "5", Must, info, ScopeEvent, "retries and handoffs; that a child session follows is not looked at", "A retry or handoff carries no correlation id.", "Set correlation_id where one session or attempt leads to another."),

@@ -106,19 +106,26 @@ var distrusted = words("modified", "untrusted", "disabled", "unknown")
 
 // web is metadata.web (AHP-012).
 type web struct {
-	search, set, selected, action, parent, evidence, url string
-	rank                                                 int64
-	ranked, hasResults                                   bool
-	results                                              map[string]int64 // ranks, 0 if a result has none
-	uses                                                 []string         // evidence ids
-	contents                                             [2][2]string     // reference and hash
+	search, set, action, parent, evidence, url string
+	pick
+	hasResults bool
+	results    map[string]int64 // ranks, 0 if a result has none
+	uses       []string         // evidence ids
+	contents   [2][2]string     // reference and hash
+}
+
+// pick is a result that was selected.
+type pick struct {
+	selected string
+	rank     int64
+	ranked   bool
 }
 
 const maxResults = 64 // of one event
 
 func newWeb(b map[string]any) *web {
 	w := &web{
-		search: bounded(text(b, "search_id")), set: bounded(text(b, "result_set_id")), selected: bounded(text(b, "selected_result_id")),
+		search: bounded(text(b, "search_id")), set: bounded(text(b, "result_set_id")),
 		action: bounded(text(b, "action_id")), parent: bounded(text(b, "parent_event_id")), evidence: bounded(text(b, "evidence_id")),
 		url: first(text(b, "url"), text(b, "final_url")),
 		contents: [2][2]string{
@@ -126,6 +133,7 @@ func newWeb(b map[string]any) *web {
 			{bounded(text(b, "screenshot_ref")), bounded(text(b, "screenshot_hash"))},
 		},
 	}
+	w.selected = bounded(text(b, "selected_result_id"))
 	w.rank, w.ranked = number(b["selected_rank"])
 	if list, ok := b["results"].([]any); ok {
 		w.hasResults, w.results = true, map[string]int64{}

@@ -279,7 +279,7 @@ func (s *Session) Weight() int {
 	n := 1 + len(s.models.open) + len(s.models.unended) + s.workflows.len() + s.governed.len() + s.excused.len() + s.unreliable.len() + s.prints.len()
 	if w := s.webState; w != nil {
 		n += w.events.len() + w.searches.len() + maxResults*w.sets.len() + w.evidence.len() +
-			w.actions.len() + w.hashes.len()
+			w.actions.len() + w.hashes.len() + w.lackWeight()
 	}
 	return n
 }

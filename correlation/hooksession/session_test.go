@@ -3,6 +3,7 @@ package hooksession
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -74,5 +75,36 @@ func TestUnendedBounds(t *testing.T) {
 	}
 	if w := s.Weight(); w != 1+maxOpenLLM {
 		t.Errorf("it remembers %d things, want %d", w, 1+maxOpenLLM)
+	}
+}
+
+// TestLacksBounds: of findings that a late event could take back so many are
+// remembered, and the latest are taken back.
+func TestLacksBounds(t *testing.T) {
+	s, at := &Session{}, time.Unix(1, 0)
+	timed := func(n int, typ, metadata string) *Event {
+		e := event(t, n, typ, metadata)
+		e.Time = at
+		return e
+	}
+	for i := range 1000 {
+		s.Apply(timed(i, "EvidenceUsedInOutput", fmt.Sprintf(`"web":{"evidence_ids":["e%d","f%d"]}`, i, i)))
+	}
+	if w, most := s.Weight(), 1+maxWeb+3*maxLacks; w != most {
+		t.Errorf("it remembers %d things, want %d", w, most)
+	}
+	for i := range 1000 {
+		s.Apply(timed(1000+i, "WebPageRead", fmt.Sprintf(`"web":{"url":"u","evidence_id":"e%d"}`, i)))
+	}
+	back := 0
+	for i := range 1000 {
+		for _, b := range s.Apply(timed(2000+i, "WebPageRead", fmt.Sprintf(`"web":{"url":"u","evidence_id":"f%d"}`, i))) {
+			if back++; b.Withdraws == nil || !b.Retracts {
+				t.Errorf("%+v", b)
+			}
+		}
+	}
+	if back != maxLacks || s.webState.lackWeight() != 0 {
+		t.Errorf("%d are taken back, want %d; %d things are left", back, maxLacks, s.webState.lackWeight())
 	}
 }

@@ -1,6 +1,7 @@
 package hooksession
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
@@ -15,6 +16,7 @@ type webState struct {
 	evidence table[struct{}]
 	actions  table[webAction]
 	hashes   table[string]
+	lacks    []*lack
 	profiled ref // the first event of the profile's own types
 }
 
@@ -58,11 +60,14 @@ func (s *Session) browse(x *Event) {
 	w, st := x.web, s.webState
 	s.named(x)
 	if w.parent != "" && !st.events.has(w.parent) && !st.events.lost() && !s.restored {
-		s.breach("AH-C-141", "its parent is not known", x.ref()).Case = "parent"
+		b := s.breach("AH-C-141", "its parent is not known", x.ref())
+		b.Case = "parent"
+		s.lacks(x, b, parentEvent, w.parent)
 	}
 	switch x.Type {
 	case agenthook.WebSearchRequested:
 		st.searches.put(w.search, struct{}{}, maxWeb)
+		s.tells(x, search, w.search)
 	case agenthook.WebSearchResultsReturned:
 		s.results(x, w)
 	case agenthook.WebResultSelected:
@@ -73,6 +78,7 @@ func (s *Session) browse(x *Event) {
 		}
 	case agenthook.WebActionRequested:
 		st.actions.put(w.action, webAction{x.ref(), x.phase == agenthook.PhasePreCommit, x.verdict}, maxWeb)
+		s.tells(x, action, w.action)
 	case agenthook.WebActionCompleted:
 		s.webCompleted(x, w)
 	case agenthook.EvidenceUsedInOutput:
@@ -81,19 +87,24 @@ func (s *Session) browse(x *Event) {
 	s.contents(x, w)
 	if w.evidence != "" && x.Type != agenthook.EvidenceUsedInOutput {
 		st.evidence.put(w.evidence, struct{}{}, maxWeb)
+		s.tells(x, evidence, w.evidence)
 	}
 	if x.ID != "" {
 		st.events.put(x.ID, struct{}{}, maxWeb)
+		s.tells(x, parentEvent, x.ID)
 	}
 }
 
 func (s *Session) results(x *Event, w *web) {
 	st := s.webState
 	if !st.searches.has(w.search) && !st.searches.lost() && !s.restored {
-		s.breach("AH-C-141", "nobody had requested the search", x.ref()).Case = "search"
+		b := s.breach("AH-C-141", "nobody had requested the search", x.ref())
+		b.Case = "search"
+		s.lacks(x, b, search, w.search)
 	}
 	if w.set != "" {
 		st.sets.put(w.set, w, maxSets)
+		s.tells(x, resultSet, w.set)
 	}
 }
 
@@ -102,14 +113,24 @@ func (s *Session) selected(x *Event, w *web) {
 	switch {
 	case s.restored || (!known && s.webState.sets.lost()):
 	case !known:
-		s.breach("AH-C-141", "the result set is not known", x.ref()).Case = "set"
-	case set.hasResults:
-		rank, there := set.results[w.selected]
-		if !there {
-			s.breach("AH-C-141", "the result is not in its set", x.ref()).Case = "result"
-		} else if w.ranked && rank != 0 && rank != w.rank {
-			s.breach("AH-C-141", "the result has another rank", x.ref()).Case = "rank"
-		}
+		b := s.breach("AH-C-141", "the result set is not known", x.ref())
+		b.Case = "set"
+		s.lacks(x, b, resultSet, w.set)
+	default:
+		s.picked(w.pick, set, x.ref())
+	}
+}
+
+// picked holds what was selected against the set that it is from.
+func (s *Session) picked(p pick, set *web, by ref) {
+	if !set.hasResults {
+		return
+	}
+	rank, there := set.results[p.selected]
+	if !there {
+		s.breach("AH-C-141", "the result is not in its set", by).Case = "result"
+	} else if p.ranked && rank != 0 && rank != p.rank {
+		s.breach("AH-C-141", "the result has another rank", by).Case = "rank"
 	}
 }
 
@@ -118,19 +139,27 @@ func (s *Session) webCompleted(x *Event, w *web) {
 	switch {
 	case s.restored || (!known && s.webState.actions.lost()):
 	case !known:
-		s.breach("AH-C-142", "", x.ref())
-	case a.gated && a.verdict != "allow":
-		s.breach("AH-C-145", "", a.ref, x.ref())
+		s.lacks(x, s.breach("AH-C-142", "", x.ref()), action, w.action)
+	default:
+		s.wentOn(a, x.ref())
+	}
+}
+
+// wentOn judges an action that was completed.
+func (s *Session) wentOn(a webAction, by ref) {
+	if a.gated && a.verdict != "allow" {
+		s.breach("AH-C-145", "", a.ref, by)
 	}
 }
 
 func (s *Session) used(x *Event, w *web) {
 	st := s.webState
-	for _, id := range append(w.uses, w.evidence) {
-		if id != "" && !st.evidence.has(id) && !st.evidence.lost() && !s.restored {
-			s.breach("AH-C-143", "", x.ref())
-			return
-		}
+	if st.evidence.lost() || s.restored {
+		return
+	}
+	unknown := slices.DeleteFunc(append(slices.Clone(w.uses), w.evidence), func(id string) bool { return id == "" || st.evidence.has(id) })
+	if len(unknown) > 0 {
+		s.lacks(x, s.breach("AH-C-143", "", x.ref()), evidence, unknown...)
 	}
 }
 
