@@ -22,7 +22,8 @@ const (
 // What counts is the signed decision on an aioc handoff (RFC-0002): its agent
 // hands over, and the tool name of the handoff says to whom. AAEP's
 // handoff.requested only asks, and AgentHook's AgentHandoff does not say which
-// agent goes on.
+// agent goes on; nor that the one which it is from stops: its work may go on
+// beside a child session's (AH-C-060).
 type handedOver struct {
 	agent string
 	seq   uint64 // of the decision

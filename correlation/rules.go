@@ -16,6 +16,7 @@ type Rule struct {
 	Explanation string
 	// Cases are the explanations of special cases, by case.
 	Cases  map[string]string
+	Inputs string // what it is decided from; "" means requests, verdicts and events
 	Remedy string
 
 	check bool // it is a check of package catalogue
@@ -205,6 +206,7 @@ var (
 		Cases: map[string]string{
 			detailWithdrawn: "It was not the agent that had handed over that called {tool} as {call}.",
 		},
+		Inputs: "recorded decisions that allow a handoff (aioc), and calls; AgentHook's AgentHandoff and AAEP's handoff.requested do not count, as neither says that the agent stops",
 		Remedy: "Make the runtime stop an agent once its handoff was accepted; have what it asked for since decided for the agent that took over.",
 	}
 )

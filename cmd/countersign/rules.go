@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -52,7 +53,7 @@ func allRules() []ruleLine {
 	var list []ruleLine
 	for _, r := range correlation.Rules() {
 		list = append(list, ruleLine{
-			ID: r.Name, Protocol: ownRules, Severity: r.Severity, Scope: catalogue.ScopeSession, Inputs: "requests, verdicts, events",
+			ID: r.Name, Protocol: ownRules, Severity: r.Severity, Scope: catalogue.ScopeSession, Inputs: cmp.Or(r.Inputs, "requests, verdicts, events"),
 			Refs: strings.Join(r.Refs, ", "), Explanation: readable(r.Explanation), Remedy: r.Remedy, Status: catalogue.Implemented, Cases: readableCases(r.Cases),
 		})
 	}
