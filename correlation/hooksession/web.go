@@ -176,7 +176,7 @@ func (s *Session) contents(x *Event, w *web) {
 		if reference == "" {
 			continue
 		}
-		if known, there := s.webState.hashes.find(reference); there && known != hash {
+		if known, there := s.webState.hashes.find(reference); there && !strings.EqualFold(known, hash) {
 			s.breach("AH-C-144", "one content has two hashes", x.ref()).Case = "differs"
 		}
 		s.webState.hashes.put(reference, hash, maxWeb)
