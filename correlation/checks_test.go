@@ -68,6 +68,24 @@ func TestCatalogueIsComplete(t *testing.T) {
 	}
 }
 
+// document begins every reference.
+var document = regexp.MustCompile(`^(AAEP [0-9A-B]|AgentHook (SPEC [0-9A]|CONFORMANCE)|AHP-[0-9]{3}|AUMP [a-z]|RFC [0-9]|docs/)`)
+
+// TestRuleEntries: every rule of ours says what it must, and refers to checks and
+// documents.
+func TestRuleEntries(t *testing.T) {
+	for _, r := range Rules() {
+		if r.Inputs == "" || len(r.Refs) == 0 || r.Remedy == "" || r.Severity == "" || !strings.HasSuffix(r.Explanation, ".") {
+			t.Errorf("%s lacks something: %+v", r.Name, r)
+		}
+		for _, ref := range r.Refs {
+			if checkRules[ref] == nil && !strings.HasPrefix(ref, "aioc RFC-") && !document.MatchString(ref) {
+				t.Errorf("%s refers to %s, which is no check and no document", r.Name, ref)
+			}
+		}
+	}
+}
+
 // TestCatalogueEntries: every entry says what it must.
 func TestCatalogueEntries(t *testing.T) {
 	last, implemented := "", 0
@@ -78,6 +96,9 @@ func TestCatalogueEntries(t *testing.T) {
 		last = c.ID
 		if !strings.HasSuffix(c.Explanation, ".") || c.Ref == "" || c.Inputs == "" || c.Level == "" || c.Scope == "" || c.Severity == "" {
 			t.Errorf("%s lacks something: %+v", c.ID, c)
+		}
+		if !document.MatchString(c.Ref) {
+			t.Errorf("%s: %q does not say of which document it is", c.ID, c.Ref)
 		}
 		if (c.Status == catalogue.Implemented) != (c.Remedy != "") || (c.Status == catalogue.Implemented) == (c.Reason != "") {
 			t.Errorf("%s has not what its status wants: %+v", c.ID, c)

@@ -10,13 +10,13 @@ import (
 type Rule struct {
 	Name     string
 	Severity events.Severity // unless a case has its own
-	Refs     []string        // what it comes from
+	Refs     []string        // what it comes from: checks, other specifications, places in our own documents
+	Inputs   string          // what it is decided from
 	// Explanation is one sentence. {tool} and {call} stand for the tool and the
 	// call, {verdict} for the verdict that stood, {what} for what was found.
 	Explanation string
 	// Cases are the explanations of special cases, by case.
 	Cases  map[string]string
-	Inputs string // what it is decided from; "" means requests, verdicts and events
 	Remedy string
 
 	check bool // it is a check of package catalogue
@@ -84,13 +84,15 @@ const (
 var (
 	ruleDespiteDeny = &Rule{
 		Name: ExecutedDespiteDeny, Severity: events.SeverityCritical,
-		Refs:        []string{"AH-C-075", "architecture 4"},
+		Refs:        []string{"AH-C-075", "docs/architecture.md#five-ideas 3"},
+		Inputs:      "decisions, verdicts that events claim, fail modes, and what the call's completion says of its execution",
 		Explanation: "{tool} ran as {call} although it had been denied.",
 		Remedy:      "Stop this runtime, treat what the call did as unauthorised, and find out why its gate did not hold.",
 	}
 	rulePending = &Rule{
 		Name: ExecutedWhileAskPending, Severity: events.SeverityHigh,
 		Refs:        []string{"AH-C-076", "AH-C-103", "AH-C-104", "AH-C-105"},
+		Inputs:      "decisions, approvals on record and in events, and what the call's completion says of its execution",
 		Explanation: "{tool} ran as {call} while the verdict was still {verdict} and nobody had approved it.",
 		Cases: map[string]string{
 			detailApprovalMismatch:   "{tool} ran as {call} on an approval that was given for something else.",
@@ -103,6 +105,7 @@ var (
 	ruleWithoutVerdict = &Rule{
 		Name: ExecutedWithoutVerdict, Severity: events.SeverityHigh,
 		Refs:        []string{"AH-C-082", "AH-C-084", "AH-C-032"},
+		Inputs:      "requests, decisions, verdicts that events claim, fail modes, and completions; of a recording only if it holds a decision",
 		Explanation: "{tool} ran as {call} without any recorded verdict.",
 		Cases: map[string]string{
 			detailFailOpen:     "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
@@ -114,7 +117,8 @@ var (
 	}
 	ruleExpired = &Rule{
 		Name: ExecutedAfterExpiry, Severity: events.SeverityHigh,
-		Refs:        []string{"architecture 1.3", "AH-C-103"},
+		Refs:        []string{"docs/architecture.md#five-ideas 3", "AH-C-103"},
+		Inputs:      "the expiry of the decision or the approval, and when the execution began: by its own word if it has one, otherwise when it was reported",
 		Explanation: "{tool} ran as {call} after its allow had expired.",
 		Cases: map[string]string{
 			detailApprovalExpired: "{tool} ran as {call} after its approval had expired.",
@@ -123,7 +127,8 @@ var (
 	}
 	ruleBeforeVerdict = &Rule{
 		Name: ExecutedBeforeVerdict, Severity: events.SeverityMedium,
-		Refs:        []string{"AH-C-083", "architecture 1.1"},
+		Refs:        []string{"AH-C-083", "docs/architecture.md#five-ideas 1"},
+		Inputs:      "place and broker time of the decision, and when the execution began by its own word",
 		Explanation: "{tool} says of {call} that it started before the verdict was recorded.",
 		Cases: map[string]string{
 			detailRecordedLate: "{tool} ran as {call}, and only afterwards a verdict was recorded.",
@@ -132,7 +137,8 @@ var (
 	}
 	ruleDrift = &Rule{
 		Name: InputDrift, Severity: events.SeverityHigh,
-		Refs:        []string{"AH-C-080", "AAEP-C-082", "architecture 1.3"},
+		Refs:        []string{"AH-C-080", "AAEP-C-082", "docs/architecture.md#five-ideas 3"},
+		Inputs:      "tool and arguments of the request or announcement and of the execution; what a redaction hides is not compared",
 		Explanation: "{tool} ran as {call} with other arguments than the admitted ones.",
 		Cases: map[string]string{
 			detailOtherTool: "{call} was admitted for one tool and ran {tool}.",
@@ -142,6 +148,7 @@ var (
 	ruleMissing = &Rule{
 		Name: MissingCompletion, Severity: events.SeverityMedium,
 		Refs:        []string{"AH-C-079", "AAEP-C-081"},
+		Inputs:      "requests, announcements and completions, the end of the session, and time passing on the log",
 		Explanation: "{tool} was announced as {call} and nothing said how it ended before its time was over.",
 		Cases: map[string]string{
 			detailSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",
@@ -152,6 +159,7 @@ var (
 	ruleOrphan = &Rule{
 		Name: OrphanCompletion, Severity: events.SeverityHigh,
 		Refs:        []string{"AH-C-078", "AH-C-089", "AAEP-C-080", "AAEP-C-083"},
+		Inputs:      "completions, and the requests and announcements before them",
 		Explanation: "{tool} was reported as done as {call}, and nobody had asked for it or announced it.",
 		Cases: map[string]string{
 			detailWithdrawn:   "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
@@ -162,6 +170,7 @@ var (
 	ruleSchema = &Rule{
 		Name: SchemaInvalid, Severity: events.SeverityMedium,
 		Refs:        []string{"AAEP-C-001", "AAEP-C-030", "AH-C-001", "AH-C-002"},
+		Inputs:      "bytes and subject of one message, and the schema of its protocol",
 		Explanation: "A message does not follow its protocol: {what}.",
 		Cases: map[string]string{
 			detailSubject: "A message was published under a subject that contradicts it: {what}.",
@@ -170,7 +179,8 @@ var (
 	}
 	ruleReused = &Rule{
 		Name: ReusedToolCallID, Severity: events.SeverityHigh,
-		Refs:        []string{"AH-C-052", "AAEP-C-052", "architecture 4"},
+		Refs:        []string{"AH-C-052", "AAEP-C-052", "docs/architecture.md#identity-of-a-call"},
+		Inputs:      "requests and announcements under one id: of AgentHook those with other arguments while one is open, of AAEP all of a session",
 		Explanation: "The id of {call} was used again for another call.",
 		Cases: map[string]string{
 			detailReusedOpen: "The id of {call} was used for {tool} with other arguments while an earlier call was still open under it.",
@@ -180,7 +190,8 @@ var (
 	}
 	ruleForged = &Rule{
 		Name: ForgedRecord, Severity: events.SeverityCritical,
-		Refs:        []string{"architecture 3", "AH-C-082"},
+		Refs:        []string{"docs/security.md#what-is-signed-by-which-key", "AH-C-082"},
+		Inputs:      "decisions, keys and trace events with their signatures and subjects, and verdicts that events claim",
 		Explanation: "A decision is in the log that no admitter signed: {what}.",
 		Cases: map[string]string{
 			detailSubject:      "A decision is in the log under a subject that contradicts it: {what}.",
@@ -196,24 +207,26 @@ var (
 	ruleConflict = &Rule{
 		Name: DuplicateEventConflict, Severity: events.SeverityMedium,
 		Refs:        []string{"AH-C-050", "AAEP-C-050"},
+		Inputs:      "events of the publisher under one id",
 		Explanation: "One event id came with two contents.",
 		Remedy:      "Compare both copies in the evidence; make the publisher give every event an id of its own.",
 	}
 	ruleAfterHandoff = &Rule{
 		Name: CallAfterHandoff, Severity: events.SeverityMedium,
-		Refs:        []string{"RFC-0002", "architecture 4"},
+		Refs:        []string{"aioc RFC-0002", "docs/architecture.md#identity-of-a-call"},
+		Inputs:      "recorded decisions that allow a handoff (aioc), and the agents of the requests and announcements after them; AgentHook's AgentHandoff and AAEP's handoff.requested do not count, as neither says that the agent stops",
 		Explanation: "{tool} was called as {call} by an agent that had handed over to another one before.",
 		Cases: map[string]string{
 			detailWithdrawn: "It was not the agent that had handed over that called {tool} as {call}.",
 		},
-		Inputs: "recorded decisions that allow a handoff (aioc), and calls; AgentHook's AgentHandoff and AAEP's handoff.requested do not count, as neither says that the agent stops",
 		Remedy: "Make the runtime stop an agent once its handoff was accepted; have what it asked for since decided for the agent that took over.",
 	}
 )
 
 var ruleReceipt = &Rule{
 	Name: ReceiptReused, Severity: events.SeverityHigh,
-	Refs:        []string{"architecture 1.3"},
+	Refs:        []string{"docs/architecture.md#five-ideas 3"},
+	Inputs:      "decisions with a receipt, executions, and the decisions that those name",
 	Explanation: "{tool} ran as {call} on a receipt that an earlier execution had used up.",
 	Cases: map[string]string{
 		detailReceiptOther: "{tool} ran as {call} on a receipt that was made for another call: it names decision {what}.",

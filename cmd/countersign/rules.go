@@ -1,11 +1,12 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/internal/auditor"
@@ -35,10 +36,10 @@ const ownRules = "countersign"
 type ruleLine struct {
 	ID          string            `json:"id"`
 	Protocol    string            `json:"protocol"`
-	Level       catalogue.Level   `json:"level,omitempty"` // our own rules have none
+	Level       catalogue.Level   `json:"level"` // our own rules are derived, all of them
 	Severity    events.Severity   `json:"severity"`
 	Scope       catalogue.Scope   `json:"scope"`
-	Inputs      string            `json:"inputs,omitempty"`
+	Inputs      string            `json:"inputs"`
 	Refs        string            `json:"refs"`
 	Explanation string            `json:"explanation"`
 	Remedy      string            `json:"remedy,omitempty"`
@@ -53,13 +54,13 @@ func allRules() []ruleLine {
 	var list []ruleLine
 	for _, r := range correlation.Rules() {
 		list = append(list, ruleLine{
-			ID: r.Name, Protocol: ownRules, Severity: r.Severity, Scope: catalogue.ScopeSession, Inputs: cmp.Or(r.Inputs, "requests, verdicts, events"),
+			ID: r.Name, Protocol: ownRules, Level: catalogue.Derived, Severity: r.Severity, Scope: catalogue.ScopeSession, Inputs: r.Inputs,
 			Refs: strings.Join(r.Refs, ", "), Explanation: readable(r.Explanation), Remedy: r.Remedy, Status: catalogue.Implemented, Cases: readableCases(r.Cases),
 		})
 	}
 	for _, r := range auditor.Rules() {
 		list = append(list, ruleLine{
-			ID: r.Name, Protocol: ownRules, Severity: r.Severity, Scope: catalogue.ScopeEvent, Inputs: "the auditor's own work", Refs: "architecture 6",
+			ID: r.Name, Protocol: ownRules, Level: catalogue.Derived, Severity: r.Severity, Scope: catalogue.ScopeEvent, Inputs: r.Inputs, Refs: r.Ref,
 			Explanation: r.Explanation, Remedy: r.Remedy, Status: catalogue.Implemented, auditors: true,
 		})
 	}
@@ -74,7 +75,8 @@ func allRules() []ruleLine {
 
 // readable puts words where a finding has names.
 func readable(text string) string {
-	text = strings.NewReplacer("{tool}", "a tool", "{call}", "a call", "{verdict}", "ask or defer", ": {what}", "").Replace(text)
+	text = strings.NewReplacer("{tool}", "a tool", "{call}", "a call", "recorded {verdict}", "recorded verdict", "{verdict}", "ask or defer",
+		": {what}", "", "decision {what}", "another decision").Replace(text)
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
@@ -105,7 +107,7 @@ func (c *rulesListCmd) Run(ctx context.Context, io stdio) error {
 		if r.Status == catalogue.Undecidable {
 			grade = "-"
 		}
-		t.row(r.ID, or(string(r.Level), "-"), grade, string(r.Status), r.Explanation)
+		t.row(r.ID, string(r.Level), grade, string(r.Status), r.Explanation)
 	}
 	return t.print(io.out)
 }
@@ -149,6 +151,9 @@ func (r ruleLine) print(out io.Writer) error {
 		if row[1] != "" && !(row[0] == "severity" && r.Status == catalogue.Undecidable) {
 			t.row(row[0], row[1])
 		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Cases)) {
+		t.row("case "+name, r.Cases[name])
 	}
 	return t.print(out)
 }

@@ -26,7 +26,7 @@ var aumpEvidence = []Check{
 
 func aump(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
 	return Check{ID: "AUMP-E-" + n, Protocol: subject.ProtoAUMP, Level: l, Severity: s, Scope: scope, Inputs: inputs,
-		Ref: ref, Explanation: explanation, Remedy: remedy, Status: Implemented}
+		Ref: cite("AUMP", "AUMP", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
 }
 
 func aumpNot(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {

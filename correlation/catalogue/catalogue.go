@@ -5,6 +5,7 @@
 package catalogue
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,7 +53,7 @@ type Check struct {
 	Severity events.Severity `json:"severity"` // of its findings, unless a case is graded lower; findings of info are hints
 	Scope    Scope           `json:"scope"`
 	Inputs   string          `json:"inputs"` // what it is decided from
-	Ref      string          `json:"ref"`    // section of the specification, or proposal
+	Ref      string          `json:"ref"`    // document and section, or proposal: "AAEP 3.2.1", "AgentHook SPEC 6, AHP-004"
 	// Explanation says in one sentence what is wrong when it is broken.
 	Explanation string `json:"explanation"`
 	Remedy      string `json:"remedy"`
@@ -110,13 +111,39 @@ const (
 // aaep and hook make entries that are implemented, by their number.
 func aaep(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
 	return Check{ID: "AAEP-C-" + n, Protocol: subject.ProtoAAEP, Level: l, Severity: s, Scope: scope, Inputs: inputs,
-		Ref: ref, Explanation: explanation, Remedy: remedy, Status: Implemented}
+		Ref: cite("AAEP", "AAEP", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
 }
 
 func hook(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
 	return Check{ID: "AH-C-" + n, Protocol: subject.ProtoAgentHook, Level: l, Severity: s, Scope: scope, Inputs: inputs,
-		Ref: ref, Explanation: explanation, Remedy: remedy, Status: Implemented}
+		Ref: cite("AgentHook", "AgentHook SPEC", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
 }
+
+// cite names the documents of references: sections, which have a digit or stand in
+// an appendix, are of the specification, and of what has no number (CONFORMANCE, a
+// reason code) the protocol is said. Proposals, RFCs and our own documents have
+// names of their own.
+func cite(protocol, specification, refs string) string {
+	var cited []string
+	inSpec := false
+	for _, ref := range strings.Split(refs, ", ") {
+		was := inSpec
+		inSpec = section.MatchString(ref)
+		switch {
+		case inSpec && !was:
+			ref = specification + " " + ref
+		case !inSpec && !named.MatchString(ref):
+			ref = protocol + " " + ref
+		}
+		cited = append(cited, ref)
+	}
+	return strings.Join(cited, ", ")
+}
+
+var (
+	section = regexp.MustCompile(`^([0-9]|[A-Z](\.|$))`)
+	named   = regexp.MustCompile(`^(AHP-|RFC |docs/)`)
+)
 
 // aaepNot and hookNot make entries that the log does not decide.
 func aaepNot(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/admission/receipt"
-	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -73,24 +72,6 @@ func TestHealthTable(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("the page leaves out %q", slices.Sorted(maps.Keys(want)))
-	}
-}
-
-// TestFindingsTable: every rule is in the table, with its severity.
-func TestFindingsTable(t *testing.T) {
-	want := map[string]events.Severity{"log_recreated": events.SeverityCritical}
-	for _, r := range correlation.Rules() {
-		want[r.Name] = r.Severity
-	}
-	for _, row := range rows(t, "docs/operating.md", "| rule | severity | what happened | do |") {
-		rule := codes(row[0])[0]
-		if want[rule] != events.Severity(row[1]) {
-			t.Errorf("%s is %q in the page and %q in the code", rule, row[1], want[rule])
-		}
-		delete(want, rule)
-	}
-	if len(want) > 0 {
-		t.Errorf("the page leaves out %v", want)
 	}
 }
 

@@ -12,19 +12,23 @@ import (
 
 // alarm is what a finding says of an alarm of redaction.
 type alarm struct {
-	severity       events.Severity
-	explains, help string
+	severity               events.Severity
+	explains, help, inputs string
 }
 
 var redactionAlarms = map[string]alarm{
 	evidence.AlarmFailed: {events.SeverityHigh, "A body could not be redacted and was withheld from the evidence; its bytes are in the quarantine.",
-		"See whether the tenant's redaction policy can be used (countersign doctor); otherwise look at the message in the quarantine."},
+		"See whether the tenant's redaction policy can be used (countersign doctor); otherwise look at the message in the quarantine.",
+		"a message, and the tenant's redaction policy"},
 	evidence.AlarmTooMany: {events.SeverityMedium, "A body held more secrets, or more that looked like secrets, than one record may have, and was withheld from the evidence; its bytes are in the quarantine.",
-		"Ask the publisher what it sends. Text like this can be meant to keep a body out of the evidence."},
+		"Ask the publisher what it sends. Text like this can be meant to keep a body out of the evidence.",
+		"the body of a message"},
 	evidence.AlarmHeaders: {events.SeverityMedium, "The headers of a message could not be redacted and were withheld from the evidence.",
-		"Look at the message in the log while it has it, and at the tenant's redaction policy."},
+		"Look at the message in the log while it has it, and at the tenant's redaction policy.",
+		"the headers of a message, and the tenant's redaction policy"},
 	evidence.AlarmInSubject: {events.SeverityHigh, "A session's name holds a secret or a value that was redacted elsewhere. Subjects are never redacted, so it stands in the evidence and on the log.",
-		"Change the secret, and have the publisher name its sessions otherwise."},
+		"Change the secret, and have the publisher name its sessions otherwise.",
+		"the subject of an event, and what was redacted in the event"},
 }
 
 // raise writes findings for what redaction could not do. It comes before the
