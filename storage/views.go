@@ -40,6 +40,7 @@ func (db *DB) LatestCalls(ctx context.Context, tenant string, f CallFilter) ([]E
 type FindingFilter struct {
 	Session, Rule, Severity string
 	Since                   time.Time // broker time
+	Enforced                bool      // only those that the tenant wants enforced, and what takes such a one back
 	Withdrawn               bool      // those that were taken back, too, and the records that did it
 	Limit                   int       // at most so many, the newest; 0 is all
 }
@@ -57,14 +58,18 @@ func (db *DB) LatestFindings(ctx context.Context, tenant string, f FindingFilter
 		FROM findings
 		WHERE tenant = {tenant:String} AND ({session:String} = '' OR session = {session:String}) AND broker_time >= {since:DateTime64(9, 'UTC')}
 			AND ({rule:String} = '' OR rule = {rule:String}) AND ({severity:String} = '' OR severity = {severity:String})
+			AND (NOT {enforced:UInt8} OR enforced OR withdraws IN (SELECT finding_id FROM findings WHERE tenant = {tenant:String} AND enforced))
 			AND ({withdrawn:UInt8} OR (NOT taken_back AND withdraws = ''))
 		ORDER BY broker_time DESC, shard DESC, seq DESC` + limit(f.Limit)
-	withdrawn := 0
-	if f.Withdrawn {
-		withdrawn = 1
-	}
 	return db.marked(ctx, query, arg("tenant", tenant), arg("session", f.Session), since(f.Since), arg("rule", f.Rule), arg("severity", f.Severity),
-		arg("withdrawn", withdrawn))
+		arg("enforced", flag(f.Enforced)), arg("withdrawn", flag(f.Withdrawn)))
+}
+
+func flag(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
 }
 
 func since(t time.Time) any {

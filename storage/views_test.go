@@ -16,9 +16,10 @@ func viewed(t *testing.T) (db *DB, tenant string) {
 	call := func(id, tool string, state events.CallState) any {
 		return events.Call{CallID: id, Tool: tool, State: state, Timeline: []events.TimelineEntry{}}
 	}
-	finding := func(id, rule string, s events.Severity, withdraws string) any {
+	finding := func(id, rule string, s events.Severity, withdraws string) events.Finding {
 		return events.Finding{FindingID: id, Rule: rule, Severity: s, EventIDs: []string{}, Withdraws: withdraws}
 	}
+	enforced := func(f events.Finding) events.Finding { f.Enforced = true; return f }
 	var rows []EvidenceRow
 	add := func(session, kind string, body any) {
 		r := recordRow(t, shard, uint64(len(rows)+1), kind, body)
@@ -26,16 +27,16 @@ func viewed(t *testing.T) (db *DB, tenant string) {
 		r.BrokerTime = testTime.Add(time.Duration(r.Seq) * time.Minute)
 		rows = append(rows, r)
 	}
-	add("s1", KindCall, call("c1", "write_file", events.CallOpen))                             // 1
-	add("s1", KindCall, call("c2", "bash", events.CallOpen))                                   // 2
-	add("s1", KindCall, call("c1", "write_file", events.CallCompleted))                        // 3
-	add("s2", KindCall, call("c3", "write_file", events.CallDenied))                           // 4
-	add("s1", KindFinding, finding("f1", "missing_completion", events.SeverityMedium, ""))     // 5
-	add("s2", KindFinding, finding("f2", "executed_despite_deny", "critical", ""))             // 6
-	add("s1", KindFinding, finding("f3", "missing_completion", events.SeverityInfo, "f1"))     // 7
-	add("s2-b", KindControl, map[string]any{})                                                 // 8
-	add("", KindEvent, map[string]any{})                                                       // 9
-	add("s1", KindFinding, finding("f1-not", "missing_completion", events.SeverityMedium, "")) // 10
+	add("s1", KindCall, call("c1", "write_file", events.CallOpen))                                   // 1
+	add("s1", KindCall, call("c2", "bash", events.CallOpen))                                         // 2
+	add("s1", KindCall, call("c1", "write_file", events.CallCompleted))                              // 3
+	add("s2", KindCall, call("c3", "write_file", events.CallDenied))                                 // 4
+	add("s1", KindFinding, enforced(finding("f1", "missing_completion", events.SeverityMedium, ""))) // 5
+	add("s2", KindFinding, enforced(finding("f2", "executed_despite_deny", "critical", "")))         // 6
+	add("s1", KindFinding, finding("f3", "missing_completion", events.SeverityInfo, "f1"))           // 7
+	add("s2-b", KindControl, map[string]any{})                                                       // 8
+	add("", KindEvent, map[string]any{})                                                             // 9
+	add("s1", KindFinding, finding("f1-not", "missing_completion", events.SeverityMedium, ""))       // 10
 	if err := db.CommitEvidence(t.Context(), rows); err != nil {
 		t.Fatal(err)
 	}
@@ -82,15 +83,18 @@ func TestLatestFindings(t *testing.T) {
 		filter FindingFilter
 		want   string
 	}{
-		"what stands":         {FindingFilter{}, "[6 10]"},
-		"of a session":        {FindingFilter{Session: "s2"}, "[6]"},
-		"by rule":             {FindingFilter{Rule: "missing_completion"}, "[10]"},
-		"by severity":         {FindingFilter{Severity: "critical"}, "[6]"},
-		"since":               {FindingFilter{Since: testTime.Add(7 * time.Minute)}, "[10]"},
-		"taken back, too":     {FindingFilter{Session: "s1", Withdrawn: true}, "[5! 7 10]"},
-		"the newest of them":  {FindingFilter{Withdrawn: true, Limit: 2}, "[7 10]"},
-		"nobody's":            {FindingFilter{Session: "s9"}, "[]"},
-		"not with a wildcard": {FindingFilter{Rule: "%"}, "[]"},
+		"what stands":  {FindingFilter{}, "[6 10]"},
+		"of a session": {FindingFilter{Session: "s2"}, "[6]"},
+		"by rule":      {FindingFilter{Rule: "missing_completion"}, "[10]"},
+		"by severity":  {FindingFilter{Severity: "critical"}, "[6]"},
+		"since":        {FindingFilter{Since: testTime.Add(7 * time.Minute)}, "[10]"},
+		"enforced":     {FindingFilter{Enforced: true}, "[6]"},
+		"enforced, and taken back when it was not any more": {FindingFilter{Enforced: true, Withdrawn: true}, "[5! 6 7]"},
+		"enforced, of a session":                            {FindingFilter{Enforced: true, Session: "s1"}, "[]"},
+		"taken back, too":                                   {FindingFilter{Session: "s1", Withdrawn: true}, "[5! 7 10]"},
+		"the newest of them":                                {FindingFilter{Withdrawn: true, Limit: 2}, "[7 10]"},
+		"nobody's":                                          {FindingFilter{Session: "s9"}, "[]"},
+		"not with a wildcard":                               {FindingFilter{Rule: "%"}, "[]"},
 	} {
 		rows, err := db.LatestFindings(t.Context(), tenant, c.filter)
 		if err != nil {

@@ -142,6 +142,12 @@ func TestRuleSwitches(t *testing.T) {
 	if there, marked := found(); !there || !marked {
 		t.Errorf("enforce: found %v, enforced %v", there, marked)
 	}
+	for _, command := range [][]string{{"findings", "--enforced", "--json"}, {"tail", "--enforced", "--since", "1h", "--count", "1", "--json"}} {
+		lines := jsonLines(t, s.run(t, command...).want(t, 0).out)
+		if len(lines) != 1 || !strings.Contains(string(lines[0].bytes()), `"session":"s-switch-d"`) {
+			t.Errorf("%v: %v", command, lines)
+		}
+	}
 	out := s.run(t, "rules", "list", "--tenant", "acme", "--json").want(t, 0).out
 	var line object
 	ok(t, json.Unmarshal([]byte(out), &line))

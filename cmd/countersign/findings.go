@@ -16,6 +16,7 @@ type findingsCmd struct {
 	target.Flags
 	Rule      string `help:"Only findings of this rule (see: countersign rules list)."`
 	Severity  string `help:"Only findings of this severity: info, low, medium, high or critical." enum:",info,low,medium,high,critical" default:""`
+	Enforced  bool   `help:"Only findings of rules that the tenant wants enforced (see: countersign rules set)."`
 	Session   string `help:"Only this session." type:"session"`
 	Since     string `help:"Only findings since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
 	Limit     int    `help:"The newest so many; 0 for all." default:"100"`
@@ -46,7 +47,7 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 	}
 	defer func() { _ = l.DB.Close() }()
 	rows, err := l.DB.LatestFindings(ctx, t.Tenant, storage.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
-		Withdrawn: c.Withdrawn, Limit: oneMore(c.Limit)})
+		Enforced: c.Enforced, Withdrawn: c.Withdrawn, Limit: oneMore(c.Limit)})
 	if err != nil {
 		return err
 	}

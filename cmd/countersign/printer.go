@@ -94,7 +94,11 @@ func (p *printer) decision(d events.Decision) {
 }
 
 func (p *printer) finding(f events.Finding) {
-	p.printf("%s  %s  %s\n", p.paint(severityColour[f.Severity], pad(string(f.Severity), 8)), p.paint(bold, clean(f.Rule, 40)), clean(f.Explanation, 400))
+	rule := p.paint(bold, clean(f.Rule, 40))
+	if f.Enforced {
+		rule += "  " + p.paint(red, "enforced")
+	}
+	p.printf("%s  %s  %s\n", p.paint(severityColour[f.Severity], pad(string(f.Severity), 8)), rule, clean(f.Explanation, 400))
 	if f.Remedy != "" {
 		p.printf("          %s\n", p.paint(faint, clean(f.Remedy, 400)))
 	}

@@ -89,6 +89,22 @@ func TestTailCountsOnlyWhatItPrints(t *testing.T) {
 	}
 }
 
+func TestTailOfEnforcedFindings(t *testing.T) {
+	c := &tailCmd{Enforced: true, Severity: "medium"}
+	if kinds := c.kinds(); len(kinds) != 1 || kinds[0] != "findings" {
+		t.Errorf("it follows %v", kinds)
+	}
+	for record, want := range map[string]bool{
+		`{"rule":"x","severity":"high","enforced":true}`: true, `{"rule":"x","severity":"high"}`: false, `{"rule":"x","severity":"low","enforced":true}`: false,
+	} {
+		var out bytes.Buffer
+		printed, err := c.print(newPrinter(&out), events.Output{Subject: "gov.findings.acme.high.s1", Record: []byte(record)})
+		if err != nil || printed != want || strings.Contains(out.String(), "enforced") != want {
+			t.Errorf("%s: printed %t, %v, %q", record, printed, err, out.String())
+		}
+	}
+}
+
 func TestColourIsForTerminals(t *testing.T) {
 	var out bytes.Buffer
 	newPrinter(&out).decision(events.Decision{Verdict: events.Deny})

@@ -22,6 +22,7 @@ type tailCmd struct {
 	Findings  bool   `help:"Follow findings too."`
 	Rule      string `help:"Only findings of this rule, and nothing else." placeholder:"RULE"`
 	Severity  string `help:"Only findings of this severity or worse, and nothing else: info, low, medium, high or critical." enum:",info,low,medium,high,critical" default:""`
+	Enforced  bool   `help:"Only findings of rules that the tenant wants enforced (see: countersign rules set), and nothing else."`
 	Calls     bool   `help:"Follow the records of calls too."`
 	Approvals bool   `help:"Follow the records of approvals too."`
 	Since     string `help:"Begin with what was stored since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
@@ -112,7 +113,7 @@ func (c *tailCmd) begin(o *client.FollowOptions) (err error) {
 
 // kinds are what is followed.
 func (c *tailCmd) kinds() (list []string) {
-	onlyFindings := c.Rule != "" || c.Severity != ""
+	onlyFindings := c.Rule != "" || c.Severity != "" || c.Enforced
 	for _, k := range []struct {
 		class  subject.Class
 		wanted bool

@@ -53,7 +53,7 @@ func (c *tailCmd) read(class subject.Class, record []byte) (tell func(*printer),
 	case subject.Findings:
 		var f events.Finding
 		err := json.Unmarshal(record, &f)
-		bad := c.Severity == "" || slices.Index(severities, f.Severity) >= slices.Index(severities, events.Severity(c.Severity))
+		bad := (f.Enforced || !c.Enforced) && (c.Severity == "" || slices.Index(severities, f.Severity) >= slices.Index(severities, events.Severity(c.Severity)))
 		return func(p *printer) { p.finding(f) }, err == nil && ofSession(c.Session, f.Session) && like(c.Rule, f.Rule) && bad && c.Tool == "" && c.Agent == ""
 	case subject.Calls:
 		var call events.Call
