@@ -29,6 +29,7 @@ const (
 	saveEvery    = 5 * time.Minute
 	saveRestIdle = 10 * time.Second
 	saveRest     = 30
+	saveAgain    = time.Minute // at least, after one that was given up
 )
 
 // snapshots are the file that a worker's state is kept in, and when.
@@ -39,9 +40,10 @@ type snapshots struct {
 	context string // what else the state depends on
 	epoch   string // incarnation of the log
 	options correlation.Options
+	stop    func() bool // asked while the state is written down whether to give up; nil never does
 
 	head   uint64        // of the last one
-	at     time.Time     // when it was made
+	at     time.Time     // when it was made, or given up
 	pause  time.Duration // how long that took
 	flight chan error    // of the one that is on its way to the disk; nil if none is
 }
@@ -214,17 +216,24 @@ func (w *worker) saveWhenDue(now time.Time, idle bool) {
 	}
 }
 
-// save writes the state down and sends it to the disk.
+// save writes the state down and sends it to the disk, unless it has to give up: then
+// the file stays as it is, and what lies behind it is still news.
 func (w *worker) save() {
 	s := &w.snapshots
 	begun := time.Now()
+	w.env.Log.Debug().Uint64("seq", w.head).Msg("writing a snapshot")
 	h := head{Context: s.context, Epoch: s.epoch, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq}
 	for i := range w.pending {
 		p := &w.pending[i]
 		p.out.Encode()
 		h.Pending = append(h.Pending, savedOutput{p.out.Subject, p.out.Type, p.out.ID, p.out.Body, p.seq, p.n, p.at})
 	}
-	image := w.core.Snapshot()
+	image, whole := w.core.SnapshotUnless(s.stop)
+	if !whole {
+		s.at, s.pause = time.Now(), max(s.pause, saveAgain/saveRest)
+		w.env.Log.Info().Uint64("seq", w.head).Dur("after", s.at.Sub(begun)).Msg("there is something more urgent than a snapshot; it is written later")
+		return
+	}
 	s.head, s.at, s.pause = w.head, time.Now(), time.Since(begun)
 	w.env.Log.Debug().Uint64("seq", w.head).Int("bytes", len(image)).Dur("pause", s.pause).Msg("snapshot")
 	s.flight = make(chan error, 1)
@@ -265,6 +274,7 @@ func (w *worker) saveAtEnd() {
 	if w.snapshots.flight != nil {
 		w.saved(<-w.snapshots.flight)
 	}
+	w.snapshots.stop = nil
 	if w.snapshots.dir != "" && w.head-w.snapshots.head >= w.snapshots.every/saveSome {
 		w.save()
 		w.saved(<-w.snapshots.flight)

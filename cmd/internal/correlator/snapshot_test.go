@@ -2,14 +2,20 @@ package correlator
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/lease"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
@@ -196,5 +202,127 @@ func TestWhenASnapshotIsWritten(t *testing.T) {
 		} else if due {
 			w.saved(<-w.snapshots.flight)
 		}
+	}
+}
+
+// heard calls do with every line of a log that says something, before whoever wrote
+// it goes on.
+type heard struct {
+	says string
+	do   func()
+}
+
+func (h heard) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte(h.says)) {
+		h.do()
+	}
+	return len(line), nil
+}
+
+// whenSaving has something done whenever the state is about to be written down.
+func (w *worker) whenSaving(do func()) {
+	w.env.Log = zerolog.New(heard{"writing a snapshot", do})
+}
+
+// A snapshot that is given up leaves the file of before and the state as they are, is
+// not tried again at once, and can be written later.
+func TestASnapshotThatIsGivenUp(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	n.Publish(rig.Runtime, session(t, "sess-0001")...)
+	w := keeping(t, n, long, t.TempDir())
+	w.snapshots.every = 1
+	log := n.Log()
+	for _, m := range log[:2] {
+		w.feedOne(t, m)
+	}
+	w.saveNow(t)
+	before, err := os.ReadFile(w.path())
+	rig.OK(t, err)
+	for _, m := range log[2:] {
+		w.feedOne(t, m)
+	}
+	w.snapshots.stop = func() bool { return true }
+	w.save()
+	if w.snapshots.flight != nil || w.snapshots.head != 2 {
+		t.Fatalf("it is on its way to the disk, of sequence %d", w.snapshots.head)
+	}
+	after, err := os.ReadFile(w.path())
+	rig.OK(t, err)
+	if !bytes.Equal(before, after) {
+		t.Error("the file is another one")
+	}
+	w.snapshots.stop = nil
+	w.saveWhenDue(w.snapshots.at.Add(saveAgain-time.Second), true)
+	if w.snapshots.flight != nil {
+		t.Error("it is tried again at once")
+	}
+	w.saveWhenDue(w.snapshots.at.Add(saveAgain), true)
+	if w.snapshots.flight == nil {
+		t.Fatal("it is not tried again")
+	}
+	w.saved(<-w.snapshots.flight)
+	again := keeping(t, n, long, w.snapshots.dir)
+	if again.head != log[len(log)-1].Seq {
+		t.Errorf("the snapshot is of sequence %d", again.head)
+	}
+	rig.OK(t, again.flush(t.Context()))
+	compare(t, n, long)
+}
+
+// A standby that is writing its state down when the lease becomes free takes over
+// without finishing that; and when it is told to stop itself, the next one has the
+// lease before it writes down anything.
+func TestNobodyWaitsForASnapshot(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	n.Publish(rig.Runtime, session(t, "sess-0001")...)
+	w := alone(t, n, long, "w")
+	w.role = roleUnknown
+	w.snapshots = snapshots{dir: t.TempDir(), every: 1, key: []byte("key")}
+	lead := func() *lease.Lease {
+		ctx, cancel := context.WithTimeout(t.Context(), rig.Guard)
+		t.Cleanup(cancel)
+		l, err := w.flags.Lead(ctx, w.js, "correlator", daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		return l
+	}
+	active := lead()
+	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
+	elected := make(chan error, 1)
+	var successor *lease.Lease
+	w.whenSaving(func() {
+		if active != nil {
+			active.Release()
+			active = nil
+			if err := <-elected; err != nil { // then the lease is there, and the worker is here
+				t.Error(err)
+			}
+			return
+		}
+		successor = lead()
+	})
+	go func() { elected <- e.run(t.Context(), w) }()
+	in := newFeed(w.core, w.keys)
+	b := &batch{msgs: n.Log(), decoded: make(chan struct{})}
+	in.read(w.core.NewDecoder(), b)
+	close(b.decoded)
+	in.ordered <- b
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- w.work(ctx, in, e) }()
+	rig.Eventually(t, "its outputs are in the log", func() bool { return len(outputs(n.Log())) > 0 })
+	if _, err := os.Stat(w.path()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it has finished its snapshot first: %v", err)
+	}
+	stop()
+	rig.OK(t, ignoreCancel(<-ended))
+	if successor == nil {
+		t.Fatal("it has not written its state down at the end")
+	}
+	successor.Release()
+	if _, err := os.Stat(w.path()); err != nil {
+		t.Error(err)
 	}
 }

@@ -138,6 +138,7 @@ func (e election) giveBack() {
 // work is the loop of the one goroutine that owns the core.
 func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 	defer func() { err = w.end(err) }()
+	w.snapshots.stop = func() bool { return w.urgent(ctx, e) }
 	look := time.NewTicker(lookAgain)
 	defer look.Stop()
 	var coming *batch // while it is being decoded, what is out already can be written
@@ -183,17 +184,29 @@ func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
 	}
 }
 
+// urgent tells, while the state is written down, whether others wait for this
+// instance: the lease has come and nobody is active until it is promoted, or it is to
+// stop and keeps the lease until then.
+func (w *worker) urgent(ctx context.Context, e election) bool {
+	return len(e.lead) > 0 || w.lease != nil && ctx.Err() != nil
+}
+
 // end leaves things as a successor can take them over. err is why it ends.
+//
+// The successor need not wait for the snapshot: nothing is written any more when the
+// last write is settled. Even one that nobody heard of again can land only where the
+// fence is (streams.FencedBatch.Commit): either the successor finds its cursor and
+// goes on behind it, or the successor was first and this one is refused.
 func (w *worker) end(err error) error {
 	w.settle()
-	if errors.Is(err, errErased) {
-		w.snapshots.every = math.MaxInt64 // wait for the one that is under way, and write none
-	}
-	w.saveAtEnd()
 	if w.lease != nil {
 		err = daemon.Lost(w.lease, err)
 		w.lease.Release()
 	}
+	if errors.Is(err, errErased) {
+		w.snapshots.every = math.MaxInt64 // wait for the one that is under way, and write none
+	}
+	w.saveAtEnd()
 	return err
 }
 

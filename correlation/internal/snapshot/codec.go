@@ -160,6 +160,7 @@ func slice(t reflect.Type) codec {
 			h := (*header)(p)
 			e.length(h.data == nil, h.len)
 			for i := range h.len {
+				e.element()
 				c.enc(e, unsafe.Add(h.data, uintptr(i)*stride))
 			}
 		},
@@ -196,7 +197,7 @@ func mapping(t reflect.Type) codec {
 			list := make([]entry, 0, m.Len())
 			values := reflect.MakeSlice(reflect.SliceOf(elem), m.Len(), m.Len())
 			k := reflect.New(key)
-			plain := encoder{} // that remembers nothing: the order is not known yet
+			plain := encoder{stop: e.stop} // that remembers nothing: the order is not known yet
 			for it := m.MapRange(); it.Next(); {
 				k.Elem().SetIterKey(it)
 				from := len(plain.b)
@@ -207,6 +208,7 @@ func mapping(t reflect.Type) codec {
 			}
 			slices.SortFunc(list, func(a, b entry) int { return bytes.Compare(plain.b[a.from:a.to], plain.b[b.from:b.to]) })
 			for _, x := range list {
+				e.element()
 				e.b = append(e.b, plain.b[x.from:x.to]...)
 				ec.enc(e, x.value)
 			}
@@ -285,6 +287,7 @@ func pointer(t reflect.Type) codec {
 				e.b = binary.AppendUvarint(e.b, pointsBack+n)
 				return
 			}
+			e.element()
 			e.objects[object{at, c}] = uint64(len(e.objects))
 			e.b = append(e.b, pointsNew)
 			c.enc(e, at)

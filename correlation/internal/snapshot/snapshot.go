@@ -32,13 +32,29 @@ type Packer interface {
 	Unpack(form any)
 }
 
+// ErrStopped says that what was to be written was given up.
+var ErrStopped = errors.New("writing the snapshot was stopped")
+
 // Append appends what the pointer root leads to. objects is about how many
-// pointers lead to something new, as far as that is known.
-func Append(b []byte, root any, objects int) []byte {
+// pointers lead to something new, as far as that is known. stop, which may be nil,
+// is asked now and then whether to give up: then the error is ErrStopped.
+func Append(b []byte, root any, objects int, stop func() bool) (_ []byte, err error) {
+	if stop == nil {
+		stop = func() bool { return false }
+	}
+	defer func() {
+		switch r := recover(); r {
+		case nil:
+		case ErrStopped:
+			err = ErrStopped
+		default:
+			panic(r)
+		}
+	}()
 	v := reflect.ValueOf(root)
-	e := &encoder{b: b, objects: make(map[object]uint64, objects), cache: new(cache)}
+	e := &encoder{b: b, objects: make(map[object]uint64, objects), cache: new(cache), stop: stop}
 	codecOf(v.Type()).enc(e, unsafe.Pointer(&[1]unsafe.Pointer{v.UnsafePointer()}))
-	return e.b
+	return e.b, nil
 }
 
 // Read reads what Append wrote of the same type, and gives a pointer to it.
@@ -85,6 +101,24 @@ type encoder struct {
 	b       []byte
 	objects map[object]uint64
 	cache   *cache // nil: nothing is remembered
+	stop    func() bool
+	ask     int // how long b is when stop is asked again
+}
+
+// askEvery is how many bytes are written, which takes a few milliseconds, before
+// somebody who wants no more of them is heard.
+const askEvery = 256 << 10
+
+// element comes before each element of what can be long. It ends the writing by a
+// panic, which Append turns into an error.
+func (e *encoder) element() {
+	if len(e.b) < e.ask {
+		return
+	}
+	if e.stop() {
+		panic(ErrStopped)
+	}
+	e.ask = len(e.b) + askEvery
 }
 
 type decoder struct {

@@ -5,6 +5,7 @@ package snapshot
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -74,11 +75,49 @@ func sample() *everything {
 	}
 }
 
+func written(tb testing.TB, b []byte, root any, objects int) []byte {
+	tb.Helper()
+	b, err := Append(b, root, objects, nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return b
+}
+
+// Whoever wants no snapshot any more is heard soon, wherever it is: in a list, in a
+// map, in objects that lead to each other. Who does not is given all of it.
+func TestStopped(t *testing.T) {
+	text := strings.Repeat("x", askEvery/8)
+	list, set, head := make([]string, 64), map[word]string{}, (*node)(nil)
+	for i := range list {
+		list[i] = text
+		set[word(fmt.Sprint(i))] = text
+		head = &node{name: word(text[i:]), next: head}
+	}
+	for name, root := range map[string]any{"a list": &list, "a map": &set, "objects that lead to each other": &head} {
+		want := written(t, nil, root, 0)
+		asked := 0
+		if b, err := Append(nil, root, 0, func() bool { asked++; return false }); err != nil || !bytes.Equal(b, want) {
+			t.Fatalf("%s: %v, %d bytes, want %d", name, err, len(b), len(want))
+		}
+		if least := len(want) / askEvery / 2; asked < least {
+			t.Errorf("%s: asked %d times in %d bytes, want %d times at least", name, asked, len(want), least)
+		}
+		for last := range asked {
+			n := 0
+			b, err := Append(nil, root, 0, func() bool { n++; return n > last })
+			if b != nil || !errors.Is(err, ErrStopped) || n != last+1 {
+				t.Errorf("%s: stopped when asked for the %d. time: %v, %d bytes, asked %d times", name, last+1, err, len(b), n)
+			}
+		}
+	}
+}
+
 func TestRoundTrip(t *testing.T) {
 	want := sample()
-	b := Append([]byte("prefix"), want, 0)
+	b := written(t, []byte("prefix"), want, 0)
 	for range 20 { // whatever the order of a map
-		if again := Append([]byte("prefix"), sample(), 9); !bytes.Equal(b, again) {
+		if again := written(t, []byte("prefix"), sample(), 9); !bytes.Equal(b, again) {
 			t.Fatal("the same graph gives other bytes")
 		}
 	}
@@ -105,7 +144,7 @@ func TestRefused(t *testing.T) {
 					t.Errorf("%T is written", v)
 				}
 			}()
-			Append(nil, v, 0)
+			_, _ = Append(nil, v, 0, nil)
 		}()
 	}
 }
@@ -126,7 +165,7 @@ func TestShape(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	good := Append(nil, sample(), 0)
+	good := written(f, nil, sample(), 0)
 	f.Add(good)
 	f.Add(good[:len(good)/2])
 	f.Add([]byte{1})
@@ -134,7 +173,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := Read[everything](b)
 		if err == nil {
-			Append(nil, got, 0)
+			written(t, nil, got, 0)
 		} else if !errors.Is(err, ErrDamaged) {
 			t.Fatal(err)
 		}
