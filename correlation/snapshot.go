@@ -47,17 +47,23 @@ func (c *Correlator) SnapshotUnless(stop func() bool) (b []byte, whole bool) {
 	}
 	c.m.fold()
 	made := c.m.opts.kind()
-	room := make([]byte, 0, c.m.stats.Calls*callSize+c.m.sources.len()*sourceSize)
-	b, err := snapshot.Append(append(room, made[:]...), &state{c.m, c.keys, c.retired}, 3*c.m.stats.Calls, stop)
+	b, err := snapshot.Append(append(make([]byte, 0, c.room()), made[:]...), &state{c.m, c.keys, c.retired}, 3*c.m.stats.Calls, stop)
 	return b, err == nil
 }
 
-// What a call and a full source usually take in a snapshot, in bytes. What is
-// wrong with them costs time only.
+// What a call, a session and an event usually take in a snapshot, in bytes, with all
+// that is remembered of each. Too much costs nothing, for memory that nobody touches
+// is none; too little has all of the snapshot copied when it is nearly done.
 const (
-	callSize   = 512
-	sourceSize = 512 << 10
+	callSize    = 768
+	sessionSize = 512
+	eventSize   = 128
 )
+
+// room is for a whole snapshot.
+func (c *Correlator) room() int {
+	return c.m.stats.Calls*callSize + c.m.sessions.len()*sessionSize + c.m.eventIDs*eventSize
+}
 
 // Restore makes a Correlator of a snapshot. The bytes must be those of Snapshot:
 // what could have been changed must be verified before. The options must be those
