@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/correlator"
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
@@ -30,6 +31,8 @@ type replayCmd struct {
 	Key     string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 	digestFlags
 	MissingAfter time.Duration `help:"As the correlator has it: an open call counts as abandoned after this." default:"15m"`
+	MaxCalls     int           `help:"As the correlator has it: how many calls are in memory at most. It counts with --whole only, for there are the calls of others." default:"262144"`
+	MaxSessions  int           `help:"How many sessions are in memory at most, in the same way." default:"65536"`
 	NoVerdictOK  bool          `help:"As the correlator has it: executions that nobody asked admission for are not reported."`
 	Strict       bool          `help:"Exit 1 also if something cannot be compared."`
 	JSON         bool          `name:"json" help:"Print JSON: one object for each incarnation of the log."`
@@ -69,6 +72,9 @@ func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 	if c.MissingAfter <= 0 {
 		return usageError{fmt.Errorf("--missing-after must be above zero")}
 	}
+	if c.MaxCalls < 0 || c.MaxSessions < 0 {
+		return usageError{fmt.Errorf("--max-calls and --max-sessions must not be below zero (0 is the default)")}
+	}
 	t, err := c.Resolve()
 	if err != nil {
 		return err
@@ -107,6 +113,7 @@ func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 // options are those of the correlator that recorded it.
 func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
 	o := correlation.Options{Shard: t.Stream, Space: subject.Space{Prefix: t.Prefix}, RequireVerdict: !c.NoVerdictOK, MissingAfter: c.MissingAfter}
+	o = correlator.Bound(o, c.MaxCalls, c.MaxSessions)
 	key, err := checkpointKey(c.Key, t)
 	if err != nil {
 		return o, err

@@ -186,7 +186,7 @@ func (p *pastLog) firstInput(ctx context.Context, after, to uint64, at time.Time
 		return 0, time.Time{}, nil
 	}
 	seq, err := p.log.SeqAt(ctx, streams.State{FirstSeq: after + 1, LastSeq: to}, at)
-	for ; err == nil && seq <= to; seq++ {
+	for ; err == nil && seq <= to; seq++ { // it may be the correlator's own, or one from before a clock went back
 		m, err := streams.MessageAt(ctx, p.log.JS, p.log.Stream, seq)
 		if err != nil {
 			return 0, time.Time{}, err

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -35,11 +36,13 @@ func (r *rerun) run(ctx context.Context, inputs []events.LogMessage) error {
 	return r.pass(ctx, nil)
 }
 
-// pass lets time pass up to a message, or to the end of the log if it is nil.
+// pass lets time pass up to a message, or to the end of the log if it is nil. A
+// message that was stored before the next deadline has none passed before it, unless
+// the broker's clock went back in between: then its time may have come already.
 func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
 	for {
 		due, any := r.due()
-		if !any || next != nil && next.Time.Before(due) {
+		if !any || next != nil && next.Time.Before(due.Add(-recorded.ClockBack)) {
 			return nil
 		}
 		to := r.last

@@ -3,16 +3,23 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/alecthomas/kong"
+
+	"github.com/countersign-dev/countersign/cmd/internal/correlator"
+	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
 )
 
 // pastInMemory is a log that a core has correlated as a whole.
@@ -173,6 +180,79 @@ func TestReplayOfALogWhoseClockJumped(t *testing.T) {
 		if r := replayAlone(t, p.correlated(), tenantKey); !r.Same {
 			t.Errorf("%v: %+v", by, r)
 		}
+	}
+}
+
+// A clock that was set forward and back again lets time pass when it did so.
+func TestReplayWithAClockThatWentBack(t *testing.T) {
+	p := &pastInMemory{name: "s1"}
+	p.hook(0, "s1", "e1", "PreToolUse", "c1", "/a")
+	p.hook(15*time.Minute+time.Second, "s2", "e2", "PreToolUse", "c1", "/b") // c1 of s1 counts as abandoned
+	p.hook(15*time.Minute-time.Second, "s1", "e3", "PostToolUse", "c1", "/a")
+	p.correlated()
+	if r := replayAlone(t, p, tenantKey); !r.Same || r.Recorded != r.Replayed || r.Recorded.Findings == 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What a correlator with other bounds forgets, a replay with its bounds forgets, too.
+func TestReplayUnderTheCorrelatorsBounds(t *testing.T) {
+	_, vkey, err := evidence.NewCheckpointKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := func(args ...string) *replayCmd {
+		var cli commands
+		parser, err := kong.New(&cli, kong.NamedMapper("session", sessionName{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parser.Parse(append([]string{"replay", "--session", "s1", "--whole", "--key", vkey, "--tenant", "acme"}, args...)); err != nil {
+			t.Fatal(err)
+		}
+		return &cli.Replay
+	}
+	replay := func(c *replayCmd, p past) *replayReport {
+		target := &target.Target{Flags: c.Flags}
+		o, err := c.options(target)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.replay(t.Context(), stdio{out: io.Discard, err: io.Discard}, target, p, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for _, bound := range []string{"--max-calls", "--max-sessions"} {
+		c := command(bound, "2")
+		o, err := c.options(&target.Target{Flags: c.Flags})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &pastInMemory{name: "s1"}
+		for i := range 4 {
+			p.hook(time.Duration(i)*time.Second, fmt.Sprint("s", i+1), fmt.Sprint("e", i), "PreToolUse", "c1", "/a")
+		}
+		p.hook(time.Minute, "s1", "e9", "PostToolUse", "c1", "/a")
+		r := rerunOf(p, o)
+		for _, m := range p.log {
+			r.apply(m)
+		}
+		p.outputs, p.consumed = r.outputs, uint64(len(p.log))
+		if got := replay(c, p); !got.Same || got.Recorded != got.Replayed {
+			t.Errorf("%s 2: %+v", bound, got)
+		}
+		if got := replay(command(), p); got.Same {
+			t.Errorf("%s 2 is replayed without it: the test shows nothing", bound)
+		}
+	}
+	var f correlator.Flags
+	if _, err := kong.Must(&f).Parse(nil); err != nil {
+		t.Fatal(err)
+	}
+	if c := command(); c.MaxCalls != f.MaxCalls || c.MaxSessions != f.MaxSessions || c.MissingAfter != f.MissingAfter || f.MaxCalls == 0 {
+		t.Errorf("usually %d calls, %d sessions, %v; the correlator has %d, %d, %v", c.MaxCalls, c.MaxSessions, c.MissingAfter, f.MaxCalls, f.MaxSessions, f.MissingAfter)
 	}
 }
 

@@ -76,6 +76,12 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 // idsPerCall is how many tool call ids are counted for each call that is in memory.
 const idsPerCall = correlation.DefaultMaxIDs / correlation.DefaultMaxCalls
 
+// Bound gives options the bounds that --max-calls and --max-sessions stand for.
+func Bound(o correlation.Options, calls, sessions int) correlation.Options {
+	o.MaxCalls, o.MaxIDs, o.MaxSessions = calls, idsPerCall*calls, sessions
+	return o
+}
+
 func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	master, err := keys.Master(f.Keys)
 	if err != nil {
@@ -121,10 +127,8 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 		RetireVoucher:  func(k events.KeyRetirement) bool { return signing.CheckRetirement(note.VerifierList(voucher), k) },
 		RequireVerdict: !f.NoVerdictOK,
 		MissingAfter:   f.MissingAfter,
-		MaxCalls:       f.MaxCalls,
-		MaxIDs:         idsPerCall * f.MaxCalls,
-		MaxSessions:    f.MaxSessions,
 	}
+	options = Bound(options, f.MaxCalls, f.MaxSessions)
 	w := newWorker(f, env, nc, js, correlation.New(options))
 	w.snapshots = snapshots{dir: f.StateDir, every: uint64(f.StateEvery), key: master.Snapshot(), options: options, context: fmt.Sprintf("%s+%08x", voucher.Name(), voucher.KeyHash())}
 	w.keys = sessions

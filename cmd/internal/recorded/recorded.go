@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sort"
 	"time"
 
 	"github.com/google/uuid"
@@ -31,8 +30,8 @@ const (
 	// so many sequences.
 	workers = 16
 	stretch = 250
-	// skew is how far the clocks of admitter and server may be apart for a decision
-	// to be found by the time in its id.
+	// skew is how far the clocks of admitter and server may be apart, and the server's
+	// go back, both together, for a decision to be found by the time in its id.
 	skew = 2 * time.Minute
 )
 
@@ -56,30 +55,6 @@ type Entry struct {
 	Err      error
 }
 
-// SeqAt gives the first sequence that was stored at a time or after it, one
-// beyond the last if there is none. Broker times never go back in a stream that
-// one server wrote; where they do, the answer is near.
-func (l Log) SeqAt(ctx context.Context, st streams.State, at time.Time) (uint64, error) {
-	n := int(st.LastSeq - st.FirstSeq + 1)
-	if st.LastSeq < st.FirstSeq {
-		return st.LastSeq + 1, nil
-	}
-	var failed error
-	i := sort.Search(n, func(i int) bool {
-		if failed != nil {
-			return true
-		}
-		// The next one there is, where this one was erased.
-		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, ">", st.FirstSeq+uint64(i))
-		if err != nil || m == nil {
-			failed = err
-			return true
-		}
-		return !m.Time.Before(at)
-	})
-	return st.FirstSeq + uint64(i), failed
-}
-
 // Find looks for a decision. Its id says when it was made, which is where the
 // search begins.
 func (l Log) Find(ctx context.Context, tenant, id string) (Entry, error) {
@@ -93,7 +68,7 @@ func (l Log) Find(ctx context.Context, tenant, id string) (Entry, error) {
 	if err != nil {
 		return Entry{}, err
 	}
-	from, err := l.SeqAt(ctx, st, made.Add(-skew))
+	from, err := l.near(ctx, st, made.Add(-skew))
 	if err != nil {
 		return Entry{}, err
 	}
