@@ -69,6 +69,10 @@ func TestViews(t *testing.T) {
 	if len(open) != 1 || member(open[0], "call.tool_call_id") != "call-asked" {
 		t.Errorf("open calls: %v", open)
 	}
+	cut := s.run(t, "calls", "--session", sess, "--limit", "1", "--json").want(t, 0)
+	if strings.Count(cut.out, "\n") != 1 || !json.Valid([]byte(cut.out)) || !strings.Contains(cut.err, "note: the newest 1 call; there are more (--limit, --since)") {
+		t.Errorf("%s%s", cut.out, cut.err)
+	}
 	if out := s.run(t, "calls", "--session", sess, "--limit", "1").want(t, 0).out; !strings.Contains(out, "the newest 1 call; there are more") {
 		t.Errorf("calls: %s", out)
 	}

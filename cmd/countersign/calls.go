@@ -77,9 +77,7 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 			return err
 		}
 	}
-	if !c.JSON {
-		p.count(len(rows), more, "call")
-	}
+	endList(io, p, c.JSON, len(rows), more, "call")
 	return noteExpired(ctx, io, l, t.Tenant, c.Session, notListed)
 }
 
@@ -226,14 +224,18 @@ func newest[T any](rows []T, limit int) (shown []T, more bool) {
 	return rows, false
 }
 
-// count ends a list for people.
-func (p *printer) count(n int, more bool, what string) {
-	if n != 1 {
-		what += "s"
-	}
-	text := fmt.Sprintf("%d %s", n, what)
+// endList says how much of something was listed, and whether that is all of it. A
+// list for programs is JSON and nothing else; that it was cut must be said all the
+// same, or a count of its lines would be taken for the number there is.
+func endList(io stdio, p *printer, json bool, n int, more bool, what string) {
+	text := plural(n, what)
 	if more {
 		text = "the newest " + text + "; there are more (--limit, --since)"
 	}
-	p.printf("%s\n", p.paint(faint, text))
+	switch {
+	case !json:
+		p.printf("%s\n", p.paint(faint, text))
+	case more:
+		fmt.Fprintf(io.err, "note: %s\n", text)
+	}
 }

@@ -63,9 +63,7 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 			return err
 		}
 	}
-	if !c.JSON {
-		p.count(len(rows), more, "finding")
-	}
+	endList(io, p, c.JSON, len(rows), more, "finding")
 	return noteExpired(ctx, io, l, t.Tenant, c.Session, notListed)
 }
 

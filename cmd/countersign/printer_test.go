@@ -132,3 +132,23 @@ func TestReportExitCodes(t *testing.T) {
 		t.Errorf("interrupted: %d %q", got, out.String())
 	}
 }
+
+// A list that was cut says so: to people at its end, to programs beside it.
+func TestEndOfAList(t *testing.T) {
+	for _, c := range []struct {
+		json     bool
+		more     bool
+		out, err string
+	}{
+		{false, false, "2 calls\n", ""},
+		{false, true, "the newest 2 calls; there are more (--limit, --since)\n", ""},
+		{true, false, "", ""},
+		{true, true, "", "note: the newest 2 calls; there are more (--limit, --since)\n"},
+	} {
+		var out, err bytes.Buffer
+		endList(stdio{out: &out, err: &err}, newPrinter(&out), c.json, 2, c.more, "call")
+		if out.String() != c.out || err.String() != c.err {
+			t.Errorf("json %v, more %v: %q and %q", c.json, c.more, out.String(), err.String())
+		}
+	}
+}
