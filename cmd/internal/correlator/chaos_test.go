@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -96,9 +97,8 @@ func (i *instance) end() {
 	<-i.done
 }
 
-// startInstance runs a correlator in a place of its own, with snapshots or
-// without, until the test ends.
-func startInstance(t *testing.T, n *rig.NATS, name string, snapshots bool) *instance {
+// startInstance runs a correlator of a trial in a place of its own until the test ends.
+func (v trial) startInstance(t *testing.T, n *rig.NATS, name string) *instance {
 	t.Helper()
 	dir := t.TempDir()
 	log, err := os.Create(filepath.Join(dir, "log"))
@@ -106,9 +106,9 @@ func startInstance(t *testing.T, n *rig.NATS, name string, snapshots bool) *inst
 	f := n.Flags("correlator")
 	i := &instance{log: log, done: make(chan struct{}), env: []string{
 		envChild + "=1", "COUNTERSIGN_NATS_URL=" + f.Server, "COUNTERSIGN_NATS_USER=" + f.User, "COUNTERSIGN_NATS_PASSWORD=" + f.Password,
-		"COUNTERSIGN_KEYS=" + f.Keys, "COUNTERSIGN_INSTANCE=" + name, "COUNTERSIGN_MISSING_AFTER=1h",
+		"COUNTERSIGN_KEYS=" + f.Keys, "COUNTERSIGN_INSTANCE=" + name, "COUNTERSIGN_MISSING_AFTER=" + v.missingAfter.String(),
 	}}
-	if snapshots {
+	if v.snapshots {
 		i.env = append(i.env, "COUNTERSIGN_STATE="+filepath.Join(dir, "state"), "COUNTERSIGN_STATE_EVERY=400")
 	}
 	i.mu.Lock()
@@ -124,37 +124,12 @@ func startInstance(t *testing.T, n *rig.NATS, name string, snapshots bool) *inst
 	return i
 }
 
-// chaosEvents are events of calls: announced, most of them completed, some of
-// them twice, some never announced, some run with other arguments.
-func chaosEvents(from, n int) (msgs []streams.Msg) {
-	for i := from; len(msgs) < n; i++ {
-		session := fmt.Sprintf("chaos-%d", i/25)
-		put := func(typ string, id int, path string) {
-			body := fmt.Sprintf(`{"schema_version":1,"event_id":"9a3e5b70-2222-4c22-8d33-%012d","event_type":"%s","timestamp":"2026-11-20T09:02:00Z",`+
-				`"source":"a","session_id":"%s","tool_name":"read_file","tool_input":{"path":"%s"},"metadata":{"tool_call_id":"call-%d"}}`, id, typ, session, path, i)
-			msgs = append(msgs, streams.Msg{Subject: "gov.events.acme.rt1.agenthook." + session + "." + typ, Body: []byte(body)})
-		}
-		if i%7 != 0 {
-			put("PreToolUse", 2*i, "/x")
-		}
-		switch {
-		case i%13 == 0:
-			put("PostToolUse", 2*i+1, "/y")
-		case i%5 != 0:
-			put("PostToolUse", 2*i+1, "/x")
-		}
-		if i%11 == 0 {
-			put("PreToolUse", 2*i, "/x")
-		}
-	}
-	return msgs
-}
-
 // trial is one run of TestChaos.
 type trial struct {
 	name          string
 	kills, events int
 	snapshots     bool
+	missingAfter  time.Duration
 	watched       int // percent of the kills before which the work must go on again
 	random        *rand.Rand
 }
@@ -174,19 +149,21 @@ func chaosNumber(t *testing.T, name string, usual int) int {
 }
 
 // TestChaos kills two correlators on one shard, the active one or the standby,
-// while events come in. Afterwards the log must hold what one that was never
-// disturbed puts out, each output once and in order.
+// while decisions, calls and sessions in two protocols come in, many of which break
+// rules. Afterwards the log must hold what one that was never disturbed puts out, each
+// output once and in order.
 //
 // It is compared with two that were not: byte for byte (subject, id, type, body)
-// with a core that reads the very same log, and with a service that worked alone
-// on a log of its own with the same events in it. Between those two logs broker
-// times and sequences differ, and they alone are left out of that comparison.
+// with a core that reads the very same log, ticks included, and with a service that
+// worked alone on a log of its own with the same events in it. Between those two logs
+// broker times and sequences differ, and they alone are left out of that comparison.
+// Where deadlines pass, which they do by the broker's time, there is only the first.
 //
 // COUNTERSIGN_CHAOS=long kills a hundred times during a million events, with
-// snapshots and without. COUNTERSIGN_CHAOS_KILLS, COUNTERSIGN_CHAOS_EVENTS and
-// COUNTERSIGN_CHAOS_SEED change that.
+// snapshots, without, and with deadlines. COUNTERSIGN_CHAOS_KILLS,
+// COUNTERSIGN_CHAOS_EVENTS and COUNTERSIGN_CHAOS_SEED change that.
 func TestChaos(t *testing.T) {
-	kills, events := 6, 12_000
+	kills, events := 4, 8_000
 	if os.Getenv("COUNTERSIGN_CHAOS") == "long" {
 		kills, events = 100, 1_000_000
 	}
@@ -195,9 +172,13 @@ func TestChaos(t *testing.T) {
 	t.Logf("COUNTERSIGN_CHAOS_SEED=%d", seed)
 	// A correlator without snapshots reads the whole log after each kill. Where it
 	// is not waited for, the next kill finds it reading.
-	for _, v := range []trial{{name: "with snapshots", snapshots: true, watched: 50}, {name: "without snapshots", watched: 15}} {
+	for _, v := range []trial{
+		{name: "with snapshots", snapshots: true, missingAfter: long, watched: 50},
+		{name: "without snapshots", missingAfter: long, watched: 15},
+		{name: "with deadlines", snapshots: true, missingAfter: time.Second, watched: 50},
+	} {
 		t.Run(v.name, func(t *testing.T) {
-			v.kills, v.events, v.random = kills, events, rand.New(rand.NewPCG(uint64(seed), uint64(v.watched)))
+			v.kills, v.events, v.random = kills, events, rand.New(rand.NewPCG(uint64(seed), uint64(len(v.name))))
 			v.run(t)
 		})
 	}
@@ -206,17 +187,17 @@ func TestChaos(t *testing.T) {
 func (v trial) run(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	begun := time.Now()
-	places := []*instance{startInstance(t, n, "one", v.snapshots), startInstance(t, n, "two", v.snapshots)}
+	places := []*instance{v.startInstance(t, n, "one"), v.startInstance(t, n, "two")}
 	auditor := n.JS("auditor")
 	watched, at := 0, cursorNow(t, auditor).Consumed
 	batches := v.batches()
-	send := sender(t, n)
+	traffic := newChaosTraffic(t, n)
 	for k := range v.kills {
 		// At any moment of what it does: it is there for the first time, reads, writes,
 		// saves, takes over.
 		from, to := k*len(batches)/v.kills, (k+1)*len(batches)/v.kills
 		moment := from + v.random.IntN(max(1, to-from))
-		send(batches[from:min(moment+1, to)])
+		traffic.send(t, batches[from:min(moment+1, to)]...)
 		if v.random.IntN(100) < v.watched {
 			watched++
 			awaitCursor(t, auditor, at+1)
@@ -224,28 +205,32 @@ func (v trial) run(t *testing.T) {
 		time.Sleep(time.Duration(v.random.IntN(400)) * time.Millisecond)
 		places[v.random.IntN(2)].kill()
 		at = cursorNow(t, auditor).Consumed
-		send(batches[min(moment+1, to):to])
+		traffic.send(t, batches[min(moment+1, to):to]...)
 		if (k+1)%10 == 0 {
 			t.Logf("%v: %d kills, %d of %d messages, outputs written up to sequence %d", time.Since(begun).Round(time.Second), k+1, to*chaosBatch, v.events, at)
 		}
 	}
-	send([]int{-1})
-	awaitCursor(t, auditor, lastInput(t, auditor))
+	traffic.send(t, -1)
+	awaitCursor(t, auditor, lastOn(t, auditor, lastOfChaos.Subject))
+	if v.missingAfter != long {
+		v.awaitDeadlines(t, auditor)
+	}
 	t.Logf("%v: all is written; one stepped down %d times, two %d times; comparing", time.Since(begun).Round(time.Second), places[0].fellBy(), places[1].fellBy())
 	for _, p := range places {
 		p.end()
 	}
-	disturbed := follow(t, n)
+	disturbed := v.follow(t, n)
 	t.Logf("%v: %d kills (%d of them of correlators that had gone on since the last one), %d events, %d outputs by %d writers in %d cursors: as the core gives them for this log",
 		time.Since(begun).Round(time.Second), v.kills, watched, v.events, len(disturbed.prints), len(disturbed.writers), disturbed.cursors)
+	disturbed.isRich(t, v.missingAfter != long)
+	if v.missingAfter != long {
+		return
+	}
 	v.compareAlone(t, n, disturbed)
 	t.Logf("%v: and the same as of a correlator alone on a log of its own", time.Since(begun).Round(time.Second))
 }
 
-// chaosBatch is how many events are published at once.
-const chaosBatch = 500
-
-// batches name what is published; chaosMessages makes it.
+// batches name what is published.
 func (v trial) batches() (list []int) {
 	for i := range max(v.kills, v.events/chaosBatch) {
 		list = append(list, i)
@@ -253,35 +238,24 @@ func (v trial) batches() (list []int) {
 	return list
 }
 
-// chaosMessages are the events of a batch; those of batch -1 are the last ones,
-// which give an output, so that a cursor will cover them.
-func chaosMessages(batch int) []streams.Msg {
-	if batch < 0 {
-		return chaosEvents(1, 1)
-	}
-	return chaosEvents(1000+1000*batch, chaosBatch)
-}
-
-// sender publishes batches on a connection of its own.
-func sender(t *testing.T, n *rig.NATS) func(batches []int) {
+// lastOn is the sequence of what was stored last on a subject, 0 if nothing was.
+func lastOn(t *testing.T, js jetstream.JetStream, subj string) uint64 {
 	t.Helper()
-	nc := n.Conn(rig.Runtime)
-	return func(batches []int) {
-		t.Helper()
-		for _, b := range batches {
-			ctx, cancel := context.WithTimeout(t.Context(), rig.Guard)
-			rig.OK(t, streams.PublishEvents(ctx, nc, chaosMessages(b)))
-			cancel()
-		}
-	}
-}
-
-// lastInput is the sequence of what was published last.
-func lastInput(t *testing.T, js jetstream.JetStream) uint64 {
-	t.Helper()
-	m, err := streams.LastBySubject(t.Context(), js, streams.DefaultShard, chaosMessages(-1)[0].Subject)
+	m, err := streams.LastBySubject(t.Context(), js, streams.DefaultShard, subj)
 	rig.OK(t, err)
+	if m == nil {
+		return 0
+	}
 	return m.Seq
+}
+
+// awaitDeadlines waits until time has passed on the idle log, and what that brought
+// about has been put out.
+func (v trial) awaitDeadlines(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	last := lastOn(t, js, lastOfChaos.Subject)
+	rig.Eventually(t, "a tick is on the log", func() bool { return lastOn(t, js, "gov.control.GOV.tick") > last })
+	awaitCursor(t, js, lastOn(t, js, "gov.control.GOV.tick"))
 }
 
 func cursorNow(t *testing.T, js jetstream.JetStream) (c record.Cursor) {
@@ -313,36 +287,68 @@ type printed struct {
 	prints  [][sha256.Size]byte // in order, without sequences and times
 	writers map[string]bool
 	cursors int
+	states  map[string]int // of calls
+	rules   map[string]int // of findings
+}
+
+// isRich demands that the traffic brings about what there is to be brought about.
+func (p printed) isRich(t *testing.T, deadlines bool) {
+	t.Helper()
+	t.Logf("%v %v", p.states, p.rules)
+	states := []string{"open", "completed", "failed", "denied"}
+	rules := []string{"executed_despite_deny", "executed_while_ask_pending", "executed_without_verdict", "executed_after_expiry", "input_drift", "AAEP-C-100"}
+	if deadlines {
+		states, rules = append(states, "abandoned"), append(rules, "missing_completion")
+	}
+	for _, s := range states {
+		if p.states[s] == 0 {
+			t.Errorf("no call is %s", s)
+		}
+	}
+	for _, r := range rules {
+		if p.rules[r] == 0 {
+			t.Errorf("nothing breaks %s", r)
+		}
+	}
 }
 
 // dueOutput is an output that must come; a log that is far behind has very many.
 type dueOutput struct {
 	id     string
 	digest [sha256.Size]byte
+	seq    uint64 // what it comes of, and which of its outputs it is
+	n      int
 }
 
-func (o output) due() dueOutput { return dueOutput{o.id, sha256.Sum256([]byte(fmt.Sprintf("%q", o)))} }
+func (o output) digest() [sha256.Size]byte { return sha256.Sum256([]byte(fmt.Sprintf("%q", o))) }
 
 // follow reads the log beside an undisturbed core: each output in it must be the
-// next one that the core has put out. It is compare for logs that are long.
-func follow(t *testing.T, n *rig.NATS) printed {
+// next one that the core has put out, and none may be missing that the last cursor
+// covers. It is compare for logs that are long.
+func (v trial) follow(t *testing.T, n *rig.NATS) printed {
 	t.Helper()
-	core := newCore(t, n, time.Hour)
-	p := printed{writers: map[string]bool{}}
+	core := newCore(t, n, v.missingAfter)
+	p := printed{writers: map[string]bool{}, states: map[string]int{}, rules: map[string]int{}}
+	var last record.Cursor
 	var due []dueOutput
 	var open []record.LogMessage // outputs that no cursor has covered yet
 	readAll(t, n, func(m record.LogMessage) error {
-		for _, o := range core.Apply(m) {
+		for k, o := range core.Apply(m) {
 			o.Encode()
-			due = append(due, output{o.Subject, o.ID, o.Type, string(o.Body)}.due())
+			due = append(due, dueOutput{o.ID, output{o.Subject, o.ID, o.Type, string(o.Body)}.digest(), m.Seq, k})
+			if f := o.Finding; f != nil {
+				p.rules[f.Rule]++
+			} else {
+				p.states[string(o.State)]++
+			}
 		}
 		cursor := m.Subject == "gov.control.GOV.cursor"
 		got := outputs([]record.LogMessage{m})
 		switch {
 		case len(got) == 1 && len(due) == 0:
 			return fmt.Errorf("sequence %d holds %+v, which is not due", m.Seq, got[0])
-		case len(got) == 1 && got[0].due() != due[0]:
-			return fmt.Errorf("sequence %d holds\n%+v\nof digest %x, want %x of %s", m.Seq, got[0], got[0].due().digest, due[0].digest, due[0].id)
+		case len(got) == 1 && (got[0].id != due[0].id || got[0].digest() != due[0].digest):
+			return fmt.Errorf("sequence %d holds\n%+v\nof digest %x, want %x of %s", m.Seq, got[0], got[0].digest(), due[0].digest, due[0].id)
 		case len(got) == 1:
 			due = due[1:]
 			p.prints = append(p.prints, got[0].print())
@@ -353,12 +359,13 @@ func follow(t *testing.T, n *rig.NATS) printed {
 		if cursor {
 			c, err := record.DecodeRecord[record.Cursor](m.Body)
 			rig.OK(t, err)
-			p.writers[c.Writer], p.cursors = true, p.cursors+1
+			p.writers[c.Writer], p.cursors, last = true, p.cursors+1, c
 			checkCursors(t, open)
 			open = nil
 		}
 		return nil
 	})
+	due = slices.DeleteFunc(due, func(d dueOutput) bool { return !covers(last, pending{seq: d.seq, n: d.n}) })
 	if len(due) > 0 || len(open) > 0 || len(p.prints) == 0 {
 		t.Fatalf("%d outputs are missing, %d have no cursor, %d are there", len(due), len(open), len(p.prints))
 	}
@@ -391,12 +398,13 @@ func (v trial) compareAlone(t *testing.T, other *rig.NATS, disturbed printed) {
 	n := rig.Start(t, streams.Shard{})
 	n.Keys = other.Keys
 	copySessionKeys(t, other, n)
-	peaceful := startInstance(t, n, "alone", false)
-	send := sender(t, n)
-	send(v.batches())
-	send([]int{-1})
+	v.snapshots = false
+	peaceful := v.startInstance(t, n, "alone")
+	traffic := newChaosTraffic(t, n)
+	traffic.send(t, v.batches()...)
+	traffic.send(t, -1)
 	js := n.JS("auditor")
-	awaitCursor(t, js, lastInput(t, js))
+	awaitCursor(t, js, lastOn(t, js, lastOfChaos.Subject))
 	peaceful.end()
 	if n := peaceful.fellBy(); n > 0 {
 		t.Logf("a busy machine took the lease from the one that works alone %d times", n)
