@@ -292,6 +292,47 @@ func TestTimePassesOnAnIdleShard(t *testing.T) {
 	})
 }
 
+// The broker's clock counts, also where it is ahead of the correlator's; and that a
+// session fell silent is noticed though nobody has a call open.
+func TestTicksByTheBrokersClock(t *testing.T) {
+	started := events.LogMessage{Subject: "gov.events.acme.rt1.aaep.sess_silent.agent.session.started", Body: []byte(`{"@context":"https://aaep-protocol.org/context/v1","type":"aaep:agent.session.started",
+		"event_id":"evt_1","session_id":"sess_silent","timestamp":"2026-11-20T09:00:00Z","producer":{"agent_id":"a"},"urgency":"normal","aaep_version":"1.0.0","summary_normal":"It begins."}`)}
+	for name, tc := range map[string]struct {
+		msg    events.LogMessage
+		ahead  time.Duration
+		passed time.Duration
+	}{
+		"a call is open":        {events.LogMessage{Subject: pre(1).Subject, Body: pre(1).Body}, time.Hour, 2 * time.Minute},
+		"a session is silent":   {started, 0, 7 * time.Hour},
+		"silent, and far ahead": {started, 24 * time.Hour, 7 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := rig.Start(t, streams.Shard{})
+			w := alone(t, n, time.Minute, "w")
+			now := time.Now()
+			tc.msg.Seq, tc.msg.Time = 1, now.Add(tc.ahead)
+			w.feedOne(t, tc.msg)
+			w.heard = now
+			ticks := func() (count int) {
+				for _, m := range n.Log() {
+					if m.Subject == "gov.control.GOV.tick" {
+						count++
+					}
+				}
+				return count
+			}
+			rig.OK(t, w.tick(t.Context(), now.Add(time.Second)))
+			if ticks() != 0 {
+				t.Error("a tick before its time")
+			}
+			rig.OK(t, w.tick(t.Context(), now.Add(tc.passed)))
+			if ticks() != 1 {
+				t.Errorf("%d ticks", ticks())
+			}
+		})
+	}
+}
+
 // The correlator's own records let no time pass. If the last message of the log
 // is one of them, a tick is needed all the same.
 func TestATickIsDueAfterOnesOwnRecord(t *testing.T) {

@@ -22,12 +22,20 @@ func (w *worker) idle(ctx context.Context, now time.Time) {
 	}
 }
 
+// onBroker is what the broker's clock shows at least: it may be ahead of this machine's.
+func (w *worker) onBroker(now time.Time) time.Time {
+	if t := w.last.Time.Add(now.Sub(w.heard)); !w.heard.IsZero() && t.After(now) {
+		return t
+	}
+	return now
+}
+
 // tick writes a tick record when a deadline has passed and nothing happens on
 // the log that would let its time pass.
 func (w *worker) tick(ctx context.Context, now time.Time) error {
 	due, open := w.core.NextDeadline()
 	switch {
-	case !open || now.Before(due) || !w.core.Stats().LogTime.Before(due):
+	case !open || w.onBroker(now).Before(due) || !w.core.Stats().LogTime.Before(due):
 		return nil
 	case due.Equal(w.ticked) && now.Sub(w.tickedAt) < tickAgain:
 		return nil // it is written, and the broker's clock is behind this one

@@ -48,6 +48,7 @@ type worker struct {
 	pending   []pending     // outputs that the cursor does not cover, in order
 	head      uint64        // last message applied
 	last      events.LogMessage
+	heard     time.Time // when it was applied, by this machine's clock
 
 	role     string // roleUnknown, daemon.RoleStandby or daemon.RoleActive
 	lease    *lease.Lease
@@ -231,6 +232,7 @@ func (w *worker) take(ctx context.Context, b *batch) error {
 		w.idle(ctx, time.Now())
 		return nil
 	}
+	w.heard = time.Now()
 	w.core.Ahead(b.room.inputs)
 	for i := range b.room.inputs {
 		if err := w.apply(&b.room.inputs[i]); err != nil {
