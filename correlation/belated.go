@@ -72,7 +72,7 @@ func (m *machine) announceLate(c *call, f *fact) {
 		m.check("AH-C-083", c, f, about(c.postEvent, f.eventID).saying("its end was reported before it was announced"))
 	}
 	switch st := c.standing(); {
-	case st.verdict != "":
+	case st.verdict != "" || m.opts.RequireVerdict: // an announcement is no verdict
 		m.judge(c, end)
 	case end.ran != ranNo:
 		m.compareInput(c, end, st)

@@ -162,6 +162,19 @@ func TestHeardLate(t *testing.T) {
 	}
 }
 
+// An announcement that comes afterwards, whatever its date, makes no verdict of
+// itself: that the call was an orphan is withdrawn, and that nobody admitted it is not.
+func TestABackdatedAnnouncementExcusesNothing(t *testing.T) {
+	bare := set(set(post(2), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	l := newLedger(t)
+	l.event(bare)
+	l.event(pre(1))
+	got := slices.DeleteFunc(callRules(l.run()), func(rule string) bool { return rule == "AH-C-054/low" })
+	if diff := cmp.Diff([]string{"AH-C-078/low", noVerdict}, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
 // TestBelatedRequest: who asks after the call was done, by its own clock, asks for
 // that call; the verdict comes too late, and nothing is missing.
 func TestBelatedRequest(t *testing.T) {

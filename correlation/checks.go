@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
@@ -168,7 +169,8 @@ func (m *machine) unanswered(c *call, f *fact) {
 // go through (AH-C-084).
 func (m *machine) outsideGate(c *call, f *fact) {
 	w, ok := m.flows.peek(flowKey{f.key, protoAgentHook})
-	if ok && f.ran != ranNo && w.hook.Gated() {
+	said := slices.ContainsFunc(c.excuses, func(made madeFinding) bool { return made.rule == "AH-C-084" })
+	if ok && !said && f.ran != ranNo && w.hook.Gated() {
 		c.excusable("AH-C-084", m.check("AH-C-084", c, f, about(c.firstEvent(), f.eventID)))
 	}
 }

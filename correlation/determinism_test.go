@@ -263,6 +263,7 @@ func (m *model) announce(a action, event int, now float64) {
 	if c == nil && a.late {
 		if c, _ = m.of(a.id, func(c *modelCall) bool { return c.orphan }); c != nil {
 			c.orphan, c.match, c.places = false, matchEqual, 0
+			m.findings[noVerdict]++
 			if c.amount != a.amount {
 				m.findings[driftHigh]++
 				c.match, c.places = matchDrift, -1
