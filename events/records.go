@@ -39,6 +39,11 @@ const (
 	// the admitter's key over the record's bytes. A decision without a valid
 	// one is finding forged_record.
 	HeaderSignature = "Countersign-Signature"
+
+	// HeaderSettings is on every cursor: the settings of the correlator that take part
+	// in what it finds. It is no member of the record, for a program of before would
+	// refuse that.
+	HeaderSettings = "Countersign-Settings"
 )
 
 // Reason is one evaluator's word on one request.

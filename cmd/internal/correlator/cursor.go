@@ -1,11 +1,13 @@
 package correlator
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/lease"
+	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -32,12 +34,32 @@ func (w *worker) follow(m events.LogMessage) error {
 		return fmt.Errorf("the cursor at sequence %d is damaged: %w", m.Seq, err)
 	}
 	w.cursor, w.cursorSeq = c, m.Seq
+	w.compareSettings(m)
 	n := 0
 	for n < len(w.pending) && covers(c, w.pending[n]) {
 		n++
 	}
 	w.drop(n)
 	return nil
+}
+
+// settings are those that take part in what is found, in words.
+func (f Flags) settings() string {
+	return fmt.Sprintf("--missing-after=%s --max-calls=%d --max-sessions=%d --no-verdict-ok=%t",
+		f.MissingAfter, cmp.Or(f.MaxCalls, correlation.DefaultMaxCalls), cmp.Or(f.MaxSessions, correlation.DefaultMaxSessions), f.NoVerdictOK)
+}
+
+// compareSettings warns, once for each other settings, of a cursor whose writer finds
+// something else in the same log. Where this one takes over, what the other one found by
+// its settings is not found again, and the reverse.
+func (w *worker) compareSettings(m events.LogMessage) {
+	theirs, ours := m.HeaderValue(events.HeaderSettings), w.flags.settings()
+	if theirs == "" || theirs == ours || theirs == w.warnedOf {
+		return
+	}
+	w.warnedOf = theirs
+	w.env.Log.Warn().Uint64("cursor", m.Seq).Str("theirs", theirs).Str("ours", ours).
+		Msg("the correlator that wrote so far finds under other settings; give every instance of a shard the same ones")
 }
 
 func covers(c events.Cursor, p pending) bool {

@@ -164,7 +164,9 @@ func (d *draft) finish(ctx context.Context, b outgoing) landing {
 		return l
 	}
 	id := fmt.Sprintf("cursor-%d-%d", b.cursor.Consumed, b.cursor.Partial)
-	batch := append(d.msgs, control(d.w.cursorSubject(), events.ControlCursor, d.w.flags.Stream, id, body, b.at))
+	last := control(d.w.cursorSubject(), events.ControlCursor, d.w.flags.Stream, id, body, b.at)
+	last.Header[events.HeaderSettings] = []string{d.w.flags.settings()}
+	batch := append(d.msgs, last)
 	l.seq, l.err = d.w.store(ctx, d.sent, batch, body, b.fence)
 	return l
 }

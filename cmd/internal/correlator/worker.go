@@ -45,6 +45,7 @@ type worker struct {
 
 	cursor    events.Cursor // the last one that is known
 	cursorSeq uint64        // its sequence in the log: the fence
+	warnedOf  string        // settings of another writer
 	pending   []pending     // outputs that the cursor does not cover, in order
 	head      uint64        // last message applied
 	last      events.LogMessage
