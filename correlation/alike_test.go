@@ -79,7 +79,7 @@ func nameMembers(words map[string]bool, v any) {
 // break a check keeps it, and shows nothing.
 func TestAlike(t *testing.T) {
 	common, kept := map[string]map[string]bool{}, map[string][]map[string]bool{}
-	for _, c := range corpus(t) {
+	for _, c := range corpusCases(t) {
 		words := c.words(t)
 		for _, id := range c.checks {
 			switch {

@@ -11,7 +11,7 @@ import (
 // memory is used again are those that are encoded at once.
 func TestReuse(t *testing.T) {
 	logs := []*ledger{linked(t, 30)}
-	for _, c := range corpus(t) {
+	for _, c := range corpusCases(t) {
 		logs = append(logs, c.ledger(t))
 	}
 	reused := 0

@@ -61,7 +61,7 @@ func reports(tally *conformance.Tally, p conformance.Profile) (list []conformanc
 // where there is something, and only there.
 func TestConformanceOverCorpus(t *testing.T) {
 	held, broken := map[string]bool{}, map[string]bool{}
-	for _, c := range corpus(t) {
+	for _, c := range corpusCases(t) {
 		for _, f := range c.tallies(t) {
 			for _, p := range conformance.Profiles() {
 				for _, r := range reports(f.tally, p) {
@@ -153,7 +153,7 @@ var bronzeHeld = map[string]string{
 func TestBronzeScenarios(t *testing.T) {
 	profile, _ := conformance.Named(conformance.Bronze)
 	n := 0
-	for _, c := range corpus(t) {
+	for _, c := range corpusCases(t) {
 		number, _, _ := strings.Cut(strings.TrimPrefix(c.name, "conforms "), " ")
 		if c.protocol != protoAgentHook || len(c.checks) > 0 || number == "" {
 			continue

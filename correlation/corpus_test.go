@@ -4,45 +4,19 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/corpus"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// The corpus is in testdata/<protocol>-*.txt. A section
-//
-//	-- violates 100 104 live: what happens --
-//	{"t":"tool.invoked", …}
-//
-// is a recorded session that must break exactly the checks that it names; one
-// that "conforms" to some must break none at all, and those not even in a hint.
-// A name instead of a number is one of our own rules, which count only where a
-// section names one. Sections are played through Check and through the log, those marked "live" or
-// "recorded" through one of the two.
-//
-// A line is an event, completed by what every event has:
-//
-//	t           the type, without its prefix
-//	at          seconds after the session's beginning; otherwise the line's number
-//	ask         the number of a question's reply token
-//	call, m     AgentHook: tool_call_id, further metadata
-//	fill        texts of so many characters, by field
-//	broker      live: the broker's time, in seconds
-//	from        live: another publisher
-//
-// null takes a member away. "times" repeats the line, with ids of its own. {"raw": …} are the bytes as they are, {"now": …} lets
-// time pass to the end, {"decision": …} is a recorded decision, {"request": …}
-// {"approval": …} and {"publishers": …} are messages that only a log has, {"hook": …} is an AgentHook
-// event among those of AAEP.
+// corpusCase is a case of package corpus.
 type corpusCase struct {
 	protocol, name string
 	violates       bool
@@ -51,166 +25,24 @@ type corpusCase struct {
 	lines          []tree
 }
 
-var sectionLine = regexp.MustCompile(`(?m)^-- (violates|conforms)((?: (?:\d{3}|[a-z]+(?:_[a-z]+)+))*)(?: (live|recorded))?: (.*) --$`)
-
-func corpus(t testing.TB) []corpusCase {
+func corpusCases(t testing.TB) (list []corpusCase) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("testdata", "*.txt"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no corpus: %v", err)
+	cases, err := corpus.Read("testdata")
+	if err != nil {
+		t.Fatal(err)
 	}
-	var list []corpusCase
-	for _, file := range files {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		protocol, _, _ := strings.Cut(filepath.Base(file), "-")
-		prefix := map[string]string{protoAAEP: "AAEP-C-", protoAgentHook: "AH-C-", protoAUMP: "AUMP-E-"}[protocol]
-		heads := sectionLine.FindAllStringSubmatchIndex(string(b), -1)
-		for i, h := range heads {
-			part := func(n int) string {
-				if h[2*n] < 0 {
-					return ""
-				}
-				return string(b[h[2*n]:h[2*n+1]])
-			}
-			end := len(b)
-			if i+1 < len(heads) {
-				end = heads[i+1][0]
-			}
-			c := corpusCase{protocol: protocol, violates: part(1) == "violates", only: part(3)}
-			c.name = part(1) + part(2) + " " + part(4)
-			for _, n := range strings.Fields(part(2)) {
-				if n[0] <= '9' {
-					n = prefix + n
-				}
-				c.checks = append(c.checks, n)
-			}
-			for n, line := range strings.Split(strings.TrimSpace(string(b[h[1]:end])), "\n") {
-				var short tree
-				if line = strings.TrimSpace(line); line == "" {
-					continue
-				}
-				if err := json.Unmarshal([]byte(line), &short); err != nil {
-					t.Fatalf("%s, %s, line %d: %v", file, c.name, n+1, err)
-				}
-				times, _ := short["times"].(float64)
-				delete(short, "times")
-				for range max(int(times), 1) {
-					c.lines = append(c.lines, short)
-				}
-			}
-			list = append(list, c)
-		}
-		if got, want := len(heads), strings.Count(string(b), "\n-- "); got != want {
-			t.Fatalf("%s: %d sections of %d can be read", file, got, want)
-		}
+	for _, c := range cases {
+		list = append(list, corpusCase{c.Protocol, c.Name, c.Violates, c.Only, c.Checks, c.Lines})
 	}
 	return list
 }
 
-// seconds is a line's time.
-func seconds(short tree, n int) float64 {
-	if at, ok := short["at"].(float64); ok {
-		return at
-	}
-	return float64(n)
-}
-
-// complete makes an event of a line.
-func complete(protocol string, short tree, n int) any {
-	if raw, ok := short["raw"].(string); ok {
-		return raw
-	}
-	if d, ok := short["decision"].(map[string]any); ok {
-		return tree{"decision": d}
-	}
-	var e tree
-	if protocol == protoAAEP {
-		e = completeAAEP(short, n)
-	} else {
-		e = completeHook(short, n)
-	}
-	if fill, ok := short["fill"].(map[string]any); ok {
-		for k, length := range fill {
-			e = set(e, k, strings.Repeat("x", int(length.(float64))))
-		}
-	}
-	for k, v := range short {
-		if slices.Contains([]string{"t", "at", "ask", "call", "m", "fill", "broker", "from"}, k) {
-			continue
-		}
-		if e[k] = v; v == nil {
-			delete(e, k)
-		}
-	}
-	return e
-}
-
-// asks are the members of questions that a line need not have.
-var asks = map[string]tree{
-	"awaiting.confirmation":  {"action": "Do it.", "consequence": "It is done.", "timeout_seconds": 60, "default_decision": "reject", "risk_level": "low", "irreversible": false},
-	"awaiting.clarification": {"question": "Which one?", "timeout_seconds": 120},
-}
-
-func completeAAEP(short tree, n int) tree {
-	typ, _ := short["t"].(string)
-	if strings.HasPrefix(typ, "subscription.") {
-		return set(tree{"type": typ}, "", nil)
-	}
-	if strings.HasSuffix(typ, ".reply") {
-		return tree{"type": typ, "subscription_id": "sub_1", "timestamp": stamp(seconds(short, n))}
-	}
-	e := wire(100+n, typ, seconds(short, n), tree{"localization_hints": tree{"primary_language": "en"}})
-	if strings.Contains(typ, ":") {
-		e["type"] = typ
-	}
-	maps.Copy(e, asks[typ])
-	if typ == "output.streaming" {
-		delete(e, "summary_normal")
-	}
-	if slices.Contains([]string{"session.errored", "awaiting.confirmation", "awaiting.clarification", "handoff.requested"}, typ) {
-		e["urgency"] = "critical"
-	}
-	if ask, ok := short["ask"].(string); ok {
-		e["reply_token"] = "rpl_" + ask
-	}
-	return e
-}
-
-func completeHook(short tree, n int) tree {
-	typ, _ := short["t"].(string)
-	e := set(hook(100+n, typ, seconds(short, n)), "metadata", nil)
-	e["timestamp"] = epoch.Add(time.Duration(seconds(short, n) * float64(time.Second))).Format("2006-01-02T15:04:05Z")
-	if !strings.HasSuffix(typ, "ToolUse") {
-		delete(e, "tool_name")
-	}
-	meta := tree{}
-	if call, ok := short["call"].(string); ok {
-		meta["tool_call_id"] = call
-	}
-	if m, ok := short["m"].(map[string]any); ok {
-		maps.Copy(meta, m)
-	}
-	if len(meta) > 0 {
-		e["metadata"] = meta
-	}
-	return e
-}
+var seconds, complete, completeAAEP = corpus.Seconds, corpus.Complete, corpus.CompleteAAEP
 
 // recorded plays a case through Check.
 func (c corpusCase) recorded(t *testing.T) []events.Finding {
-	var lines []any
-	o := CheckOptions{}
-	for n, short := range c.lines {
-		if now, ok := short["now"].(float64); ok {
-			o.Now = epoch.Add(time.Duration(now) * time.Second)
-			continue
-		}
-		lines = append(lines, complete(c.protocol, short, n))
-	}
-	found, err := Check(c.protocol, recording(lines...), o)
+	lines, now := corpus.Case{Protocol: c.protocol, Lines: c.lines}.Recording()
+	found, err := Check(c.protocol, recording(lines...), CheckOptions{Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +239,7 @@ func (c corpusCase) judge(t *testing.T, found []events.Finding) {
 
 // TestCorpus: every case, through a recording and through the log.
 func TestCorpus(t *testing.T) {
-	for _, c := range corpus(t) {
+	for _, c := range corpusCases(t) {
 		t.Run(c.protocol+" "+c.name, func(t *testing.T) {
 			if c.only != "live" {
 				t.Run("recorded", func(t *testing.T) { c.judge(t, c.recorded(t)) })
@@ -424,7 +256,7 @@ func TestCorpus(t *testing.T) {
 // rules, in ruleCases; nothing else is claimed to be covered.
 func TestCoverage(t *testing.T) {
 	broken, kept := map[string]bool{}, map[string]bool{}
-	for _, c := range corpus(t) {
+	for _, c := range corpusCases(t) {
 		for _, id := range c.checks {
 			if checkRules[id] == nil && !slices.ContainsFunc(ruleList, func(r *Rule) bool { return r.Name == id }) {
 				t.Errorf("%s %q is about %s, which is not implemented", c.protocol, c.name, id)
@@ -465,7 +297,7 @@ func TestCoverage(t *testing.T) {
 // FuzzSessions: whatever a recording holds, it is judged, in sentences, and
 // again in the same way.
 func FuzzSessions(f *testing.F) {
-	for _, c := range corpus(f) {
+	for _, c := range corpusCases(f) {
 		var b []byte
 		for n, short := range c.lines {
 			switch e := complete(c.protocol, short, n).(type) {

@@ -35,7 +35,7 @@ func holdFlat(t *testing.T, short, long *Decoder, m events.LogMessage) {
 // and most of what breaks no rule is.
 func TestFlatFacts(t *testing.T) {
 	logs := map[string]*ledger{"scenario": scenario(t, 40), "aaep": aaepLog(t), "agenthook": hookLog(t), "governed": governedLog(t)}
-	for _, c := range corpus(t) {
+	for _, c := range corpusCases(t) {
 		logs[c.protocol+" "+c.name] = c.ledger(t)
 	}
 	for name, l := range logs {

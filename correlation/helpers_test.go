@@ -3,12 +3,12 @@ package correlation
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/correlation/corpus"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	epoch     = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	epoch     = corpus.Epoch
 	signer    = mustKey(1)
 	stranger  = mustKey(2)
 	tenantKey = bytes.Repeat([]byte{9}, digest.KeySize)
@@ -32,15 +32,10 @@ func mustKey(b byte) signing.PrivateKey {
 }
 
 // tree is a JSON object in a test.
-type tree = map[string]any
+type tree = corpus.Tree
 
-func clone(t tree) tree {
-	var c tree
-	if err := json.Unmarshal(encode(t), &c); err != nil {
-		panic(err)
-	}
-	return c
-}
+// What a line of the corpus is made an event with.
+var set, uuid, stamp, hook, wire = corpus.Set, corpus.UUID, corpus.Stamp, corpus.Hook, corpus.Wire
 
 func encode(v any) []byte {
 	b, err := json.Marshal(v)
@@ -50,41 +45,6 @@ func encode(v any) []byte {
 	return b
 }
 
-// set changes a member by its dotted path; nil removes it.
-func set(t tree, path string, v any) tree {
-	c := clone(t)
-	node := c
-	keys := strings.Split(path, ".")
-	for _, k := range keys[:len(keys)-1] {
-		child, ok := node[k].(map[string]any)
-		if !ok {
-			child = tree{}
-			node[k] = child
-		}
-		node = child
-	}
-	if last := keys[len(keys)-1]; v == nil {
-		delete(node, last)
-	} else {
-		node[last] = v
-	}
-	return c
-}
-
-func uuid(n int) string { return fmt.Sprintf("00000000-0000-4000-8000-%012d", n) }
-
-func stamp(seconds float64) string {
-	return epoch.Add(time.Duration(seconds * float64(time.Second))).Format("2006-01-02T15:04:05.000Z07:00")
-}
-
-// hook is an AgentHook event of call c1.
-func hook(n int, typ string, at float64) tree {
-	return tree{
-		"event_id": uuid(n), "event_type": typ, "timestamp": stamp(at), "source": "courier", "session_id": "s1",
-		"tool_name": "pay_invoice", "metadata": tree{"tool_call_id": "c1"},
-	}
-}
-
 func pre(n int) tree {
 	return set(hook(n, "PreToolUse", 0), "tool_input", tree{"invoice": "A-17", "amount": 120})
 }
@@ -92,18 +52,6 @@ func pre(n int) tree {
 func post(n int) tree {
 	p := set(hook(n, "PostToolUse", 2), "metadata.tool_input_executed", tree{"invoice": "A-17", "amount": 120})
 	return set(p, "metadata.execution", tree{"outcome": "succeeded", "started_at": stamp(1), "completed_at": stamp(2)})
-}
-
-// wire is an AAEP event of session sess1.
-func wire(n int, typ string, at float64, members tree) tree {
-	t := tree{
-		"@context": "https://aaep-protocol.org/context/v1", "type": "aaep:agent." + typ, "event_id": fmt.Sprintf("evt_%d", n),
-		"session_id": "sess_1", "timestamp": stamp(at), "producer": tree{"agent_id": "clerk"}, "summary_normal": "A step.",
-	}
-	for k, v := range members {
-		t[k] = v
-	}
-	return t
 }
 
 func invoked(n int, id string) tree {
