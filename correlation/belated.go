@@ -66,8 +66,13 @@ func (m *machine) announceLate(c *call, f *fact) {
 		}
 		return
 	}
+	tried := c.session.predecessor(f)
 	c.state = stateAfter(end)
 	m.announcedAfterAll(c, f)
+	if tried != nil && tried.order < c.order && c.previous == nil { // what it tries again counts, whenever it says so
+		c.previous = tried.judged()
+		m.follows(c, tried)
+	}
 	if f.kind == kindPre && f.preCommit && f.slot.id != "" {
 		m.check("AH-C-083", c, f, about(c.postEvent, f.eventID).saying("its end was reported before it was announced"))
 	}

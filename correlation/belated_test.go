@@ -173,6 +173,14 @@ func TestABackdatedAnnouncementExcusesNothing(t *testing.T) {
 	if diff := cmp.Diff([]string{"AH-C-078/low", noVerdict}, got); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
+	denied := newLedger(t)
+	denied.admit(pre(1), "d1", events.Deny)
+	denied.event(set(bare, "metadata.tool_call_id", "c2"))
+	denied.event(set(retry(pre(3)), "timestamp", stamp(1)))
+	got = slices.DeleteFunc(callRules(denied.run()), func(rule string) bool { return rule == "AH-C-054/low" })
+	if diff := cmp.Diff([]string{"AH-C-075/critical", "AH-C-078/low", despiteDeny}, got); diff != "" {
+		t.Errorf("tried again under another id: -want +got\n%s", diff)
+	}
 }
 
 // TestBelatedRequest: who asks after the call was done, by its own clock, asks for

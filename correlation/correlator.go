@@ -180,7 +180,7 @@ func (c *Correlator) NextDeadline() (time.Time, bool) {
 func (c *Correlator) NextIdle() (time.Time, bool) {
 	var next soonest
 	c.m.nextFlow(&next)
-	if s, ok := c.m.sessions.oldest(); ok && len(s.open) == 0 {
+	if s, ok := c.m.sessions.oldest(); ok {
 		at, _ := c.m.idle(s.lastSeen, sessionIdle)
 		next.take(at)
 	}

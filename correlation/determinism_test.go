@@ -262,9 +262,21 @@ func (m *model) announce(a action, event int, now float64) {
 	}
 	if c == nil && a.late {
 		if c, _ = m.of(a.id, func(c *modelCall) bool { return c.orphan }); c != nil {
+			_, before := m.of(a.id, func(o *modelCall) bool { return !o.open && !o.orphan && o.amount == a.amount })
+			if before != nil && slices.Index(m.calls, before) < slices.Index(m.calls, c) && before.standing() != "" && before.standing() != events.Allow {
+				c.previous = before
+			}
 			c.orphan, c.match, c.places = false, matchEqual, 0
-			m.findings[noVerdict]++
-			if c.amount != a.amount {
+			switch c.standing() {
+			case "":
+				m.findings[noVerdict]++
+			case events.Deny:
+				m.findings[despiteDeny]++
+				c.match = ""
+			default:
+				m.findings[askPending]++
+			}
+			if c.amount != a.amount && c.standing() != events.Deny {
 				m.findings[driftHigh]++
 				c.match, c.places = matchDrift, -1
 			}

@@ -72,7 +72,12 @@ func (m *machine) judge(c *call, f *fact) {
 		m.judgeAllowed(c, f, st)
 	}
 	if st.ledger == nil && st.verdict != "" && m.opts.RequireVerdict && m.reported == before {
-		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID).detail(detailOnlyClaimed))
+		v := about(c.firstEvent(), f.eventID).detail(detailOnlyClaimed)
+		c.excusable(ExecutedWithoutVerdict, m.report(ruleWithoutVerdict, c, f, v))
+		for _, check := range equivalents(ruleWithoutVerdict, c, f, v) {
+			_, id := identify(checkRules[check], c, f, v.as(ruleWithoutVerdict))
+			c.excusable(check, id)
+		}
 	}
 	if st.verdict != events.Deny {
 		m.compareInput(c, f, st)
@@ -171,10 +176,14 @@ func (m *machine) lateVerdict(c *call, f *fact) {
 		return
 	}
 	late := about(c.firstEvent(), c.postEvent).detail(detailRecordedLate)
-	if m.opts.RequireVerdict {
+	if m.opts.RequireVerdict && !c.failOpen {
 		late.grade(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
 	}
-	for _, made := range c.taken(ExecutedWithoutVerdict, "AH-C-073") {
+	var made []madeFinding
+	if c.claim.verdict == "" || c.claim.verdict.Strictness() >= native(f.decision.verdict).Strictness() {
+		made = c.taken(ExecutedWithoutVerdict, "AH-C-073", "AH-C-082")
+	}
+	for _, made := range made {
 		back := about(c.firstEvent(), f.eventID).proven(f.seq).detail(detailRecordedLate).grade(events.SeverityInfo).withdrawing(made.id)
 		if made.rule == ExecutedWithoutVerdict {
 			m.report(ruleWithoutVerdict, c, f, back)

@@ -74,7 +74,7 @@ func (m *machine) passNegotiations() {
 // subscribed holds a reply against the subscription that it came on, as the
 // publisher that had asked accepted it (AAEP-C-112).
 func (m *machine) subscribed(f *fact, asked origin) {
-	n, known := m.negotiating.get(m.negotiator(asked.key.tenant, asked.key.source))
+	n, known := m.negotiating.peek(m.negotiator(asked.key.tenant, asked.key.source))
 	if !known {
 		return
 	}

@@ -68,8 +68,8 @@ const (
 	findingsPerEvent = 2              // of which it is remembered that they were put out: see DefaultMaxEventsPerSource
 	maxWeight        = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten
 	maxTokens        = 65_536         // reply tokens, nonces and hooks, each; the oldest are forgotten
-	maxEarlyTokens   = 4096           // reply tokens that nobody asked under; the oldest are forgotten
-	maxEarlyReplies  = 8              // replies that are kept for each, should its question come
+	maxEarlyTokens   = 1024           // reply tokens that nobody asked under; the oldest are forgotten
+	maxEarlyReplies  = 4              // replies that are kept for each, should its question come; of up to 4 KB, usually 200 B
 	maxLedger        = 65_536         // approval workflows whose status is remembered
 	maxTraces        = 65_536         // decisions whose trace event is recognised; it follows its decision at once
 	maxShown         = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256

@@ -46,9 +46,15 @@ func (m *machine) passSessions() {
 		if !ok {
 			return
 		}
-		if until, idle := m.idle(s.lastSeen, sessionIdle); !idle || len(s.open) > 0 {
+		if until, idle := m.idle(s.lastSeen, sessionIdle); !idle {
 			m.quiet = earlier(m.quiet, until)
 			return
+		}
+		if len(s.open) > 0 { // to be looked at after another day, and nobody waits for it
+			if again, kept := m.sessions.get(s.key); kept {
+				again.lastSeen = m.here()
+			}
+			continue
 		}
 		m.forgetSession(s)
 	}

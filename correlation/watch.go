@@ -5,6 +5,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/hooksession"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
 // watch follows sessions as their protocol orders them, beside the calls: which
@@ -191,6 +192,11 @@ func (m *machine) follow(f *fact, n novelty) {
 	}
 	if f.marks != 0 {
 		m.requested(f)
+	}
+	if f.kind == kindRequest && f.protocol == protoAgentHook {
+		if w, ok := m.flows.peekHashed(flowKey{f.key, f.protocol}, f.flowHash()); ok {
+			w.hook.Requested(agenthook.PreToolUse)
+		}
 	}
 	if f.receiptOf != "" {
 		m.names(f)

@@ -69,7 +69,7 @@ var (
 const kinField = "parent"
 
 var ofOthers = []string{
-	correlation.ReceiptReused, "AAEP-C-051", "AAEP-C-053", "AAEP-C-054", "AAEP-C-112", "AH-C-043", "AH-C-071", "AH-C-122", "AH-C-127", "AH-C-165",
+	correlation.ReceiptReused, "AAEP-C-051", "AAEP-C-053", "AAEP-C-054", "AAEP-C-112", "AH-C-043", "AH-C-071", "AH-C-122", "AH-C-127", "AH-C-129", "AH-C-165",
 	"AUMP-E-002", "AUMP-E-003", "AUMP-E-005", "AUMP-E-010", "AUMP-E-011",
 }
 

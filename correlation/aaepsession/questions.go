@@ -175,15 +175,17 @@ func (s *Session) elapse(e *Event) {
 // but for the time that messages may be under way. A clock that can be set at will
 // neither ends a wait early nor draws it out.
 func (a *ask) over(e *Event) bool {
-	passed := e.At.Sub(a.at)
+	passed, tolerance := e.At.Sub(a.at), min(grace, a.timeout/2)
 	switch {
 	case a.deadline.IsZero():
 		return false
 	case e.Recorded:
 	case passed > a.timeout+grace:
 		return true
-	case passed < a.timeout-grace:
+	case passed < a.timeout-tolerance:
 		return false
+	case e.Time.IsZero():
+		return passed >= a.timeout
 	}
 	return !e.when().Before(a.deadline)
 }

@@ -31,10 +31,11 @@ func (s *Session) fills(o *output, e *Event, p *aaep.OutputStreaming) bool {
 	if h == nil || p.Position == nil || *p.Position != h.from || !h.by(e) {
 		return false
 	}
-	if h.from += int64(utf8.RuneCountInString(p.Chunk)); h.from > h.to {
+	end := h.from + int64(utf8.RuneCountInString(p.Chunk))
+	if end > h.to {
 		return false
 	}
-	if h.from == h.to {
+	if h.from = end; end == h.to {
 		s.retract(h.said, "what was missing came late", e)
 		o.hole = nil
 	}

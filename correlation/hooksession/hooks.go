@@ -118,6 +118,10 @@ var occasions = map[string]string{
 	agenthook.PreToolUse: agenthook.PostToolUse, agenthook.PreLLMCall: agenthook.PostLLMCall, agenthook.SessionStart: agenthook.SessionEnd,
 }
 
+// Requested notes that the hook of an event asked for admission: the copy of its
+// request is not the event, but shows that the hook was there.
+func (s *Session) Requested(eventType string) { s.seen |= hookBits[eventType] }
+
 // see notes the hooks that an event is of or tells of.
 func (s *Session) see(x *Event) {
 	s.seen |= hookBits[x.Type]
