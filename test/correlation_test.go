@@ -63,13 +63,14 @@ var scenes = []scene{
 	{name: "completion of nothing", want: []string{"orphan_completion/high"}, play: func(t *testing.T, r runtimeClient, s string) {
 		r.publish(t, postToolUse(allowedCall(s, "c1")))
 	}},
-	{name: "completion before its announcement", want: []string{"orphan_completion/high"}, play: func(t *testing.T, r runtimeClient, s string) {
+	{name: "completion before its announcement", want: []string{"executed_without_verdict/high", "orphan_completion/high", "orphan_completion/info"}, play: func(t *testing.T, r runtimeClient, s string) {
 		call := allowedCall(s, "c1")
 		r.publish(t, postToolUse(call))
 		r.publish(t, call)
 		r.publish(t, hook(s, "SessionEnd"))
 	}},
-	{name: "completion before its admission", want: []string{"executed_before_verdict/medium", "orphan_completion/high"}, play: func(t *testing.T, r runtimeClient, s string) {
+	{name: "completion before its admission", want: []string{"executed_before_verdict/high", "executed_without_verdict/high", "executed_without_verdict/info",
+		"orphan_completion/high", "orphan_completion/info"}, play: func(t *testing.T, r runtimeClient, s string) {
 		call := allowedCall(s, "c1").with("timestamp", "2026-01-01T00:00:00.000Z")
 		r.publish(t, postToolUse(call))
 		allow(t, r, call, "allow")
@@ -116,7 +117,7 @@ var scenes = []scene{
 		r.publish(t, call)
 		r.publish(t, completed(s, "call_1", "wipe_disk"))
 	}},
-	{name: "aaep completion before its invocation", aaep: true, want: []string{"orphan_completion/high"}, play: func(t *testing.T, r runtimeClient, s string) {
+	{name: "aaep completion before its invocation", aaep: true, want: []string{"executed_without_verdict/high", "orphan_completion/high", "orphan_completion/info"}, play: func(t *testing.T, r runtimeClient, s string) {
 		call := invoked(s, "call_1", "find_flights")
 		r.publish(t, completed(s, "call_1", "find_flights"))
 		r.publish(t, call)
