@@ -74,7 +74,7 @@ type details struct {
 	missingCheck string
 	invokedAt    time.Time // by AAEP, as its event says
 	invokedBy    string
-	excuses      []madeFinding // that a late word on the fail mode takes back
+	excuses      []madeFinding // that a late word may take back
 	cameFirst    madeFinding   // AH-C-083, by the id of the event that came first
 	endedAt      time.Time     // by its producer's clock, if no pre event or request had come; or stopped
 	mutated      bool          // its completion gives a reason for other arguments

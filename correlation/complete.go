@@ -62,12 +62,7 @@ func (m *machine) orphan(s *session, f *fact) {
 	if sl.count > 1 {
 		detail = detailOrphanAgain
 	}
-	v := about(f.eventID).detail(detail)
-	c.excusable(OrphanCompletion, m.report(ruleOrphan, c, f, v))
-	for _, check := range equivalents(ruleOrphan, c, f, v) {
-		_, id := identify(checkRules[check], c, f, v.as(ruleOrphan))
-		c.excusable(check, id)
-	}
+	m.excusably(ruleOrphan, c, f, about(f.eventID).detail(detail))
 	m.orphanChecks(sl, c, f)
 	m.spend(c, f)
 	m.emit(c)

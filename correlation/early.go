@@ -83,10 +83,20 @@ func (m *machine) said(c *call, f *fact) {
 // madeFinding is a finding that later events may take back.
 type madeFinding struct{ rule, id string }
 
-// excusable notes that a finding would not have been made if the fail mode had
-// been reported in time.
+// excusable notes a finding that would not have been made, or not as it was, if what
+// may come late had come in time: the fail mode, the verdict, the announcement.
 func (c *call) excusable(rule, id string) {
 	c.excuses = append(c.excuses, madeFinding{rule, id})
+}
+
+// excusably reports what a late word may take back, under the checks that it breaks
+// as well.
+func (m *machine) excusably(r *Rule, c *call, f *fact, v *violation) {
+	c.excusable(r.Name, m.report(r, c, f, v))
+	for _, check := range equivalents(r, c, f, v) {
+		_, id := identify(checkRules[check], c, f, v.as(r))
+		c.excusable(check, id)
+	}
 }
 
 // taken gives what was found of a call under these rules, and forgets it.
@@ -116,9 +126,11 @@ func (m *machine) excuse(s *session, f *fact) {
 		return
 	}
 	c.failOpen = true
-	made := c.excuses
-	c.excuses = nil
-	for _, x := range made {
+	excused := []string{"AH-C-073", "AH-C-084"}
+	if c.claim.verdict == "" { // that a claimed verdict was not recorded, no fail mode excuses
+		excused = append(excused, ExecutedWithoutVerdict)
+	}
+	for _, x := range c.taken(excused...) {
 		back := about(c.firstEvent(), f.eventID).detail(detailWithdrawn).grade(events.SeverityInfo).withdrawing(x.id)
 		if x.rule == ExecutedWithoutVerdict {
 			m.report(ruleWithoutVerdict, c, f, back)

@@ -15,15 +15,6 @@ import (
 // a finding itself. Each case is played in every order in which no completion
 // comes before its announcement.
 func TestAnyOrder(t *testing.T) {
-	governed := func(n int, call string) tree {
-		e := set(set(pre(n), "evidence_phase", "pre_commit"), "metadata", tree{"tool_call_id": call})
-		e["action"], e["resource_kind"], e["resource"], e["resource_scope"], e["operation_risk"] = "send", "email", "x", "unknown", "unknown"
-		e = set(e, "metadata.tool_identity", tree{"canonical_name": "bank.pay", "provider_name": "pay", "source": "other"})
-		return set(e, "metadata.risk", tree{"risk_class": "unknown"})
-	}
-	failMode := func(n int, call, outcome string) tree {
-		return set(hook(n, "ErrorOccurred", 1), "metadata", tree{"tool_call_id": call, "error_type": "admission_fail_mode", "fail_mode_triggered": true, "outcome": outcome})
-	}
 	done := set(post(3), "metadata.execution.started_at", nil)
 	done = set(done, "metadata.execution.completed_at", nil)
 	of := func(e tree, call string) tree { return set(e, "metadata.tool_call_id", call) }
@@ -34,14 +25,14 @@ func TestAnyOrder(t *testing.T) {
 	}{
 		{"a tool that fails", []tree{pre(1), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
 		{"a tool that was blocked", []tree{pre(1), hook(2, "ToolUseBlocked", 1)}, events.CallDenied},
-		{"no verdict, and the fail mode denies", []tree{governed(1, "c1"), failMode(2, "c1", "deny")}, events.CallDenied},
-		{"no verdict, the fail mode allows, and it runs", []tree{governed(1, "c1"), failMode(2, "c1", "allow"), done}, events.CallCompleted},
-		{"asked, no verdict, the fail mode allows, and it runs", []tree{{"request": governed(1, "c1")}, governed(1, "c1"), failMode(2, "c1", "allow"), done}, events.CallCompleted},
-		{"asked, no verdict, and the fail mode denies", []tree{{"request": governed(1, "c1")}, governed(1, "c1"), failMode(2, "c1", "deny")}, events.CallDenied},
+		{"no verdict, and the fail mode denies", []tree{governed(1, "c1"), failModeOf(2, "c1", "deny")}, events.CallDenied},
+		{"no verdict, the fail mode allows, and it runs", []tree{governed(1, "c1"), failModeOf(2, "c1", "allow"), done}, events.CallCompleted},
+		{"asked, no verdict, the fail mode allows, and it runs", []tree{{"request": governed(1, "c1")}, governed(1, "c1"), failModeOf(2, "c1", "allow"), done}, events.CallCompleted},
+		{"asked, no verdict, and the fail mode denies", []tree{{"request": governed(1, "c1")}, governed(1, "c1"), failModeOf(2, "c1", "deny")}, events.CallDenied},
 		{"asked, allowed, and it fails", []tree{{"request": pre(1)}, {"decision": pre(1)}, pre(1), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
 		{"asked, allowed, announced under another event, and it fails", []tree{{"admit": pre(1)}, pre(4), hook(2, "ErrorOccurred", 1)}, events.CallFailed},
 		{"asked, allowed, announced under another event, and it was blocked", []tree{{"admit": pre(1)}, pre(4), hook(2, "ToolUseBlocked", 1)}, events.CallDenied},
-		{"two calls that end without running", []tree{governed(1, "c1"), failMode(2, "c1", "deny"), of(pre(3), "c2"), of(hook(4, "ErrorOccurred", 1), "c2")}, ""},
+		{"two calls that end without running", []tree{governed(1, "c1"), failModeOf(2, "c1", "deny"), of(pre(3), "c2"), of(hook(4, "ErrorOccurred", 1), "c2")}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			played := 0
@@ -77,6 +68,36 @@ func TestAnyOrder(t *testing.T) {
 				t.Errorf("%d orders", played)
 			}
 		})
+	}
+}
+
+func governed(n int, call string) tree {
+	e := set(set(pre(n), "evidence_phase", "pre_commit"), "metadata", tree{"tool_call_id": call})
+	e["action"], e["resource_kind"], e["resource"], e["resource_scope"], e["operation_risk"] = "send", "email", "x", "unknown", "unknown"
+	e = set(e, "metadata.tool_identity", tree{"canonical_name": "bank.pay", "provider_name": "pay", "source": "other"})
+	return set(e, "metadata.risk", tree{"risk_class": "unknown"})
+}
+
+func failModeOf(n int, call, outcome string) tree {
+	return set(hook(n, "ErrorOccurred", 1), "metadata", tree{"tool_call_id": call, "error_type": "admission_fail_mode", "fail_mode_triggered": true, "outcome": outcome})
+}
+
+// TestNoFailModeExcusesAClaim: that a fail mode let a call pass does not make the
+// verdict true that its publisher claims for it, whenever it says so.
+func TestNoFailModeExcusesAClaim(t *testing.T) {
+	done := set(set(post(3), "metadata.execution.started_at", nil), "metadata.execution.completed_at", nil)
+	claims := set(governed(1, "c1"), "metadata.admission_verdict", tree{"verdict": "allow"})
+	for _, steps := range orders([]tree{claims, failModeOf(2, "c1", "allow"), done}) {
+		if !announcedFirst(steps) {
+			continue
+		}
+		l := newLedger(t)
+		for i, s := range steps {
+			l.at(float64(2 + i)).event(s)
+		}
+		if got := standingRules(l.run()); !slices.Equal(got, []string{"AH-C-082", ExecutedWithoutVerdict}) {
+			t.Errorf("in the order %s: %v", kindsOf(steps), got)
+		}
 	}
 }
 

@@ -72,12 +72,7 @@ func (m *machine) judge(c *call, f *fact) {
 		m.judgeAllowed(c, f, st)
 	}
 	if st.ledger == nil && st.verdict != "" && m.opts.RequireVerdict && m.reported == before {
-		v := about(c.firstEvent(), f.eventID).detail(detailOnlyClaimed)
-		c.excusable(ExecutedWithoutVerdict, m.report(ruleWithoutVerdict, c, f, v))
-		for _, check := range equivalents(ruleWithoutVerdict, c, f, v) {
-			_, id := identify(checkRules[check], c, f, v.as(ruleWithoutVerdict))
-			c.excusable(check, id)
-		}
+		m.excusably(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID).detail(detailOnlyClaimed))
 	}
 	if st.verdict != events.Deny {
 		m.compareInput(c, f, st)
@@ -94,7 +89,7 @@ func (m *machine) judgeUnasked(c *call, f *fact) {
 	case c.failOpen:
 		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID).detail(detailFailOpen).grade(events.SeverityInfo))
 	default:
-		c.excusable(ExecutedWithoutVerdict, m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID)))
+		m.excusably(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID))
 		m.outsideGate(c, f)
 	}
 }
@@ -179,11 +174,11 @@ func (m *machine) lateVerdict(c *call, f *fact) {
 	if m.opts.RequireVerdict && !c.failOpen {
 		late.grade(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
 	}
-	var made []madeFinding
+	var wrong []madeFinding
 	if c.claim.verdict == "" || c.claim.verdict.Strictness() >= native(f.decision.verdict).Strictness() {
-		made = c.taken(ExecutedWithoutVerdict, "AH-C-073", "AH-C-082")
+		wrong = c.taken(ExecutedWithoutVerdict, "AH-C-073", "AH-C-082")
 	}
-	for _, made := range made {
+	for _, made := range wrong {
 		back := about(c.firstEvent(), f.eventID).proven(f.seq).detail(detailRecordedLate).grade(events.SeverityInfo).withdrawing(made.id)
 		if made.rule == ExecutedWithoutVerdict {
 			m.report(ruleWithoutVerdict, c, f, back)

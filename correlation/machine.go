@@ -90,6 +90,7 @@ func (m *machine) announce(f *fact) {
 		return
 	}
 	s := m.session(f)
+	s.requested = s.requested || f.kind == kindRequest && f.protocol == protoAgentHook
 	c := m.place(s, f)
 	if c == nil {
 		c = m.arm(s, f)

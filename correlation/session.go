@@ -24,6 +24,8 @@ type session struct {
 	refusals bool // a call was denied
 	asked    bool // a verdict was heard that lets a call wait
 
+	requested bool // AgentHook: its runtime asked for admission
+
 	kin int8 // the rank of what it belongs to, as far as that was known when it was active
 
 	floor    int // highest occurrence among ids that were forgotten

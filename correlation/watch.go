@@ -193,11 +193,6 @@ func (m *machine) follow(f *fact, n novelty) {
 	if f.marks != 0 {
 		m.requested(f)
 	}
-	if f.kind == kindRequest && f.protocol == protoAgentHook {
-		if w, ok := m.flows.peekHashed(flowKey{f.key, f.protocol}, f.flowHash()); ok {
-			w.hook.Requested(agenthook.PreToolUse)
-		}
-	}
 	if f.receiptOf != "" {
 		m.names(f)
 	}
@@ -255,6 +250,9 @@ func (m *machine) followHook(w *flow, f *fact, n novelty) {
 	}
 	f.hook.Seq, f.hook.At = f.seq, f.at
 	m.webVerdict(f)
+	if s, ok := m.sessions.peek(f.key); ok && f.kind == kindSessionEnd && s.requested {
+		w.hook.Requested(agenthook.PreToolUse)
+	}
 	found := w.hook.Apply(f.hook)
 	m.weigh(w)
 	m.breaches(f, *w.names, found)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/correlation/corpus"
 )
 
 // object is a JSON object.
@@ -22,27 +24,7 @@ func (o object) bytes() []byte {
 
 // with is a copy of o with the member at a dotted path set, or removed when v is
 // nil.
-func (o object) with(path string, v any) object {
-	var c map[string]any
-	if err := json.Unmarshal(o.bytes(), &c); err != nil {
-		panic(err)
-	}
-	node, keys := c, strings.Split(path, ".")
-	for _, k := range keys[:len(keys)-1] {
-		child, is := node[k].(map[string]any)
-		if !is {
-			child = map[string]any{}
-			node[k] = child
-		}
-		node = child
-	}
-	if last := keys[len(keys)-1]; v == nil {
-		delete(node, last)
-	} else {
-		node[last] = v
-	}
-	return c
-}
+func (o object) with(path string, v any) object { return corpus.Set(o, path, v) }
 
 // text reads a text at a dotted path.
 func (o object) text(path string) string {

@@ -27,8 +27,8 @@ type Event struct {
 	// are to be set before the event is applied.
 	Seq uint64
 	At  time.Time
-	// Recorded says that nobody but its sender stamped it: At is when the event before
-	// it was, by that one's word.
+	// Recorded says that it is from a recording, where there is no broker's time: At is
+	// the latest time that the events up to here say, and a reply's own is not among them.
 	Recorded bool
 }
 

@@ -51,7 +51,7 @@ func (s *Session) number(e *Event) (inOrder bool) {
 	return true
 }
 
-// gap are numbers that were left out; what lies between was not, or came late.
+// gap are numbers that were left out and have not come since.
 type gap struct {
 	from, to int64
 	said     *catalogue.Breach // shared by the parts of one
