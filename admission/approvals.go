@@ -23,19 +23,24 @@ type approving struct {
 	lifetime time.Duration
 	keys     approval.Keys
 	retry    approval.Retry
+
+	// unapprovable says that a part of the verdict is one that no approval lifts.
+	unapprovable bool
 }
 
 // approvals lets the workflows have their say on a verdict that stands
 // otherwise, and gives the lifetime of what results. An ask or a defer joins the
-// open workflow of its action, opens one, or uses an approved one up; a denied
-// one makes it a deny. An allow becomes an ask while a workflow of the session is
+// open workflow of its action or opens one; a denied one makes it a deny. An
+// approved one is used up by an ask that it answers, and lifts nothing else: no
+// defer, and no ask that its evaluator declares unapprovable. An allow becomes an ask while a workflow of the session is
 // about doing the same to the same. A deny stays one, whatever was approved.
 // Without a book nothing is kept, and every ask opens a workflow of its own.
 func (out *Outcome) approvals(native call.Opinion, tools policy.Verdicts, in Inputs, lifetime time.Duration) time.Duration {
 	if in.Approvals == nil || native.Observational || native.Malformed {
 		return lifetime
 	}
-	a := approving{out: out, native: native, tools: tools, in: in, lifetime: lifetime}
+	a := approving{out: out, native: native, tools: tools, in: in, lifetime: lifetime,
+		unapprovable: native.Unapprovable != "" || tools.Verdict.Strictness() > events.Ask.Strictness()}
 	switch out.Decision.Verdict {
 	case events.Allow:
 		if a.evades() {
@@ -151,6 +156,7 @@ func (a *approving) find() {
 		panic(err) // cannot happen: everything in it came out of strictjson
 	}
 	a.keys, a.retry = keys, a.out.retry(a.in)
+	a.retry.Unapprovable, a.retry.Asks, a.retry.Terms = a.unapprovable, a.native.Asks, terms(a.tools)
 	slot, w, revision := keys.CallSlot, (*approval.Workflow)(nil), uint64(0)
 	if w, revision = book.Slot(d.Tenant, slot); w.Answer(a.retry) == approval.Vacant {
 		slot = keys.Slot
@@ -194,10 +200,13 @@ var standings = map[approval.Standing]func(a *approving, slot string, w *approva
 	approval.Vacant:   (*approving).open,
 	approval.Foreign:  (*approving).open, // cannot be: the slot of a call is its own
 	approval.Outdated: (*approving).open,
+	approval.OtherAsk: (*approving).open,
 	approval.Waiting:  (*approving).join,
 	approval.Unnamed:  (*approving).unnamed,
 	approval.Refused:  (*approving).refused,
 	approval.Granted:  (*approving).granted,
+
+	approval.NotEnough: (*approving).notEnough,
 }
 
 // waiting lets the decision name a workflow that was there before.
@@ -220,6 +229,13 @@ func (a *approving) join(slot string, w *approval.Workflow, revision uint64) {
 // after a reviewer's word must not be told of the time before it.
 func (a *approving) keep(slot string, w *approval.Workflow, revision uint64) {
 	a.out.Takes.Approval = &approval.Step{Slot: slot, Revision: revision, Next: *w, Keep: true}
+}
+
+// notEnough leaves the verdict, and the approval unused.
+func (a *approving) notEnough(slot string, w *approval.Workflow, revision uint64) {
+	a.say(approval.ReasonNotEnough)
+	a.keep(slot, w, revision)
+	a.waiting(w)
 }
 
 func (a *approving) unnamed(slot string, w *approval.Workflow, revision uint64) {

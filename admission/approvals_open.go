@@ -11,8 +11,9 @@ import (
 // open puts a new workflow in a slot. What was there is over, or ends now.
 func (a *approving) open(slot string, old *approval.Workflow, revision uint64) {
 	out, d, now := a.out, &a.out.Decision, a.in.Now
-	if old.Answer(a.retry) == approval.Outdated {
-		a.say(approval.ReasonPolicyChanged)
+	superseded := supersedes[old.Answer(a.retry)]
+	if superseded != "" {
+		a.say(superseded)
 	}
 	a.explainName()
 	if a.in.Approvals.Open(d.Tenant, d.Source) >= approval.MaxOpen {
@@ -29,24 +30,29 @@ func (a *approving) open(slot string, old *approval.Workflow, revision uint64) {
 		Slot: slot, ID: d.Approval.WorkflowID, Tenant: d.Tenant, Source: d.Source, Session: d.Session, DecisionID: d.DecisionID, Keys: a.keys,
 		ArgsDigest: d.ArgsDigest, Mandate: d.Mandate, Terms: terms(a.tools), Preview: preview, PreviewDigest: digest,
 		Call: out.call.ToolCallID, Event: out.call.EventID, Now: now, ExpiresAt: d.ExpiresAt.Time,
+		Unapprovable: a.unapprovable, Asks: a.native.Asks,
 	}
 	if d.Policy != nil {
 		o.Policy = *d.Policy
 	}
 	w := approval.Open(o)
-	out.Takes.Approval = &approval.Step{Slot: slot, Revision: revision, Next: w, Records: append(ending(old, now), w.Record())}
+	out.Takes.Approval = &approval.Step{Slot: slot, Revision: revision, Next: w, Records: append(ending(old, superseded, now), w.Record())}
 	d.Approval = w.Ref(now)
 }
 
+// supersedes are the reasons for which a workflow is taken back and a new one takes
+// its place.
+var supersedes = map[approval.Standing]string{approval.Outdated: approval.ReasonPolicyChanged, approval.OtherAsk: approval.ReasonOtherAsk}
+
 // ending is the record of the end of what stood in a slot.
-func ending(old *approval.Workflow, now time.Time) []events.Approval {
+func ending(old *approval.Workflow, reason string, now time.Time) []events.Approval {
 	if old == nil {
 		return nil
 	}
 	if w, err := old.Expire(now); err == nil {
 		return []events.Approval{w.Record()}
 	}
-	if w, err := old.Supersede(approval.ReasonPolicyChanged, now); err == nil {
+	if w, err := old.Supersede(reason, now); err == nil {
 		return []events.Approval{w.Record()}
 	}
 	return nil

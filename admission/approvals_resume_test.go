@@ -272,7 +272,6 @@ func TestRepliesOfAnApprovedCall(t *testing.T) {
 		snap                                          *Snapshot
 	}{
 		{"agenthook", agenthook.Name, preToolUse, "decision", "ask", "allow", "a@example.com", "b@example.com", m, asking(t)},
-		{"agenthook defer", agenthook.Name, preToolUse, "decision", "ask", "allow", "a@example.com", "b@example.com", m, rules(t, "defer later: true")},
 		{"aaep", aaep.Name, toolInvoked, "verdict", "ask", "allow", "Transferring.", "Deleting.", m, asking(t)},
 		{"aana by policy", aana.Name, confirmedWrite, "recommended_action", "ask", "accept", "a@example.com", "b@example.com", m, asking(t)},
 		{"aana by itself", aana.Name, unconfirmed, "recommended_action", "ask", "accept", "a@example.com", "b@example.com", m, allowAll(t)},

@@ -68,8 +68,9 @@ func (Evaluator) Tightens() bool { return true }
 
 // own is what Read hands to Reply.
 type own struct {
-	result  Result
-	verdict events.Verdict // as strict as the result is
+	result   Result
+	verdict  events.Verdict // as strict as the result is
+	approved Result         // the result once a reviewer has approved the call; of an ask only
 }
 
 // Read implements call.Protocol.
@@ -81,15 +82,22 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	if e != nil {
 		c = read(e, r, p, &o)
 	}
-	var result Result
+	var result, approved Result
 	if o.Malformed {
 		result = refusal(e, blocker, violations, o.Reasons)
 	} else {
-		result = Judge(e, Inputs{Now: r.Now, Profile: r.Profile, Digest: r.Digest})
+		in := Inputs{Now: r.Now, Profile: r.Profile, Digest: r.Digest}
+		result = Judge(e, in)
 		result.tell(p.evaluator, c, &o)
+		if o.Verdict == events.Ask {
+			in.Approved = true
+			if approved = Judge(e, in); !approved.passes() {
+				o.Unapprovable = events.Ask
+			}
+		}
 		c.Risk = risk(e, result)
 	}
-	c.Own = own{result, o.Verdict}
+	c.Own = own{result, o.Verdict, approved}
 	return c, o
 }
 

@@ -149,3 +149,12 @@ func (p *profile) authorization(e *wire.Event) AuthorizationReport {
 	}
 	return r
 }
+
+// confirmed is the report once a reviewer's approval is among the evidence.
+func (r AuthorizationReport) confirmed() AuthorizationReport {
+	r.Supported, r.Effective, r.Downgraded = wire.Confirmed, wire.Confirmed, false
+	if !slices.Contains(r.Support, wire.Confirmed) {
+		r.Support = append(slices.Clip(r.Support), wire.Confirmed)
+	}
+	return r
+}

@@ -35,6 +35,10 @@ func TestEvidenceRules(t *testing.T) {
 		"secret in supports":             {ref("other", doc{"supports": refs("sk-abcdefghijkl1234")}), "refuse evidence_secret_leak", "accept"},
 		"secret in the freshness":        {ref("other", doc{"freshness": doc{"status": "fresh", "source": "sk-abcdefghijkl1234"}}), "refuse evidence_secret_leak", "accept"},
 		"full-width secret":              {ref("other", doc{"summary": "ｓｋ-abcdefghijkl1234"}), "refuse evidence_secret_leak", "accept"},
+		"full-width card":                {ref("other", doc{"summary": "４１１１ １１１１ １１１１ １１１１"}), "refuse evidence_secret_leak", ""},
+		"Arabic social security":         {ref("other", doc{"summary": "١٢٣-٤٥-٦٧٨٩"}), "refuse evidence_secret_leak", ""},
+		"full-width telephone":           {ref("other", doc{"summary": "call ５５５-１２３-４５６７", "redaction_status": "public"}), "refuse evidence_pii_leak", ""},
+		"mathematical digits":            {ref("other", doc{"summary": "\U0001D7D9\U0001D7DA\U0001D7DB-\U0001D7DC\U0001D7DD-\U0001D7DE\U0001D7DF\U0001D7E0\U0001D7E1"}), "refuse evidence_secret_leak", ""},
 		"mail, redacted":                 {ref("other", doc{"summary": "owner@parcels.example"}), "accept", ""},
 		"mail, public":                   {ref("other", doc{"summary": "owner@parcels.example", "redaction_status": "public"}), "refuse evidence_pii_leak", ""},
 		"telephone, public":              {ref("other", doc{"summary": "call (555) 123-4567", "redaction_status": "public"}), "refuse evidence_pii_leak", ""},
@@ -175,5 +179,20 @@ func TestNameWords(t *testing.T) {
 		if got := strings.Join(nameWords(name), " "); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
+	}
+}
+
+// TestDigitValue holds the values of digits against those that Go's own numbers
+// have in the scripts that people write in.
+func TestDigitValue(t *testing.T) {
+	for _, zero := range []rune{'0', '\u0660', '\u06f0', '\u0966', '\uff10', '\U0001D7CE', '\U0001D7D8', '\U0001D7F6'} {
+		for want := range rune(10) {
+			if got, is := digitValue(zero + want); !is || got != want {
+				t.Errorf("%U: %d, want %d", zero+want, got, want)
+			}
+		}
+	}
+	if _, is := digitValue('x'); is {
+		t.Error("x is no digit")
 	}
 }

@@ -15,6 +15,11 @@ type Inputs struct {
 	Now     time.Time // evidence is as old as this says
 	Profile call.Profile
 
+	// Approved says that a reviewer has approved the call: evidence of kind approval
+	// that Countersign itself vouches for. It confirms a write that the sender claims
+	// any authorization for, and answers a recommended ask. It does nothing else.
+	Approved bool
+
 	// Digest masks identifiers that look like credentials; nil leaves no trace of
 	// them at all.
 	Digest func([]byte) string
@@ -62,6 +67,7 @@ func Judge(e *wire.Event, in Inputs) Result {
 	j.Event = viewOf(e, j.mask)
 	j.Blockers, j.Reasons = []string{}, []string{}
 	j.Own, j.Recommended = wire.Accept, e.Recommended
+	j.approved = in.Approved
 	j.declare()
 	j.classify()
 	j.consult()
@@ -74,9 +80,10 @@ func Judge(e *wire.Event, in Inputs) Result {
 type judgement struct {
 	Result
 	*profile
-	event *wire.Event
-	now   time.Time
-	mask  func(id, fallback string) string
+	event    *wire.Event
+	approved bool
+	now      time.Time
+	mask     func(id, fallback string) string
 }
 
 // block adds a hard blocker, once, and leaves a route at least as strict as r.
@@ -108,7 +115,13 @@ func (j *judgement) declare() {
 			j.said = append(j.said, saying{j.Recommended, reasonCoerced, "/recommended_route"})
 		}
 	}
+	if j.approved && j.Recommended == wire.Ask {
+		j.Recommended = wire.Accept
+	}
 	r := j.authorization(j.event)
+	if j.approved && j.event.Category == wire.Write && j.event.Authorized != wire.None {
+		r = r.confirmed()
+	}
 	j.Authorization = &r
 	if r.Downgraded {
 		j.reason(reasonDowngraded, "/authorization_state")

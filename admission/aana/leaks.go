@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	wire "github.com/countersign-dev/countersign/events/aana"
 )
@@ -15,7 +17,7 @@ import (
 type leak struct {
 	pattern *regexp.Regexp
 	marks   []string // nil for no such test
-	digits  int
+	digits  int      // of any script, as in the reference's patterns; the text is matched with plain ones in their place
 }
 
 // secrets are the contract's patterns: keys of model providers and of a cloud,
@@ -47,16 +49,54 @@ var personal = []leak{
 
 func leaks(list []leak, texts ...string) bool {
 	return slices.ContainsFunc(texts, func(text string) bool {
-		digits := 0
-		for i := range len(text) {
-			if text[i] >= '0' && text[i] <= '9' {
-				digits++
-			}
-		}
+		plain, digits := plainDigits(text)
 		return slices.ContainsFunc(list, func(l leak) bool {
-			return digits >= l.digits && (l.marks == nil || containsAny(text, l.marks)) && l.pattern.MatchString(text)
+			if l.digits == 0 {
+				return (l.marks == nil || containsAny(text, l.marks)) && l.pattern.MatchString(text)
+			}
+			return digits >= l.digits && (l.marks == nil || containsAny(text, l.marks)) && l.pattern.MatchString(plain)
 		})
 	})
+}
+
+// plainDigits is text with the decimal digits of every script as ASCII digits,
+// and how many digits there are.
+func plainDigits(text string) (plain string, digits int) {
+	ascii := true
+	for i := range len(text) {
+		if text[i] >= '0' && text[i] <= '9' {
+			digits++
+		}
+		ascii = ascii && text[i] < utf8.RuneSelf
+	}
+	if ascii {
+		return text, digits
+	}
+	plain = strings.Map(func(r rune) rune {
+		value, is := digitValue(r)
+		if r < utf8.RuneSelf || !is {
+			return r
+		}
+		digits++
+		return '0' + value
+	}, text)
+	return plain, digits
+}
+
+// digitValue is the value of a decimal digit. Every range of them in Unicode's
+// table begins with a zero.
+func digitValue(r rune) (value rune, is bool) {
+	for _, g := range unicode.Nd.R16 {
+		if r >= rune(g.Lo) && r <= rune(g.Hi) {
+			return (r - rune(g.Lo)) % 10, true
+		}
+	}
+	for _, g := range unicode.Nd.R32 {
+		if r >= rune(g.Lo) && r <= rune(g.Hi) {
+			return (r - rune(g.Lo)) % 10, true
+		}
+	}
+	return 0, false
 }
 
 // scannedText is what the reference scans, as one text.
@@ -120,7 +160,8 @@ var placeholders = set("", "redacted", "masked", "removed", "hidden", "secret", 
 
 func secretText(text string) bool {
 	for _, t := range []string{text, normal(text)} {
-		if leaks(argumentSecrets, t) || slices.ContainsFunc(cardNumber.FindAllString(t, -1), isCard) {
+		plain, _ := plainDigits(t)
+		if leaks(argumentSecrets, t) || slices.ContainsFunc(cardNumber.FindAllString(plain, -1), isCard) {
 			return true
 		}
 	}

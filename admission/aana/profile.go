@@ -1,6 +1,8 @@
 package aana
 
 import (
+	"strings"
+
 	"github.com/countersign-dev/countersign/admission/call"
 	wire "github.com/countersign-dev/countersign/events/aana"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -89,7 +91,7 @@ var lifts = map[wire.Category]struct {
 func lifted(tree map[string]any) map[string]any {
 	e, _ := wire.Read(tree, tree)
 	lift, may := lifts[e.Category]
-	if !may || e.Recommended != wire.Accept || e.Authorized.Strength() >= lift.needs.Strength() || strongWords[foldPlain(string(e.Authorized))] {
+	if !may || e.Recommended != wire.Accept || e.Authorized.Strength() >= lift.needs.Strength() || strongWords[stateWord(e.Authorized)] {
 		return tree
 	}
 	strongest, _ := supported(referenceSupports, foldPlain, e.Evidence)
@@ -103,6 +105,13 @@ func lifted(tree map[string]any) map[string]any {
 	c["authorization_state"] = string(strongest)
 	return c
 }
+
+// stateWord is a state in the spelling in which the reference looks it up.
+func stateWord(s wire.State) string {
+	return stateSpelling.Replace(foldPlain(strings.TrimSpace(string(s))))
+}
+
+var stateSpelling = strings.NewReplacer("-", "_", " ", "_")
 
 var strongWords = set("authenticated", "logged_in", "login", "session", "verified_identity", "validated", "verified", "eligible",
 	"policy_validated", "ownership_validated", "confirmed", "approved", "confirmation", "explicit_confirmation", "user_confirmed")

@@ -50,14 +50,14 @@ func (Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, e
 	if !ok {
 		// There was no evaluation, or it is not to be trusted.
 		o = own{Result{Route: wire.Refuse, Own: wire.Refuse, Blockers: []string{}, Reasons: []string{},
-			Event: EventView{ArgumentKeys: []string{}, SourceIDs: []string{}}}, events.Allow}
+			Event: EventView{ArgumentKeys: []string{}, SourceIDs: []string{}}}, events.Allow, Result{}}
 	}
 	r := o.result
 	if d.Verdict.Strictness() > o.verdict.Strictness() {
 		r = r.tightened(d, reason)
 	}
 	if d.Verdict == events.Allow && o.verdict != events.Allow {
-		r = r.approved(reason)
+		r = o.approved.granted(reason)
 	}
 	e := r.Envelope()
 	e.Approval = approval(d.Approval)
@@ -89,10 +89,9 @@ func (r Result) tightened(d events.Decision, reason string) Result {
 	return r
 }
 
-// approved is the result once a reviewer has approved what the contract asks or
-// defers for. What the contract's own route is, and why, stays in it.
-func (r Result) approved(reason string) Result {
-	r.Route, r.Blockers = wire.Accept, []string{}
+// granted adds the reason that the caller may hear to what the contract makes of
+// an approved call.
+func (r Result) granted(reason string) Result {
 	r.Reasons = append(slices.Clone(r.Reasons), reason)
 	return r
 }

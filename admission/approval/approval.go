@@ -65,6 +65,12 @@ func (t Terms) settled() Terms {
 	return t
 }
 
+// sameReviewers reports whether two settled terms want the approval of the same
+// reviewers, and of as many.
+func (t Terms) sameReviewers(o Terms) bool {
+	return t.Quorum == o.Quorum && slices.Equal(t.Reviewers, o.Reviewers)
+}
+
 // Book knows the workflows of every tenant as they were a moment ago. What it
 // gives must not be changed. A decision that changes a workflow names the
 // revision that it saw; if there is a newer one, it is made again.

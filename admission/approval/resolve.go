@@ -32,6 +32,7 @@ const (
 	CodeResolved        Code = "already_resolved"   // nothing is left to do with it
 	CodeExpired         Code = "workflow_expired"   //
 	CodeStalePolicy     Code = "policy_changed"     // the approval could not be used any more
+	CodeUnapprovable    Code = "not_approvable"     // the verdict has a part that no approval lifts
 	CodeReasonTooLong   Code = "reason_not_allowed" // too long, or not plain text
 	CodeUnavailable     Code = "audit_unavailable"  // it could not be recorded; nothing was changed for certain
 )
@@ -64,6 +65,7 @@ var refusals = []struct {
 	{CodeReasonTooLong, func(_ Workflow, c Command) bool { return !ReasonOK(c.Reason) }},
 	{CodeExpired, func(w Workflow, c Command) bool { return w.At(c.At) == Expired }},
 	{CodeResolved, func(w Workflow, c Command) bool { return !possible(w.At(c.At), c.Act) }},
+	{CodeUnapprovable, func(w Workflow, c Command) bool { return c.Act == ActApprove && w.Unapprovable }},
 	{CodePreviewMismatch, func(w Workflow, c Command) bool { return c.PreviewDigest != "" && c.PreviewDigest != w.PreviewDigest }},
 	{CodePreviewRequired, func(_ Workflow, c Command) bool { return c.Act == ActApprove && c.PreviewDigest == "" }},
 	{CodeStalePolicy, func(w Workflow, c Command) bool { return c.Act == ActApprove && !samePolicy(w.Policy, c.InForce) }},

@@ -19,6 +19,8 @@ const (
 	ReasonEvasion       = "approval_evasion"          // another workflow is about doing the same to the same (AgentHook H-09)
 	ReasonBacklog       = "approval_backlog_full"     // MaxOpen
 	ReasonNotOurs       = "approval_not_transferable" // approved, but for another call
+	ReasonOtherAsk      = "approval_for_other_ask"    // there is a workflow for this action, but other reasons or terms ask now
+	ReasonNotEnough     = "approval_not_enough"       // approved, but the verdict has a part that no approval lifts
 )
 
 // Retry is who asks, as far as it matters for a workflow of the same action.
@@ -28,6 +30,12 @@ type Retry struct {
 	Named       string // the workflow that the request names
 	Policy      events.PolicyRef
 	Now         time.Time
+
+	// Unapprovable, Asks and Terms are those of the verdict that the request would
+	// get without an approval; see Workflow.
+	Unapprovable bool
+	Asks         []string
+	Terms        Terms
 }
 
 // Standing is what a workflow in a slot means for a request of the same action.
@@ -35,13 +43,15 @@ type Standing int
 
 // The standings.
 const (
-	Vacant   Standing = iota // there is none that matters; a new one may be opened
-	Outdated                 // there is one for other policies; a new one takes its place
-	Waiting                  // undecided: the request waits for it
-	Refused                  // a reviewer said no
-	Granted                  // approved, and for this request
-	Unnamed                  // approved, but the retry must name it
-	Foreign                  // approved, but for another call
+	Vacant    Standing = iota // there is none that matters; a new one may be opened
+	Outdated                  // there is one for other policies; a new one takes its place
+	Waiting                   // undecided: the request waits for it
+	Refused                   // a reviewer said no
+	Granted                   // approved, and for this request
+	Unnamed                   // approved, but the retry must name it
+	Foreign                   // approved, but for another call
+	OtherAsk                  // there is one for other reasons or terms; a new one takes its place
+	NotEnough                 // approved, but approval does not lift all of the verdict
 )
 
 // Answer says what a workflow means for a request with the same action. A nil
@@ -52,16 +62,31 @@ func (w *Workflow) Answer(r Retry) Standing {
 		return Vacant
 	case !samePolicy(w.Policy, r.Policy):
 		return Outdated
-	case w.Status == Pending:
-		return Waiting
 	case w.Status == Denied:
 		return Refused
+	case !r.Unapprovable && !w.answers(r):
+		return OtherAsk
+	case w.Status == Pending:
+		return Waiting
+	case r.Unapprovable:
+		return NotEnough
 	case w.Terms.Resume == ResumeWorkflowID && r.Named != w.ID:
 		return Unnamed
 	case !w.covers(r):
 		return Foreign
 	}
 	return Granted
+}
+
+// answers reports whether an approval of the workflow answers all that asks now:
+// the same reasons or fewer, and of the reviewers that must be asked now.
+func (w *Workflow) answers(r Retry) bool {
+	for _, code := range r.Asks {
+		if !slices.Contains(w.Asks, code) {
+			return false
+		}
+	}
+	return !w.Unapprovable && w.Terms.sameReviewers(r.Terms.settled())
 }
 
 // covers reports whether a request is one that waits for the workflow, or says
@@ -116,6 +141,8 @@ type Opening struct {
 	Preview                                       Preview
 	PreviewDigest                                 string
 	Call, Event                                   string
+	Unapprovable                                  bool
+	Asks                                          []string
 	Now, ExpiresAt                                time.Time
 }
 
@@ -125,7 +152,7 @@ func Open(o Opening) Workflow {
 		V: version, ID: o.ID, Slot: o.Slot, Tenant: o.Tenant, Source: o.Source, Session: o.Session, DecisionID: o.DecisionID,
 		ActionID: o.Keys.ActionID, ActionDigest: o.Keys.Action, Evasion: o.Keys.Evasion, ArgsDigest: o.ArgsDigest,
 		Policy: o.Policy, Mandate: o.Mandate, Terms: o.Terms.settled(), Preview: o.Preview, PreviewDigest: o.PreviewDigest,
-		RequestedAt: events.At(o.Now), ExpiresAt: events.At(o.ExpiresAt),
+		Unapprovable: o.Unapprovable, Asks: o.Asks, RequestedAt: events.At(o.Now), ExpiresAt: events.At(o.ExpiresAt),
 	}
 	if o.Call != "" {
 		w.Calls = []string{o.Call}

@@ -39,6 +39,14 @@ func TestAnswer(t *testing.T) {
 		{"denied, past its time", "", []Act{ActDeny}, func(r *Retry) { r.Now = noon.Add(10 * time.Minute) }, Vacant},
 		{"cancelled", "", []Act{ActCancel}, nil, Vacant},
 		{"consumed", "", []Act{ActApprove, ActConsume}, nil, Vacant},
+		{"pending, another reason asks", "", nil, func(r *Retry) { r.Asks = []string{"other"} }, OtherAsk},
+		{"approved, another reason asks", "", []Act{ActApprove}, func(r *Retry) { r.Asks = []string{"other"} }, OtherAsk},
+		{"approved, two reviewers are needed now", "", []Act{ActApprove}, func(r *Retry) { r.Terms.Quorum = 2 }, OtherAsk},
+		{"approved, another group is needed now", "", []Act{ActApprove}, func(r *Retry) { r.Terms.Reviewers = []string{"board"} }, OtherAsk},
+		{"pending, deferred now", "", nil, func(r *Retry) { r.Unapprovable = true }, Waiting},
+		{"approved, deferred now", "", []Act{ActApprove}, func(r *Retry) { r.Unapprovable = true }, NotEnough},
+		{"denied, another reason asks", "", []Act{ActDeny}, func(r *Retry) { r.Asks = []string{"other"} }, Refused},
+		{"denied, deferred now", "", []Act{ActDeny}, func(r *Retry) { r.Unapprovable = true }, Refused},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := opened(t, Terms{Resume: tc.resume})

@@ -72,6 +72,7 @@ type View struct {
 	RequestedAt    events.Time       `json:"requested_at"`
 	ExpiresAt      events.Time       `json:"expires_at"`
 	DecidedAt      events.Time       `json:"decided_at,omitzero"`
+	Unapprovable   bool              `json:"unapprovable,omitempty"` // approve is refused with not_approvable
 	Quorum         int               `json:"quorum"`
 	Approvers      []string          `json:"approvers"`
 	ReviewerGroups []string          `json:"reviewer_groups,omitempty"`
@@ -89,7 +90,7 @@ func (w Workflow) View(now events.Time, whole bool) View {
 	v := View{
 		WorkflowID: w.ID, Status: w.At(now.Time), Tool: w.Preview.Tool, Source: w.Source, Agent: w.Preview.Agent, Session: w.Session, Calls: w.Calls,
 		ActionID: w.ActionID, Policy: &policy, Reasons: w.Preview.Reasons, RequestedAt: w.RequestedAt, ExpiresAt: w.ExpiresAt, DecidedAt: w.DecidedAt,
-		Quorum: w.Terms.Quorum, Approvers: append([]string{}, reviewers(w.Votes)...), ReviewerGroups: w.Terms.Reviewers,
+		Unapprovable: w.Unapprovable, Quorum: w.Terms.Quorum, Approvers: append([]string{}, reviewers(w.Votes)...), ReviewerGroups: w.Terms.Reviewers,
 		ResumePolicy: w.Terms.Resume, By: w.By, Reason: w.Reason, ConsumedBy: w.ConsumedBy,
 	}
 	if whole {
@@ -142,6 +143,7 @@ var messages = map[Code]string{
 	CodeResolved:        "it is decided already",
 	CodeExpired:         "its time is up; the agent must ask anew",
 	CodeStalePolicy:     "the policies have changed since; the agent must ask anew",
+	CodeUnapprovable:    "an approval lifts an ask only; this verdict is also deferred or blocked, and the agent must propose something else (deny it, cancel it or let it expire)",
 	CodeReasonTooLong:   "the reason must be printable text of at most 512 characters",
 	CodeUnavailable:     "it could not be recorded durably, so it does not count; look with show and try again",
 }

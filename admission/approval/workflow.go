@@ -84,6 +84,12 @@ type Workflow struct {
 	Mandate      *events.MandateRef `json:"mandate,omitempty"`
 	DecisionID   string             `json:"decision_id"` // that opened it
 
+	// Unapprovable says that the verdict has a part that no approval lifts: the
+	// workflow can be denied or cancelled only. Asks are the codes of the evaluators'
+	// reasons that ask, which are all that an approval answers.
+	Unapprovable bool     `json:"unapprovable,omitempty"`
+	Asks         []string `json:"asks,omitempty"`
+
 	Terms         Terms   `json:"terms"`
 	Preview       Preview `json:"preview"`
 	PreviewDigest string  `json:"preview_digest"` // keyed

@@ -102,6 +102,14 @@ type Opinion struct {
 	Reasons []events.Reason
 	Because string // the code of the reason that made the verdict as strict as it is; "" for a bare allow
 
+	// Unapprovable is the strictest verdict in the opinion that no reviewer's
+	// approval lifts, "" if approvals lift all of it. Say notes every defer and deny;
+	// an evaluator that knows an ask to be of this kind sets it itself.
+	Unapprovable events.Verdict
+	// Asks are the codes of the reasons that ask, each once: an approval answers
+	// these and no others.
+	Asks []string
+
 	// NotAfter, unless it is zero, is when that ends on which the opinion rests.
 	NotAfter time.Time
 	// Patience, unless it is zero, is how long an approval that the opinion asks for

@@ -118,3 +118,28 @@ func TestNoConfirmations(t *testing.T) {
 		}
 	}
 }
+
+// What no approval lifts, and what asks, is kept through every way in which
+// opinions are put together.
+func TestUnapprovable(t *testing.T) {
+	deferred := Opinion{Verdict: events.Allow}
+	deferred.Say(events.Ask, "e", "look", "")
+	deferred.Say(events.Defer, "e", "later", "")
+	firm := Opinion{Verdict: events.Ask, Unapprovable: events.Ask, Asks: []string{"look"}}
+	for name, put := range map[string]func(o *Opinion, of Opinion){
+		"Join":  func(o *Opinion, of Opinion) { o.Join(of) },
+		"Adopt": func(o *Opinion, of Opinion) { o.Adopt(of, "/metadata/aana") },
+	} {
+		for _, of := range []Opinion{deferred, firm} {
+			o := Opinion{Verdict: events.Allow}
+			o.Say(events.Ask, "own", "mine", "")
+			if put(&o, of); o.Unapprovable != of.Unapprovable || fmt.Sprint(o.Asks) != "[mine look]" {
+				t.Errorf("%s: %+v of %+v", name, o, of)
+			}
+		}
+	}
+	asked := Opinion{Verdict: events.Allow}
+	if asked.Say(events.Ask, "e", "look", ""); asked.Unapprovable != "" {
+		t.Errorf("an ask can be approved: %+v", asked)
+	}
+}

@@ -38,6 +38,12 @@ func (o *Opinion) Say(verdict events.Verdict, evaluator, code, path string) {
 	if verdict.Strictness() > o.Verdict.Strictness() {
 		o.Verdict, o.Because = verdict, code
 	}
+	switch {
+	case verdict == events.Ask && !slices.Contains(o.Asks, code):
+		o.Asks = append(o.Asks, code)
+	case verdict.Strictness() > events.Ask.Strictness():
+		o.Unapprovable = stricter(o.Unapprovable, verdict)
+	}
 	if len(path) > maxPath {
 		path = path[:maxPath]
 		for !utf8.ValidString(path) {
@@ -45,6 +51,14 @@ func (o *Opinion) Say(verdict events.Verdict, evaluator, code, path string) {
 		}
 	}
 	o.Reasons = append(o.Reasons, events.Reason{Evaluator: evaluator, Code: code, Path: path})
+}
+
+// stricter is the stricter of two verdicts, of which "" is none.
+func stricter(a, b events.Verdict) events.Verdict {
+	if a == "" || b != "" && b.Strictness() > a.Strictness() {
+		return b
+	}
+	return a
 }
 
 // Refuse adds a reason why the request is not valid for its protocol.
@@ -143,6 +157,12 @@ func (o *Opinion) Join(other Opinion) {
 	if other.Verdict.Strictness() > o.Verdict.Strictness() {
 		o.Verdict, o.Because = other.Verdict, other.Because
 	}
+	o.Unapprovable = stricter(o.Unapprovable, other.Unapprovable)
+	for _, code := range other.Asks {
+		if !slices.Contains(o.Asks, code) {
+			o.Asks = append(slices.Clip(o.Asks), code)
+		}
+	}
 	if len(other.Reasons) > 0 {
 		o.Reasons = slices.Concat(o.Reasons, other.Reasons)
 	}
@@ -163,10 +183,11 @@ var aboutTheCall = map[string]bool{CodeNoToolCallID: true, CodeWeakScope: true}
 // document that is not valid denies; the request is no less valid for it. Paths
 // into the document become paths into the request.
 func (o *Opinion) Adopt(inner Opinion, at string) {
-	adopted := Opinion{Verdict: inner.Verdict, Because: inner.Because, NotAfter: inner.NotAfter, Patience: inner.Patience}
+	adopted := Opinion{Verdict: inner.Verdict, Because: inner.Because, NotAfter: inner.NotAfter, Patience: inner.Patience,
+		Unapprovable: inner.Unapprovable, Asks: inner.Asks}
 	for _, r := range inner.Reasons {
 		if !aboutTheCall[r.Code] {
-			adopted.Say(inner.Verdict, r.Evaluator, r.Code, within(r.Path, at))
+			adopted.Say(events.Allow, r.Evaluator, r.Code, within(r.Path, at))
 		}
 	}
 	o.Join(adopted)

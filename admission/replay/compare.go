@@ -85,7 +85,7 @@ func names(reasons []events.Reason) string {
 // several in one decision the last has the last word. Those that are not here
 // change nothing.
 var effects = map[string]map[events.Verdict]events.Verdict{
-	approval.ReasonGranted: {events.Ask: events.Allow, events.Defer: events.Allow, events.Allow: events.Allow}, // the last after evasion
+	approval.ReasonGranted: {events.Ask: events.Allow, events.Allow: events.Allow}, // the last after evasion
 	approval.ReasonDenied:  {events.Ask: events.Deny, events.Defer: events.Deny, events.Allow: events.Deny},
 	approval.ReasonBacklog: {events.Ask: events.Deny, events.Defer: events.Deny, events.Allow: events.Deny},
 	approval.ReasonEvasion: {events.Allow: events.Ask},
