@@ -20,12 +20,14 @@ func (p *printer) workflow(v approval.View, now time.Time) {
 
 // standing says what a workflow waits for, or how it ended.
 func standing(v approval.View, now time.Time) string {
-	switch v.Status {
-	case approval.Pending:
+	switch {
+	case v.Status == approval.Pending && v.Unapprovable:
+		return fmt.Sprintf("can be denied only, %s left: %s", v.ExpiresAt.Sub(now).Round(time.Second), strings.Join(v.Reasons, ", "))
+	case v.Status == approval.Pending:
 		return fmt.Sprintf("%d of %d approved, %s left: %s", len(v.Approvers), v.Quorum, v.ExpiresAt.Sub(now).Round(time.Second), strings.Join(v.Reasons, ", "))
-	case approval.Approved:
+	case v.Status == approval.Approved:
 		return fmt.Sprintf("by %s, not used yet, %s left", strings.Join(v.Approvers, ", "), v.ExpiresAt.Sub(now).Round(time.Second))
-	case approval.Consumed:
+	case v.Status == approval.Consumed:
 		return "used by decision " + v.ConsumedBy
 	}
 	text := ""
