@@ -35,7 +35,7 @@ type Waiting struct {
 
 // AdmitWaiting is Admit for a publisher that keeps the call until a reviewer has
 // decided: the resume policy publisher_waits, but it serves the others as well.
-// While the answer is ask or defer it asks again, with the same body and the name
+// While the answer is ask it asks again, with the same body and the name
 // of the workflow; every time is a request and a decision on the log. The Verdict is what was
 // decided in the end: allow, used up by this call, or deny. When the workflow
 // expires undecided it is deny with ReasonApprovalExpired; when ctx ends, deny
@@ -100,10 +100,9 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// waits reports whether a reviewer may still turn the verdict into allow.
-func (v Verdict) waits() bool {
-	return (v.Decision == events.Ask || v.Decision == events.Defer) && v.Workflow != ""
-}
+// waits reports whether a reviewer may still turn the verdict into allow. No
+// approval lifts a defer.
+func (v Verdict) waits() bool { return v.Decision == events.Ask && v.Workflow != "" }
 
 // pendingUntil is when the workflow expires, as the protocol's reply says; a
 // reply that does not say is given the longest time that there is.
