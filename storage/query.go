@@ -2,7 +2,9 @@ package storage
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/ext"
@@ -29,12 +31,37 @@ func (db *DB) each(ctx context.Context, query string, fn func(driver.Rows) error
 	return db.failed(rows.Err())
 }
 
-// failed says where a query failed.
+// ErrDamaged says that ClickHouse could not read what it had stored.
+var ErrDamaged = errors.New("stored rows are damaged on ClickHouse's disk: copy its data directory as it is, then restore a backup (docs/operating.md)")
+
+// damage are the codes of ClickHouse's errors about files of its own, with what
+// they say.
+var damage = map[int32]string{
+	40: "a checksum does not match", 246: "corrupted data", 271: "a block cannot be decompressed", 228: "a file has an unexpected size",
+	107: "a file is missing", 27: "a file cannot be parsed", 33: "a file ends too early",
+}
+
+// failed says where a query failed. Of a damaged file it names the table and not
+// the block.
 func (db *DB) failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	var refused *clickhouse.Exception
+	if errors.As(err, &refused) && damage[refused.Code] != "" {
+		return fmt.Errorf("querying %s: %s in %s: %w", db.where(), damage[refused.Code], tableIn(refused.Message), ErrDamaged)
+	}
 	return fmt.Errorf("querying %s: %w", db.where(), err)
+}
+
+var tableName = regexp.MustCompile(`\bin table ([A-Za-z0-9_.]{1,128})`)
+
+// tableIn is the table that an error of ClickHouse's is about.
+func tableIn(message string) string {
+	if m := tableName.FindStringSubmatch(message); m != nil {
+		return "table " + m[1]
+	}
+	return "a table"
 }
 
 // evidenceColumnList is what scanEvidence reads.

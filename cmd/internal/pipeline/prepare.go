@@ -34,7 +34,7 @@ func (p *Pipeline) prepare() error {
 		return err
 	}
 	p.ready = target.Ready{
-		Tenant: p.opt.Tenant, PublicKey: public, PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
+		Tenant: p.opt.Tenant, PublicKey: public, Owner: target.ThisProcess(), PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
 	}
 	for role, u := range p.state.roles(p.opt.Tenant) {
 		r := target.Role{User: u.Name, Password: u.Password, InboxPrefix: u.Inbox()}

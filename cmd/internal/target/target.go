@@ -46,7 +46,13 @@ type Ready struct {
 	PublicKey             string          `json:"public_key"`
 	Tenant                string          `json:"tenant"`
 	PIDs                  map[string]int  `json:"pids"`
+	Owner                 *Owner          `json:"owner,omitempty"` // the `up` that keeps the file true
 }
+
+// ErrLeftBehind says that the `up` that wrote a ready file no longer runs.
+// Another program may listen at its addresses by now and must not get its
+// passwords.
+var ErrLeftBehind = errors.New("its `countersign up` no longer runs: start it again, which replaces the file")
 
 // ReadReady reads a ready file.
 func ReadReady(path string) (Ready, error) {
@@ -103,7 +109,8 @@ var ErrNoServer = errors.New("no server named: give --ready-file FILE of a runni
 // ErrNoClickHouse says that nothing names a ClickHouse.
 var ErrNoClickHouse = errors.New("no ClickHouse named: give --ready-file FILE of a running `countersign up`, or --clickhouse DSN")
 
-// Resolve reads the ready file, if one is named. What the environment says of a
+// Resolve reads the ready file, if one is named; a file whose `up` no longer runs
+// is ErrLeftBehind. What the environment says of a
 // server then does not count: it was meant for another one.
 func (f Flags) Resolve() (*Target, error) {
 	t := &Target{Flags: f}
@@ -111,6 +118,9 @@ func (f Flags) Resolve() (*Target, error) {
 		r, err := ReadReady(f.ReadyFile)
 		if err != nil {
 			return nil, err
+		}
+		if r.Owner.gone() {
+			return nil, fmt.Errorf("the ready file %s was left behind: %w", f.ReadyFile, ErrLeftBehind)
 		}
 		t.ready = &r
 		t.forgetEnvironment()

@@ -150,3 +150,37 @@ func TestReadyFileIsTheOwnersAlone(t *testing.T) {
 		t.Error("no error")
 	}
 }
+
+// A ready file counts until its `up` is gone, and always where that cannot be
+// known.
+func TestReadyFileLeftBehind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ready.json")
+	mine := ThisProcess()
+	if mine == nil {
+		t.Fatal("this kernel does not say when a process started")
+	}
+	change := func(f func(*Owner)) *Owner {
+		o := *mine
+		f(&o)
+		return &o
+	}
+	for name, c := range map[string]struct {
+		owner *Owner
+		want  error
+	}{
+		"it runs":                   {mine, nil},
+		"another process by now":    {change(func(o *Owner) { o.Started += "0" }), ErrLeftBehind},
+		"no such process":           {change(func(o *Owner) { o.PID = 1 << 30 }), ErrLeftBehind},
+		"another machine, or start": {change(func(o *Owner) { o.Machine, o.PID = "other", 1<<30 }), nil},
+		"written by hand":           {nil, nil},
+	} {
+		r := sample
+		r.Owner = c.owner
+		if err := r.Write(path); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := (Flags{ReadyFile: path}).Resolve(); !errors.Is(err, c.want) || c.want != nil && !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

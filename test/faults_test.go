@@ -1,0 +1,172 @@
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestReadyFileLeftBehind: after `up` was killed, its ready file is refused, with
+// the file's name and a way out; the next `up` replaces it.
+func TestReadyFileLeftBehind(t *testing.T) {
+	s := start(t)
+	processes := tree(s.proc.pid)
+	s.proc.signal(syscall.SIGKILL)
+	_ = s.proc.wait()
+	gone(t, processes)
+	if _, err := os.Stat(s.ready); err != nil {
+		t.Fatal("the ready file is gone: this test tests nothing")
+	}
+	for _, args := range [][]string{{"verify"}, {"doctor"}, {"admit", "--protocol", "agenthook", root + "/examples/requests/pre-tool-use.json"}} {
+		s.run(t, args...).want(t, 1).oneLine(t, s.ready, "no longer runs")
+	}
+	again := startIn(t, s.dir, "--policy", samplePolicies)
+	eventually(t, "the next up replaces the file", func() error {
+		if r := again.run(t, "verify"); r.code != 0 {
+			return errorf("exit %d: %s", r.code, r.err)
+		}
+		return nil
+	})
+}
+
+// TestReadOnlyDataDirectory: `up` says in one line that it cannot write, and
+// leaves nothing behind.
+func TestReadOnlyDataDirectory(t *testing.T) {
+	needSystem(t)
+	r := tool(t, "up", "--data-dir", "/proc/countersign-data", "--ready-file", filepath.Join(t.TempDir(), "ready.json"))
+	r.want(t, 1).oneLine(t, "/proc/countersign-data")
+}
+
+// TestDamagedLog: a message of the log that was damaged on the disk is noticed
+// before anything is decided or correlated on what is left. The log as it was
+// goes on.
+func TestDamagedLog(t *testing.T) {
+	s := start(t)
+	r := s.runtime(t)
+	for i := range 20 {
+		call := allowedCall("s-damaged", fmt.Sprint("c", i))
+		r.admit(t, "agenthook", call.bytes())
+		r.publish(t, call)
+		r.publish(t, postToolUse(call))
+	}
+	s.exact(t)
+	ok(t, s.stop())
+	block := filepath.Join(s.data, "nats", "jetstream", "COUNTERSIGN", "streams", "GOV", "msgs", "1.blk")
+	whole := spoil(t, block)
+
+	if _, err := boot(s.dir); err == nil {
+		t.Fatal("up is ready on a log with a damaged message")
+	} else if !strings.Contains(err.Error(), "has a gap") {
+		t.Errorf("up does not say what is wrong: %v", err)
+	}
+	ok(t, os.WriteFile(block, whole, 0o600))
+	_ = os.Remove(filepath.Join(filepath.Dir(block), "index.db")) // it describes the damaged block
+	again := startIn(t, s.dir, "--policy", samplePolicies)
+	again.runtime(t).admit(t, "agenthook", allowedCall("s-damaged", "after").bytes())
+	again.exact(t)
+	again.verified(t, 0)
+}
+
+// TestDamagedEvidence: a part of the evidence that was damaged on the disk makes
+// every command that reads it fail, and say which table.
+func TestDamagedEvidence(t *testing.T) {
+	s := start(t)
+	r := s.runtime(t)
+	for i := range 20 {
+		r.admit(t, "agenthook", allowedCall("s-damaged", fmt.Sprint("c", i)).bytes())
+	}
+	s.exact(t)
+	spoil(t, largestPart(t, filepath.Join(s.data, "clickhouse")))
+	for _, args := range [][]string{{"verify"}, {"verify", "--session", "s-damaged"}, {"chain", "--session", "s-damaged"}} {
+		got := s.run(t, args...).want(t, 1)
+		if got.out != "" && args[0] != "chain" {
+			t.Errorf("%v: %s", args, got.out)
+		}
+		got.oneLine(t, "table countersign.", "damaged on ClickHouse's disk", "docs/operating.md")
+	}
+}
+
+// spoil inverts bytes in the middle of a file, and gives what was in it.
+func spoil(t testing.TB, path string) (whole []byte) {
+	t.Helper()
+	whole, err := os.ReadFile(path)
+	ok(t, err)
+	damaged := slices.Clone(whole)
+	for i := len(damaged) / 2; i < len(damaged)/2+16; i++ {
+		damaged[i] ^= 0xff
+	}
+	ok(t, os.WriteFile(path, damaged, 0o600))
+	return whole
+}
+
+// largestPart is the largest file of rows below a folder, which is of the
+// evidence itself.
+func largestPart(t testing.TB, dir string) (path string) {
+	t.Helper()
+	size := int64(0)
+	ok(t, filepath.WalkDir(dir, func(p string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(p) != ".bin" {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && info.Size() > size {
+			path, size = p, info.Size()
+		}
+		return nil
+	}))
+	if path == "" {
+		t.Fatal("the engine stored nothing")
+	}
+	return path
+}
+
+// pauseFor is how long a service stands still in TestServiceStandsStill.
+func pauseFor() time.Duration {
+	if os.Getenv("COUNTERSIGN_CHAOS") == "long" {
+		return 30 * time.Second
+	}
+	return 4 * time.Second
+}
+
+// TestServiceStandsStill pauses each process of the pipeline under traffic
+// (SIGSTOP). What is answered meanwhile is recorded; what is not answered is no
+// allow; afterwards everything is in evidence, once.
+func TestServiceStandsStill(t *testing.T) {
+	s := start(t)
+	for name := range s.info(t).PIDs {
+		if name == "up" {
+			continue
+		}
+		release := s.holdDown(t, name)
+		sess := "s-still-" + name
+		for deadline, i := time.Now().Add(pauseFor()), 0; time.Now().Before(deadline); i++ {
+			got := s.run(t, "admit", "--protocol", "agenthook", "--timeout", "2s", requestFile(t, allowedCall(sess, fmt.Sprint("c", i))))
+			if got.code != 0 && got.code != 1 && got.code != 4 {
+				t.Errorf("%s stands still: exit %d\n%s%s", name, got.code, got.out, got.err)
+			}
+			time.Sleep(100 * time.Millisecond) // a caller's pace
+		}
+		release()
+		eventually(t, "admission is there again after "+name+" stood still", func() error {
+			if got := s.run(t, "admit", "--protocol", "agenthook", requestFile(t, allowedCall(sess, "after"))); got.code != 0 {
+				return errorf("exit %d: %s", got.code, got.err)
+			}
+			return nil
+		})
+		s.settle(t)
+	}
+	s.verified(t, 0)
+	emittedOnce(t, s)
+}
+
+// requestFile writes a request where the tool can read it.
+func requestFile(t testing.TB, call object) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "request.json")
+	ok(t, os.WriteFile(path, call.bytes(), 0o600))
+	return path
+}
