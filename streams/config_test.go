@@ -81,6 +81,19 @@ func TestRoleTable(t *testing.T) {
 					t.Errorf("%s may %s by %s", name, never, pub)
 				}
 			}
+			for _, b := range allBuckets {
+				if subj := "$JS.API.DIRECT.GET." + bucketStream(b.name); overlaps(pub, subj) || overlaps(pub, subj+".$KV."+b.name+".k") {
+					t.Errorf("%s may read %s from any replica by %s", name, b.name, pub)
+				}
+				if subj := "$JS.API.STREAM.UPDATE." + bucketStream(b.name); name != RoleProvisioner && overlaps(pub, subj) {
+					t.Errorf("%s may change the settings of %s by %s", name, b.name, pub)
+				}
+			}
+			for _, stream := range []string{StreamQuarantine, StreamCheckpoints, "KV_other"} {
+				if subj := "$JS.API.STREAM.UPDATE." + stream; overlaps(pub, subj) {
+					t.Errorf("%s may change the settings of %s by %s", name, stream, pub)
+				}
+			}
 			for _, stream := range append(Erasable(), "GOV", "KV_policies", StreamCheckpoints) {
 				if subj := "$JS.API.STREAM.MSG.DELETE." + stream; name != RoleCustodian && overlaps(pub, subj) {
 					t.Errorf("%s may %s by %s; only the custodian deletes", name, subj, pub)

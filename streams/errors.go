@@ -46,6 +46,9 @@ var (
 	// ErrStore: the server could not write to its store and must be started anew.
 	ErrStore = errors.New("streams: the store could not be written")
 
+	// ErrDirectGet: a bucket lets any of its replicas answer reads.
+	ErrDirectGet = errors.New("streams: the bucket allows direct get")
+
 	// ErrRewound: the stream holds fewer messages than were already read from
 	// it, or was created anew: acknowledged messages are gone.
 	ErrRewound = errors.New("streams: stream was rewound or recreated")

@@ -13,6 +13,25 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
+// OpenBucket opens a KV bucket to read and write single keys. It refuses one that
+// allows direct get (ErrDirectGet): a key that exists could be reported missing,
+// and one that was taken away could be read.
+func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string) (jetstream.KeyValue, error) {
+	kv, err := js.KeyValue(ctx, bucket)
+	if err != nil {
+		return nil, fmt.Errorf("opening the bucket %s (run `countersign provision --streams` first): %w", bucket, err)
+	}
+	status, err := kv.Status(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("opening the bucket %s: %w", bucket, err)
+	}
+	s, ok := status.(*jetstream.KeyValueBucketStatus)
+	if !ok || s.StreamInfo().Config.AllowDirect {
+		return nil, fmt.Errorf("%w: %s (run `countersign provision --streams`, which switches it off)", ErrDirectGet, bucket)
+	}
+	return kv, nil
+}
+
 // KVKeys lists the keys of a bucket, sorted, deleted ones included. Unlike the
 // library's Keys it needs no consumer, so operators may use it: a consumer's
 // delivery subject could be aimed at the log.

@@ -2,6 +2,7 @@ package streams
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,15 +43,19 @@ type Report struct {
 	// Sealed are those that were made before there was erasure: nothing can be
 	// taken out of them, and the server does not let that be changed.
 	Sealed []string
+	// Migrated are buckets that allowed direct get and do not any more.
+	Migrated []string
 }
 
 // Provision creates the shard's log, the quarantine and checkpoint streams and
-// the KV buckets where they are missing. It never changes what exists: if that
-// differs it creates nothing that is in conflict and returns *ConflictError.
-// It may be run any number of times, also concurrently.
+// the KV buckets where they are missing. Of what exists it changes one setting,
+// and only where nothing else differs: direct get of a bucket is switched off
+// (see bucket). Any other difference is returned in a *ConflictError and nothing
+// that exists is changed. It may be run any number of times, also concurrently.
 func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (Report, error) {
 	var report Report
 	var conflict ConflictError
+	var direct []string
 	for _, want := range s.streams() {
 		have, created, err := ensure(ctx, js, want)
 		if err != nil {
@@ -65,13 +70,90 @@ func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (Report, er
 			report.Sealed = append(report.Sealed, want.Name)
 			have.DenyDelete = false // stricter than asked for, and it cannot be changed
 		}
+		if have.AllowDirect && isBucket(want.Name) {
+			direct = append(direct, want.Name)
+			have.AllowDirect = false
+		}
 		conflict.Differences = append(conflict.Differences, s.compare(have, want)...)
 	}
 	if len(conflict.Differences) > 0 {
 		return report, &conflict
 	}
+	for _, name := range direct {
+		if err := switchOffDirectGet(ctx, js, name); err != nil {
+			return report, err
+		}
+		report.Migrated = append(report.Migrated, name)
+	}
 	return report, nil
 }
+
+// Differences lists what Provision would find different from what s wants. A
+// stream or bucket that is missing is a difference of the field "exists". It
+// changes nothing.
+func Differences(ctx context.Context, js jetstream.JetStream, s Shard) (list []Difference, err error) {
+	for _, want := range s.streams() {
+		st, err := js.Stream(ctx, want.Name)
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound):
+			list = append(list, Difference{Object: want.Name, Field: "exists", Have: "false", Want: "true"})
+			continue
+		case err != nil:
+			return list, fmt.Errorf("reading the settings of %s: %w", want.Name, err)
+		}
+		have := st.CachedInfo().Config
+		have.DenyDelete = have.DenyDelete && want.DenyDelete // stricter is no fault
+		list = append(list, s.compare(have, want)...)
+	}
+	return list, nil
+}
+
+// switchOffDirectGet updates a bucket's configuration as the server has it, so
+// that settings which this program does not know stay as they are.
+func switchOffDirectGet(ctx context.Context, js jetstream.JetStream, name string) error {
+	var info struct {
+		Error  *apiError                  `json:"error"`
+		Config map[string]json.RawMessage `json:"config"`
+	}
+	if err := callAPI(ctx, js, "$JS.API.STREAM.INFO."+name, nil, &info); err != nil {
+		return fmt.Errorf("reading the settings of %s: %w", name, err)
+	}
+	if info.Error != nil {
+		return fmt.Errorf("reading the settings of %s: %w", name, info.Error)
+	}
+	info.Config["allow_direct"] = json.RawMessage("false")
+	var updated struct {
+		Error *apiError `json:"error"`
+	}
+	err := callAPI(ctx, js, "$JS.API.STREAM.UPDATE."+name, info.Config, &updated)
+	if err == nil && updated.Error != nil {
+		err = updated.Error
+	}
+	if err != nil {
+		return fmt.Errorf("switching direct get off on %s (may this user update it? see the provisioner in deploy/nats): %w", name, err)
+	}
+	return nil
+}
+
+func callAPI(ctx context.Context, js jetstream.JetStream, subj string, request, answer any) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	var body []byte
+	var err error
+	if request != nil {
+		if body, err = json.Marshal(request); err != nil {
+			return err
+		}
+	}
+	msg, err := js.Conn().RequestWithContext(ctx, subj, body)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(msg.Data, answer)
+}
+
+// apiTimeout is for one request to the JetStream API.
+const apiTimeout = 5 * time.Second
 
 func ensure(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.StreamConfig, bool, error) {
 	st, err := js.Stream(ctx, want.Name)
@@ -116,10 +198,9 @@ func (s Shard) streams() []jetstream.StreamConfig {
 	quarantine.MaxAge = age
 	checkpoints := s.base(StreamCheckpoints, "Countersign: signed checkpoints of the evidence log", s.Space.All(subject.Checkpoints))
 	out := []jetstream.StreamConfig{log, quarantine, checkpoints}
-	for _, b := range []string{BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses} {
-		out = append(out, s.bucket(b, kvHistory))
+	for _, b := range allBuckets {
+		out = append(out, s.bucket(b.name, b.history))
 	}
-	out = append(out, s.bucket(BucketSessionKeys, 1), s.bucket(BucketConfirmed, 1), s.bucket(BucketSpend, 1), s.bucket(BucketLeases, 1))
 	for i := range out {
 		// Only the permission table stands between a user and the deletion of a
 		// message there: one role has it (TestRoleTable), and whatever
@@ -142,13 +223,32 @@ func (s Shard) base(name, about string, subjects ...string) jetstream.StreamConf
 	}
 }
 
+// allBuckets lists the KV buckets and how many revisions of a key each keeps.
+var allBuckets = []bucketSpec{
+	{BucketPolicies, kvHistory}, {BucketMandates, kvHistory}, {BucketPublishers, kvHistory}, {BucketApprovals, kvHistory},
+	{BucketKeys, kvHistory}, {BucketRules, kvHistory}, {BucketRedaction, kvHistory}, {BucketRetention, kvHistory}, {BucketWitnesses, kvHistory},
+	{BucketSessionKeys, 1}, {BucketConfirmed, 1}, {BucketSpend, 1}, {BucketLeases, 1},
+}
+
+type bucketSpec struct {
+	name    string
+	history int64
+}
+
+// bucketStream is the stream that holds a KV bucket.
+func bucketStream(bucket string) string { return "KV_" + bucket }
+
+func isBucket(stream string) bool {
+	return slices.ContainsFunc(allBuckets, func(b bucketSpec) bool { return bucketStream(b.name) == stream })
+}
+
 // bucket is a KV bucket as the jetstream package reads it, but one whose
-// history cannot be purged (no rollups). Direct get is on: only services and
-// operators write here.
+// history cannot be purged (no rollups) and which only the stream's leader
+// answers for: a direct get is answered by any replica, and one that lags does
+// not know a key that was written a moment ago.
 func (s Shard) bucket(name string, history int64) jetstream.StreamConfig {
-	c := s.base("KV_"+name, "Countersign: "+strings.ReplaceAll(name, "_", " "), "$KV."+name+".>")
+	c := s.base(bucketStream(name), "Countersign: "+strings.ReplaceAll(name, "_", " "), "$KV."+name+".>")
 	c.MaxMsgsPerSubject = history
-	c.AllowDirect = true
 	return c
 }
 

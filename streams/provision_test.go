@@ -2,6 +2,7 @@ package streams
 
 import (
 	"errors"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -182,5 +183,73 @@ func TestDurabilityUnknown(t *testing.T) {
 	class, _, err := Durability(ctx(t), f.conn("provisioner"), DefaultShard)
 	if class != ClassInterval || err == nil || !strings.Contains(err.Error(), "system account") {
 		t.Errorf("%s %v", class, err)
+	}
+}
+
+// TestProvisionSwitchesDirectGetOff: an installation of before has buckets that
+// any replica answers for. Provision, with the provisioner's permissions alone,
+// changes that setting, keeps every other one and the contents, and changes
+// nothing where something else differs too.
+func TestProvisionSwitchesDirectGetOff(t *testing.T) {
+	cfg := testConfig(t)
+	srv, err := StartServer(cfg)
+	ok(t, err)
+	t.Cleanup(srv.Shutdown)
+	f := &fixture{tb: t, cfg: cfg, srv: srv}
+	js := f.js(f.conn("provisioner"))
+	old := Shard{}.streams()
+	for _, c := range old {
+		c.AllowDirect = isBucket(c.Name)
+		if c.Name == bucketStream(BucketKeys) {
+			c.Metadata = map[string]string{"owner": "alice"}
+		}
+		_, err := js.CreateStream(ctx(t), c)
+		ok(t, err)
+	}
+	ok(t, f.conn("admitter").Publish("$KV.keys.k", []byte("v")))
+
+	t.Run("a service refuses such a bucket", func(t *testing.T) {
+		if _, err := OpenBucket(ctx(t), f.js(f.conn("admitter")), BucketKeys); !errors.Is(err, ErrDirectGet) || !strings.Contains(err.Error(), "countersign provision") {
+			t.Errorf("%v", err)
+		}
+	})
+	t.Run("nothing is changed beside a conflict", func(t *testing.T) {
+		_, err := Provision(ctx(t), js, Shard{MaxBytes: 1 << 30})
+		var conflict *ConflictError
+		if !errors.As(err, &conflict) || len(conflict.Differences) != 1 || conflict.Differences[0].Field != "max_bytes" {
+			t.Fatalf("%v", err)
+		}
+		st, err := js.Stream(ctx(t), bucketStream(BucketKeys))
+		if err != nil || !st.CachedInfo().Config.AllowDirect {
+			t.Errorf("the bucket was changed: %v", err)
+		}
+	})
+	before, err := js.Stream(ctx(t), bucketStream(BucketKeys))
+	ok(t, err)
+	if list, err := Differences(ctx(t), js, Shard{}); err != nil || len(list) != len(allBuckets) {
+		t.Errorf("%v %v", list, err)
+	}
+	report, err := Provision(ctx(t), js, Shard{})
+	ok(t, err)
+	if len(report.Migrated) != len(allBuckets) || len(report.Created) != 0 {
+		t.Errorf("%+v", report)
+	}
+	after, err := js.Stream(ctx(t), bucketStream(BucketKeys))
+	ok(t, err)
+	want := before.CachedInfo().Config
+	want.AllowDirect = false
+	if got := after.CachedInfo().Config; !reflect.DeepEqual(got, want) || after.CachedInfo().State.Msgs != 1 {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	kv, err := OpenBucket(ctx(t), f.js(f.conn("admitter")), BucketKeys)
+	ok(t, err)
+	if e, err := kv.Get(ctx(t), "k"); err != nil || string(e.Value()) != "v" {
+		t.Errorf("%v", err)
+	}
+	if list, err := Differences(ctx(t), js, Shard{}); err != nil || len(list) != 0 {
+		t.Errorf("%v %v", list, err)
+	}
+	if report, err = Provision(ctx(t), js, Shard{}); err != nil || len(report.Migrated) != 0 {
+		t.Errorf("%+v %v", report, err)
 	}
 }

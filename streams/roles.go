@@ -17,7 +17,7 @@ const (
 	RoleReviewer   Role = "reviewer"   // tenant: resolves approvals
 	RoleOperator   Role = "operator"   // administers: policies, mandates, publishers, doctor
 
-	RoleProvisioner Role = "provisioner" // creates streams and buckets, nothing else
+	RoleProvisioner Role = "provisioner" // creates streams and buckets, and updates the settings of buckets
 	RoleAdmitter    Role = "admitter"
 	RoleCorrelator  Role = "correlator"
 	RoleAuditor     Role = "auditor"
@@ -102,7 +102,7 @@ var roles = map[Role]role{
 	},
 	RoleProvisioner: {
 		place: placeServices,
-		pub:   []string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", durabilitySubject},
+		pub:   join([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO.*", "$JS.API.STREAM.CREATE.*", durabilitySubject}, updateBuckets()),
 		sub:   []string{"{inbox}.>"},
 	},
 	RoleAdmitter: {
@@ -192,11 +192,19 @@ var operatorServices = join(
 	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses),
 )
 
-// getKV reads single keys.
+// updateBuckets updates the settings of the KV buckets, and of no other stream.
+func updateBuckets() (out []string) {
+	for _, b := range allBuckets {
+		out = append(out, "$JS.API.STREAM.UPDATE."+bucketStream(b.name))
+	}
+	return out
+}
+
+// getKV reads single keys, from the bucket's leader.
 func getKV(buckets ...string) (out []string) {
 	for _, b := range buckets {
 		s := "KV_" + b
-		out = append(out, "$JS.API.STREAM.MSG.GET."+s, "$JS.API.DIRECT.GET."+s, "$JS.API.DIRECT.GET."+s+".>")
+		out = append(out, "$JS.API.STREAM.MSG.GET."+s)
 	}
 	return out
 }

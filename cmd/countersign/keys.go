@@ -122,9 +122,9 @@ func readKeys(ctx context.Context, js jetstream.JetStream, known note.Verifiers)
 	if err != nil {
 		return nil, err
 	}
-	kv, err := js.KeyValue(ctx, streams.BucketKeys)
+	kv, err := streams.OpenBucket(ctx, js, streams.BucketKeys)
 	if err != nil {
-		return nil, fmt.Errorf("opening the keys bucket: %w", err)
+		return nil, err
 	}
 	byID := map[string]*listedKey{}
 	for _, name := range names {

@@ -81,10 +81,10 @@ func bucketAt(ctx context.Context, t *target.Target, name string) (operatorBucke
 	if err != nil {
 		return operatorBucket{}, err
 	}
-	kv, err := o.js.KeyValue(ctx, name)
+	kv, err := streams.OpenBucket(ctx, o.js, name)
 	if err != nil {
 		o.nc.Close()
-		return operatorBucket{}, fmt.Errorf("opening the bucket %s (was `countersign provision` run since the upgrade?): %w", name, err)
+		return operatorBucket{}, err
 	}
 	return operatorBucket{o, kv}, nil
 }

@@ -68,5 +68,8 @@ func (c *provisionCmd) Run(ctx context.Context, io stdio) error {
 	for _, s := range report.Existing {
 		fmt.Fprintln(io.out, "existing", s)
 	}
+	for _, s := range report.Migrated {
+		fmt.Fprintln(io.out, "migrated", s, "(direct get is off: only its leader answers reads)")
+	}
 	return nil
 }

@@ -41,8 +41,8 @@ func newApprovals(s *service) *approvals { return &approvals{s: s, view: newAppr
 // start implements part.
 func (a *approvals) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	a.js = js
-	if a.kv, err = js.KeyValue(ctx, streams.BucketApprovals); err != nil {
-		return nil, fmt.Errorf("opening the approvals bucket (run `countersign provision` first): %w", err)
+	if a.kv, err = streams.OpenBucket(ctx, js, streams.BucketApprovals); err != nil {
+		return nil, err
 	}
 	a.erased = make(chan *nats.Msg, maxErasures)
 	erasures, err := nc.ChanSubscribe(a.s.space.Control(a.s.flags.Stream, events.ControlErasure), a.erased)

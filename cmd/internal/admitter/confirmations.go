@@ -60,8 +60,8 @@ func (c *confirmations) reset() {
 // start implements part. It reads back as far as a question can still matter.
 func (c *confirmations) start(ctx context.Context, _ *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	c.js = js
-	if c.kv, err = js.KeyValue(ctx, streams.BucketConfirmed); err != nil {
-		return nil, fmt.Errorf("opening the bucket of confirmations (run `countersign provision` again): %w", err)
+	if c.kv, err = streams.OpenBucket(ctx, js, streams.BucketConfirmed); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	ready, done := make(chan struct{}), make(chan error, 1)

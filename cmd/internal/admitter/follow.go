@@ -53,8 +53,8 @@ func (e bucketEntry) known() knownEntry { return knownEntry{e.revision, sha256.S
 // start reads what there is, before it returns, and follows it until ctx ends.
 func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
 	f.js, f.known = js, map[string]knownEntry{}
-	if f.kv, err = js.KeyValue(ctx, f.bucket); err != nil {
-		return nil, fmt.Errorf("opening the bucket %s (run `countersign provision` first): %w", f.bucket, err)
+	if f.kv, err = streams.OpenBucket(ctx, js, f.bucket); err != nil {
+		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	back := nc.StatusChanged(nats.CONNECTED)

@@ -84,9 +84,9 @@ func (s *service) rotateKey(ctx context.Context, js jetstream.JetStream) error {
 // a second record of the same key does no harm, while a missing one would turn
 // every decision into a forgery.
 func (s *service) publish(ctx context.Context, js jetstream.JetStream, next *signer) error {
-	kv, err := js.KeyValue(ctx, streams.BucketKeys)
+	kv, err := streams.OpenBucket(ctx, js, streams.BucketKeys)
 	if err != nil {
-		return fmt.Errorf("opening the keys bucket (run `countersign provision` first): %w", err)
+		return err
 	}
 	if err := notRetired(ctx, kv, next.key.ID); err != nil {
 		return err
@@ -120,9 +120,9 @@ func (s *service) publishRetirements(ctx context.Context, js jetstream.JetStream
 	if err != nil {
 		return err
 	}
-	kv, err := js.KeyValue(ctx, streams.BucketKeys)
+	kv, err := streams.OpenBucket(ctx, js, streams.BucketKeys)
 	if err != nil {
-		return fmt.Errorf("opening the keys bucket: %w", err)
+		return err
 	}
 	state, err := streams.StreamState(ctx, js, s.flags.Stream)
 	if err != nil {

@@ -96,7 +96,7 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 	c := &custodian{a: a, nc: nc, writer: fmt.Sprintf("auditor-%d", os.Getpid()), open: map[string]bool{}, expiring: map[string][]loggedExpiry{}}
 	c.js, err = jetstream.New(nc)
 	if err == nil {
-		c.kv, err = c.js.KeyValue(ctx, streams.BucketRetention)
+		c.kv, err = streams.OpenBucket(ctx, c.js, streams.BucketRetention)
 	}
 	var known note.Verifiers
 	if err == nil {
@@ -104,7 +104,7 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 	}
 	if err != nil {
 		nc.Close()
-		return nil, fmt.Errorf("opening the bucket of retention (was `countersign provision` run since the upgrade?): %w", err)
+		return nil, fmt.Errorf("preparing erasures: %w", err)
 	}
 	c.log = &erasures.Log{JS: c.js, Stream: a.flags.Stream, Space: a.flags.Space(), Known: known}
 	return c, nil

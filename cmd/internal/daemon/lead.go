@@ -18,9 +18,9 @@ import (
 // is written any more. standby, which may be nil, is called once if another
 // instance is active.
 func (f Flags) Lead(ctx context.Context, js jetstream.JetStream, service string, env Env, standby func() error) (*lease.Lease, error) {
-	kv, err := js.KeyValue(ctx, streams.BucketLeases)
+	kv, err := streams.OpenBucket(ctx, js, streams.BucketLeases)
 	if err != nil {
-		return nil, fmt.Errorf("opening the leases bucket (run `countersign provision` first): %w", err)
+		return nil, err
 	}
 	host, _ := os.Hostname()
 	opt := lease.Options{

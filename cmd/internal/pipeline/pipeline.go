@@ -209,7 +209,8 @@ func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
 	return proc, nil
 }
 
-// provision creates streams and buckets; what exists is left alone.
+// provision creates streams and buckets, and migrates buckets of older versions
+// (streams.Provision).
 func (p *Pipeline) provision(ctx context.Context) error {
 	u := p.state.user(string(streams.RoleProvisioner))
 	nc, err := streams.Connect(ctx, streams.ConnectOptions{
@@ -227,7 +228,7 @@ func (p *Pipeline) provision(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.opt.Log.Info().Strs("created", report.Created).Strs("existing", report.Existing).Msg("streams and buckets")
+	p.opt.Log.Info().Strs("created", report.Created).Strs("existing", report.Existing).Strs("migrated", report.Migrated).Msg("streams and buckets")
 	return nil
 }
 

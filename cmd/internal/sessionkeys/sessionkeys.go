@@ -82,9 +82,9 @@ type Store struct {
 
 // Open opens the bucket.
 func Open(ctx context.Context, js jetstream.JetStream, master digest.Master) (*Store, error) {
-	kv, err := js.KeyValue(ctx, streams.BucketSessionKeys)
+	kv, err := streams.OpenBucket(ctx, js, streams.BucketSessionKeys)
 	if err != nil {
-		return nil, fmt.Errorf("opening the session keys (run `countersign provision` first): %w", err)
+		return nil, err
 	}
 	return &Store{kv: kv, master: master, cache: newCache(maxCached)}, nil
 }
