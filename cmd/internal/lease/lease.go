@@ -180,10 +180,14 @@ func (l *Lease) recover(cause error) error {
 	case err != nil:
 		return cause
 	case have.Holder == l.opt.Holder:
-		l.revision = revision
+		l.revision = max(l.revision, revision)
 		return cause // renewed only by a write that succeeds
 	case revision == 0:
 		l.revision = 0 // the bucket is new
+		return cause
+	case revision < l.revision:
+		// Older than what this holder wrote: a server that lags answered, or the
+		// bucket is new. In the second case the renewals fail until the lease is lost.
 		return cause
 	}
 	return fmt.Errorf("%w: %s has it", ErrLost, have.Holder)

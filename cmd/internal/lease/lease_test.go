@@ -166,3 +166,52 @@ func TestKept(t *testing.T) {
 		t.Error("not given back")
 	}
 }
+
+// late answers reads with what was there before the lease was taken, and fails
+// writes, for as long as it is on.
+type late struct {
+	jetstream.KeyValue
+	on  atomic.Bool
+	old jetstream.KeyValueEntry
+}
+
+func (l *late) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	if l.on.Load() {
+		return l.old, nil
+	}
+	return l.KeyValue.Get(ctx, key)
+}
+
+func (l *late) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if l.on.Load() {
+		return 0, errors.New("no answer")
+	}
+	return l.KeyValue.Update(ctx, key, value, revision)
+}
+
+// TestLeaseOutlivesAStaleRead: a read that names the holder of before is older
+// than what this holder wrote and does not take the lease away.
+func TestLeaseOutlivesAStaleRead(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	kv := &late{KeyValue: bucket(t, n)}
+	before := hold(t, kv, options("before"))
+	before.Release()
+	var err error
+	kv.old, err = kv.KeyValue.Get(t.Context(), "auditor.GOV")
+	rig.OK(t, err)
+	l := hold(t, kv, options("now"))
+	kv.on.Store(true)
+	select {
+	case <-l.Context().Done():
+		t.Fatalf("lost by a stale read: %v", context.Cause(l.Context()))
+	case <-time.After(ttl / 2):
+	}
+	kv.on.Store(false)
+	_, revision, err := lease.Read(t.Context(), kv, "auditor.GOV")
+	rig.OK(t, err)
+	rig.Eventually(t, "it is renewed again, or was lost for the time that passed", func() bool {
+		_, now, err := lease.Read(t.Context(), kv, "auditor.GOV")
+		return err == nil && now > revision || l.Context().Err() != nil
+	})
+	l.Release()
+}

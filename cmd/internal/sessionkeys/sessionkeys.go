@@ -29,6 +29,8 @@ const (
 	gcmNonceSize = 12
 	// fetchTimeout is for one key, made or read.
 	fetchTimeout = 5 * time.Second
+	// Pauses between two reads of a key that exists and is not found.
+	contradictedMin, contradictedMax = 5 * time.Millisecond, 500 * time.Millisecond
 )
 
 // ErrUnreachable says that the bucket did not answer; trying again may help.
@@ -140,18 +142,34 @@ func keyOf(raw []byte) Key { return Key{Raw: raw, Digests: digest.NewSession(raw
 func (s *Store) make(k evidence.SessionKey, dropped uint64) (Key, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
-	raw, err := s.fetch(ctx, k)
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		if raw, err = s.create(ctx, k); errors.Is(err, jetstream.ErrKeyExists) {
-			raw, err = s.fetch(ctx, k)
-		}
-	}
+	raw, err := s.fetchOrCreate(ctx, k)
 	if err != nil {
 		return Key{}, err
 	}
 	key := keyOf(raw)
 	s.cache.put(k, key, dropped, time.Now())
 	return key, nil
+}
+
+// fetchOrCreate asks again while the bucket contradicts itself: a read may be
+// answered by a server that has not heard of the key yet, and the write that then
+// fails because the key exists is the one that counts. A key may also be destroyed
+// between the two. It ends with ErrUnreachable when ctx does.
+func (s *Store) fetchOrCreate(ctx context.Context, k evidence.SessionKey) ([]byte, error) {
+	for wait := contradictedMin; ; wait = min(2*wait, contradictedMax) {
+		raw, err := s.fetch(ctx, k)
+		if !errors.Is(err, jetstream.ErrKeyNotFound) {
+			return raw, err
+		}
+		if raw, err = s.create(ctx, k); !errors.Is(err, jetstream.ErrKeyExists) {
+			return raw, err
+		}
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: a key exists and is not found: %w", ErrUnreachable, ctx.Err())
+		}
+	}
 }
 
 // unreachable tells what the bucket said from its silence.
