@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/events"
@@ -30,6 +31,26 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string) (jet
 		return nil, fmt.Errorf("%w: %s (run `countersign provision --streams`, which switches it off)", ErrDirectGet, bucket)
 	}
 	return kv, nil
+}
+
+// KVPutUnless writes a key of a bucket provided that another key never was there.
+// The server decides on both in one step, so the answer does not depend on which
+// replica a read would have come from. Errors: ErrFenced, the other key is or was
+// there and nothing is written; ErrRefused; ErrDoubt.
+func KVPutUnless(ctx context.Context, nc *nats.Conn, bucket, key string, value []byte, unless string) error {
+	prefix := "$KV." + bucket + "."
+	msg := nats.NewMsg(prefix + key)
+	msg.Data = value
+	msg.Header.Set(headerExpectLast, "0")
+	msg.Header.Set(headerExpectOn, prefix+unless)
+	answer, err := nc.RequestMsgWithContext(ctx, msg)
+	if err != nil {
+		return fmt.Errorf("writing %s into the bucket %s: %w: %w", key, bucket, ErrDoubt, err)
+	}
+	if _, err := readAck(answer, bucketStream(bucket)); err != nil {
+		return fmt.Errorf("writing %s into the bucket %s: %w", key, bucket, err)
+	}
+	return nil
 }
 
 // KVKeys lists the keys of a bucket, sorted, deleted ones included. Unlike the

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 )
@@ -68,5 +69,30 @@ func TestNextBySubject(t *testing.T) {
 	}
 	if m, err := NextBySubject(ctx(t), js, DefaultShard, "gov.decisions.>", 1); err != nil || m != nil {
 		t.Errorf("another subject: %+v, %v", m, err)
+	}
+}
+
+// TestKVPutUnless: a write that depends on another key is decided by the server,
+// also where that key was deleted since.
+func TestKVPutUnless(t *testing.T) {
+	f := start(t)
+	nc := f.conn("admitter")
+	kv, err := OpenBucket(ctx(t), f.js(nc), BucketKeys)
+	ok(t, err)
+	for range 2 { // the key itself may be there
+		ok(t, KVPutUnless(ctx(t), nc, BucketKeys, "k1", []byte("v"), "k1.retired"))
+	}
+	_, err = kv.Put(ctx(t), "k1.retired", []byte("r"))
+	ok(t, err)
+	if err := KVPutUnless(ctx(t), nc, BucketKeys, "k1", []byte("w"), "k1.retired"); !errors.Is(err, ErrFenced) {
+		t.Errorf("%v", err)
+	}
+	ok(t, KVPutUnless(ctx(t), nc, BucketKeys, "k2", []byte("v"), "k2.retired"))
+	ok(t, kv.Delete(ctx(t), "k1.retired"))
+	if err := KVPutUnless(ctx(t), nc, BucketKeys, "k1", []byte("w"), "k1.retired"); !errors.Is(err, ErrFenced) {
+		t.Errorf("%v", err)
+	}
+	if e, err := kv.Get(ctx(t), "k1"); err != nil || string(e.Value()) != "v" {
+		t.Errorf("%v", err)
 	}
 }

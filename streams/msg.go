@@ -30,6 +30,7 @@ const (
 	headerBatchSeq    = "Nats-Batch-Sequence"
 	headerBatchCommit = "Nats-Batch-Commit"
 	headerExpectLast  = "Nats-Expected-Last-Subject-Sequence"
+	headerExpectOn    = "Nats-Expected-Last-Subject-Sequence-Subject"
 
 	reservedPrefix = "nats-"
 

@@ -91,11 +91,17 @@ func (s *service) publish(ctx context.Context, js jetstream.JetStream, next *sig
 	if err := notRetired(ctx, kv, next.key.ID); err != nil {
 		return err
 	}
+	// The read above may have come from a server that has not heard of a retirement;
+	// a write is decided by a quorum.
+	err = streams.KVPutUnless(ctx, js.Conn(), streams.BucketKeys, next.key.ID, []byte(next.record), keys.RetiredEntry(next.key.ID))
+	switch {
+	case errors.Is(err, streams.ErrFenced):
+		return fmt.Errorf("%w: %s", errRetired, next.key.ID)
+	case err != nil:
+		return err
+	}
 	if err := s.logKey(ctx, js, events.ControlKey, next.key.ID, []byte(next.record)); err != nil {
 		return fmt.Errorf("recording the receipt key: %w", err)
-	}
-	if err := putKey(ctx, kv, next.key.ID, []byte(next.record)); err != nil {
-		return err
 	}
 	s.signer.Store(next)
 	return nil

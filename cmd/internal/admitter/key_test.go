@@ -168,3 +168,19 @@ func TestRetiredKey(t *testing.T) {
 		t.Errorf("started again: %v", err)
 	}
 }
+
+// TestRetiredKeyThatReadsDoNotShow: the bucket has heard of a retirement and a read
+// does not find it, as with a server that lags (here the entry was deleted since).
+// The write of the key is refused, so the admitter does not start.
+func TestRetiredKeyThatReadsDoNotShow(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	current, err := keys.Receipt(n.Keys)
+	rig.OK(t, err)
+	kv := bucket(t, n, "admitter", streams.BucketKeys)
+	_, err = kv.Put(t.Context(), keys.RetiredEntry(current.ID), []byte("{}"))
+	rig.OK(t, err)
+	rig.OK(t, kv.Delete(t.Context(), keys.RetiredEntry(current.ID)))
+	if err := Run(t.Context(), flags(n), rigEnv()); !errors.Is(err, errRetired) {
+		t.Errorf("%v", err)
+	}
+}
