@@ -17,12 +17,29 @@ type Class string
 // The durability classes, strongest first.
 const (
 	ClassFsync      Class = "fsync"      // on disk, synced, before the acknowledgement
-	ClassReplicated Class = "replicated" // held by a quorum of servers, each syncing now and then
+	ClassReplicated Class = "replicated" // in the memory of a quorum of servers, each syncing now and then: a power failure of all loses acknowledged messages
 	ClassInterval   Class = "interval"   // one server, synced now and then: power loss loses acknowledged messages
 	ClassMemory     Class = "memory"     // lost with the process
 )
 
 const durabilityWait = 2 * time.Second
+
+// Problem says how an acknowledged message of this class can be lost and what to
+// do about it; it is empty if it cannot. separatePower is the operator's assertion
+// that the servers of a cluster never lose power at the same time: only then are
+// replicas that are not synced safe.
+func (c Class) Problem(detail string, separatePower bool) string {
+	switch {
+	case c == ClassFsync, c == ClassReplicated && separatePower:
+		return ""
+	case c == ClassReplicated:
+		return "replicated: " + detail + ". A power failure of all servers at once loses acknowledged records: set sync_interval: always on every server, " +
+			"or assert with --accept-replicated that the servers have separate power"
+	case c == ClassInterval:
+		return "interval: " + detail + ". Power loss loses acknowledged records: set sync_interval: always"
+	}
+	return string(c) + ": " + detail + ". Acknowledged records are lost with the server process: keep the stream in files, with sync_interval: always"
+}
 
 // Durability reads a stream's class from the servers that hold it, as they run
 // (not from a file): file storage, persist mode and replicas of the stream and

@@ -253,3 +253,27 @@ func TestProvisionSwitchesDirectGetOff(t *testing.T) {
 		t.Errorf("%+v %v", report, err)
 	}
 }
+
+// TestClassProblem: only what is synced before the acknowledgement is safe without
+// a word of the operator.
+func TestClassProblem(t *testing.T) {
+	for _, tt := range []struct {
+		class         Class
+		separatePower bool
+		want          string // what the problem must say; empty: there is none
+	}{
+		{ClassFsync, false, ""},
+		{ClassFsync, true, ""},
+		{ClassReplicated, false, "--accept-replicated"},
+		{ClassReplicated, true, ""},
+		{ClassInterval, false, "sync_interval: always"},
+		{ClassInterval, true, "sync_interval: always"},
+		{ClassMemory, true, "lost with the server process"},
+		{Class("other"), true, "other"},
+	} {
+		got := tt.class.Problem("three servers", tt.separatePower)
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) || got != "" && !strings.Contains(got, "three servers") {
+			t.Errorf("%s, %t: %q", tt.class, tt.separatePower, got)
+		}
+	}
+}

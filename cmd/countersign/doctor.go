@@ -19,7 +19,8 @@ import (
 
 type doctorCmd struct {
 	target.Flags
-	JSON bool `name:"json" help:"Print the findings as JSON, one a line."`
+	AcceptReplicated bool `help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
+	JSON             bool `name:"json" help:"Print the findings as JSON, one a line."`
 }
 
 // Levels of a doctor's finding.
@@ -53,7 +54,7 @@ func (c *doctorCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer o.nc.Close()
-	d := doctor{o}
+	d := doctor{operator: o, acceptReplicated: c.AcceptReplicated}
 	var list []examined
 	for _, examine := range []func(context.Context) []examined{d.durability, d.log, d.admitter, d.correlator, d.policies, d.permissions, d.clock, d.keys, d.evidence, d.retention} {
 		list = append(list, examine(ctx)...)
@@ -80,7 +81,10 @@ func (c *doctorCmd) report(io stdio, list []examined) error {
 }
 
 // doctor examines a running system as an operator.
-type doctor struct{ operator }
+type doctor struct {
+	operator
+	acceptReplicated bool
+}
 
 func one(check, level, format string, args ...any) []examined {
 	return []examined{{check, level, fmt.Sprintf(format, args...)}}
@@ -92,14 +96,13 @@ func (d doctor) durability(ctx context.Context) []examined {
 	if err != nil {
 		return one("durability", levelUnsafe, "cannot be read from the server: %v", err)
 	}
-	switch class {
-	case streams.ClassFsync, streams.ClassReplicated:
-		return one("durability", levelOK, "%s: %s", class, detail)
-	case streams.ClassInterval:
-		return one("durability", levelUnsafe, "interval: %s. Power loss loses acknowledged records: set sync_interval: always, or use 3 replicas", detail)
-	default:
-		return one("durability", levelUnsafe, "%s: %s", class, detail)
+	if problem := class.Problem(detail, d.acceptReplicated); problem != "" {
+		return one("durability", levelUnsafe, "%s", problem)
 	}
+	if class == streams.ClassReplicated {
+		detail += "; accepted with --accept-replicated: durable as long as the servers do not lose power at the same time"
+	}
+	return one("durability", levelOK, "%s: %s", class, detail)
 }
 
 // log: the stream's settings that everything else rests on.

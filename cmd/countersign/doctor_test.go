@@ -22,7 +22,7 @@ func asRuntime(url, user string) *target.Target {
 
 func TestDoctorTriesPermissionsOut(t *testing.T) {
 	examine := func(tgt *target.Target) examined {
-		return doctor{operator{t: tgt}}.permissions(t.Context())[0]
+		return doctor{operator: operator{t: tgt}}.permissions(t.Context())[0]
 	}
 	n := rig.Start(t, streams.Shard{})
 	if got := examine(asRuntime(n.URL(), rig.Runtime)); got.Level != levelOK {

@@ -38,6 +38,7 @@ type Flags struct {
 	daemon.Flags
 	MaxInflight int           `help:"Admissions worked on at the same time; more are answered deny." env:"COUNTERSIGN_MAX_INFLIGHT" default:"2048"`
 	Timeout     time.Duration `help:"How long the durable record of a decision may take before the answer is deny." env:"COUNTERSIGN_RECORD_TIMEOUT" default:"4s"`
+	Replicated  bool          `name:"accept-replicated" help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable. Without it such a cluster is unhealthy." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
 	Repliers    []string      `name:"confirmation-repliers" help:"Publishers whose replies to AAEP confirmations count, for every publisher of their tenant. Without any, a publisher's own replies count." env:"COUNTERSIGN_CONFIRMATION_REPLIERS"`
 }
 
@@ -255,18 +256,18 @@ const flushTimeout = 5 * time.Second
 
 // checkDurability reads how durable an acknowledgement of the running server
 // is, at the start and whenever a server is connected to again. It goes into
-// every decision; what is less than fsync or replicated is reported as unhealthy,
-// not hidden.
+// every decision. What can be lost by a power failure is reported as unhealthy
+// (streams.Class.Problem).
 func (s *service) checkDurability(ctx context.Context, nc *nats.Conn) error {
 	class, detail, err := streams.Durability(ctx, nc, s.flags.Stream)
 	if err != nil {
 		return fmt.Errorf("reading the durability class: %w", err)
 	}
 	s.durability.Store(string(class))
-	s.env.Log.Info().Str("durability", string(class)).Str("detail", detail).Msg("an acknowledged record is this durable")
-	problem := ""
-	if class != streams.ClassFsync && class != streams.ClassReplicated {
-		problem = fmt.Sprintf("an acknowledged record can be lost (%s): %s", class, detail)
+	s.env.Log.Info().Str("durability", string(class)).Str("detail", detail).Bool("accept_replicated", s.flags.Replicated).Msg("an acknowledged record is this durable")
+	problem := class.Problem(detail, s.flags.Replicated)
+	if problem != "" {
+		problem = "an acknowledged record can be lost: " + problem
 	}
 	s.env.Health.Set("durability", problem)
 	return nil
