@@ -56,16 +56,24 @@ type ReadOptions struct {
 	// what is missing there cannot be told from what does not match.
 	Gap func(from, to uint64) error
 
+	// Stalled, if set, is called whenever the consumer stood still although the
+	// stream's leader holds more, before it is made anew.
+	Stalled func()
+
 	// heartbeat of the server; after four without a word reading starts over.
 	heartbeat time.Duration
+	// stallAfter is how long the consumer may stand still while the leader has more.
+	stallAfter time.Duration
 }
 
 // ReadLog delivers a stream in strict sequence order from o.From on, without a
 // gap, in batches, and follows it live until ctx ends (it returns ctx's error),
 // handle or Idle fail (it returns their error), or the stream turns out not to
 // be what was read so far (*GapError, ErrRewound). Lost connections, server
-// restarts and vanished consumers are survived: reading goes on at the next
-// sequence. handle owns the slice and must not change headers or bodies.
+// restarts, vanished consumers and consumers that stand still on a replica which
+// lags are survived: reading goes on at the next sequence, and whether everything
+// is handled is measured by what the stream's leader holds. handle owns the slice
+// and must not change headers or bodies.
 //
 // With a Filter it delivers what matches, all of it and in order: the server's
 // own count of deliveries shows that none was lost.
@@ -92,6 +100,9 @@ func ReadLog(ctx context.Context, js jetstream.JetStream, o ReadOptions, handle 
 	}
 	if o.heartbeat <= 0 {
 		o.heartbeat = readHeartbeat
+	}
+	if o.stallAfter <= 0 {
+		o.stallAfter = DefaultStallAfter
 	}
 	r := &reader{js: js, nc: js.Conn(), o: o, handle: handle, next: o.From}
 	for wait := readRetry; ; wait = min(2*wait, readRetryMax) {
@@ -136,8 +147,13 @@ type reader struct {
 	handle  func([]events.LogMessage) error
 	next    uint64    // the sequence to deliver next
 	created time.Time // the stream's incarnation, once known
+	short   time.Time // since when the stream is shorter than what was read; zero if it is not
+	avoid   string    // the server on which a consumer stood still last
+	clear   uint64    // the leader holds nothing to deliver from next up to here
 
 	// Of the current session.
+	host  string // the server that the consumer is on; empty if it is not known
+	stall Stall
 	order uint64 // deliveries so far
 	batch []events.LogMessage
 	bytes int
@@ -161,26 +177,55 @@ func (r *reader) session(ctx context.Context) error {
 	}
 	down := r.nc.StatusChanged(nats.DISCONNECTED, nats.RECONNECTING, nats.CLOSED)
 	defer r.nc.RemoveStatusListener(down)
-	name := "read-" + nuid.Next()
-	waiting, err := r.createConsumer(ctx, name, sub.Subject)
+	backlog, err := r.backlog(ctx, st.LastSeq)
+	if err != nil {
+		return err
+	}
+	name, err := r.placeConsumer(ctx, sub.Subject)
 	if err != nil {
 		return err
 	}
 	defer r.dropConsumer(name)
-	return r.follow(ctx, in, down, r.backlog(st.LastSeq, waiting))
+	return r.follow(ctx, in, down, backlog)
 }
 
-// backlog is the sequence up to which the log must be handled to be caught up,
-// as far as it is known: its last one or, where only some subjects are read, at
-// least the next of them.
-func (r *reader) backlog(last, waiting uint64) uint64 {
-	switch {
-	case len(r.o.Filter) == 0:
-		return last
-	case waiting == 0:
-		return 0
+// backlog is the sequence up to which the log must be handled to be caught up: the
+// leader's last one or, where only some subjects are read, its last one of those.
+// What the consumer says is pending does not count: its replica may lag.
+func (r *reader) backlog(ctx context.Context, last uint64) (uint64, error) {
+	if len(r.o.Filter) == 0 {
+		return last, nil
 	}
-	return r.next
+	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
+	defer cancel()
+	since := r.o.Since
+	if r.next > 1 {
+		since = time.Time{} // what was too old is behind
+	}
+	due, err := LastDue(ctx, r.js, r.o.Stream, r.o.Filter, since)
+	if err != nil {
+		return 0, retryable("%w", err)
+	}
+	return due, nil
+}
+
+// maxPlacements is how often a consumer is made for it to be on another server
+// than the one before.
+const maxPlacements = 6
+
+// placeConsumer creates the consumer. The server chooses where it runs; a place
+// where the one before stood still is given back a few times.
+func (r *reader) placeConsumer(ctx context.Context, deliver string) (name string, err error) {
+	for n := 1; ; n++ {
+		name = "read-" + nuid.Next()
+		if r.host, err = r.createConsumer(ctx, name, deliver); err != nil {
+			return "", err
+		}
+		if r.host == "" || r.host != r.avoid || n == maxPlacements {
+			return name, nil
+		}
+		r.dropConsumer(name)
+	}
 }
 
 // checkStream makes sure that the stream is still the one that was read.
@@ -196,12 +241,28 @@ func (r *reader) checkStream(ctx context.Context) (State, error) {
 	case !r.created.IsZero() && !st.Created.Equal(r.created):
 		return st, fmt.Errorf("%w: %s was created at %v when reading began, now at %v", ErrRewound, r.o.Stream, r.created, st.Created)
 	case st.LastSeq+1 < r.next:
-		return st, fmt.Errorf("%w: %s ends at sequence %d, but %d was already stored", ErrRewound, r.o.Stream, st.LastSeq, r.next-1)
+		return st, r.rewound(st)
 	case st.FirstSeq > r.next && len(r.o.Filter) == 0 && r.o.Gap == nil:
 		return st, &GapError{Stream: r.o.Stream, Want: r.next, Got: st.FirstSeq}
 	}
-	r.created = st.Created
+	r.created, r.short = st.Created, time.Time{}
 	return st, nil
+}
+
+// rewoundAfter is how long a stream with replicas must have been too short. A
+// leader that is cut off from the others steps down within 10 s.
+const rewoundAfter = 15 * time.Second
+
+// rewound judges a stream that is shorter than what was read. With replicas the
+// answer may be that of a leader of before, so the stream is asked again for a while.
+func (r *reader) rewound(st State) error {
+	if r.short.IsZero() {
+		r.short = time.Now()
+	}
+	if st.Replicas > 1 && time.Since(r.short) < rewoundAfter {
+		return retryable("the server that answered has stream %s up to sequence %d, but %d was already stored", r.o.Stream, st.LastSeq, r.next-1)
+	}
+	return fmt.Errorf("%w: %s ends at sequence %d, but %d was already stored", ErrRewound, r.o.Stream, st.LastSeq, r.next-1)
 }
 
 // gap is called where want had to come and got came.
@@ -212,8 +273,8 @@ func (r *reader) gap(want, got uint64) error {
 	return r.o.Gap(want, got-1)
 }
 
-// createConsumer also tells how many messages wait for the consumer.
-func (r *reader) createConsumer(ctx context.Context, name, deliver string) (waiting uint64, err error) {
+// createConsumer tells the server that the consumer runs on, where it is known.
+func (r *reader) createConsumer(ctx context.Context, name, deliver string) (host string, err error) {
 	config := map[string]any{
 		"name": name, "deliver_subject": deliver, "deliver_policy": "by_start_sequence", "opt_start_seq": r.next,
 		"ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true, "num_replicas": 1,
@@ -228,25 +289,27 @@ func (r *reader) createConsumer(ctx context.Context, name, deliver string) (wait
 	}
 	req, err := json.Marshal(map[string]any{"stream_name": r.o.Stream, "config": config})
 	if err != nil {
-		return 0, err
+		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
 	defer cancel()
 	msg, err := r.nc.RequestWithContext(ctx, "$JS.API.CONSUMER.CREATE."+r.o.Stream+"."+name, req)
 	if err != nil {
-		return 0, retryable("creating a consumer: %w", err)
+		return "", retryable("creating a consumer: %w", err)
 	}
 	var resp struct {
 		Error   *apiError `json:"error"`
-		Pending uint64    `json:"num_pending"`
+		Cluster struct {
+			Leader string `json:"leader"`
+		} `json:"cluster"`
 	}
 	if err := json.Unmarshal(msg.Data, &resp); err != nil {
-		return 0, retryable("creating a consumer: the answer is not JSON")
+		return "", retryable("creating a consumer: the answer is not JSON")
 	}
 	if resp.Error != nil {
-		return 0, retryable("creating a consumer: %w", resp.Error)
+		return "", retryable("creating a consumer: %w", resp.Error)
 	}
-	return resp.Pending, nil
+	return resp.Cluster.Leader, nil
 }
 
 // dropConsumer spares the server the wait; it is a courtesy.
@@ -257,7 +320,13 @@ func (r *reader) dropConsumer(name string) {
 // follow handles what comes in. seen is the stream's last sequence as far as
 // it is known; the log is caught up when everything up to it is handled.
 func (r *reader) follow(ctx context.Context, in *inbox, down <-chan nats.Status, seen uint64) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	r.batch, r.bytes, r.order = nil, 0, 0
+	r.stall = Stall{After: r.o.stallAfter}
+	look := time.NewTicker(r.o.stallAfter / 2)
+	defer look.Stop()
+	looks, looking, before := make(chan leaderLook, 1), false, uint64(0)
 	idle := time.NewTimer(0)
 	defer idle.Stop()
 	patience := 4 * r.o.heartbeat
@@ -287,6 +356,58 @@ func (r *reader) follow(ctx context.Context, in *inbox, down <-chan nats.Status,
 			if seen = max(seen, last); r.next > seen {
 				idle.Reset(0)
 			}
+		case <-look.C:
+			if !looking && r.next == before {
+				looking = true
+				go func(next, clear uint64) { looks <- r.lookAtLeader(ctx, next, clear) }(r.next, r.clear)
+			}
+			before = r.next
+		case l := <-looks:
+			looking = false
+			var err error
+			if seen, err = r.judge(ctx, l, in, seen); err != nil {
+				return err
+			}
 		}
 	}
+}
+
+// leaderLook is what the stream's leader said when the reader stood at next.
+type leaderLook struct {
+	next, due, last uint64
+	err             error
+}
+
+func (r *reader) lookAtLeader(ctx context.Context, next, clear uint64) leaderLook {
+	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
+	defer cancel()
+	l := leaderLook{next: next}
+	l.due, l.last, l.err = NextDue(ctx, r.js, r.o.Stream, r.o.Filter, max(next, clear+1))
+	return l
+}
+
+// judge compares the leader's word with where the reader stands. It returns the new
+// value of seen; its error ends the session of a consumer that stands still.
+func (r *reader) judge(ctx context.Context, l leaderLook, in *inbox, seen uint64) (uint64, error) {
+	switch {
+	case l.err != nil || l.next != r.next:
+		return seen, nil // the leader does not answer, or the reader has moved since
+	case l.due == 0:
+		r.clear = max(r.clear, l.last)
+		r.stall.Observe(r.next, 0, time.Now())
+		return r.next - 1, nil
+	}
+	seen = max(seen, l.due)
+	if !r.stall.Observe(r.next, l.due, time.Now()) {
+		return seen, nil
+	}
+	// What came while this goroutine was busy elsewhere counts.
+	if last, err := r.drain(ctx, in); err != nil || r.next != l.next {
+		return max(seen, last), err
+	}
+	r.avoid = r.host
+	if r.o.Stalled != nil {
+		r.o.Stalled()
+	}
+	return seen, retryable("the consumer on server %q has stood at sequence %d for %v although the stream's leader has %d: it is made anew", r.host, r.next, r.o.stallAfter, l.due)
 }

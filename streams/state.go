@@ -19,6 +19,7 @@ type State struct {
 	LastSeq  uint64 // 0 for a fresh stream
 	Messages uint64
 	Created  time.Time // UTC; names the stream's incarnation
+	Replicas int       // as configured; 1 on a single server
 }
 
 // StreamState reads a stream's state from the server.
@@ -30,7 +31,7 @@ func StreamState(ctx context.Context, js jetstream.JetStream, stream string) (St
 	info := st.CachedInfo()
 	return State{
 		FirstSeq: max(1, info.State.FirstSeq), LastSeq: info.State.LastSeq,
-		Messages: info.State.Msgs, Created: info.Created.UTC(),
+		Messages: info.State.Msgs, Created: info.Created.UTC(), Replicas: max(1, info.Config.Replicas),
 	}, nil
 }
 

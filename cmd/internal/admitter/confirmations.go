@@ -109,7 +109,7 @@ func (c *confirmations) read(ctx context.Context, caughtUp func()) error {
 		return err
 	}
 	return streams.ReadLog(ctx, c.js, streams.ReadOptions{
-		Stream: c.s.flags.Stream, Filter: c.opts.Subjects(), Since: time.Now().Add(-c.back), Log: c.s.env.Log,
+		Stream: c.s.flags.Stream, Filter: c.opts.Subjects(), Since: time.Now().Add(-c.back), Log: c.s.env.Log, Stalled: c.s.env.Metrics.ReaderStalled,
 		Idle: func() error {
 			c.advance(nil, st.LastSeq) // what was before and is too old does not come
 			caughtUp()

@@ -57,7 +57,7 @@ func (l *spendLedger) readCalls(ctx context.Context, from uint64, filter []strin
 		return err
 	}
 	return streams.ReadLog(ctx, l.js, streams.ReadOptions{
-		Stream: l.s.flags.Stream, From: min(from, st.LastSeq+1), Filter: filter, Log: l.s.env.Log,
+		Stream: l.s.flags.Stream, From: min(from, st.LastSeq+1), Filter: filter, Log: l.s.env.Log, Stalled: l.s.env.Metrics.ReaderStalled,
 		Idle: func() error {
 			if _, any := l.earliest(); !any {
 				return errQuiet

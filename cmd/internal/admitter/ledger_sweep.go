@@ -81,7 +81,7 @@ func (l *spendLedger) isRecorded(ctx context.Context, a *spendAccount, e mandate
 	}
 	decisions := strings.TrimSuffix(l.s.space.All(subject.Decisions), ">")
 	err = streams.ReadLog(ctx, l.js, streams.ReadOptions{
-		Stream: l.s.flags.Stream, From: min(e.After, st.LastSeq) + 1, Log: l.s.env.Log,
+		Stream: l.s.flags.Stream, From: min(e.After, st.LastSeq) + 1, Log: l.s.env.Log, Stalled: l.s.env.Metrics.ReaderStalled,
 		Filter: []string{decisions + a.tenant + "." + string(events.Allow) + "." + e.Session},
 		Idle:   func() error { return errSearched },
 	}, func(batch []events.LogMessage) error {

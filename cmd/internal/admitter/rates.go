@@ -169,7 +169,7 @@ func (r *rates) read(ctx context.Context, longest time.Duration, caughtUp func()
 	for {
 		l, complete := newTally(), false
 		err := streams.ReadLog(ctx, r.js, streams.ReadOptions{
-			Stream: r.s.flags.Stream, Filter: []string{r.allows()}, Log: r.s.env.Log,
+			Stream: r.s.flags.Stream, Filter: []string{r.allows()}, Log: r.s.env.Log, Stalled: r.s.env.Metrics.ReaderStalled,
 			Since: time.Now().Add(-longest - longest/windowSlots - rereadSlack),
 			Idle: func() error {
 				if complete {

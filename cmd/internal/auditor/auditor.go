@@ -134,7 +134,7 @@ func (a *auditor) work(ctx context.Context) error {
 		beside.Wait()
 	}()
 	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
-		Stream: a.flags.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, MaxBytes: maxReadBytes, Log: a.env.Log,
+		Stream: a.flags.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, MaxBytes: maxReadBytes, Log: a.env.Log, Stalled: a.env.Metrics.ReaderStalled,
 		Idle: func() error { return a.idle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
 	}, func(msgs []events.LogMessage) error { return a.gather(ctx, msgs) })
 }

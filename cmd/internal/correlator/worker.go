@@ -99,7 +99,7 @@ func (w *worker) run(ctx context.Context) error {
 	feed := newFeed(w.core, w.keys)
 	feed.start(g, ctx, func() error {
 		return streams.ReadLog(ctx, w.js, streams.ReadOptions{
-			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: feedBatch, Log: w.env.Log,
+			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: feedBatch, Log: w.env.Log, Stalled: w.env.Metrics.ReaderStalled,
 			Idle: func() error { return feed.idle(ctx) }, IdleEvery: idleEvery, Gap: w.gap(ctx),
 		}, func(batch []events.LogMessage) error { return feed.put(ctx, batch) })
 	})

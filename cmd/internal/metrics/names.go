@@ -30,6 +30,7 @@ var (
 	descHealthy = desc{"countersign_healthy", gauge, nil, "1 if nothing is wrong with the service, as GET /healthz says."}
 	descReady   = desc{"countersign_ready", gauge, nil, "1 once the service answers, or stands by."}
 	descActive  = desc{"countersign_active", gauge, nil, "0 if the service stands by because another instance is active on the shard, else 1."}
+	descStalls  = desc{"countersign_reader_stalls_total", counter, nil, "Consumers that stood still although the stream's leader held more, and were made anew."}
 )
 
 // Of the admitter.
@@ -82,7 +83,7 @@ var descServiceUp = desc{"countersign_service_up", gauge, nil, "1 if the service
 
 // all lists every family, in the order of the documentation.
 var all = []desc{
-	descHealthy, descReady, descActive,
+	descHealthy, descReady, descActive, descStalls,
 	descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
 	descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge,
 	descMessages, descOutputs, descCalls, descFindings, descWithdrawn, descOpen, descKnown, descSessions, descUndecided, descCorrLag, descCorrAge,

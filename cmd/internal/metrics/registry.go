@@ -28,6 +28,8 @@ type Registry struct {
 	gather  *prometheus.Registry
 	reg     prometheus.Registerer // adds the label of the service
 
+	stalls Counter
+
 	mu          sync.Mutex
 	admitter    *Admitter
 	correlators map[string]*Correlator
@@ -39,7 +41,15 @@ func New(service string) *Registry {
 	r := &Registry{service: service, gather: prometheus.NewRegistry(), correlators: map[string]*Correlator{}, auditors: map[string]*Auditor{}}
 	r.reg = prometheus.WrapRegistererWith(prometheus.Labels{labelService: service}, r.gather)
 	r.reg.MustRegister(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
+	r.counter(descStalls, "", &r.stalls)
 	return r
+}
+
+// ReaderStalled counts a consumer that stood still and was made anew.
+func (r *Registry) ReaderStalled() {
+	if r != nil {
+		r.stalls.Inc()
+	}
 }
 
 // Status is what a service says of itself.

@@ -1,0 +1,82 @@
+package streams
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// DefaultStallAfter is how long a reader may stand still, while the stream's leader
+// holds a message for it, until its consumer is made anew.
+const DefaultStallAfter = 3 * time.Second
+
+// Stall notices that a reader stands still although the leader of its stream holds
+// a message that it must come to. A consumer that the server placed on a replica
+// which lags (its disk is full, say) says nothing of that: its heartbeats go on, and
+// by its own count nothing is pending. The zero Stall is ready. One goroutine owns it.
+type Stall struct {
+	After time.Duration // DefaultStallAfter if zero
+	next  uint64
+	since time.Time // when due was first observed at next; zero if nothing is due
+}
+
+// Observe takes what is known at a moment: next is the sequence that the reader
+// has to come to next, due a sequence not below it that the leader holds, or 0. It
+// reports whether the reader has stood at next with something due for After.
+func (s *Stall) Observe(next, due uint64, now time.Time) bool {
+	if next != s.next {
+		s.next, s.since = next, time.Time{}
+	}
+	switch {
+	case due < next || due == 0:
+		s.since = time.Time{}
+		return false
+	case s.since.IsZero():
+		s.since = now
+		return false
+	}
+	after := s.After
+	if after == 0 {
+		after = DefaultStallAfter
+	}
+	return now.Sub(s.since) >= after
+}
+
+// NextDue asks the stream's leader for the first sequence from next on whose
+// subject matches one of the filters (all of them match if there are none). due is 0
+// if there is none up to last, which is the end of the stream.
+func NextDue(ctx context.Context, js jetstream.JetStream, stream string, filters []string, next uint64) (due, last uint64, err error) {
+	st, err := StreamState(ctx, js, stream)
+	if err != nil || st.LastSeq < next {
+		return 0, st.LastSeq, err
+	}
+	if len(filters) == 0 {
+		filters = []string{">"}
+	}
+	for _, f := range filters {
+		m, err := NextBySubject(ctx, js, stream, f, next)
+		if err != nil {
+			return 0, 0, err
+		}
+		if m != nil && (due == 0 || m.Seq < due) {
+			due = m.Seq
+		}
+	}
+	return due, st.LastSeq, nil
+}
+
+// LastDue asks the stream's leader for the last sequence whose subject matches one
+// of the filters and which was stored at since or later. It is 0 if there is none.
+func LastDue(ctx context.Context, js jetstream.JetStream, stream string, filters []string, since time.Time) (last uint64, err error) {
+	for _, f := range filters {
+		m, err := LastBySubject(ctx, js, stream, f)
+		if err != nil {
+			return 0, err
+		}
+		if m != nil && !m.Time.Before(since) {
+			last = max(last, m.Seq)
+		}
+	}
+	return last, nil
+}
