@@ -26,6 +26,7 @@ type approvals struct {
 	s    *service
 	js   jetstream.JetStream
 	kv   jetstream.KeyValue
+	lag  *bucketLag
 	view *approvalView
 
 	watcher jetstream.KeyWatcher // of follow
@@ -40,7 +41,7 @@ func newApprovals(s *service) *approvals { return &approvals{s: s, view: newAppr
 
 // start implements part.
 func (a *approvals) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	a.js = js
+	a.js, a.lag = js, newBucketLag(js, streams.BucketApprovals)
 	if a.kv, err = streams.OpenBucket(ctx, js, streams.BucketApprovals); err != nil {
 		return nil, err
 	}
@@ -203,8 +204,13 @@ func (a *approvals) restore(ctx context.Context, key string, old *approval.Workf
 	}
 }
 
-// open reads the whole bucket, and watches from there on.
+// open reads the whole bucket, and watches from there on. errBehind says that the
+// watch was given an older state than the bucket's leader has; it is not used.
 func (a *approvals) open(ctx context.Context) error {
+	floor, err := a.lag.floor(ctx)
+	if err != nil {
+		return err
+	}
 	watcher, err := a.kv.WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("watching the approvals: %w", err)
@@ -224,6 +230,10 @@ func (a *approvals) open(ctx context.Context) error {
 			case e != nil:
 				a.see(fresh, e)
 				continue
+			}
+			at, _ := fresh.upTo.now()
+			if err := a.lag.complete(at, floor); err != nil {
+				return errors.Join(err, watcher.Stop())
 			}
 			if a.watcher != nil {
 				_ = a.watcher.Stop()
@@ -272,6 +282,15 @@ func (a *approvals) follow(ctx context.Context, connected <-chan nats.Status) {
 		case <-connected:
 			stale = true
 		case <-again.C:
+			newest, _ := a.view.upTo.now()
+			a.lag.look(ctx, newest)
+		case l := <-a.lag.looks:
+			newest, _ := a.view.upTo.now()
+			if err := a.lag.judge(l, newest); err != nil {
+				a.s.env.Log.Warn().Err(err).Msg("the bucket is read again")
+				a.s.env.Metrics.ReaderStalled()
+				stale = true
+			}
 		}
 		if stale {
 			if err := a.open(ctx); err != nil {

@@ -14,8 +14,9 @@ import (
 )
 
 // bucketFollower hands everything that a KV bucket holds, and then every change,
-// to one function. After a lost connection it reads the bucket again: the watch
-// itself would find out only much later what it missed.
+// to one function. It reads the bucket again after a lost connection, because the
+// watch itself would find out only much later what it missed, and when the watch
+// stands still while the bucket's leader holds more.
 type bucketFollower struct {
 	s      *service
 	bucket string
@@ -27,6 +28,7 @@ type bucketFollower struct {
 
 	js      jetstream.JetStream
 	kv      jetstream.KeyValue
+	lag     *bucketLag
 	watcher jetstream.KeyWatcher
 	updates <-chan jetstream.KeyValueEntry // the watcher's; nil once it has ended
 	known   map[string]knownEntry          // what is applied
@@ -52,7 +54,7 @@ func (e bucketEntry) known() knownEntry { return knownEntry{e.revision, sha256.S
 
 // start reads what there is, before it returns, and follows it until ctx ends.
 func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f.js, f.known = js, map[string]knownEntry{}
+	f.js, f.known, f.lag = js, map[string]knownEntry{}, newBucketLag(js, f.bucket)
 	if f.kv, err = streams.OpenBucket(ctx, js, f.bucket); err != nil {
 		return nil, err
 	}
@@ -73,8 +75,13 @@ func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.
 	return func() { cancel(); <-done }, nil
 }
 
-// open applies what is in the bucket and watches from there on.
+// open applies what is in the bucket and watches from there on. errBehind says that
+// the watch was given an older state than the bucket's leader has; it is not applied.
 func (f *bucketFollower) open(ctx context.Context) error {
+	floor, err := f.lag.floor(ctx)
+	if err != nil {
+		return err
+	}
 	watcher, err := f.kv.WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("watching the bucket %s: %w", f.bucket, err)
@@ -95,6 +102,9 @@ func (f *bucketFollower) open(ctx context.Context) error {
 				revision = max(revision, e.Revision())
 				held[e.Key()] = readEntry(e)
 				continue
+			}
+			if err := f.lag.complete(revision, floor); err != nil {
+				return errors.Join(err, watcher.Stop())
 			}
 			if f.watcher != nil {
 				_ = f.watcher.Stop()
@@ -157,6 +167,13 @@ func (f *bucketFollower) follow(ctx context.Context, back <-chan nats.Status) {
 				stale = f.reopen(ctx)
 			}
 			f.flush(ctx)
+			f.lag.look(ctx, f.newest)
+		case l := <-f.lag.looks:
+			if err := f.lag.judge(l, f.newest); err != nil {
+				f.s.env.Log.Warn().Err(err).Msg("the bucket is read again")
+				f.s.env.Metrics.ReaderStalled()
+				stale = f.reopen(ctx)
+			}
 		}
 	}
 }

@@ -235,7 +235,7 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	s := unstarted(t, n)
 	ctx, cancel := context.WithCancel(t.Context())
 	p := newPolicies(s)
-	f := &bucketFollower{s: s, kv: bucket(t, n, "admitter", streams.BucketPolicies), apply: p.apply, known: map[string]knownEntry{}}
+	f := unstartedFollower(t, n, s, p)
 	rig.OK(t, f.open(ctx))
 	f.updates = make(chan jetstream.KeyValueEntry) // deaf
 	done, back := make(chan struct{}), make(chan nats.Status, 1)
