@@ -17,7 +17,7 @@ func keeper(t *testing.T, n *rig.NATS) *approvals {
 	t.Helper()
 	s := unstarted(t, n)
 	a := newApprovals(s)
-	a.js = n.JS("admitter")
+	a.js, a.lag = n.JS("admitter"), newBucketLag(n.JS("admitter"), streams.BucketApprovals)
 	var err error
 	a.kv, err = a.js.KeyValue(t.Context(), streams.BucketApprovals)
 	rig.OK(t, err)
