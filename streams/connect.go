@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -14,11 +15,17 @@ const (
 	dialTimeout   = 5 * time.Second
 	reconnectWait = 250 * time.Millisecond
 	pingInterval  = 20 * time.Second
+
+	// Where there is another server to go to, one that is silent is left within
+	// 2 s: the third ping that is due finds two unanswered.
+	clusterPingInterval = 500 * time.Millisecond
+	clusterDialTimeout  = 2 * time.Second
+	pingsOutstanding    = 2
 )
 
 // ConnectOptions say how to reach a server. User and Password, or CredsFile.
 type ConnectOptions struct {
-	URL       string
+	URL       string // of one server, or of all servers of a cluster, separated by commas
 	User      string
 	Password  string
 	CredsFile string
@@ -68,8 +75,12 @@ func (o ConnectOptions) natsOptions() []nats.Option {
 		inbox = User{Name: o.User}.Inbox()
 	}
 	log := o.Log
+	ping, dial := pingInterval, dialTimeout
+	if strings.Contains(o.URL, ",") {
+		ping, dial = clusterPingInterval, clusterDialTimeout
+	}
 	opts := []nats.Option{
-		nats.Name(o.Name), nats.Timeout(dialTimeout), nats.PingInterval(pingInterval), nats.MaxPingsOutstanding(2),
+		nats.Name(o.Name), nats.Timeout(dial), nats.PingInterval(ping), nats.MaxPingsOutstanding(pingsOutstanding),
 		nats.MaxReconnects(-1), nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(100*time.Millisecond, time.Second),
 		nats.ReconnectBufSize(-1), nats.IgnoreAuthErrorAbort(), nats.PermissionErrOnSubscribe(true),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -125,21 +126,69 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer releaseAsked()
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	down := make(chan bool, 1)
+	go f.WatchJetStream(watching, nc, env, func(now bool) {
+		select {
+		case down <- now:
+		case <-watching.Done():
+		}
+	})
+	err = s.answer(ctx, asked, down)
+	s.finish(asked)
+	return err
+}
+
+// answer takes requests until ctx ends or this admitter must not go on. While
+// JetStream cannot be reached it leaves the queue group: it could record nothing, and
+// other admitters, or the server's word that there is none, answer at once.
+func (s *service) answer(ctx context.Context, asked *nats.Conn, down <-chan bool) error {
 	svc, err := s.serve(ctx, asked)
 	if err != nil {
 		return err
 	}
 	s.serving.Store(true)
-	if err := env.Ready(); err != nil {
-		return err
+	if err := s.env.Ready(); err != nil {
+		return errors.Join(err, svc.Stop())
 	}
-	select {
-	case <-ctx.Done():
-	case err = <-s.fatal:
+	again := time.NewTicker(recordAgain)
+	defer again.Stop()
+	for away := false; ; {
+		select {
+		case <-ctx.Done():
+			return stopService(svc)
+		case err := <-s.fatal:
+			return errors.Join(err, stopService(svc))
+		case away = <-down:
+		case <-again.C:
+		}
+		switch {
+		case away && svc != nil:
+			s.env.Log.Warn().Msg("requests are left to other admitters until JetStream can be reached")
+			if err := stopService(svc); err != nil {
+				return err
+			}
+			svc = nil
+		case !away && svc == nil:
+			back, err := s.serve(ctx, asked)
+			if err != nil {
+				s.env.Log.Warn().Err(err).Msg("requests cannot be taken yet")
+				continue
+			}
+			svc = back
+			s.env.Log.Info().Msg("taking requests again")
+		}
 	}
-	err = errors.Join(err, svc.Stop())
-	s.finish(asked)
-	return err
+}
+
+// stopService ends the subscriptions of a micro service; what they have taken is
+// answered. svc may be nil.
+func stopService(svc micro.Service) error {
+	if svc == nil {
+		return nil
+	}
+	return svc.Stop()
 }
 
 // prepare reads what decisions depend on and follows it. stop, which is not nil

@@ -204,7 +204,7 @@ func (a *approvals) restore(ctx context.Context, key string, old *approval.Workf
 	}
 }
 
-// open reads the whole bucket, and watches from there on. errBehind says that the
+// open reads the whole bucket, and watches from there on. streams.ErrBehind says that the
 // watch was given an older state than the bucket's leader has; it is not used.
 func (a *approvals) open(ctx context.Context) error {
 	floor, err := a.lag.floor(ctx)
@@ -222,7 +222,7 @@ func (a *approvals) open(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), watcher.Stop())
 		case <-timeout:
-			return errors.Join(errors.New("reading the approvals: the bucket does not answer"), watcher.Stop())
+			return errors.Join(fmt.Errorf("reading the approvals: the bucket does not answer: %w", context.DeadlineExceeded), watcher.Stop())
 		case e, open := <-watcher.Updates():
 			switch {
 			case !open:

@@ -2,7 +2,6 @@ package admitter
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -10,10 +9,6 @@ import (
 
 	"github.com/countersign-dev/countersign/streams"
 )
-
-// errBehind says that what was read of a bucket ends before what its leader holds:
-// the watch runs on a replica that lags.
-var errBehind = errors.New("the replica that was read lags behind the bucket's leader")
 
 // leaderTimeout is for one question to the leader of a bucket.
 const leaderTimeout = 3 * time.Second
@@ -56,12 +51,12 @@ func (l *bucketLag) floor(ctx context.Context) (uint64, error) {
 	return m.Seq, nil
 }
 
-// complete is errBehind if a read that came to a revision is not complete.
+// complete is streams.ErrBehind if a read that came to a revision is not complete.
 func (l *bucketLag) complete(revision, floor uint64) error {
 	if revision >= floor {
 		return nil
 	}
-	return fmt.Errorf("reading the bucket %s: %w: it ends at revision %d, the leader has %d", l.bucket, errBehind, revision, floor)
+	return fmt.Errorf("reading the bucket %s: %w: it ends at revision %d, the leader has %d", l.bucket, streams.ErrBehind, revision, floor)
 }
 
 // look asks the leader, beside the caller's work, unless a question is under way.
@@ -86,5 +81,5 @@ func (l *bucketLag) judge(b bucketLook, newest uint64) error {
 		return nil
 	}
 	l.stall = streams.Stall{}
-	return fmt.Errorf("following the bucket %s: %w: the watch stands at revision %d, the leader has %d", l.bucket, errBehind, newest, b.due)
+	return fmt.Errorf("following the bucket %s: %w: the watch stands at revision %d, the leader has %d", l.bucket, streams.ErrBehind, newest, b.due)
 }

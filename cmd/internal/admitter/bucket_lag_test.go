@@ -97,7 +97,7 @@ func TestAnOlderStateIsNotApplied(t *testing.T) {
 	replica = &staleBucket{KeyValue: kv}
 	a.kv = replica
 	replica.left.Store(1)
-	if err := a.open(t.Context()); !errors.Is(err, errBehind) {
+	if err := a.open(t.Context()); !errors.Is(err, streams.ErrBehind) {
 		t.Errorf("approvals: %v", err)
 	}
 	rig.OK(t, a.open(t.Context()))

@@ -75,7 +75,7 @@ func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.
 	return func() { cancel(); <-done }, nil
 }
 
-// open applies what is in the bucket and watches from there on. errBehind says that
+// open applies what is in the bucket and watches from there on. streams.ErrBehind says that
 // the watch was given an older state than the bucket's leader has; it is not applied.
 func (f *bucketFollower) open(ctx context.Context) error {
 	floor, err := f.lag.floor(ctx)
@@ -93,7 +93,7 @@ func (f *bucketFollower) open(ctx context.Context) error {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), watcher.Stop())
 		case <-timeout:
-			return errors.Join(fmt.Errorf("reading the bucket %s: it does not answer", f.bucket), watcher.Stop())
+			return errors.Join(fmt.Errorf("reading the bucket %s: it does not answer: %w", f.bucket, context.DeadlineExceeded), watcher.Stop())
 		case e, open := <-watcher.Updates():
 			switch {
 			case !open:

@@ -105,6 +105,9 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer a.close()
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	go f.WatchJetStream(watching, a.nc, env, nil)
 	l, err := f.Lead(ctx, a.js, "auditor", env, a.standby)
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 
 	"github.com/alecthomas/kong"
@@ -98,7 +99,8 @@ type Env struct {
 var ErrFenced = errors.New("another instance is active on this shard")
 
 // Main parses the flags of a service into cli, which embeds Flags, and runs the
-// service until it fails or is told to stop. It returns the exit code. A first
+// service until it fails or is told to stop; it outlives a JetStream that has no
+// leader for a while (RunAgain). It returns the exit code. A first
 // SIGTERM or SIGINT stops cleanly, a second one at once.
 func Main(name, about string, args []string, cli any, flags *Flags, run func(context.Context, Env) error) int {
 	parser, err := kong.New(cli, kong.Name(name), kong.Description(about))
@@ -125,12 +127,14 @@ func Main(name, about string, args []string, cli any, flags *Flags, run func(con
 		return ExitFailed
 	}
 	defer closeHTTP()
-	env := Env{Log: log, Health: health, Metrics: counts, Ready: func() error {
+	var told sync.Once // a service that runs again is ready again
+	env := Env{Log: log, Health: health, Metrics: counts, Ready: func() (err error) {
 		health.SetReady()
 		log.Info().Str("http", url).Msg("ready")
-		return supervise.Ready(ReadyInfo{PID: os.Getpid(), HTTP: url})
+		told.Do(func() { err = supervise.Ready(ReadyInfo{PID: os.Getpid(), HTTP: url}) })
+		return err
 	}}
-	err = run(ctx, env)
+	err = RunAgain(ctx, env, run)
 	switch {
 	case ctx.Err() != nil:
 		log.Info().Msg("stopped")

@@ -25,6 +25,7 @@ type Admitter struct {
 	decide     prometheus.Histogram
 	record     prometheus.Histogram
 	policy     atomic.Pointer[policy]
+	inflight   atomic.Pointer[func() int]
 }
 
 // policy is what an admitter decides from.
@@ -35,7 +36,7 @@ type policy struct {
 }
 
 // Admitter gives the admitter's metrics. inflight tells how many requests are
-// worked on, of at most limit.
+// worked on, of at most limit; a service that runs again says it anew.
 func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 	if r == nil {
 		return nil
@@ -43,9 +44,13 @@ func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 	r.mu.Lock()
 	if a := r.admitter; a != nil {
 		r.mu.Unlock()
+		if inflight != nil {
+			a.inflight.Store(&inflight)
+		}
 		return a
 	}
 	a := &Admitter{refused: newVector(RefusalCodes)}
+	a.inflight.Store(&inflight)
 	admissions := newVector(subject.Protocols, verdicts)
 	for _, p := range append(append([]string{}, subject.Protocols...), other) {
 		var list []*Counter
@@ -62,7 +67,7 @@ func (r *Registry) Admitter(limit int, inflight func() int) *Admitter {
 	a.admission = r.histogram(descAdmission, "", seconds)
 	a.decide = r.histogram(descDecide, "", seconds)
 	a.record = r.histogram(descRecord, "", seconds)
-	r.gauge(descInflight, "", func() (float64, bool) { return float64(inflight()), true })
+	r.gauge(descInflight, "", func() (float64, bool) { return float64((*a.inflight.Load())()), true })
 	r.gauge(descInflightMax, "", func() (float64, bool) { return float64(limit), true })
 	r.gauge(descRevision, "", a.ofPolicy(func(p *policy) float64 { return float64(p.revision) }))
 	r.gauge(descUsable, "", a.ofPolicy(func(p *policy) float64 { return flag(p.usable) }))

@@ -1,0 +1,93 @@
+package daemon
+
+import (
+	"context"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const (
+	reachEvery   = time.Second // between two questions
+	reachTimeout = time.Second // of one
+	// reachFailures in a row mean that JetStream cannot be reached.
+	reachFailures = 2
+	// moveFailures in a row, and every so many again, mean that another server is tried.
+	moveFailures = 4
+)
+
+// reach judges the answers to one question after the other. The zero reach is up.
+type reach struct{ failed int }
+
+// observe takes an answer. down is false from the first success on; move says that
+// another server may reach what this one does not.
+func (r *reach) observe(answered bool) (down, move bool) {
+	if answered {
+		r.failed = 0
+		return false, false
+	}
+	r.failed++
+	return r.failed >= reachFailures, r.failed%moveFailures == 0
+}
+
+// WatchJetStream asks for the state of the shard's stream, which its leader answers,
+// once a second until ctx ends. It calls changed, which may be nil, when JetStream
+// can no longer be reached over the connection and when it can again, and has the
+// connection go to another server, if it knows one, for as long as it cannot: a
+// server that is cut off from the others keeps its clients.
+func (f Flags) WatchJetStream(ctx context.Context, nc *nats.Conn, env Env, changed func(down bool)) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return
+	}
+	var r reach
+	was := false
+	tick := time.NewTicker(reachEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		err := f.askLeader(ctx, js)
+		if ctx.Err() != nil {
+			return
+		}
+		down, move := r.observe(err == nil)
+		if down != was {
+			was = down
+			f.report(env, nc, down, err)
+			if changed != nil {
+				changed(down)
+			}
+		}
+		if move && nc.IsConnected() && len(nc.Servers()) > 1 {
+			env.Log.Warn().Err(err).Str("server", nc.ConnectedServerName()).Msg("the server does not reach JetStream; trying another one")
+			_ = nc.ForceReconnect() // fails only on a closed connection
+		}
+	}
+}
+
+// askLeader fails if nothing that leads answers; any other answer will do.
+func (f Flags) askLeader(ctx context.Context, js jetstream.JetStream) error {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	if _, err := streams.StreamState(ctx, js, f.Stream); streams.Transient(err) {
+		return err
+	}
+	return nil
+}
+
+func (f Flags) report(env Env, nc *nats.Conn, down bool, err error) {
+	if !down {
+		env.Log.Info().Str("server", nc.ConnectedServerName()).Msg("JetStream can be reached again")
+		env.Health.Set("jetstream", "")
+		return
+	}
+	env.Log.Warn().Err(err).Str("server", nc.ConnectedServerName()).Msg("JetStream cannot be reached")
+	env.Health.Set("jetstream", "the leader of stream "+f.Stream+" cannot be reached: "+err.Error())
+}

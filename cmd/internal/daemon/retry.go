@@ -1,0 +1,50 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// Pauses of RunAgain.
+const (
+	againMin = 500 * time.Millisecond
+	againMax = 5 * time.Second
+)
+
+// RunAgain runs a service, and runs it again after a growing pause for as long as
+// it ends because JetStream does not answer or has no leader (streams.Transient).
+// It logs what it waits for, and the health report says so until the service is
+// ready. Any other error is returned, and nil when the service ends by itself.
+func RunAgain(ctx context.Context, env Env, run func(context.Context, Env) error) error {
+	const component = "jetstream_start"
+	ready := env.Ready
+	env.Ready = func() error {
+		env.Health.Set(component, "")
+		return ready()
+	}
+	waited := false
+	for wait := againMin; ; wait = min(2*wait, againMax) {
+		begun := time.Now()
+		err := run(ctx, env)
+		// A server that answered once and is away now comes back.
+		if ctx.Err() != nil || !streams.Transient(err) && !(waited && errors.Is(err, nats.ErrNoServers)) || errors.Is(err, ErrFenced) {
+			return err
+		}
+		if time.Since(begun) > againMax {
+			wait = againMin
+		}
+		waited = true
+		env.Log.Warn().Err(err).Dur("retry_in", wait).Msg("waiting for JetStream")
+		env.Health.Set(component, "waiting for JetStream: "+err.Error())
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
