@@ -56,6 +56,15 @@ type Options struct {
 	Timeout   time.Duration // default DefaultTimeout
 	Space     subject.Space
 
+	// AskAgain is how long Admit waits for an answer until it sends the request
+	// again, to another server where the connection knows one; default a quarter of
+	// Timeout, negative: never. Only a request that names a tool call is sent again
+	// while the first may still be answered: the second decision is a retry of the
+	// same call. A mandate's money is reserved once for both. What is used up by one
+	// allow is used up by the first: if its answer is lost, the second one asks for
+	// the approval or the user's confirmation anew. Each allow counts in a limit.
+	AskAgain time.Duration
+
 	// For the checks of receipts; see GuardOptions.
 	Records [][]byte
 	Pinned  bool
@@ -68,11 +77,13 @@ type Options struct {
 }
 
 // Client asks for admission and publishes events over a connection that it
-// does not own. It is safe for concurrent use. Close it when nobody asks any
-// more.
+// does not own. Where that connection knows several servers and no answer comes, it
+// opens a second one to another of them. It is safe for concurrent use. Close it
+// when nothing is asked any more.
 type Client struct {
 	nc      *nats.Conn
 	opt     Options
+	asker   *asker
 	guard   *Guard
 	reports *reporter
 }
@@ -97,7 +108,10 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.Timeout == 0 {
 		opt.Timeout = DefaultTimeout
 	}
-	c := &Client{nc: nc, opt: opt, guard: guard}
+	if opt.AskAgain == 0 {
+		opt.AskAgain = opt.Timeout / askAgainShare
+	}
+	c := &Client{nc: nc, opt: opt, asker: &asker{nc: nc}, guard: guard}
 	c.reports = newReporter(c.publishReport, opt.OnUnreported)
 	return c, nil
 }
@@ -144,7 +158,11 @@ func (c *Client) admit(ctx context.Context, call Call) Verdict {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.opt.Timeout)
 	defer cancel()
-	reply, err := Request(ctx, c.nc, c.opt.Space, c.opt.Tenant, call)
+	pause := time.Duration(0)
+	if c.opt.AskAgain > 0 && repeatable(call) {
+		pause = c.opt.AskAgain
+	}
+	reply, err := c.asker.ask(ctx, func() *nats.Msg { return requestMsg(c.opt.Space, c.opt.Tenant, call) }, pause)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return deny(ReasonNoResponders, err)
@@ -177,6 +195,24 @@ func (c *Client) admit(ctx context.Context, call Call) Verdict {
 // Request sends one admission request and returns the raw reply. Most callers
 // want Admit, which also decides what an answer is worth.
 func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call) (*nats.Msg, error) {
+	return nc.RequestMsgWithContext(ctx, requestMsg(space, tenant, call))
+}
+
+// RequestAgain is Request for a caller that waits for at most timeout. It sends the
+// request again as Admit does: see Options.AskAgain.
+func RequestAgain(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	a := &asker{nc: nc}
+	defer a.close()
+	pause := time.Duration(0)
+	if repeatable(call) {
+		pause = timeout / askAgainShare
+	}
+	return a.ask(ctx, func() *nats.Msg { return requestMsg(space, tenant, call) }, pause)
+}
+
+func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {
 	msg := nats.NewMsg(space.Admit(tenant, call.Protocol))
 	msg.Data = call.Body
 	for name, v := range map[string]string{
@@ -187,7 +223,7 @@ func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant str
 			msg.Header.Set(name, v)
 		}
 	}
-	return nc.RequestMsgWithContext(ctx, msg)
+	return msg
 }
 
 // reasonOf reads the reason out of a native reply, where it has one.

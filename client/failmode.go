@@ -67,7 +67,10 @@ func (c *Client) Flush(ctx context.Context) error { return c.reports.flush(ctx) 
 
 // Close gives up the fail-mode events that are not published yet and waits until
 // nothing of this client runs any more. It leaves the connection alone.
-func (c *Client) Close() { c.reports.close() }
+func (c *Client) Close() {
+	c.asker.close()
+	c.reports.close()
+}
 
 func (c *Client) publishReport(ctx context.Context, event []byte) error {
 	return c.Publish(ctx, subject.ProtoAgentHook, event)

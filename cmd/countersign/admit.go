@@ -72,12 +72,10 @@ func (c *admitCmd) ask(ctx context.Context, t *target.Target, body []byte) (*nat
 		return nil, err
 	}
 	defer nc.Close()
-	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
-	defer cancel()
 	ctx, heeded := heedRefusals(ctx, nc)
 	defer heeded()
-	reply, err := client.Request(ctx, nc, subject.Space{Prefix: c.Prefix}, t.Tenant,
-		client.Call{Protocol: c.Protocol, Body: body, Session: c.Session, ToolCallID: c.ToolCallID})
+	reply, err := client.RequestAgain(ctx, nc, subject.Space{Prefix: c.Prefix}, t.Tenant,
+		client.Call{Protocol: c.Protocol, Body: body, Session: c.Session, ToolCallID: c.ToolCallID}, c.Timeout)
 	switch no := refused(ctx); {
 	case err == nil:
 		return reply, nil

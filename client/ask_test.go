@@ -1,0 +1,135 @@
+package client_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func (w *world) asking(t *testing.T, o client.Options) *client.Client {
+	t.Helper()
+	nc, err := w.conn("rt1")
+	ok(t, err)
+	return askingBy(t, w, nc, o)
+}
+
+func askingBy(t *testing.T, w *world, nc *nats.Conn, o client.Options) *client.Client {
+	t.Helper()
+	o.Tenant, o.Publisher, o.PublicKey = "acme", "rt1", w.publicKey
+	c, err := client.New(nc, o)
+	ok(t, err)
+	t.Cleanup(c.Close)
+	return c
+}
+
+// TestAdmitAsksAgain: a request whose answer does not come is sent again within the
+// time-out, if it names a tool call; one that does not is a call of its own each
+// time and is sent once.
+func TestAdmitAsksAgain(t *testing.T) {
+	w := start(t, streams.Shard{})
+	var asked, silent atomic.Int64
+	ok(t, w.answer(func(*nats.Msg) *nats.Msg {
+		if asked.Add(1) <= silent.Load() {
+			return nil
+		}
+		return w.allow(nil)
+	}))
+	unnamed := theCall
+	unnamed.ToolCallID = ""
+	inBody := unnamed
+	inBody.Body = []byte(`{"event_id":"e1","tool_call_id":"c1"}`)
+	for _, tt := range []struct {
+		name   string
+		call   client.Call
+		silent int64
+		again  time.Duration
+		want   int64 // times asked
+		reason string
+	}{
+		{"answered at once", theCall, 0, 50 * time.Millisecond, 1, ""},
+		{"one answer lost", theCall, 1, 50 * time.Millisecond, 2, ""},
+		{"three answers lost", theCall, 3, 50 * time.Millisecond, 4, ""},
+		{"all answers lost", theCall, 99, 50 * time.Millisecond, 4, client.ReasonTimeout},
+		{"told not to", theCall, 1, -1, 1, client.ReasonTimeout},
+		{"without a tool call", unnamed, 1, 50 * time.Millisecond, 1, client.ReasonTimeout},
+		{"the tool call in the body", inBody, 99, 50 * time.Millisecond, 4, client.ReasonTimeout},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			asked.Store(0)
+			silent.Store(tt.silent)
+			timeout := 600 * time.Millisecond
+			if tt.reason == "" {
+				timeout = guard
+			}
+			v := w.asking(t, client.Options{Timeout: timeout, AskAgain: tt.again}).Admit(t.Context(), tt.call)
+			if v.Allowed() != (tt.reason == "") || tt.reason != "" && v.Reason != tt.reason || asked.Load() != tt.want {
+				t.Errorf("%s %s %v, asked %d times, want %d", v.Decision, v.Reason, v.Err, asked.Load(), tt.want)
+			}
+		})
+	}
+}
+
+// TestAdmitAsksAnotherAdmitterThanTheOneThatStops: it has not begun with the request.
+func TestAdmitAsksAnotherAdmitterThanTheOneThatStops(t *testing.T) {
+	w := start(t, streams.Shard{})
+	var asked atomic.Int64
+	stopping := nats.NewMsg("")
+	stopping.Header.Set(events.HeaderVerdict, string(events.Deny))
+	stopping.Header.Set("Nats-Service-Error", "stopping")
+	ok(t, w.answer(func(*nats.Msg) *nats.Msg {
+		if asked.Add(1) == 1 {
+			return stopping
+		}
+		return w.allow(nil)
+	}))
+	unnamed := theCall
+	if v := w.asking(t, client.Options{Timeout: guard, AskAgain: -1}).Admit(t.Context(), unnamed); !v.Allowed() || asked.Load() != 2 {
+		t.Errorf("%s %s %v, asked %d times", v.Decision, v.Reason, v.Err, asked.Load())
+	}
+}
+
+// TestAdmitAsksOnAnotherServer: the server that the client is on has no admitter, or
+// lets no answer through; another one that the connection knows has.
+func TestAdmitAsksOnAnotherServer(t *testing.T) {
+	good := start(t, streams.Shard{})
+	ok(t, good.answer(func(*nats.Msg) *nats.Msg { return good.allow(nil) }))
+	for _, tt := range []struct {
+		name   string
+		silent bool
+	}{{"no admitter here", false}, {"no answer here", true}} {
+		t.Run(tt.name, func(t *testing.T) {
+			bad := start(t, streams.Shard{})
+			if tt.silent {
+				ok(t, bad.answer(func(*nats.Msg) *nats.Msg { return nil }))
+			}
+			var nc *nats.Conn
+			for nc == nil || nc.ConnectedUrl() != bad.srv.ClientURL() {
+				if nc != nil {
+					nc.Close()
+				}
+				var err error
+				nc, err = streams.Connect(t.Context(), streams.ConnectOptions{
+					URL: bad.srv.ClientURL() + "," + good.srv.ClientURL(), User: "rt1", Password: "pw-rt1", Log: zerolog.Nop(),
+				})
+				ok(t, err)
+			}
+			defer nc.Close()
+			c := askingBy(t, good, nc, client.Options{Timeout: guard, AskAgain: 100 * time.Millisecond})
+			for range 3 {
+				if v := c.Admit(t.Context(), theCall); !v.Allowed() {
+					t.Errorf("%s %s %v", v.Decision, v.Reason, v.Err)
+				}
+			}
+			if nc.ConnectedUrl() != bad.srv.ClientURL() || nc.IsClosed() {
+				t.Error("the caller's connection was changed")
+			}
+		})
+	}
+}
