@@ -9,7 +9,7 @@ GOFILES  := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null)
 FUZZTIME ?= 20s
 
 .DEFAULT_GOAL := help
-.PHONY: soak redaction-oracle help build demo up test test-short lint bench bench-audit fuzz chaos engine check-tools clean
+.PHONY: cluster soak redaction-oracle help build demo up test test-short lint bench bench-audit fuzz chaos engine check-tools clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ redaction-oracle: ## recall and precision of the redaction engine, beside gitlea
 	echo "gitleaks on the same texts:" && (cd tools/gitleaks && go run . $$f) && \
 	(cd tools/gitleaks && go run . -generate 20) > $$f && \
 	go test -count=1 -v -run TestForeignCorpus ./evidence/internal/redact -args -foreign $$f | grep -o 'found [0-9]* of [0-9]* ([0-9.]*)'
+
+cluster: ## three servers of a cluster on loopback: stop, kill and fill them, for longer than CI does
+	@COUNTERSIGN_CLUSTER=long go test -count=1 -timeout 30m -run Cluster -v ./cmd/internal/admitter ./test/deploy
 
 chaos: engine ## break everything at random moments, for longer than CI does (an hour or so)
 	@COUNTERSIGN_CHAOS=long go test -count=1 -p 1 -timeout 180m -run Chaos -v ./cmd/internal/correlator ./test

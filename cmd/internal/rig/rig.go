@@ -55,12 +55,22 @@ type NATS struct {
 	cfg   streams.ServerConfig
 	shard streams.Shard
 	srv   *streams.Server
+	url   string // of a cluster's servers; empty: srv's
 	Keys  string // directory of key files
 }
 
 // Start runs a server until the test ends. shard says how the log is
 // provisioned; its zero value is the default.
 func Start(tb testing.TB, shard streams.Shard) *NATS {
+	tb.Helper()
+	n := newNATS(tb, shard)
+	n.up()
+	tb.Cleanup(func() { n.srv.Shutdown() })
+	return n
+}
+
+// newNATS makes the configuration and the keys.
+func newNATS(tb testing.TB, shard streams.Shard) *NATS {
 	tb.Helper()
 	user := func(name string, r streams.Role) streams.User {
 		return streams.User{Name: name, Password: "pw-" + name, Role: r}
@@ -79,8 +89,6 @@ func Start(tb testing.TB, shard streams.Shard) *NATS {
 	OK(tb, keys.Ensure(n.Keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile))
 	_, err := keys.Vouch(n.Keys, time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC))
 	OK(tb, err)
-	n.up()
-	tb.Cleanup(func() { n.srv.Shutdown() })
 	return n
 }
 
@@ -122,15 +130,20 @@ func (n *NATS) Recreate() {
 	n.up()
 }
 
-// URL is where the server is.
-func (n *NATS) URL() string { return n.srv.ClientURL() }
+// URL is where the server is, or all servers of a cluster are.
+func (n *NATS) URL() string {
+	if n.url != "" {
+		return n.url
+	}
+	return n.srv.ClientURL()
+}
 
 // Conn connects as a user until the test ends.
 func (n *NATS) Conn(user string) *nats.Conn {
 	n.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Guard)
 	defer cancel()
-	nc, err := streams.Connect(ctx, streams.ConnectOptions{URL: n.srv.ClientURL(), User: user, Password: "pw-" + user, Name: user, Log: zerolog.Nop()})
+	nc, err := streams.Connect(ctx, streams.ConnectOptions{URL: n.URL(), User: user, Password: "pw-" + user, Name: user, Log: zerolog.Nop()})
 	OK(n.tb, err)
 	n.tb.Cleanup(nc.Close)
 	return nc
@@ -147,7 +160,7 @@ func (n *NATS) JS(user string) jetstream.JetStream {
 // Flags are what a service is started with.
 func (n *NATS) Flags(service string) daemon.Flags {
 	return daemon.Flags{
-		Server: n.srv.ClientURL(), User: service, Password: "pw-" + service, Prefix: "gov", Stream: streams.DefaultShard, Keys: n.Keys, LogLevel: "info",
+		Server: n.URL(), User: service, Password: "pw-" + service, Prefix: "gov", Stream: streams.DefaultShard, Keys: n.Keys, LogLevel: "info",
 	}
 }
 
