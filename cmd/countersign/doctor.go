@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -19,8 +20,9 @@ import (
 
 type doctorCmd struct {
 	target.Flags
-	AcceptReplicated bool `help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
-	JSON             bool `name:"json" help:"Print the findings as JSON, one a line."`
+	Timeout          time.Duration `help:"How long one check may take." default:"15s"`
+	AcceptReplicated bool          `help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
+	JSON             bool          `name:"json" help:"Print the findings as JSON, one a line."`
 }
 
 // Levels of a doctor's finding.
@@ -49,18 +51,50 @@ func (c *doctorCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
+	if c.Timeout <= 0 {
+		return usageError{errors.New("--timeout must be above zero")}
+	}
 	o, err := operate(ctx, t)
 	if err != nil {
 		return err
 	}
 	defer o.nc.Close()
 	d := doctor{operator: o, acceptReplicated: c.AcceptReplicated}
+	if list := limited(ctx, c.Timeout, "log", d.stream); len(list) > 0 { // every other check asks about it
+		return c.report(io, list)
+	}
 	var list []examined
-	for _, examine := range []func(context.Context) []examined{d.durability, d.log, d.admitter, d.correlator, d.policies, d.permissions, d.clock, d.keys, d.evidence, d.retention} {
-		list = append(list, examine(ctx)...)
+	for _, check := range []struct {
+		name    string
+		examine func(context.Context) []examined
+	}{
+		{"durability", d.durability}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"correlator", d.correlator},
+		{"policies", d.policies}, {"permissions", d.permissions}, {"clock", d.clock}, {"keys", d.keys}, {"evidence", d.evidence}, {"retention", d.retention},
+	} {
+		list = append(list, limited(ctx, c.Timeout, check.name, check.examine)...)
 	}
 	return c.report(io, list)
 }
+
+// limited is what a check finds, or that it took too long. A server that may not be
+// asked does not answer at all, so no question may wait for ever.
+func limited(ctx context.Context, timeout time.Duration, name string, examine func(context.Context) []examined) []examined {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	found := make(chan []examined, 1)
+	go func() { found <- examine(ctx) }()
+	late := time.NewTimer(timeout + afterTimeout)
+	defer late.Stop()
+	select {
+	case list := <-found:
+		return list
+	case <-late.C:
+		return one(name, levelUnsafe, "no answer within %v: may this user ask for it, and is the right server named?", timeout)
+	}
+}
+
+// afterTimeout is how long a check may take to say that its time is up.
+const afterTimeout = time.Second
 
 func (c *doctorCmd) report(io stdio, list []examined) error {
 	p := newPrinter(io.out)
@@ -103,6 +137,49 @@ func (d doctor) durability(ctx context.Context) []examined {
 		detail += "; accepted with --accept-replicated: durable as long as the servers do not lose power at the same time"
 	}
 	return one("durability", levelOK, "%s: %s", class, detail)
+}
+
+// stream: whether the shard's log is on this server at all; nothing is found if it is.
+func (d doctor) stream(ctx context.Context) []examined {
+	_, err := d.js.Stream(ctx, d.t.Stream)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		return one("log", levelUnsafe, "stream %s cannot be asked about: %v", d.t.Stream, err)
+	}
+	var others []string
+	names := d.js.StreamNames(ctx)
+	for name := range names.Name() {
+		if !strings.HasPrefix(name, "KV_") && name != streams.StreamQuarantine && name != streams.StreamCheckpoints {
+			others = append(others, name)
+		}
+	}
+	switch {
+	case names.Err() != nil:
+		return one("log", levelUnsafe, "stream %s is not on this server, and which are cannot be listed: %v", d.t.Stream, names.Err())
+	case len(others) == 0:
+		return one("log", levelUnsafe, "stream %s is not on this server, and no other log is: create it with countersign provision --streams, or name the right --server", d.t.Stream)
+	}
+	slices.Sort(others)
+	return one("log", levelUnsafe, "stream %s is not on this server; it has %s: name it with --stream, or name the right --server", d.t.Stream, strings.Join(others, ", "))
+}
+
+// settings: whether streams and buckets are as they were provisioned.
+func (d doctor) settings(ctx context.Context) []examined {
+	const check = "settings"
+	list, err := streams.Differences(ctx, d.js, streams.Shard{Name: d.t.Stream, Space: subject.Space{Prefix: d.t.Prefix}})
+	switch {
+	case err != nil:
+		return one(check, levelUnsafe, "cannot be read: %v", err)
+	case len(list) > 0:
+		var text []string
+		for _, diff := range list {
+			text = append(text, diff.String())
+		}
+		return one(check, levelUnsafe, "%s: run countersign provision --streams, which creates what is missing, switches direct get off and names the rest", strings.Join(text, "; "))
+	}
+	return one(check, levelOK, "every stream and bucket has the settings that it was provisioned with")
 }
 
 // log: the stream's settings that everything else rests on.

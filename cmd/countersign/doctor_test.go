@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	natsd "github.com/nats-io/nats-server/v2/server"
 
@@ -93,4 +95,48 @@ func TestUpConfig(t *testing.T) {
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	rig.OK(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// TestDoctorNamesTheStreamThatIsThere: the server holds another shard. The operator
+// may not ask about this one, and nothing would ever answer.
+func TestDoctorNamesTheStreamThatIsThere(t *testing.T) {
+	n := rig.Start(t, streams.Shard{Name: "EAST"})
+	var out bytes.Buffer
+	c := &doctorCmd{Flags: target.Flags{Server: n.URL(), User: "operator", Password: "pw-operator", Tenant: rig.Tenant, Prefix: "gov", Stream: "GOV"}, Timeout: rig.Guard}
+	err := c.Run(t.Context(), stdio{out: &out, err: &out})
+	if got := out.String(); err == nil || !strings.Contains(got, "stream GOV is not on this server; it has EAST") || !strings.Contains(got, "--stream") || strings.Count(got, "\n") != 1 {
+		t.Errorf("%v: %s", err, got)
+	}
+}
+
+// TestDoctorWaitsForNoAnswerForEver: a check that gets no answer is a finding.
+func TestDoctorWaitsForNoAnswerForEver(t *testing.T) {
+	hangs := func(context.Context) []examined { select {} }
+	if got := limited(t.Context(), time.Millisecond, "keys", hangs); len(got) != 1 || got[0].Check != "keys" || got[0].Level != levelUnsafe || !strings.Contains(got[0].Detail, "1ms") {
+		t.Errorf("%+v", got)
+	}
+	ends := func(ctx context.Context) []examined { <-ctx.Done(); return one("keys", levelUnsafe, "%v", ctx.Err()) }
+	if got := limited(t.Context(), time.Millisecond, "keys", ends); len(got) != 1 || !strings.Contains(got[0].Detail, "deadline") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestDoctorComparesSettings: what was changed on the server since is found.
+func TestDoctorComparesSettings(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	o := operator{t: &target.Target{Flags: target.Flags{Stream: "GOV", Prefix: "gov"}}, js: n.JS("operator")}
+	if got := (doctor{operator: o}).settings(t.Context()); got[0].Level != levelOK {
+		t.Errorf("%+v", got)
+	}
+	js := n.JS("provisioner")
+	s, err := js.Stream(t.Context(), "KV_"+streams.BucketSpend)
+	rig.OK(t, err)
+	changed := s.CachedInfo().Config
+	changed.AllowDirect, changed.MaxAge = true, time.Hour
+	_, err = js.UpdateStream(t.Context(), changed)
+	rig.OK(t, err)
+	got := doctor{operator: o}.settings(t.Context())
+	if got[0].Level != levelUnsafe || !strings.Contains(got[0].Detail, "KV_spend: allow_direct is true, want false") || !strings.Contains(got[0].Detail, "max_age") {
+		t.Errorf("%+v", got)
+	}
 }

@@ -3,9 +3,13 @@ package admitter
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/correlator"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/events"
@@ -175,4 +180,132 @@ func newJS(t *testing.T, nc *nats.Conn) jetstream.JetStream {
 	js, err := jetstream.New(nc)
 	rig.OK(t, err)
 	return js
+}
+
+// TestClusterLeaderIsStopped: the server that leads the log stops while requests come
+// in. They are answered again once the others have elected a leader, every decision
+// that was answered is in the log, and none is there twice.
+func TestClusterLeaderIsStopped(t *testing.T) {
+	onlyLong(t)
+	c := rig.StartCluster(t, [3]string{"always", "always", "always"})
+	put(t, c.NATS, "mail.yaml", file(t, "policies/mail.yaml"))
+	dead := c.Leader(streams.DefaultShard)
+	for i := range 3 {
+		serveAt(t, c, c.URLWithout((dead+1+i)%3), false)
+	}
+	public, err := os.ReadFile(c.Keys + "/checkpoint.pub")
+	rig.OK(t, err)
+	asker, err := client.New(c.ConnAt(rig.Runtime, dead), client.Options{Tenant: rig.Tenant, Publisher: rig.Runtime, PublicKey: string(public)})
+	rig.OK(t, err)
+	defer asker.Close()
+	decided := map[string]bool{}
+	var lastServed, gap = time.Now(), time.Duration(0)
+	end := time.Now().Add(30 * time.Second)
+	for i := 0; time.Now().Before(end); i++ {
+		if i == 20 {
+			c.Pause(dead)
+		}
+		v := asker.Admit(t.Context(), requestIn(t, fmt.Sprintf("s-%d", i)))
+		if v.DecisionID != "" {
+			decided[v.DecisionID] = true
+			gap, lastServed = max(gap, time.Since(lastServed)), time.Now()
+		}
+	}
+	c.Resume(dead)
+	t.Logf("%d decisions answered, longest time without one %v", len(decided), gap)
+	if time.Since(lastServed) > 5*time.Second || gap > 20*time.Second {
+		t.Errorf("not served again: the last answer is %v old, the longest pause was %v", time.Since(lastServed), gap)
+	}
+	logged := map[string]int{}
+	for _, m := range of(c.Log(), "gov.decisions.") {
+		logged[m.HeaderValue("ce-id")]++
+	}
+	for id := range decided {
+		if logged[id] != 1 {
+			t.Errorf("decision %s was answered and is in the log %d times", id, logged[id])
+		}
+	}
+}
+
+// TestClusterCorrelatorOutlivesNewSessions: requests in new sessions, as many as come;
+// admitters and correlators ask for the keys of each at the same moment. Correlators
+// that read buckets by any replica ended within seconds.
+func TestClusterCorrelatorOutlivesNewSessions(t *testing.T) {
+	onlyLong(t)
+	c := rig.StartCluster(t, [3]string{"always", "always", "always"})
+	put(t, c.NATS, "mail.yaml", file(t, "policies/mail.yaml"))
+	for range 2 {
+		serveAt(t, c, c.URL(), false)
+	}
+	var correlators []*rig.Service
+	for range 2 {
+		f := correlator.Flags{Flags: c.Flags("correlator"), MissingAfter: 15 * time.Minute, StateEvery: 200_000}
+		correlators = append(correlators, rig.Run(t, func(ctx context.Context, env daemon.Env) error {
+			return daemon.RunAgain(ctx, env, func(ctx context.Context, env daemon.Env) error { return correlator.Run(ctx, f, env) })
+		}).AwaitReady())
+	}
+	public, err := os.ReadFile(c.Keys + "/checkpoint.pub")
+	rig.OK(t, err)
+	var all sync.WaitGroup
+	var asked atomic.Int64
+	end := time.Now().Add(10 * time.Second)
+	for worker := range 32 {
+		asker, err := client.New(c.Conn(rig.Runtime), client.Options{Tenant: rig.Tenant, Publisher: rig.Runtime, PublicKey: string(public)})
+		rig.OK(t, err)
+		defer asker.Close()
+		all.Go(func() {
+			for i := 0; time.Now().Before(end); i++ {
+				if v := asker.Admit(t.Context(), requestIn(t, fmt.Sprintf("w%d-%d", worker, i))); v.DecisionID != "" {
+					asked.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d decisions in as many new sessions", asked.Load())
+	for _, s := range correlators {
+		s.Running()
+	}
+}
+
+// TestClusterFullDisk: the disk of one server is full, so its replicas lag. Readers
+// whose consumers the server placed there come to the end of the log all the same.
+func TestClusterFullDisk(t *testing.T) {
+	onlyLong(t)
+	small := t.TempDir()
+	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=32m"); err != nil {
+		t.Skipf("a small disk cannot be made: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(small, syscall.MNT_DETACH) })
+	c := rig.StartCluster(t, [3]string{"always", "always", "always"}, small)
+	c.LeadElsewhere(0)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	const readers, messages = 12, 600
+	var stalls, done atomic.Int64
+	var reading sync.WaitGroup
+	for range readers {
+		js := newJS(t, c.Conn("auditor"))
+		reading.Go(func() {
+			err := streams.ReadLog(ctx, js, streams.ReadOptions{Stream: streams.DefaultShard, Stalled: func() { stalls.Add(1) }}, func(b []events.LogMessage) error {
+				if b[len(b)-1].Seq >= messages {
+					return errFound
+				}
+				return nil
+			})
+			if errors.Is(err, errFound) {
+				done.Add(1)
+			}
+		})
+	}
+	nc := c.Conn(rig.Runtime)
+	for i := range messages {
+		m := streams.Msg{Subject: "gov.events.acme.rt1.aaep.s1.agent.tool.invoked", Body: []byte(fmt.Sprintf("{%q:%d,%q:%q}", "n", i, "pad", strings.Repeat("x", 100<<10)))}
+		rig.Eventually(t, "an event is stored", func() bool { return streams.PublishEvents(ctx, nc, []streams.Msg{m}) == nil })
+	}
+	reading.Wait()
+	t.Logf("%d consumers stood still and were made anew", stalls.Load())
+	if done.Load() != readers {
+		t.Errorf("%d of %d readers came to the end of the log", done.Load(), readers)
+	}
 }

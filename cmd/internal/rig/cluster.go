@@ -71,8 +71,8 @@ type node struct {
 }
 
 // StartCluster runs a cluster until the test ends. syncIntervals has the setting of
-// each server ("always", "2m").
-func StartCluster(tb testing.TB, syncIntervals [3]string) *Cluster {
+// each server ("always", "2m"), dirs where the first servers store, if that matters.
+func StartCluster(tb testing.TB, syncIntervals [3]string, dirs ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{NATS: newNATS(tb, streams.Shard{Replicas: len(syncIntervals)})}
 	ports := freePorts(tb, 2*len(syncIntervals))
@@ -83,6 +83,9 @@ func StartCluster(tb testing.TB, syncIntervals [3]string) *Cluster {
 	for i, interval := range syncIntervals {
 		cfg := c.cfg
 		cfg.Name, cfg.Port, cfg.StoreDir, cfg.SyncInterval = fmt.Sprintf("n%d", i+1), ports[2*i], tb.TempDir(), interval
+		if i < len(dirs) {
+			cfg.StoreDir = dirs[i]
+		}
 		text, err := cfg.Render()
 		OK(tb, err)
 		account := fmt.Sprintf("%q {", streams.ServicesAccount)
