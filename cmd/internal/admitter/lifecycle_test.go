@@ -247,3 +247,32 @@ func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
 	<-done
 	_ = f.watcher.Stop() // it has ended with its context
 }
+
+// TestTheSameRequestTwiceIsARetry: what client.Admit does when an answer does not
+// come. Both are decided, recorded and answered as the same occurrence of the call.
+func TestTheSameRequestTwiceIsARetry(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	serve(t, n)
+	serve(t, n) // whichever admitter is asked
+	nc := n.Conn(rig.Runtime)
+	receipts := map[string]bool{}
+	for range 4 {
+		reply := ask(t, nc, "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json"))
+		if reply.Header.Get(events.HeaderVerdict) != "allow" {
+			t.Fatalf("%s", reply.Data)
+		}
+		receipts[reply.Header.Get(events.HeaderReceipt)] = true
+	}
+	decisions := of(n.Log(), "gov.decisions.")
+	if len(decisions) != 4 || len(receipts) != 4 {
+		t.Errorf("%d decisions, %d receipts", len(decisions), len(receipts))
+	}
+	for _, m := range decisions {
+		d, err := events.DecodeRecord[events.Decision](m.Body)
+		rig.OK(t, err)
+		if d.Occurrence != 1 {
+			t.Errorf("occurrence %d", d.Occurrence)
+		}
+	}
+}
