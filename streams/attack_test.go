@@ -142,6 +142,73 @@ func TestAttackAdmitterReplyIntoLog(t *testing.T) {
 	}
 }
 
+// An answer aimed at a sibling: a requester chooses the reply subject inside its
+// own account, and no other user is in there. The target is what the victim does
+// listen on: an output, or its inbox.
+func TestAttackReplyToSibling(t *testing.T) {
+	f := start(t)
+	adm := f.conn("admitter")
+	replied := make(chan struct{}, 64)
+	for _, s := range []string{"gov.admit.>", "gov.resolve.>"} {
+		_, err := adm.Subscribe(s, func(m *nats.Msg) {
+			ok(t, m.Respond([]byte("forged")))
+			replied <- struct{}{}
+		})
+		ok(t, err)
+	}
+	cor := f.conn("correlator")
+	_, err := cor.Subscribe("gov.follow.>", func(m *nats.Msg) {
+		ok(t, m.Respond([]byte("forged")))
+		replied <- struct{}{}
+	})
+	ok(t, err)
+	ok(t, adm.Flush())
+	ok(t, cor.Flush())
+	victims := map[string]*nats.Conn{}
+	heard := map[string]chan *nats.Msg{}
+	for user, subjects := range map[string][]string{
+		"subscriber": {"gov.findings.acme.>", "_INBOX_subscriber.>"}, "reviewer": {"gov.approvals.acme.>", "_INBOX_reviewer.>"},
+		"runtime2": {"_INBOX_runtime2.>"}, "mallory-sub": {"gov.findings.globex.>"},
+	} {
+		victims[user], heard[user] = f.conn(user), make(chan *nats.Msg, 64)
+		for _, subj := range subjects {
+			_, err := victims[user].ChanSubscribe(subj, heard[user])
+			ok(t, err)
+		}
+		ok(t, victims[user].Flush())
+	}
+	targets := []string{"gov.findings.acme.critical.s1", "gov.approvals.acme.approved.w1", "gov.findings.globex.critical.s1",
+		"_INBOX_subscriber.x.y", "_INBOX_reviewer.x.y", "_INBOX_runtime2.x.y"}
+	for _, attack := range []struct{ user, via string }{
+		{"runtime", "gov.admit.acme.aaep"}, {"subscriber", "gov.follow.acme"}, {"reviewer", "gov.resolve.acme"}, {"mallory", "gov.admit.globex.aaep"},
+	} {
+		nc := f.conn(attack.user)
+		for _, target := range targets {
+			ok(t, nc.PublishRequest(attack.via, target, nil))
+			select {
+			case <-replied:
+			case <-time.After(guard):
+				t.Fatalf("%s: the request on %s did not arrive", attack.user, attack.via)
+			}
+		}
+		// An answer that was asked for arrives, so the others had their time.
+		own, err := nc.RequestWithContext(ctx(t), attack.via, nil)
+		ok(t, err)
+		if string(own.Data) != "forged" {
+			t.Errorf("%s: %q", attack.user, own.Data)
+		}
+		<-replied
+		for user, messages := range heard {
+			ok(t, victims[user].Flush())
+			for len(messages) > 0 {
+				if m := <-messages; user != attack.user { // its own connections share its account
+					t.Errorf("%s: %s was delivered to %s on %s", attack.user, m.Subject, user, m.Sub.Subject)
+				}
+			}
+		}
+	}
+}
+
 // An operator is apart too: neither a PubAck of a KV write nor the answer of
 // an API call or a micro service can be aimed at the log.
 func TestAttackOperatorReplySubject(t *testing.T) {
@@ -362,7 +429,7 @@ func TestAttackForgedRequestInfo(t *testing.T) {
 	ok(t, err)
 	ok(t, adm.Flush())
 	rt := f.conn("runtime")
-	lie := `{"acc":"tenant-globex","user":"mallory","svc":"x"}`
+	lie := `{"acc":"tenant-globex:mallory","user":"mallory","svc":"x"}`
 	for _, raw := range []string{
 		"", "Nats-Request-Info: " + lie + "\r\n", "Nats-Request-Info: " + lie + "\r\nNats-Request-Info: " + lie + "\r\n",
 		"nats-request-info: " + lie + "\r\n", "Nats-Request-Info:" + lie + "\r\n", "Nats-Request-Info : " + lie + "\r\n",
@@ -379,7 +446,7 @@ func TestAttackForgedRequestInfo(t *testing.T) {
 				t.Fatal("no request")
 			}
 			id, err := RequestIdentity(m.Header)
-			if err == nil && id != (Identity{"tenant-acme", "runtime"}) {
+			if err == nil && id != (Identity{"tenant-acme:runtime", "runtime"}) {
 				t.Errorf("taken in: %+v by %v", id, m.Header)
 			}
 			if raw == "" && err != nil {

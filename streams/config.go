@@ -12,18 +12,18 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Accounts that every server has beside one per tenant.
+// Accounts that every server has. Every user outside the services' account has
+// one of its own beside them.
 const (
 	// ServicesAccount holds the log, the KV buckets and the services.
 	ServicesAccount = "COUNTERSIGN"
-	// OperatorAccount holds the operators. It is apart from the services'
-	// account because a reply subject is a weapon: inside one account an
-	// operator could aim the answer to any request at the log.
-	OperatorAccount = "COUNTERSIGN-OPERATOR"
 	// SystemAccount is the NATS system account.
 	SystemAccount = "SYS"
 
 	tenantAccountPrefix = "tenant-"
+	// accountSeparator stands between the parts of an account's name. Neither an
+	// escaped tenant nor a user's name can hold it.
+	accountSeparator = ":"
 )
 
 // Defaults of ServerConfig and Shard.
@@ -35,8 +35,13 @@ const (
 	DefaultMaxPayload   = 8 << 20 // bytes
 )
 
-// AccountFor names the NATS account of a tenant.
-func AccountFor(tenant string) string { return tenantAccountPrefix + subject.Escape(tenant) }
+// AccountFor names the NATS account of a tenant's user. A requester chooses the
+// reply subject inside its own account, so an account holds one user only: no
+// other user can be made to hear an answer. Different pairs have different names
+// (a tenant's name of more than 64 bytes is represented by its SHA-256).
+func AccountFor(tenant, user string) string {
+	return tenantAccountPrefix + subject.Escape(tenant) + accountSeparator + user
+}
 
 // User is one NATS user. Names are global in a server.
 type User struct {
@@ -90,7 +95,7 @@ type ServerConfig struct {
 	Services []User
 	// System is the user of the system account, if one is wanted.
 	System *User
-	// Tenants get an account each.
+	// Tenants' users get an account each.
 	Tenants []Tenant
 
 	// Log receives the embedded server's messages. Render does not use it.

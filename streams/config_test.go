@@ -149,8 +149,26 @@ func TestRenderEscapesTenantsAndReadsEnvironment(t *testing.T) {
 	ok(t, adm.Flush())
 	ok(t, nc.Publish(space.Admit(name, "aaep"), nil))
 	id, err := RequestIdentity((<-got).Header)
-	if err != nil || id != (Identity{AccountFor(name), "runtime"}) {
+	if err != nil || id != (Identity{AccountFor(name, "runtime"), "runtime"}) {
 		t.Error(id, err)
+	}
+}
+
+// Different pairs of tenant and user have different accounts.
+func TestAccountForIsInjective(t *testing.T) {
+	names := []string{"a", "a-b", "a:b", "a.b", "~", "", "tenant-a", "~YS5i", "ü"}
+	seen := map[string][2]string{}
+	for _, tenant := range names {
+		for _, user := range []string{"a", "b", "a-b", "b-a"} {
+			account := AccountFor(tenant, user)
+			if other, twice := seen[account]; twice {
+				t.Errorf("%q is the account of %q and of %q", account, other, [2]string{tenant, user})
+			}
+			seen[account] = [2]string{tenant, user}
+			if id := (Identity{account, user}); tenant != "" && !id.Of(tenant) || id.Of(tenant+"x") || (Identity{account, user + "x"}).Of(tenant) {
+				t.Errorf("%+v of %q", id, tenant)
+			}
+		}
 	}
 }
 

@@ -3,18 +3,40 @@ package streams
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
+
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // headerRequestInfo is stamped by the server on a request that crosses accounts
 // by an import with share: true. The server removes whatever the client put
-// there. On a message that crossed no account it proves nothing: nobody in the
-// services' account may publish on admit or resolve.
+// there. On a message that crossed no account it proves nothing: no user of the
+// services' account may publish on admit, ingest or resolve.
 const headerRequestInfo = "Nats-Request-Info"
+
+// crossAccount begins every reply subject that the server makes for a request
+// from another account.
+const crossAccount = "_R_."
+
+// Answerable reports whether a request's reply subject is one that the server
+// made. Every other one was chosen by the sender, and an answer on it could land
+// in the log or in a bucket. Requests from a tenant's account never have one.
+func Answerable(reply string) bool { return strings.HasPrefix(reply, crossAccount) }
 
 // Identity is who sent a request, by the word of the server.
 type Identity struct {
-	Account string // e.g. "tenant-acme"
+	Account string // e.g. "tenant-acme:acme-runtime"
 	User    string // the NATS user; a runtime's publisher token
+}
+
+// Of reports whether the identity is that of a user of a tenant.
+func (i Identity) Of(tenant string) bool {
+	return tenant != "" && i.OfToken(subject.Escape(tenant))
+}
+
+// OfToken is Of for a tenant's token in a subject.
+func (i Identity) OfToken(token string) bool {
+	return i.User != "" && i.Account == tenantAccountPrefix+token+accountSeparator+i.User
 }
 
 // RequestIdentity reads the identity off a request's headers. Anything but

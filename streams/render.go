@@ -3,16 +3,10 @@ package streams
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events/subject"
-)
-
-// What a tenant imports. Services are imported with share: true, so that the
-// server stamps Nats-Request-Info with account and user on every request.
-var (
-	tenantServices = []string{"{p}.admit.{t}.>", "{p}.resolve.{t}", "{p}.follow.{t}", "{p}.events.{t}.>"}
-	tenantOutputs  = []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>"}
 )
 
 // Render gives the nats-server configuration of c. It holds passwords unless
@@ -26,12 +20,12 @@ func (c ServerConfig) Render() ([]byte, error) {
 	w := &confWriter{}
 	c.renderServer(w)
 	w.block("accounts", func() {
-		c.renderServicesAccount(w)
-		c.renderOperatorAccount(w)
-		for _, t := range c.Tenants {
-			c.renderTenant(w, t)
+		outside := c.outside()
+		c.renderServicesAccount(w, outside)
+		for _, m := range outside {
+			m.render(w)
 		}
-		c.renderSystem(w)
+		c.renderSystem(w, outside)
 	})
 	return w.buf.Bytes(), nil
 }
@@ -51,18 +45,60 @@ func (c ServerConfig) renderServer(w *confWriter) {
 	w.line("system_account: %q", SystemAccount)
 }
 
-func (c ServerConfig) renderServicesAccount(w *confWriter) {
+// member is a user outside the services' account, with an account of its own.
+type member struct {
+	account string
+	user    User
+	role    role
+	scope   scope
+}
+
+// outside lists every user that has an account of its own.
+func (c ServerConfig) outside() (list []member) {
+	for _, u := range c.Services {
+		if r := roles[u.Role]; r.place == placeOperator {
+			list = append(list, member{string(u.Role) + accountSeparator + u.Name, u, r, c.scope("", u)})
+		}
+	}
+	for _, t := range c.Tenants {
+		for _, u := range t.Users {
+			list = append(list, member{AccountFor(t.Name, u.Name), u, roles[u.Role], c.scope(t.Name, u)})
+		}
+	}
+	return list
+}
+
+// render writes the account of a member.
+func (m member) render(w *confWriter) {
+	w.block(fmt.Sprintf("%q", m.account), func() {
+		w.list("imports", func() {
+			for _, s := range m.role.services {
+				to := ""
+				if s.as != "" {
+					to = fmt.Sprintf(", to: %q", m.scope.fillOne(s.as))
+				}
+				// share: the server stamps Nats-Request-Info with account and user.
+				w.line("{ service: { account: %q, subject: %q }%s, share: true }", ServicesAccount, m.scope.fillOne(s.subject), to)
+			}
+			for _, s := range m.scope.fill(m.role.outputs) {
+				w.line("{ stream: { account: %q, subject: %q } }", ServicesAccount, s)
+			}
+			if m.asksServers() {
+				w.line("{ service: { account: %q, subject: %q } }", SystemAccount, durabilitySubject)
+			}
+		})
+		w.list("users", func() { w.user(m.user, m.scope) })
+	})
+}
+
+// asksServers reports whether the member may ask the servers for their settings.
+func (m member) asksServers() bool { return slices.Contains(m.role.pub, durabilitySubject) }
+
+func (c ServerConfig) renderServicesAccount(w *confWriter, outside []member) {
 	w.block(fmt.Sprintf("%q", ServicesAccount), func() {
 		w.line("jetstream: enabled")
-		w.list("exports", func() {
-			for _, t := range c.Tenants {
-				s := c.scope(t.Name, User{})
-				w.ports("service", s.fill(tenantServices), "", AccountFor(t.Name))
-				w.ports("stream", s.fill(tenantOutputs), "", AccountFor(t.Name))
-			}
-			w.ports("service", c.operatorSubjects(), ", response_type: stream", OperatorAccount)
-		})
-		w.list("imports", func() { w.imports("service", []string{durabilitySubject}, SystemAccount, false) })
+		w.list("exports", func() { renderExports(w, outside) })
+		w.list("imports", func() { w.line("{ service: { account: %q, subject: %q } }", SystemAccount, durabilitySubject) })
 		w.list("users", func() {
 			for _, u := range c.Services {
 				if roles[u.Role].place == placeServices {
@@ -73,51 +109,49 @@ func (c ServerConfig) renderServicesAccount(w *confWriter) {
 	})
 }
 
-func (c ServerConfig) renderOperatorAccount(w *confWriter) {
-	w.block(fmt.Sprintf("%q", OperatorAccount), func() {
-		w.list("imports", func() {
-			w.imports("service", c.operatorSubjects(), ServicesAccount, true)
-			w.imports("service", []string{durabilitySubject}, SystemAccount, false)
-		})
-		w.list("users", func() {
-			for _, u := range c.Services {
-				if roles[u.Role].place == placeOperator {
-					w.user(u, c.scope("", u))
-				}
+// renderExports writes one line for each subject, with the accounts that may
+// import it: an export without accounts would be open to all.
+func renderExports(w *confWriter, outside []member) {
+	type export struct{ kind, subject string }
+	var order []export
+	accounts := map[export][]string{}
+	add := func(e export, account string) {
+		if accounts[e] == nil {
+			order = append(order, e)
+		}
+		accounts[e] = append(accounts[e], account)
+	}
+	for _, m := range outside {
+		for _, s := range m.role.services {
+			kind := "service"
+			if m.role.place == placeOperator {
+				kind = "service, response_type: stream" // several may answer
 			}
-		})
-	})
-}
-
-// operatorSubjects are the services' account's exports to the operators.
-func (c ServerConfig) operatorSubjects() (out []string) {
-	for _, s := range c.scope("", User{}).fill(operatorServices) {
-		if s != durabilitySubject {
-			out = append(out, s)
+			add(export{kind, m.scope.fillOne(s.subject)}, m.account)
+		}
+		for _, s := range m.scope.fill(m.role.outputs) {
+			add(export{"stream", s}, m.account)
 		}
 	}
-	return out
+	for _, e := range order {
+		kind, extra, more := strings.Cut(e.kind, ",")
+		if more {
+			extra = "," + extra
+		}
+		w.line("{ %s: %q%s, accounts: %s }", kind, e.subject, extra, quoted(accounts[e]))
+	}
 }
 
-func (c ServerConfig) renderTenant(w *confWriter, t Tenant) {
-	s := c.scope(t.Name, User{})
-	w.block(fmt.Sprintf("%q", AccountFor(t.Name)), func() {
-		w.list("imports", func() {
-			w.imports("service", s.fill(tenantServices), ServicesAccount, true)
-			w.imports("stream", s.fill(tenantOutputs), ServicesAccount, false)
-		})
-		w.list("users", func() {
-			for _, u := range t.Users {
-				w.user(u, c.scope(t.Name, u))
-			}
-		})
-	})
-}
-
-func (c ServerConfig) renderSystem(w *confWriter) {
+func (c ServerConfig) renderSystem(w *confWriter, outside []member) {
+	accounts := []string{ServicesAccount}
+	for _, m := range outside {
+		if m.asksServers() {
+			accounts = append(accounts, m.account)
+		}
+	}
 	w.block(fmt.Sprintf("%q", SystemAccount), func() {
 		w.list("exports", func() {
-			w.ports("service", []string{durabilitySubject}, ", response_type: stream", ServicesAccount, OperatorAccount)
+			w.line("{ service: %q, response_type: stream, accounts: %s }", durabilitySubject, quoted(accounts))
 		})
 		w.list("users", func() {
 			if c.System != nil {
@@ -165,22 +199,6 @@ func (w *confWriter) nest(open, end string, body func()) {
 
 func (w *confWriter) block(name string, body func()) { w.nest(name+" {", "}", body) }
 func (w *confWriter) list(name string, body func())  { w.nest(name+": [", "]", body) }
-
-func (w *confWriter) ports(kind string, subjects []string, extra string, accounts ...string) {
-	for _, s := range subjects {
-		w.line("{ %s: %q%s, accounts: %s }", kind, s, extra, quoted(accounts))
-	}
-}
-
-func (w *confWriter) imports(kind string, subjects []string, from string, share bool) {
-	extra := ""
-	if share {
-		extra = ", share: true"
-	}
-	for _, s := range subjects {
-		w.line("{ %s: { account: %q, subject: %q }%s }", kind, from, s, extra)
-	}
-}
 
 func (w *confWriter) user(u User, s scope) {
 	r := roles[u.Role]

@@ -26,8 +26,8 @@ const (
 	// off the quarantine and out of the buckets that hold what agents sent.
 	RoleCustodian Role = "custodian"
 
-	// RoleWitness is somebody outside who signs checkpoints: it reads them and hands
-	// its signatures in, under its own name, and can do nothing else.
+	// RoleWitness signs checkpoints from outside: it reads them and hands its
+	// signatures in, under its own name, and can do nothing else.
 	RoleWitness Role = "witness"
 )
 
@@ -39,7 +39,7 @@ const (
 	BucketApprovals   = "approvals"
 	BucketKeys        = "keys"
 	BucketSessionKeys = "session_keys"
-	BucketLeases      = "leases"        // which instance of correlator and auditor is active
+	BucketLeases      = "leases"        // which instance of correlator, auditor and ingest is active
 	BucketRules       = "rules"         // what becomes of the findings of a tenant's rules
 	BucketConfirmed   = "confirmations" // AAEP confirmations that were used
 	BucketSpend       = "spend"         // money that mandates' budgets have spent or reserved
@@ -66,16 +66,34 @@ const (
 // role is one row: where its users live and which subjects they may use.
 // Placeholders: {p} subject prefix, {t} tenant token, {u} user, {inbox} the
 // user's inbox prefix, {shard} the log stream. What is not listed is denied.
+//
+// A user outside the services' account has an account of its own, and reaches
+// the services' account only by what that account imports: services (requests,
+// with the identity that the server stamps) and outputs (streams).
 type role struct {
-	place   place
-	pub     []string
-	denyPub []string
-	sub     []string
+	place    place
+	pub      []string
+	denyPub  []string
+	sub      []string
+	services []mapped
+	outputs  []string
+}
+
+// mapped is a service under the subject that the services' account exports, and
+// the one that the importing account knows it by; "" is the same.
+type mapped struct{ subject, as string }
+
+// plainly are services that keep their subject.
+func plainly(subjects ...string) (out []mapped) {
+	for _, s := range subjects {
+		out = append(out, mapped{subject: s})
+	}
+	return out
 }
 
 // roles is the permission table. Invariants, each with a test: only the
-// admitter subscribes to admit and resolve, and only the correlator to follow
-// (first reply wins); nobody has allow_responses (it overrides a deny): a reply
+// admitter subscribes to admit, ingest and resolve, and only the correlator to
+// follow (first reply wins); nobody has allow_responses (it overrides a deny): a reply
 // goes to _R_, which the server makes when a request crosses accounts; a runtime
 // cannot publish type "request", so a request copy in the log is the admitter's.
 var roles = map[Role]role{
@@ -84,21 +102,28 @@ var roles = map[Role]role{
 		pub:     []string{"{p}.events.{t}.{u}.>", "{p}.admit.{t}.*"},
 		denyPub: []string{"{p}.events.{t}.{u}.*.*." + subject.TypeRequest},
 		sub:     []string{"{inbox}.>"},
+		services: []mapped{{subject: "{p}.admit.{t}.>"},
+			{subject: "{p}.events.{t}.{u}.>"}},
 	},
 	RoleSubscriber: {
-		place: placeTenant,
-		pub:   []string{"{p}.follow.{t}"},
-		sub:   []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>", "{inbox}.>"},
+		place:    placeTenant,
+		pub:      []string{"{p}.follow.{t}"},
+		sub:      []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>", "{inbox}.>"},
+		services: plainly("{p}.follow.{t}"),
+		outputs:  []string{"{p}.decisions.{t}.>", "{p}.calls.{t}.>", "{p}.findings.{t}.>", "{p}.approvals.{t}.>"},
 	},
 	RoleReviewer: {
-		place: placeTenant,
-		pub:   []string{"{p}.resolve.{t}"},
-		sub:   []string{"{p}.approvals.{t}.>", "{p}.decisions.{t}.>", "{inbox}.>"},
+		place:    placeTenant,
+		pub:      []string{"{p}.resolve.{t}"},
+		sub:      []string{"{p}.approvals.{t}.>", "{p}.decisions.{t}.>", "{inbox}.>"},
+		services: plainly("{p}.resolve.{t}"),
+		outputs:  []string{"{p}.approvals.{t}.>", "{p}.decisions.{t}.>"},
 	},
 	RoleOperator: {
-		place: placeOperator,
-		pub:   operatorServices,
-		sub:   []string{"{inbox}.>"},
+		place:    placeOperator,
+		pub:      append(operatorServices, durabilitySubject),
+		sub:      []string{"{inbox}.>"},
+		services: plainly(operatorServices...),
 	},
 	RoleProvisioner: {
 		place: placeServices,
@@ -107,12 +132,12 @@ var roles = map[Role]role{
 	},
 	RoleAdmitter: {
 		place: placeServices,
-		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed),
-			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionKeys),
+		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases),
+			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases), makeKV(BucketSessionKeys),
 			[]string{"{p}.events.*.*.*.*." + subject.TypeRequest,
 				"{p}.events.*.*.tool.*.tool_policy_evaluated", "{p}.events.*.*.handoff.*.handoff_policy_evaluated", "{p}.decisions.>", "{p}.approvals.>",
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
-		sub: []string{"{p}.admit.>", "{p}.resolve.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
+		sub: []string{"{p}.admit.>", "{p}.ingest.>", "{p}.resolve.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
 	},
 	RoleCorrelator: {
 		place: placeServices,
@@ -142,11 +167,16 @@ var roles = map[Role]role{
 	},
 	RoleWitness: {
 		place: placeOperator,
-		pub: join([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
-			getKV(BucketWitnesses), infoKV(BucketWitnesses), []string{"$KV." + BucketWitnesses + ".signed.{u}.*"}),
-		sub: []string{"{inbox}.>"},
+		pub:   witnessServices,
+		sub:   []string{"{inbox}.>"},
+
+		services: plainly(witnessServices...),
 	},
 }
+
+// witnessServices is all that a witness may publish.
+var witnessServices = join([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
+	getKV(BucketWitnesses), infoKV(BucketWitnesses), []string{"$KV." + BucketWitnesses + ".signed.{u}.*"})
 
 // erasable are the streams beside the log from which a custodian can take single
 // messages: they hold what agents sent, or keys that an erasure destroys.
@@ -180,11 +210,10 @@ var (
 	}
 )
 
-// operatorServices is what the services' account exports to the operators, and
-// all that an operator may publish: every one is request-reply, so answers come
-// back by a subject that the server chose.
+// operatorServices is what the services' account exports to the operators: every
+// one is request-reply, so answers come back by a subject that the server chose.
 var operatorServices = join(
-	[]string{"$SRV.>", durabilitySubject,
+	[]string{"$SRV.>",
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
 		"$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*",
 		"$JS.API.STREAM.MSG.GET.{shard}", "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
@@ -242,6 +271,8 @@ func join(lists ...[]string) (out []string) {
 
 // scope fills the placeholders of the table.
 type scope struct{ prefix, shard, tenant, user, inbox string }
+
+func (s scope) fillOne(text string) string { return s.fill([]string{text})[0] }
 
 func (s scope) fill(list []string) []string {
 	r := strings.NewReplacer("{p}", s.prefix, "{shard}", s.shard, "{t}", s.tenant, "{u}", s.user, "{inbox}", s.inbox)

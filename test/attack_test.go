@@ -206,7 +206,7 @@ func TestAttackForgedIdentity(t *testing.T) {
 	s := start(t)
 	r := s.runtime(t)
 	policies := s.run(t, "policy", "list", "--json").want(t, 0).out
-	lie := `{"acc":"tenant-globex","user":"mallory","svc":"x"}`
+	lie := `{"acc":"tenant-globex:mallory","user":"mallory","svc":"x"}`
 	for i, name := range []string{"Nats-Request-Info", "nats-request-info", "NATS-REQUEST-INFO"} {
 		call := allowedCall("s-lie", fmt.Sprint("call-", i)).with("agent_id", "mallory").with("source", "mallory")
 		m := &nats.Msg{Subject: "gov.admit.acme.agenthook", Header: nats.Header{name: {lie, lie}}, Data: call.bytes()}

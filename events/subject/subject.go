@@ -30,6 +30,7 @@ const (
 	Resolve     Class = "resolve"
 	Follow      Class = "follow"
 	Events      Class = "events"
+	Ingest      Class = "ingest" // events on their way from a publisher to the log
 	Decisions   Class = "decisions"
 	Calls       Class = "calls"
 	Findings    Class = "findings"

@@ -184,7 +184,7 @@ func TestNATSConfigWorks(t *testing.T) {
 		ok(t, admitter.Flush())
 		reply, err := runtime.RequestWithContext(ctx, "gov.admit.acme.agenthook", []byte("{}"))
 		ok(t, err)
-		if got, want := string(reply.Data), "tenant-acme/acme-runtime"; got != want {
+		if got, want := string(reply.Data), "tenant-acme:acme-runtime/acme-runtime"; got != want {
 			t.Errorf("the admitter sees %q, want %q", got, want)
 		}
 	})

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -42,17 +41,8 @@ const (
 var passed = []string{events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderTrace, events.HeaderWorkflow,
 	aump.HeaderMandateID, aump.HeaderMandateHash, aump.HeaderMandateVersion}
 
-// crossAccount begins every reply subject that the server makes for a request
-// from another account.
-const crossAccount = "_R_."
-
-// answerable refuses every other reply subject: the caller chose it, and an
-// answer could land in the log or in a bucket. Requests from a tenant's account
-// never have one.
-func answerable(reply string) bool { return strings.HasPrefix(reply, crossAccount) }
-
 // request takes the message apart. known is false when the caller's account is
-// not the account of the tenant it asks for.
+// not that of a user of the tenant it asks for.
 func (s *service) request(r micro.Request, received time.Time) (req admission.Request, known bool) {
 	p, _ := s.space.Parse(r.Subject())
 	req = admission.Request{Tenant: p.Tenant, Protocol: p.Protocol, Header: map[string][]string(r.Headers()), Body: r.Data(), ReceivedAt: received}
@@ -61,7 +51,7 @@ func (s *service) request(r micro.Request, received time.Time) (req admission.Re
 		return req, false
 	}
 	req.Source = id.User
-	return req, p.Tenant != "" && id.Account == streams.AccountFor(p.Tenant)
+	return req, id.Of(p.Tenant)
 }
 
 // inputs draws everything in a decision that is not a function of the request.
@@ -236,7 +226,7 @@ func (s *service) respond(r micro.Request, out admission.Outcome, a answer) erro
 // no evidence of its own is the one that lets nothing happen. body is the native
 // refusal, nil for the generic one.
 func (s *service) refuse(r micro.Request, code string, body []byte) {
-	if !answerable(r.Reply()) {
+	if !streams.Answerable(r.Reply()) {
 		return
 	}
 	s.metrics.Refused(code)

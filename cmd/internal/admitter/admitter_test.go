@@ -188,10 +188,11 @@ func TestIdentityIsTheServersWord(t *testing.T) {
 		info []string
 		want string
 	}{
-		"other tenant's account": {[]string{`{"acc":"tenant-globex","user":"mallory"}`}, admission.CodeUnknownTenant},
+		"other tenant's account": {[]string{`{"acc":"tenant-globex:mallory","user":"mallory"}`}, admission.CodeUnknownTenant},
+		"a sibling's account":    {[]string{`{"acc":"tenant-acme:rt2","user":"rt1"}`}, admission.CodeUnknownTenant},
 		"no stamp":               {nil, admission.CodeUnknownTenant},
-		"two stamps":             {[]string{`{"acc":"tenant-acme","user":"rt1"}`, `{"acc":"tenant-acme","user":"rt2"}`}, admission.CodeUnknownTenant},
-		"own":                    {[]string{`{"acc":"tenant-acme","user":"rt1"}`}, "no_policy"},
+		"two stamps":             {[]string{`{"acc":"tenant-acme:rt1","user":"rt1"}`, `{"acc":"tenant-acme:rt2","user":"rt2"}`}, admission.CodeUnknownTenant},
+		"own":                    {[]string{`{"acc":"tenant-acme:rt1","user":"rt1"}`}, "no_policy"},
 	} {
 		r := preToolUse(t)
 		r.header = map[string][]string{"Nats-Request-Info": c.info}

@@ -41,7 +41,7 @@ type reviewer struct {
 
 // accept hands a request to a worker, like an admission.
 func (a *approvals) accept(ctx context.Context, r micro.Request) {
-	if !answerable(r.Reply()) {
+	if !streams.Answerable(r.Reply()) {
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request without a usable reply subject, dropped")
 		return
 	}
@@ -66,7 +66,7 @@ func (a *approvals) accept(ctx context.Context, r micro.Request) {
 func (a *approvals) answer(ctx context.Context, r micro.Request) approval.Reply {
 	p, err := a.s.space.Parse(r.Subject())
 	id, identityErr := streams.RequestIdentity(map[string][]string(r.Headers()))
-	if err != nil || identityErr != nil || id.Account != streams.AccountFor(p.Tenant) {
+	if err != nil || identityErr != nil || !id.Of(p.Tenant) {
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request of nobody who may review for that tenant")
 		return approval.Reply{Code: codeUnknownReviewer, Message: "you are no reviewer of that tenant"}
 	}

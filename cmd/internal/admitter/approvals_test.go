@@ -289,19 +289,19 @@ func TestResolveTrustsOnlyTheServer(t *testing.T) {
 			header: map[string][]string{"Nats-Request-Info": {info}}}
 	}
 	for info, want := range map[string]approval.Code{
-		`{"acc":"tenant-acme","user":"rt1"}`:    approval.CodeSelf,
-		`{"acc":"tenant-acme","user":"dana"}`:   approval.CodePreviewMismatch,
-		`{"acc":"tenant-globex","user":"dana"}`: codeUnknownReviewer,
-		`{"acc":"COUNTERSIGN","user":"dana"}`:   codeUnknownReviewer,
-		`{"acc":"tenant-acme"}`:                 codeUnknownReviewer,
-		``:                                      codeUnknownReviewer,
+		`{"acc":"tenant-acme:rt1","user":"rt1"}`:     approval.CodeSelf,
+		`{"acc":"tenant-acme:dana","user":"dana"}`:   approval.CodePreviewMismatch,
+		`{"acc":"tenant-globex:dana","user":"dana"}`: codeUnknownReviewer,
+		`{"acc":"COUNTERSIGN","user":"dana"}`:        codeUnknownReviewer,
+		`{"acc":"tenant-acme"}`:                      codeUnknownReviewer,
+		``:                                           codeUnknownReviewer,
 	} {
 		if got := a.answer(t.Context(), request(info)); got.Code != want || got.OK {
 			t.Errorf("%s: %s, want %s", info, got.Code, want)
 		}
 	}
 	for _, reply := range []string{"", "gov.decisions.acme.allow.s1", "$KV.approvals.x", "_INBOX.x"} {
-		r := request(`{"acc":"tenant-acme","user":"dana"}`)
+		r := request(`{"acc":"tenant-acme:dana","user":"dana"}`)
 		r.reply = reply
 		a.accept(t.Context(), r)
 		s.inflight.Wait()

@@ -148,6 +148,6 @@ func unstarted(tb testing.TB, n *rig.NATS) *service {
 func preToolUse(tb testing.TB) *fake {
 	return &fake{
 		subject: "gov.admit.acme.agenthook", reply: "_R_.abc.def", data: file(tb, "requests/pre-tool-use.json"),
-		header: micro.Headers{"Nats-Request-Info": {`{"acc":"tenant-acme","user":"rt1"}`}},
+		header: micro.Headers{"Nats-Request-Info": {`{"acc":"tenant-acme:rt1","user":"rt1"}`}},
 	}
 }

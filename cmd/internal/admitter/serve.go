@@ -106,7 +106,7 @@ func (s *service) admit(ctx context.Context, r micro.Request, received time.Time
 			s.refuse(r, admission.CodeInternal, nil)
 		}
 	}()
-	if !answerable(r.Reply()) {
+	if !streams.Answerable(r.Reply()) {
 		s.metrics.Dropped()
 		s.env.Log.Warn().Str("subject", r.Subject()).Msg("request without a usable reply subject, dropped: nobody can be told a verdict")
 		return

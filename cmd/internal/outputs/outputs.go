@@ -96,7 +96,7 @@ func (s *server) accept(ctx context.Context, m *nats.Msg) {
 func (s *server) tenant(m *nats.Msg) (tenant string, theirs bool) {
 	p, err := s.space.Parse(m.Subject)
 	id, identityErr := streams.RequestIdentity(m.Header)
-	return p.Tenant, err == nil && identityErr == nil && id.Account == streams.AccountFor(p.Tenant)
+	return p.Tenant, err == nil && identityErr == nil && id.Of(p.Tenant)
 }
 
 func (s *server) begin(tenant string) bool {

@@ -148,12 +148,13 @@ func TestWhoAsks(t *testing.T) {
 		header        nats.Header
 		theirs        bool
 	}{
-		{"the tenant", "gov.follow.acme", stamp("tenant-acme"), true},
-		{"another tenant", "gov.follow.acme", stamp("tenant-globex"), false},
+		{"the tenant", "gov.follow.acme", stamp("tenant-acme:s"), true},
+		{"another tenant", "gov.follow.acme", stamp("tenant-globex:s"), false},
 		{"the services", "gov.follow.acme", stamp("COUNTERSIGN"), false},
+		{"another user's account", "gov.follow.acme", stamp("tenant-acme:t"), false},
 		{"nobody", "gov.follow.acme", nil, false},
-		{"two stamps", "gov.follow.acme", nats.Header{"Nats-Request-Info": {`{"acc":"tenant-acme","user":"s"}`, `{"acc":"tenant-acme","user":"s"}`}}, false},
-		{"no tenant", "gov.follow", stamp("tenant-acme"), false},
+		{"two stamps", "gov.follow.acme", nats.Header{"Nats-Request-Info": {`{"acc":"tenant-acme:s","user":"s"}`, `{"acc":"tenant-acme:s","user":"s"}`}}, false},
+		{"no tenant", "gov.follow", stamp("tenant-acme:s"), false},
 	} {
 		if _, theirs := (&server{}).tenant(&nats.Msg{Subject: c.subject, Header: c.header}); theirs != c.theirs {
 			t.Errorf("%s: %t", c.name, theirs)
