@@ -13,8 +13,7 @@ import (
 )
 
 // Publish stores events of one protocol in the log, in their order, and returns
-// nil only once every one is durable. Many are sent as atomic batches, which is
-// the only way to be fast without being in everybody else's way. Each event is
+// nil only once every one is durable. Many are in flight at a time. Each event is
 // sent byte for byte; session and type are read from it for the subject. An
 // event that cannot be read is sent too, under no session and type "unknown":
 // what is wrong with it is for the correlator to say and for the evidence to

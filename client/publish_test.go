@@ -39,7 +39,7 @@ func TestPublishKeepsOrderAndBytes(t *testing.T) {
 	w := start(t, streams.Shard{})
 	c := w.client(t, 0)
 	var want [][]byte
-	for _, count := range []int{0, 1, 12, 13, 1100} { // singly and in atomic batches
+	for _, count := range []int{0, 1, 12, 13, 1100} {
 		var list [][]byte
 		for range count {
 			list = append(list, hook(len(want)+len(list)))

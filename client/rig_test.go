@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,6 +36,7 @@ const guard = 30 * time.Second
 type world struct {
 	srv       *streams.Server
 	conns     []*nats.Conn
+	committer *streams.Committer
 	receipts  signing.PrivateKey // the admitter's
 	voucher   note.Signer        // the checkpoint key
 	publicKey string             // its public half
@@ -64,6 +67,9 @@ func newWorld(shard streams.Shard) (*world, error) {
 		js, _ := jetstream.New(nc)
 		_, errs[1] = streams.Provision(context.Background(), js, shard)
 	}
+	if errs[1] == nil {
+		errs[1] = w.takeEvents()
+	}
 	w.receipts, errs[2] = signing.NewPrivateKey(bytes.Repeat([]byte{1}, 32))
 	var private string
 	private, w.publicKey, errs[3] = evidence.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{2}, 32)))
@@ -83,7 +89,43 @@ func (w *world) conn(user string) (*nats.Conn, error) {
 	return nc, err
 }
 
+// takeEvents puts the events of publishers on the log, as the admitter's ingest
+// does, but without its checks.
+func (w *world) takeEvents() error {
+	nc, err := w.conn("admitter")
+	if err != nil {
+		return err
+	}
+	if w.committer, err = streams.NewCommitter(nc, streams.CommitterOptions{Stream: streams.DefaultShard}); err != nil {
+		return err
+	}
+	_, err = nc.Subscribe("gov.ingest.>", func(m *nats.Msg) {
+		m.Header.Del("Nats-Request-Info")
+		refuse := func(err error) {
+			_ = m.Respond([]byte(fmt.Sprintf(`{"error":{"code":503,"err_code":10008,"description":%q}}`, err)))
+		}
+		err := w.committer.AppendAsync(streams.Msg{Subject: strings.Replace(m.Subject, ".ingest.", ".events.", 1), Header: m.Header, Body: m.Data},
+			func(seq uint64, err error) {
+				if err != nil {
+					refuse(err)
+					return
+				}
+				_ = m.Respond([]byte(fmt.Sprintf(`{"stream":%q,"seq":%d}`, streams.DefaultShard, seq)))
+			})
+		if err != nil {
+			refuse(err)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return nc.Flush()
+}
+
 func (w *world) close() {
+	if w.committer != nil {
+		w.committer.Close()
+	}
 	for _, nc := range w.conns {
 		nc.Close()
 	}

@@ -78,9 +78,9 @@ func BenchmarkReadLog(b *testing.B) {
 		msgs[i] = event("runtime", i)
 		msgs[i].Body = body
 	}
-	nc := f.conn("runtime")
+	nc := f.conn("admitter")
 	for range n / len(msgs) {
-		ok(b, PublishEvents(ctx(b), nc, msgs))
+		ok(b, StoreAll(ctx(b), nc, msgs))
 	}
 	js := f.js(f.conn("auditor"))
 	errStop := errors.New("stop")

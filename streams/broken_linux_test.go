@@ -36,14 +36,14 @@ func TestBrokenStore(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	f := start(t, func(c *ServerConfig) { c.StoreDir = dir })
-	nc := f.conn("runtime")
+	nc := f.conn("admitter")
 	event := []Msg{{Subject: "gov.events.acme.runtime.agenthook.s1.PreToolUse", Body: make([]byte, 1<<10)}}
-	ok(t, PublishEvents(ctx(t), nc, event))
+	ok(t, StoreAll(ctx(t), nc, event))
 	filler := filepath.Join(dir, "filler")
 	ok(t, fill(filler))
 	for err := error(nil); err == nil; {
 		short, cancel := context.WithTimeout(ctx(t), time.Second)
-		err = PublishEvents(short, nc, event)
+		err = StoreAll(short, nc, event)
 		cancel()
 	}
 	select {
@@ -57,7 +57,7 @@ func TestBrokenStore(t *testing.T) {
 	ok(t, os.Remove(filler))
 	short, cancel := context.WithTimeout(ctx(t), time.Second)
 	defer cancel()
-	if err := PublishEvents(short, nc, event); err == nil {
+	if err := StoreAll(short, nc, event); err == nil {
 		t.Error("the server goes on by itself: what waits for Broken and starts it anew can go")
 	}
 }

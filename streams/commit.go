@@ -16,6 +16,10 @@ func (c *Committer) commit(l *lane, group []*appendCall) {
 	for _, call := range group {
 		msgs = append(msgs, call.msgs...)
 	}
+	if err := c.admit(); err != nil {
+		c.settle(group, func(int) outcome { return outcome{err: err} })
+		return
+	}
 	if err := c.seal(msgs); err != nil {
 		c.settle(group, func(int) outcome { return outcome{err: err} })
 		return
@@ -32,6 +36,17 @@ func (c *Committer) commit(l *lane, group []*appendCall) {
 	}
 	out := l.singles(context.Background(), msgs, nil)
 	c.settle(group, func(i int) outcome { return out[i] })
+}
+
+// admit asks the guard whether messages may be sent.
+func (c *Committer) admit() error {
+	if c.opt.Guard == nil {
+		return nil
+	}
+	if err := c.opt.Guard(); err != nil {
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return nil
 }
 
 func (c *Committer) seal(msgs []Msg) error {

@@ -44,6 +44,9 @@ type CommitterOptions struct {
 	// Seal adds headers to messages that ask for it, those of one group at once; it
 	// may be nil if none does. On an error nothing of the group is sent.
 	Seal func([]Msg) error
+	// Guard is asked before a group is sent; on an error nothing of the group is
+	// sent. It may be nil. An instance that may have lost its lease refuses here.
+	Guard func() error
 	// Timeout for the acknowledgements of one group.
 	Timeout time.Duration
 }
@@ -79,6 +82,7 @@ type appendCall struct {
 	done    chan struct{}
 	seqs    []uint64
 	err     error
+	notify  func(seq uint64, err error) // of AppendAsync, instead of done
 }
 
 // NewCommitter starts a Committer on a connection that it shares.
@@ -147,6 +151,27 @@ func (c *Committer) Append(ctx context.Context, msgs ...Msg) ([]uint64, error) {
 		}
 		return nil, fmt.Errorf("%w: %w", ErrDoubt, ctx.Err())
 	}
+}
+
+// AppendAsync stores one message and never blocks. Messages of successive calls
+// are stored in the order of the calls. Without an error, settled is called once
+// with the message's sequence or an error as Append gives it; it must not block,
+// for it is called by the goroutine that commits. An error here is ErrRefused:
+// nothing is stored, and settled is not called. ErrBusy says that MaxPending
+// messages wait already.
+func (c *Committer) AppendAsync(m Msg, settled func(seq uint64, err error)) error {
+	bytes, err := m.check(c.nc.MaxPayload())
+	if err != nil {
+		return err
+	}
+	if !c.slots.TryAcquire(1) {
+		return fmt.Errorf("%w: %w", ErrRefused, ErrBusy)
+	}
+	if !c.enqueue(&appendCall{msgs: []Msg{m}, bytes: bytes, notify: settled}) {
+		c.slots.Release(1)
+		return fmt.Errorf("%w: %w", ErrRefused, ErrClosed)
+	}
+	return nil
 }
 
 func (c *Committer) enqueue(call *appendCall) bool {
@@ -257,5 +282,12 @@ func (c *Committer) take() (group []*appendCall, messages int) {
 func (c *Committer) finish(call *appendCall, seqs []uint64, err error) {
 	call.seqs, call.err = seqs, err
 	c.slots.Release(int64(len(call.msgs)))
-	close(call.done)
+	switch {
+	case call.notify == nil:
+		close(call.done)
+	case err != nil:
+		call.notify(0, err)
+	default:
+		call.notify(seqs[0], nil)
+	}
 }

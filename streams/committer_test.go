@@ -393,7 +393,7 @@ func TestAppendFencedRace(t *testing.T) {
 
 func TestPublishEvents(t *testing.T) {
 	f := start(t)
-	nc := f.conn("runtime")
+	nc := f.conn("admitter")
 	for _, n := range []int{0, 1, 12, 13, 1000, 1001, 2050} {
 		before := f.state().Messages
 		ok(t, PublishEvents(ctx(t), nc, events64("runtime", n)))
@@ -410,7 +410,7 @@ func TestPublishEvents(t *testing.T) {
 
 func TestPublishEventsNamesWhatFailed(t *testing.T) {
 	f := start(t)
-	nc := f.conn("runtime")
+	nc := f.conn("admitter")
 	msgs := events64("runtime", 4)
 	msgs[2].Subject = "bad subject"
 	err := PublishEvents(ctx(t), nc, msgs)
@@ -419,7 +419,7 @@ func TestPublishEventsNamesWhatFailed(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	msgs = events64("runtime", 3)
-	msgs[1].Subject = "gov.events.acme.runtime2.aaep.s.x" // another's publisher token: never acknowledged
+	msgs[1].Subject = "gov.calls.acme.open.s1" // not permitted: never acknowledged
 	short, cancel := context.WithTimeout(ctx(t), 500*time.Millisecond)
 	defer cancel()
 	err = PublishEvents(short, nc, msgs)

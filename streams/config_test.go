@@ -68,11 +68,20 @@ func TestRoleTable(t *testing.T) {
 			if name != RoleAdmitter && (overlaps(sub, "gov.admit.t.aaep") || overlaps(sub, "gov.resolve.t")) {
 				t.Errorf("%s may answer requests: %s", name, sub)
 			}
+			if name != RoleAdmitter && overlaps(sub, "gov.ingest.t.u.aaep.s.x") {
+				t.Errorf("%s may take events in: %s", name, sub)
+			}
 			if name != RoleCorrelator && overlaps(sub, "gov.follow.t") {
 				t.Errorf("%s may answer followers: %s", name, sub)
 			}
 		}
 		for _, pub := range s.fill(r.pub) {
+			if overlaps(pub, "gov.ingest.t.u.aaep.s.x") { // publishers have it under another name
+				t.Errorf("%s could send events with a forged identity: %s", name, pub)
+			}
+			if r.place == placeTenant && strings.HasPrefix(pub, "$JS.") {
+				t.Errorf("%s reaches JetStream: %s", name, pub)
+			}
 			if r.place != placeTenant && overlaps(pub, "gov.follow.t") {
 				t.Errorf("%s could read a tenant's outputs with a forged identity: %s", name, pub)
 			}

@@ -23,7 +23,7 @@ func TestErase(t *testing.T) {
 		m.Body = fmt.Appendf(nil, `{"secret":"hush-hush-%03d"}`, i)
 		msgs = append(msgs, m)
 	}
-	ok(t, PublishEvents(ctx(t), f.conn("runtime"), msgs))
+	ok(t, StoreAll(ctx(t), f.conn("admitter"), msgs))
 	if !onDisk(t, f.cfg.StoreDir, "hush-hush-004") {
 		t.Fatal("the test looks in the wrong place")
 	}
@@ -111,7 +111,7 @@ func TestEraseSealed(t *testing.T) {
 	if err != nil || len(report.Sealed) != 1 || report.Sealed[0] != DefaultShard {
 		t.Fatalf("%v: %+v", err, report)
 	}
-	ok(t, PublishEvents(ctx(t), f.conn("runtime"), []Msg{event("runtime", 1)}))
+	ok(t, StoreAll(ctx(t), f.conn("admitter"), []Msg{event("runtime", 1)}))
 	if _, err := Erase(ctx(t), f.conn("custodian"), DefaultShard, 1); !errors.Is(err, ErrSealed) {
 		t.Errorf("%v", err)
 	}

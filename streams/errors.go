@@ -37,6 +37,9 @@ var (
 	// ErrReservedHeader: a message carries a header that steers the server.
 	ErrReservedHeader = errors.New("streams: header reserved for the server")
 
+	// ErrBusy: as many messages wait as may; nothing of the call is stored.
+	ErrBusy = errors.New("streams: too many messages wait")
+
 	// ErrClosed: the Committer is closed.
 	ErrClosed = errors.New("streams: closed")
 

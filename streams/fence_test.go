@@ -29,7 +29,7 @@ func TestFencedBatchIsStagedBeforeTheFenceIsKnown(t *testing.T) {
 	ok(t, second.Stage(calls(2, 3)))
 	ok(t, second.Stage(nil))
 	ok(t, second.Stage(calls(5, 1)))
-	ok(t, PublishEvents(ctx(t), f.conn("runtime"), events64("runtime", 1)))
+	ok(t, StoreAll(ctx(t), f.conn("admitter"), events64("runtime", 1)))
 	if st := f.state(); st.LastSeq != 1 {
 		t.Fatalf("%d messages are stored before the commit", st.LastSeq)
 	}

@@ -59,7 +59,7 @@ func TestKVHistory(t *testing.T) {
 func TestNextBySubject(t *testing.T) {
 	f := start(t)
 	js := f.js(f.conn("operator"))
-	ok(t, PublishEvents(ctx(t), f.conn("runtime"), []Msg{event("runtime", 1), event("runtime", 2), event("runtime", 3)}))
+	ok(t, StoreAll(ctx(t), f.conn("admitter"), []Msg{event("runtime", 1), event("runtime", 2), event("runtime", 3)}))
 	for from, want := range map[uint64]uint64{0: 1, 1: 1, 2: 2, 3: 3, 4: 0} {
 		m, err := NextBySubject(ctx(t), js, DefaultShard, "gov.events.>", from)
 		ok(t, err)

@@ -103,7 +103,7 @@ const (
 // stream may be empty: any.
 func readAck(msg *nats.Msg, stream string) (ack, error) {
 	if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
-		return ack{}, fmt.Errorf("%w: no stream takes the subject; was the shard provisioned?", ErrRefused)
+		return ack{}, fmt.Errorf("%w: nothing answers on the subject: no service takes events in, or the shard was not provisioned", ErrRefused)
 	}
 	var a ack
 	if err := json.Unmarshal(msg.Data, &a); err != nil {

@@ -9,16 +9,29 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// publishTimeout is for one round of PublishEvents.
+// publishTimeout is for one round of messages.
 const publishTimeout = 10 * time.Second
 
-// PublishEvents stores a producer's events in their order: up to a dozen as
-// single pipelined publishes, more in atomic batches of up to MaxBatch. It
-// works across the account import. It returns nil only once every message is
-// acknowledged; otherwise a *PublishError that names the messages which are
-// not certainly stored, each with ErrRefused or ErrDoubt. After doubt nothing
-// more is sent.
+// PublishEvents stores a producer's events in their order, many in flight at a
+// time. It returns nil only once every message is acknowledged; otherwise a
+// *PublishError that names the messages which are not certainly stored, each with
+// ErrRefused or ErrDoubt. After a refusal or doubt no further round is sent.
 func PublishEvents(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
+	return sendAll(ctx, nc, msgs, maxEventBytes, (*lane).publishEvents)
+}
+
+// StoreAll is PublishEvents for the services, which reach JetStream: up to a dozen
+// messages go as single pipelined publishes, more in atomic batches of up to
+// MaxBatch.
+func StoreAll(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
+	return sendAll(ctx, nc, msgs, maxRoundBytes, (*lane).storeRound)
+}
+
+// maxEventBytes bounds what one publisher has in flight: it shares the room for
+// what waits with all others.
+const maxEventBytes = 4 << 20
+
+func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send func(*lane, context.Context, []Msg, int) map[int]error) error {
 	failed := map[int]error{}
 	for i, m := range msgs {
 		if _, err := m.check(nc.MaxPayload()); err != nil {
@@ -39,8 +52,8 @@ func PublishEvents(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
 	}
 	defer l.close()
 	for start := 0; start < len(msgs); {
-		end := roundEnd(msgs, start)
-		if failed := l.publishRound(ctx, msgs[start:end], start); len(failed) > 0 {
+		end := roundEnd(msgs, start, bytes)
+		if failed := send(l, ctx, msgs[start:end], start); len(failed) > 0 {
 			for i := end; i < len(msgs); i++ {
 				failed[i] = fmt.Errorf("%w: not sent, an earlier message failed", ErrRefused)
 			}
@@ -51,11 +64,11 @@ func PublishEvents(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
 	return nil
 }
 
-func roundEnd(msgs []Msg, start int) int {
+func roundEnd(msgs []Msg, start, limit int) int {
 	end, bytes := start, 0
 	for end < len(msgs) && end-start < MaxBatch {
 		bytes += msgs[end].size()
-		if end > start && bytes > maxRoundBytes {
+		if end > start && bytes > limit {
 			break
 		}
 		end++
@@ -63,20 +76,26 @@ func roundEnd(msgs []Msg, start int) int {
 	return end
 }
 
-func (l *lane) publishRound(ctx context.Context, msgs []Msg, offset int) map[int]error {
-	failed := map[int]error{}
-	if len(msgs) > DefaultBatchAbove {
-		_, err := l.batch(ctx, msgs, nil)
-		if err == nil {
-			return nil
-		}
-		if !errors.Is(err, ErrRefused) {
-			for i := range msgs {
-				failed[offset+i] = err
-			}
-			return failed
-		}
+func (l *lane) storeRound(ctx context.Context, msgs []Msg, offset int) map[int]error {
+	if len(msgs) <= DefaultBatchAbove {
+		return l.publishEvents(ctx, msgs, offset)
 	}
+	_, err := l.batch(ctx, msgs, nil)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrRefused):
+		return l.publishEvents(ctx, msgs, offset)
+	}
+	failed := map[int]error{}
+	for i := range msgs {
+		failed[offset+i] = err
+	}
+	return failed
+}
+
+func (l *lane) publishEvents(ctx context.Context, msgs []Msg, offset int) map[int]error {
+	failed := map[int]error{}
 	for i, o := range l.singles(ctx, msgs, nil) {
 		if o.err != nil {
 			failed[offset+i] = o.err

@@ -14,7 +14,7 @@ import (
 // does not wait for what does not match.
 func TestReadLogFilter(t *testing.T) {
 	f := start(t)
-	rt := f.conn("runtime")
+	rt := f.conn("admitter")
 	other := func(i int) Msg {
 		return Msg{Subject: "gov.events.acme.runtime.aaep.s1.confirmation.reply", Body: []byte(fmt.Sprint(i))}
 	}
@@ -25,7 +25,7 @@ func TestReadLogFilter(t *testing.T) {
 			msgs = append(msgs, other(i))
 		}
 	}
-	ok(t, PublishEvents(ctx(t), rt, msgs))
+	ok(t, StoreAll(ctx(t), rt, msgs))
 	since := time.Now()
 	for _, tt := range []struct {
 		name   string
@@ -63,7 +63,7 @@ func TestReadLogFilter(t *testing.T) {
 func TestReadLogFilterServerRestart(t *testing.T) {
 	f := start(t)
 	one := func(i int) {
-		ok(t, PublishEvents(ctx(t), f.conn("runtime"), []Msg{event("runtime", i), event("runtime", i)}))
+		ok(t, StoreAll(ctx(t), f.conn("admitter"), []Msg{event("runtime", i), event("runtime", i)}))
 	}
 	one(0)
 	seen := make(chan uint64, 100)

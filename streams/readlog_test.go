@@ -38,7 +38,7 @@ func (d *dense) handle(batch []events.LogMessage) error {
 
 func TestReadLogFrom(t *testing.T) {
 	f := start(t)
-	ok(t, PublishEvents(ctx(t), f.conn("runtime"), events64("runtime", 100)))
+	ok(t, StoreAll(ctx(t), f.conn("admitter"), events64("runtime", 100)))
 	js := f.js(f.conn("auditor"))
 	for _, from := range []uint64{0, 1, 50, 100} {
 		d := &dense{t: t, next: max(1, from), want: 100}
@@ -64,7 +64,7 @@ func TestReadLogLimitsAndContent(t *testing.T) {
 	for i := range msgs {
 		msgs[i].Body = make([]byte, 1000)
 	}
-	ok(t, PublishEvents(ctx(t), f.conn("runtime"), msgs))
+	ok(t, StoreAll(ctx(t), f.conn("admitter"), msgs))
 	d := &dense{t: t, next: 1, want: 300}
 	err := ReadLog(ctx(t), f.js(f.conn("auditor")), ReadOptions{Stream: DefaultShard, MaxBatch: 50, MaxBytes: 10_000}, func(b []events.LogMessage) error {
 		if len(b) > 10 {
@@ -88,9 +88,9 @@ func TestReadLogFlowControl(t *testing.T) {
 	for i := range msgs {
 		msgs[i].Body = make([]byte, 16<<10)
 	}
-	nc := f.conn("runtime")
+	nc := f.conn("admitter")
 	for range 5 {
-		ok(t, PublishEvents(ctx(t), nc, msgs)) // 80 MB
+		ok(t, StoreAll(ctx(t), nc, msgs)) // 80 MB
 	}
 	d := &dense{t: t, next: 1, want: 5000}
 	if err := ReadLog(ctx(t), f.js(f.conn("auditor")), ReadOptions{Stream: DefaultShard, MaxBatch: 64}, d.handle); !errors.Is(err, errEnough) {
@@ -100,12 +100,12 @@ func TestReadLogFlowControl(t *testing.T) {
 
 func TestReadLogIdle(t *testing.T) {
 	f := start(t)
-	rt := f.conn("runtime")
+	rt := f.conn("admitter")
 	d := &dense{t: t, next: 1, want: 3}
 	idles := 0
 	err := ReadLog(ctx(t), f.js(f.conn("auditor")), ReadOptions{Stream: DefaultShard, IdleEvery: time.Millisecond, Idle: func() error {
 		idles++ // each idle call, the first on an empty log, brings the next event
-		return PublishEvents(ctx(t), rt, []Msg{event("runtime", idles)})
+		return StoreAll(ctx(t), rt, []Msg{event("runtime", idles)})
 	}}, d.handle)
 	if !errors.Is(err, errEnough) || idles < 3 {
 		t.Error(err, idles)
@@ -115,10 +115,10 @@ func TestReadLogIdle(t *testing.T) {
 // The reader survives two restarts of the server while events keep coming.
 func TestReadLogServerRestart(t *testing.T) {
 	f := start(t)
-	rt := f.conn("runtime")
+	rt := f.conn("admitter")
 	publish := func(n int) {
 		for { // the connection may still be reconnecting
-			err := PublishEvents(ctx(t), rt, events64("runtime", n))
+			err := StoreAll(ctx(t), rt, events64("runtime", n))
 			if err == nil {
 				return
 			}

@@ -103,7 +103,7 @@ var roles = map[Role]role{
 		denyPub: []string{"{p}.events.{t}.{u}.*.*." + subject.TypeRequest},
 		sub:     []string{"{inbox}.>"},
 		services: []mapped{{subject: "{p}.admit.{t}.>"},
-			{subject: "{p}.events.{t}.{u}.>"}},
+			{subject: "{p}.ingest.{t}.{u}.>", as: "{p}.events.{t}.{u}.>"}},
 	},
 	RoleSubscriber: {
 		place:    placeTenant,
@@ -134,8 +134,7 @@ var roles = map[Role]role{
 		place: placeServices,
 		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases),
 			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases), makeKV(BucketSessionKeys),
-			[]string{"{p}.events.*.*.*.*." + subject.TypeRequest,
-				"{p}.events.*.*.tool.*.tool_policy_evaluated", "{p}.events.*.*.handoff.*.handoff_policy_evaluated", "{p}.decisions.>", "{p}.approvals.>",
+			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*",
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
 		sub: []string{"{p}.admit.>", "{p}.ingest.>", "{p}.resolve.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
 	},
@@ -177,6 +176,10 @@ var roles = map[Role]role{
 // witnessServices is all that a witness may publish.
 var witnessServices = join([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
 	getKV(BucketWitnesses), infoKV(BucketWitnesses), []string{"$KV." + BucketWitnesses + ".signed.{u}.*"})
+
+// quotaSeverity is that of the one kind of finding that the admitter makes itself:
+// a publisher exceeded its quota.
+const quotaSeverity = "medium"
 
 // erasable are the streams beside the log from which a custodian can take single
 // messages: they hold what agents sent, or keys that an erasure destroys.

@@ -52,9 +52,6 @@ func openAuditLog(ctx context.Context, t *target.Target, dataDir, keys string) (
 		return daemon.Flags{Server: t.ReadyInfo().NATSURL, User: service, Password: passwords[service], Prefix: t.Prefix, Stream: t.Stream, Keys: keys}
 	}
 	var err error
-	if l.conns["runtime"], err = t.Connect(ctx, target.Runtime); err != nil {
-		return nil, err
-	}
 	for _, service := range []string{"admitter", "correlator"} {
 		f := l.services(service)
 		u := streams.User{Name: f.User}
@@ -82,11 +79,13 @@ func (l *auditLog) fill(ctx context.Context, n int) (wrote int, err error) {
 			}
 			call++
 		}
-		for _, who := range []string{"admitter", "runtime", "correlator"} {
-			if err := streams.PublishEvents(ctx, l.conns[who], round[who]); err != nil {
+		for _, part := range []struct {
+			of, by string // the admitter puts the runtime's events on the log
+		}{{"admitter", "admitter"}, {"runtime", "admitter"}, {"correlator", "correlator"}} {
+			if err := streams.StoreAll(ctx, l.conns[part.by], round[part.of]); err != nil {
 				return wrote, fmt.Errorf("filling the log: %w", err)
 			}
-			wrote += len(round[who])
+			wrote += len(round[part.of])
 		}
 	}
 	return wrote, nil

@@ -111,12 +111,12 @@ func (b *correlateBench) turn(ctx context.Context, calls int, report bool) (int,
 	if report {
 		msgs := b.traffic.reported(b.published, calls, b.asked, time.Now())
 		b.published += calls
-		return len(msgs), streams.PublishEvents(ctx, b.runtime, msgs)
+		return len(msgs), streams.StoreAll(ctx, b.admitter, msgs)
 	}
 	b.asked = time.Now()
 	msgs, err := b.traffic.admitted(b.published, calls, b.asked)
 	if err != nil {
 		return 0, err
 	}
-	return len(msgs), streams.PublishEvents(ctx, b.admitter, msgs)
+	return len(msgs), streams.StoreAll(ctx, b.admitter, msgs)
 }

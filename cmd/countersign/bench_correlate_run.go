@@ -36,7 +36,6 @@ type correlateBench struct {
 	password  string
 	procs     []supervise.Process
 	admitter  *nats.Conn
-	runtime   *nats.Conn
 	reader    jetstream.JetStream // as the auditor
 	traffic   traffic
 	published int       // calls

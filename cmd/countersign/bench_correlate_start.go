@@ -92,9 +92,6 @@ func (b *correlateBench) prepare(ctx context.Context) error {
 	if b.reader, err = jetstream.New(auditor); err != nil {
 		return err
 	}
-	if b.runtime, err = b.connect(ctx, benchRuntime); err != nil {
-		return err
-	}
 	if b.admitter, err = b.connect(ctx, string(streams.RoleAdmitter)); err != nil {
 		return err
 	}
@@ -119,5 +116,5 @@ func (b *correlateBench) publishKey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return streams.PublishEvents(ctx, b.admitter, []streams.Msg{{Subject: subject.Space{}.Control(streams.DefaultShard, events.ControlKey), Body: body}})
+	return streams.StoreAll(ctx, b.admitter, []streams.Msg{{Subject: subject.Space{}.Control(streams.DefaultShard, events.ControlKey), Body: body}})
 }

@@ -68,7 +68,7 @@ func (c *doctorCmd) Run(ctx context.Context, io stdio) error {
 		name    string
 		examine func(context.Context) []examined
 	}{
-		{"durability", d.durability}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"correlator", d.correlator},
+		{"durability", d.durability}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"ingest", d.ingest}, {"correlator", d.correlator},
 		{"policies", d.policies}, {"permissions", d.permissions}, {"clock", d.clock}, {"keys", d.keys}, {"evidence", d.evidence}, {"retention", d.retention},
 	} {
 		list = append(list, limited(ctx, c.Timeout, check.name, check.examine)...)
@@ -215,6 +215,10 @@ func (d doctor) log(ctx context.Context) []examined {
 
 func (d doctor) admitter(ctx context.Context) []examined {
 	return d.answers(ctx, "admitter", "every runtime must treat that as deny")
+}
+
+func (d doctor) ingest(ctx context.Context) []examined {
+	return d.answers(ctx, "ingest", "no admitter takes events in, and publishers are told so")
 }
 
 func (d doctor) correlator(ctx context.Context) []examined {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/cmd/internal/admitter"
 	"github.com/countersign-dev/countersign/cmd/internal/auditor"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation"
@@ -47,7 +48,7 @@ type ruleLine struct {
 	Reason      string            `json:"reason,omitempty"`
 	Cases       map[string]string `json:"cases,omitempty"`
 
-	auditors bool // the auditor finds it; switches are for what the correlator finds
+	auditors bool // the auditor or the admitter finds it; switches are for what the correlator finds
 }
 
 func allRules() []ruleLine {
@@ -58,7 +59,11 @@ func allRules() []ruleLine {
 			Refs: strings.Join(r.Refs, ", "), Explanation: readable(r.Explanation), Remedy: r.Remedy, Status: catalogue.Implemented, Cases: readableCases(r.Cases),
 		})
 	}
-	for _, r := range auditor.Rules() {
+	fixed := auditor.Rules()
+	for _, r := range admitter.Rules() {
+		fixed = append(fixed, auditor.Rule(r))
+	}
+	for _, r := range fixed {
 		list = append(list, ruleLine{
 			ID: r.Name, Protocol: ownRules, Level: catalogue.Derived, Severity: r.Severity, Scope: catalogue.ScopeEvent, Inputs: r.Inputs, Refs: r.Ref,
 			Explanation: r.Explanation, Remedy: r.Remedy, Status: catalogue.Implemented, auditors: true,

@@ -27,6 +27,7 @@ import (
 const (
 	codeOverloaded   = "overloaded"
 	codeStopping     = "stopping"
+	codeQuota        = ruleQuota
 	errorUnavailable = "503"
 )
 

@@ -20,6 +20,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/ingest"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/metrics"
 	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
@@ -40,7 +41,8 @@ type Flags struct {
 	MaxInflight int           `help:"Admissions worked on at the same time; more are answered deny." env:"COUNTERSIGN_MAX_INFLIGHT" default:"2048"`
 	Timeout     time.Duration `help:"How long the durable record of a decision may take before the answer is deny." env:"COUNTERSIGN_RECORD_TIMEOUT" default:"4s"`
 	Replicated  bool          `name:"accept-replicated" help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable. Without it such a cluster is unhealthy." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
-	Repliers    []string      `name:"confirmation-repliers" help:"Publishers whose replies to AAEP confirmations count, for every publisher of their tenant. Without any, a publisher's own replies count." env:"COUNTERSIGN_CONFIRMATION_REPLIERS"`
+	IngestFlags
+	Repliers []string `name:"confirmation-repliers" help:"Publishers whose replies to AAEP confirmations count, for every publisher of their tenant. Without any, a publisher's own replies count." env:"COUNTERSIGN_CONFIRMATION_REPLIERS"`
 }
 
 // Main is the service's main function; it returns the exit code.
@@ -66,6 +68,7 @@ type service struct {
 	metrics    *metrics.Admitter
 	parts      []part
 	rates      *rates // one of parts
+	admissions *ingest.Meter
 	slots      chan struct{}
 	jobs       chan job
 	serving    atomic.Bool
@@ -84,6 +87,9 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if f.MaxInflight < 1 || f.Timeout <= 0 {
 		return nil, errors.New("--max-inflight must be at least 1 and --timeout above zero")
 	}
+	if err := f.IngestFlags.check(); err != nil {
+		return nil, err
+	}
 	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job),
 		retired: map[string]time.Time{}, fatal: make(chan error, 1)}
 	if _, err = keys.Receipt(f.Keys); err != nil {
@@ -91,6 +97,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	}
 	s.metrics = env.Metrics.Admitter(f.MaxInflight, func() int { return len(s.slots) })
 	s.rates = newRates(s)
+	s.admissions = ingest.NewMeter(f.admissionQuotas())
 	s.master, err = keys.Master(f.Keys)
 	return s, err
 }
@@ -126,6 +133,11 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer releaseAsked()
+	stopIngest, err := s.takeEvents(ctx, nc)
+	if err != nil {
+		return err
+	}
+	defer stopIngest()
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	down := make(chan bool, 1)
@@ -213,8 +225,7 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 		return nil, err
 	}
 	options := streams.CommitterOptions{Stream: s.flags.Stream, Seal: s.seal}
-	// The class at the start decides: a batch is right in every class, only slower here.
-	if class := s.durability.Load(); class == string(streams.ClassInterval) || class == string(streams.ClassMemory) {
+	if s.single() {
 		options.BatchAbove = streams.NeverBatch
 	}
 	if s.committer, err = streams.NewCommitter(nc, options); err != nil {
@@ -242,6 +253,14 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 	}
 	stops = append(stops, stopParts)
 	return stopAll, nil
+}
+
+// single reports whether an acknowledgement does not wait for the disk, so that a
+// batch is slower than its messages by themselves. The class at the start decides:
+// a batch is right in every class.
+func (s *service) single() bool {
+	class := s.durability.Load()
+	return class == string(streams.ClassInterval) || class == string(streams.ClassMemory)
 }
 
 // reconnected looks again at what a server that came back may have changed. It

@@ -112,6 +112,10 @@ func (s *service) admit(ctx context.Context, r micro.Request, received time.Time
 		return
 	}
 	req, known := s.request(r, received)
+	if known && s.overQuota(req.Tenant, req.Source, len(req.Body)) {
+		s.refuse(r, codeQuota, nil)
+		return
+	}
 	out, reply, err := s.decide(ctx, req, known)
 	if err != nil {
 		s.env.Log.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny")

@@ -118,7 +118,7 @@ func (c *custodian) announce(ctx context.Context, ev erasures.Evidence, o retent
 		}
 		msgs = append(msgs, msg)
 	}
-	return streams.PublishEvents(ctx, c.nc, msgs)
+	return streams.StoreAll(ctx, c.nc, msgs)
 }
 
 func causeOf(o retention.Order) string {
@@ -260,7 +260,7 @@ func (c *custodian) publishDone(ctx context.Context, begun []erasures.Record, r 
 	if err != nil {
 		return err
 	}
-	return streams.PublishEvents(ctx, c.nc, []streams.Msg{msg})
+	return streams.StoreAll(ctx, c.nc, []streams.Msg{msg})
 }
 
 // forgetRevisions takes the older revisions of a tenant's state out of the bucket:

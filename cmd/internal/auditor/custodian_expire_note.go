@@ -46,7 +46,7 @@ func (c *custodian) announceExpiry(ctx context.Context, ev erasures.Evidence, o 
 	if len(msgs) == 0 {
 		return false, nil
 	}
-	return true, streams.PublishEvents(ctx, c.nc, msgs)
+	return true, streams.StoreAll(ctx, c.nc, msgs)
 }
 
 func (c *custodian) publishExpired(ctx context.Context, e events.Expiry, records uint64) error {
@@ -56,7 +56,7 @@ func (c *custodian) publishExpired(ctx context.Context, e events.Expiry, records
 	if err != nil {
 		return err
 	}
-	return streams.PublishEvents(ctx, c.nc, []streams.Msg{msg})
+	return streams.StoreAll(ctx, c.nc, []streams.Msg{msg})
 }
 
 func (c *custodian) signedExpiry(e events.Expiry) (m streams.Msg, err error) {

@@ -51,7 +51,7 @@ func (c *custodian) note(ctx context.Context, last uint64) error {
 		if err != nil {
 			return err
 		}
-		if err := streams.PublishEvents(ctx, c.nc, []streams.Msg{msg}); err != nil {
+		if err := streams.StoreAll(ctx, c.nc, []streams.Msg{msg}); err != nil {
 			return fmt.Errorf("noting revision %d of the retention bucket: %w", m.Seq, err)
 		}
 		c.noted = m.Seq

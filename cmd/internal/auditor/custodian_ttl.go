@@ -176,7 +176,7 @@ func (c *custodian) noteQuarantine(ctx context.Context, tenant string, p *retent
 	if err != nil {
 		return err
 	}
-	if err := streams.PublishEvents(ctx, c.nc, []streams.Msg{msg}); err != nil {
+	if err := streams.StoreAll(ctx, c.nc, []streams.Msg{msg}); err != nil {
 		return fmt.Errorf("noting what goes out of quarantine: %w", err)
 	}
 	return nil

@@ -92,7 +92,7 @@ func (q *quarantine) put(ctx context.Context, msgs []events.LogMessage, built []
 	if len(out) == 0 {
 		return nil
 	}
-	if err := streams.PublishEvents(ctx, q.nc, out); err != nil {
+	if err := streams.StoreAll(ctx, q.nc, out); err != nil {
 		q.doubt = true
 		return fmt.Errorf("storing %d messages in quarantine: %w", len(out), err)
 	}

@@ -119,7 +119,7 @@ func (a *auditor) noteRedaction(ctx context.Context, c events.RedactionChange) e
 	if err != nil {
 		return err
 	}
-	return streams.PublishEvents(ctx, a.nc, []streams.Msg{{Subject: subj, Body: body, Header: cloudevents.Binary(cloudevents.Attributes{
+	return streams.StoreAll(ctx, a.nc, []streams.Msg{{Subject: subj, Body: body, Header: cloudevents.Binary(cloudevents.Attributes{
 		ID: fmt.Sprintf("redaction-%s-%d", c.Store, c.Revision), Source: "/countersign/" + a.flags.Stream + "/auditor", Type: events.TypeControl, Time: time.Now(),
 	})}})
 }

@@ -48,7 +48,7 @@ func (a *auditor) raise(ctx context.Context, msgs []events.LogMessage, built []e
 	if len(out) == 0 {
 		return nil
 	}
-	if err := streams.PublishEvents(ctx, a.nc, out); err != nil {
+	if err := streams.StoreAll(ctx, a.nc, out); err != nil {
 		return fmt.Errorf("writing %d findings about redaction: %w", len(out), err)
 	}
 	return nil

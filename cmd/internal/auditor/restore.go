@@ -231,7 +231,7 @@ func (a *auditor) report(ctx context.Context, f events.Finding) error {
 			return nil
 		}
 	}
-	return streams.PublishEvents(ctx, a.nc, []streams.Msg{{
+	return streams.StoreAll(ctx, a.nc, []streams.Msg{{
 		Subject: subj, Body: body,
 		Header: cloudevents.Binary(cloudevents.Attributes{
 			ID: f.FindingID, Source: "/countersign/" + a.flags.Stream + "/auditor", Type: events.TypeFinding, Time: f.DetectedAt.Time,

@@ -97,7 +97,7 @@ func (a *auditor) checkpoint(ctx context.Context, now bool) error {
 			DataContentType: "text/plain; charset=utf-8",
 		}),
 	}
-	if err := a.retry(ctx, "published checkpoint", func() error { return streams.PublishEvents(ctx, a.nc, []streams.Msg{msg}) }); err != nil {
+	if err := a.retry(ctx, "published checkpoint", func() error { return streams.StoreAll(ctx, a.nc, []streams.Msg{msg}) }); err != nil {
 		return err
 	}
 	a.signed, a.signedAt = size, at

@@ -436,7 +436,7 @@ func copySessionKeys(t *testing.T, from, to *rig.NATS) {
 		rig.OK(t, err)
 		if m == nil || len(list) == chaosBatch {
 			ctx, cancel := context.WithTimeout(t.Context(), rig.Guard)
-			rig.OK(t, streams.PublishEvents(ctx, nc, list))
+			rig.OK(t, streams.StoreAll(ctx, nc, list))
 			cancel()
 			list = nil
 		}

@@ -43,7 +43,7 @@ func newChaosTraffic(t *testing.T, n *rig.NATS) *chaosTraffic {
 	body, err := events.Encode(record)
 	rig.OK(t, err)
 	n.Publish("admitter", streams.Msg{Subject: subject.Space{}.Control(streams.DefaultShard, events.ControlKey), Body: body})
-	return &chaosTraffic{key, master.Tenant(rig.Tenant), n.Conn("admitter"), n.Conn(rig.Runtime)}
+	return &chaosTraffic{key, master.Tenant(rig.Tenant), n.Conn("admitter"), n.Conn("admitter")}
 }
 
 const (
@@ -61,7 +61,7 @@ func (c *chaosTraffic) send(t *testing.T, batches ...int) {
 	publish := func(nc *nats.Conn, msgs []streams.Msg) {
 		ctx, cancel := context.WithTimeout(t.Context(), rig.Guard)
 		defer cancel()
-		rig.OK(t, streams.PublishEvents(ctx, nc, msgs))
+		rig.OK(t, streams.StoreAll(ctx, nc, msgs))
 	}
 	for _, b := range batches {
 		if b < 0 {

@@ -87,7 +87,7 @@ func (w *worker) readRules(ctx context.Context, now time.Time) (bad, err error) 
 		}
 	}
 	if len(msgs) > 0 {
-		if err := streams.PublishEvents(ctx, w.nc, msgs); err != nil {
+		if err := streams.StoreAll(ctx, w.nc, msgs); err != nil {
 			return nil, err
 		}
 	}

@@ -46,7 +46,7 @@ func (w *worker) tick(ctx context.Context, now time.Time) error {
 		return err
 	}
 	msg := control(subj, events.ControlTick, w.flags.Stream, "tick-"+events.At(due).String(), body, now)
-	if err := streams.PublishEvents(ctx, w.nc, []streams.Msg{msg}); err != nil {
+	if err := streams.StoreAll(ctx, w.nc, []streams.Msg{msg}); err != nil {
 		return err
 	}
 	w.ticked, w.tickedAt = due, now

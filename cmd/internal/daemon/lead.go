@@ -22,12 +22,7 @@ func (f Flags) Lead(ctx context.Context, js jetstream.JetStream, service string,
 	if err != nil {
 		return nil, err
 	}
-	host, _ := os.Hostname()
-	opt := lease.Options{
-		Key: service + "." + f.Stream, Place: f.Instance, Log: env.Log,
-		// Two processes may have the same id, each in its container.
-		Holder: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()),
-	}
+	opt := f.LeaseOptions(service, env)
 	ctx, cancel := context.WithCancelCause(ctx)
 	l, err := lease.Hold(ctx, kv, opt, func(holder string) {
 		env.Log.Info().Str("active", holder).Msg("another instance is active on this shard; standing by")
@@ -45,6 +40,16 @@ func (f Flags) Lead(ctx context.Context, js jetstream.JetStream, service string,
 	env.Log.Info().Msg("active on this shard")
 	env.Health.SetRole(RoleActive)
 	return l, nil
+}
+
+// LeaseOptions are those of the lease of a service on the shard.
+func (f Flags) LeaseOptions(service string, env Env) lease.Options {
+	host, _ := os.Hostname()
+	return lease.Options{
+		Key: service + "." + f.Stream, Place: f.Instance, Log: env.Log,
+		// Two processes may have the same id, each in its container.
+		Holder: fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()),
+	}
 }
 
 // Lost turns the error of work under a lease into ErrFenced if the lease is gone.

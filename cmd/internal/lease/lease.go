@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -54,6 +55,7 @@ type Lease struct {
 	opt      Options
 	kv       jetstream.KeyValue
 	revision uint64
+	renewed  atomic.Pointer[time.Time] // when the last write that succeeded began
 	ctx      context.Context
 	lose     context.CancelCauseFunc
 	done     chan struct{}
@@ -131,11 +133,13 @@ func (l *Lease) write(ctx context.Context, released bool) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(callTimeout, l.opt.TTL/4))
 	defer cancel()
+	begun := time.Now()
 	revision, err := l.kv.Update(ctx, l.opt.Key, value, l.revision)
 	if err != nil {
 		return err
 	}
 	l.revision = revision
+	l.renewed.Store(&begun)
 	return nil
 }
 
@@ -143,7 +147,6 @@ func (l *Lease) write(ctx context.Context, released bool) error {
 // not be renewed for so long that somebody else may have it.
 func (l *Lease) keep() {
 	defer close(l.done)
-	renewed := time.Now()
 	tick := time.NewTicker(l.opt.TTL / renewals)
 	defer tick.Stop()
 	for {
@@ -152,10 +155,8 @@ func (l *Lease) keep() {
 			return
 		case <-tick.C:
 		}
-		begun := time.Now()
 		err := l.write(l.ctx, false)
 		if err == nil {
-			renewed = begun
 			continue
 		}
 		if l.ctx.Err() != nil {
@@ -166,7 +167,7 @@ func (l *Lease) keep() {
 		}
 		l.opt.Log.Warn().Err(err).Msg("the lease could not be renewed")
 		// The others count from when they saw it last, which was later.
-		if errors.Is(err, ErrLost) || time.Since(renewed) >= l.opt.TTL*3/4 {
+		if errors.Is(err, ErrLost) || !l.Valid() {
 			l.lose(fmt.Errorf("%w: %w", ErrLost, err))
 			return
 		}
@@ -191,6 +192,13 @@ func (l *Lease) recover(cause error) error {
 		return cause
 	}
 	return fmt.Errorf("%w: %s has it", ErrLost, have.Holder)
+}
+
+// Valid reports whether the lease is certainly held now: it was not lost, and was
+// renewed so recently that no standby can have taken it. A process that was
+// stopped for a while finds out here, before the next renewal does.
+func (l *Lease) Valid() bool {
+	return l.ctx.Err() == nil && time.Since(*l.renewed.Load()) < l.opt.TTL*3/4
 }
 
 // Context ends with the context of Hold, or, with ErrLost as its cause, when the

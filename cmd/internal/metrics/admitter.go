@@ -12,7 +12,7 @@ import (
 
 // RefusalCodes are the reasons of answers without a record that have a counter
 // of their own.
-var RefusalCodes = []string{"overloaded", "stopping", "audit_unavailable", "internal_error"}
+var RefusalCodes = []string{"overloaded", "stopping", "quota_exceeded", "audit_unavailable", "internal_error"}
 
 var verdicts = []string{string(events.Allow), string(events.Ask), string(events.Defer), string(events.Deny)}
 

@@ -102,6 +102,7 @@ func everything(text string) *Registry {
 	r := New("admitter")
 	r.Health(func() Status { return Status{Healthy: true, Ready: true} })
 	a := r.Admitter(2048, func() int { return 3 })
+	r.Ingest().Stored()
 	now := time.Now()
 	a.Decided(now)
 	a.Recorded(now)

@@ -48,6 +48,12 @@ var (
 	descSnapshotAge  = desc{"countersign_policy_snapshot_age_seconds", gauge, nil, "How long ago the admitter began to decide from these policies."}
 )
 
+// Of the admitter, where it takes events in.
+var (
+	descIngested      = desc{"countersign_events_stored_total", counter, nil, "Events of publishers that were stored and acknowledged."}
+	descIngestRefused = desc{"countersign_events_refused_total", counter, []string{"reason"}, "Events of publishers that were not stored, by reason; of reason doubt, not for certain."}
+)
+
 // Of the correlator.
 var (
 	descMessages  = desc{"countersign_correlator_messages_total", counter, nil, "Messages of the log that were read, those of a replay after the start included."}
@@ -85,7 +91,7 @@ var descServiceUp = desc{"countersign_service_up", gauge, nil, "1 if the service
 var all = []desc{
 	descHealthy, descReady, descActive, descStalls,
 	descAdmissions, descRefused, descUnanswerable, descAdmission, descDecide, descRecord,
-	descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge,
+	descInflight, descInflightMax, descRevision, descUsable, descSnapshotAge, descIngested, descIngestRefused,
 	descMessages, descOutputs, descCalls, descFindings, descWithdrawn, descOpen, descKnown, descSessions, descUndecided, descCorrLag, descCorrAge,
 	descRecords, descBytes, descBatch, descInsert, descRedactions, descQuarantine, descCheckpoints, descSigned, descAuditLag, descAuditAge, descLost,
 	descServiceUp,

@@ -32,6 +32,7 @@ type Registry struct {
 
 	mu          sync.Mutex
 	admitter    *Admitter
+	ingest      *Ingest
 	correlators map[string]*Correlator
 	auditors    map[string]*Auditor
 }

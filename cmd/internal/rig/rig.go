@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -178,12 +179,23 @@ func (n *NATS) Log() (out []events.LogMessage) {
 	return out
 }
 
-// Publish stores messages as a user.
+// Publish stores messages as a service; those of a publisher as the service that
+// takes events in stores them.
 func (n *NATS) Publish(user string, msgs ...streams.Msg) {
 	n.tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Guard)
 	defer cancel()
-	OK(n.tb, streams.PublishEvents(ctx, n.Conn(user), msgs))
+	OK(n.tb, streams.StoreAll(ctx, n.writer(user), msgs))
+}
+
+// writer is the connection that writes a user's messages to the log.
+func (n *NATS) writer(user string) *nats.Conn {
+	for _, t := range n.cfg.Tenants {
+		if slices.ContainsFunc(t.Users, func(u streams.User) bool { return u.Name == user }) {
+			return n.Conn(string(streams.RoleAdmitter))
+		}
+	}
+	return n.Conn(user)
 }
 
 // Service is a service that runs in this process.

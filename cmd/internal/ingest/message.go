@@ -1,0 +1,192 @@
+package ingest
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// refusal is an answer that says that nothing was stored: the error part of a
+// JetStream publish acknowledgement, which every JetStream client understands.
+// Its text depends on the message and on the configured limits alone, never on
+// what the log holds.
+type refusal struct {
+	Code        int    `json:"code"`     // like an HTTP status
+	ErrCode     int    `json:"err_code"` // one of JetStream's where it has one
+	Description string `json:"description"`
+
+	reason string // of the metric
+}
+
+// Error codes of refusals. The first ones are JetStream's own; the last two lie
+// beyond its range.
+const (
+	codeUnavailable = 10008 // JetStream system temporarily unavailable
+	codeTooLarge    = 10054 // message size exceeds maximum allowed
+	codeWrongStream = 10060 // expected stream does not match
+	codeBusy        = 10167 // too many requests
+	codeHeader      = 10990
+	codeQuota       = 10991
+	codeSubject     = 10992
+)
+
+// Reasons of refusals, as the metric counts them (metrics.IngestReasons).
+const (
+	reasonIdentity    = "identity"
+	reasonSubject     = "subject"
+	reasonHeader      = "header"
+	reasonSize        = "size"
+	reasonQuota       = "quota"
+	reasonBusy        = "busy"
+	reasonUnavailable = "unavailable"
+	reasonDoubt       = "doubt"
+)
+
+var (
+	refusedIdentity = &refusal{400, codeSubject, "the event does not come from the publisher that its subject names", reasonIdentity}
+	refusedType     = &refusal{400, codeSubject, "a publisher cannot publish events of type " + subject.TypeRequest + "; ask for admission instead", reasonSubject}
+	refusedSubject  = &refusal{400, codeSubject, fmt.Sprintf("the subject is longer than %d bytes", maxSubject), reasonSubject}
+	refusedStream   = &refusal{400, codeWrongStream, "expected stream does not match", reasonHeader}
+	refusedSize     = &refusal{400, codeTooLarge, "message size exceeds maximum allowed", reasonSize}
+	refusedBusy     = &refusal{429, codeBusy, "too many requests", reasonBusy}
+	refusedForNow   = &refusal{503, codeUnavailable, "JetStream system temporarily unavailable", reasonUnavailable}
+)
+
+// maxSubject bounds a subject in bytes: the server ends the connection that
+// sends it a protocol line of more than 4 KB, and a line holds a reply subject
+// and sizes as well.
+const maxSubject = 2048
+
+// address is what the subject of an event and the server's stamp say.
+type address struct {
+	tenant, publisher string
+	subject           string // on the log
+}
+
+// locate reads who sent a message, and where on the log it belongs: to the
+// server's word for the sender the subject must agree. What stands behind the
+// publisher's token is not judged: a subject that makes no sense is evidence.
+func locate(space subject.Space, m *nats.Msg) (address, *refusal) {
+	id, err := streams.RequestIdentity(m.Header)
+	if err != nil {
+		return address{}, refusedIdentity
+	}
+	rest, ours := strings.CutPrefix(m.Subject, strings.TrimSuffix(space.All(subject.Ingest), ">"))
+	tokens := strings.Split(rest, ".")
+	if !ours || len(tokens) < 3 {
+		return address{}, refusedIdentity
+	}
+	tenant, _ := subject.Unescape(tokens[0])
+	if !id.OfToken(tokens[0]) || tokens[1] != subject.Escape(id.User) {
+		return address{}, refusedIdentity
+	}
+	// The admitter's copy of a request has exactly this form.
+	const protocol, session, typ = 2, 3, 4
+	if len(tokens) > typ && tokens[typ] == subject.TypeRequest {
+		return address{}, refusedType
+	}
+	if len(m.Subject) > maxSubject {
+		return address{}, refusedSubject
+	}
+	return address{tenant, id.User, strings.TrimSuffix(space.All(subject.Events), ">") + rest}, nil
+}
+
+// kept are the headers of an event that stand on the log, in lower case, beside
+// those that begin with "ce-": what decoding and correlation read. Headers that
+// only Countersign's services write are not among them.
+var kept = lower("content-type", events.HeaderTrace, "tracestate",
+	events.HeaderSession, events.HeaderToolCallID, events.HeaderAgent, events.HeaderWorkflow, events.HeaderDecisionID, events.HeaderDecisionSeq,
+	events.HeaderVerdict, events.HeaderReceipt, events.HeaderKey,
+	aump.HeaderMandateID, aump.HeaderMandateHash, aump.HeaderMandateVersion)
+
+// Headers of the NATS server, in lower case. Every other one that begins like
+// them is refused: it asks the server for something that a publisher may not have
+// (a condition on what the log holds, an atomic batch, a roll-up, a schedule, an
+// expiry), and to drop it silently would be a false acknowledgement.
+const (
+	serverPrefix   = "nats-"
+	expectedStream = "nats-expected-stream" // compared here
+	requestInfo    = "nats-request-info"    // the server's stamp: not for the log
+	messageID      = "nats-msg-id"          // dropped: the log removes no duplicates
+)
+
+const cloudEventPrefix = "ce-"
+
+func lower(names ...string) map[string]bool {
+	out := map[string]bool{}
+	for _, n := range names {
+		out[strings.ToLower(n)] = true
+	}
+	return out
+}
+
+// headers gives the headers for the log, or the refusal of one that steers the
+// server. Names are compared without regard to case.
+func headers(h nats.Header, stream string) (map[string][]string, *refusal) {
+	var out map[string][]string
+	var steering []string
+	for name, values := range h {
+		small := strings.ToLower(name)
+		switch {
+		case small == expectedStream:
+			if slices.ContainsFunc(values, func(v string) bool { return v != stream }) {
+				return nil, refusedStream
+			}
+		case small == requestInfo, small == messageID:
+		case strings.HasPrefix(small, serverPrefix):
+			steering = append(steering, name)
+		case kept[small], strings.HasPrefix(small, cloudEventPrefix):
+			if out == nil {
+				out = make(map[string][]string, len(h))
+			}
+			out[name] = values
+		}
+	}
+	if len(steering) > 0 {
+		return nil, &refusal{400, codeHeader, fmt.Sprintf("the header %.64q is not for publishers of events; send the event without it", slices.Min(steering)), reasonHeader}
+	}
+	return out, nil
+}
+
+// rebuild makes the log's message of one that came in.
+func rebuild(space subject.Space, stream string, m *nats.Msg) (streams.Msg, address, *refusal) {
+	at, no := locate(space, m)
+	if no != nil {
+		return streams.Msg{}, at, no
+	}
+	h, no := headers(m.Header, stream)
+	if no != nil {
+		return streams.Msg{}, at, no
+	}
+	return streams.Msg{Subject: at.subject, Header: h, Body: m.Data}, at, nil
+}
+
+// stored is the acknowledgement of a message.
+func stored(stream string, seq uint64) []byte {
+	out := make([]byte, 0, 64)
+	out = append(out, `{"stream":"`...)
+	out = append(out, stream...) // a plain token
+	out = append(out, `","seq":`...)
+	out = strconv.AppendUint(out, seq, 10)
+	return append(out, '}')
+}
+
+// answer is the acknowledgement that nothing was stored.
+func (r *refusal) answer(stream string) []byte {
+	out, _ := json.Marshal(struct {
+		Type   string   `json:"type"`
+		Error  *refusal `json:"error"`
+		Stream string   `json:"stream"`
+		Seq    uint64   `json:"seq"`
+	}{"io.nats.jetstream.api.v1.pub_ack_response", r, stream, 0})
+	return out
+}

@@ -1,0 +1,121 @@
+package ingest
+
+import (
+	"sync"
+	"time"
+)
+
+// Rate is what may come in each second; zero is no limit.
+type Rate struct {
+	Messages int
+	Bytes    int
+}
+
+// Quotas are limits of a tenant and of each of its publishers.
+type Quotas struct {
+	Tenant, Publisher Rate
+	// Burst is how much of a second's rate may come at once, as a time: a limit of
+	// 100 each second with a burst of 10 s takes 1,000 at once after a pause.
+	Burst time.Duration
+}
+
+// bucket is a token bucket that counts up: level is what was taken and has not
+// run out of it again.
+type bucket struct {
+	level float64
+	at    time.Time
+}
+
+// after is the level once n more are taken.
+func (b bucket) after(now time.Time, rate, n int) float64 {
+	level := b.level - now.Sub(b.at).Seconds()*float64(rate)
+	return max(level, 0) + float64(n)
+}
+
+// usage is what one tenant or publisher has taken.
+type usage struct {
+	messages, bytes bucket
+	told            time.Time // of a publisher: when its last finding was made
+}
+
+// Meter applies quotas. It is safe for concurrent use; its memory is one entry
+// for each authenticated publisher.
+type Meter struct {
+	quotas Quotas
+
+	mu         sync.Mutex
+	tenants    map[string]*usage
+	publishers map[publisher]*usage
+}
+
+type publisher struct{ tenant, name string }
+
+// NewMeter makes a Meter of which nothing is taken.
+func NewMeter(q Quotas) *Meter {
+	return &Meter{quotas: q, tenants: map[string]*usage{}, publishers: map[publisher]*usage{}}
+}
+
+// Excess says which limit a message exceeds.
+type Excess struct {
+	Of    string // "publisher" or "tenant"
+	What  string // "messages" or "bytes"
+	Limit int    // each second
+	First bool   // the first of the publisher's in this window: time for a finding
+}
+
+// findingWindow is how long a publisher's excess is told by one finding.
+const findingWindow = 10 * time.Minute
+
+// Take counts a message in, all or nothing. ok is false when it exceeds a limit,
+// and then nothing is counted.
+func (m *Meter) Take(now time.Time, tenant, name string, bytes int) (e Excess, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := entry(m.publishers, publisher{tenant, name})
+	t := entry(m.tenants, tenant)
+	for _, c := range []struct {
+		of   string
+		use  *usage
+		rate Rate
+	}{{"publisher", p, m.quotas.Publisher}, {"tenant", t, m.quotas.Tenant}} {
+		switch {
+		case m.exceeds(c.use.messages, now, c.rate.Messages, 1):
+			e = Excess{Of: c.of, What: "messages", Limit: c.rate.Messages}
+		case m.exceeds(c.use.bytes, now, c.rate.Bytes, bytes):
+			e = Excess{Of: c.of, What: "bytes", Limit: c.rate.Bytes}
+		default:
+			continue
+		}
+		if p.told.IsZero() || now.Sub(p.told) >= findingWindow {
+			p.told, e.First = now, true
+		}
+		return e, false
+	}
+	p.take(now, m.quotas.Publisher, bytes)
+	t.take(now, m.quotas.Tenant, bytes)
+	return Excess{}, true
+}
+
+func entry[K comparable](m map[K]*usage, k K) *usage {
+	u := m[k]
+	if u == nil {
+		u = &usage{}
+		m[k] = u
+	}
+	return u
+}
+
+// exceeds reports whether n more are too many. A message larger than the whole
+// burst is taken when nothing else was.
+func (m *Meter) exceeds(b bucket, now time.Time, rate, n int) bool {
+	if rate <= 0 {
+		return false
+	}
+	level := b.after(now, rate, n)
+	return level > float64(rate)*m.quotas.Burst.Seconds() && level > float64(n)
+}
+
+func (u *usage) take(now time.Time, r Rate, bytes int) {
+	u.messages = bucket{u.messages.after(now, r.Messages, 1), now}
+	u.bytes = bucket{u.bytes.after(now, r.Bytes, bytes), now}
+}

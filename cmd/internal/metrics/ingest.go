@@ -1,0 +1,42 @@
+package metrics
+
+// IngestReasons are the reasons for which an event is not stored.
+var IngestReasons = []string{"identity", "subject", "header", "size", "quota", "busy", "unavailable", "doubt"}
+
+// Ingest counts events on their way to the log. A nil Ingest counts nothing.
+type Ingest struct {
+	stored  Counter
+	refused *Vector
+}
+
+// Ingest gives the metrics of the service that takes events in.
+func (r *Registry) Ingest() *Ingest {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	if i := r.ingest; i != nil {
+		r.mu.Unlock()
+		return i
+	}
+	i := &Ingest{refused: newVector(IngestReasons)}
+	r.ingest = i
+	r.mu.Unlock()
+	r.counter(descIngested, "", &i.stored)
+	r.vector(descIngestRefused, "", i.refused)
+	return i
+}
+
+// Stored counts an event that is durably on the log.
+func (i *Ingest) Stored() {
+	if i != nil {
+		i.stored.Inc()
+	}
+}
+
+// Refused counts an event that is not on the log, or not for certain.
+func (i *Ingest) Refused(reason string) {
+	if i != nil {
+		i.refused.With(reason).Inc()
+	}
+}
