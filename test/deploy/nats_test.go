@@ -188,7 +188,16 @@ func TestNATSConfigWorks(t *testing.T) {
 			t.Errorf("the admitter sees %q, want %q", got, want)
 		}
 	})
-	t.Run("events are stored", func(t *testing.T) {
+	t.Run("events reach the service that takes them in, and nothing else", func(t *testing.T) {
+		_, err := admitter.Subscribe("gov.ingest.>", func(m *nats.Msg) {
+			if id, err := streams.RequestIdentity(m.Header); err != nil || !id.Of("acme") || id.User != "acme-runtime" {
+				t.Errorf("%+v, %v", id, err)
+			}
+			ok(t, streams.StoreAll(ctx, admitter, []streams.Msg{{Subject: strings.Replace(m.Subject, ".ingest.", ".events.", 1), Body: m.Data}}))
+			ok(t, m.Respond([]byte(`{"stream":"GOV","seq":1}`)))
+		})
+		ok(t, err)
+		ok(t, admitter.Flush())
 		ok(t, streams.PublishEvents(ctx, runtime, []streams.Msg{{Subject: "gov.events.acme.acme-runtime.aaep.s1.agent.tool.invoked", Body: []byte("{}")}}))
 	})
 	for name, subj := range map[string]string{
