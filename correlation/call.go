@@ -78,6 +78,8 @@ type details struct {
 	cameFirst    madeFinding   // AH-C-083, by the id of the event that came first
 	endedAt      time.Time     // by its producer's clock, if no pre event or request had come; or stopped
 	mutated      bool          // its completion gives a reason for other arguments
+	stated       stated        // what its events claim of verdict and approval
+	again        sum           // the slot of the call that its events say it tries again; see slotSum
 
 	tooLate madeBy // it came after a handoff of its agent
 
@@ -173,6 +175,9 @@ func (c *call) attach(f *fact) {
 		c.session.hear(f.decision.verdict)
 		c.step(stepDecided, f)
 	}
+	if f.previous != (slotKey{}) {
+		c.again = slotSum(f.previous)
+	}
 	c.learn(f)
 }
 
@@ -182,6 +187,7 @@ func (c *call) learn(f *fact) {
 		c.claim = f.claim
 		c.session.hear(f.claim.verdict)
 	}
+	c.stated.note(f)
 	switch {
 	case f.approval == nil:
 	case f.approval.is(statusPending):

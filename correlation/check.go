@@ -41,8 +41,8 @@ type CheckOptions struct {
 //     may lack fields: without source or session it is matched by event_id,
 //     session and tool_call_id;
 //   - an execution needs a verdict only if the recording holds a decision;
-//   - without a decision, the verdict that events and replies claim counts; and
-//     so does, always, what events say of approvals.
+//   - without a decision, the verdict that events and replies claim counts, and what
+//     they say of approvals; where a decision is recorded, they are held against it.
 //
 // Findings come in the order in which they were proved. Seqs are the positions
 // in the recording, from 1. A missing completion that arrived late is none.
@@ -109,9 +109,17 @@ func readDecision(f *fact, raw []byte) recordedLine {
 	var box struct {
 		Decision events.Decision `json:"decision"`
 	}
-	if err := strictjson.Unmarshal(raw, &box); err != nil {
+	var more struct {
+		Decision struct {
+			Approval struct {
+				DecisionRef string `json:"decision_ref"`
+			} `json:"approval"`
+		} `json:"decision"`
+	}
+	if strictjson.Unmarshal(raw, &box) != nil || strictjson.Unmarshal(raw, &more) != nil {
 		return recordedLine{fact: f, wrong: "a field has the wrong type"}
 	}
+	f.reference = more.Decision.Approval.DecisionRef
 	return recordedLine{fact: f, decision: &box.Decision, time: box.Decision.DecidedAt.Time}
 }
 
@@ -191,6 +199,7 @@ func (r *recorded) decide(m *machine, f *fact, d events.Decision) {
 	d.Tenant, d.EventID = "", agenthook.NormaliseID(d.EventID)
 	d.Protocol = first(d.Protocol, r.protocol)
 	decisionFact(f, new(verdictRec), &d)
+	f.decision.ref = f.reference
 	r.index.complete(f, d)
 	if !d.Verdict.Valid() {
 		m.report(ruleForged, nil, f, about(d.EventID).distinct(f.content).detail(detailVerdict))

@@ -71,8 +71,9 @@ func TestCheckGolden(t *testing.T) {
 		want  []string
 	}{
 		{"golden", []any{before, after}, nil},
-		{"golden with its ledger", []any{noClaims, verdict("ask"), before, after}, nil},
-		{"golden, ledger first", []any{verdict("ask"), before, after}, nil},
+		{"golden with its ledger", []any{noClaims, verdict("ask"), before, approvedLine(), after}, nil},
+		{"golden, ledger first", []any{verdict("ask"), before, approvedLine(), after}, nil},
+		{"105 approved by its publisher only", []any{verdict("ask"), before, after}, []string{askPending}},
 		{"allowed", []any{set(before, "metadata.admission_verdict.verdict", "allow"), noApproval}, nil},
 		{"allowed by the ledger", []any{noClaims, verdict("allow"), noApproval}, nil},
 		{"open at the end", []any{before}, nil},
@@ -95,7 +96,7 @@ func TestCheckGolden(t *testing.T) {
 		{"080 changed with a reason", []any{before, set(set(after, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, []string{driftLow}},
 		{"080 changed though a receipt was bound", []any{noClaims, ledgerLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1",
 			"args_digest": "sha256:" + plainDigest(before), "receipt_hash": "sha256:00"}), set(noApproval, "metadata.tool_input_executed.invoice", "B-1")}, []string{driftReceipt}},
-		{"082 flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{forged}},
+		{"082 flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{forged, askPending}},
 		{"082 no ledger entry", []any{before, after, ledgerLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{noVerdict}},
 		{"083 started before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{beforeIt}},
 		{"083 started before the claimed verdict", []any{set(set(before, "metadata.admission_verdict.verdict", "allow"), "metadata.admission_verdict.decided_at", stamp(1.5)), after}, []string{beforeIt}},
@@ -124,6 +125,12 @@ func TestCheckGolden(t *testing.T) {
 			wantRules(t, check(t, protoAgentHook, tc.lines...), tc.want...)
 		})
 	}
+}
+
+// approvedLine is the decision that the golden pair was allowed by.
+func approvedLine() tree {
+	return ledgerLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0.6),
+		"approval": tree{"workflow_id": "wf-7", "status": "approved", "decision_ref": "ref-7"}})
 }
 
 func resumed(status, workflow string) tree {
@@ -161,7 +168,7 @@ func TestCheckTime(t *testing.T) {
 	}
 	wantRules(t, found)
 	// A decision without a time at the very beginning is not infinitely old.
-	wantRules(t, check(t, protoAgentHook, ledgerLine(tree{"verdict": "ask", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), before, after))
+	wantRules(t, check(t, protoAgentHook, ledgerLine(tree{"verdict": "ask", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), before, approvedLine(), after))
 }
 
 // TestCheckProtocol: what cannot be checked is said.

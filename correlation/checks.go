@@ -47,6 +47,8 @@ var equivalences = map[equivalence][]string{
 	{ReusedToolCallID, detailReusedOpen, protoAgentHook}:                {"AH-C-052"},
 	{ReusedToolCallID, detailReusedAAEP, protoAAEP}:                     {"AAEP-C-052"},
 	{ForgedRecord, detailClaim, protoAgentHook}:                         {"AH-C-082"},
+	{ForgedRecord, detailClaimNotRun, protoAgentHook}:                   {"AH-C-082"},
+	{ForgedRecord, detailClaimAlone, protoAgentHook}:                    {"AH-C-082"},
 	{DuplicateEventConflict, "", protoAgentHook}:                        {"AH-C-050"},
 	{DuplicateEventConflict, "", protoAAEP}:                             {"AAEP-C-050"},
 	{DuplicateEventConflict, "", protoAUMP}:                             {"AUMP-E-012"},
@@ -198,14 +200,22 @@ func (m *machine) unnamedEnd(c *call, f *fact, inferred bool) {
 	}
 }
 
-// unnamedApproval: what ran after an approval must say which (AH-C-081).
+// unnamedApproval: what ran after an approval must say which: the workflow and,
+// where a decision used it up, that decision (AH-C-081).
 func (m *machine) unnamedApproval(c *call, f *fact) {
-	if f.protocol != protoAgentHook || f.approval.value().workflow != "" {
+	if f.protocol != protoAgentHook {
 		return
 	}
 	for _, d := range c.decisions {
-		if d.pending.value().workflow != "" {
+		a := d.pending.value()
+		used := d.verdict == events.Allow && granted(a.status)
+		switch {
+		case a.workflow == "":
+		case f.approval.value().workflow == "":
 			m.check("AH-C-081", c, f, about(c.firstEvent(), f.eventID))
+			return
+		case used && d.id != "" && f.reference == "" && f.receiptOf == "":
+			m.check("AH-C-081", c, f, about(c.firstEvent(), f.eventID).saying("decision_ref is missing"))
 			return
 		}
 	}

@@ -29,6 +29,8 @@ func (m *machine) complete(f *fact) {
 	m.effectFirst(c, f)
 	m.withdraw(c, f)
 	m.close(c, stateAfter(f), byPost)
+	m.judgeClaims(c, f)
+	m.judgeReference(c, f)
 	c.executed.raw = nil
 	m.emit(c)
 }
@@ -115,6 +117,7 @@ func (m *machine) stop(c *call, f *fact, state events.CallState, why closing) {
 	if c.open() || c.state == events.CallAbandoned {
 		m.withdraw(c, f)
 		m.close(c, state, why)
+		m.judgeClaims(c, f)
 	}
 }
 

@@ -137,6 +137,8 @@ type fact struct {
 	decisionID string      // of a decision, or of the request it answers
 	deciding   sum         // what a decision is known by: see decidingSum; zero if nobody has asked yet
 	receiptOf  string      // the decision whose receipt a completion says that it ran on
+	reference  string      // the decision that the event's approval refers to (decision_ref)
+	named      string      // of a request: the approval workflow that it names
 	decision   *verdictRec // kindDecision; else nil
 	claim      claim       // what the event says the verdict was
 	approval   *approval   // what the event says about an approval; nil if that is nothing
@@ -193,6 +195,7 @@ type verdictRec struct {
 	digest  string    // of the arguments; "" if it has none
 	pending *approval // nil if it says nothing of one
 	eventID string
+	ref     string // how its approval is referred to, if that is not by the decision's id; only in recordings
 }
 
 // claim is a verdict that an event says it had.

@@ -100,7 +100,7 @@ func agentHookClaims(f *fact, e *agenthook.Event) {
 			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID),
 			decidedAt: instant(a.DecidedAt), expiresAt: instant(a.ExpiresAt), resume: show(a.ResumePolicy),
 		}.ifKnown()
-		f.receiptOf = a.DecisionRef
+		f.receiptOf, f.reference = a.DecisionRef, a.DecisionRef
 	}
 }
 

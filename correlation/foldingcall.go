@@ -110,13 +110,29 @@ func (p *folding) judged(d *details) {
 	if p.has(d.decisions != nil) {
 		list(p, &d.decisions, (*folding).verdict)
 	}
-	if p.has(d.claim != claim{}) {
-		word(p, &d.claim.verdict)
-		p.place(&d.claim.seq)
-		p.time(&d.claim.decidedAt)
-	}
+	p.claim(&d.claim)
 	p.approval(&d.pending)
 	p.approval(&d.granted)
+	p.stated(&d.stated)
+	p.sumIf(&d.again)
+}
+
+func (p *folding) claim(c *claim) {
+	if p.has(*c != claim{}) {
+		word(p, &c.verdict)
+		p.place(&c.seq)
+		p.time(&c.decidedAt)
+	}
+}
+
+func (p *folding) stated(s *stated) {
+	if !p.has(*s != stated{}) {
+		return
+	}
+	p.claim(&s.verdict)
+	p.approval(&s.approval)
+	s.referred = p.has(s.referred)
+	small(p, &s.reported)
 }
 
 func (p *folding) verdict(v *verdictRec) {
@@ -129,6 +145,7 @@ func (p *folding) verdict(v *verdictRec) {
 	p.textIf(&v.digest)
 	p.approval(&v.pending)
 	p.textIf(&v.eventID)
+	p.textIf(&v.ref)
 }
 
 func (p *folding) approval(at **approval) {

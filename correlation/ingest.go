@@ -119,6 +119,9 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed, r *reading) {
 		r.wrong = "nobody publishes events in the protocol that the subject names"
 	}
 	f.carried(m, extension)
+	if request {
+		f.named = show(first(m.HeaderValue(events.HeaderWorkflow), f.approval.value().workflow))
+	}
 	if f.kind == kindPost {
 		f.receiptOf = first(m.HeaderValue(events.HeaderDecisionID), f.receiptOf)
 	}

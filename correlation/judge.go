@@ -77,7 +77,7 @@ func (m *machine) judge(c *call, f *fact) {
 	if st.verdict != events.Deny {
 		m.compareInput(c, f, st)
 	}
-	m.judgeClaim(c, f)
+	m.judgeVerdictClaim(c, f)
 	m.spend(c, f)
 }
 
@@ -94,16 +94,18 @@ func (m *machine) judgeUnasked(c *call, f *fact) {
 	}
 }
 
-// judgeAsked: ask and defer let a call run only once it was approved. With a
-// live ledger an approval shows as a new decision; in a recording, and for a
-// verdict that is only claimed, what the events say counts.
+// judgeAsked: ask and defer let a call run only once it was approved. Of a
+// recorded ask, only a new decision says that it was (AH-C-105); for a verdict
+// that is only claimed, what the events say counts.
 func (m *machine) judgeAsked(c *call, f *fact, st standing) {
 	granted := f.approval.value()
 	if granted.status != statusApproved {
 		granted = c.granted.value()
 	}
-	if (st.ledger != nil && !m.offline) || !c.approvedBy(granted) {
-		m.report(rulePending, c, f, about(c.firstEvent(), f.eventID).proof(st).detail(approvalDetail(c, f, granted)))
+	if st.ledger != nil || !c.approvedBy(granted) {
+		detail := approvalDetail(c, f, granted)
+		c.stated.reportedIf(detail != "", reportedApproval)
+		m.report(rulePending, c, f, about(c.firstEvent(), f.eventID).proof(st).detail(detail))
 		return
 	}
 	if !f.startedAt.IsZero() && f.startedAt.Add(m.opts.ClockSkew).Before(granted.decidedAt) {
@@ -187,18 +189,6 @@ func (m *machine) lateVerdict(c *call, f *fact) {
 		m.finding(checkRules[made.rule], c, f, back.saying("the verdict was recorded later"))
 	}
 	m.report(ruleBeforeVerdict, c, f, late)
-}
-
-// judgeClaim compares the verdict that the call's events claim with the
-// recorded one; a claim may be stricter, never looser (AH-C-082).
-func (m *machine) judgeClaim(c *call, f *fact) {
-	d := c.decisionFor(c.claim.seq)
-	if d == nil || c.claim.verdict == "" {
-		return
-	}
-	if c.claim.verdict.Strictness() < native(d.verdict).Strictness() {
-		m.report(ruleForged, c, f, about(c.firstEvent(), f.eventID).proof(standing{ledger: d}).detail(detailClaim))
-	}
 }
 
 // decisionFor is the decision that an event of the given sequence could know:

@@ -117,8 +117,11 @@ func (m *machine) announce(f *fact) {
 	}
 	s.join(c, f.decisionID)
 	m.extend(c, f)
+	m.useWorkflow(c, f)
 	m.claimsUnapproved(c, f)
 	m.settle(c, f)
+	m.judgeClaims(c, f)
+	m.judgeReference(c, f)
 	if len(s.early) > 0 {
 		m.recall(s, c)
 	}
@@ -141,6 +144,8 @@ func (m *machine) amend(f *fact) {
 		before := c.standing()
 		c.learn(f)
 		m.settle(c, f)
+		m.judgeClaims(c, f)
+		m.judgeReference(c, f)
 		m.heardLate(c, c.end(), before)
 		m.emit(c)
 	}
@@ -292,5 +297,6 @@ func (m *machine) close(c *call, state events.CallState, why closing) {
 func (m *machine) abandon(c *call, why closing, f *fact) {
 	m.close(c, events.CallAbandoned, why)
 	m.missing(c, f)
+	m.judgeClaims(c, f)
 	m.emit(c)
 }

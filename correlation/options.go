@@ -70,7 +70,8 @@ const (
 	maxTokens        = 65_536         // reply tokens, nonces and hooks, each; the oldest are forgotten
 	maxEarlyTokens   = 1024           // reply tokens that nobody asked under; the oldest are forgotten
 	maxEarlyReplies  = 4              // replies that are kept for each, should its question come; of up to 4 KB, usually 200 B
-	maxLedger        = 65_536         // approval workflows whose status is remembered
+	maxLedger        = 65_536         // approval workflows whose status is remembered, and what they were opened for (about 300 B each)
+	maxWaiting       = 16             // calls that are remembered to wait for one workflow; the first stay
 	maxTraces        = 65_536         // decisions whose trace event is recognised; it follows its decision at once
 	maxShown         = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256
 	maxChain         = 8              // retries that are followed back

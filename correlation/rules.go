@@ -68,6 +68,8 @@ const (
 	detailRecordedLate       = "late"
 	detailOvertaken          = "overtaken"
 	detailClaim              = "claim"
+	detailClaimNotRun        = "claim_not_run"
+	detailClaimAlone         = "claim_alone"
 	detailOtherTool          = "tool"
 	detailApprovalMismatch   = "mismatch"
 	detailApprovalLate       = "late"
@@ -201,6 +203,9 @@ var (
 			detailTrace:        "A trace event is in the log that no admitter wrote for a decision: {what}.",
 			detailTraceSubject: "A trace event is in the log under a subject that contradicts it: {what}.",
 			detailClaim:        "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
+			detailClaimNotRun:  "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
+			detailClaimAlone:   "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
+			detailWithdrawn:    "The verdict on {call} of {tool} that its publisher claims is on record by now.",
 		},
 		Remedy: "Find out who could write this; do not trust anything that was done on it.",
 	}

@@ -19,7 +19,7 @@ var ErrSnapshot = errors.New("the snapshot cannot be used")
 
 // meaning is to be raised when the same state means something else than before, or
 // when calls are folded otherwise. A state of another form is noticed by itself.
-const meaning = 8
+const meaning = 9
 
 // state is all that a Correlator knows of the log. What it was configured with
 // is no part of it, nor is a tenant's key or a session's.

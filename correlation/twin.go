@@ -76,8 +76,14 @@ func (s *session) denied(c *call) *call {
 
 // waits tells whether a call still waits for an approval.
 func (c *call) waits() bool {
-	v := c.standing().verdict
-	return (v == events.Ask || v == events.Defer) && !c.granted.is(statusApproved)
+	st := c.standing()
+	if st.verdict != events.Ask && st.verdict != events.Defer {
+		return false
+	}
+	if st.ledger != nil {
+		return !c.session.machine.approvedOnRecord(c)
+	}
+	return !c.granted.is(statusApproved)
 }
 
 // elsewhere tells calls apart that go by different ids or tools.

@@ -27,6 +27,7 @@ type watch struct {
 	nonces        *window[tokenKey, nonceUse]          // of attestations, by publisher
 	prints        *window[tokenKey, hookPrint]         // of hooks, by publisher
 	ledger        *window[workflowKey, approvalStatus] // approval workflows: their status on record
+	workflows     *window[workflowKey, *workflow]      // what decisions opened them for
 	traces        *window[sum, *traced]                // decisions that leave a trace event, by id
 	receipts      *window[sum, sum]                    // decisions whose receipts allow something: the call that they were made for
 	negotiating   *lru[sourceKey, *negotiating]
@@ -44,7 +45,7 @@ func newWatch() watch {
 		mandates: newWindow[mandateKey, *mandate](maxMandates), decidedUnder: newWindow[sessionKey, []sum](maxMandates),
 		subscriptions: newWindow[tenantToken, string](maxTokens),
 		nonces:        newWindow[tokenKey, nonceUse](maxTokens), prints: newWindow[tokenKey, hookPrint](maxTokens),
-		ledger: newWindow[workflowKey, approvalStatus](maxLedger),
+		ledger: newWindow[workflowKey, approvalStatus](maxLedger), workflows: newWindow[workflowKey, *workflow](maxLedger),
 		traces: newWindow[sum, *traced](maxTraces), receipts: newWindow[sum, sum](maxReceipts),
 		negotiating: newLRU[sourceKey, *negotiating](),
 		flagged:     newWindow[sum, flagged](maxMarked), named: newWindow[sum, namedDecision](maxNamed),
