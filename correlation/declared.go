@@ -31,7 +31,9 @@ type declaration struct {
 	publisher, family string // publisher as a token, "" for everybody whose events name the family
 	absent            map[string]bool
 	closed, limited   bool
-	silent            bool // it is a registration, and says nothing of the fail mode
+	governs           bool            // its publisher is registered for the action-governance profile
+	partial           map[string]bool // types that it says it exposes in part only
+	silent            bool            // it is a registration, and says nothing of the fail mode
 	said              map[string]bool
 	unknown           map[string]int // events that answer "unknown", by publisher
 }
@@ -87,18 +89,26 @@ func (ds declarations) renew(d events.PublisherDocument) *declaration {
 		next.silent = d.Declares.FailMode == ""
 		next.publisher = subject.Escape(d.Declares.Publisher)
 	}
-	for _, name := range d.Declares.Absent {
-		if next.absent == nil {
-			next.absent = map[string]bool{}
-		}
-		next.absent[name] = true
-	}
+	next.absent, next.partial = setOf(d.Declares.Absent), setOf(d.Declares.Partial)
+	next.governs = slices.Contains(d.Declares.Profiles, events.ProfileActionGovernance)
 	for _, old := range ds.of[subject.Escape(d.Tenant)] {
 		if old.publisher == next.publisher && old.family == next.family && old.digest == next.digest {
 			next.said, next.unknown = old.said, old.unknown
 		}
 	}
 	return next
+}
+
+// setOf is the set of names, nil of none.
+func setOf(names []string) map[string]bool {
+	var set map[string]bool
+	for _, name := range names {
+		if set == nil {
+			set = map[string]bool{}
+		}
+		set[name] = true
+	}
+	return set
 }
 
 func (ds *declarations) add(tenant string, d *declaration) {
@@ -168,6 +178,17 @@ func (m *machine) asDeclared(w origin, f *fact) {
 	}
 	if f.hook.Unknown && !d.limited && d.habit(f.key.source) {
 		m.breach(f, w, single("AH-C-043", "ten times, and its manifest states no limitation", f))
+	}
+}
+
+// governed tells an event what its publisher is registered for, before its session
+// takes it.
+func (m *machine) governed(f *fact) {
+	if len(m.declared.of) == 0 {
+		return
+	}
+	if d := m.declared.find(f.key, f.hook.Family); d != nil && (d.governs || d.partial[f.hook.Type]) {
+		f.hook.Registered(d.governs, d.partial[f.hook.Type])
 	}
 }
 

@@ -118,6 +118,7 @@ func (m *machine) announce(f *fact) {
 	s.join(c, f.decisionID)
 	m.extend(c, f)
 	m.useWorkflow(c, f)
+	m.admitted(c, f)
 	m.claimsUnapproved(c, f)
 	m.settle(c, f)
 	m.judgeClaims(c, f)

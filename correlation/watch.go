@@ -213,6 +213,7 @@ func (m *machine) follow(f *fact, n novelty) {
 	case f.hook != nil:
 		m.notes(nil, f)
 		if n == novel {
+			m.governed(f)
 			m.asDeclared(f.origin, f)
 		}
 		m.breaches(f, f.origin, hooksession.Alone(f.hook))
@@ -250,6 +251,7 @@ func (m *machine) followHook(w *flow, f *fact, n novelty) {
 		return
 	}
 	f.hook.Seq, f.hook.At = f.seq, f.at
+	m.governed(f)
 	m.webVerdict(f)
 	if s, ok := m.sessions.peek(f.key); ok && f.kind == kindSessionEnd && s.requested {
 		w.hook.Requested(agenthook.PreToolUse)
@@ -261,6 +263,17 @@ func (m *machine) followHook(w *flow, f *fact, n novelty) {
 	m.hooks(w, f)
 	m.contradicted(w, f)
 	m.asDeclared(*w.names, f)
+}
+
+// admitted tells the session of a call that a verdict on it is on record
+// (AH-C-032).
+func (m *machine) admitted(c *call, f *fact) {
+	if f.protocol != protoAgentHook || f.kind != kindPre && f.kind != kindDecision || !c.hasPre || len(c.decisions) == 0 {
+		return
+	}
+	if w, ok := m.flows.peek(flowKey{f.key, protoAgentHook}); ok && w.hook != nil {
+		m.breaches(f, *w.names, w.hook.Decided(c.id, c.preEvent))
+	}
 }
 
 // single is a breach that one event proves.

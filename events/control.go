@@ -79,6 +79,12 @@ type PublisherDocument struct {
 	Declares *PublisherDeclares `json:"declares,omitempty"`
 }
 
+// Profiles that a registration can name.
+const (
+	ProfileActionGovernance = "action-governance"
+	ProfileAdmissionBound   = "admission-bound"
+)
+
 // PublisherDeclares is what the log has of a publisher's manifest.
 type PublisherDeclares struct {
 	Publisher   string   `json:"publisher,omitempty"`   // the authenticated one; "" for a manifest that nobody registered
@@ -86,6 +92,8 @@ type PublisherDeclares struct {
 	Absent      []string `json:"absent,omitempty"`      // types of events that it does not expose, or only plans; sorted
 	FailMode    string   `json:"fail_mode,omitempty"`   // fail_closed fail_open; "" if it is not registered
 	Limitations int      `json:"limitations,omitempty"` // how many it states
+	Profiles    []string `json:"profiles,omitempty"`    // that the registration makes it keep to; sorted
+	Partial     []string `json:"partial,omitempty"`     // types of events that it exposes in part only; sorted
 }
 
 // RedactionChange records that an auditor now redacts by other policies. Each

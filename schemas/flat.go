@@ -16,13 +16,24 @@ func (r *Registry) PassesAgentHook(v strictjson.Value) bool {
 }
 
 // PassesAgentHookProfile reports that AgentHookProfile finds nothing in an event
-// on the log, or does not speak of it: it is of another type or has no
-// tool_identity.
+// on the log, or does not speak of it: it is of another type or has no block of
+// AHP-013.
 func (r *Registry) PassesAgentHookProfile(v strictjson.Value) bool {
-	if !v.Get("metadata").Get("tool_identity").There() || !ProfileCovers(v.Get("event_type").Text()) {
+	if !ProfileCovers(v.Get("event_type").Text()) || !governed(v.Get("metadata")) {
 		return true
 	}
 	return r.entries[agentHookProfile+string(FormEvidence)].root.passes(v)
+}
+
+// governed tells whether metadata have a block of AHP-013.
+func governed(metadata strictjson.Value) bool {
+	for m := range metadata.All() {
+		switch m.Key() {
+		case "tool_identity", "provider_translation", "risk", "validation", "redaction", "retry", "execution":
+			return true
+		}
+	}
+	return false
 }
 
 // PassesAAEP is the same for StrictAAEP.

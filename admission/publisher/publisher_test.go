@@ -295,11 +295,12 @@ func TestRecord(t *testing.T) {
 		tools(t, "a", obj{"name": "a.b"}), manifest(t, "com.example.x", "x"), broken,
 		registration(t, "rt1", "com.example.y", "y", obj{"fail_mode": "fail_closed", "profiles": list{"admission-bound"}}),
 	}
-	absent := []string{"AgentHandoff", "PreLLMCall"}
+	absent, partial := []string{"AgentHandoff", "PreLLMCall"}, []string{"ModelResponse"}
 	want := map[string]*events.PublisherDeclares{
 		"tools.a": nil, broken.Name: nil,
-		"manifest.com.example.x":         {Source: "x", Absent: absent, Limitations: 1},
-		"registration.rt1.com.example.y": {Publisher: "rt1", Source: "y", Absent: absent, FailMode: "fail_closed", Limitations: 1},
+		"manifest.com.example.x":         {Source: "x", Absent: absent, Limitations: 1, Partial: partial},
+		"registration.rt1.com.example.y": {Publisher: "rt1", Source: "y", Absent: absent, FailMode: "fail_closed", Limitations: 1,
+			Profiles: []string{events.ProfileAdmissionBound}, Partial: partial},
 	}
 	for _, d := range Compile(docs, 1).Documents() {
 		if diff := cmp.Diff(d.Declares, want[d.Name]); diff != "" {

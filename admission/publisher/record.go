@@ -23,9 +23,21 @@ func (d *Declaration) record() *events.PublisherDeclares {
 		return nil
 	}
 	r := &events.PublisherDeclares{Publisher: d.Publisher, Source: d.Source, FailMode: d.FailMode, Limitations: len(d.Limitations)}
+	if d.ActionGovernance {
+		r.Profiles = append(r.Profiles, events.ProfileActionGovernance)
+	}
+	if d.AdmissionBound {
+		r.Profiles = append(r.Profiles, events.ProfileAdmissionBound)
+	}
 	for _, name := range slices.Sorted(maps.Keys(d.events)) {
-		if support := d.events[name]; (support == NotExposed || support == Planned) && len(r.Absent) < maxAbsent && len(name) <= maxAbsent {
+		if len(name) > maxAbsent {
+			continue
+		}
+		switch support := d.events[name]; {
+		case (support == NotExposed || support == Planned) && len(r.Absent) < maxAbsent:
 			r.Absent = append(r.Absent, name)
+		case support == Partial && len(r.Partial) < maxAbsent:
+			r.Partial = append(r.Partial, name)
 		}
 	}
 	return r

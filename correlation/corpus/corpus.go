@@ -22,13 +22,15 @@
 //	broker      live: the broker's time, in seconds
 //	from        live: another publisher
 //
-// null takes a member away. "times" repeats the line, with ids of its own. {"raw": …} are the bytes as they are, {"now": …} lets
+// An AgentHook event with a block of AHP-013 is completed by what the
+// action-governance profile wants, unless it has a tool_identity or says "bare". null takes a member away. "times" repeats the line, with ids of its own. {"raw": …} are the bytes as they are, {"now": …} lets
 // time pass to the end, {"decision": …} is a recorded decision, {"request": …}
 // {"approval": …} and {"publishers": …} are messages that only a log has, {"hook": …} is an AgentHook
 // event among those of AAEP.
 package corpus
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -106,6 +108,7 @@ func Read(dir string) (list []Case, err error) {
 					c.Lines = append(c.Lines, short)
 				}
 			}
+			completeGoverned(c)
 			list = append(list, c)
 		}
 		if got, want := len(heads), strings.Count(string(b), "\n-- "); got != want {
@@ -204,6 +207,69 @@ func CompleteHook(short Tree, n int) Tree {
 		e["metadata"] = meta
 	}
 	return e
+}
+
+// completeGoverned completes the lines of AgentHook events that carry a block of
+// AHP-013 by what the action-governance profile wants of them. A line that has
+// "bare", or a tool_identity, is left as it is.
+func completeGoverned(c Case) {
+	inputs := map[string]any{}
+	for _, line := range c.Lines {
+		for _, inner := range []string{"request", "hook"} {
+			if e, ok := line[inner].(map[string]any); ok {
+				line = e
+			}
+		}
+		call, _ := line["call"].(string)
+		m, _ := line["m"].(map[string]any)
+		bare := line["bare"] != nil || m["tool_identity"] != nil
+		delete(line, "bare")
+		switch line["t"] {
+		case "PreToolUse":
+			inputs[call] = or(line["tool_input"])
+			if !bare && governed(m) {
+				fillIn(line, Tree{"action": "read", "resource_kind": "unknown", "resource": "unknown", "resource_scope": "unknown", "operation_risk": "unknown"})
+				tool, _ := line["tool_name"].(string)
+				fillIn(m, Tree{"risk": Tree{"risk_class": "unknown"}, "tool_identity": Tree{"canonical_name": "tool." + canonical(tool), "provider_name": cmp.Or(tool, "pay_invoice"), "source": "other"}})
+			}
+		case "PostToolUse":
+			if !bare && governed(m) {
+				fillIn(m, Tree{"execution": Tree{"outcome": "succeeded"}})
+				if x, _ := m["execution"].(map[string]any); line["tool_input"] == nil && (x["outcome"] == "succeeded" || x["outcome"] == "failed") {
+					fillIn(m, Tree{"tool_input_executed": or(inputs[call])})
+				} else if line["tool_input"] != nil {
+					fillIn(m, Tree{"tool_input_executed": line["tool_input"]})
+				}
+			}
+		}
+	}
+}
+
+// or is arguments, none if they are not given.
+func or(input any) any {
+	if input == nil {
+		return Tree{}
+	}
+	return input
+}
+
+// governed tells whether metadata have a block of AHP-013.
+func governed(m Tree) bool {
+	return slices.ContainsFunc([]string{"provider_translation", "risk", "validation", "redaction", "retry", "execution"}, func(k string) bool { _, there := m[k]; return there })
+}
+
+// fillIn adds the members that a tree does not have.
+func fillIn(t, members Tree) {
+	for k, v := range members {
+		if _, there := t[k]; !there {
+			t[k] = v
+		}
+	}
+}
+
+// canonical makes a tool's name fit for a canonical one.
+func canonical(tool string) string {
+	return cmp.Or(strings.Trim(strings.ToLower(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(tool, "_")), "_"), "pay_invoice")
 }
 
 // Recording is what a case is for package correlation's Check, and how far time passes

@@ -5,11 +5,14 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// governed is a call whose event has the action-governance blocks.
+// governed is a call whose event is one of the action-governance profile.
 type governed struct {
 	pre       ref
 	call      string
-	unstamped ref               // it claims pre_commit and has no verdict; zero if not
+	unstamped ref               // it lacks pre_commit or a verdict; zero if it does not, need not, or that was said
+	phased    bool              // it claims pre_commit
+	stamped   bool              // it has a verdict
+	decided   bool              // a verdict on it is on record
 	failed    bool              // its validation failed
 	over      bool              // it was said how it ended
 	said      *catalogue.Breach // AH-C-032, if that was found of it
@@ -55,7 +58,7 @@ func (s *Session) Documents() bool {
 func (s *Session) excuse(x *Event) {
 	g := s.governed.get(x.Call)
 	switch {
-	case g == nil || (g.over && g.unstamped == (ref{}) && g.said == nil):
+	case g == nil || (g.over && g.lacks() == "" && g.said == nil):
 		s.excused.put(x.Call, x.ref(), maxEarly)
 	case g.said != nil && len(g.said.Events) > 0:
 		b := s.breach("AH-C-032", "its fail mode had fired", x.ref())
@@ -78,23 +81,58 @@ func (s *Session) pre(x *Event) {
 	if !x.governed || x.Call == "" {
 		return
 	}
-	g := &governed{pre: x.ref(), call: x.Call, failed: x.failed}
-	if x.phase == agenthook.PhasePreCommit && x.verdict == "" && !excused {
+	g := &governed{pre: x.ref(), call: x.Call, failed: x.failed, phased: x.phase == agenthook.PhasePreCommit, stamped: x.verdict != ""}
+	if (!g.phased || !g.stamped) && !excused {
 		g.unstamped = x.ref()
 	}
 	if old := s.governed.get(x.Call); old != nil {
-		s.unstamped(old, x)
+		s.unstamped(old, x.ref())
 	}
 	s.governed.put(x.Call, g, maxGoverned)
 }
 
-// unstamped: the verdict must be on the event, unless the fail mode fired.
-func (s *Session) unstamped(g *governed, x *Event) {
-	if g != nil && g.unstamped != (ref{}) {
-		g.said = s.breach("AH-C-032", "", g.unstamped, x.ref())
-		g.said.Call = g.call
+// lacks says what an admission-bound call lacks, "" if nothing or if it is none. It
+// is admission-bound if it claims so or if a verdict on it is on record, whatever it
+// says itself.
+func (g *governed) lacks() string {
+	switch {
+	case g.unstamped == (ref{}) || !g.phased && !g.decided:
+		return ""
+	case !g.stamped:
+		return "the verdict is missing"
+	}
+	return "a verdict on it is on record, and it does not claim pre_commit"
+}
+
+// stamp notes that a copy of the event has the verdict.
+func (g *governed) stamp() {
+	if g.stamped = true; g.phased {
 		g.unstamped = ref{}
 	}
+}
+
+// unstamped: phase and verdict must be on the event, unless the fail mode fired. x is
+// what showed that they are not.
+func (s *Session) unstamped(g *governed, x ref) {
+	if g == nil || g.lacks() == "" {
+		return
+	}
+	g.said = s.breach("AH-C-032", g.lacks(), g.unstamped, x)
+	g.said.Call = g.call
+	g.unstamped = ref{}
+}
+
+// Decided notes that a verdict is on record on a call that the event pre announced,
+// and gives what that proves: nothing before the call is over, as the copy with the
+// verdict may come until then.
+func (s *Session) Decided(call, pre string) []*catalogue.Breach {
+	s.out = nil
+	if g := s.governed.get(call); g != nil && g.pre.id == pre {
+		if g.decided = true; g.over {
+			s.unstamped(g, ref{})
+		}
+	}
+	return s.out
 }
 
 func (s *Session) post(x *Event) {
@@ -105,7 +143,7 @@ func (s *Session) post(x *Event) {
 		}
 		return
 	}
-	s.unstamped(g, x)
+	s.unstamped(g, x.ref())
 	g.over = true
 	s.afterwards(x, g.pre)
 	if g.failed && x.execution != nil && x.execution.Outcome == "succeeded" {

@@ -32,7 +32,8 @@ type Event struct {
 	executed  bool // it says what ran
 	retries   bool
 	letPass   bool // it let a call pass
-	governed  bool // it has a tool_identity
+	governed  bool // it has a block of AHP-013, or its publisher is registered for the profile
+	partly    bool // its publisher's manifest says that its type is exposed in part only
 	failed    bool // its validation failed
 
 	web    *web
@@ -91,7 +92,7 @@ func (x *Event) blocks(e *agenthook.Event) {
 	if m, ok := e.FailMode(); ok {
 		x.FailMode, x.letPass = m.Triggered, m.Triggered && m.Outcome == "allow"
 	}
-	_, x.governed = e.ToolIdentity()
+	x.governed = e.Governed()
 	x.Unknown = x.governed && e.EventType == agenthook.PreToolUse && AnswersUnknown(e)
 	if v, ok := e.Validation(); ok {
 		x.failed = v.Status == "failed"
@@ -107,6 +108,20 @@ func (x *Event) blocks(e *agenthook.Event) {
 	if block, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
 		x.needs = newContract(block)
 	}
+}
+
+// Registered notes what is registered of the event's publisher: that it must keep
+// to the action-governance profile, and that events of this type are exposed in part
+// only, which excuses what they lack. It is to be called before the event is
+// applied.
+func (x *Event) Registered(governs, partly bool) {
+	x.partly = partly
+	if !governs || x.governed {
+		return
+	}
+	x.governed = true
+	x.failsIf(x.Type == agenthook.PreToolUse, "AH-C-031", "its publisher is registered for the profile, and it has none of its blocks")
+	x.failsIf(x.Type != agenthook.PreToolUse && schemas.ProfileCovers(x.Type) && x.Call == "", "AH-C-030", "its publisher is registered for the profile, and it has no tool_call_id")
 }
 
 // AnswersUnknown tells whether a call says "unknown" where AHP-013 wants to know.

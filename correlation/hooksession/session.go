@@ -187,7 +187,7 @@ func (s *Session) Apply(x *Event) []*catalogue.Breach {
 // it says of verdict and approval.
 func (s *Session) Amend(x *Event) {
 	if g := s.governed.get(x.Call); g != nil && x.verdict != "" {
-		g.unstamped = ref{}
+		g.stamp()
 	}
 	if x.AsksForWeb() && x.verdict != "" && s.webState != nil {
 		if a, known := s.webState.actions.find(x.web.action); known {
@@ -207,7 +207,7 @@ func Alone(x *Event) []*catalogue.Breach {
 // alone reports the checks that an event fails by itself; hints once a session.
 func (s *Session) alone(x *Event) {
 	for _, f := range x.local {
-		if f.hint && s.hinted[f.check] {
+		if f.hint && s.hinted[f.check] || x.partly && f.check == "AH-C-031" {
 			continue
 		}
 		b := s.breach(f.check, f.what, x.ref())
@@ -267,7 +267,7 @@ func (s *Session) identity(x *Event) {
 func (s *Session) finish(x *Event) {
 	s.finishLLM(x)
 	for _, call := range s.governed.keys() {
-		s.unstamped(s.governed.get(call), x)
+		s.unstamped(s.governed.get(call), x.ref())
 	}
 	s.unseen(x)
 	s.ended, s.end = true, x.ref()

@@ -252,6 +252,13 @@ func (e *Event) ToolIdentity() (*ToolIdentity, bool) {
 	return e.blocks.identity, e.blocks.identity != nil
 }
 
+// Governed tells whether the event is one of the action-governance profile: it has
+// any of the blocks of AHP-013.
+func (e *Event) Governed() bool {
+	b := &e.blocks
+	return b.identity != nil || b.translation != nil || b.risk != nil || b.validation != nil || b.redaction != nil || b.retry != nil || b.execution != nil
+}
+
 // ProviderTranslation gives metadata.provider_translation.
 func (e *Event) ProviderTranslation() (*ProviderTranslation, bool) {
 	return e.blocks.translation, e.blocks.translation != nil
