@@ -298,7 +298,7 @@ func TestRecord(t *testing.T) {
 	absent, partial := []string{"AgentHandoff", "PreLLMCall"}, []string{"ModelResponse"}
 	want := map[string]*events.PublisherDeclares{
 		"tools.a": nil, broken.Name: nil,
-		"manifest.com.example.x":         {Source: "x", Absent: absent, Limitations: 1, Partial: partial},
+		"manifest.com.example.x": {Source: "x", Absent: absent, Limitations: 1, Partial: partial},
 		"registration.rt1.com.example.y": {Publisher: "rt1", Source: "y", Absent: absent, FailMode: "fail_closed", Limitations: 1,
 			Profiles: []string{events.ProfileAdmissionBound}, Partial: partial},
 	}

@@ -25,7 +25,7 @@ var hookTrust = []Check{
 	hook("140", "5, AHP-012", Must, info, ScopeSession, "web events of a session that uses the profile's types: other types that begin with Web; that evidence is made up, or a step left out without a trace, shows in no event", "Web activity goes by other names than the profile's.", fixWeb),
 	hook("141", "3", Derived, low, ScopeSession, "web events; what comes later and was there in time by its own clock takes the finding back", "A step of a web search follows from nothing before it.", fixWeb),
 	hook("142", "2", Derived, low, ScopeSession, "web events; what comes later and was there in time by its own clock takes the finding back", "A web action completed that nobody had requested.", fixWeb),
-	hook("143", "3", Should, low, ScopeSession, "web events; that an output follows is not looked at; what comes later and was there in time by its own clock takes the finding back", "Evidence was used that nobody recorded.", fixWeb),
+	hook("143", "3", Should, low, ScopeSession, "web events, and the ModelResponse or PostLLMCall that they name as parent_event_id or correlation_id; what comes later and was there in time by its own clock takes the finding back, and so does the output whenever it comes", "Evidence was used that nobody recorded, or in no output that is known.", fixWeb),
 	hook("144", "3", Derived, low, ScopeSession, "web events", "A hash of web content is none, or the same content has two.", fixWeb),
 	hook("145", "5, AHP-012", Must, medium, ScopeSession, "web events", "A web action that claims a gate went on without an allow.", fixGate),
 }

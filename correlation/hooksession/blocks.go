@@ -1,5 +1,7 @@
 package hooksession
 
+import "github.com/countersign-dev/countersign/events/agenthook"
+
 // attestation is what a runtime says of its gate (SPEC 6).
 type attestation struct {
 	session, nonce   string
@@ -126,7 +128,7 @@ const maxResults = 64 // of one event
 func newWeb(b map[string]any) *web {
 	w := &web{
 		search: bounded(text(b, "search_id")), set: bounded(text(b, "result_set_id")),
-		action: bounded(text(b, "action_id")), parent: bounded(text(b, "parent_event_id")), evidence: bounded(text(b, "evidence_id")),
+		action: bounded(text(b, "action_id")), parent: bounded(agenthook.NormaliseID(text(b, "parent_event_id"))), evidence: bounded(text(b, "evidence_id")),
 		url: first(text(b, "url"), text(b, "final_url")),
 		contents: [2][2]string{
 			{bounded(text(b, "content_ref")), bounded(text(b, "content_hash"))},

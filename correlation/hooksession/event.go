@@ -22,19 +22,19 @@ type Event struct {
 	FailMode bool   // the publisher's fail mode fired
 	Unknown  bool   // a governed call answers "unknown" where the profile wants to know
 
-	phase     string
-	correlate bool // it has a correlation id
-	instances []string
-	named     string // the session that managed_runtime names
-	verdict   string
-	approval  *agenthook.Approval
-	execution *agenthook.Execution
-	executed  bool // it says what ran
-	retries   bool
-	letPass   bool // it let a call pass
-	governed  bool // it has a block of AHP-013, or its publisher is registered for the profile
-	partly    bool // its publisher's manifest says that its type is exposed in part only
-	failed    bool // its validation failed
+	phase       string
+	correlation string // its correlation id, which may be an event's
+	instances   []string
+	named       string // the session that managed_runtime names
+	verdict     string
+	approval    *agenthook.Approval
+	execution   *agenthook.Execution
+	executed    bool // it says what ran
+	retries     bool
+	letPass     bool // it let a call pass
+	governed    bool // it has a block of AHP-013, or its publisher is registered for the profile
+	partly      bool // its publisher's manifest says that its type is exposed in part only
+	failed      bool // its validation failed
 
 	web    *web
 	attest *attestation
@@ -71,7 +71,7 @@ func bounded(s string) string {
 // NewEvent reads an event.
 func NewEvent(e *agenthook.Event) *Event {
 	out := &Event{ID: bounded(e.EventID), Type: e.EventType, Session: bounded(e.SessionID), Call: bounded(e.ToolCallID()),
-		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlate: e.CorrelationID != ""}
+		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlation: bounded(agenthook.NormaliseID(e.CorrelationID))}
 	if e.HasMetadata() {
 		out.blocks(e)
 	}

@@ -25,6 +25,7 @@ const (
 	resultSet
 	action
 	evidence
+	outputEvent
 )
 
 // lack is something that a web event needed and nobody had told of.
@@ -55,7 +56,8 @@ func (s *Session) lacks(x *Event, said *catalogue.Breach, what thing, ids ...str
 func (s *Session) tells(x *Event, what thing, id string) {
 	st := s.webState
 	st.lacks = slices.DeleteFunc(st.lacks, func(l *lack) bool {
-		if l.thing != what || l.by.id == x.ID || x.Time.IsZero() || x.Time.After(l.at) || !slices.Contains(l.ids, id) {
+		late := x.Time.IsZero() || x.Time.After(l.at) && what != outputEvent // an output may be told of behind what it cites
+		if l.thing != what || l.by.id == x.ID || late || !slices.Contains(l.ids, id) {
 			return false
 		}
 		l.ids = slices.DeleteFunc(l.ids, func(known string) bool { return known == id })

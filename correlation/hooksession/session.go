@@ -26,6 +26,7 @@ const (
 	maxPrints    = 64
 	maxWeb       = 256 // of each kind of web id
 	maxSets      = 16  // result sets
+	maxOutputs   = 64  // outputs that evidence can be used in
 	maxEarly     = 64  // calls whose fail mode fired before they were announced
 )
 
@@ -56,7 +57,8 @@ type Session struct {
 	seen             hookSet
 	listsHooks       bool
 	webState         *webState
-	ungated          bool // said that calls do not wait though the session claims a gate
+	outputs          table[struct{}] // events that tell of an output
+	ungated          bool            // said that calls do not wait though the session claims a gate
 	saidInstance     bool
 	saidRuntimeNamed bool
 	hinted           map[string]bool
@@ -156,6 +158,7 @@ func (s *Session) Apply(x *Event) []*catalogue.Breach {
 	s.see(x)
 	s.identity(x)
 	s.attest(x)
+	s.output(x)
 	switch x.Type {
 	case agenthook.PreLLMCall:
 		s.preLLM(x)
@@ -276,7 +279,7 @@ func (s *Session) finish(x *Event) {
 // Weight is how many things the session remembers, each of at most about 1 KB
 // and usually of 100 bytes.
 func (s *Session) Weight() int {
-	n := 1 + len(s.models.open) + len(s.models.unended) + s.workflows.len() + s.governed.len() + s.excused.len() + s.unreliable.len() + s.prints.len()
+	n := 1 + len(s.models.open) + len(s.models.unended) + s.workflows.len() + s.governed.len() + s.excused.len() + s.unreliable.len() + s.prints.len() + s.outputs.len()
 	if w := s.webState; w != nil {
 		n += w.events.len() + w.searches.len() + maxResults*w.sets.len() + w.evidence.len() +
 			w.actions.len() + w.hashes.len() + w.lackWeight()

@@ -29,20 +29,21 @@ func TestBounds(t *testing.T) {
 		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h%d","fingerprint":"f"}`, i)))
 		s.Apply(event(t, i, "WebSearchRequested", fmt.Sprintf(`"web":{"search_id":"q%d","evidence_id":"e%d","content_ref":"c%d","content_hash":"sha256:%064d"}`, i, i, i, i)))
 		s.Apply(event(t, i, "WebSearchResultsReturned", fmt.Sprintf(`"web":{"search_id":"q%d","result_set_id":"r%d"}`, i, i)))
+		s.Apply(event(t, i, "ModelResponse", ""))
 		s.Apply(event(t, i, "WebActionRequested", fmt.Sprintf(`"web":{"action_id":"a%d"}`, i)))
 	}
 	for i := range 1000 { // behind all the others, so that nothing of theirs is excused
 		s.Apply(event(t, i, "ErrorOccurred", fmt.Sprintf(`"tool_call_id":"x%d","error_type":"admission_fail_mode","fail_mode_triggered":true,"outcome":"deny"`, i)))
 		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h999","hook_event":"E%d","trust_status":"modified"}`, i)))
 	}
-	most := maxEarly + maxPrints + 1 + maxOpenLLM + maxWorkflows + maxGoverned + maxPrints + 5*maxWeb + maxResults*maxSets
+	most := maxEarly + maxPrints + 1 + maxOpenLLM + maxWorkflows + maxGoverned + maxPrints + 5*maxWeb + maxResults*maxSets + maxOutputs
 	if w := s.Weight(); w != most {
 		t.Errorf("it remembers %d things, want %d", w, most)
 	}
 	for _, forgotten := range []*Event{
 		event(t, 2000, "WebResultSelected", `"web":{"result_set_id":"r1","selected_result_id":"x"}`),
 		event(t, 2001, "WebActionCompleted", `"web":{"action_id":"a1"}`),
-		event(t, 2002, "EvidenceUsedInOutput", `"web":{"evidence_ids":["e1"]}`),
+		event(t, 2002, "EvidenceUsedInOutput", `"web":{"evidence_ids":["e1"],"parent_event_id":"m1"}`),
 	} {
 		if found := s.Apply(forgotten); len(found) > 0 {
 			t.Errorf("%s: %+v", forgotten.Type, found[0])

@@ -83,7 +83,7 @@ func (x *Event) authorises(e *agenthook.Event) {
 }
 
 func (x *Event) uncorrelated(what string) {
-	if !x.correlate {
+	if x.correlation == "" {
 		x.hint("AH-C-060", what)
 	}
 }

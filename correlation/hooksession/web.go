@@ -59,7 +59,7 @@ func (s *Session) browse(x *Event) {
 	}
 	w, st := x.web, s.webState
 	s.named(x)
-	if w.parent != "" && !st.events.has(w.parent) && !st.events.lost() && !s.restored {
+	if w.parent != "" && !st.events.has(w.parent) && !s.outputs.has(w.parent) && !st.events.lost() && !s.restored {
 		b := s.breach("AH-C-141", "its parent is not known", x.ref())
 		b.Case = "parent"
 		s.lacks(x, b, parentEvent, w.parent)
@@ -152,7 +152,40 @@ func (s *Session) wentOn(a webAction, by ref) {
 	}
 }
 
+// output notes an event that tells of an output: evidence can be used in it.
+func (s *Session) output(x *Event) {
+	if x.ID == "" || x.Type != agenthook.ModelResponse && x.Type != agenthook.PostLLMCall {
+		return
+	}
+	s.outputs.put(x.ID, struct{}{}, maxOutputs)
+	if s.webState != nil {
+		s.tells(x, outputEvent, x.ID)
+		s.tells(x, parentEvent, x.ID)
+	}
+}
+
+// linked: evidence is used in an output, which the event names by the id of the
+// event that tells of it: as its parent or in its correlation id (AH-C-143).
+func (s *Session) linked(x *Event, w *web) {
+	if s.restored || s.outputs.has(w.parent) || s.outputs.has(x.correlation) {
+		return
+	}
+	named := w.parent
+	if named == "" || s.webState.events.has(named) {
+		named = x.correlation
+	}
+	switch {
+	case named == "":
+		s.breach("AH-C-143", "it is linked to no output", x.ref()).Case = "output"
+	case !s.outputs.lost():
+		b := s.breach("AH-C-143", "the output that it is linked to is not known", x.ref())
+		b.Case = "output"
+		s.lacks(x, b, outputEvent, named)
+	}
+}
+
 func (s *Session) used(x *Event, w *web) {
+	s.linked(x, w)
 	st := s.webState
 	if st.evidence.lost() || s.restored {
 		return
