@@ -134,5 +134,8 @@ func shows(id, text, exposes string, need Facet) Requirement {
 // until makes a requirement one that is not held as long as something is open.
 func until(open Facet, r Requirement) Requirement { r.Open = open; return r }
 
+// lacking makes a requirement one that is broken by what lacks what it is about.
+func lacking(what Facet, r Requirement) Requirement { r.Breaks = what; return r }
+
 // tight makes a requirement that hints break, too.
 func tight(r Requirement) Requirement { r.Hints = true; return r }

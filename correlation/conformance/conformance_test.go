@@ -303,3 +303,37 @@ func FuzzEvent(f *testing.F) {
 		}
 	})
 }
+
+// TestLacking: what lacks a profile is scored as lacking it, and not as having shown
+// nothing of it.
+func TestLacking(t *testing.T) {
+	const tool = `,"tool_name":"t"`
+	plain := []string{hookEvent(1, "PreToolUse", tool+`,"metadata":{}`), hookEvent(2, "PostToolUse", tool+`,"metadata":{}`)}
+	observed := []string{hookEvent(1, "PreToolUse", tool+`,"evidence_phase":"observational","metadata":{"tool_call_id":"c1"}`)}
+	gated := hookEvent(3, "PreToolUse", tool+`,"evidence_phase":"pre_commit","metadata":{"tool_call_id":"c2","admission_verdict":{"verdict":"allow"}}`)
+	for _, tc := range []struct {
+		name, profile, id string
+		lines             []string
+		want              Outcome
+	}{
+		{"no phase", AdmissionBound, "phase", plain, Broken},
+		{"no verdict", AdmissionBound, "recorded", plain, Broken},
+		{"no id", AdmissionBound, "call-id", plain, Broken},
+		{"no block before", ActionGovernance, "before", plain, Broken},
+		{"no block after", ActionGovernance, "after", plain, Broken},
+		{"only observed", AdmissionBound, "phase", observed, Broken},
+		{"observed beside what waits", AdmissionBound, "phase", append([]string{gated}, observed...), Held},
+		{"waits, and carries its verdict", AdmissionBound, "recorded", []string{gated}, Held},
+		{"a risk, and no identity", ActionGovernance, "before", []string{hookEvent(1, "PreToolUse", tool+`,"metadata":{"tool_call_id":"c1","risk":{"risk_class":"write"}}`)}, Held}, // the finding says the rest
+		{"an execution block", ActionGovernance, "after", []string{hookEvent(2, "PostToolUse", tool+`,"metadata":{"tool_call_id":"c1","execution":{"outcome":"succeeded"}}`)}, Held},
+		{"no tool calls", ActionGovernance, "before", []string{hookEvent(1, "UserPromptSubmit", "")}, NotExercised},
+	} {
+		r := taken(tc.lines...).Report(named(t, tc.profile), Subject{Source: "courier"}, nil)
+		if l := line(r, tc.id); l.Outcome != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, l.Outcome, tc.want)
+		}
+		if tc.want == Broken && r.Outcome != NotMet {
+			t.Errorf("%s: the profile is %s", tc.name, r.Outcome)
+		}
+	}
+}

@@ -39,7 +39,9 @@ const (
 	Leads            Facet = "retries and handoffs"
 	PreCommit        Facet = "calls that claim pre_commit"
 	Stamped          Facet = "calls that carry a verdict"
-	Unstamped        Facet = "calls that claim pre_commit, carry no verdict and report no fail mode"
+	Unstamped        Facet = "calls that carry no verdict and report no fail mode"
+	Unphased         Facet = "announcements that claim no pre_commit"
+	Nameless         Facet = "announcements without a tool call id"
 	Verdict          Facet = "recorded verdicts"
 	Refusal          Facet = "denials"
 	Pending          Facet = "verdicts that wait for an approval"
@@ -53,6 +55,9 @@ const (
 	Governed         Facet = "governed events"
 	GovernedPre      Facet = "governed announcements"
 	GovernedPost     Facet = "ends of governed calls"
+	UngovernedPre    Facet = "announcements without a block of the profile"
+	UngovernedPost   Facet = "ends of calls without a block of the profile"
+	Identified       Facet = "tool identities"
 	Unsaid           Facet = "open: calls answer \"unknown\", and what a manifest's limitations cover is in words"
 	Translation      Facet = "tool identities with a translation"
 	Hashes           Facet = "events with several schema hashes"
@@ -120,6 +125,10 @@ func hookFacets(e *agenthook.Event) facets {
 	f.addIf(e.EvidencePhase != "" && !pre && (agenthook.IsPost(e.EventType) || is(agenthook.ModelResponse, agenthook.SessionEnd, agenthook.ErrorOccurred,
 		agenthook.WebSearchResultsReturned, agenthook.WebPageRead, agenthook.WebActionCompleted, agenthook.EvidenceUsedInOutput)), Afterwards)
 	f.addIf(pre && e.ToolCallID() != "", CallID)
+	f.addIf(pre && e.ToolCallID() == "", Nameless)
+	f.addIf(pre && e.EvidencePhase == "", Unphased)
+	f.addIf(pre && !e.Governed(), UngovernedPre)
+	f.addIf(post && !e.Governed(), UngovernedPost)
 	f.addIf(pre && e.EvidencePhase == agenthook.PhasePreCommit, PreCommit)
 	f.addIf(pre && e.ToolInput != nil, Input)
 	f.addIf(is(agenthook.ToolCallValidated, agenthook.ToolCallRedacted, agenthook.ToolCallRetried), Steps)
@@ -178,16 +187,17 @@ func (f *facets) identity(e *agenthook.Event, pre bool) {
 			hashes++
 		}
 	}
-	identity, governed := e.ToolIdentity()
-	if governed {
+	f.addIf(e.Governed(), Governed)
+	f.addIf(pre && e.Governed(), GovernedPre)
+	f.addIf(pre && e.Governed() && hooksession.AnswersUnknown(e), Unsaid)
+	identity, identified := e.ToolIdentity()
+	if identified {
 		count(identity.SchemaHash)
-		f.addIf(true, Governed)
-		f.addIf(pre, GovernedPre)
-		f.addIf(pre && hooksession.AnswersUnknown(e), Unsaid)
+		f.addIf(true, Identified)
 	}
 	if t, ok := e.ProviderTranslation(); ok {
 		count(t.SchemaHash)
-		f.addIf(governed, Translation)
+		f.addIf(identified, Translation)
 	}
 	if v, ok := e.Validation(); ok {
 		count(v.SchemaHash)

@@ -69,17 +69,17 @@ var bronze = []Requirement{
 // admissionBound: SPEC 4 and 5, five demands. That a call waited is proved by the
 // log's order, not by what events say of themselves.
 var admissionBound = []Requirement{
-	{ID: "phase", Text: "Calls that wait for a verdict say so: pre_commit.", Checks: []string{"AH-C-013", "AH-C-124"}, Hints: true, Needs: []Facet{Stamped}},
+	{ID: "phase", Text: "Calls that wait for a verdict say so: pre_commit.", Checks: []string{"AH-C-013", "AH-C-124"}, Hints: true, Needs: []Facet{PreCommit}, Breaks: Unphased},
 	must("no-false-phase", "What reports something past does not claim to come before it.", "AH-C-012", Afterwards),
 	must("denied", "What was denied does not run.", "AH-C-075", Refusal),
 	must("pending", "What waits for an approval does not run before it.", "AH-C-076", Pending),
 	must("not-evaded", "What was denied or waits does not come back by another name.", "AH-C-077", Obstacle),
 	{ID: "waits", Text: "Nothing runs without a verdict, or before it.", Checks: []string{"executed_without_verdict", "executed_before_verdict", "AH-C-083"}, Needs: []Facet{Verdict, Ran}},
-	{ID: "recorded", Text: "Calls that claim to have waited carry their verdict.", Checks: []string{"AH-C-032"}, Needs: []Facet{PreCommit}, Breaks: Unstamped},
+	{ID: "recorded", Text: "Calls that wait carry their verdict.", Checks: []string{"AH-C-032"}, Needs: []Facet{PreCommit}, Breaks: Unstamped},
 	must("true-verdict", "The verdict that an event carries is the one on record.", "AH-C-082", Verdict, Stamped),
 	must("fail-mode", "A fail mode that fires is reported as an event.", "AH-C-073", FailMode),
 	must("fail-mode-documented", "What happens without a verdict is documented and can be chosen.", "AH-C-074"),
-	tight(must("call-id", "A call keeps one tool_call_id from its announcement to its end.", "AH-C-087", PreCommit)),
+	lacking(Nameless, tight(must("call-id", "A call keeps one tool_call_id from its announcement to its end.", "AH-C-087", PreCommit))),
 	must("own-id", "No two open calls share a tool_call_id.", "AH-C-052", CallID),
 	must("own-arguments", "What runs is what was admitted.", "AH-C-080", Input, Executed),
 	must("gate", "Nothing runs around a gate that the session's attestation claims.", "AH-C-084", Attested, Ran),
@@ -88,10 +88,10 @@ var admissionBound = []Requirement{
 // actionGovernance: AHP-013.
 var actionGovernance = []Requirement{
 	must("schema", "Governed events follow the profile's schema.", "AH-C-030", Governed),
-	must("before", "A governed PreToolUse says all that the profile wants before a call.", "AH-C-031", GovernedPre),
+	lacking(UngovernedPre, must("before", "A PreToolUse says all that the profile wants before a call.", "AH-C-031", GovernedPre)),
 	must("verdict", "A governed call that claims pre_commit carries its verdict.", "AH-C-032", GovernedPre, PreCommit),
-	must("after", "A governed PostToolUse says all that the profile wants after it.", "AH-C-033", GovernedPost),
-	must("identity", "Tool identities have the profile's form.", "AH-C-034", Governed),
+	lacking(UngovernedPost, must("after", "A PostToolUse says all that the profile wants after it.", "AH-C-033", GovernedPost)),
+	must("identity", "Tool identities have the profile's form.", "AH-C-034", Identified),
 	must("surface", "Identity and translation name one surface.", "AH-C-035", Translation),
 	must("schema-hash", "The blocks of an event name one schema for a tool.", "AH-C-036", Hashes),
 	must("validation", "What failed its validation does not go on.", "AH-C-037", ValidationFailed),

@@ -13,8 +13,9 @@ type observed struct {
 	partial bool
 }
 
-// callClaim is what events say of one call. A call that claims to have waited
-// must carry its answer; one that was announced must end.
+// callClaim is what events say of one call. A call that claims to have waited, or
+// does not say that it did not, must carry its answer; one that was announced must
+// end.
 type callClaim struct{ claims, answered, announced, over bool }
 
 func (c callClaim) and(d callClaim) callClaim {

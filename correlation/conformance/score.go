@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -96,6 +97,9 @@ func (t *Tally) view(protocol string, s Subject) view {
 		}
 		v.partial = v.partial || o.partial
 		o.close(v.counts)
+	}
+	if v.counts[PreCommit] == 0 { // it has no call that waits: whatever else they claim is no gate
+		v.counts[Unphased] = v.counts[TypeOf(agenthook.PreToolUse)]
 	}
 	for p, at := range t.found {
 		if !s.covers(p) {

@@ -17,7 +17,7 @@ import (
 // judged in favour of nobody: a session that reaches them is marked as partial.
 const (
 	maxIDs    = 4096 // event ids, to tell what came again
-	maxCalls  = 4096 // calls that claim pre_commit
+	maxCalls  = 4096 // calls, to tell what they claim and whether they ended
 	maxTokens = 65_536
 )
 
@@ -105,20 +105,20 @@ func (t *Tally) hook(e *agenthook.Event, p place) {
 	case e.EventType == agenthook.PostLLMCall, e.EventType == agenthook.ErrorOccurred && id == "": // H-13
 		o.models--
 	}
-	if e.EventType == agenthook.PostToolUse && o.governed(id) {
+	if e.EventType == agenthook.PostToolUse && (e.Governed() || o.governed(id)) {
 		o.counts[GovernedPost]++
 	}
 	verdict, stamped := e.AdmissionVerdict()
 	mode, is := e.FailMode()
 	excused := is && mode.Triggered
 	pre := e.EventType == agenthook.PreToolUse
-	if _, governed := e.ToolIdentity(); pre && governed && id != "" {
+	if pre && e.Governed() && id != "" {
 		o.remember("governed\x00" + id)
 	}
 	if id == "" {
 		id = "event " + e.EventID
 	}
-	waits := pre && e.EvidencePhase == agenthook.PhasePreCommit
+	waits := pre && (e.EvidencePhase == agenthook.PhasePreCommit || e.EvidencePhase == "")
 	denied := stamped && verdict.Verdict == string(events.Deny)
 	o.ended = o.ended || e.EventType == agenthook.SessionEnd
 	if pre || excused || e.Closes() {
