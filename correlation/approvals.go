@@ -41,13 +41,19 @@ func (c *call) hasStep(s step) bool {
 
 // confirmation is the user's question that an invocation rests on, and its
 // answer.
-type confirmation struct{ asked, accepted aaepsession.Message }
+type confirmation struct {
+	asked, accepted aaepsession.Message
+	explicit        bool // the question names the call
+}
 
 // confirmed notes them where they belong by the log's order: both come before the
 // invocation, which shows which call they were about.
 func (c *call) confirmed(f *fact) {
 	if f.rests == nil {
 		return
+	}
+	if c.binding = events.BindingInferred; f.rests.explicit {
+		c.binding = events.BindingExplicit
 	}
 	for _, s := range [...]struct {
 		step

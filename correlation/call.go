@@ -103,6 +103,7 @@ type face struct {
 	chain   chain
 	trace   string // W3C traceparent
 	claimed events.CallClaim
+	binding string // see events.Call.Binding
 }
 
 // records counts the records of a call that were put out, by state.

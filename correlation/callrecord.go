@@ -136,7 +136,7 @@ func (r *written) set(l *likeness) {
 	r.Inferred, r.WeakScope, r.Findings = l.inferred, l.who.key.session == noSession, l.rules
 	r.Protocols, r.MatchReason, r.Differences, r.MoreDifferences = l.seen.names(), l.reason, l.differences, l.more
 	r.Attempt, r.RetriedFrom, r.RetriedTo = int(l.chain.attempt), callIDOf(l.chain.from), callIDOf(l.chain.to)
-	r.Trace = l.trace
+	r.Trace, r.Binding = l.trace, l.binding
 	r.AdmittedDigest, r.ExecutedDigest = l.admitted, l.executed
 	r.Verdict, r.DecisionID, r.DecisionSeq = "", "", 0
 	decided := time.Time{}

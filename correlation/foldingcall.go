@@ -233,6 +233,7 @@ func (p *folding) linked(d *details) {
 		p.text(&d.tooLate.finding)
 	}
 	p.textIf(&d.trace)
+	p.textIf(&d.binding)
 	p.timeIf(&d.claimed.StartedAt.Time)
 	p.timeIf(&d.claimed.CompletedAt.Time)
 	if p.has(d.claimed.DurationMS != 0) {

@@ -234,8 +234,8 @@ func (m *machine) followAAEP(w *flow, f *fact, n novelty) {
 	m.weigh(w)
 	m.breaches(f, *w.names, found)
 	if f.kind == kindPre {
-		if asked, accepted := w.aaep.Confirmation(f.aaep); asked.Seq != 0 {
-			f.rests = &confirmation{asked, accepted}
+		if asked, accepted, explicit := w.aaep.Confirmation(f.aaep); asked.Seq != 0 {
+			f.rests = &confirmation{asked, accepted, explicit}
 		}
 	}
 	if !stray && w.aaep.Unstarted() && m.running[sourceKey{f.key.tenant, f.key.source}] > 0 {

@@ -70,7 +70,18 @@ type Call struct {
 	Parent    *CallParent    `json:"parent,omitempty"`    // what the call's session belongs to
 	Durations *CallDurations `json:"durations,omitempty"` // by the broker's clock
 	Claimed   *CallClaim     `json:"claimed,omitempty"`   // what the producer says of it
+
+	// Binding says how the user's confirmation that the call rests on was found: see
+	// the Binding constants. Empty: it rests on none.
+	Binding string `json:"binding,omitempty"`
 }
+
+// Values of Call.Binding: the question names the call, or it was taken to be the
+// latest one that fits, as AAEP does not say which call a question is about.
+const (
+	BindingExplicit = "explicit"
+	BindingInferred = "inferred"
+)
 
 // Severity grades a finding.
 type Severity string

@@ -250,7 +250,7 @@ func TestOwnRecords(t *testing.T) {
 		{"countersign/call", events.Call{CallID: "c", Tenant: "acme", Source: "desk", Protocol: "aaep", Occurrence: 1, State: events.CallOpen, Timeline: []events.TimelineEntry{}}},
 		{"countersign/call", events.Call{CallID: "c", Tenant: "acme", Source: "desk", Protocol: "aaep", Agent: "a", Session: "s", ToolCallID: "c", Occurrence: 1,
 			Tool: "t", State: events.CallFailed, Outcome: "error", Verdict: events.Allow, DecisionID: "d", DecisionSeq: 1, ExecutionSeq: 2, AdmittedDigest: keyed, ExecutedDigest: keyed,
-			Match: "equal", Inferred: true, WeakScope: true, Findings: []string{"r"}, Timeline: []events.TimelineEntry{{Step: "completed", Seq: 2, At: at, EventID: "e"}}}},
+			Match: "equal", Inferred: true, WeakScope: true, Binding: events.BindingExplicit, Findings: []string{"r"}, Timeline: []events.TimelineEntry{{Step: "completed", Seq: 2, At: at, EventID: "e"}}}},
 		{"countersign/finding", events.Finding{FindingID: "f", Rule: "r", Severity: events.SeverityInfo, EventIDs: []string{}, Explanation: "x"}},
 		{"countersign/finding", events.Finding{FindingID: "f", Rule: "r", Severity: events.SeverityCritical, Tenant: "acme", Source: "desk", Session: "s", ToolCallID: "c",
 			CallID: "c", EventIDs: []string{"e"}, Seqs: []uint64{1}, Explanation: "x", Remedy: "y", DetectedAt: at, Withdraws: "g", Enforced: true}},

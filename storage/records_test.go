@@ -37,7 +37,7 @@ var (
 	fullCall = events.Call{
 		CallID: "c", Tenant: "acme", Source: "rt1", Protocol: "aaep", Agent: "a", Session: "s1", ToolCallID: "tc-full", Occurrence: 3, Tool: "bash",
 		State: events.CallCompleted, Outcome: "success", Verdict: events.Allow, DecisionID: "0199-d", DecisionSeq: 4, ExecutionSeq: 9,
-		AdmittedDigest: "hmac-sha256:aa", ExecutedDigest: "hmac-sha256:ab", Match: "drift", Inferred: true, WeakScope: true,
+		AdmittedDigest: "hmac-sha256:aa", ExecutedDigest: "hmac-sha256:ab", Match: "drift", Inferred: true, WeakScope: true, Binding: events.BindingInferred,
 		Findings: []string{"input_drift", "executed_after_expiry"},
 		Timeline: []events.TimelineEntry{{Step: "requested", Seq: 3, At: moment(1), EventID: "e1"}, {Step: "decided", Seq: 4, At: moment(2), Protocol: "aaep"}},
 

@@ -51,6 +51,7 @@ type callRow struct {
 	Started            *int64   `ch:"decided_to_started_us"`
 	Ran                *int64   `ch:"started_to_completed_us"`
 	Claimed            string   `ch:"claimed"`
+	Binding            string   `ch:"binding"`
 }
 
 var callTable = recordTable[callRow, events.Call]{
@@ -61,7 +62,7 @@ var callTable = recordTable[callRow, events.Call]{
 		"timeline.step", "timeline.seq", "timeline.at", "timeline.event_id", "timeline.protocol", "protocols", "match_reason",
 		"differences.pointer", "differences.kind", "more_differences", "attempt", "retried_from", "retried_to", "trace",
 		"parent_call_id", "parent_source", "parent_session", "parent_by",
-		"requested_to_decided_us", "decided_to_started_us", "started_to_completed_us", "claimed",
+		"requested_to_decided_us", "decided_to_started_us", "started_to_completed_us", "claimed", "binding",
 	},
 	place:  func(r callRow) place { return r.place },
 	record: callRow.call,
@@ -74,7 +75,7 @@ func (r callRow) call() events.Call {
 		Verdict: events.Verdict(r.Verdict), DecisionID: r.DecisionID, DecisionSeq: r.DecisionSeq, ExecutionSeq: r.ExecutionSeq,
 		AdmittedDigest: r.AdmittedDigest, ExecutedDigest: r.ExecutedDigest, Match: r.Match, Inferred: r.Inferred, WeakScope: r.WeakScope,
 		Findings: r.Findings, Protocols: r.Protocols, MatchReason: r.MatchReason, MoreDifferences: int(r.MoreDifferences),
-		Attempt: int(r.Attempt), RetriedFrom: r.RetriedFrom, RetriedTo: r.RetriedTo, Trace: r.Trace,
+		Attempt: int(r.Attempt), RetriedFrom: r.RetriedFrom, RetriedTo: r.RetriedTo, Trace: r.Trace, Binding: r.Binding,
 	}
 	for i, step := range r.TimelineSteps {
 		c.Timeline = append(c.Timeline, events.TimelineEntry{

@@ -28,7 +28,7 @@ type derivedTable struct {
 var derived = []derivedTable{
 	{name: "evidence_chain", view: "evidence_chain_mv2", of: "session != '' OR session_index IS NOT NULL"},
 	{name: "decisions", view: "decisions_mv2", of: "kind = 'decision'", form: 2},
-	{name: "calls", view: "calls_mv2", of: "kind = 'call'", form: 2},
+	{name: "calls", view: "calls_mv3", of: "kind = 'call'", form: 3},
 	{name: "findings", view: "findings_mv2", of: "kind = 'finding'", form: 2},
 	{name: "approvals", view: "approvals_mv2", of: "kind = 'approval'", form: 2},
 	{name: "changes", view: "changes_mv", of: "kind = 'control' AND NOT (endsWith(subject, '.cursor') OR endsWith(subject, '.tick'))", form: 2},

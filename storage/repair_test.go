@@ -228,7 +228,7 @@ func TestRepairEndsUnfinishedInserts(t *testing.T) {
 // A data directory of the schema before: what its records say and its tables do
 // not is there after Migrate and Repair.
 func TestOldTablesAreBroughtUpToDate(t *testing.T) {
-	for _, version := range []int64{2, 3} {
+	for _, version := range []int64{2, 3, 8} {
 		t.Run(fmt.Sprint(version), func(t *testing.T) { broughtUpToDate(t, version) })
 	}
 }
@@ -261,7 +261,7 @@ func broughtUpToDate(t *testing.T, version int64) {
 		t.Errorf("decisions: %+v (%v)", decisions, err)
 	}
 	calls, err := db.Calls(t.Context(), "acme", "s1")
-	if err != nil || len(calls) != 2 || calls[1].Record.RetriedFrom == "" || calls[1].Record.Durations == nil {
+	if err != nil || len(calls) != 2 || calls[1].Record.RetriedFrom == "" || calls[1].Record.Durations == nil || calls[1].Record.Binding == "" {
 		t.Errorf("calls: %+v (%v)", calls, err)
 	}
 	findings, err := db.Findings(t.Context(), "acme", "s1")

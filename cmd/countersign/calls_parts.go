@@ -64,10 +64,19 @@ func linksOf(c events.Call) (lines []string) {
 	if c.Parent != nil {
 		lines = append(lines, "belongs to "+parentText(*c.Parent))
 	}
+	if words := bindingWords[c.Binding]; words != "" {
+		lines = append(lines, words)
+	}
 	if c.Trace != "" {
 		lines = append(lines, "trace "+c.Trace)
 	}
 	return lines
+}
+
+// bindingWords say how the confirmation that a call rests on was found.
+var bindingWords = map[string]string{
+	events.BindingExplicit: "rests on a confirmation that names it",
+	events.BindingInferred: "rests on a confirmation that names no call",
 }
 
 func parentText(p events.CallParent) string {

@@ -74,15 +74,16 @@ type Message struct {
 }
 
 // Confirmation gives the question that an invocation used, and the reply that
-// accepted it; there is none where the question took its default. It is to be
-// asked after the invocation was applied.
-func (s *Session) Confirmation(e *Event) (asked, accepted Message) {
+// accepted it; there is none where the question took its default. explicit tells
+// that the question names the call. It is to be asked after the invocation was
+// applied.
+func (s *Session) Confirmation(e *Event) (asked, accepted Message, explicit bool) {
 	for _, a := range s.asks {
 		if a.used == e.ref() && a.isConfirmation() {
-			return Message{a.ref.id, a.ref.seq, a.at}, Message{a.resolved.id, a.resolved.seq, a.resolvedAt}
+			return Message{a.ref.id, a.ref.seq, a.at}, Message{a.resolved.id, a.resolved.seq, a.resolvedAt}, a.bound != ""
 		}
 	}
-	return Message{}, Message{}
+	return Message{}, Message{}, false
 }
 
 // question is what may be answered to a clarification.
