@@ -21,10 +21,9 @@ const (
 // It logs what it waits for, and the health report says so until the service is
 // ready. Any other error is returned, and nil when the service ends by itself.
 func RunAgain(ctx context.Context, env Env, run func(context.Context, Env) error) error {
-	const component = "jetstream_start"
 	ready := env.Ready
 	env.Ready = func() error {
-		env.Health.Set(component, "")
+		env.Health.Set("jetstream_start", "")
 		return ready()
 	}
 	waited := false
@@ -40,7 +39,7 @@ func RunAgain(ctx context.Context, env Env, run func(context.Context, Env) error
 		}
 		waited = true
 		env.Log.Warn().Err(err).Dur("retry_in", wait).Msg("waiting for JetStream")
-		env.Health.Set(component, "waiting for JetStream: "+err.Error())
+		env.Health.Set("jetstream_start", "waiting for JetStream: "+err.Error())
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
