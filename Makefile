@@ -65,7 +65,7 @@ redaction-oracle: ## recall and precision of the redaction engine, beside gitlea
 	(cd tools/gitleaks && go run . -generate 20) > $$f && \
 	go test -count=1 -v -run TestForeignCorpus ./evidence/internal/redact -args -foreign $$f | grep -o 'found [0-9]* of [0-9]* ([0-9.]*)'
 
-cluster: ## three servers of a cluster on loopback: stop, kill and fill them, for longer than CI does
+cluster: ## three servers of a cluster on loopback: stop them and fill a disk, for longer than CI does
 	@COUNTERSIGN_CLUSTER=long go test -count=1 -timeout 30m -run Cluster -v ./cmd/internal/admitter ./test/deploy
 
 chaos: engine ## break everything at random moments, for longer than CI does (an hour or so)

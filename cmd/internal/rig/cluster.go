@@ -180,10 +180,6 @@ func (c *Cluster) Resume(i int) {
 	OK(c.tb, c.nodes[i].cmd.Process.Signal(syscall.SIGCONT))
 }
 
-// Kill ends a server as kill -9 does; Start runs it again, with what it had stored.
-func (c *Cluster) Kill(i int)  { c.nodes[i].kill() }
-func (c *Cluster) Start(i int) { c.tb.Helper(); c.nodes[i].run() }
-
 // ConnAt connects as a user, with the URL of all servers, so that the connection is
 // at one of them.
 func (c *Cluster) ConnAt(user string, i int) *nats.Conn {
