@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/examples"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 type benchCmd struct {
@@ -19,9 +20,10 @@ type benchCmd struct {
 
 	Export benchExportCmd `cmd:"" help:"The export of a tenant's range and its verification: time and memory of each."`
 
-	Admit benchAdmitCmd `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
-	Soak  benchSoakCmd  `cmd:"" help:"A steady load for minutes, and what it does to the memory of every process."`
-	Audit benchAuditCmd `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
+	Admit  benchAdmitCmd  `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
+	Ingest benchIngestCmd `cmd:"" help:"Latency and rate of events on their way to the log, beside raw JetStream publishes."`
+	Soak   benchSoakCmd   `cmd:"" help:"A steady load for minutes, and what it does to the memory of every process."`
+	Audit  benchAuditCmd  `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
 }
 
 type benchAdmitCmd struct {
@@ -68,13 +70,14 @@ func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) error {
 	if err := bare.run(ctx, io, func(p *pipeline.Pipeline) error { return c.floors(ctx, io, p, request) }); err != nil {
 		return err
 	}
-	return setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.measure(ctx, io, p.Ready(), request) })
+	return setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.measure(ctx, io, p, request) })
 }
 
 // measure takes the floors first and then admission under each load, all on the
 // same servers.
-func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, ready target.Ready, request []byte) error {
-	b := &bench{t: target.FromReady(ready), duration: c.Duration, request: request}
+func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, p *pipeline.Pipeline, request []byte) error {
+	ready := p.Ready()
+	b := &bench{t: target.FromReady(ready), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
 	floor := 0.0
 	for _, step := range append(c.alone(ctx, b, &floor), c.loads(ctx, b, ready, &floor)...) {
 		r, err := step()
@@ -152,7 +155,7 @@ func (c *benchAdmitCmd) heading(io stdio, request []byte) {
 	}
 }
 
-func (c *benchAdmitCmd) print(io stdio, r benchResult) error {
+func (c benchAdmitCmd) print(io stdio, r benchResult) error {
 	if c.JSON {
 		return compactJSON(io, r)
 	}

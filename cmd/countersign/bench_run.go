@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,10 +15,12 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // bench measures operations on a running system.
 type bench struct {
+	admitter streams.User // reaches JetStream itself
 	t        *target.Target
 	duration time.Duration
 	request  []byte
@@ -40,7 +43,7 @@ func (b *bench) run(ctx context.Context, what string, clients int, op func() ope
 	o := op()
 	conns := make([]*nats.Conn, min(clients, benchConnections))
 	for i := range conns {
-		nc, err := b.t.Connect(ctx, o.role)
+		nc, err := b.connect(ctx, o.role)
 		if err != nil {
 			return benchResult{}, err
 		}
@@ -79,6 +82,16 @@ func (b *bench) run(ctx context.Context, what string, clients int, op func() ope
 		P50: micros(all[len(all)/2]), P99: micros(all[len(all)*99/100])}, nil
 }
 
+// connect connects in a role; that of the admitter reaches JetStream itself.
+func (b *bench) connect(ctx context.Context, role string) (*nats.Conn, error) {
+	if role != string(streams.RoleAdmitter) {
+		return b.t.Connect(ctx, role)
+	}
+	return streams.Connect(ctx, streams.ConnectOptions{
+		URL: b.t.ReadyInfo().NATSURL, User: b.admitter.Name, Password: b.admitter.Password, InboxPrefix: b.admitter.Inbox(), Name: "countersign bench",
+	})
+}
+
 // ping is a request that the admitter's process answers without doing anything.
 func (b *bench) ping() operation {
 	return operation{target.Operator, func(ctx context.Context, nc *nats.Conn) error {
@@ -87,15 +100,25 @@ func (b *bench) ping() operation {
 	}}
 }
 
-// publish stores one event of the request's size, alone, and waits for the
-// acknowledgement.
-func (b *bench) publish() operation {
+// publish stores one event of the request's size in JetStream, alone, and waits for
+// the acknowledgement.
+func (b *bench) publish() operation { return b.send(string(streams.RoleAdmitter)) }
+
+// ingest is the same as a publisher, by the service that takes events in.
+func (b *bench) ingest() operation { return b.send(target.Runtime) }
+
+func (b *bench) send(role string) operation {
 	subj := subject.Space{Prefix: b.t.Prefix}.Event(b.t.Tenant, b.t.Publisher(), subject.ProtoAgentHook, "bench", "UserPromptSubmit")
-	return operation{target.Runtime, func(ctx context.Context, nc *nats.Conn) error {
-		_, err := nc.RequestWithContext(ctx, subj, b.request)
+	return operation{role, func(ctx context.Context, nc *nats.Conn) error {
+		reply, err := nc.RequestWithContext(ctx, subj, b.request)
+		if err == nil && bytes.Contains(reply.Data, []byte(`"error"`)) {
+			err = fmt.Errorf("%w: %s", errNotStored, reply.Data)
+		}
 		return err
 	}}
 }
+
+var errNotStored = errors.New("an event was not stored")
 
 // admit is one admission, to the arrival of the verdict.
 func (b *bench) admit() operation {
