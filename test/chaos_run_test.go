@@ -273,61 +273,70 @@ func (s *system) audited(t testing.TB, db driver.Conn, more uint64) {
 	})
 }
 
-// batchSize is how many events a batcher stores at once.
-const batchSize = 30
+// burstSize is how many events a runtime sends at once.
+const burstSize = 30
 
-// batch is a runtime that stores events in atomic batches, each in a session of
-// its own: of every batch the log must hold all or nothing, and all if it was
-// acknowledged.
-func (c *crowd) batch(r runtimeClient, n int) {
+// burst is a runtime that sends events without waiting in between, each burst in a
+// session of its own: the log must hold what was acknowledged, and nothing twice.
+func (c *crowd) burst(r runtimeClient, n int) {
 	defer c.workers.Done()
 	pace := time.NewTicker(time.Second)
 	defer pace.Stop()
 	for i := 0; !c.stop.Load(); i++ {
 		<-pace.C
-		sess := fmt.Sprintf("s-batch-%d-%d", n, i)
-		var reply *nats.Msg
-		var err error
-		for k := 1; k <= batchSize && err == nil; k++ {
-			e := allowedCall(sess, fmt.Sprint("call-", k))
-			m := nats.NewMsg(e.subject(r))
-			m.Data = e.bytes()
-			m.Header.Set("Nats-Batch-Id", sess)
-			m.Header.Set("Nats-Batch-Sequence", strconv.Itoa(k))
-			if k < batchSize {
-				err = r.nc.PublishMsg(m)
-				continue
-			}
-			m.Header.Set("Nats-Batch-Commit", "1")
-			reply, err = r.hastily(m)
-		}
+		sess := fmt.Sprintf("s-burst-%d-%d", n, i)
+		acked := r.sendAtOnce(sess)
 		c.mu.Lock()
-		c.batches[sess] = err == nil && ackSeq(reply) > 0
+		c.bursts[sess] = acked
 		c.mu.Unlock()
 	}
 }
 
-// wholeBatches checks that the log holds no part of a batch.
-func (c *crowd) wholeBatches(t *testing.T, db driver.Conn) {
+// sendAtOnce sends a burst and tells how many of its events were acknowledged.
+func (r runtimeClient) sendAtOnce(sess string) (acked int) {
+	answers, err := r.nc.SubscribeSync(r.nc.NewInbox())
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = answers.Unsubscribe() }()
+	for k := range burstSize {
+		e := allowedCall(sess, fmt.Sprint("call-", k))
+		if r.nc.PublishRequest(e.subject(r), answers.Subject, e.bytes()) != nil {
+			break
+		}
+	}
+	for range burstSize {
+		reply, err := answers.NextMsg(2 * time.Second)
+		if err != nil {
+			break
+		}
+		if ackSeq(reply) > 0 {
+			acked++
+		}
+	}
+	return acked
+}
+
+// wholeBursts checks that the log holds what was acknowledged of every burst, and
+// nothing twice.
+func (c *crowd) wholeBursts(t *testing.T, db driver.Conn) {
 	t.Helper()
-	have := map[string]uint64{}
-	rows, err := db.Query(context.Background(), "SELECT session, count() FROM evidence WHERE startsWith(session, 's-batch-') AND kind = 'event' GROUP BY session")
+	have := map[string][2]uint64{}
+	rows, err := db.Query(context.Background(), "SELECT session, count(), uniqExact(body_digest) FROM evidence WHERE startsWith(session, 's-burst-') AND kind = 'event' GROUP BY session")
 	ok(t, err)
 	defer rows.Close()
 	for rows.Next() {
 		var sess string
-		var n uint64
-		ok(t, rows.Scan(&sess, &n))
-		have[sess] = n
+		var n, distinct uint64
+		ok(t, rows.Scan(&sess, &n, &distinct))
+		have[sess] = [2]uint64{n, distinct}
 	}
 	acked := 0
-	for sess, acknowledged := range c.batches {
-		if acknowledged {
-			acked++
-		}
-		if n := have[sess]; n != batchSize && (n != 0 || acknowledged) {
-			t.Errorf("the log holds %d of the %d events of batch %s (acknowledged: %v)", n, batchSize, sess, acknowledged)
+	for sess, acknowledged := range c.bursts {
+		acked += acknowledged
+		if n := have[sess]; n[0] < uint64(acknowledged) || n[0] != n[1] {
+			t.Errorf("the log holds %d events of burst %s, %d of them different; %d were acknowledged", n[0], sess, n[1], acknowledged)
 		}
 	}
-	t.Logf("%d atomic batches, %d of them acknowledged, are there whole or not at all", len(c.batches), acked)
+	t.Logf("%d bursts, %d events of them acknowledged", len(c.bursts), acked)
 }

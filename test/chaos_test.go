@@ -30,7 +30,7 @@ type crowd struct {
 	heard    map[string]heardVerdict // by decision id
 	wrong    []string                // what a client must never get
 	stored   []uint64                // sequences that were acknowledged
-	batches  map[string]bool         // whether a batch was acknowledged, by its session
+	bursts   map[string]int          // how many events of a burst were acknowledged, by its session
 	silent   int                     // requests without a verdict
 	refused  int                     // denied because they could not be recorded
 	unstored int                     // attempts to publish that were not acknowledged
@@ -128,12 +128,12 @@ func (c *crowd) publish(r runtimeClient, e object) {
 // atWork starts runtimes; stop ends them.
 func atWork(t *testing.T, s *system, workers int) *crowd {
 	t.Helper()
-	c := &crowd{heard: map[string]heardVerdict{}, batches: map[string]bool{}}
+	c := &crowd{heard: map[string]heardVerdict{}, bursts: map[string]int{}}
 	for n := range workers {
 		r := s.runtime(t, nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond), nats.RetryOnFailedConnect(true))
 		c.workers.Add(1)
 		if n == 0 {
-			go c.batch(r, n)
+			go c.burst(r, n)
 		} else {
 			go c.work(r, n)
 		}
@@ -260,7 +260,7 @@ func (c *crowd) audit(t *testing.T, s *system) {
 			t.Errorf("the acknowledged event at %d is not in evidence", seq)
 		}
 	}
-	c.wholeBatches(t, db)
+	c.wholeBursts(t, db)
 	s.verified(t, 0)
 	t.Logf("%d records in evidence", number(t, db, "SELECT count() FROM evidence"))
 }
