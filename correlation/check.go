@@ -35,8 +35,9 @@ type CheckOptions struct {
 //
 //   - an event's broker time is its own timestamp, but never before that of the
 //     event before it;
-//   - source is AgentHook's source and AAEP's producer.agent_id; there is no
-//     tenant;
+//   - source is AgentHook's source; there is no tenant;
+//   - all AAEP events are one publisher's: several producers may share a session, so
+//     producer.agent_id is shown as the source and tells no sessions apart;
 //   - a line {"decision": {…}} is a recorded decision. It needs no signature and
 //     may lack fields: without source or session it is matched by event_id,
 //     session and tool_call_id;
@@ -93,6 +94,7 @@ func (r *recorded) read(seq uint64, raw json.RawMessage, read func(*fact, []byte
 	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), content: sumOfBytes(raw)}
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {
+		f.readNumber(raw)
 		return recordedLine{fact: f, err: err}
 	}
 	if _, is := tree["decision"].(map[string]any); is {
@@ -158,7 +160,8 @@ func readAAEP(f *fact, raw []byte) recordedLine {
 	if e == nil {
 		return recordedLine{fact: f, err: err}
 	}
-	f.origin = originOf("", e.Producer.AgentID, e.SessionID)
+	f.origin = originOf("", "", e.SessionID)
+	f.source = show(e.Producer.AgentID)
 	aaepFact(f, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, false)
 	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAAEP(e.Tree)}
 }
@@ -200,6 +203,9 @@ func (r *recorded) decide(m *machine, f *fact, d events.Decision) {
 	d.Protocol = first(d.Protocol, r.protocol)
 	decisionFact(f, new(verdictRec), &d)
 	f.decision.ref = f.reference
+	if d.Protocol == protoAAEP {
+		f.key.source = ""
+	}
 	r.index.complete(f, d)
 	if !d.Verdict.Valid() {
 		m.report(ruleForged, nil, f, about(d.EventID).distinct(f.content).detail(detailVerdict))
@@ -243,7 +249,7 @@ func (x index) complete(f *fact, d events.Decision) {
 	if about == nil {
 		return
 	}
-	sameSource := d.Source == "" || f.key.source == about.key.source
+	sameSource := d.Source == "" || about.protocol == protoAAEP || f.key.source == about.key.source
 	sameSession := d.Session == "" || f.key.session == about.key.session
 	if sameSource && sameSession {
 		f.origin = about.origin

@@ -148,10 +148,13 @@ type fact struct {
 	ran       ran
 	outcome   string
 	startedAt time.Time
-	mutation  bool // a mutation_reason is recorded
-	unnamed   bool // a Post event that has no id of its own, only that of the call it tries again (H-07)
-	preCommit bool // it claims to come before what it announces
-	human     bool // a person has to approve what it announces (risk.requires_human_approval)
+	mutation  bool   // a mutation_reason is recorded
+	unnamed   bool   // a Post event that has no id of its own, only that of the call it tries again (H-07)
+	invalid   bool   // it does not follow its protocol, so it changes no state
+	number    *int64 // of a refused AAEP event; nil if it has none
+	numberIn  string // the session that number is of, where it is not the key's; "" else
+	preCommit bool   // it claims to come before what it announces
+	human     bool   // a person has to approve what it announces (risk.requires_human_approval)
 
 	lineage lineage // where it says that it belongs
 	said    said

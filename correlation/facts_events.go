@@ -79,6 +79,10 @@ func agentHookFact(f *fact, x hookEvent, request bool) {
 	case kindStopped:
 		f.outcome, f.claim = "blocked", claim{verdict: events.Deny, seq: f.seq}
 	case kindGrant:
+		if f.hook != nil && f.hook.VoidApproval {
+			f.kind = kindOther
+			break
+		}
 		a := f.approval.value()
 		a.status = first(a.status, impliedStatus[e.EventType])
 		f.approval = a.ifKnown()
@@ -94,6 +98,9 @@ func agentHookFact(f *fact, x hookEvent, request bool) {
 func agentHookClaims(f *fact, e *agenthook.Event) {
 	if v, ok := e.AdmissionVerdict(); ok {
 		f.claim = claim{verdict: claimed(v.Verdict), seq: f.seq, decidedAt: instant(v.DecidedAt)}
+	}
+	if f.hook != nil && f.hook.VoidApproval {
+		return
 	}
 	if a, ok := e.Approval(); ok {
 		f.approval = approval{

@@ -190,6 +190,7 @@ func (d *Decoder) aaep(m events.LogMessage, p subject.Parsed, r *reading, data [
 	e, err := aaep.Decode(data, strictjson.DefaultLimits)
 	if e == nil {
 		r.unreadable = err
+		r.fact.readNumber(data)
 		return
 	}
 	aaepFact(&r.fact, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, request)
@@ -251,13 +252,17 @@ func (m *machine) unreadable(f *fact, err error) {
 	if errors.As(err, &strict) && severalMessages(f.protocol, strict.Code) {
 		m.finding(checkRules["AAEP-C-181"], nil, f, about(f.eventID).distinct(f.content))
 	}
+	m.arrived(f)
 }
 
 // wrongWith says what is wrong with an event that could be read nonetheless, ""
 // if nothing is. The checks that it breaks are noted with the fact for later,
-// when its session is known.
+// when its session is known. An event that does not follow its protocol is marked
+// invalid: see machine.refuse. The copy of a request is not, as its decision
+// answers it, valid or not.
 func wrongWith(f *fact, err error, vs []schemas.Violation) string {
 	f.notes = notesOn(f, vs)
+	f.invalid = (err != nil || schemas.HasErrors(vs)) && f.kind != kindRequest && f.kind != kindAsked
 	what, more := "", 0
 	if err != nil {
 		what = reason(err)

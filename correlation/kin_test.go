@@ -63,8 +63,8 @@ func TestParents(t *testing.T) {
 			l.event(in("child", set(post(54), "metadata.tool_call_id", "k1")))
 		}, &events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "event"}},
 		{"as AAEP", func(l *ledger) {
-			l.event(in("child", wire(60, "session.started", 0, tree{"correlation_id": oneTrace})))
-			l.event(in("child", invoked(61, "call_1")))
+			l.event(in("sess_child", wire(60, "session.started", 0, tree{"correlation_id": oneTrace})))
+			l.event(in("sess_child", invoked(61, "call_1")))
 		}, &events.CallParent{CallID: parentCall, Source: "rt1", Session: "s1", By: "span"}},
 		{"another publisher's child", func(l *ledger) {
 			for _, e := range child(with("correlation_id", uuid(1))) {
@@ -107,7 +107,7 @@ func TestParents(t *testing.T) {
 			call := ""
 			for _, c := range l.run().last() {
 				switch c.Session {
-				case "child":
+				case "child", "sess_child":
 					got = c.Parent
 				case "s1":
 					if call = c.CallID; c.Parent != nil || c.Tenant == "acme" && c.Source == "rt1" && c.Trace != oneTrace && tc.name != "a correlation id that others have, too" {

@@ -60,6 +60,10 @@ func prefix(s subject.Space, c subject.Class) string { return strings.TrimSuffix
 
 // step takes one fact; the outputs are collected in m.out.
 func (m *machine) step(f *fact) {
+	if f.invalid {
+		m.refuse(f)
+		return
+	}
 	n := m.novelty(f)
 	if n == duplicate {
 		m.stats.Duplicates++

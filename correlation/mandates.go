@@ -55,6 +55,7 @@ func (d *Decoder) evidence(r *reading, p subject.Parsed, data []byte) {
 	e, err := aump.DecodeEvidence(data, strictjson.DefaultLimits)
 	if e == nil {
 		r.unreadable = err
+		r.fact.readNumber(data)
 		return
 	}
 	f := &r.fact
@@ -68,7 +69,7 @@ func (d *Decoder) evidence(r *reading, p subject.Parsed, data []byte) {
 	case e.Version != aump.Version:
 		what = at("version", "/aump/version")
 	}
-	if r.wrong = what; what != "" {
+	if r.wrong, f.invalid = what, what != ""; f.invalid {
 		f.notes = append(f.notes, single("AUMP-E-001", what, f))
 	}
 	if e.EventType != "" && !sameType(p.Type, e.EventType) {

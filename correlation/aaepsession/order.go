@@ -51,6 +51,20 @@ func (s *Session) number(e *Event) (inOrder bool) {
 	return true
 }
 
+// Refused notes the number of an event that does not count, so that it is not taken
+// for missing, and gives the findings that it takes back.
+func (s *Session) Refused(number int64, id string, seq uint64) []*catalogue.Breach {
+	s.out = nil
+	switch {
+	case s.numbering != withNumbers || s.ended:
+	case number == s.last+1:
+		s.last = number
+	case number <= s.last:
+		s.cameLate(&Event{ID: id, Seq: seq, Number: &number})
+	}
+	return s.out
+}
+
 // gap are numbers that were left out and have not come since.
 type gap struct {
 	from, to int64

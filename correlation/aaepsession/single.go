@@ -255,6 +255,19 @@ func Hints(e *Event) []*catalogue.Breach {
 	return s.out
 }
 
+// Alone reports the checks that a message fails by itself, whatever its session or
+// its publisher's negotiations are. A reply fails none.
+func Alone(e *Event) []*catalogue.Breach {
+	switch {
+	case e.IsHandshake():
+		var none Negotiations
+		return none.Negotiate(e)
+	case e.Token() != "" && e.Subscription() != "":
+		return nil
+	}
+	return Hints(e)
+}
+
 func (s *Session) skew(e *Event) {
 	if e.Time.IsZero() || s.said&saidSkew != 0 {
 		return

@@ -15,7 +15,7 @@ var terminal = map[string]bool{"approved": true, "denied": true, "expired": true
 // approve follows an approval from event to event (SPEC 10, AHP-007).
 func (s *Session) approve(x *Event) {
 	a := x.approval
-	if a == nil || a.Status == "" {
+	if a == nil || a.Status == "" || x.VoidApproval {
 		return
 	}
 	key := bounded(first(a.WorkflowID, x.Call))

@@ -28,13 +28,16 @@ type Event struct {
 	named       string // the session that managed_runtime names
 	verdict     string
 	approval    *agenthook.Approval
-	execution   *agenthook.Execution
-	executed    bool // it says what ran
-	retries     bool
-	letPass     bool // it let a call pass
-	governed    bool // it has a block of AHP-013, or its publisher is registered for the profile
-	partly      bool // its publisher's manifest says that its type is exposed in part only
-	failed      bool // its validation failed
+	// VoidApproval says that the approval block does not follow its schema: nothing is
+	// approved by it.
+	VoidApproval bool
+	execution    *agenthook.Execution
+	executed     bool // it says what ran
+	retries      bool
+	letPass      bool // it let a call pass
+	governed     bool // it has a block of AHP-013, or its publisher is registered for the profile
+	partly       bool // its publisher's manifest says that its type is exposed in part only
+	failed       bool // its validation failed
 
 	web    *web
 	attest *attestation

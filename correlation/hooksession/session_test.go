@@ -25,7 +25,7 @@ func TestBounds(t *testing.T) {
 	s := &Session{}
 	for i := range 1000 {
 		s.Apply(event(t, i, "PreLLMCall", ""))
-		s.Apply(event(t, i, "PreToolUse", fmt.Sprintf(`"tool_call_id":"c%d","tool_identity":{},"approval":{"status":"pending","workflow_id":"w%d"}`, i, i)))
+		s.Apply(event(t, i, "PreToolUse", fmt.Sprintf(`"tool_call_id":"c%d","tool_identity":{},"approval":{"required":true,"status":"pending","workflow_id":"w%d"}`, i, i)))
 		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h%d","fingerprint":"f"}`, i)))
 		s.Apply(event(t, i, "WebSearchRequested", fmt.Sprintf(`"web":{"search_id":"q%d","evidence_id":"e%d","content_ref":"c%d","content_hash":"sha256:%064d"}`, i, i, i, i)))
 		s.Apply(event(t, i, "WebSearchResultsReturned", fmt.Sprintf(`"web":{"search_id":"q%d","result_set_id":"r%d"}`, i, i)))

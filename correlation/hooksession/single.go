@@ -187,6 +187,7 @@ func (x *Event) approvals(e *agenthook.Event) {
 		return
 	}
 	if wrong := schemas.Default().Validate("agenthook/approval", block); len(wrong) > 0 {
+		x.VoidApproval = true
 		x.fails("AH-C-100", catalogue.At(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path))
 	}
 	if x.approval.ApprovalURL != "" {
