@@ -107,7 +107,8 @@ func agentHookClaims(f *fact, e *agenthook.Event) {
 			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID),
 			decidedAt: instant(a.DecidedAt), expiresAt: instant(a.ExpiresAt), resume: show(a.ResumePolicy),
 		}.ifKnown()
-		f.receiptOf, f.reference = a.DecisionRef, a.DecisionRef
+		f.receiptOf = agenthook.NormaliseID(a.DecisionRef)
+		f.reference = f.receiptOf
 	}
 }
 
@@ -211,12 +212,42 @@ var (
 // names are names of members.
 type names = strictjson.Names[bool]
 
+// withPlainIDs copies a tree with each UUID that names an event as NormaliseID
+// spells it, so that the spelling of an id makes no other event.
+func withPlainIDs(tree map[string]any) map[string]any {
+	cp := maps.Clone(tree)
+	for _, name := range []string{"event_id", "correlation_id"} {
+		if id, ok := cp[name].(string); ok {
+			cp[name] = agenthook.NormaliseID(id)
+		}
+	}
+	meta, _ := cp["metadata"].(map[string]any)
+	web, _ := meta["web"].(map[string]any)
+	parent, _ := web["parent_event_id"].(string)
+	if plain := agenthook.NormaliseID(parent); plain != parent {
+		meta, web = maps.Clone(meta), maps.Clone(web)
+		web["parent_event_id"], meta["web"], cp["metadata"] = plain, web, meta
+	}
+	return cp
+}
+
+// plainIDs reports whether withPlainIDs changes nothing in a flat document.
+func plainIDs(v strictjson.Value) bool {
+	parent := v.Get("metadata").Get("web").Get("parent_event_id")
+	for _, id := range []strictjson.Value{v.Get("event_id"), v.Get("correlation_id"), parent} {
+		if id.Kind() == strictjson.KindString && agenthook.NormaliseID(id.Text()) != id.Text() {
+			return false
+		}
+	}
+	return true
+}
+
 // trimmed copies a tree without some members of it and of its metadata.
 func trimmed(tree map[string]any, omit, omitMetadata *names) map[string]any {
 	dropped := func(n *names) func(string, any) bool {
 		return func(key string, _ any) bool { _, out := n.Get(key); return out }
 	}
-	cp := maps.Clone(tree)
+	cp := withPlainIDs(tree)
 	maps.DeleteFunc(cp, dropped(omit))
 	if meta, ok := cp["metadata"].(map[string]any); ok {
 		meta = maps.Clone(meta)

@@ -69,7 +69,7 @@ func (d *Decoder) flatAgentHook(m events.LogMessage, p subject.Parsed, r *readin
 		return false
 	}
 	e, ok := agenthook.ReadFlat(v, data)
-	if !ok {
+	if !ok || !plainIDs(v) {
 		return false
 	}
 	e.Keep(d.own, strings.Clone)

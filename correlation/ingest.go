@@ -123,7 +123,7 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed, r *reading) {
 		f.named = show(first(m.HeaderValue(events.HeaderWorkflow), f.approval.value().workflow))
 	}
 	if f.kind == kindPost {
-		f.receiptOf = first(m.HeaderValue(events.HeaderDecisionID), f.receiptOf)
+		f.receiptOf = first(agenthook.NormaliseID(m.HeaderValue(events.HeaderDecisionID)), f.receiptOf)
 	}
 }
 
