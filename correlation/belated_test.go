@@ -33,7 +33,7 @@ func TestBelated(t *testing.T) {
 		{"with other arguments", []tree{bare, set(pre(1), "tool_input.amount", 7)},
 			[]string{lateHook, "input_drift/high", "AH-C-080/high"}, []string{"completed drift"}},
 		{"with other arguments, for a reason", []tree{set(bare, "metadata.execution.mutation_reason", "limit"), set(pre(1), "tool_input.amount", 7)},
-			[]string{lateHook, "input_drift/low"}, []string{"completed drift"}},
+			[]string{lateHook, "input_drift/medium"}, []string{"completed drift"}},
 		{"another tool", []tree{bare, set(pre(1), "tool_name", "other")}, []string{lateHook, "input_drift/high"}, []string{"completed drift"}},
 		{"denied", []tree{bare, claiming("deny")}, []string{lateHook, "executed_despite_deny/critical", "AH-C-075/critical"}, []string{"completed "}},
 		{"put off", []tree{bare, claiming("ask")}, []string{lateHook, "executed_while_ask_pending/high", "AH-C-076/high"}, []string{"completed equal"}},

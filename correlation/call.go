@@ -52,6 +52,7 @@ type details struct {
 	hasRequest, hasPre, hasPost bool
 	failOpen                    bool
 	human                       bool // a person has to approve it
+	replaced                    bool // another call uses the approval that it waited for
 	preProtocol                 string
 	preAt                       time.Time
 	preEvent, requestEvent      string
@@ -74,6 +75,7 @@ type details struct {
 	missingCheck string
 	invokedAt    time.Time // by AAEP, as its event says
 	invokedBy    string
+	invokedSeq   uint64        // the place of that event in the log
 	excuses      []madeFinding // that a late word may take back
 	cameFirst    madeFinding   // AH-C-083, by the id of the event that came first
 	endedAt      time.Time     // by its producer's clock, if no pre event or request had come; or stopped
@@ -160,7 +162,7 @@ func (c *call) attach(f *fact) {
 			c.hasPre, c.preProtocol, c.preAt, c.preEvent = true, f.protocol, f.at, f.eventID
 		}
 		if f.aaep != nil && c.invokedBy == "" {
-			c.invokedAt, c.invokedBy = f.aaep.Time, f.eventID
+			c.invokedAt, c.invokedBy, c.invokedSeq = f.aaep.Time, f.eventID, f.seq
 		}
 		c.noteEvent(f)
 		c.step(stepInvoked, f)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
+	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -21,7 +22,9 @@ var ErrProtocol = errors.New("recordings can be checked in the protocols aaep an
 // CheckOptions configure Check.
 type CheckOptions struct {
 	// Now is how far time passed after the recording; zero: not at all. Deadlines
-	// up to it fire. What has no time, and nothing before it, was long before.
+	// up to it fire. What has no time, and nothing before it, was long before. No
+	// event was received after it: an AAEP event of a later time is from the future
+	// (AAEP-C-067), which nothing tells without Now.
 	Now time.Time
 	// MissingAfter as in Options.
 	MissingAfter time.Duration
@@ -57,7 +60,7 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 		r.lines = append(r.lines, r.read(uint64(i)+1, line, read))
 	}
 	m := newMachine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
-	m.offline = true
+	m.offline, m.until = true, o.Now
 	r.play(m)
 	if !o.Now.IsZero() {
 		m.pass(o.Now)
@@ -132,6 +135,10 @@ func readAgentHook(f *fact, raw []byte) recordedLine {
 			f.approval = approval{resume: show(a.ResumePolicy), status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: instant(a.ExpiresAt)}.ifKnown()
 		}
 		f.notes = replyNotes(f, reply)
+		if wrong := approvalDefect(raw); wrong != "" { // as of an event: it approves nothing
+			f.approval = nil
+			f.notes = append(f.notes, single("AH-C-100", wrong, f))
+		}
 		return recordedLine{fact: f}
 	}
 	e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
@@ -141,6 +148,25 @@ func readAgentHook(f *fact, raw []byte) recordedLine {
 	f.origin = originOf("", e.Source, e.SessionID)
 	agentHookFact(f, hookEvent{Event: e}, false)
 	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAgentHook(e.Tree)}
+}
+
+// approvalDefect says where the approval block of a reply does not follow its schema;
+// "" if it does, or is not there.
+func approvalDefect(raw []byte) string {
+	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
+	if err != nil {
+		return ""
+	}
+	meta, _ := tree["metadata"].(map[string]any)
+	block, there := meta["approval"]
+	if !there {
+		return ""
+	}
+	wrong := schemas.Default().Validate("agenthook/approval", block)
+	if len(wrong) == 0 {
+		return ""
+	}
+	return catalogue.At(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path)
 }
 
 // replyOf tells an admission reply from an event: it has no event_type.

@@ -93,9 +93,12 @@ func TestCheckGolden(t *testing.T) {
 		{"078 linked by the id it tries again only", []any{before, set(set(after, "metadata.tool_call_id", nil), "metadata.retry", tree{"previous_tool_call_id": "c1"})}, []string{schema}},
 		{"078 another id, linked", []any{before, set(set(after, "metadata.tool_call_id", "c2"), "metadata.retry", tree{"previous_tool_call_id": "c1"})}, nil},
 		{"080 changed without a reason", []any{before, set(after, "metadata.tool_input_executed.invoice", "B-1")}, []string{driftHigh}},
-		{"080 changed with a reason", []any{before, set(set(after, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, []string{driftLow}},
+		{"080 changed with a reason", []any{before, set(set(after, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, []string{driftReason}},
 		{"080 changed though a receipt was bound", []any{noClaims, ledgerLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1",
 			"args_digest": "sha256:" + plainDigest(before), "receipt_hash": "sha256:00"}), set(noApproval, "metadata.tool_input_executed.invoice", "B-1")}, []string{driftReceipt}},
+		{"080 changed with a reason though a receipt was bound", []any{noClaims, ledgerLine(tree{"verdict": "allow", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1",
+			"args_digest": "sha256:" + plainDigest(before), "receipt_hash": "sha256:00"}),
+			set(set(noApproval, "metadata.tool_input_executed.invoice", "B-1"), "metadata.execution.mutation_reason", "normalised")}, []string{driftReason}},
 		{"082 flipped to allow", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdict("ask"), after}, []string{forged, askPending}},
 		{"082 no ledger entry", []any{before, after, ledgerLine(tree{"verdict": "allow", "session": "s1", "tool_call_id": "c9"})}, []string{noVerdict}},
 		{"083 started before the verdict", []any{set(before, "metadata.admission_verdict.verdict", "allow"), verdictAt(verdict("allow"), 1.5), after}, []string{beforeIt}},
@@ -299,4 +302,34 @@ func shared() string {
 		return dir
 	}
 	return filepath.Join("..", "..", "shared")
+}
+
+// TestDriftSaysWhatStood: only what a recorded allow is about was admitted.
+func TestDriftSaysWhatStood(t *testing.T) {
+	before, after := golden()
+	bare := set(set(before, "metadata.admission_verdict", nil), "metadata.approval", nil)
+	ran := set(set(after, "metadata.approval", nil), "metadata.tool_input_executed.invoice", "B-1")
+	ruling := func(v string) tree {
+		return ledgerLine(tree{"verdict": v, "event_id": uuid(1), "session": "s1", "tool_call_id": "c1", "decided_at": stamp(0)})
+	}
+	for _, tc := range []struct {
+		name  string
+		lines []any
+		want  string
+	}{
+		{"announced", []any{bare, ran}, "with other arguments than were announced."},
+		{"an allow that only the publisher claims", []any{set(bare, "metadata.admission_verdict", tree{"verdict": "allow"}), ran}, "with other arguments than were announced."},
+		{"a recorded ask", []any{bare, ruling("ask"), ran}, "with other arguments than were requested."},
+		{"a recorded allow", []any{bare, ruling("allow"), ran}, "with other arguments than were admitted."},
+		{"another tool, announced", []any{bare, set(ran, "tool_name", "other")}, "was announced for one tool and ran \"other\"."},
+		{"another tool, admitted", []any{bare, ruling("allow"), set(ran, "tool_name", "other")}, "was admitted for one tool and ran \"other\"."},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			found := check(t, protoAgentHook, tc.lines...)
+			i := slices.IndexFunc(found, func(f events.Finding) bool { return f.Rule == InputDrift })
+			if i < 0 || !strings.HasSuffix(found[i].Explanation, tc.want) {
+				t.Errorf("findings %+v, want one that ends in %q", found, tc.want)
+			}
+		})
+	}
 }

@@ -2,6 +2,7 @@ package correlation
 
 import (
 	"maps"
+	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
@@ -139,7 +140,7 @@ var notRun = map[string]bool{"denied": true, "blocked": true, "cancelled": true,
 func agentHookPost(f *fact, e hookEvent) {
 	f.ran = ranYes
 	if x, ok := e.Execution(); ok {
-		f.outcome, f.startedAt, f.mutation = show(x.Outcome), instant(x.StartedAt), x.MutationReason != ""
+		f.outcome, f.startedAt, f.mutation = show(x.Outcome), instant(x.StartedAt), strings.TrimSpace(x.MutationReason) != ""
 		if notRun[x.Outcome] {
 			f.ran = ranNo
 		}

@@ -61,7 +61,7 @@ func (p *folding) identity(d *details) {
 }
 
 func (p *folding) announced(d *details) {
-	for _, is := range [...]*bool{&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.human, &d.inferred, &d.mutated} {
+	for _, is := range [...]*bool{&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.human, &d.inferred, &d.mutated, &d.replaced} {
 		*is = p.has(*is)
 	}
 	p.protocol(&d.preProtocol)
@@ -213,6 +213,9 @@ func (p *folding) step(e *timelineEntry) {
 func (p *folding) linked(d *details) {
 	p.timeIf(&d.invokedAt)
 	p.textIf(&d.invokedBy)
+	if p.has(d.invokedSeq != 0) {
+		p.place(&d.invokedSeq)
+	}
 	if p.has(d.excuses != nil) {
 		list(p, &d.excuses, func(p *folding, x *madeFinding) {
 			p.text(&x.rule)

@@ -24,12 +24,28 @@ type standing struct {
 // own is the verdict for this very call: the latest recorded decision counts.
 // Without one, or against a later claim that the runtime's gates denied, what
 // its events say counts: nobody claims a denial that was not (AH-C-075).
+//
+// A call that AAEP says was invoked runs on the allow that was recorded before: what
+// is decided when it is asked about once more is no verdict on what runs already.
 func (c *call) own() standing {
 	d := c.lastDecision()
+	if before := c.decidedBefore(c.invokedSeq); before != nil && before.verdict == events.Allow {
+		d = before
+	}
 	if d == nil || (c.claim.verdict == events.Deny && c.claim.seq > d.seq) {
 		return standing{verdict: c.claim.verdict, decidedAt: c.claim.decidedAt}
 	}
 	return standing{verdict: d.verdict, ledger: d}
+}
+
+// decidedBefore is the last decision before a place in the log, nil if there is none.
+func (c *call) decidedBefore(seq uint64) *verdictRec {
+	for i := len(c.decisions) - 1; i >= 0; i-- {
+		if c.decisions[i].seq < seq {
+			return &c.decisions[i]
+		}
+	}
+	return nil
 }
 
 // standing follows the retries back where the call has no recorded verdict of
@@ -213,15 +229,30 @@ func native(v events.Verdict) events.Verdict {
 	return v
 }
 
-func (m *machine) drift(c *call, f *fact, st standing, excused bool, detail string) {
+// drift reports that a call ran as something else than what its verdict, request or
+// announcement says. A recorded reason is the publisher's own claim: it lowers the
+// grade and excuses nothing.
+func (m *machine) drift(c *call, f *fact, st standing, reason bool, detail string) {
 	grade := events.SeverityHigh
 	switch {
+	case reason:
+		grade = events.SeverityMedium
 	case st.ledger != nil && st.ledger.receipt:
 		grade = events.SeverityCritical
-	case excused:
-		grade = events.SeverityLow
 	}
-	m.report(ruleDrift, c, f, about(c.firstEvent(), f.eventID).proof(st).detail(detail).grade(grade))
+	m.report(ruleDrift, c, f, about(c.firstEvent(), f.eventID).proof(st).detail(detail).grade(grade).saying(c.standingFor(st)))
+}
+
+// standingFor says what is known of a call before it ran: only what a recorded allow
+// is about was admitted.
+func (c *call) standingFor(st standing) string {
+	switch {
+	case st.ledger != nil && st.verdict == events.Allow:
+		return "admitted"
+	case st.ledger != nil || c.hasRequest:
+		return "requested"
+	}
+	return "announced"
 }
 
 // missing reports a call that nobody completed. A deny is no missing
@@ -232,7 +263,7 @@ func (m *machine) missing(c *call, f *fact) {
 	if first(c.preProtocol, c.protocol) == protoAAEP {
 		grade, due = events.SeverityHigh, c.hasPre
 	}
-	if !due {
+	if !due || c.replaced {
 		return
 	}
 	detail := detailDeadline
@@ -251,8 +282,14 @@ func (m *machine) withdraw(c *call, f *fact) {
 	if c.missing == "" || (c.closing == bySessionEnd && first(c.preProtocol, c.protocol) == protoAAEP) {
 		return
 	}
-	m.report(ruleMissing, c, f, about(c.firstEvent(), f.eventID).detail(detailWithdrawn).grade(events.SeverityInfo).withdrawing(c.missing))
-	back := about(c.firstEvent(), f.eventID).detail(detailWithdrawn).withdrawing(c.missingCheck)
-	m.finding(c.missingRule(), c, f, back.saying("the completion has arrived after all").grade(events.SeverityInfo))
+	m.retractMissing(c, f, detailWithdrawn, "the completion has arrived after all")
+}
+
+// retractMissing takes the finding of a missing completion back, and says why.
+func (m *machine) retractMissing(c *call, f *fact, detail, why string) {
+	back := about(c.firstEvent(), f.eventID).detail(detail).grade(events.SeverityInfo).withdrawing(c.missing)
+	m.report(ruleMissing, c, f, back)
+	check := about(c.firstEvent(), f.eventID).detail(detail).withdrawing(c.missingCheck)
+	m.finding(c.missingRule(), c, f, check.saying(why).grade(events.SeverityInfo))
 	c.missing, c.missingCheck = "", ""
 }

@@ -16,6 +16,7 @@ type machine struct {
 	// offline says that facts come from a recording: there is no ledger of
 	// approvals, so what events say of them counts.
 	offline bool
+	until   time.Time `snapshot:"-"` // by which the events of a recording had been received; zero if that is not known
 
 	logTime
 	sessions *lru[sessionKey, *session]
@@ -124,6 +125,7 @@ func (m *machine) announce(f *fact) {
 	m.useWorkflow(c, f)
 	m.admitted(c, f)
 	m.claimsUnapproved(c, f)
+	m.takesOver(s, c, f)
 	m.settle(c, f)
 	m.judgeClaims(c, f)
 	m.judgeReference(c, f)

@@ -111,11 +111,19 @@ func (m *machine) consume(s *session, f *fact) (c *call, inferred bool) {
 	}), true
 }
 
+// consumeSlot finds the call of a slot that a completion ends. Where the id was used
+// for several tools, a call of the completion's own tool comes first.
 func consumeSlot(sl *slot, f *fact) *call {
 	if sl == nil {
 		return nil
 	}
+	if c := sl.oldestOpenOf(f.tool); c != nil {
+		return insteadOf(c, sl, f)
+	}
 	if c := sl.oldestOpen(); c != nil {
+		if late := sl.latestClosed(func(o *call) bool { return o.awaitsPost() && o.tool == f.tool && f.tool != "" }); late != nil {
+			return late
+		}
 		return insteadOf(c, sl, f)
 	}
 	if c := sl.latestLike(f, func(c *call) bool { return c.awaitsPost() && c.same(f) == equal }); c != nil {

@@ -189,12 +189,20 @@ var ruleCases = []ruleCase{
 	}, []string{driftHigh}, nil, events.CallCompleted},
 	{"run with other arguments than a receipt was bound to", func(l *ledger) {
 		l.admit(pre(1), "d1", events.Allow, receipted)
+		l.at(2).event(otherArgs)
+	}, []string{driftReceipt}, nil, events.CallCompleted},
+	{"run with other arguments than a receipt was bound to, with a reason", func(l *ledger) {
+		l.admit(pre(1), "d1", events.Allow, receipted)
 		l.at(2).event(set(otherArgs, "metadata.execution.mutation_reason", "rounding"))
+	}, []string{driftReason}, nil, events.CallCompleted},
+	{"run with other arguments than a receipt was bound to, and a blank for a reason", func(l *ledger) {
+		l.admit(pre(1), "d1", events.Allow, receipted)
+		l.at(2).event(set(otherArgs, "metadata.execution.mutation_reason", " "))
 	}, []string{driftReceipt}, nil, events.CallCompleted},
 	{"run with other arguments and a reason", func(l *ledger) {
 		l.admit(pre(1), "d1", events.Allow)
 		l.at(2).event(set(otherArgs, "metadata.execution.mutation_reason", "rounding"))
-	}, []string{driftLow}, nil, events.CallCompleted},
+	}, []string{driftReason}, nil, events.CallCompleted},
 	{"run with other arguments than were announced", func(l *ledger) {
 		l.opts.RequireVerdict = false
 		l.event(pre(1))

@@ -62,6 +62,7 @@ const (
 	detailDeadline           = ""
 	detailSessionEnd         = "session_end"
 	detailWithdrawn          = "withdrawn"
+	detailReplaced           = "replaced"
 	detailFailOpen           = "fail_open"
 	detailOnlyClaimed        = "claimed"
 	detailApprovalExpired    = "approval"
@@ -141,9 +142,9 @@ var (
 		Name: InputDrift, Severity: events.SeverityHigh,
 		Refs:        []string{"AH-C-080", "AAEP-C-082", "docs/architecture.md#five-ideas 3"},
 		Inputs:      "tool and arguments of the request or announcement and of the execution; what a redaction hides is not compared",
-		Explanation: "{tool} ran as {call} with other arguments than the admitted ones.",
+		Explanation: "{tool} ran as {call} with other arguments than were {what}.",
 		Cases: map[string]string{
-			detailOtherTool: "{call} was admitted for one tool and ran {tool}.",
+			detailOtherTool: "{call} was {what} for one tool and ran {tool}.",
 		},
 		Remedy: "Compare the admitted and the executed arguments of this call; make the runtime check the receipt against what it is about to run.",
 	}
@@ -155,6 +156,7 @@ var (
 		Cases: map[string]string{
 			detailSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",
 			detailWithdrawn:  "The completion of {tool} that was missing for {call} has arrived after all.",
+			detailReplaced:   "No completion of {tool} is missing for {call}: another call uses the approval that it waited for.",
 		},
 		Remedy: "Find out whether the call ran; make the runtime report timeouts and failures, too.",
 	}

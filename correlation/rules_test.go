@@ -24,7 +24,7 @@ const (
 	forged       = "forged_record/critical"
 	conflicting  = "duplicate_event_conflict/medium"
 	driftHigh    = "input_drift/high"
-	driftLow     = "input_drift/low"
+	driftReason  = "input_drift/medium"
 	driftReceipt = "input_drift/critical"
 )
 

@@ -44,6 +44,16 @@ func (s *slot) oldestOpen() *call {
 	return nil
 }
 
+// oldestOpenOf is the oldest open call of a tool.
+func (s *slot) oldestOpenOf(tool string) *call {
+	for _, c := range s.calls {
+		if c.open() && c.tool == tool {
+			return c
+		}
+	}
+	return nil
+}
+
 // latestClosed is the youngest closed call that fits.
 func (s *slot) latestClosed(fits func(*call) bool) *call {
 	for i := len(s.calls) - 1; i >= 0; i-- {

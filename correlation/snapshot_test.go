@@ -180,7 +180,7 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.machine.loose", "correlation.machine.opts", "correlation.machine.out", "correlation.machine.prefixes", "correlation.machine.quiet", "correlation.machine.spare",
+	"aaepsession.Session.out", "correlation.machine.loose", "correlation.machine.until", "correlation.machine.opts", "correlation.machine.out", "correlation.machine.prefixes", "correlation.machine.quiet", "correlation.machine.spare",
 	"correlation.machine.likenesses", "correlation.machine.glanced", "hooksession.Session.out",
 }
 

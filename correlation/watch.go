@@ -227,7 +227,7 @@ func (m *machine) followAAEP(w *flow, f *fact, n novelty) {
 	if n != novel {
 		return
 	}
-	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, m.offline
+	f.aaep.Seq, f.aaep.At, f.aaep.Recorded, f.aaep.Until = f.seq, f.at, m.offline, m.until
 	before, stray := w.aaep.Running(), w.aaep.Unstarted()
 	found := w.aaep.Apply(f.aaep)
 	m.count(w, before, w.aaep.Running())

@@ -30,6 +30,9 @@ type Event struct {
 	// Recorded says that it is from a recording, where there is no broker's time: At is
 	// the latest time that the events up to here say, and a reply's own is not among them.
 	Recorded bool
+	// Until is the time by which a recording's events had been received; zero if that is
+	// not known.
+	Until time.Time
 }
 
 // Prefix is the extension prefix under which a producer may say which call a

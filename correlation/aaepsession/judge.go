@@ -35,7 +35,7 @@ func (s *Session) judge(e *Event, i *invocation) {
 		}
 		return
 	}
-	s.against(a, i)
+	s.against(e, a, i)
 	if i.grave() {
 		s.unasked(i, a)
 	}
@@ -116,11 +116,19 @@ func (s *Session) obstructs(a *ask, i *invocation, explicit bool) bool {
 	case a.stage == rejected || a.stage == defaultedReject:
 		return a.names(i) || (!a.followed && a.tool == "")
 	}
-	return a.stage == pending && a.names(i)
+	return a.stage == pending && a.names(i) || a.stage == superseded && a.concerns(i)
 }
 
-// against reports what an invocation without an acceptance does instead.
-func (s *Session) against(a *ask, i *invocation) {
+// concerns tells whether a question says itself that it is about this call or tool.
+// The wording of its text is not enough for a question that was withdrawn.
+func (a *ask) concerns(i *invocation) bool {
+	return a.bound != "" && a.bound == i.id || a.tool != "" && a.tool == i.tool
+}
+
+// against reports what an invocation without an acceptance does instead. A question
+// that was withdrawn by leaving awaiting_input authorises nothing: until its time is
+// over, its action is as early as while the question is pending.
+func (s *Session) against(e *Event, a *ask, i *invocation) {
 	say := func(check, what string) *catalogue.Breach {
 		b := s.breach(check, what, a.ref, a.resolved, i.ref)
 		b.Call = i.id
@@ -128,13 +136,16 @@ func (s *Session) against(a *ask, i *invocation) {
 	}
 	// What that breaks is said already; this is the same for whoever looks at replies.
 	ignored := func(what string) { hint(say("AAEP-C-114", what)) }
-	switch a.stage {
-	case pending:
+	early := func(what string) {
 		a.hasty = true
-		say("AAEP-C-103", "")
+		say("AAEP-C-103", what)
 		if a.acceptsByDefault {
 			say("AAEP-C-105", "its time was not over")
 		}
+	}
+	switch a.stage {
+	case pending:
+		early("")
 	case rejected:
 		say("AAEP-C-104", "")
 		if a.notFirst {
@@ -148,9 +159,12 @@ func (s *Session) against(a *ask, i *invocation) {
 			ignored("it came when its time was over")
 		}
 	case superseded:
-		if a.tooLate {
+		switch {
+		case a.tooLate:
 			say("AAEP-C-109", "it was acted on")
 			ignored("its question had been withdrawn")
+		case a.concerns(i) && !a.over(e):
+			early("the question had been withdrawn without an answer")
 		}
 	case accepted, defaultedAccept:
 		switch {

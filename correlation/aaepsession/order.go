@@ -169,10 +169,15 @@ func (s *Session) changed(e *Event, p *aaep.StateChanged) {
 	case stateWriting:
 		s.phases |= announcedWriting
 	}
+	if p.ToState != stateAwaiting {
+		s.unleft = ref{}
+	}
 	s.state, s.explained = bounded(p.ToState), false
 }
 
-// quietState is said once: a question or its answer without its change of state.
+// quietState is said once: a question or its answer without its change of state, be
+// it that awaiting_input is not entered for the question, or not left by a session
+// that acts after the answer.
 func (s *Session) quietState(proof ...ref) {
 	if s.said&saidQuietState == 0 {
 		s.said |= saidQuietState
@@ -186,6 +191,9 @@ func (s *Session) finish(e *Event) {
 	completed, _ := e.Payload.(*aaep.SessionCompleted)
 	for _, a := range s.asks {
 		s.closeAsk(e, a, cancelled)
+	}
+	if s.unleft != (ref{}) && s.wentOn && !cancelled {
+		s.quietState(s.unleft, e.ref())
 	}
 	for _, o := range s.outputs {
 		s.closeOutput(e, o, completed != nil)

@@ -202,6 +202,9 @@ func (s *Session) supersede() {
 
 func (s *Session) resolve(a *ask, to stage, by ref, when time.Time) {
 	a.stage, a.resolved = to, by
+	if s.state == stateAwaiting {
+		s.unleft, s.wentOn = a.ref, false
+	}
 	if !a.isConfirmation() {
 		return
 	}

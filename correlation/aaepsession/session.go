@@ -51,6 +51,8 @@ type Session struct {
 	lastTime  time.Time
 
 	state     string // as the last change of state said; "" if none did
+	unleft    ref    // the question that was resolved in awaiting_input, which has not been left since; zero if none was
+	wentOn    bool   // the session acted since that question was resolved
 	explained bool   // something happened since that explains another state
 	phases    phase
 

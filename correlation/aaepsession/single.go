@@ -268,11 +268,17 @@ func Alone(e *Event) []*catalogue.Breach {
 	return Hints(e)
 }
 
+// skew compares an event's time with that of its receipt. A recording does not say
+// when its events were received: it is known only that they were by Event.Until.
 func (s *Session) skew(e *Event) {
 	if e.Time.IsZero() || s.said&saidSkew != 0 {
 		return
 	}
-	if ahead := e.Time.Sub(e.At); ahead > maxAhead || -ahead > maxBehind {
+	received := e.At
+	if e.Recorded && !e.Until.IsZero() {
+		received = e.Until
+	}
+	if e.Time.Sub(received) > maxAhead || e.At.Sub(e.Time) > maxBehind {
 		s.said |= saidSkew
 		s.breach("AAEP-C-067", "", e.ref()).Severity = events.SeverityInfo
 	}

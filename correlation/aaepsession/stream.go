@@ -51,7 +51,7 @@ const (
 )
 
 func (s *Session) streamed(e *Event, p *aaep.OutputStreaming) {
-	s.explained = true
+	s.explained, s.wentOn = true, true
 	s.phases |= provedWriting
 	s.mixed(e, p.OutputID != "")
 	o := s.output(bounded(p.OutputID))

@@ -43,7 +43,7 @@ func (s *Session) invoked(e *Event, p *aaep.ToolInvoked) {
 		i.expected = *p.ExpectedDurationMS
 	}
 	s.invocations++
-	s.explained = true
+	s.explained, s.wentOn = true, true
 	if s.tools != nil && !s.tools[i.tool] {
 		s.breach("AAEP-C-088", "", e.ref()).Call = i.id
 	}
@@ -69,12 +69,16 @@ func (s *Session) openFor(fits func(*invocation) bool) *invocation {
 	return nil
 }
 
-// completed pairs a completion by its id, else by tool in order. That nothing
-// was invoked, or nothing completed, is found where calls are correlated.
+// completed pairs a completion by its id, else by tool in order; among several
+// invocations of one id, that of its own tool comes first. That nothing was invoked,
+// or nothing completed, is found where calls are correlated.
 func (s *Session) completed(e *Event, p *aaep.ToolCompleted) {
 	id, tool := bounded(p.ToolCallID), bounded(p.Tool)
 	s.explained = true
-	i := s.openFor(func(o *invocation) bool { return o.id == id && (id != "" || o.tool == tool) })
+	i := s.openFor(func(o *invocation) bool { return o.id == id && o.tool == tool })
+	if i == nil && id != "" {
+		i = s.openFor(func(o *invocation) bool { return o.id == id })
+	}
 	if i == nil {
 		i = s.openFor(func(o *invocation) bool { return (o.id == "") != (id == "") && o.tool == tool })
 		if i == nil {

@@ -178,7 +178,17 @@ func (x *Event) executionBlock(e *agenthook.Event) {
 	if outer, ok := number(e.Metadata["duration_ms"]); ok && b.DurationMS != nil {
 		x.failsIf(outer != *b.DurationMS, "AH-C-041", "it gives two durations")
 	}
+	if lasted := e.DurationMS(); lasted != nil && !began.IsZero() && !ended.Before(began) {
+		x.failsIf(exceeds(*lasted, ended.Sub(began).Milliseconds()), "AH-C-041", "its duration is longer than the time between its start and its end")
+	}
 	x.failsIf(b.ResultHash != "" && !sha256Text.MatchString(b.ResultHash), "AH-C-041", "its hash is none")
+}
+
+// exceeds tells whether a duration in milliseconds is longer than the span that holds
+// it, by more than a second and a quarter: clocks may show whole seconds. A shorter
+// duration is none of the span's business, since an execution may pause.
+func exceeds(duration, span int64) bool {
+	return duration-span > 1000 && duration-span > duration/4
 }
 
 func (x *Event) approvals(e *agenthook.Event) {
