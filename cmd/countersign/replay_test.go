@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+	"github.com/google/uuid"
 
 	"github.com/countersign-dev/countersign/cmd/internal/correlator"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
@@ -53,15 +54,22 @@ func (p *pastInMemory) add(at time.Duration, session, protocol, typ string, body
 	p.log = append(p.log, events.LogMessage{Seq: uint64(len(p.log) + 1), Subject: subj, Time: replayStart.Add(at), Body: b})
 }
 
+// eventID is a UUID for a short name.
+func eventID(name string) string { return uuid.NewSHA1(uuid.NameSpaceURL, []byte(name)).String() }
+
 func (p *pastInMemory) hook(at time.Duration, session, id, typ, call, path string) {
-	p.add(at, session, "agenthook", typ, map[string]any{"schema_version": 1, "event_id": id, "event_type": typ, "timestamp": "2026-11-20T09:00:00Z",
-		"source": "agent", "session_id": session, "evidence_phase": "pre_commit", "tool_name": "write_file", "tool_input": map[string]any{"path": path},
+	phase := "pre_commit"
+	if typ == "PostToolUse" {
+		phase = "post_hoc"
+	}
+	p.add(at, session, "agenthook", typ, map[string]any{"schema_version": 1, "event_id": eventID(id), "event_type": typ, "timestamp": "2026-11-20T09:00:00Z",
+		"source": "agent", "session_id": session, "evidence_phase": phase, "tool_name": "write_file", "tool_input": map[string]any{"path": path},
 		"metadata": map[string]any{"tool_call_id": call, "tool_input_executed": map[string]any{"path": path}, "execution": map[string]any{"outcome": "succeeded"}}})
 }
 
 func (p *pastInMemory) started(at time.Duration, session, id string) {
 	p.add(at, session, "aaep", "agent.session.started", map[string]any{"@context": "https://aaep-protocol.org/context/v1", "type": "aaep:agent.session.started",
-		"event_id": id, "session_id": session, "sequence_number": 0, "timestamp": "2026-11-20T09:00:00Z", "producer": map[string]any{"agent_id": "a"},
+		"event_id": id, "session_id": session, "sequence_number": 0, "timestamp": "2026-11-20T09:00:00.000Z", "producer": map[string]any{"agent_id": "a"},
 		"urgency": "normal", "aaep_version": "1.0.0", "summary_normal": "It begins."})
 }
 
@@ -125,16 +133,16 @@ func replayAlone(t *testing.T, p *pastInMemory, key []byte) *replayReport {
 // busy is a log of several sessions in which deadlines of one are reached with
 // messages of the others.
 func busy() *pastInMemory {
-	p := &pastInMemory{name: "s1"}
-	p.hook(0, "s1", "e1", "PreToolUse", "c1", "/a") // never completed
+	p := &pastInMemory{name: "sess_1"}
+	p.hook(0, "sess_1", "e1", "PreToolUse", "c1", "/a") // never completed
 	p.hook(time.Second, "s2", "e2", "PreToolUse", "c1", "/b")
-	p.started(2*time.Second, "s1", "evt_1") // never ended
-	p.hook(3*time.Second, "s1", "e3", "PreToolUse", "c2", "/a")
-	p.hook(4*time.Second, "s1", "e4", "PostToolUse", "c2", "/other")
+	p.started(2*time.Second, "sess_1", "evt_1") // never ended
+	p.hook(3*time.Second, "sess_1", "e3", "PreToolUse", "c2", "/a")
+	p.hook(4*time.Second, "sess_1", "e4", "PostToolUse", "c2", "/other")
 	p.hook(16*time.Minute, "s2", "e5", "PostToolUse", "c1", "/b") // c1 of s1 counts as abandoned
-	p.hook(17*time.Minute, "s1", "e6", "PreToolUse", "c3", "/a")
+	p.hook(17*time.Minute, "sess_1", "e6", "PreToolUse", "c3", "/a")
 	p.hook(2*time.Hour, "s3", "e7", "PreToolUse", "c1", "/a") // and c3
-	p.hook(3*time.Hour, "s1", "e8", "PostToolUse", "c1", "/a")
+	p.hook(3*time.Hour, "sess_1", "e8", "PostToolUse", "c1", "/a")
 	for h := 4; h < 30; h++ { // s1 falls silent
 		p.hook(time.Duration(h)*time.Hour, "s4", fmt.Sprint("h", h), "PreToolUse", "c1", "/a")
 	}
@@ -185,10 +193,10 @@ func TestReplayOfALogWhoseClockJumped(t *testing.T) {
 
 // A clock that was set forward and back again lets time pass when it did so.
 func TestReplayWithAClockThatWentBack(t *testing.T) {
-	p := &pastInMemory{name: "s1"}
-	p.hook(0, "s1", "e1", "PreToolUse", "c1", "/a")
+	p := &pastInMemory{name: "sess_1"}
+	p.hook(0, "sess_1", "e1", "PreToolUse", "c1", "/a")
 	p.hook(15*time.Minute+time.Second, "s2", "e2", "PreToolUse", "c1", "/b") // c1 of s1 counts as abandoned
-	p.hook(15*time.Minute-time.Second, "s1", "e3", "PostToolUse", "c1", "/a")
+	p.hook(15*time.Minute-time.Second, "sess_1", "e3", "PostToolUse", "c1", "/a")
 	p.correlated()
 	if r := replayAlone(t, p, tenantKey); !r.Same || r.Recorded != r.Replayed || r.Recorded.Findings == 0 {
 		t.Errorf("%+v", r)
@@ -207,7 +215,7 @@ func TestReplayUnderTheCorrelatorsBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := parser.Parse(append([]string{"replay", "--session", "s1", "--whole", "--key", vkey, "--tenant", "acme"}, args...)); err != nil {
+		if _, err := parser.Parse(append([]string{"replay", "--session", "sess_1", "--whole", "--key", vkey, "--tenant", "acme"}, args...)); err != nil {
 			t.Fatal(err)
 		}
 		return &cli.Replay
@@ -230,11 +238,11 @@ func TestReplayUnderTheCorrelatorsBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &pastInMemory{name: "s1"}
+		p := &pastInMemory{name: "sess_1"}
 		for i := range 4 {
-			p.hook(time.Duration(i)*time.Second, fmt.Sprint("s", i+1), fmt.Sprint("e", i), "PreToolUse", "c1", "/a")
+			p.hook(time.Duration(i)*time.Second, fmt.Sprint("sess_", i+1), fmt.Sprint("e", i), "PreToolUse", "c1", "/a")
 		}
-		p.hook(time.Minute, "s1", "e9", "PostToolUse", "c1", "/a")
+		p.hook(time.Minute, "sess_1", "e9", "PostToolUse", "c1", "/a")
 		r := rerunOf(p, o)
 		for _, m := range p.log {
 			r.apply(m)
@@ -318,7 +326,7 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 func TestReplayOfHiddenMessages(t *testing.T) {
 	p := busy().correlated()
 	p.hidden = map[uint64]bool{5: true} // the completion with other arguments
-	p.log[4].Body = []byte(`{"schema_version":1,"event_id":"e4","event_type":"PostToolUse","session_id":"s1","tool_name":"write_file","metadata":{"tool_call_id":"c2"}}`)
+	p.log[4].Body = []byte(`{"schema_version":1,"event_id":"` + eventID("e4") + `","event_type":"PostToolUse","timestamp":"2026-11-20T09:00:00Z","source":"agent","session_id":"sess_1","tool_name":"write_file","metadata":{"tool_call_id":"c2"}}`)
 	r := replayAlone(t, p, nil)
 	if !r.Same || len(r.Inconclusive) == 0 {
 		t.Errorf("%+v", r)
@@ -343,10 +351,10 @@ func TestReplayAheadOfTheCorrelator(t *testing.T) {
 // A finding whose id is made of the producer's own bytes is the same by what it
 // says.
 func TestReplayOfCopies(t *testing.T) {
-	p := &pastInMemory{name: "s1"}
-	p.log = append(p.log, events.LogMessage{Seq: 1, Time: replayStart, Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte(`{ "event_type": 5, "session_id": "s1" }`)})
+	p := &pastInMemory{name: "sess_1"}
+	p.log = append(p.log, events.LogMessage{Seq: 1, Time: replayStart, Subject: "gov.events.acme.rt1.agenthook.sess_1.PreToolUse", Body: []byte(`{ "event_type": 5, "session_id": "sess_1" }`)})
 	p.correlated()
-	p.log[0].Body = []byte(`{"event_type":5,"session_id":"s1"}`)
+	p.log[0].Body = []byte(`{"event_type":5,"session_id":"sess_1"}`)
 	rec, _ := p.session(t.Context())
 	r := rerunOf(p, replayOptions(nil))
 	if err := r.run(t.Context(), rec.inputs); err != nil {
