@@ -69,6 +69,17 @@ func (out *Outcome) claim(in Inputs, lifetime time.Duration) {
 	}
 }
 
+// Allowance has the receipt of an allow share its nonce with other receipts of
+// one allowance, of which an executor uses one. until is when the last of them
+// expires, at least receipt.MinLifetime after the decision. Call it before the
+// receipt is issued.
+func (out *Outcome) Allowance(nonce string, until time.Time) {
+	out.Claims.Nonce, out.Claims.UseUntil = nonce, events.At(until)
+	if out.Claims.ExpiresAt.After(until) {
+		out.Claims.ExpiresAt, out.Decision.ExpiresAt = events.At(until), events.At(until)
+	}
+}
+
 // workflow opens the approval of an ask or defer. Its ids are derived: the
 // workflow from the decision, the action from what is proposed, so that an
 // equivalent retry names the same action.

@@ -258,6 +258,41 @@ func TestGuardFailsClosed(t *testing.T) {
 	}
 }
 
+// Of the receipts of one allowance one is used, also when another one is younger
+// than the use.
+func TestGuardUsesAnAllowanceOnce(t *testing.T) {
+	i := newIssuer(t, 1)
+	until := noon.Add(15 * time.Minute)
+	again := func(decision string, issued time.Time) client.Execution {
+		return i.execution(t, "allowance", func(c *receipt.Claims) {
+			c.DecisionID, c.IssuedAt, c.ExpiresAt, c.UseUntil = decision, events.At(issued), events.At(issued.Add(time.Minute)), events.At(until)
+		})
+	}
+	for name, uses := range map[string]func() client.Uses{
+		"memory": func() client.Uses { return client.NewMemory(0) },
+		"directory": func() client.Uses {
+			d, err := client.NewDirectory(t.TempDir())
+			ok(t, err)
+			return d
+		},
+	} {
+		clock := noon
+		g := i.guard(t, func(o *client.GuardOptions) { o.Uses, o.Now = uses(), func() time.Time { return clock } })
+		if ran, err := ran(g, again("d1", noon)); !ran {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, after := range []time.Duration{time.Second, 5 * time.Minute, 14 * time.Minute} {
+			clock = noon.Add(after)
+			_, _ = ran(g, i.execution(t, name+after.String(), func(c *receipt.Claims) { // the memory forgets what it can
+				c.IssuedAt, c.ExpiresAt = events.At(clock), events.At(clock.Add(time.Minute))
+			}))
+			if ran, err := ran(g, again("d2", clock)); ran || client.Code(err) != client.CodeUsed {
+				t.Errorf("%s, %s later: ran %t, %v", name, after, ran, err)
+			}
+		}
+	}
+}
+
 // While the checkpoint key is being replaced both count.
 func TestGuardTakesTwoCheckpointKeys(t *testing.T) {
 	i := newIssuer(t, 1)

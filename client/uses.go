@@ -30,14 +30,18 @@ type Uses interface {
 
 // Use is one receipt that is about to be used.
 type Use struct {
-	ID      string    // 64 hexadecimal digits; the same for the same receipt, and for no other
+	ID      string    // 64 hexadecimal digits; the same for receipts of the same allowance, and for no other
 	Expires time.Time // when it may be forgotten
 	Now     time.Time // the executor's time
 }
 
 func useOf(c receipt.Claims, now time.Time) Use {
 	sum := sha256.Sum256([]byte("countersign/use/v1\x00" + c.Nonce))
-	return Use{ID: hex.EncodeToString(sum[:]), Expires: c.ExpiresAt.Time, Now: now}
+	u := Use{ID: hex.EncodeToString(sum[:]), Expires: c.ExpiresAt.Time, Now: now}
+	if c.UseUntil.After(u.Expires) { // other receipts of the same allowance may live longer
+		u.Expires = c.UseUntil.Time
+	}
+	return u
 }
 
 // DefaultUses is how many receipts a Memory remembers unless told otherwise.

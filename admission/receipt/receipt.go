@@ -56,6 +56,11 @@ type Claims struct {
 	IssuedAt   events.Time        `json:"issued_at"`
 	ExpiresAt  events.Time        `json:"expires_at"` // the first instant at which the receipt no longer holds
 	Nonce      string             `json:"nonce"`
+
+	// UseUntil is there if other receipts may have the same nonce: one allowance that
+	// was asked for again. An executor uses one of them, and remembers that until
+	// this time.
+	UseUntil events.Time `json:"use_until,omitzero"`
 }
 
 // BindArguments sets ArgsSalt and ArgsHash. canonical is the RFC 8785 form of
@@ -129,6 +134,8 @@ func (c Claims) wrong() string {
 		return "issued_at or expires_at is missing"
 	case lifetime < MinLifetime || lifetime > MaxLifetime:
 		return "the lifetime is out of bounds"
+	case !c.UseUntil.IsZero() && c.UseUntil.Before(c.ExpiresAt.Time):
+		return "use_until is before expires_at"
 	case (c.ArgsSalt == "") != (c.ArgsHash == ""):
 		return "one of args_salt and args_hash is missing"
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -143,7 +144,7 @@ func (b *mandateBucket) spent(ctx context.Context) (map[string][]spentMoney, err
 		if e == nil || json.Unmarshal(e.Value, &a) != nil {
 			continue
 		}
-		s := a.Spend("")
+		s := a.Spend("", time.Now().UnixMilli())
 		list[part[1]] = append(list[part[1]], spentMoney{part[2], s.Settled, s.Reserved})
 	}
 	return list, nil

@@ -3,24 +3,39 @@ package mandate
 import (
 	"errors"
 	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission/receipt"
 )
 
-// Bounds of an Account.
+// Bounds of an Account. Durations are in milliseconds.
 const (
 	// MaxOpen is how many reservations may be open under one mandate; more are
 	// denied until some of them are settled or released.
 	MaxOpen = 1024
+	// MaxDecisions is how many decisions the entries of an account may name. Asking
+	// again adds one; beyond the bound it is denied.
+	MaxDecisions = 4096
 	// maxClosed is how many closed entries are kept for what may still be said of
 	// their calls.
 	maxClosed = 256
-	// Retention is how long, in seconds, a closed entry is kept at least, counted
-	// from when it was closed and from when its receipt expired.
-	Retention = 60 * 60
-	// maxAttempts is how many decisions one entry remembers.
-	maxAttempts = 4
+	// maxRuns is how many executions an entry tells apart; more are counted without.
+	maxRuns = 64
 	// maxMoney is the largest number of minor units that is counted to; it is more
 	// than any budget that can be written down.
 	maxMoney = 1<<53 - 1
+
+	// Retention is how long a closed entry is kept at least, counted from when it
+	// was closed and from when its last receipt expired.
+	Retention = int64(time.Hour / time.Millisecond)
+	// ShareWindow is how long after it was opened an entry takes in further
+	// decisions on the same proposal.
+	ShareWindow = int64(15 * time.Minute / time.Millisecond)
+	// releaseGrace is how long after its expiry a receipt may still be used by an
+	// executor whose clock is as slow as receipts allow.
+	releaseGrace = int64(receipt.Leeway / time.Millisecond)
+	// minShare is the shortest time that is left of an entry for a further receipt.
+	minShare = int64(receipt.MinLifetime / time.Millisecond)
 )
 
 // Errors of Account.Reserve.
@@ -34,28 +49,102 @@ type EntryState string
 
 // The states. Reserved and lapsed money counts against the budget as reserved.
 const (
-	EntryReserved EntryState = "reserved" // nothing is known yet
-	EntryLapsed   EntryState = "lapsed"   // the call was given up; released once its receipt has expired
+	EntryReserved EntryState = "reserved" // the outcome of at least one decision is not known
+	EntryLapsed   EntryState = "lapsed"   // every decision's call is over, nothing ran, and a receipt still holds
+	EntryReleased EntryState = "released" // likewise, and no receipt holds
 	EntrySettled  EntryState = "settled"  // spent, or to be taken for spent
-	EntryReleased EntryState = "released" // not spent
 )
 
-// Entry is the money of one proposal.
-type Entry struct {
-	Proposal  string     `json:"proposal"`  // Proposal.Key
-	Call      string     `json:"call"`      // CallKey
-	Session   string     `json:"session"`   // its subject token
-	Decisions []string   `json:"decisions"` // that allowed it, oldest first; the last few
-	Amount    int64      `json:"amount"`
-	State     EntryState `json:"state"`
-	After     uint64     `json:"after"`             // its decisions are behind this sequence of the log
-	At        int64      `json:"at"`                // Unix seconds: when it was reserved last, or closed
-	Expires   int64      `json:"expires"`           // Unix seconds: when the last receipt does
-	Seen      uint64     `json:"seen,omitempty"`    // the newest call record that changed it
-	Orphans   int        `json:"orphans,omitempty"` // the last occurrence that ran beside it and was counted
+// Attempt is one decision that allowed a proposal.
+type Attempt struct {
+	Decision string `json:"decision"`       // its id
+	Over     bool   `json:"over,omitempty"` // the call that it belongs to is over
 }
 
-// open reports whether an entry's outcome is not known yet.
+// Run is an execution that was counted.
+type Run struct {
+	Occurrence int   `json:"occurrence"`       // the correlator's number of the call under its id
+	Amount     int64 `json:"amount"`           // that counts
+	Beside     bool  `json:"beside,omitempty"` // it did not certainly use up the entry's allowance
+}
+
+// Entry is one allowance: the money of one proposal, however often the proposal
+// was allowed. All receipts of an entry have the same nonce, so that executors
+// use one of them (see receipt.Claims.UseUntil).
+type Entry struct {
+	ID       string     `json:"id"`       // the decision that opened it
+	Proposal string     `json:"proposal"` // Proposal.Key
+	Call     string     `json:"call"`     // CallKey
+	Session  string     `json:"session"`  // its subject token
+	Amount   int64      `json:"amount"`
+	Attempts []Attempt  `json:"attempts"` // oldest first
+	State    EntryState `json:"state"`
+	After    uint64     `json:"after"`          // its decisions are behind this sequence of the log
+	At       int64      `json:"at"`             // Unix milliseconds: when it was reserved last, or its state changed
+	Until    int64      `json:"until"`          // Unix milliseconds: no receipt of it expires later
+	Expires  int64      `json:"expires"`        // Unix milliseconds: when the last receipt so far does
+	Seen     uint64     `json:"seen,omitempty"` // the newest call record that changed it
+	Runs     []Run      `json:"runs,omitempty"`
+}
+
+// awaited reports whether the outcome of one of its decisions is not known.
+func (e Entry) awaited() bool {
+	return slices.ContainsFunc(e.Attempts, func(a Attempt) bool { return !a.Over })
+}
+
+// receiptHolds reports whether an executor may still accept one of its receipts.
+func (e Entry) receiptHolds(now int64) bool { return now <= e.Expires+releaseGrace }
+
+// holds reports whether an entry's amount counts as reserved.
+func (e Entry) holds(now int64) bool {
+	return e.State == EntryReserved || e.State == EntryLapsed && e.receiptHolds(now)
+}
+
+// spent is what counts as spent.
+func (e Entry) spent() (sum int64) {
+	for _, r := range e.Runs {
+		sum = plus(sum, r.Amount)
+	}
+	return sum
+}
+
+// used reports whether an execution has used up the allowance.
+func (e Entry) used() bool {
+	return slices.ContainsFunc(e.Runs, func(r Run) bool { return !r.Beside })
+}
+
+// run gives the place of a call's run, -1 if there is none.
+func (e Entry) run(occurrence int) int {
+	return slices.IndexFunc(e.Runs, func(r Run) bool { return r.Occurrence == occurrence })
+}
+
+// stateAt is the state that follows from what is known.
+func (e Entry) stateAt(now int64) EntryState {
+	switch {
+	case e.used():
+		return EntrySettled
+	case e.awaited():
+		return EntryReserved
+	case e.receiptHolds(now):
+		return EntryLapsed
+	}
+	return EntryReleased
+}
+
+// shares reports whether a further decision on a proposal belongs to the entry.
+// After an outcome of any of its decisions the proposal is another call, and new
+// money.
+func (e Entry) shares(proposal string, now int64) bool {
+	return proposal != "" && e.Proposal == proposal && e.State == EntryReserved && now+minShare <= e.Until &&
+		!slices.ContainsFunc(e.Attempts, func(a Attempt) bool { return a.Over })
+}
+
+// attempt gives the place of a decision, -1 if it is none of the entry's.
+func (e Entry) attempt(decision string) int {
+	return slices.IndexFunc(e.Attempts, func(a Attempt) bool { return a.Decision == decision })
+}
+
+// open reports whether call records are awaited.
 func (e Entry) open() bool { return e.State == EntryReserved || e.State == EntryLapsed }
 
 // Counts reports whether call records can still change an entry.
@@ -64,6 +153,11 @@ func (e Entry) Counts(now int64) bool { return e.open() || now < max(e.At, e.Exp
 // Account is what was spent under one mandate in one currency: the document that
 // the ledger keeps. It is a value; its methods give a changed copy and leave the
 // receiver as it is.
+//
+// Its rule: an allow reserves, and every reservation is one allowance that one
+// execution uses up. An execution that is reported settles it. A call that ends
+// without one frees only what decisions on this very call reserved, and only
+// when no receipt of the reservation holds any more.
 type Account struct {
 	V       int     `json:"v"`       // AccountVersion
 	Settled int64   `json:"settled"` // spent beside the entries, in minor units
@@ -71,65 +165,80 @@ type Account struct {
 }
 
 // AccountVersion is the version of the document.
-const AccountVersion = 1
+const AccountVersion = 2
 
 // Ticket is one admission that reserves money.
 type Ticket struct {
 	Reservation
 	Key, Call, Session string // Proposal.Key, CallKey, subject token of the session
-	Decision           string // the decision's id, a UUIDv7
+	Decision           string // the decision's id
 	After              uint64 // a sequence of the log that is surely before the decision
-	Now, Expires       int64  // Unix seconds
+	Now, Expires       int64  // Unix milliseconds
 }
 
-// Spend is what counts against a budget, without what is reserved for the
-// proposal with the given key ("" for one that is like no other).
-func (a Account) Spend(proposal string) Spend {
+// Allowance says what the receipt of an admission must say: the zero Allowance
+// asks for nothing.
+type Allowance struct {
+	ID    string // of the entry: receipts of one entry share a nonce
+	Until int64  // Unix milliseconds: the receipt must not expire later
+}
+
+// Spend is what counts against a budget at a time, without what is reserved for
+// the proposal with the given key ("" for one that is like no other).
+func (a Account) Spend(proposal string, now int64) Spend {
 	s := Spend{Settled: a.Settled}
-	open := 0
+	open, decisions, shared := 0, 0, false
 	for _, e := range a.Entries {
+		s.Settled = plus(s.Settled, e.spent())
+		decisions += len(e.Attempts)
 		switch {
-		case e.open() && e.Proposal == proposal && proposal != "":
-			open = -MaxOpen // asking again needs no further entry
-		case e.open():
+		case !shared && e.shares(proposal, now):
+			shared = true
+		case e.holds(now):
 			s.Reserved = plus(s.Reserved, e.Amount)
 			open++
-		case e.State == EntrySettled:
-			s.Settled = plus(s.Settled, e.Amount)
 		}
 	}
-	s.Full = proposal != "" && open >= MaxOpen
+	s.Full = proposal != "" && (open >= MaxOpen && !shared || decisions >= MaxDecisions)
 	return s
+}
+
+// Names reports whether one of the entries is for a decision.
+func (a Account) Names(decision string) bool {
+	return slices.ContainsFunc(a.Entries, func(e Entry) bool { return e.attempt(decision) >= 0 })
 }
 
 // Reserve takes an admission's money. What has no tool call id cannot be linked
 // with an outcome and counts as spent at once, for good.
-func (a Account) Reserve(t Ticket) (Account, error) {
+func (a Account) Reserve(t Ticket) (Account, Allowance, error) {
 	a = a.Tidied(t.Now)
-	spend := a.Spend(t.Key)
+	i := slices.IndexFunc(a.Entries, func(e Entry) bool { return e.shares(t.Key, t.Now) })
+	amount := t.Amount
+	if i >= 0 {
+		amount = max(amount, a.Entries[i].Amount)
+	}
+	spend := a.Spend(t.Key, t.Now)
 	switch {
 	case spend.Full:
-		return a, ErrLedgerFull
-	case plus(plus(spend.Reserved, spend.Settled), t.Amount) > t.Budget:
-		return a, ErrOverBudget
+		return a, Allowance{}, ErrLedgerFull
+	case plus(plus(spend.Reserved, spend.Settled), amount) > t.Budget:
+		return a, Allowance{}, ErrOverBudget
 	case t.Key == "":
-		a.Settled = plus(a.Settled, t.Amount)
-		return a, nil
+		a.Settled = plus(a.Settled, amount)
+		return a, Allowance{}, nil
 	}
 	a.Entries = slices.Clone(a.Entries)
-	i := slices.IndexFunc(a.Entries, func(e Entry) bool { return e.Proposal == t.Key && e.open() })
 	if i < 0 {
+		i = len(a.Entries)
 		a.Entries = append(a.Entries, Entry{
-			Proposal: t.Key, Call: t.Call, Session: t.Session, Amount: t.Amount, After: t.After, Decisions: []string{t.Decision},
-			State: EntryReserved, At: t.Now, Expires: t.Expires,
+			ID: t.Decision, Proposal: t.Key, Call: t.Call, Session: t.Session, State: EntryReserved, After: t.After,
+			Until: max(t.Expires, t.Now+ShareWindow),
 		})
-		return a, nil
 	}
 	e := &a.Entries[i]
-	e.Decisions = append(slices.Clone(e.Decisions[max(0, len(e.Decisions)+1-maxAttempts):]), t.Decision)
-	e.Amount, e.At, e.Expires = max(e.Amount, t.Amount), t.Now, max(e.Expires, t.Expires)
-	e.State = EntryReserved // if it had lapsed: there is a receipt for it again
-	return a, nil
+	e.Attempts = append(slices.Clone(e.Attempts), Attempt{Decision: t.Decision})
+	e.Amount, e.At, e.Expires = amount, t.Now, max(e.Expires, min(t.Expires, e.Until))
+	return a, Allowance{ID: e.ID, Until: e.Until}, nil
 }
 
 // GiveBack undoes the Reserve of an admission that was certainly never answered.
@@ -139,28 +248,25 @@ func (a Account) GiveBack(t Ticket) Account {
 		a.Settled = max(0, a.Settled-t.Amount)
 		return a
 	}
-	a.Entries = slices.Clone(a.Entries)
-	for i, e := range a.Entries {
-		at := slices.Index(e.Decisions, t.Decision)
-		if e.State != EntryReserved || e.Proposal != t.Key || at < 0 {
-			continue
-		}
-		if len(e.Decisions) == 1 {
-			a.Entries = slices.Delete(a.Entries, i, i+1)
-		} else {
-			a.Entries[i].Decisions = slices.Delete(slices.Clone(e.Decisions), at, at+1)
-		}
-		break
-	}
-	return a
+	return a.Forget([]string{t.Decision}, t.Now)
 }
 
-// Drop takes the entry of a proposal away none of whose decisions was ever
-// recorded. It changes nothing if the entry is another by now.
-func (a Account) Drop(gone Entry) Account {
-	a.Entries = slices.DeleteFunc(slices.Clone(a.Entries), func(e Entry) bool {
-		return e.State == EntryReserved && e.Proposal == gone.Proposal && slices.Equal(e.Decisions, gone.Decisions)
-	})
+// Forget takes decisions away that are certainly not on the log, so that no
+// caller was ever told of them, and the entries that have no other.
+func (a Account) Forget(decisions []string, now int64) Account {
+	kept := make([]Entry, 0, len(a.Entries))
+	for _, e := range a.Entries {
+		left := slices.DeleteFunc(slices.Clone(e.Attempts), func(x Attempt) bool { return !x.Over && slices.Contains(decisions, x.Decision) })
+		if len(left) == len(e.Attempts) {
+			kept = append(kept, e)
+			continue
+		}
+		if e.Attempts = left; len(left) > 0 || e.spent() > 0 {
+			e.State = e.stateAt(now)
+			kept = append(kept, e)
+		}
+	}
+	a.Entries = kept
 	return a
 }
 
@@ -170,18 +276,17 @@ func (a Account) Tidied(now int64) Account {
 	closed := 0
 	kept := make([]Entry, 0, len(a.Entries)+1)
 	for _, e := range slices.Backward(a.Entries) {
-		if e.State == EntryLapsed && e.Expires < now {
+		if e.State == EntryLapsed && !e.receiptHolds(now) {
 			e.State, e.At = EntryReleased, now
 		}
 		if !e.open() {
 			closed++
 		}
-		switch {
-		case e.open() || e.Counts(now) && closed <= maxClosed:
+		if e.open() || e.Counts(now) && closed <= maxClosed {
 			kept = append(kept, e)
-		case e.State == EntrySettled:
-			a.Settled = plus(a.Settled, e.Amount)
+			continue
 		}
+		a.Settled = plus(a.Settled, e.spent())
 	}
 	slices.Reverse(kept)
 	a.Entries = kept

@@ -46,6 +46,10 @@ func CallKey(tenantKey []byte, tenant, source, session, toolCallID string) strin
 	return keyed(tenantKey, "call", token(tenant), token(source), token(session), toolCallID)
 }
 
+// Nonce is the nonce of the receipts of an allowance, as only holders of the
+// tenant's key can know it beforehand.
+func Nonce(tenantKey []byte, allowance string) string { return keyed(tenantKey, "nonce", allowance) }
+
 // keyed hashes parts so that no two lists of parts are hashed alike.
 func keyed(key []byte, parts ...string) string {
 	h := hmac.New(sha256.New, key)

@@ -35,8 +35,9 @@ const (
 // allow no more than a budget.
 //
 // Money is reserved before the decision is recorded. What became of it the
-// correlator's call records say, which are read from the log in order. A crash
-// leaves it reserved.
+// correlator's call records say, which are read from the log in order, together
+// with the decisions that they are about. A crash leaves it reserved. The rule of
+// the account is with mandate.Account.
 type spendLedger struct {
 	s        *service
 	js       jetstream.JetStream
@@ -46,6 +47,7 @@ type spendLedger struct {
 	accounts map[string]*spendAccount                // by AccountKey
 	waiting  map[spendSession]map[*spendAccount]bool // accounts with entries of a session
 	wake     chan struct{}                           // there may be calls to follow
+	logged   map[string]uint64                       // of followCalls: where decisions of accounts are in the log
 	recorded map[string]bool                         // of the sweep: decisions that were found in the log
 	tail     struct {                                // what tailSeq gave last
 		sync.Mutex
@@ -59,7 +61,8 @@ type spendSession struct{ tenant, session string }
 
 func newSpendLedger(s *service) part {
 	return &spendLedger{
-		s: s, accounts: map[string]*spendAccount{}, waiting: map[spendSession]map[*spendAccount]bool{}, wake: make(chan struct{}, 1), recorded: map[string]bool{},
+		s: s, accounts: map[string]*spendAccount{}, waiting: map[spendSession]map[*spendAccount]bool{}, wake: make(chan struct{}, 1),
+		logged: map[string]uint64{}, recorded: map[string]bool{},
 	}
 }
 
@@ -91,10 +94,11 @@ func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 	if unreadable {
 		return mandate.Spend{Unknown: true}
 	}
-	return state.Spend(p.Key(l.s.master.Tenant(p.Tenant)))
+	return state.Spend(p.Key(l.s.master.Tenant(p.Tenant)), time.Now().UnixMilli())
 }
 
-// take reserves what the outcome spends.
+// take reserves what the outcome spends, and has the receipt say which allowance
+// it is for: an executor uses one receipt of an allowance.
 func (l *spendLedger) take(ctx context.Context, _ admission.Request, out *admission.Outcome) (taken, error) {
 	r := out.Takes.Spend
 	if r == nil {
@@ -107,11 +111,12 @@ func (l *spendLedger) take(ctx context.Context, _ admission.Request, out *admiss
 	key := l.s.master.Tenant(r.Tenant)
 	t := mandate.Ticket{
 		Reservation: *r, Key: r.Key(key), Call: mandate.CallKey(key, r.Tenant, r.Source, r.Session, r.ToolCallID), Session: subject.Escape(r.Session),
-		Decision: out.Decision.DecisionID, After: after, Now: time.Now().Unix(), Expires: out.Claims.ExpiresAt.Unix(),
+		Decision: out.Decision.DecisionID, After: after, Now: time.Now().UnixMilli(), Expires: out.Claims.ExpiresAt.UnixMilli(),
 	}
 	a := l.account(mandate.AccountKey(r.Tenant, r.MandateID, r.Currency))
-	err = a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
-		next, err := acc.Reserve(t)
+	var allowance mandate.Allowance
+	err = a.change(ctx, func(acc mandate.Account) (next mandate.Account, changed bool, err error) {
+		next, allowance, err = acc.Reserve(t)
 		return next, true, err
 	})
 	switch {
@@ -119,6 +124,9 @@ func (l *spendLedger) take(ctx context.Context, _ admission.Request, out *admiss
 		return taken{}, errAgain // the next decision sees it and says so
 	case err != nil:
 		return taken{}, err
+	}
+	if allowance.ID != "" {
+		out.Allowance(mandate.Nonce(key, allowance.ID), time.UnixMilli(allowance.Until))
 	}
 	return taken{giveBack: func(ctx context.Context) { l.giveBack(ctx, a, t) }}, nil
 }

@@ -3,6 +3,8 @@ package admitter
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,13 +22,18 @@ var endings = []events.CallState{
 	events.CallCompleted, events.CallFailed, events.CallDenied, events.CallAbandoned, events.CallOrphaned,
 }
 
-// followCalls reads how calls end for as long as there is money that waits for
-// it. It begins behind the oldest reservation, so what happened while no admitter
-// was there is caught up with; what was applied before is recognised.
+// maxLogged bounds how many decisions' places are kept before those are dropped
+// that no account names.
+const maxLogged = 10_000
+
+// followCalls reads the allows and how calls end for as long as there is money
+// that waits for it. It begins behind the oldest reservation, so what happened
+// while no admitter was there is caught up with; what was applied before is
+// recognised.
 func (l *spendLedger) followCalls(ctx context.Context) {
-	filter := make([]string, len(endings))
-	for i, state := range endings {
-		filter[i] = l.calls() + "*." + string(state) + ".>"
+	filter := []string{l.allows() + "*." + string(events.Allow) + ".>"}
+	for _, state := range endings {
+		filter = append(filter, l.calls()+"*."+string(state)+".>")
 	}
 	for ctx.Err() == nil {
 		from, any := l.earliest()
@@ -71,10 +78,15 @@ func (l *spendLedger) readCalls(ctx context.Context, from uint64, filter []strin
 // calls is what the subjects of call records begin with.
 func (l *spendLedger) calls() string { return strings.TrimSuffix(l.s.space.All(subject.Calls), ">") }
 
+// allows is what the subjects of decisions begin with.
+func (l *spendLedger) allows() string {
+	return strings.TrimSuffix(l.s.space.All(subject.Decisions), ">")
+}
+
 // earliest is the first sequence at which the end of a call can be that any money
 // waits for.
 func (l *spendLedger) earliest() (seq uint64, any bool) {
-	now := time.Now().Unix()
+	now := time.Now().UnixMilli()
 	for _, a := range l.all() {
 		state, _, _ := a.now()
 		for _, e := range state.Entries {
@@ -88,7 +100,8 @@ func (l *spendLedger) earliest() (seq uint64, any bool) {
 
 // ended applies call records. Another admitter may have reserved what they are
 // about: its reservation is in the bucket before its decision is in the log, so
-// whoever has the whole bucket after reading a record knows all that it concerns.
+// an admitter that has the whole bucket after reading a record knows all that the
+// record concerns.
 func (l *spendLedger) ended(ctx context.Context, batch []events.LogMessage) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
@@ -96,30 +109,86 @@ func (l *spendLedger) ended(ctx context.Context, batch []events.LogMessage) erro
 		return err
 	}
 	for _, m := range batch {
-		// <tenant>.<state>.<session>
-		tokens := strings.Split(strings.TrimPrefix(m.Subject, l.calls()), ".")
+		rest, allow := strings.CutPrefix(m.Subject, l.allows())
+		if !allow {
+			rest = strings.TrimPrefix(m.Subject, l.calls())
+		}
+		tokens := strings.Split(rest, ".") // <tenant>.<verdict or state>.<session>
 		if len(tokens) != 3 {
 			continue
 		}
 		accounts := l.of(spendSession{tokens[0], tokens[2]})
-		if len(accounts) == 0 {
-			continue
-		}
-		c, err := events.DecodeRecord[events.Call](m.Body)
-		if err != nil || c.ToolCallID == "" {
-			continue
-		}
-		call := mandate.CallKey(l.s.master.Tenant(c.Tenant), c.Tenant, c.Source, c.Session, c.ToolCallID)
-		end := mandate.EndingOf(c, call, m.Seq, m.Time.Unix())
-		for _, a := range accounts {
-			err := a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
-				next, changed := acc.End(end)
-				return next, changed, nil
-			})
-			if err != nil && !errors.Is(err, errUnreadable) {
+		switch {
+		case len(accounts) == 0:
+		case allow:
+			l.noteLogged(accounts, m.HeaderValue(headerEventID), m.Seq)
+		default:
+			if err := l.end(ctx, accounts, m); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// end applies one call record to the accounts that wait for its session.
+func (l *spendLedger) end(ctx context.Context, accounts []*spendAccount, m events.LogMessage) error {
+	c, err := events.DecodeRecord[events.Call](m.Body)
+	if err != nil || c.ToolCallID == "" {
+		return nil
+	}
+	call := mandate.CallKey(l.s.master.Tenant(c.Tenant), c.Tenant, c.Source, c.Session, c.ToolCallID)
+	end := mandate.EndingOf(c, call, m.Seq, m.Time.UnixMilli())
+	for _, a := range accounts {
+		err := a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
+			next, changed := acc.End(end.Name(acc, c, l.loggedAt))
+			return next, changed, nil
+		})
+		if err != nil && !errors.Is(err, errUnreadable) {
+			return err
+		}
+	}
+	return nil
+}
+
+// noteLogged keeps the place of a decision that an account names.
+func (l *spendLedger) noteLogged(accounts []*spendAccount, decision string, seq uint64) {
+	named := func(a *spendAccount) bool {
+		state, _, _ := a.now()
+		return state.Names(decision)
+	}
+	if !slices.ContainsFunc(accounts, named) {
+		return
+	}
+	var known map[string]bool
+	if len(l.logged) >= maxLogged { // only followCalls writes it
+		known = l.decisions()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.logged[decision] = seq
+	if known != nil {
+		maps.DeleteFunc(l.logged, func(d string, _ uint64) bool { return d != decision && !known[d] })
+	}
+}
+
+// decisions are all that the accounts name.
+func (l *spendLedger) decisions() map[string]bool {
+	known := map[string]bool{}
+	for _, a := range l.all() {
+		state, _, _ := a.now()
+		for _, e := range state.Entries {
+			for _, t := range e.Attempts {
+				known[t.Decision] = true
+			}
+		}
+	}
+	return known
+}
+
+// loggedAt is where a decision is in the log, 0 if that is not known.
+func (l *spendLedger) loggedAt(decision string) uint64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.logged[decision]
 }

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -20,11 +18,8 @@ const headerEventID = "ce-id"
 // looked for again.
 const maxRecorded = 10_000
 
-// Ends of a search in the log.
-var (
-	errFound    = errors.New("found")
-	errSearched = errors.New("not found")
-)
+// errSearched ends a search in the log.
+var errSearched = errors.New("searched")
 
 // sweeps looks the reservations through now and then.
 func (l *spendLedger) sweeps(ctx context.Context) {
@@ -43,24 +38,26 @@ func (l *spendLedger) sweeps(ctx context.Context) {
 }
 
 // sweep releases what can never be spent: the money of admissions whose decision
-// is not in the log, so that nobody was ever told an allow, and what lapsed and
+// is not in the log, so that no caller was ever told an allow, and what lapsed and
 // has no valid receipt any more. It also forgets closed entries that are old.
 func (l *spendLedger) sweep(ctx context.Context, now time.Time) error {
 	var errs []error
 	for _, a := range l.all() {
 		state, _, _ := a.now()
 		for _, e := range state.Entries {
-			if e.State != mandate.EntryReserved || now.Unix()-e.At < int64(unrecordedAfter/time.Second) {
+			if e.State != mandate.EntryReserved || now.UnixMilli()-e.At < unrecordedAfter.Milliseconds() {
 				continue
 			}
-			recorded, err := l.isRecorded(ctx, a, e)
-			if err == nil && !recorded {
-				err = a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) { return acc.Drop(e), true, nil })
+			lost, err := l.unrecorded(ctx, a, e)
+			if err == nil && len(lost) > 0 {
+				err = a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
+					return acc.Forget(lost, now.UnixMilli()), true, nil
+				})
 			}
 			errs = append(errs, err)
 		}
 		errs = append(errs, a.change(ctx, func(acc mandate.Account) (mandate.Account, bool, error) {
-			next := acc.Tidied(now.Unix())
+			next := acc.Tidied(now.UnixMilli())
 			same := slices.EqualFunc(acc.Entries, next.Entries, func(a, b mandate.Entry) bool { return a.State == b.State })
 			return next, !same, nil
 		}))
@@ -68,37 +65,41 @@ func (l *spendLedger) sweep(ctx context.Context, now time.Time) error {
 	return errors.Join(errs...)
 }
 
-// isRecorded reports whether one of the decisions that an entry is for is in the
-// log.
-func (l *spendLedger) isRecorded(ctx context.Context, a *spendAccount, e mandate.Entry) (bool, error) {
-	last := e.Decisions[len(e.Decisions)-1]
-	if l.recorded[last] {
-		return true, nil
+// unrecorded lists the decisions of an entry that are awaited and not in the log.
+func (l *spendLedger) unrecorded(ctx context.Context, a *spendAccount, e mandate.Entry) (lost []string, err error) {
+	for _, t := range e.Attempts {
+		if !t.Over && !l.recorded[t.Decision] {
+			lost = append(lost, t.Decision)
+		}
+	}
+	if len(lost) == 0 {
+		return nil, nil
 	}
 	st, err := streams.StreamState(ctx, l.js, l.s.flags.Stream)
-	if err != nil {
-		return false, err
+	if err != nil || st.FirstSeq > e.After+1 { // what is no longer in the log may have been
+		return nil, err
 	}
-	decisions := strings.TrimSuffix(l.s.space.All(subject.Decisions), ">")
+	if len(l.recorded) >= maxRecorded {
+		clear(l.recorded)
+	}
 	err = streams.ReadLog(ctx, l.js, streams.ReadOptions{
 		Stream: l.s.flags.Stream, From: min(e.After, st.LastSeq) + 1, Log: l.s.env.Log, Stalled: l.s.env.Metrics.ReaderStalled,
-		Filter: []string{decisions + a.tenant + "." + string(events.Allow) + "." + e.Session},
+		Filter: []string{l.allows() + a.tenant + "." + string(events.Allow) + "." + e.Session},
 		Idle:   func() error { return errSearched },
 	}, func(batch []events.LogMessage) error {
-		if slices.ContainsFunc(batch, func(m events.LogMessage) bool { return slices.Contains(e.Decisions, m.HeaderValue(headerEventID)) }) {
-			return errFound
+		for _, m := range batch {
+			if i := slices.Index(lost, m.HeaderValue(headerEventID)); i >= 0 {
+				l.recorded[lost[i]] = true
+				lost = slices.Delete(lost, i, i+1)
+			}
+		}
+		if len(lost) == 0 {
+			return errSearched
 		}
 		return nil
 	})
-	switch {
-	case errors.Is(err, errFound):
-		if len(l.recorded) >= maxRecorded {
-			clear(l.recorded)
-		}
-		l.recorded[last] = true
-		return true, nil
-	case errors.Is(err, errSearched):
-		return false, nil
+	if !errors.Is(err, errSearched) {
+		return nil, err
 	}
-	return false, err
+	return lost, nil
 }

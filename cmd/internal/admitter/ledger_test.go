@@ -2,6 +2,7 @@ package admitter
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,10 +13,12 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/events"
@@ -106,20 +109,43 @@ func TestCumulativeSpend(t *testing.T) {
 	failed := ended(d, seq, events.CallFailed)
 	failed.Outcome, failed.ExecutionSeq = "failed", seq+1
 	report(t, n, failed)
+	rig.Eventually(t, "c2 has lapsed", func() bool { return strings.Contains(fmt.Sprint(spent(t, n).Entries), string(mandate.EntryLapsed)) })
+	if got := buy("c4", 300); got != overBudget { // c2's receipt still holds
+		t.Error(got)
+	}
+	expire(t, n)
 	becomes(t, "allowed", func() evaluation { return propose(t, nc, booking(hash, 300), "c4") })
 	d, seq = decision(t, n)
 	report(t, n, ended(d, seq, events.CallCompleted))
-	rig.Eventually(t, "c4 is settled", func() bool { return spent(t, n).Spend("").Settled == 300 })
+	rig.Eventually(t, "c4 is settled", func() bool { return spent(t, n).Spend("", time.Now().UnixMilli()).Settled == 300 })
 	if got := buy("", 100); got != "allowed" {
 		t.Error(got)
 	}
-	if s := spent(t, n).Spend(""); s.Settled != 400 || s.Reserved != 600 {
+	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Settled != 400 || s.Reserved != 600 {
 		t.Errorf("%+v", s)
 	}
 	// Under one id once more, after its end: it is money again.
 	if got := buy("c4", 300); got != overBudget {
 		t.Error(got)
 	}
+}
+
+// expire has every receipt so far expire long ago, as the bucket has it.
+func expire(t *testing.T, n *rig.NATS) {
+	t.Helper()
+	kv := bucket(t, n, "admitter", streams.BucketSpend)
+	key := mandate.AccountKey("acme", courierID, "EUR")
+	e, err := kv.Get(t.Context(), key)
+	rig.OK(t, err)
+	var a mandate.Account
+	rig.OK(t, json.Unmarshal(e.Value(), &a))
+	for i := range a.Entries {
+		a.Entries[i].Expires -= 2 * time.Minute.Milliseconds()
+	}
+	body, err := json.Marshal(a)
+	rig.OK(t, err)
+	_, err = kv.Update(t.Context(), key, body, e.Revision())
+	rig.OK(t, err)
 }
 
 // TestNoOverspending: however many admitters and requests there are, together
@@ -150,7 +176,7 @@ func TestNoOverspending(t *testing.T) {
 	for a := range answers {
 		got[a]++
 	}
-	s := spent(t, n).Spend("")
+	s := spent(t, n).Spend("", time.Now().UnixMilli())
 	if got["allowed"] != 1000/70 || got["allowed"]+got[overBudget] != clients*each || s.Settled+s.Reserved != 14*70 {
 		t.Errorf("%v, %+v", got, s)
 	}
@@ -208,11 +234,11 @@ func TestCrashBeforeTheRecord(t *testing.T) {
 		t.Fatalf("%v: money of a decision in doubt is spent again", err)
 	}
 	rig.OK(t, l.sweep(t.Context(), time.Now().Add(unrecordedAfter-time.Minute)))
-	if s := spent(t, n).Spend(""); s.Reserved != 900 {
+	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Reserved != 900 {
 		t.Errorf("released too early: %+v", s)
 	}
 	rig.OK(t, l.sweep(t.Context(), time.Now().Add(unrecordedAfter+time.Minute)))
-	if s := spent(t, n).Spend(""); s.Reserved != 300 {
+	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Reserved != 300 {
 		t.Errorf("%+v: want the recorded decision's money reserved, and no other", s)
 	}
 	if _, _, err := reserve(t, l, "c3", 200); err != nil {
@@ -234,7 +260,7 @@ func TestOutcomeWhileAway(t *testing.T) {
 	for range 2 {
 		_, stop := ledgerOn(t, n)
 		rig.Eventually(t, "the call is settled", func() bool {
-			s := spent(t, n).Spend("")
+			s := spent(t, n).Spend("", time.Now().UnixMilli())
 			return s.Settled == 600 && s.Reserved == 0
 		})
 		stop()
@@ -270,7 +296,7 @@ func TestOutcomeBeforeTheReservationIsSeen(t *testing.T) {
 	}
 	reader.follower.applied.mu.Unlock()
 	rig.OK(t, <-done)
-	if s := spent(t, n).Spend(""); s.Settled != 600 || s.Reserved != 100 {
+	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Settled != 600 || s.Reserved != 100 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -282,7 +308,7 @@ func TestGiveBackAfterARefusedRecord(t *testing.T) {
 	_, tk, err := reserve(t, l, "c1", 600)
 	rig.OK(t, err)
 	tk.giveBack(t.Context())
-	if s := spent(t, n).Spend(""); s.Reserved != 0 {
+	if s := spent(t, n).Spend("", time.Now().UnixMilli()); s.Reserved != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -290,7 +316,7 @@ func TestGiveBackAfterARefusedRecord(t *testing.T) {
 // TestUnreadableAccount: nobody knows what was spent, so nothing may be.
 func TestUnreadableAccount(t *testing.T) {
 	n, hash := spending(t)
-	_, err := bucket(t, n, "admitter", streams.BucketSpend).Put(t.Context(), mandate.AccountKey("acme", courierID, "EUR"), []byte(`{"v":1,"settled":"0"}`))
+	_, err := bucket(t, n, "admitter", streams.BucketSpend).Put(t.Context(), mandate.AccountKey("acme", courierID, "EUR"), []byte(`{"v":2,"settled":"0"}`))
 	rig.OK(t, err)
 	serve(t, n)
 	nc := n.Conn(rig.Runtime)
@@ -318,6 +344,80 @@ func TestLedgerKeepsNoSecrets(t *testing.T) {
 	if e := spent(t, n).Entries; len(e) != 1 || !slices.Contains([]mandate.EntryState{mandate.EntryReserved}, e[0].State) {
 		t.Errorf("%+v", e)
 	}
+}
+
+// claimsOf reads what a receipt says, whoever signed it.
+func claimsOf(t *testing.T, reply *nats.Msg) (c receipt.Claims) {
+	t.Helper()
+	part := strings.Split(reply.Header.Get(events.HeaderReceipt), ".")
+	if len(part) != 3 {
+		t.Fatalf("no receipt: %s", reply.Data)
+	}
+	body, err := base64.RawURLEncoding.DecodeString(part[1])
+	rig.OK(t, err)
+	rig.OK(t, json.Unmarshal(body, &c))
+	return c
+}
+
+// TestReceiptsOfOneAllowance: however often an action is allowed under one id, an
+// executor can use one of the receipts.
+func TestReceiptsOfOneAllowance(t *testing.T) {
+	n, hash := spending(t)
+	serve(t, n)
+	nc := n.Conn(rig.Runtime)
+	buy := func(call string, amount int) receipt.Claims {
+		return claimsOf(t, ask(t, nc, "gov.admit.acme.aump", booking(hash, amount), events.HeaderSession, "s1", events.HeaderToolCallID, call))
+	}
+	first, again := buy("c1", 600), buy("c1", 600)
+	if first.Nonce != again.Nonce || first.DecisionID == again.DecisionID || first.UseUntil != again.UseUntil || first.UseUntil.Before(again.ExpiresAt.Time) {
+		t.Errorf("%+v\n%+v", first, again)
+	}
+	if other := buy("c2", 300); other.Nonce == first.Nonce || other.UseUntil.IsZero() {
+		t.Errorf("%+v", other)
+	}
+	if free := buy("c1", 0); free.Nonce == first.Nonce || !free.UseUntil.IsZero() {
+		t.Errorf("%+v", free)
+	}
+}
+
+// TestEndsOfOtherCalls: what ends under a call's id frees the money of the
+// decisions on this very call, which the call's record names by their places, and
+// of no other.
+func TestEndsOfOtherCalls(t *testing.T) {
+	n, hash := spending(t)
+	serve(t, n)
+	nc := n.Conn(rig.Runtime)
+	var places []uint64
+	for range 2 {
+		if got := propose(t, nc, booking(hash, 600), "c1").String(); got != "allowed" {
+			t.Fatal(got)
+		}
+		_, seq := decision(t, n)
+		places = append(places, seq)
+	}
+	d, seq := decision(t, n)
+	denied := ended(d, seq+10, events.CallDenied)
+	denied.DecisionID, denied.Verdict, denied.Occurrence = "another", events.Deny, 2
+	denied.Timeline = []events.TimelineEntry{{Step: "decided", Seq: seq + 10}}
+	report(t, n, denied)
+	failed := ended(d, seq+12, events.CallDenied) // the first call was denied as well, after two allows
+	failed.DecisionID, failed.Verdict = "a third", events.Deny
+	failed.Timeline = []events.TimelineEntry{{Step: "decided", Seq: places[0]}, {Step: "decided", Seq: seq + 12}}
+	state := func() mandate.Entry { return spent(t, n).Entries[0] }
+	time.Sleep(200 * time.Millisecond) // long enough for a ledger that took the first record for c1's
+	if e := state(); e.State != mandate.EntryReserved || e.Attempts[0].Over {
+		t.Errorf("the end of another call under the id: %+v", e)
+	}
+	report(t, n, failed)
+	rig.Eventually(t, "both decisions are over", func() bool { e := state(); return e.Attempts[0].Over && e.Attempts[1].Over })
+	if e := state(); e.State != mandate.EntryLapsed {
+		t.Errorf("%+v", e)
+	}
+	if got := propose(t, nc, booking(hash, 600), "c2").String(); got != overBudget {
+		t.Errorf("while a receipt holds: %s", got)
+	}
+	expire(t, n)
+	becomes(t, "allowed", func() evaluation { return propose(t, nc, booking(hash, 600), "c2") })
 }
 
 func TestTakeWithoutMoney(t *testing.T) {
