@@ -251,6 +251,9 @@ func TestMandatePutRefuses(t *testing.T) {
 	if r := s.run(t, "mandate", "put", mandateFile(t, late)).want(t, 0); !strings.Contains(r.err, "mandate_expired") {
 		t.Errorf("an expired mandate is not remarked upon: %s", r.err)
 	}
+	if out := s.run(t, "mandate", "list").want(t, 0).out; !strings.Contains(out, "  expired\n") || strings.Contains(out, "in force") {
+		t.Errorf("an expired mandate is listed as %s", out)
+	}
 	s.run(t, "mandate", "put", mandateFile(t, good)).want(t, 0)
 	s.run(t, "mandate", "keys", "put", keys, "--signatures", "required").want(t, 0)
 	if r := s.run(t, "mandate", "put", mandateFile(t, good.with("purpose.intent", "More tea."))); r.code == 0 || !strings.Contains(r.err, "signature_invalid") {

@@ -63,12 +63,15 @@ func checkReference(req *wire.Request, r call.Request, o *call.Opinion) string {
 	if req.Version != wire.Version {
 		o.Refuse(Name, call.CodeUnknownVersion, "/aump/version")
 	}
-	if v := req.Ref.Version; v != "" && v != wire.Version {
-		o.Refuse(Name, call.CodeUnknownVersion, "/mandate_ref/version")
-	}
 	o.Fallback(Name, r, wire.HeaderMandateID, req.Ref.ID)
 	o.Fallback(Name, r, wire.HeaderMandateHash, req.Ref.Hash)
-	o.Fallback(Name, r, wire.HeaderMandateVersion, req.Ref.Version)
+	named := o.Fallback(Name, r, wire.HeaderMandateVersion, req.Ref.Version)
+	if named != "" && named != wire.Version {
+		o.Refuse(Name, call.CodeUnknownVersion, "/mandate_ref/version")
+	}
+	if len(named) <= call.MaxField {
+		req.Ref.Version = named // the reply repeats it
+	}
 	if o.Malformed {
 		return "$"
 	}
@@ -132,7 +135,7 @@ func judge(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
 	in := Input{
 		Mandate: m, Ref: req.Ref, Action: req.Action, Context: req.Context, Now: r.Now, Profile: r.Profile, Signatures: r.Records.Signatures,
 	}
-	ref := wire.ResponseRef{ID: req.Ref.ID, Hash: hash, Version: wire.Version}
+	ref := wire.ResponseRef{ID: req.Ref.ID, Hash: hash, Version: repeated(req.Ref)}
 	var spends *mandate.Reservation
 	if m != nil {
 		ref.Hash = m.Hash

@@ -190,6 +190,32 @@ func TestReferenceInHeaders(t *testing.T) {
 	}
 }
 
+// TestReplyRepeatsTheVersion: a reply names the version that its request named,
+// also to refuse it, and the only known one where the request named none.
+func TestReplyRepeatsTheVersion(t *testing.T) {
+	m := compiled(t, courier)
+	member := `,"version":"0.1.0"},"proposed`
+	for _, tc := range []struct{ body, header, want, decision string }{
+		{"0.1.0", "", "0.1.0", "allowed"}, {"", "", "0.1.0", "allowed"}, {"", "0.1.0", "0.1.0", "allowed"},
+		{"0.2.0", "", "0.2.0", "denied"}, {"1", "", "1", "denied"}, {"", "0.2.0", "0.2.0", "denied"}, {"0.2.0", "0.1.0", "0.2.0", "denied"},
+		{strings.Repeat("9", call.MaxField+1), "", "0.1.0", "denied"}, {"", strings.Repeat("9", call.MaxField+1), "0.1.0", "denied"},
+	} {
+		text := `},"proposed`
+		if tc.body != "" {
+			text = `,"version":"` + tc.body + `"},"proposed`
+		}
+		r := request(holding(m), body(m, member, text), noon)
+		if tc.header != "" {
+			r.Header[wire.HeaderMandateVersion] = []string{tc.header}
+		}
+		a := ask(t, r)
+		ref, _ := a.reply["mandate_ref"].(map[string]any)
+		if ref["version"] != tc.want || a.reply["decision"] != tc.decision {
+			t.Errorf("%.20q, header %.20q: version %.20v, %v; want %s, %s", tc.body, tc.header, ref["version"], a.reply["decision"], tc.want, tc.decision)
+		}
+	}
+}
+
 // TestTightened: a stricter consolidated verdict stands in the body.
 func TestTightened(t *testing.T) {
 	m := compiled(t, courier, "escalation.approval_timeout_seconds", "600")

@@ -1,6 +1,7 @@
 package aump
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,10 +18,14 @@ import (
 func refused(path string, ref wire.Ref) own {
 	named, _ := wire.NormaliseHash(ref.Hash)
 	return own{
-		ref:    wire.ResponseRef{ID: ref.ID, Hash: named, Version: wire.Version},
+		ref:    wire.ResponseRef{ID: ref.ID, Hash: named, Version: repeated(ref)},
 		result: Result{wire.Denied, []Finding{{wire.Denied, CodeSchemaInvalid, path}}},
 	}
 }
+
+// repeated is the version of the mandate that a reply names: the one that the
+// request named, known or not.
+func repeated(ref wire.Ref) string { return cmp.Or(ref.Version, wire.Version) }
 
 // patience is how long the mandate lets the principal think: 0 if it does not
 // say, and never 0 if it does.

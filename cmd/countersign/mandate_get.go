@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -26,6 +28,7 @@ type mandateInfo struct {
 	Author   string              `json:"author"`
 	PutAt    events.Time         `json:"put_at"`
 	InForce  bool                `json:"in_force"` // the newest under its id, and not revoked
+	State    string              `json:"state"`    // see mandateState
 	Revoked  *mandate.Revocation `json:"revoked,omitempty"`
 	Spent    []spentMoney        `json:"spent"` // under its id
 	Mandate  json.RawMessage     `json:"mandate,omitempty"`
@@ -62,7 +65,12 @@ func (c *mandateGetCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	info.InForce = info.InForce && newest != nil && held.Revision == newest.Revision
+	if newest == nil || held.Revision != newest.Revision {
+		info.InForce = false
+		if info.Revoked == nil {
+			info.State = stateReplaced
+		}
+	}
 	info.Mandate = json.RawMessage(held.Mandate)
 	return compactJSON(io, info)
 }
@@ -113,7 +121,37 @@ func (b *mandateBucket) info(ctx context.Context, h *heldMandate, spent map[stri
 	}
 	return mandateInfo{
 		ID: h.ID, Hash: h.Hash, Revision: h.Revision, Author: h.Author, PutAt: h.PutAt, InForce: revoked == nil, Revoked: revoked, Spent: money,
+		State: mandateState(h.Mandate, revoked != nil, time.Now()),
 	}, nil
+}
+
+// What a mandate can be beside what its own status says.
+const (
+	stateInForce    = "in force"
+	stateRevoked    = "revoked"
+	stateExpired    = "expired"
+	stateNotBegun   = "not yet valid"
+	stateReplaced   = "replaced" // by a newer one under its id
+	stateUnreadable = "unreadable"
+)
+
+// mandateState says in a word whether a mandate allows anything at a time, and why
+// it does not: the status that it gives itself, where that is not active.
+func mandateState(document string, revoked bool, now time.Time) string {
+	m, err := mandate.Compile([]byte(document), nil)
+	switch {
+	case revoked:
+		return stateRevoked
+	case err != nil || m.Problems != nil:
+		return stateUnreadable
+	case !now.Before(m.ExpiresAt):
+		return stateExpired
+	case m.Status != aump.StatusActive:
+		return clean(m.Status, 32)
+	case now.Before(m.IssuedAt):
+		return stateNotBegun
+	}
+	return stateInForce
 }
 
 type mandateListCmd struct {
@@ -164,9 +202,9 @@ func (c *mandateListCmd) Run(ctx context.Context, io stdio) error {
 }
 
 func printMandate(io stdio, m mandateInfo) {
-	state := "in force"
+	state := m.State
 	if m.Revoked != nil {
-		state = "revoked: " + clean(m.Revoked.Reason, 200)
+		state = stateRevoked + ": " + clean(m.Revoked.Reason, 200)
 	}
 	fmt.Fprintf(io.out, "%s  revision %d  by %s  %s\n    %s\n", clean(m.ID, 600), m.Revision, clean(m.Author, 64), state, clean(m.Hash, 80))
 	for _, s := range m.Spent {
