@@ -68,6 +68,8 @@ var attacks = []struct {
 	{"an amount left out so that no budget counts", []string{"TestAttackAmountLeftOut", "TestManyEvaluators"}},
 	{"budgets overspent by many at once", []string{"admission/aump/mandate TestAllowancesStayWithinTheBudget", "cmd/internal/admitter TestNoOverspending", "test TestAttackMoneyInParallel"}},
 	{"budgets freed by the end of another call", []string{"admission/aump/mandate TestEndings", "cmd/internal/admitter TestEndsOfOtherCalls", "test TestAttackMoneyFreedByAnotherCallsEnd"}},
+	{"one call through two protocols", []string{"cmd/internal/admitter TestAttackTwoProtocolsOneBudget", "cmd/internal/admitter TestAttackTwoProtocolsOneApproval"}},
+	{"limits emptied by retries, denials and reports", []string{"cmd/internal/admitter TestAttackLimitWindow"}},
 	{"receipts of one allowance used several times", []string{"client TestGuardUsesAnAllowanceOnce", "cmd/internal/admitter TestReceiptsOfOneAllowance"}},
 	{"money released by a forged outcome, or run twice for one reservation", []string{"admission/aump/mandate TestEndings", "test TestAttackMoneySpentTwice"}},
 	{"the ledger flooded", []string{"admission/aump/mandate TestLedgerIsBounded"}},
