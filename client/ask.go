@@ -23,8 +23,10 @@ const (
 	// spareAgain is the pause after no other server could be connected to.
 	spareAgain = time.Second
 
-	// codeStopping is the refusal of an admitter that is being stopped.
-	codeStopping = "stopping"
+	// Refusals of an admitter that is being stopped, and of one that could not
+	// record its decision.
+	codeStopping    = "stopping"
+	codeUnavailable = "audit_unavailable"
 )
 
 // asker sends a request and, where no answer comes, sends it again: by turns over
@@ -71,13 +73,13 @@ func (a *asker) ask(ctx context.Context, request func() *nats.Msg, pause time.Du
 		wait = spareAgain
 	}
 	send()
-	var refusal *nats.Msg // of an admitter that was stopping
+	var refusal *nats.Msg // that may not be the last word
 	for {
 		select {
 		case r := <-answers:
 			waiting--
 			switch {
-			case r.err == nil && !notBegun(r.reply):
+			case r.err == nil && !a.maySucceed(r.reply, pause > 0):
 				return r.reply, nil
 			case r.err == nil:
 				refusal = r.reply
@@ -118,8 +120,18 @@ func unsent(err error) bool {
 		errors.Is(err, nats.ErrDisconnected)
 }
 
-// notBegun reports whether an admitter refused the request before it began with it.
-func notBegun(reply *nats.Msg) bool { return reply.Header.Get("Nats-Service-Error") == codeStopping }
+// maySucceed reports whether another admitter may decide what this one refused: it
+// had not begun with the request, or it could not record its decision, the request
+// may be decided twice, and there is another server.
+func (a *asker) maySucceed(reply *nats.Msg, twice bool) bool {
+	switch reply.Header.Get("Nats-Service-Error") {
+	case codeStopping:
+		return true
+	case codeUnavailable:
+		return twice && a.others()
+	}
+	return false
+}
 
 // others reports whether another server is known than the one of the connection.
 func (a *asker) others() bool { return len(a.otherServers()) > 0 }

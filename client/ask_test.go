@@ -100,14 +100,18 @@ func TestAdmitAsksAnotherAdmitterThanTheOneThatStops(t *testing.T) {
 func TestAdmitAsksOnAnotherServer(t *testing.T) {
 	good := start(t, streams.Shard{})
 	ok(t, good.answer(func(*nats.Msg) *nats.Msg { return good.allow(nil) }))
-	for _, tt := range []struct {
-		name   string
-		silent bool
-	}{{"no admitter here", false}, {"no answer here", true}} {
-		t.Run(tt.name, func(t *testing.T) {
+	unavailable := nats.NewMsg("")
+	unavailable.Header.Set(events.HeaderVerdict, string(events.Deny))
+	unavailable.Header.Set("Nats-Service-Error", "audit_unavailable")
+	for name, answer := range map[string]func(*nats.Msg) *nats.Msg{
+		"no admitter here":         nil,
+		"no answer here":           func(*nats.Msg) *nats.Msg { return nil },
+		"nothing is recorded here": func(*nats.Msg) *nats.Msg { return unavailable },
+	} {
+		t.Run(name, func(t *testing.T) {
 			bad := start(t, streams.Shard{})
-			if tt.silent {
-				ok(t, bad.answer(func(*nats.Msg) *nats.Msg { return nil }))
+			if answer != nil {
+				ok(t, bad.answer(answer))
 			}
 			var nc *nats.Conn
 			for nc == nil || nc.ConnectedUrl() != bad.srv.ClientURL() {
