@@ -35,9 +35,9 @@ func (v Verdict) failMode() bool {
 }
 
 const (
-	maxReports     = 256             // fail-mode events that wait to be published
-	reportTimeout  = 5 * time.Second // for one attempt
-	reportAttempts = 5
+	maxReports     = 256                    // fail-mode events that wait to be published
+	reportTimeout  = 5 * time.Second        // for one attempt
+	reportAttempts = 8                      // some 30 s: without an admitter no events are taken in either
 	firstPause     = 250 * time.Millisecond // between attempts; doubled each time
 	errorFailMode  = "admission_fail_mode"
 	modeFailClosed = "fail_closed"

@@ -137,7 +137,7 @@ func (o Options) serve(ctx context.Context, l *lease.Lease, settled func()) erro
 	if t.committer, err = streams.NewCommitter(o.Log, options); err != nil {
 		return err
 	}
-	defer t.committer.Close()
+	defer t.committer.Close() // again: finish does it, too
 	present, err := micro.AddService(o.Requests, micro.Config{
 		Name: ServiceName, Version: "0.1.0", Description: "Countersign ingest: takes events in and puts them on the log",
 		Metadata: map[string]string{"shard": o.Stream},
@@ -187,15 +187,27 @@ func (t *term) leave(sub *nats.Subscription) {
 }
 
 // finish waits until everything that was taken is settled, and sends the answers.
-// The committer settles everything within its time-out.
+// What is not by then is refused: JetStream may be away for longer than a stop may
+// take.
 func (t *term) finish() {
+	late := false
+	timer := time.AfterFunc(finishTimeout, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		late = true
+		t.idle.Broadcast()
+	})
+	defer timer.Stop()
 	t.mu.Lock()
-	for t.pending > 0 {
+	for t.pending > 0 && !late {
 		t.idle.Wait()
 	}
 	t.mu.Unlock()
+	t.committer.Close()
 	_ = t.Requests.FlushTimeout(flushTimeout)
 }
+
+const finishTimeout = 10 * time.Second
 
 var errNotActive = errors.New("this instance may have lost the lease")
 
