@@ -11,6 +11,7 @@
 package admission
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -106,6 +107,10 @@ type Inputs struct {
 	// and every request that names one is denied.
 	Mandates mandate.Records
 
+	// Context is the request's deadline for the policies' conditions; nil for none.
+	// See Outcome.Expired.
+	Context context.Context
+
 	// Approvals, Counters and Publishers are nil where nothing is known of any.
 	Approvals  approval.Book
 	Counters   policy.Counters
@@ -137,6 +142,10 @@ type Snapshot struct {
 type Outcome struct {
 	Decision events.Decision
 	Session  string // for subjects; "" if the request has none
+
+	// Expired says that Inputs.Context ended before the policies were evaluated. The
+	// verdict is deny, but it must not be recorded: made again it can be another one.
+	Expired bool
 
 	// Claims are ready for receipt.Issue unless NoReceipt: an observational event
 	// is answered allow, and nobody may take that for leave to run something; an

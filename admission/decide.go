@@ -141,6 +141,7 @@ func (out *Outcome) judge(req Request, snap *Snapshot, in Inputs) {
 			tools = tools.Aside()
 		}
 		out.Decision.Policy = policyRef(snap, tools.Policy)
+		out.Expired = tools.Expired
 	}
 	out.ruling = call.Ruling{Own: native, Policies: tools}
 	out.consolidate(native, tools, in)
@@ -189,7 +190,7 @@ func consult(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdict
 		Tenant: req.Tenant, Source: req.Source, Protocol: req.Protocol, EventType: c.EventType, Tool: or(c.CanonicalTool, c.Tool), Action: c.Action,
 		ResourceKind: c.ResourceKind, ResourceScope: c.ResourceScope, Resource: c.Resource, Session: c.Session, Agent: c.Agent,
 		FromAgent: c.FromAgent, ToAgent: c.ToAgent, RawArguments: c.RawArguments,
-		Risk: c.Risk, Args: c.Args, Event: c.Event, Catalog: c.Catalogue, Now: in.Now, Counters: in.Counters,
+		Risk: c.Risk, Args: c.Args, Event: c.Event, Catalog: c.Catalogue, Now: in.Now, Counters: in.Counters, Context: in.Context,
 	})
 }
 

@@ -160,7 +160,7 @@ func objection(c call.Call, d events.Decision, r call.Ruling) (settlement, bool)
 // policyError: a policy that threw denies with this reason, whatever others say.
 func policyError(_ call.Call, _ events.Decision, r call.Ruling) (settlement, bool) {
 	name := errorName
-	if r.Policies.Fault == policy.FaultLimit {
+	if f := r.Policies.Fault; f == policy.FaultLimit || f == policy.FaultMemory || f == policy.FaultDeadline {
 		name = deadlineName
 	}
 	return settlement{reason: ReasonError, metadata: map[string]any{"errorName": name}}, r.Policies.Fault != ""

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,12 +40,20 @@ func newEnv() (*cel.Env, error) {
 	for _, name := range []string{"tenant", "source", "protocol", "event_type", "tool", "action", "resource_kind", "resource_scope", "session", "agent", "from_agent", "to_agent"} {
 		opts = append(opts, cel.Variable(name, cel.StringType))
 	}
-	return cel.NewEnv(opts...)
+	env, err := cel.NewEnv(opts...)
+	if err != nil {
+		return nil, err
+	}
+	guards, err := guarded(env)
+	if err != nil {
+		return nil, err
+	}
+	return env.Extend(guards...)
 }
 
 // condition is a compiled when. A nil program is the constant true.
 type condition struct {
-	program cel.Program
+	program *program
 
 	// The first thing that it asks is whether a variable has one of these values:
 	// with another it is false, and nothing else in it is evaluated.
@@ -74,7 +83,7 @@ func (sc *scope) condition(when string) (condition, error) {
 }
 
 // amount compiles the amount of a limit.
-func (sc *scope) amount(expression string) (cel.Program, error) {
+func (sc *scope) amount(expression string) (*program, error) {
 	if expression == "" {
 		return nil, nil
 	}
@@ -116,12 +125,21 @@ func (sc *scope) estimate(what string, ast *cel.Ast) (uint64, error) {
 	return total, nil
 }
 
-func (sc *scope) plan(what string, ast *cel.Ast) (cel.Program, error) {
-	program, err := sc.env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(MaxRuntimeCost))
+func (sc *scope) plan(what string, ast *cel.Ast) (*program, error) {
+	planned, err := sc.env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostTracking(prices{}), cel.CostLimit(MaxRuntimeCost),
+		cel.CustomDecoratorV2(meter), cel.InterruptCheckFrequency(interruptEvery))
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be compiled: %w", what, err)
 	}
-	return program, nil
+	return &program{planned, hasLoop(ast.NativeRep().Expr())}, nil
+}
+
+// interruptEvery is after how many rounds of a loop the deadline is looked at.
+const interruptEvery = 64
+
+// hasLoop reports whether an expression has a comprehension.
+func hasLoop(e celast.Expr) bool {
+	return e.Kind() == celast.ComprehensionKind || slices.ContainsFunc(children(e), hasLoop)
 }
 
 func celIssues(what string, issues *cel.Issues) error {
@@ -151,16 +169,29 @@ func (c condition) holds(v cel.Activation) (matched bool, fault Fault) {
 
 // evaluate runs a program. A variable that costs too much is a fault even where
 // CEL could do without its value.
-func evaluate(program cel.Program, v cel.Activation) (ref.Val, Fault) {
+func evaluate(planned *program, v cel.Activation) (ref.Val, Fault) {
 	e, scoped := v.(*evaluation)
 	if scoped {
 		e.over = false
 	}
-	out, _, err := program.Eval(v)
-	if scoped && e.over {
+	b := budgetIn(v)
+	if b.expired(); b.fault != "" {
+		return nil, b.fault
+	}
+	out, _, err := planned.run(v, b)
+	switch {
+	case b.fault != "":
+		return nil, b.fault
+	case scoped && e.over:
 		return nil, FaultLimit
 	}
 	return out, faultOf(err)
+}
+
+// budgetIn is the budget of an activation of this package.
+func budgetIn(v cel.Activation) *budget {
+	b, _ := v.ResolveName(budgetName)
+	return b.(*budget)
 }
 
 func faultOf(err error) Fault {
@@ -168,6 +199,8 @@ func faultOf(err error) Fault {
 	switch {
 	case err == nil:
 		return ""
+	case errors.As(err, &cancelled) && cancelled.Cause == interpreter.MemoryLimitExceeded:
+		return FaultMemory
 	case errors.As(err, &cancelled):
 		return FaultLimit
 	}
@@ -234,12 +267,18 @@ func number(n json.Number) ref.Val {
 }
 
 // vars is the activation of one request.
-type vars struct{ in *Input }
+type vars struct {
+	in     *Input
+	budget *budget
+}
 
 func (v vars) Parent() cel.Activation { return nil }
 
 func (v vars) ResolveName(name string) (any, bool) {
 	read, known := variables[name]
+	if name == budgetName {
+		return v.budget, true
+	}
 	if !known {
 		return nil, false
 	}

@@ -79,8 +79,8 @@ func Record(counts []Count) []events.Count {
 type limit struct {
 	max    int64
 	window time.Duration
-	by     []string    // sorted, without tenant
-	amount cel.Program // nil is 1
+	by     []string // sorted, without tenant
+	amount *program // nil is 1
 }
 
 // partOf are the words of limit.by. A counter is always one tenant's.

@@ -23,6 +23,8 @@ const (
 	CodeNoPolicy        = "no_policy"           // no policy could apply to this tenant
 	CodeNoMatch         = "no_policy_match"     // policies exist, but no rule matched
 	CodePolicyError     = "policy_error"        // a condition could not be evaluated
+	CodePolicyMemory    = "policy_memory"       // the conditions make more than MaxCallBytes of the request
+	CodePolicyDeadline  = "policy_deadline"     // the request's deadline passed before the conditions were evaluated
 	CodeInvalidToolName = "invalid_tool_name"   // a name that two readers may take for different tools
 	CodeInvalidOperand  = "invalid_operand"     // another operand with control characters or invalid UTF-8
 	CodeToolNameCase    = "tool_name_case"      // a restricted tool's name in another case

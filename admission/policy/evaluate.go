@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -28,6 +29,10 @@ type Input struct {
 	RawArguments                bool           // Args only holds the text of arguments that are not JSON
 	Now                         time.Time
 
+	// Context is the request's deadline; nil for none. Where it ends before all
+	// conditions are evaluated the verdict is deny, and Verdicts.Expired is true.
+	Context context.Context
+
 	// Counters is what rules with a limit go by. With nil they deny; NoCounts is
 	// for decisions that keep no state.
 	Counters Counters
@@ -52,6 +57,10 @@ type Verdicts struct {
 	Approval     approval.Terms  // with ask and defer: what satisfies every rule that asks
 	Counts       []Count         // the counters that were looked at, and that the call adds to if it is allowed
 	Warnings     []string        // for the caller, from policies that only warn
+
+	// Expired says that Input.Context ended first. The verdict is then no function
+	// of the input, and no record can be checked against it.
+	Expired bool
 }
 
 // Fault says why a condition has no value.
@@ -60,12 +69,15 @@ type Fault string
 // The faults.
 const (
 	FaultEvaluation Fault = "evaluation" // a missing key, a wrong type, …
-	FaultLimit      Fault = "limit"      // MaxRuntimeCost; the deterministic form of a deadline
+	FaultLimit      Fault = "limit"      // MaxRuntimeCost or MaxCallSteps; the deterministic form of a deadline
+	FaultMemory     Fault = "memory"     // MaxCallBytes
+	FaultDeadline   Fault = "deadline"   // Input.Context has ended
 	FaultCounters   Fault = "counters"   // what a limit counts is not known
 )
 
 // faultCodes are the reasons that faults give.
-var faultCodes = map[Fault]string{FaultEvaluation: CodePolicyError, FaultLimit: CodePolicyError, FaultCounters: CodeCounters}
+var faultCodes = map[Fault]string{FaultEvaluation: CodePolicyError, FaultLimit: CodePolicyError,
+	FaultMemory: CodePolicyMemory, FaultDeadline: CodePolicyDeadline, FaultCounters: CodeCounters}
 
 // WarningUnsaid is the warning of a rule that has no message.
 const WarningUnsaid = "policy_warning"
@@ -138,10 +150,12 @@ type judgement struct {
 	aside  []events.Reason   // of policies that do not decide
 	terms  []*approval.Terms // of the rules that ask
 	tenant bool              // a policy of the tenant's own has spoken
+
+	enforced, trial budget // of policies that decide, and of those that do not
 }
 
 func (s *Set) judge(in *Input, words []string) Verdicts {
-	j := judgement{in: in, out: Verdicts{Verdict: events.Allow}, query: query{handoff: in.handoff(),
+	j := judgement{in: in, out: Verdicts{Verdict: events.Allow}, enforced: budget{ctx: in.Context}, trial: budget{ctx: in.Context}, query: query{handoff: in.handoff(),
 		indexKey: indexKey{tenant: in.Tenant, name: fold(in.name()), action: in.Action, event: in.EventType}}}
 	var room [64]int
 	candidates := s.index.find(room[:0], j.query)
@@ -167,6 +181,7 @@ func (s *Set) judge(in *Input, words []string) Verdicts {
 		out.Approval = combine(j.terms)
 	}
 	out.Reasons = append(out.Reasons, j.aside...)
+	out.Expired = j.enforced.fault == FaultDeadline || j.trial.fault == FaultDeadline
 	return *out
 }
 
@@ -208,9 +223,13 @@ func caseCode(in *Input) string {
 // is no way out of the loop before its end: a later rule may be stricter, and
 // every reason is kept.
 func (j *judgement) apply(p *policy) (spoke bool) {
-	var v cel.Activation = vars{j.in}
+	b := &j.enforced
+	if p.action != "" {
+		b = &j.trial
+	}
+	var v cel.Activation = vars{j.in, b}
 	if p.names != nil {
-		v = &evaluation{in: j.in, names: p.names}
+		v = &evaluation{vars: vars{j.in, b}, names: p.names}
 	}
 	if p.ruleIndex == nil {
 		for i := range p.rules {

@@ -167,7 +167,7 @@ func TestValuesThatCELCannotHave(t *testing.T) {
 	if !ok || m.Get(types.String("n")).Equal(types.Int(2)) != types.True {
 		t.Errorf("%v", m)
 	}
-	if _, known := (vars{&Input{}}).ResolveName("secrets"); known {
+	if _, known := (vars{in: &Input{}}).ResolveName("secrets"); known {
 		t.Error("a variable that nobody declared")
 	}
 }

@@ -43,5 +43,17 @@ const (
 	// variables of a policy may cost together on one call.
 	MaxStaticCost  = 10_000_000
 	MaxRuntimeCost = 1_000_000
-	assumedSize    = 256 // elements of a list or map, characters of a text
+
+	// MaxCallSteps bounds what all conditions together may cost on one call.
+	MaxCallSteps = 10_000_000
+
+	// MaxCallBytes bounds what all conditions together may make on one call, in
+	// bytes: texts, lists and maps, garbage included, each counted as if it shared
+	// nothing with another.
+	MaxCallBytes = 16 << 20
+
+	// MaxPatternOfCall bounds a pattern that is not written in the condition.
+	MaxPatternOfCall = 1_024
+
+	assumedSize = 256 // elements of a list or map, characters of a text
 )

@@ -46,6 +46,7 @@ const (
 	LintNothingEnforced   = "nothing_enforced"   // every policy only warns or audits
 	LintLimitWithoutBy    = "limit_without_by"   // all of a tenant share one counter
 	LintUnreachableQuorum = "unreachable_quorum" // a tenant has too few reviewers
+	LintUnboundedGrowth   = "unbounded_growth"   // what a condition makes grows faster than the request
 )
 
 // remedies say what to do about a problem of each code.
@@ -62,6 +63,7 @@ var remedies = map[string]string{
 	LintNothingEnforced:   "add a policy that enforces; until then every call is denied",
 	LintLimitWithoutBy:    "say by: [source] or by: [session] if one caller must not use up what others have left",
 	LintUnreachableQuorum: "add members to the groups for that tenant, or lower the quorum",
+	LintUnboundedGrowth:   "compare without making a new text (==, startsWith, contains, in), or bound size() first; a request that is too large for it is denied with policy_memory",
 }
 
 // LintCodes lists the codes of problems, sorted.
@@ -93,6 +95,7 @@ func Lint(docs []Document) []Problem {
 		p.wide()
 		p.unused()
 		p.limits()
+		p.growth()
 	}
 	l.doubles()
 	l.wholes()

@@ -20,11 +20,12 @@ func (p *linted) constant(e expression) (value, known bool) {
 	if !fixed(e.root()) {
 		return false, false
 	}
-	program, err := p.sc.env.Program(e.ast, cel.CostLimit(MaxRuntimeCost))
+	planned, err := p.sc.plan("", e.ast)
 	if err != nil {
 		return false, false
 	}
-	out, _, err := program.Eval(&evaluation{in: &Input{}, names: p.sc.names})
+	spent := &budget{}
+	out, _, err := planned.run(&evaluation{vars: vars{&Input{}, spent}, names: p.sc.names}, spent)
 	b, isBool := out.(types.Bool)
 	return bool(b), err == nil && isBool
 }

@@ -44,7 +44,7 @@ const (
 type names struct {
 	params    map[string]ref.Val
 	variables map[string]int
-	programs  []cel.Program
+	programs  []*program
 }
 
 // scope is the CEL environment of one policy.
@@ -87,13 +87,13 @@ func newScope(base *cel.Env, s spec) (*scope, []error) {
 func (sc *scope) define(v variableSpec) error {
 	full, kind := variablesPrefix+v.Name, cel.DynType
 	ast, err := sc.check("the expression", v.Expression)
-	var program cel.Program
+	var planned *program
 	if err == nil {
 		kind = ast.OutputType()
 		sc.sizes.variables[full], err = sc.estimate("the expression", ast)
 	}
 	if err == nil {
-		program, err = sc.plan("the expression", ast)
+		planned, err = sc.plan("the expression", ast)
 	}
 	env, extendErr := sc.env.Extend(cel.Variable(full, kind))
 	if extendErr != nil {
@@ -101,7 +101,7 @@ func (sc *scope) define(v variableSpec) error {
 	}
 	sc.env = env
 	sc.names.variables[full] = len(sc.names.programs)
-	sc.names.programs = append(sc.names.programs, program)
+	sc.names.programs = append(sc.names.programs, planned)
 	return err
 }
 
@@ -121,15 +121,12 @@ func uses(ast *cel.Ast, prefix string) []string {
 // value of every variable, so each is worked out at most once, and only if an
 // expression asks for it.
 type evaluation struct {
-	in    *Input
+	vars
 	names *names
 	memo  []ref.Val
 	spent uint64 // by all variables so far
 	over  bool   // a variable was asked for that has no value because it costs too much
 }
-
-// Parent implements cel.Activation.
-func (e *evaluation) Parent() cel.Activation { return nil }
 
 // ResolveName implements cel.Activation.
 func (e *evaluation) ResolveName(name string) (any, bool) {
@@ -139,7 +136,7 @@ func (e *evaluation) ResolveName(name string) (any, bool) {
 	if i, known := e.names.variables[name]; known {
 		return e.variable(i), true
 	}
-	return vars{e.in}.ResolveName(name)
+	return e.vars.ResolveName(name)
 }
 
 var errCostly = types.NewErr("the variables of the policy cost more than %d steps", MaxRuntimeCost)
@@ -161,12 +158,10 @@ func (e *evaluation) work(i int) ref.Val {
 	if e.spent > MaxRuntimeCost {
 		return errCostly
 	}
-	out, details, err := e.names.programs[i].Eval(e)
-	if cost := details.ActualCost(); cost != nil {
-		e.spent += *cost
-	}
+	out, cost, err := e.names.programs[i].run(e, e.budget)
+	e.spent += cost
 	switch {
-	case e.spent > MaxRuntimeCost, faultOf(err) == FaultLimit:
+	case e.spent > MaxRuntimeCost, faultOf(err) == FaultLimit, e.budget.fault != "":
 		return errCostly
 	case err != nil:
 		return types.WrapErr(err)

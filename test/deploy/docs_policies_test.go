@@ -71,6 +71,8 @@ func TestPolicyLimits(t *testing.T) {
 		"documents of one paramsFrom": policy.MaxParamsFrom, "members of one reviewer group": policy.MaxMembers,
 		"groups of one approval": policy.MaxReviewers, "entries of one show": policy.MaxShown, "limits on one call": policy.MaxCounts,
 		"estimated cost of one condition": policy.MaxStaticCost, "real cost of one evaluation": policy.MaxRuntimeCost,
+		"real cost of all evaluations on one call": policy.MaxCallSteps, "bytes that all evaluations make on one call": policy.MaxCallBytes,
+		"characters of a pattern that is not written in the condition": policy.MaxPatternOfCall,
 	}
 	for _, row := range rows(t, "docs/policies.md", "| limit | value |") {
 		if n, err := strconv.Atoi(row[1]); err != nil || n != want[row[0]] {

@@ -41,6 +41,7 @@ type Flags struct {
 	MaxInflight int           `help:"Admissions worked on at the same time; more are answered deny." env:"COUNTERSIGN_MAX_INFLIGHT" default:"2048"`
 	Timeout     time.Duration `help:"How long the durable record of a decision may take before the answer is deny." env:"COUNTERSIGN_RECORD_TIMEOUT" default:"4s"`
 	Replicated  bool          `name:"accept-replicated" help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable. Without it such a cluster is unhealthy." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
+	MemoryLimit int64         `help:"How much memory this admitter may use, in MiB. What could need more is answered deny." env:"COUNTERSIGN_MEMORY_LIMIT" default:"2048"`
 	IngestFlags
 	Repliers []string `name:"confirmation-repliers" help:"Publishers whose replies to AAEP confirmations count, for every publisher of their tenant. Without any, a publisher's own replies count." env:"COUNTERSIGN_CONFIRMATION_REPLIERS"`
 }
@@ -69,6 +70,7 @@ type service struct {
 	parts      []part
 	rates      *rates // one of parts
 	admissions *ingest.Meter
+	memory     *memory
 	slots      chan struct{}
 	jobs       chan job
 	serving    atomic.Bool
@@ -92,6 +94,9 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	}
 	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job),
 		retired: map[string]time.Time{}, fatal: make(chan error, 1)}
+	if s.memory, err = newMemory(f.MemoryLimit); err != nil {
+		return nil, err
+	}
 	if _, err = keys.Receipt(f.Keys); err != nil {
 		return nil, err
 	}
@@ -116,6 +121,7 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 	if err != nil {
 		return err
 	}
+	s.memory.enforce()
 	nc, release, err := f.Connect(ctx, ServiceName, env, func(nc *nats.Conn) { s.reconnected(ctx, nc) })
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func bucket(tb testing.TB, n *rig.NATS, user, name string) jetstream.KeyValue {
 }
 
 func flags(n *rig.NATS) Flags {
-	return Flags{Flags: n.Flags("admitter"), MaxInflight: 64, Timeout: 4 * time.Second}
+	return Flags{Flags: n.Flags("admitter"), MaxInflight: 64, MemoryLimit: 2048, Timeout: 4 * time.Second}
 }
 
 // serve runs an admitter and waits until it answers.

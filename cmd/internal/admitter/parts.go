@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -84,17 +85,26 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 	// A stop must not tear a record apart from its answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
 	defer cancel()
+	// Half of the time is for the record.
+	evaluating, cancelEvaluating := context.WithTimeout(ctx, s.flags.Timeout/2)
+	defer cancelEvaluating()
 	held := s.heldKey
 	for range maxAttempts {
 		in, err := s.inputs(req, known)
 		if err != nil {
 			return out, a, fmt.Errorf("%w: %w", errNoInputs, err)
 		}
-		in.SessionKey = held
+		in.SessionKey, in.Context = held, evaluating
 		for _, p := range s.parts {
 			p.fill(req, &in)
 		}
-		out = admission.Decide(req, s.snapshot.Load(), in)
+		err = s.memory.evaluate(evaluating, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
+		if err == nil && out.Expired {
+			err = errExpired
+		}
+		if err != nil {
+			return out, a, err
+		}
 		if session, wants := out.Wants(); wants {
 			if held, err = s.fetchKey(ctx, sessionkeys.Named(req.Tenant, session)); err != nil {
 				return out, a, err
@@ -152,8 +162,11 @@ func (s *service) take(ctx context.Context, req admission.Request, out *admissio
 // failureCode is the reason of the deny that answers instead of a decision that
 // could not be recorded.
 func failureCode(err error) string {
-	if errors.Is(err, errNoInputs) {
+	switch {
+	case errors.Is(err, errNoInputs):
 		return admission.CodeInternal
+	case errors.Is(err, errExpired):
+		return policy.CodePolicyDeadline
 	}
 	return admission.CodeAuditUnavailable
 }

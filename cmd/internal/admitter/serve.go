@@ -49,13 +49,21 @@ func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, erro
 type job struct {
 	request  micro.Request
 	received time.Time
+	reserved int64 // of memory
 }
 
 // accept hands a request to a worker; the subscription's own goroutine never
-// waits for the disk. When every worker is busy the answer is deny at once.
+// waits for the disk. When every worker is busy, or the memory for one more request
+// of this size is not there, the answer is deny at once.
 func (s *service) accept(ctx context.Context, r micro.Request) {
-	j := job{r, time.Now()}
+	reserved, fits := s.memory.reserve(len(r.Data()))
+	if !fits {
+		s.refuse(r, codeOverloaded, nil)
+		return
+	}
+	j := job{r, time.Now(), reserved}
 	if code := s.begin(); code != "" {
+		s.memory.release(reserved)
 		s.refuse(r, code, nil)
 		return
 	}
@@ -71,6 +79,7 @@ func (s *service) accept(ctx context.Context, r micro.Request) {
 func (s *service) work(ctx context.Context, j job) {
 	for {
 		s.admit(ctx, j.request, j.received)
+		s.memory.release(j.reserved)
 		<-s.slots
 		s.inflight.Done()
 		select {
@@ -119,7 +128,7 @@ func (s *service) admit(ctx context.Context, r micro.Request, received time.Time
 	out, reply, err := s.decide(ctx, req, known)
 	if err != nil {
 		s.env.Log.Error().Err(err).Str("decision_id", out.Decision.DecisionID).Msg("the decision could not be recorded; the answer is deny")
-		if !errors.Is(err, streams.ErrTooLarge) && !errors.Is(err, errNoInputs) { // the first is the request's fault
+		if !errors.Is(err, streams.ErrTooLarge) && !errors.Is(err, errNoInputs) && !errors.Is(err, errExpired) { // the log is not at fault
 			s.env.Health.Set("log", "decisions cannot be recorded")
 		}
 		s.refuse(r, failureCode(err), denial(&out, failureCode(err)))

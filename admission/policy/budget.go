@@ -1,0 +1,448 @@
+package policy
+
+import (
+	"context"
+	"strconv"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/functions"
+	"cel.dev/cel-go/common/operators"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/common/types/traits"
+	"cel.dev/cel-go/interpreter"
+)
+
+// budget is what conditions may use up on one call: steps, bytes and the time
+// until the request's deadline. Policies that decide share one, and those that
+// only warn or audit share another, so that a policy on trial denies nothing. A
+// budget that is used up stays so: every condition after that is a fault, and no
+// error that CEL ignores (x || true) hides it.
+type budget struct {
+	ctx   context.Context // nil: there is no deadline
+	steps uint64
+	bytes int64
+	fault Fault // why no condition may be evaluated any more
+}
+
+// budgetName is the name under which the interpreter finds the budget of an
+// evaluation. No expression can spell it.
+const budgetName = "@budget"
+
+// Sizes of values as a budget counts them, in bytes. They are what a value costs
+// at least; texts and elements come on top.
+const (
+	scalarSize = 16
+	listSize   = 32
+	mapSize    = 64
+	regexpStep = 64 // of a compiled pattern
+)
+
+// spend adds bytes that an expression makes, and ends the evaluation where the
+// budget has too few.
+func (b *budget) spend(n int64) {
+	if b.bytes += n; b.bytes > MaxCallBytes || b.bytes < 0 {
+		b.fault = FaultMemory
+		panic(errMemory)
+	}
+}
+
+// left is how many bytes may still be made.
+func (b *budget) left() int64 { return MaxCallBytes - b.bytes }
+
+// expired reports whether the request's deadline has passed, and remembers it.
+func (b *budget) expired() bool {
+	if b.ctx == nil || b.fault != "" {
+		return false
+	}
+	select {
+	case <-b.ctx.Done():
+		b.fault = FaultDeadline
+		return true
+	default:
+		return false
+	}
+}
+
+var errMemory = interpreter.EvalCancelledError{Cause: interpreter.MemoryLimitExceeded, Message: "the conditions make too much of the request"}
+
+// program is a planned expression.
+type program struct {
+	cel.Program
+	loops bool // it has a comprehension, so it looks at the deadline while it runs
+}
+
+// run evaluates a program within a budget.
+func (p *program) run(v cel.Activation, b *budget) (out ref.Val, cost uint64, err error) {
+	var details *cel.EvalDetails
+	if p.loops && b.ctx != nil {
+		out, details, err = p.ContextEval(b.ctx, v)
+	} else {
+		out, details, err = p.Eval(v)
+	}
+	if c := details.ActualCost(); c != nil {
+		cost = *c
+	}
+	if b.steps += cost; b.fault == "" && b.steps > MaxCallSteps {
+		b.fault = FaultLimit
+	}
+	if b.fault == "" && faultOf(err) == FaultMemory {
+		b.fault = FaultMemory
+	}
+	b.expired()
+	return out, cost, err
+}
+
+// meter makes every node of a program that creates something spend what it
+// creates. What is only passed on costs nothing.
+func meter(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+	switch node := node.(type) {
+	case interpreter.InterpretableConst:
+		return node, nil
+	case interpreter.InterpretableConstructor:
+		for _, v := range node.InitVals() {
+			if _, constant := v.(interpreter.InterpretableConst); !constant {
+				return &meteredConstructor{node}, nil
+			}
+		}
+	case interpreter.InterpretableCall:
+		switch function := node.Function(); {
+		case function == operators.Add && len(node.Args()) == 2:
+			return &meteredSum{InterpretableCall: node, left: node.Args()[0], right: node.Args()[1]}, nil
+		case makesNothing[function]:
+		case function == "matches" && len(node.Args()) == 2:
+			return &meteredPattern{node}, nil
+		default:
+			return &meteredCall{node}, nil
+		}
+	}
+	return node, nil
+}
+
+// makesNothing are the functions that create no text, list or map.
+var makesNothing = map[string]bool{
+	operators.Equals: true, operators.NotEquals: true, operators.In: true, operators.OldIn: true, operators.Index: true,
+	operators.Less: true, operators.LessEquals: true, operators.Greater: true, operators.GreaterEquals: true,
+	operators.LogicalAnd: true, operators.LogicalOr: true, operators.LogicalNot: true, operators.Conditional: true, operators.NotStrictlyFalse: true,
+	operators.Subtract: true, operators.Multiply: true, operators.Divide: true, operators.Modulo: true, operators.Negate: true,
+	"size": true, "startsWith": true, "endsWith": true, "contains": true, "indexOf": true, "lastIndexOf": true, "dyn": true,
+	"sets.contains": true, "sets.equivalent": true, "sets.intersects": true, "int": true, "uint": true, "double": true, "bool": true,
+}
+
+func budgetOf(frame *interpreter.ExecutionFrame) *budget {
+	b, _ := frame.ResolveName(budgetName)
+	return b.(*budget)
+}
+
+// meteredConstructor is a list or map that is written in an expression.
+type meteredConstructor struct {
+	interpreter.InterpretableConstructor
+}
+
+func (m *meteredConstructor) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	out := m.InterpretableConstructor.Exec(frame)
+	b := budgetOf(frame)
+	b.spend(sizeWithin(out, b.left()))
+	return out
+}
+
+func (m *meteredConstructor) Eval(v interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(v, m.Exec)
+}
+
+// meteredCall is a call that creates at most a multiple of its arguments; what
+// can create more is checked by growth before it does.
+type meteredCall struct{ interpreter.InterpretableCall }
+
+func (m *meteredCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	out := m.InterpretableCall.Exec(frame)
+	switch out.(type) {
+	case types.String, types.Bytes, traits.Lister, traits.Mapper:
+		b := budgetOf(frame)
+		b.spend(sizeWithin(out, b.left()))
+	}
+	return out
+}
+
+func (m *meteredCall) Eval(v interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(v, m.Exec)
+}
+
+// meteredPattern is a match with a pattern that is not known before the call.
+type meteredPattern struct{ interpreter.InterpretableCall }
+
+func (m *meteredPattern) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	if pattern, ok := m.Args()[1].Exec(frame).(types.String); ok {
+		budgetOf(frame).spend(patternSize(string(pattern)))
+	}
+	return m.InterpretableCall.Exec(frame)
+}
+
+func (m *meteredPattern) Eval(v interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(v, m.Exec)
+}
+
+// maxRepeats is how often package regexp repeats anything, nested repeats
+// multiplied.
+const maxRepeats = 1000
+
+// patternSize bounds what a pattern takes when it is compiled: a step for every
+// byte, as often as its counts ({2,8}) say.
+func patternSize(pattern string) int64 {
+	if len(pattern) > MaxPatternOfCall {
+		return MaxCallBytes + 1
+	}
+	repeats := int64(1)
+	for rest := pattern; ; {
+		_, after, found := strings.Cut(rest, "{")
+		if !found {
+			return max(int64(len(pattern)), 1) * min(repeats, maxRepeats) * regexpStep
+		}
+		count, tail, _ := strings.Cut(after, "}")
+		low, high, _ := strings.Cut(count, ",")
+		n, _ := strconv.Atoi(low)
+		m, _ := strconv.Atoi(high)
+		repeats = min(repeats*int64(max(n, m, 1)), maxRepeats)
+		rest = tail
+	}
+}
+
+// meteredSum is +. It spends before it concatenates. Of two lists it spends the
+// second, so that a loop that appends to a list pays for every element once; no
+// list is larger than the request and all that was spent.
+type meteredSum struct {
+	interpreter.InterpretableCall
+	left, right interpreter.InterpretableV2
+}
+
+func (m *meteredSum) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	left := m.left.Exec(frame)
+	if types.IsUnknownOrError(left) {
+		return left
+	}
+	right := m.right.Exec(frame)
+	if types.IsUnknownOrError(right) {
+		return right
+	}
+	id := m.OverloadID()
+	switch l := left.(type) {
+	case types.String:
+		if r, ok := right.(types.String); ok {
+			id = addString
+			budgetOf(frame).spend(scalarSize + int64(len(l)) + int64(len(r)))
+		}
+	case types.Bytes:
+		if r, ok := right.(types.Bytes); ok {
+			id = addBytes
+			budgetOf(frame).spend(scalarSize + int64(len(l)) + int64(len(r)))
+		}
+	case traits.Lister:
+		b := budgetOf(frame)
+		b.spend(sizeWithin(right, b.left()))
+	}
+	var out ref.Val
+	if adder, ok := left.(traits.Adder); ok {
+		out = adder.Add(right)
+	} else {
+		out = types.NewErrWithNodeID(m.ID(), "no such overload: %s", m.Function())
+	}
+	if costs := frame.CostTracker(); costs != nil {
+		costs.EvalBinary(frame, m.ID(), overload{m.Function(), id}, left, right, out)
+	}
+	return out
+}
+
+func (m *meteredSum) Eval(v interpreter.Activation) ref.Val {
+	return interpreter.EvalActivation(v, m.Exec)
+}
+
+// overload names a call to the cost tracker.
+type overload struct{ function, id string }
+
+func (o overload) Function() string   { return o.function }
+func (o overload) OverloadID() string { return o.id }
+
+// Overloads of + that cost what they copy.
+const (
+	addString = "add_string"
+	addBytes  = "add_bytes"
+)
+
+// sizeWithin is what a value would take if nothing in it were shared: a list that
+// holds the same text twice has it twice. Where that is more than limit the walk
+// ends early, with a number above limit.
+func sizeWithin(v any, limit int64) int64 {
+	n := int64(scalarSize)
+	switch v := v.(type) {
+	case types.String:
+		return n + int64(len(v))
+	case types.Bytes:
+		return n + int64(len(v))
+	case string:
+		return n + int64(len(v))
+	case traits.Mapper:
+		if plain, ok := v.Value().(map[string]any); ok {
+			return sizeWithin(plain, limit)
+		}
+		n = mapSize
+		for it := v.Iterator(); n <= limit && it.HasNext() == types.True; {
+			key := it.Next()
+			n += sizeWithin(key, limit-n)
+			if value, found := v.Find(key); found && n <= limit {
+				n += sizeWithin(value, limit-n)
+			}
+		}
+	case traits.Lister:
+		if plain, ok := v.Value().([]any); ok {
+			return sizeWithin(plain, limit)
+		}
+		n = listSize
+		for it := v.Iterator(); n <= limit && it.HasNext() == types.True; {
+			n += sizeWithin(it.Next(), limit-n)
+		}
+	case map[string]any:
+		n = mapSize
+		for key, value := range v {
+			if n += int64(len(key)) + scalarSize; n > limit {
+				break
+			}
+			n += sizeWithin(value, limit-n)
+		}
+	case []any:
+		n = listSize
+		for _, e := range v {
+			if n > limit {
+				break
+			}
+			n += sizeWithin(e, limit-n)
+		}
+	}
+	return n
+}
+
+// growth are the functions of which one call alone can create far more than its
+// arguments hold. Each bounds what a call would create, in bytes, and a call that
+// would create more than MaxCallBytes is not made.
+var growth = map[string]func(args []ref.Val) int64{
+	"replace": replaced,
+	"join":    joinedSize,
+	"format":  formatted,
+}
+
+func lengthOf(v ref.Val) int64 {
+	s, _ := v.(types.String)
+	return int64(len(s))
+}
+
+func replaced(args []ref.Val) int64 {
+	text, _ := args[0].(types.String)
+	old, _ := args[1].(types.String)
+	hits := int64(strings.Count(string(text), string(old)))
+	if len(args) == 4 {
+		if n, ok := args[3].(types.Int); ok && n >= 0 {
+			hits = min(hits, int64(n))
+		}
+	}
+	return lengthOf(args[0]) + times(hits, lengthOf(args[2]))
+}
+
+// times multiplies two sizes and stops above MaxCallBytes.
+func times(a, b int64) int64 {
+	if a > 0 && b > MaxCallBytes/a {
+		return MaxCallBytes + 1
+	}
+	return a * b
+}
+
+func joinedSize(args []ref.Val) int64 {
+	list, ok := args[0].(traits.Lister)
+	if !ok {
+		return 0
+	}
+	n := sizeWithin(list, MaxCallBytes)
+	if len(args) == 2 {
+		count, _ := list.Size().(types.Int)
+		n += times(int64(count), lengthOf(args[1]))
+	}
+	return n
+}
+
+// formatted: every clause writes one argument once. A number takes up to some 400
+// digits, and quotes and escapes in lists and maps at most double a text.
+func formatted(args []ref.Val) int64 {
+	list, ok := args[1].(traits.Lister)
+	if !ok {
+		return 0
+	}
+	count, _ := list.Size().(types.Int)
+	return lengthOf(args[0]) + 2*sizeWithin(list, MaxCallBytes) + times(int64(count), 512)
+}
+
+// guarded makes the functions of growth check what they are about to create.
+func guarded(env *cel.Env) (opts []cel.EnvOption, err error) {
+	for name, bound := range growth {
+		decl := env.Functions()[name]
+		bindings, err := decl.Bindings()
+		if err != nil {
+			return nil, err
+		}
+		byID := map[string]*functions.Overload{}
+		for _, b := range bindings {
+			byID[b.Operator] = b
+		}
+		for _, o := range decl.OverloadDecls() {
+			declare := cel.Overload
+			if o.IsMemberFunction() {
+				declare = cel.MemberOverload
+			}
+			opts = append(opts, cel.Function(name, declare(o.ID(), o.ArgTypes(), o.ResultType(), bounded(byID[o.ID()], bound))))
+		}
+	}
+	return opts, nil
+}
+
+// bounded is the binding of a function that checks first.
+func bounded(f *functions.Overload, bound func([]ref.Val) int64) cel.OverloadOpt {
+	check := func(args ...ref.Val) {
+		if bound(args) > MaxCallBytes {
+			panic(errMemory)
+		}
+	}
+	switch {
+	case f.Unary != nil:
+		return cel.UnaryBinding(func(a ref.Val) ref.Val { check(a); return f.Unary(a) })
+	case f.Binary != nil:
+		return cel.BinaryBinding(func(a, b ref.Val) ref.Val { check(a, b); return f.Binary(a, b) })
+	}
+	return cel.FunctionBinding(func(args ...ref.Val) ref.Val { check(args...); return f.Function(args...) })
+}
+
+// prices are the steps of calls of which CEL knows the overload only when it runs:
+// without them a loop over a long text would cost as much as one over a short one.
+type prices struct{}
+
+// CallCost implements cost.ActualCostEstimator.
+func (prices) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint64 {
+	var bytes int64
+	switch {
+	case len(args) == 0:
+		return nil
+	case (function == operators.Equals || function == operators.NotEquals) && len(args) == 2:
+		bytes = sizeWithin(args[0], MaxCallBytes)
+		bytes = min(bytes, sizeWithin(args[1], bytes))
+	case function == operators.In && len(args) == 2:
+		if list, ok := args[1].(traits.Lister); ok {
+			bytes = sizeWithin(list, MaxCallBytes)
+		}
+	case id != "":
+		return nil // CEL's own price
+	default:
+		bytes = sizeWithin(args[0], MaxCallBytes)
+	}
+	steps := max(uint64(bytes)/stepSize, 1)
+	return &steps
+}
+
+// stepSize is how many bytes are looked at in one step.
+const stepSize = 16
