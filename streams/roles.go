@@ -134,7 +134,7 @@ var roles = map[Role]role{
 		place: placeServices,
 		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases),
 			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases), makeKV(BucketSessionKeys),
-			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*",
+			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*", "$SRV.APPLIED.admitter.*",
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
 		sub: []string{"{p}.admit.>", "{p}.ingest.>", "{p}.resolve.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
 	},
@@ -220,7 +220,7 @@ var operatorServices = join(
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
 		"$JS.API.CONSUMER.NAMES.*", "$JS.API.CONSUMER.LIST.*", "$JS.API.CONSUMER.INFO.*.*",
 		"$JS.API.STREAM.MSG.GET.{shard}", "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
-	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses),
+	getKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses, BucketLeases),
 	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses),
 )
 

@@ -57,11 +57,15 @@ func (c *keysRotateCmd) Run(io stdio) error {
 
 type keysRetireCmd struct {
 	keyFiles
+	target.Flags
+	waitFlag
 	KeyID   string `arg:"" name:"kid" help:"Id of the key, as 'keys list' prints it."`
 	Foreign bool   `help:"The key is another admitter's, so this directory has no record of it."`
 }
 
-func (c *keysRetireCmd) Run(io stdio) error {
+// Run writes the retirement, and waits for the admitters of the running system, if
+// one is named.
+func (c *keysRetireCmd) Run(ctx context.Context, io stdio) error {
 	k, err := keys.Retire(c.Keys, c.vault(), c.KeyID, c.Foreign, time.Now())
 	if errors.Is(err, keys.ErrUnknownKey) && !c.Foreign {
 		return fmt.Errorf("%w; if so, give --foreign", err)
@@ -70,7 +74,23 @@ func (c *keysRetireCmd) Run(io stdio) error {
 		return err
 	}
 	fmt.Fprintf(io.out, "receipt key %s is retired since %s: %s\n", k.KeyID, k.RetiredAt, keys.RetiredFile(k.KeyID))
-	fmt.Fprintln(io.out, "An admitter that reads this directory puts it into the log within seconds. Executors must be given the file, too.")
+	t, err := c.Flags.Resolve()
+	if err != nil {
+		return err
+	}
+	o, err := operate(ctx, t)
+	if errors.Is(err, target.ErrNoServer) {
+		fmt.Fprintln(io.out, "No running system was named (--ready-file, --server), so no admitter was asked: one that reads this directory takes the retirement up within seconds. Executors must be given the file, too.")
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("the retirement is written, but no admitter could be asked: %w", err)
+	}
+	defer o.nc.Close()
+	if err := o.confirmRetired(ctx, c.waitFlag, k.KeyID); err != nil {
+		return err
+	}
+	fmt.Fprintln(io.out, "It is in the log, and no admitter signs with the key. Executors must be given the file, too.")
 	return nil
 }
 

@@ -27,6 +27,8 @@ const (
 	exitUsage   = 2
 	exitPending = 3 // admit: ask or defer
 	exitDenied  = 4 // admit: deny
+
+	exitUnconfirmed = 5 // a change is stored, and an admitter may still decide by what was before
 )
 
 // stdio is where a command reads and writes.
@@ -111,6 +113,7 @@ func run(ctx context.Context, args []string, io stdio) int {
 func report(io stdio, err error) int {
 	var code exitCode
 	var usage usageError
+	var unconfirmed unconfirmedError
 	switch {
 	case err == nil:
 		return exitOK
@@ -119,6 +122,9 @@ func report(io stdio, err error) int {
 	case errors.As(err, &usage):
 		fmt.Fprintln(io.err, "countersign:", cleanLines(err.Error()))
 		return exitUsage
+	case errors.As(err, &unconfirmed):
+		fmt.Fprintln(io.err, "countersign:", cleanLines(err.Error()))
+		return exitUnconfirmed
 	case errors.Is(err, context.Canceled):
 		return exitFailed
 	default:

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 type mandateKeysCmd struct {
@@ -23,6 +24,7 @@ type mandateKeysCmd struct {
 type mandateKeysPutCmd struct {
 	target.Flags
 	authorFlag
+	waitFlag
 	Signatures string `help:"What mandates need: ${enum} (auto: those that are there must verify, once there are keys; default: as it is)." enum:"auto,off,if_present,required,keep" default:"keep"`
 	JSON       bool   `name:"json" help:"Print the result as JSON."`
 	File       string `arg:"" help:"A JSON Web Key Set, or an AUMP profile with signing keys; - for standard input."`
@@ -65,6 +67,9 @@ func (c *mandateKeysPutCmd) Run(ctx context.Context, io stdio) error {
 		doc.Signatures = old.Signatures
 	}
 	if revision, err = b.write(ctx, mandate.KeysKey(b.tenant), doc, revision); err != nil {
+		return err
+	}
+	if err := b.confirm(ctx, c.waitFlag, streams.BucketMandates, revision); err != nil {
 		return err
 	}
 	return reportKeys(io, doc, set, revision, c.JSON)

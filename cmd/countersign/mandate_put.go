@@ -12,6 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // maxStored bounds a stored document: services read no more.
@@ -27,6 +28,7 @@ func (a authorFlag) name() string { return (&signedBy{Author: a.Author}).author(
 type mandatePutCmd struct {
 	target.Flags
 	authorFlag
+	waitFlag
 	JSON bool   `name:"json" help:"Print the result as JSON."`
 	File string `arg:"" help:"The mandate; - for standard input."`
 }
@@ -72,6 +74,9 @@ func (c *mandatePutCmd) Run(ctx context.Context, io stdio) error {
 	}
 	if r.Changed {
 		b.noteStranger(ctx, io)
+	}
+	if err := b.confirm(ctx, c.waitFlag, streams.BucketMandates, r.Revision); err != nil {
+		return err
 	}
 	return c.report(io, r)
 }

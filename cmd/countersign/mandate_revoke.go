@@ -20,6 +20,7 @@ const maxReason = 512
 type mandateRevokeCmd struct {
 	target.Flags
 	authorFlag
+	waitFlag
 	Hash   string `help:"The hash of the mandate to take back (default: of the one that is in force)." placeholder:"HASH"`
 	Reason string `help:"Why; is kept with the revocation." required:"" placeholder:"TEXT"`
 	JSON   bool   `name:"json" help:"Print the revocation as JSON."`
@@ -54,7 +55,10 @@ func (c *mandateRevokeCmd) Run(ctx context.Context, io stdio) error {
 		if r, err = events.DecodeRecord[mandate.Revocation](last.Value); err != nil {
 			return fmt.Errorf("the revocation in the bucket counts, but cannot be read: %w", err)
 		}
-	} else if _, err := b.write(ctx, key, r, revision); err != nil {
+	} else if revision, err = b.write(ctx, key, r, revision); err != nil {
+		return err
+	}
+	if err := b.confirm(ctx, c.waitFlag, streams.BucketMandates, revision); err != nil {
 		return err
 	}
 	if c.JSON {

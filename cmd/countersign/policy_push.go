@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -14,10 +15,12 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 // signedBy are the flags of every command that changes what is in force.
 type signedBy struct {
+	waitFlag
 	Author  string `help:"Who changes it; goes into history and log as you give it (default: your user name)." env:"COUNTERSIGN_AUTHOR" placeholder:"NAME"`
 	Message string `short:"m" help:"Why; goes into history and log." placeholder:"TEXT"`
 	DryRun  bool   `help:"Show what would change, and change nothing."`
@@ -46,7 +49,8 @@ func (c *policyPushCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if held.Holds(docs) {
-		return c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
+		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
+		return errors.Join(err, b.confirm(ctx, c.waitFlag, streams.BucketPolicies, held.Revision))
 	}
 	change := events.PolicySet{Author: c.author(), Message: c.Message, Documents: policyset.Of(docs)}
 	return c.apply(ctx, io, b, held, change, set)
@@ -75,6 +79,9 @@ func (c *signedBy) apply(ctx context.Context, io stdio, b *policyBucket, held *p
 	}
 	var err error
 	if r.Revision, err = b.put(ctx, change, held.SetAt); err != nil {
+		return err
+	}
+	if err := b.confirm(ctx, c.waitFlag, streams.BucketPolicies, r.Revision); err != nil {
 		return err
 	}
 	return c.report(io, r)
@@ -155,7 +162,8 @@ func (c *policyRollbackCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if held.Holds(docs) {
-		return c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
+		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
+		return errors.Join(err, b.confirm(ctx, c.waitFlag, streams.BucketPolicies, held.Revision))
 	}
 	message := or(c.Message, fmt.Sprintf("rollback to revision %d", c.To))
 	change := events.PolicySet{Author: c.author(), Message: message, RollbackTo: c.To, Documents: old.Set.Documents}

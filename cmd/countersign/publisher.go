@@ -164,6 +164,7 @@ func (c *publisherListCmd) Run(ctx context.Context, io stdio) error {
 
 type publisherRemoveCmd struct {
 	target.Flags
+	waitFlag
 	JSON bool   `name:"json" help:"Print the result as JSON."`
 	Name string `arg:"" help:"The document's name, as 'publisher list' shows it."`
 }
@@ -188,6 +189,15 @@ func (c *publisherRemoveCmd) Run(ctx context.Context, io stdio) error {
 	err = b.kv.Delete(ctx, key, jetstream.LastRevision(last.Revision))
 	if err != nil {
 		return fmt.Errorf("taking %s out of force: %w (somebody else may have changed it in the same moment)", clean(c.Name, 200), err)
+	}
+	gone, err := b.last(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	if gone != nil {
+		if err := b.confirm(ctx, c.waitFlag, streams.BucketPublishers, gone.Revision); err != nil {
+			return err
+		}
 	}
 	r := publisherReport{Name: c.Name, Tenant: b.tenant, Revision: last.Revision, Changed: true, Warnings: []string{}}
 	return r.print(io, c.JSON, "%s is out of force; it was revision %d\n")

@@ -11,10 +11,12 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 type publisherPutCmd struct {
 	target.Flags
+	waitFlag
 	JSON bool   `name:"json" help:"Print the result as JSON."`
 	File string `arg:"" help:"The document: an AgentHook publisher manifest, a registration or a tool catalogue; - for standard input."`
 }
@@ -51,6 +53,9 @@ func (c *publisherPutCmd) Run(ctx context.Context, io stdio) error {
 	}
 	if held, there := entries[p.Name]; there && string(held.Value) == string(data) {
 		r.Revision = held.Revision
+		if err := b.confirm(ctx, c.waitFlag, streams.BucketPublishers, r.Revision); err != nil {
+			return err
+		}
 		return r.print(io, c.JSON, "nothing to change: %s is in force as revision %d\n")
 	}
 	if err := fits(docs, publisher.Document{Tenant: b.tenant, Name: p.Name, Data: data}); err != nil {
@@ -72,6 +77,9 @@ func (c *publisherPutCmd) Run(ctx context.Context, io stdio) error {
 	}
 	r.Changed = true
 	b.noteStranger(ctx, io)
+	if err := b.confirm(ctx, c.waitFlag, streams.BucketPublishers, r.Revision); err != nil {
+		return err
+	}
 	return r.print(io, c.JSON, "%s in force as revision %d\n")
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/cmd/internal/applied"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/ingest"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
@@ -71,6 +72,7 @@ type service struct {
 	rates      *rates // one of parts
 	admissions *ingest.Meter
 	memory     *memory
+	progress   *progress
 	slots      chan struct{}
 	jobs       chan job
 	serving    atomic.Bool
@@ -92,7 +94,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if err := f.IngestFlags.check(); err != nil {
 		return nil, err
 	}
-	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job),
+	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), progress: newProgress(), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job),
 		retired: map[string]time.Time{}, fatal: make(chan error, 1)}
 	if s.memory, err = newMemory(f.MemoryLimit); err != nil {
 		return nil, err
@@ -238,10 +240,22 @@ func (s *service) prepare(ctx context.Context, nc *nats.Conn) (stop func(), err 
 		return nil, err
 	}
 	stops = append(stops, s.committer.Close)
+	s.progress.conn = nc
+	// Before anything is read: a command that changes it then waits for this process.
+	stopAnswering, err := applied.Announce(ctx, nc, js, s.progress.state)
+	if err != nil {
+		return nil, err
+	}
+	stops = append(stops, stopAnswering)
 	if err := s.publishKey(ctx, js); err != nil {
 		return nil, err
 	}
 	stops = append(stops, s.followKey(ctx, js))
+	stopRetired, err := s.followRetired(ctx, nc, js)
+	if err != nil {
+		return nil, err
+	}
+	stops = append(stops, stopRetired)
 	stopPolicies, err := newPolicies(s).start(ctx, nc, js)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ func unstartedFollower(t *testing.T, n *rig.NATS, s *service, p *policies) *buck
 	js := n.JS("admitter")
 	kv, err := streams.OpenBucket(t.Context(), js, streams.BucketPolicies)
 	rig.OK(t, err)
-	return &bucketFollower{s: s, bucket: streams.BucketPolicies, js: js, kv: kv, lag: newBucketLag(js, streams.BucketPolicies), apply: p.apply, known: map[string]knownEntry{}}
+	return &bucketFollower{s: s, nc: n.Conn("admitter"), bucket: streams.BucketPolicies, js: js, kv: kv, lag: newBucketLag(js, streams.BucketPolicies), apply: p.apply, known: map[string]knownEntry{}}
 }
 
 // TestWatchThatStandsStillIsNoticed: the watch delivers nothing more, without an

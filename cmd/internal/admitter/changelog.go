@@ -18,6 +18,7 @@ type changeLog struct {
 	s       *service
 	kind    string   // of the control record, events.ControlPolicy for one
 	waiting []change // not in the log yet, oldest first
+	behind  bool     // progress was told that something waits
 }
 
 type change struct {
@@ -35,8 +36,19 @@ func (l *changeLog) add(revision uint64, record any) {
 	l.waiting = append(l.waiting, change{fmt.Sprintf("%s-%s-%d-%d", writerName(), l.kind, revision, now.UnixNano()), now, record})
 }
 
-// record writes what waits, and says in log and health when it cannot.
+// record writes what waits, and says in log and health when it cannot. Until it can
+// no decision is recorded: what was in force must not decide any more, and what is
+// now must not decide before the log has it.
 func (l *changeLog) record(ctx context.Context) {
+	defer func() {
+		switch behind := len(l.waiting) > 0; {
+		case behind && !l.behind:
+			l.s.progress.unrecorded.Add(1)
+		case !behind && l.behind:
+			l.s.progress.unrecorded.Add(-1)
+		}
+		l.behind = len(l.waiting) > 0
+	}()
 	for len(l.waiting) > 0 {
 		if err := l.write(ctx, l.waiting[0]); err != nil {
 			problem := "a change of " + l.kind + " could not be recorded yet"

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -26,6 +27,7 @@ type bucketFollower struct {
 	// bucket's revision. It is never called twice at a time.
 	apply func(ctx context.Context, changed map[string]bucketEntry, revision uint64)
 
+	nc      *nats.Conn
 	js      jetstream.JetStream
 	kv      jetstream.KeyValue
 	lag     *bucketLag
@@ -35,6 +37,9 @@ type bucketFollower struct {
 	pending map[string]bucketEntry         // of a burst
 	newest  uint64                         // the newest revision seen
 	applied mark
+	told    uint64 // the revision that progress was told of
+	hasTold bool
+	view    atomic.Uint64 // the connection over which the view was read: how often it was made again before
 }
 
 // bucketEntry is one key's value as a bucket holds it.
@@ -58,6 +63,8 @@ func (f *bucketFollower) start(ctx context.Context, nc *nats.Conn, js jetstream.
 	if f.kv, err = streams.OpenBucket(ctx, js, f.bucket); err != nil {
 		return nil, err
 	}
+	f.nc = nc
+	f.s.progress.follow(&f.view)
 	ctx, cancel := context.WithCancel(ctx)
 	back := nc.StatusChanged(nats.CONNECTED)
 	if err := f.open(ctx); err != nil {
@@ -82,6 +89,7 @@ func (f *bucketFollower) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	over := f.nc.Stats().Reconnects
 	watcher, err := f.kv.WatchAll(ctx)
 	if err != nil {
 		return fmt.Errorf("watching the bucket %s: %w", f.bucket, err)
@@ -111,6 +119,7 @@ func (f *bucketFollower) open(ctx context.Context) error {
 			}
 			f.watcher, f.updates = watcher, watcher.Updates()
 			f.reset(ctx, held, revision)
+			f.view.Store(over)
 			return nil
 		}
 	}
@@ -208,6 +217,10 @@ func (f *bucketFollower) flush(ctx context.Context) {
 	f.apply(ctx, f.pending, f.newest)
 	f.pending = map[string]bucketEntry{}
 	f.applied.set(f.newest)
+	if !f.hasTold || f.told != f.newest {
+		f.told, f.hasTold = f.newest, true
+		f.s.progress.changed(f.bucket, f.newest)
+	}
 }
 
 // caughtUp waits until everything is applied that the bucket held when it was

@@ -103,7 +103,14 @@ func (s *service) publish(ctx context.Context, js jetstream.JetStream, next *sig
 	if err := s.logKey(ctx, js, events.ControlKey, next.key.ID, []byte(next.record)); err != nil {
 		return fmt.Errorf("recording the receipt key: %w", err)
 	}
+	old := ""
+	if now := s.signer.Load(); now != nil {
+		old = now.key.ID
+	}
 	s.signer.Store(next)
+	if old != next.key.ID {
+		s.progress.signsWith(old, next.key.ID)
+	}
 	return nil
 }
 

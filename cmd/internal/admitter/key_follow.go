@@ -11,9 +11,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/streams"
 )
 
 const (
@@ -59,6 +61,22 @@ func (s *service) followKey(ctx context.Context, js jetstream.JetStream) (stop f
 		}
 	}()
 	return func() { cancel(); <-done }
+}
+
+// followRetired ends this admitter as soon as the keys bucket says that its key is
+// retired, whichever admitter put that there: what it would sign counts no more.
+func (s *service) followRetired(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	f := &bucketFollower{s: s, bucket: streams.BucketKeys, apply: func(_ context.Context, changed map[string]bucketEntry, _ uint64) {
+		now := s.signer.Load()
+		if now == nil {
+			return
+		}
+		if e, there := changed[keys.RetiredEntry(now.key.ID)]; there && e.value != nil {
+			s.progress.unrecorded.Add(1) // for good: it must not decide until it ends
+			s.keyProblem(fmt.Errorf("%w: %s", errRetired, now.key.ID))
+		}
+	}}
+	return f.start(ctx, nc, js)
 }
 
 // lookAtKey reports whether nothing is left to do.

@@ -45,9 +45,8 @@ func (p *mandates) take(context.Context, admission.Request, *admission.Outcome) 
 }
 
 // apply compiles what has changed, records it and makes it what decides, in this
-// order. A change that cannot be recorded takes effect all the same, and is
-// recorded as soon as the log takes it; no decision can be recorded meanwhile
-// either.
+// order. A change that cannot be recorded takes effect all the same, and nothing is
+// decided until the log takes it.
 func (p *mandates) apply(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
 	values := make(map[string][]byte, len(changed))
 	for key, e := range changed {

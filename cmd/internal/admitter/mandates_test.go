@@ -196,7 +196,7 @@ func TestMandatesAfterAnOutage(t *testing.T) {
 
 func TestBucketFollowerSeesWhatVanished(t *testing.T) {
 	got := map[string]bucketEntry{}
-	f := &bucketFollower{known: map[string]knownEntry{}, pending: map[string]bucketEntry{}}
+	f := &bucketFollower{s: &service{progress: newProgress()}, known: map[string]knownEntry{}, pending: map[string]bucketEntry{}}
 	f.apply = func(_ context.Context, changed map[string]bucketEntry, _ uint64) {
 		for k, e := range changed {
 			got[k] = e

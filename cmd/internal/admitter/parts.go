@@ -85,6 +85,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 	// A stop must not tear a record apart from its answer.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.flags.Timeout)
 	defer cancel()
+	defer s.progress.begin()()
 	// Half of the time is for the record.
 	evaluating, cancelEvaluating := context.WithTimeout(ctx, s.flags.Timeout/2)
 	defer cancelEvaluating()
@@ -104,6 +105,9 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 		}
 		if err != nil {
 			return out, a, err
+		}
+		if !s.progress.settled() { // after what was decided by was read: a change says so before it takes effect
+			return out, a, errNotInLog
 		}
 		if session, wants := out.Wants(); wants {
 			if held, err = s.fetchKey(ctx, sessionkeys.Named(req.Tenant, session)); err != nil {

@@ -71,8 +71,8 @@ func (p *policies) apply(ctx context.Context, changed map[string]bucketEntry, _ 
 
 // load compiles the documents, records the change and swaps the snapshot, in
 // this order: what decides is in the log before its first decision. A change that
-// cannot be recorded takes effect all the same, and is recorded as soon as the
-// log takes it; no decision can be recorded meanwhile either.
+// cannot be recorded takes effect all the same, and nothing is decided until the
+// log takes it.
 func (p *policies) load(ctx context.Context) {
 	var set *policy.Set
 	list, err := p.held.Documents()

@@ -51,8 +51,7 @@ func (p *publishers) take(context.Context, admission.Request, *admission.Outcome
 
 // apply compiles what the bucket holds, records the change and makes it what
 // decides, in this order. A change that cannot be recorded takes effect all the
-// same, and is recorded as soon as the log takes it; no decision can be recorded
-// meanwhile either.
+// same, and nothing is decided until the log takes it.
 func (p *publishers) apply(ctx context.Context, changed map[string]bucketEntry, revision uint64) {
 	if len(changed) == 0 && p.opened {
 		p.changes.record(ctx)
