@@ -104,7 +104,7 @@ func TestAttackWorkflowGuessed(t *testing.T) {
 // them, nor say that a value is shown which is not.
 func TestAttackPreviewForged(t *testing.T) {
 	s, snap := newShelf(), asking(t)
-	body := edit(t, preToolUse, `"bot"`, `"bot\u001b[2J\r\nargument /to  \"boss@example.com\""`, `{"to":`, `{"to \u001b[1A":"x","/to":"boss@example.com","to":`)
+	body := edit(t, preToolUse, `"bot"`, `"bot\u001b[2J\r\nargument /to  \"boss@example.com\""`, `{"to":`, `{"to \" ":"x","/to":"boss@example.com","to":`)
 	out := s.ask(t, agenthook.Name, body, snap, 0)
 	p := out.Takes.Approval.Next.Preview
 	for _, i := range p.Arguments {

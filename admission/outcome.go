@@ -118,7 +118,7 @@ func explain(verdict events.Verdict, native call.Opinion, tools policy.Verdicts)
 // general are the codes of verdicts that no rule gave.
 var general = map[string]bool{
 	policy.CodeNoPolicy: true, policy.CodeNoMatch: true, policy.CodePolicyError: true, policy.CodePolicyMemory: true, policy.CodePolicyDeadline: true,
-	policy.CodeInvalidToolName: true, policy.CodeInvalidOperand: true, policy.CodeCounters: true,
+	policy.CodeInvalidToolName: true, policy.CodeInvalidArgName: true, policy.CodeInvalidOperand: true, policy.CodeCounters: true,
 }
 
 var genericTexts = map[events.Verdict]string{

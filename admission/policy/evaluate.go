@@ -118,6 +118,9 @@ func (s *Set) Evaluate(in Input) Verdicts {
 	if !clean(in.Source) || !clean(in.Protocol) || !clean(in.EventType) || !clean(in.Action) || !clean(in.ResourceKind) || slices.ContainsFunc(words, unclean) {
 		return refuse(CodeInvalidOperand)
 	}
+	if !argumentNames(in.Args) {
+		return refuse(CodeInvalidArgName)
+	}
 	return s.judge(&in, words)
 }
 

@@ -187,6 +187,15 @@ func TestDeceptiveToolNamesAreDeniedWhateverMatches(t *testing.T) {
 		"Greek o": {"r\u03bfot", "deny invalid_tool_name"}, "full width": {"\uff44elete", "deny invalid_tool_name"},
 		"combining": {"ete\u0301", "deny invalid_tool_name"}, "invalid UTF-8": {"a\xff", "deny invalid_tool_name"},
 		"private use": {"a\ue000", "deny invalid_tool_name"}, "unassigned": {"a\U000e0fff", "deny invalid_tool_name"},
+		"dotless i": {"delete_f\u0131le", "deny invalid_tool_name"}, "dotted capital I": {"DELETE_F\u0130LE", "deny invalid_tool_name"},
+		"dot above": {"delete_fi\u0307le", "deny invalid_tool_name"}, "dotless j": {"\u0237oin", "deny invalid_tool_name"}, "script a": {"re\u0251d", "deny invalid_tool_name"},
+		"script g": {"\u0261et", "deny invalid_tool_name"}, "click": {"de\u01c0ete", "deny invalid_tool_name"}, "small capital": {"\u1d20iew", "deny invalid_tool_name"},
+		"estimated sign": {"d\u212elete", "deny invalid_tool_name"}, "other hyphen": {"delete\u2010file", "deny invalid_tool_name"}, "other slash": {"a\u2215b", "deny invalid_tool_name"},
+		"other digit": {"v\u06f1", "deny invalid_tool_name"}, "selector": {"delete\ufe0f_file", "deny invalid_tool_name"}, "late selector": {"a\U000e0101", "deny invalid_tool_name"},
+		"joiner": {"delete\u034f_file", "deny invalid_tool_name"}, "Hangul filler": {"delete\u115f", "deny invalid_tool_name"}, "Khmer vowel": {"delete\u17b4", "deny invalid_tool_name"},
+		"all Cyrillic, reads as Latin": {"\u0441\u043e\u0440\u0443_2", "deny invalid_tool_name"}, "all Greek": {"\u03bd\u03bf", "deny invalid_tool_name"}, "Cherokee": {"\u13a0\u13a1", "deny invalid_tool_name"},
+		"German": {"gr\u00f6\u00dfe_messen", "allow ok"}, "Polish": {"wy\u015blij_\u0142\u0105cze", "allow ok"}, "Vietnamese": {"g\u1eedi_th\u01b0", "allow ok"},
+		"Danish": {"s\u00f8g_\u00e6bler", "allow ok"}, "Greek word": {"\u03b1\u03c0\u03bf\u03c3\u03c4\u03bf\u03bb\u03ae", "allow ok"}, "Hindi": {"\u092d\u0947\u091c\u0947\u0902", "allow ok"}, "Arabic": {"\u0628\u062d\u062b", "allow ok"}, "middle dot": {"\u30e1\u30fc\u30eb\u30fb\u9001\u4fe1_v2", "allow ok"},
 		"too long": {strings.Repeat("a", MaxToolName+1), "deny invalid_tool_name"}, "longest": {strings.Repeat("a", MaxToolName), "allow ok"},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, set.Evaluate(call(c.tool)), c.want) })
@@ -196,6 +205,32 @@ func TestDeceptiveToolNamesAreDeniedWhateverMatches(t *testing.T) {
 	expect(t, compileDocs(t, doc("a", "{tools: ['Étude', 'e*']}", "deny no: true")).Evaluate(call("étude")), "deny tool_name_case")
 	if ToolName("") {
 		t.Error("the empty name is no tool's")
+	}
+}
+
+// The names of arguments are held to what those of tools are, at any depth: a reader
+// that strips or folds characters must not find an argument that no policy saw.
+func TestDeceptiveArgumentNamesAreDenied(t *testing.T) {
+	set := compileDocs(t, doc("all", "", "allow ok: true"))
+	for name, c := range map[string]struct{ key, want string }{
+		"plain": {"path", "allow ok"}, "capitals": {"filePath", "allow ok"}, "spaces": {"Content Type", "allow ok"}, "other letters": {"\u0438\u043c\u044f", "allow ok"},
+		"accents": {"gr\u00f6\u00dfe", "allow ok"}, "Japanese": {"\u5b9b\u5148", "allow ok"}, "empty": {"", "allow ok"}, "emoji": {"\U0001f600", "allow ok"},
+		"zero width": {"pa\u200bth", "deny invalid_argument_name"}, "joiner": {"pa\u200dth", "deny invalid_argument_name"}, "NUL": {"path\x00", "deny invalid_argument_name"},
+		"escape": {"\x1bpath", "deny invalid_argument_name"}, "DEL": {"path\x7f", "deny invalid_argument_name"}, "soft hyphen": {"pa\u00adth", "deny invalid_argument_name"},
+		"byte order mark": {"\ufeffpath", "deny invalid_argument_name"}, "right to left": {"\u202ehtap", "deny invalid_argument_name"}, "selector": {"path\ufe0f", "deny invalid_argument_name"},
+		"grapheme joiner": {"pa\u034fth", "deny invalid_argument_name"}, "Hangul filler": {"path\u3164", "deny invalid_argument_name"}, "tag": {"path\U000e0070", "deny invalid_argument_name"},
+		"full width": {"\uff50ath", "deny invalid_argument_name"}, "dotless i": {"f\u0131le", "deny invalid_argument_name"}, "long s": {"u\u017fer", "deny invalid_argument_name"},
+		"Kelvin": {"\u212aey", "deny invalid_argument_name"}, "ligature": {"\ufb01le", "deny invalid_argument_name"}, "dotted capital I": {"F\u0130LE", "deny invalid_argument_name"}, "invalid UTF-8": {"a\xff", "deny invalid_argument_name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := call("x")
+			for i, args := range []map[string]any{{c.key: "v"}, {"a": map[string]any{c.key: nil}}, {"a": []any{[]any{map[string]any{"b": map[string]any{c.key: 1}}}}}} {
+				in.Args = args
+				if got := set.Evaluate(in); codes(got) != c.want {
+					t.Errorf("depth %d: got %s, want %s", i, codes(got), c.want)
+				}
+			}
+		})
 	}
 }
 

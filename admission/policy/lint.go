@@ -46,6 +46,7 @@ const (
 	LintNothingEnforced   = "nothing_enforced"   // every policy only warns or audits
 	LintLimitWithoutBy    = "limit_without_by"   // all of a tenant share one counter
 	LintUnreachableQuorum = "unreachable_quorum" // a tenant has too few reviewers
+	LintClaimAlone        = "claim_alone"        // only what the runtime says of itself allows the call
 	LintUnboundedGrowth   = "unbounded_growth"   // what a condition makes grows faster than the request
 )
 
@@ -63,6 +64,7 @@ var remedies = map[string]string{
 	LintNothingEnforced:   "add a policy that enforces; until then every call is denied",
 	LintLimitWithoutBy:    "say by: [source] or by: [session] if one caller must not use up what others have left",
 	LintUnreachableQuorum: "add members to the groups for that tenant, or lower the quorum",
+	LintClaimAlone:        "decide on tool, arguments, source or catalogue as well: a runtime can claim anything, and a claim may only make a verdict stricter",
 	LintUnboundedGrowth:   "compare without making a new text (==, startsWith, contains, in), or bound size() first; a request that is too large for it is denied with policy_memory",
 }
 
@@ -96,6 +98,7 @@ func Lint(docs []Document) []Problem {
 		p.unused()
 		p.limits()
 		p.growth()
+		p.claims()
 	}
 	l.doubles()
 	l.wholes()

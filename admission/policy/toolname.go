@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"strings"
 	"unicode"
 	"unicode/utf8"
 
@@ -15,8 +16,9 @@ const MaxToolName = 256
 // longer than MaxToolName, and for names with invalid UTF-8, control or format
 // characters (NUL, zero width, right-to-left overrides), white space at either
 // end or other than a space inside, characters that have a compatibility form
-// (full-width letters, unnormalised accents), or letters that mix Latin with a
-// script whose letters look like Latin ones.
+// (full-width letters, unnormalised accents) or are drawn as nothing, letters that
+// mix Latin with a script whose letters look like Latin ones, or letters, digits
+// and signs that are taken for ASCII ones (see honest and readsAsLatin).
 func ToolName(name string) bool {
 	if name == "" || len(name) > MaxToolName || name[0] == ' ' || name[len(name)-1] == ' ' {
 		return false
@@ -27,15 +29,126 @@ func ToolName(name string) bool {
 	if !utf8.ValidString(name) || !norm.NFKC.IsNormalString(name) {
 		return false
 	}
-	latin, other := false, false
+	latin, other, all := false, false, true
 	for _, r := range name {
-		if r != ' ' && !unicode.IsGraphic(r) || r != ' ' && unicode.IsSpace(r) || unicode.Is(unicode.Co, r) {
+		if r != ' ' && !unicode.IsGraphic(r) || r != ' ' && unicode.IsSpace(r) || unicode.Is(unicode.Co, r) || invisible(r) || unicode.In(r, rare...) {
 			return false
 		}
 		latin = latin || unicode.Is(unicode.Latin, r)
 		other = other || unicode.IsLetter(r) && !unicode.In(r, mixable...)
+		all = all && honest(r)
 	}
-	return !latin || !other
+	return !latin && !readsAsLatin(name) || latin && !other && all
+}
+
+// invisible reports whether a character may be drawn as nothing: a reader that
+// drops it reads another name.
+func invisible(r rune) bool {
+	return unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
+}
+
+// honest reports whether a character may stand beside Latin letters: ASCII, the
+// letters of other scripts that may be mixed with Latin, and the Latin letters of
+// living alphabets. Of those beyond ASCII most are an ASCII letter with an accent.
+// The dotless i and the capital I with a dot are not honest: changing their case
+// makes an ASCII i of them. Nor are phonetic letters, small capitals, marks that
+// belong to no letter, and digits, signs and symbols that look like ASCII ones.
+func honest(r rune) bool {
+	switch {
+	case r < utf8.RuneSelf, r == katakanaDot:
+		return true
+	case r == dottedCapitalI || !unicode.IsLetter(r):
+		return false
+	case !unicode.Is(unicode.Latin, r), strings.ContainsRune(latinLetters, r):
+		return true
+	}
+	base, _ := utf8.DecodeRuneInString(norm.NFD.String(string(r)))
+	return base < utf8.RuneSelf
+}
+
+const (
+	katakanaDot    = '\u30fb' // separates words in Katakana
+	dottedCapitalI = '\u0130'
+
+	// latinLetters are letters of living alphabets that are no accented ASCII letter.
+	latinLetters = "\u00e6\u00c6\u0153\u0152\u00f8\u00d8\u00df\u1e9e\u00f0\u00d0\u00fe\u00de\u0111\u0110\u0142\u0141\u014b\u014a\u0127\u0126\u0167\u0166\u0259\u018f"
+)
+
+// readsAsLatin reports whether every letter of a name without Latin letters looks
+// like a Latin one, so that the whole name does.
+func readsAsLatin(name string) bool {
+	letters := false
+	for _, r := range name {
+		if unicode.IsLetter(r) {
+			letters = true
+			if !strings.ContainsRune(lookalikes, r) {
+				return false
+			}
+		}
+	}
+	return letters
+}
+
+// lookalikes are the Cyrillic, Greek and Armenian letters that are drawn as ASCII
+// letters are.
+const lookalikes = "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u04bb\u0501\u051b\u051d\u04cf\u0433\u0475\u044c" +
+	"\u0410\u0412\u0421\u0415\u041d\u0406\u0408\u041a\u041c\u041e\u0420\u0405\u0422\u0425\u0423\u051a\u051c\u04ae\u04c0\u0417" +
+	"\u03b1\u03bf\u03bd\u03b9\u03c1\u03c5\u03b3\u03f2\u03f3\u03ba\u03c7" +
+	"\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7" +
+	"\u0585\u0578\u057d\u0570\u0581\u0566"
+
+// rare are scripts that no one names a tool in today and whose letters are drawn
+// as Latin ones.
+var rare = []*unicode.RangeTable{
+	unicode.Cherokee, unicode.Lisu, unicode.Coptic, unicode.Deseret, unicode.Gothic, unicode.Old_Italic, unicode.Runic,
+	unicode.Carian, unicode.Lycian, unicode.Lydian, unicode.Osage, unicode.Elbasan,
+}
+
+// argumentNames reports whether every name in the arguments, at any depth, is one
+// that no reader takes for another: valid UTF-8 without control or invisible
+// characters, and not spelt beyond ASCII where folding case or width makes an
+// ASCII name of it.
+func argumentNames(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, value := range v {
+			if !argumentName(name) || !argumentNames(value) {
+				return false
+			}
+		}
+	case []any:
+		for _, value := range v {
+			if !argumentNames(value) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func argumentName(name string) bool {
+	if ascii, ok := plainASCII(name); ascii {
+		return ok
+	}
+	if !utf8.ValidString(name) {
+		return false
+	}
+	for _, r := range name {
+		if unicode.Is(unicode.Cc, r) || invisible(r) {
+			return false
+		}
+	}
+	folded, _ := plainASCII(strings.Map(foldedRune, norm.NFKC.String(name)))
+	return !folded
+}
+
+// foldedRune is a character in the lower case of its upper case: i for the dotless
+// i, s for the long s.
+func foldedRune(r rune) rune {
+	if r == dottedCapitalI {
+		return 'i'
+	}
+	return unicode.ToLower(unicode.ToUpper(r))
 }
 
 // mixable are the scripts that stand beside Latin letters in honest names (the
