@@ -293,11 +293,11 @@ func TestClusterFullDisk(t *testing.T) {
 		reading.Go(func() {
 			err := streams.ReadLog(ctx, js, streams.ReadOptions{Stream: streams.DefaultShard, Stalled: func() { stalls.Add(1) }}, func(b []events.LogMessage) error {
 				if b[len(b)-1].Seq >= messages {
-					return errFound
+					return errSearched
 				}
 				return nil
 			})
-			if errors.Is(err, errFound) {
+			if errors.Is(err, errSearched) {
 				done.Add(1)
 			}
 		})
