@@ -2,20 +2,24 @@ package evidence
 
 import (
 	"bytes"
+	"errors"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/signing"
 )
 
 // CompareLog compares the row that was examined with the log's own message of
-// its sequence. Decisions and approvals are kept byte for byte, so they must be
-// the same to the letter; of others, what was not redacted has the same digest.
+// its sequence. Decisions and approvals must be the same to the letter, credentials
+// in names apart: those are taken out of the log's message once more, and its
+// signature is judged by the log's bytes. Of other records, what was not redacted
+// has the same digest.
 func (x *Examined) CompareLog(r Row, m events.LogMessage) {
 	differs := func(field, format string, args ...any) {
 		x.problems = append(x.problems, problemOf(CodeLog, x.seq, field, format, args...))
 	}
 	x.compared = true
-	if m.Subject != r.Subject {
+	if !sameSubject(m.Subject, r.Subject) {
 		differs("subject", "the log has subject %.120q, the record %.120q", m.Subject, r.Subject)
 	}
 	if !m.Time.Equal(r.BrokerTime) {
@@ -30,13 +34,26 @@ func (x *Examined) CompareLog(r Row, m events.LogMessage) {
 	}
 	switch {
 	case rec.Kind == KindDecision || rec.Kind == KindApproval:
-		if !bytes.Equal(m.Body, rec.Body) {
+		masked := bodyRedacted(rec.Redactions)
+		if masked && !sameOwn(rec.Kind, m.Body, rec.Body) || !masked && !bytes.Equal(m.Body, rec.Body) {
 			differs("body", "the log has another %s at this sequence, first at byte %d", rec.Kind, firstDifference(m.Body, rec.Body))
 		}
 		if m.HeaderValue(events.HeaderSignature) != headerValue(rec.Headers, events.HeaderSignature) {
 			differs(signatureField, "the log has another signature on this %s", rec.Kind)
 		}
+		if x.fact.claim.masked {
+			x.fact.claim.prove(m)
+		}
 	case len(rec.Redactions) == 0 && rec.Reason == "" && rec.BodyDigest != digest.Plain(m.Body):
 		differs("body_digest", "the log has a body with digest %.24s at this sequence, the record says %.24s", digest.Plain(m.Body), rec.BodyDigest)
+	}
+}
+
+// prove gives a claim about a text that the evidence does not hold the log's text.
+func (c *claim) prove(m events.LogMessage) {
+	value := m.HeaderValue(events.HeaderSignature)
+	kid, err := (&signing.RecordVerifier{}).Verify(value, m.Body)
+	if errors.Is(err, signing.ErrUnknownKey) { // it knows none
+		c.masked, c.kid, c.value, c.body = false, kid, value, bytes.Clone(m.Body)
 	}
 }

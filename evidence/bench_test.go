@@ -47,6 +47,25 @@ func BenchmarkBuild(b *testing.B) {
 	}
 }
 
+// What it costs to look for credentials in our own records.
+func BenchmarkBuildDecision(b *testing.B) {
+	f := newFixture(b)
+	body := f.encode(events.Decision{DecisionID: "0199a000-0000-7000-8000-000000000001", EventID: "evt_b8c4e9a2f5d1a8c4", Tenant: "acme", Protocol: "agenthook", Source: "runtime-1",
+		Agent: "agent-7", Session: "sess-a", ToolCallID: "call_3f8d", Tool: "write_file", Action: "write", ResourceKind: "file", ArgsDigest: digestOf("sess-a", "a"),
+		RequestDigest: digestOf("sess-a", "r"), Verdict: events.Allow, NativeVerdict: "allow", Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "rule", Policy: "files/workspace"}},
+		Policy: &events.PolicyRef{Name: "files", Revision: 7, Digest: "sha256:" + strings.Repeat("ab", 32)}, DecidedAt: events.At(testStart), ReceivedAt: events.At(testStart),
+		ReceiptHash: "sha256:" + strings.Repeat("0c", 32), Durability: "fsync"})
+	signed, err := f.receipt.SignRecords([][]byte{body})
+	must(b, err)
+	m := events.LogMessage{Seq: 7, Time: testStart, Subject: "gov.decisions.acme.allow.sess-a", Body: body, Header: map[string][]string{events.HeaderSignature: {signed[0]}}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := f.builder.Build(m, Head{Index: 3}, f.keys); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkVerify(b *testing.B) {
 	for _, n := range []int{600, 1800} {
 		b.Run(fmt.Sprintf("%dB", n), func(b *testing.B) {

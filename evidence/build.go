@@ -96,21 +96,39 @@ func ValidShard(shard string) bool {
 }
 
 // Scope gives the chain that m's record will belong to, so that the heads of a
-// batch can be fetched before it is built.
-func (b *Builder) Scope(m events.LogMessage) SessionKey {
+// batch can be fetched before it is built. The error is about the caller's keys.
+func (b *Builder) Scope(m events.LogMessage, keys Keys) (SessionKey, error) {
 	w := b.take()
 	defer b.benches.Put(w)
-	_, key := b.scope(w, m)
-	return key
+	sc, err := b.scope(w, m, keys)
+	return sc.key, err
 }
 
-func (b *Builder) scope(w *workbench, m events.LogMessage) (scope, SessionKey) {
-	sc := w.scopeOf(b.space, m.Subject)
+// SessionOf gives the session of a message as the log names it: the one whose key
+// its digests are made with.
+func (b *Builder) SessionOf(m events.LogMessage) SessionKey {
+	sc := scopeOf(b.space, m.Subject)
 	if sc.kind != KindApproval {
-		return sc, sc.key
+		return sc.key
 	}
 	body, _ := strictjson.Parse(m.Body, strictjson.DefaultLimits)
-	return sc, sessionOf(sc, body)
+	return sessionOf(sc, body)
+}
+
+// scope reads a message's subject, and an approval's session out of its body.
+func (b *Builder) scope(w *workbench, m events.LogMessage, keys Keys) (sc scope, err error) {
+	if sc = w.scopeOf(b.space, m.Subject); sc.secret {
+		if sc, err = b.masked(&w.clean, sc, m.Subject, keys); err != nil {
+			return sc, err
+		}
+	}
+	if sc.kind != KindApproval {
+		return sc, nil
+	}
+	body, _ := strictjson.Parse(m.Body, strictjson.DefaultLimits)
+	sc.key, sc.named = sessionOf(sc, body), sessionOf(sc, body)
+	sc.key, err = maskedSession(&w.clean, sc.key, rawSession(body), keys)
+	return sc, err
 }
 
 // Build makes the record of one message. head is the head of the session that
@@ -120,24 +138,27 @@ func (b *Builder) scope(w *workbench, m events.LogMessage) (scope, SessionKey) {
 func (b *Builder) Build(m events.LogMessage, head Head, keys Keys) (Built, error) {
 	w := b.take()
 	defer b.benches.Put(w)
-	return b.build(w, w.scopeOf(b.space, m.Subject), m, head, keys)
+	sc, err := b.scope(w, m, keys)
+	if err != nil {
+		return Built{}, fmt.Errorf("record %d: %w", m.Seq, err)
+	}
+	return b.build(w, sc, m, head, keys)
 }
 
 func (b *Builder) build(w *workbench, sc scope, m events.LogMessage, head Head, keys Keys) (Built, error) {
 	if !safeMessage(m) {
 		return Built{}, fmt.Errorf("%w: sequence %d, time %s", ErrMessage, m.Seq, m.Time)
 	}
-	r := redaction{b: b, bench: w, sc: sc, m: m, key: sc.key, keys: keys}
+	r := redaction{b: b, bench: w, sc: sc, m: m, key: sc.key, named: sc.named, keys: keys}
 	r.choose()
 	r.classify()
 	body, short := r.short()
 	if !short {
 		body = b.read(sc, m)
-		r.key = sessionOf(sc, body.tree)
 	}
 	headers, hits := r.redactAll(&body)
 	rec := Record{V: Version, Shard: b.shard, Seq: m.Seq, Tenant: r.key.Tenant, Session: r.key.Session, Kind: body.kind,
-		Subject: printable(m.Subject), Headers: headers, BrokerTime: events.At(m.Time), Reason: body.reason}
+		Subject: sc.subject, Headers: headers, BrokerTime: events.At(m.Time), Reason: body.reason}
 	if id := r.policyID(); id != policies.BuiltinID {
 		rec.RedactionPolicy = id
 	}

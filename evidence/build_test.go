@@ -193,10 +193,10 @@ func TestRedactionPanicWithholdsTheBody(t *testing.T) {
 }
 
 // A decision's signature covers its bytes; the record must keep every one, even
-// where a name in it looks like a secret.
+// where a name in it looks like personal data.
 func TestDecisionSignatureVerifiesFromTheRecord(t *testing.T) {
 	f := newFixture(t)
-	b := f.decision(events.Decision{DecisionID: "0199a000-0000-7000-8000-000000000001", Tenant: "acme", Session: "s", Tool: "AKIA" + "IOSFODNN7EXAMPLE",
+	b := f.decision(events.Decision{DecisionID: "0199a000-0000-7000-8000-000000000001", Tenant: "acme", Session: "s", Agent: "dana@acme.example", Tool: "call +1 212 555 0123",
 		Verdict: events.Deny, Reasons: []events.Reason{}, RequestDigest: digest.Plain(nil), DecidedAt: events.At(testStart)})
 	rec, err := ParseRecord(b.Canonical)
 	must(t, err)

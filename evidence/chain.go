@@ -109,7 +109,11 @@ func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, part
 		if i > 0 && m.Seq != msgs[i-1].Seq+1 {
 			return nil, fmt.Errorf("%w: %d follows %d", ErrOrder, m.Seq, msgs[i-1].Seq)
 		}
-		subjects[i], scopes[i] = b.scope(w, m)
+		var err error
+		if subjects[i], err = b.scope(w, m, keys); err != nil {
+			return nil, fmt.Errorf("record %d: %w", m.Seq, err)
+		}
+		scopes[i] = subjects[i].key
 		if _, known := heads[scopes[i]]; known || scopes[i].Session == "" {
 			continue
 		}

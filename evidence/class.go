@@ -51,7 +51,7 @@ func (r *redaction) classify() {
 	if r.b.classes == nil || r.sc.class != subject.Events {
 		return
 	}
-	class, by := r.b.classes(r.key.Tenant, r.key.Session)
+	class, by := r.b.classes(r.named.Tenant, r.named.Session)
 	if r.withheld = classDetector(class); r.withheld != "" {
 		r.class, r.classBy = class, by
 	}

@@ -65,7 +65,7 @@ func commit(key []byte, seq uint64, hits []redact.Hit, policy string) ([]Redacti
 			form = FormJSON
 		}
 		list[i] = Redaction{Path: h.Path, Detector: h.Detector, Commitment: commitment(mac, seq, i, h.Path, form, value)}
-		if policy != "" || h.Rule != "" {
+		if policy != "" || h.Rule != "" || h.Action != redact.Mask {
 			list[i].Action, list[i].Policy = h.Action.String(), cmp.Or(h.Rule, policy)
 		}
 	}

@@ -41,6 +41,7 @@ type claim struct {
 	kid     string
 	pub     ed25519.PublicKey
 	good    bool
+	masked  bool // it covers a text that the evidence does not hold
 	value   string
 	body    []byte
 }
@@ -82,7 +83,8 @@ func (e *Examiner) decision(v *view, sc scope) {
 	}
 	f.id = string(d.id)
 	f.digest, f.keyed = keyedDigest(d.requestDigest)
-	if !sameToken(d.tenant, v.tenant) || !sameToken(d.session, v.session) || string(d.verdict) != sc.state {
+	named := sameToken(d.session, v.session) || redactedAt(v.redactions, "/body/session")
+	if !sameToken(d.tenant, v.tenant) || !named || string(d.verdict) != sc.state {
 		e.add(CodeDecisionRecord, "body", "tenant, session or verdict are not those of its subject")
 	}
 	f.claim = e.claim(factDecision, v)
@@ -124,6 +126,9 @@ func (e *Examiner) claim(what factKind, v *view) claim {
 	if len(v.signature) == 0 {
 		e.add(claimCodes[what].unsigned, signatureField, "the %s has no signature", claimCodes[what].name)
 		return c
+	}
+	if c.masked = bodyRedacted(v.redactions); c.masked {
+		return c // the signature covers what was taken out: only the log can prove it
 	}
 	value := string(v.signature)
 	kid, err := e.records.Verify(value, v.body)

@@ -36,22 +36,27 @@ const (
 	AlarmTooMany   = ReasonTooMany         // the body is withheld
 	AlarmFailed    = ReasonRedactionFailed // the body is withheld
 	AlarmHeaders   = "headers_withheld"    // all headers are
-	AlarmInSubject = "secret_in_subject"   // the subject, which is never redacted, holds a secret
+	AlarmInSubject = "secret_in_subject"   // the subject on the log holds a secret
 )
 
 type documentFunc func(root any, prefix string, declared []string, c redact.Config) (any, []redact.Hit, error)
 
 // redaction is the redaction of one record.
 type redaction struct {
-	b      *Builder
-	bench  *workbench
-	sc     scope
-	m      events.LogMessage
-	key    SessionKey
-	keys   Keys
-	policy *policies.Policy // nil: there are no policies
-	broken bool             // the policy cannot be used
-	echoes *redact.Echoes
+	b     *Builder
+	bench *workbench
+	sc    scope
+	m     events.LogMessage
+	key   SessionKey
+	keys  Keys
+	named SessionKey // as the log names it: key, but for what a name may not show
+
+	digests func(t redact.Treatment, detector, value string) string // in place of digest, for a comparison without keys
+	policy  *policies.Policy                                        // nil: there are no policies
+	broken  bool                                                    // the policy cannot be used
+	echoes  *redact.Echoes
+
+	ownKnown, isOwn bool // see own
 
 	class    retention.Class
 	classBy  string       // the id of the retention policy that says so
@@ -98,7 +103,7 @@ func (r *redaction) redactAll(c *content) (headers map[string][]string, hits []r
 	again := content{reason: c.reason, hits: c.hits, kind: c.kind}
 	headers, hits = r.pass(c)
 	r.echoes = redact.NewEchoes(slices.Concat(hits, c.hits, r.seen))
-	if r.echoes == nil || !r.echoing(c, headers) {
+	if r.echoes == nil || !r.echoing(c, headers) && !(r.own() && len(c.hits) > 0) {
 		return headers, hits
 	}
 	if again.reason == "" {
@@ -148,11 +153,10 @@ func (r *redaction) body(c *content) {
 	}()
 	var err error
 	switch {
-	case r.sc.kind == KindFinding && ownRecord(r.sc, r.m.Body):
-		r.finding(c)
-	case r.sc.class != subject.Events && ownRecord(r.sc, r.m.Body):
-		// Our own records are kept as they are: a decision's signature covers
-		// every byte of it.
+	case r.own() && maskable(r.sc.kind):
+		r.ownTexts(c)
+	case r.own():
+		// Control records are kept as they are: services read them back.
 	case r.broken:
 		c.withhold(ReasonRedactionFailed, r.m.Body)
 	case r.withheld != "":
@@ -183,19 +187,6 @@ func (r *redaction) document(root any, prefix string, declared []string, c redac
 	return r.b.document(root, prefix, declared, c)
 }
 
-// finding looks at the texts that a finding's rule wrote: they quote ids and
-// names that producers chose.
-func (r *redaction) finding(c *content) {
-	m, _ := c.tree.(map[string]any)
-	for _, name := range [...]string{"explanation", "remedy"} {
-		if s, ok := m[name].(string); ok {
-			out, hits := redact.One(s, "/body/"+name, redact.Config{Echoes: r.echoes})
-			m[name] = out
-			c.hits = append(c.hits, hits...)
-		}
-	}
-}
-
 // config is the policy's view of the body or of a header.
 func (r *redaction) config(header string, inData bool) redact.Config {
 	c := redact.Config{Protocol: r.sc.protocol}
@@ -211,7 +202,7 @@ func (r *redaction) config(header string, inData bool) redact.Config {
 
 // echoing reports whether anything that was taken out still stands somewhere.
 func (r *redaction) echoing(c *content, headers map[string][]string) bool {
-	if c.reason == "" && !(r.sc.class != subject.Events && ownRecord(r.sc, r.m.Body)) {
+	if c.reason == "" && !r.own() {
 		text, err := c.text, error(nil)
 		if text == nil {
 			text, err = appendCanonical(nil, c.tree)
@@ -233,12 +224,7 @@ func (r *redaction) echoing(c *content, headers map[string][]string) bool {
 
 // inSubject reports whether the subject holds what may not be released.
 func (r *redaction) inSubject() bool {
-	for _, sp := range r.bench.clean.Scan(r.key.Session) {
-		if !redact.Releasable(sp.Detector) {
-			return true
-		}
-	}
-	return r.echoes.In(r.key.Session) || r.echoes.In(r.m.Subject)
+	return r.sc.secret || r.echoes.In(r.named.Session) || r.echoes.In(r.m.Subject)
 }
 
 // Purposes of the keyed digests that stand for values.
@@ -250,6 +236,9 @@ const (
 // digest stands for a value: under the session's key for a hash and a session's
 // token, so that it goes with the session, under the tenant's for any other token.
 func (r *redaction) digest(t redact.Treatment, detector, value string) string {
+	if r.digests != nil {
+		return r.digests(t, detector, value)
+	}
 	key, purpose := []byte(nil), hashPurpose
 	switch {
 	case t.Action == redact.Token && !t.InSession:
@@ -263,15 +252,27 @@ func (r *redaction) digest(t redact.Treatment, detector, value string) string {
 		r.keyErr = errors.Join(r.keyErr, fmt.Errorf("%w: for a redaction that asks for a keyed digest", ErrKeys))
 		return strings.Repeat("0", 32) // the record is not built
 	}
+	return keyedText(key, purpose, detector, value)
+}
+
+func keyedText(key []byte, purpose, detector, value string) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(purpose + redact.Normal(detector, value)))
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
+// own reports whether the message is a record that Countersign itself wrote.
+func (r *redaction) own() bool {
+	if !r.ownKnown {
+		r.ownKnown, r.isOwn = true, r.sc.class != subject.Events && ownRecord(r.sc, r.m.Body)
+	}
+	return r.isOwn
+}
+
 // sessionKey asks for the session's key, once.
 func (r *redaction) sessionKey() []byte {
 	if r.session == nil && r.keyErr == nil {
-		key, err := r.keys.SessionKey(r.key.Tenant, r.key.Session)
+		key, err := r.keys.SessionKey(r.named.Tenant, r.named.Session)
 		switch {
 		case err != nil:
 			r.keyErr = fmt.Errorf("the session key: %w", err)

@@ -102,10 +102,13 @@ type Report struct {
 	Session   string `json:"session,omitempty"` // likewise
 	Records   int    `json:"records"`
 	Sessions  int    `json:"sessions"`
-	Decisions int    `json:"decisions"`        // whose signature and request were checked
-	Approvals int    `json:"approvals"`        // whose signature was checked
-	Compared  int    `json:"compared"`         // records that were compared with the log's messages
-	Erased    int    `json:"erased,omitempty"` // messages that erasure records say are gone from the log
+	Decisions int    `json:"decisions"` // whose signature and request were checked
+	Approvals int    `json:"approvals"` // whose signature was checked
+	// Unsigned is how many decisions and approvals hold a credential in a name: it is
+	// taken out, and their signature can be checked against the log's message only.
+	Unsigned int `json:"unsigned,omitempty"`
+	Compared int `json:"compared"`         // records that were compared with the log's messages
+	Erased   int `json:"erased,omitempty"` // messages that erasure records say are gone from the log
 	// Expired is how many records have no text any more because a retention policy
 	// let it go; ExpiredBy counts them by the policy's id.
 	Expired     int            `json:"expired,omitempty"`

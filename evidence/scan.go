@@ -17,6 +17,7 @@ import (
 type scanner struct {
 	text []byte
 	at   int
+	look func(text []byte) bool // asked of texts that shaped takes; nil: they are taken as they are
 }
 
 // maxScanDepth bounds recursion; deeper texts go the long way.

@@ -56,6 +56,7 @@ func scanDecision(body []byte) (d decisionView, ok bool) {
 type shape struct {
 	kind   reflect.Kind // Interface: nothing is known of it, so the long way decides
 	time   bool
+	ours   bool              // of texts: no producer has a part in it (see ourValues)
 	elem   *shape            // of pointers and slices
 	fields map[string]*shape // of structs, by their JSON names
 }
@@ -82,6 +83,7 @@ func shapeOf(t reflect.Type) *shape {
 				return &shape{kind: reflect.Interface}
 			}
 			s.fields[name] = shapeOf(f.Type)
+			s.fields[name].ours = ourValues[name]
 		}
 	}
 	return s
@@ -92,8 +94,8 @@ func shapeOf(t reflect.Type) *shape {
 func (s *scanner) shaped(sh *shape) bool {
 	switch sh.kind {
 	case reflect.String:
-		_, plain, ok := s.str()
-		return ok && plain
+		text, plain, ok := s.str()
+		return ok && plain && (sh.ours || s.look == nil || s.look(text))
 	case reflect.Bool:
 		return s.literal("true") || s.literal("false")
 	case reflect.Int, reflect.Int64:

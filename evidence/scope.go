@@ -23,6 +23,10 @@ type scope struct {
 	protocol string // of events
 	state    string // of decisions the verdict, of approvals the status
 	workflow string // of approvals
+
+	secret  bool       // session or event type hold a credential
+	named   SessionKey // then: as the log names it, where key is what the evidence may hold
+	subject string     // likewise
 }
 
 // kinds maps the classes of the log to the kinds of records; events whose type
@@ -70,11 +74,16 @@ func tokenValue(name string) string {
 func sessionOf(sc scope, body any) SessionKey {
 	key := sc.key
 	if sc.kind == KindApproval {
-		m, _ := body.(map[string]any)
-		session, _ := m["session"].(string)
-		key.Session = tokenValue(session)
+		key.Session = tokenValue(rawSession(body))
 	}
 	return key
+}
+
+// rawSession is the session that the body of an approval names.
+func rawSession(body any) string {
+	m, _ := body.(map[string]any)
+	session, _ := m["session"].(string)
+	return session
 }
 
 // headerValue returns a header's only value, or nothing when it has none or

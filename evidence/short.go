@@ -3,6 +3,7 @@ package evidence
 import (
 	"sync"
 	"unicode/utf8"
+	"unsafe"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -41,6 +42,17 @@ func (w *workbench) scopeOf(space subject.Space, subj string) scope {
 		clear(w.scopes)
 	}
 	sc := scopeOf(space, subj)
+	switch sc.class {
+	case "":
+		sc.secret = utf8.ValidString(subj) && secretName(&w.clean, subj)
+	case subject.Control:
+	default:
+		space.Rename(subj, func(name string) string {
+			sc.secret = sc.secret || secretName(&w.clean, name)
+			return name
+		})
+	}
+	sc.named, sc.subject = sc.key, printable(subj)
 	w.scopes[subj] = sc
 	return sc
 }
@@ -56,14 +68,19 @@ var ownShapes = map[string]*shape{
 }
 
 // isOwn reports whether a text is the canonical form of one of our records of the
-// subject's kind.
-func isOwn(sc scope, raw []byte) bool {
+// subject's kind, and look finds nothing wrong with its texts.
+func isOwn(sc scope, raw []byte, look func([]byte) bool) bool {
 	sh := ownShapes[sc.kind+"/"+sc.member]
 	if sh == nil || len(raw) > strictjson.DefaultLimits.MaxBytes || !utf8.Valid(raw) {
 		return false
 	}
-	s := scanner{text: raw}
+	s := scanner{text: raw, look: look}
 	return s.shaped(sh) && s.at == len(raw)
+}
+
+// harmless reports whether nothing is found in a text of one of our records.
+func (w *workbench) harmless(text []byte) bool {
+	return len(w.clean.Scan(unsafe.String(unsafe.SliceData(text), len(text)))) == 0
 }
 
 // short tries the short way for a body. What panics there goes the long way too.
@@ -78,7 +95,7 @@ func (r *redaction) short() (c content, ok bool) {
 		return content{}, false
 	}
 	if r.sc.class != subject.Events {
-		return content{kind: r.sc.kind, text: raw}, isOwn(r.sc, raw)
+		return content{kind: r.sc.kind, text: raw}, isOwn(r.sc, raw, r.bench.harmless)
 	}
 	if !r.usual() || structured(r.m.Header) || len(raw) > maxShort {
 		return content{}, false

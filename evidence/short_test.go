@@ -85,11 +85,11 @@ func TestOwnRecordsTakeTheShortWay(t *testing.T) {
 	f.session()
 	for _, m := range f.msgs {
 		sc := scopeOf(subject.Space{}, m.Subject)
-		if _, ours := ownShapes[sc.kind+"/"+sc.member]; ours && !isOwn(sc, m.Body) {
+		if _, ours := ownShapes[sc.kind+"/"+sc.member]; ours && !isOwn(sc, m.Body, nil) {
 			t.Errorf("%s goes the long way:\n%s", m.Subject, m.Body)
 		}
 	}
-	if m := shortMessages(f)[8]; !isOwn(scopeOf(subject.Space{}, m.Subject), m.Body) {
+	if m := shortMessages(f)[8]; !isOwn(scopeOf(subject.Space{}, m.Subject), m.Body, nil) {
 		t.Errorf("a call goes the long way:\n%s", m.Body)
 	}
 }

@@ -167,6 +167,10 @@ func (t *trust) retire(seq uint64, k events.KeyRetirement) {
 
 // claim judges a signature. One by a key that nobody vouches for yet waits.
 func (t *trust) claim(c claim) {
+	if c.masked {
+		t.rep.Unsigned++
+		return
+	}
 	if t.blind || c.kid == "" { // or reported already
 		return
 	}

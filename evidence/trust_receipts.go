@@ -5,6 +5,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
 // request checks that the decision's request stands before it in the log, that
@@ -69,7 +70,9 @@ type receiptClaims struct {
 }
 
 func (c receiptClaims) fit(d events.Decision) bool {
-	same := func(claim *string, value string) bool { return claim == nil || *claim == value }
+	same := func(claim *string, value string) bool {
+		return claim == nil || *claim == value || redact.HoldsToken(value) && withoutTokens(maskName(*claim, nil)) == withoutTokens(value)
+	}
 	return c.DecisionID == d.DecisionID && c.Tenant == d.Tenant && c.Verdict == d.Verdict &&
 		same(c.Source, d.Source) && same(c.Session, d.Session) && same(c.ToolCallID, d.ToolCallID) && same(c.Tool, d.Tool)
 }

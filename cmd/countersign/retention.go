@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/user"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -13,7 +14,10 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -46,6 +50,47 @@ func (b *retentionBucket) read(ctx context.Context) (retention.State, uint64, er
 	}
 	s, err := retention.Decode(e.Value)
 	return s, e.Revision, err
+}
+
+// evidenceName is a session as the evidence names it. A session whose own name holds
+// a credential has another name there; the log knows where its records are.
+func (b *retentionBucket) evidenceName(ctx context.Context, session string) (string, error) {
+	if !evidence.SecretName(session) {
+		return session, nil
+	}
+	space, token := subject.Space{Prefix: b.t.Prefix}, subject.Escape(session)
+	events, decisions := strings.TrimSuffix(space.AllOf(subject.Events, b.tenant), ">")+"*.*."+token+".>", space.Outputs(subject.Decisions, b.tenant, "", session)
+	for _, subj := range []string{events, decisions} {
+		m, err := streams.NextBySubject(ctx, b.js, b.t.Stream, subj, 1)
+		if err != nil {
+			return "", err
+		}
+		if m != nil {
+			return b.sessionAt(ctx, m.Seq)
+		}
+	}
+	return "", errors.New("the log has no session of this name; if it was erased, name it as countersign session lists it")
+}
+
+// sessionAt is the session of a record.
+func (b *retentionBucket) sessionAt(ctx context.Context, seq uint64) (session string, err error) {
+	l, err := openLedger(ctx, b.t)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = l.DB.Close() }()
+	st, err := streams.StreamState(ctx, b.js, b.t.Stream)
+	if err != nil {
+		return "", err
+	}
+	err = l.DB.Scan(ctx, streams.EpochName(b.t.Stream, st.Created), seq, seq, func(r storage.EvidenceRow) error {
+		session = r.Session
+		return nil
+	})
+	if err == nil && session == "" {
+		err = fmt.Errorf("sequence %d of the log is not in the evidence yet; try again when the auditor has it", seq)
+	}
+	return session, err
 }
 
 // attempts is how often a change is tried that others come before.
@@ -111,6 +156,9 @@ func (c *retentionHoldCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer b.nc.Close()
+	if c.Session, err = b.evidenceName(ctx, c.Session); err != nil {
+		return err
+	}
 	h := retention.Hold{Scope: retention.Scope{Session: c.Session, Subject: c.Subject}, Note: c.note("hold-" + uuid.NewString()[:8])}
 	s, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Place(h) })
 	if err != nil {

@@ -32,8 +32,7 @@ type retentionEraseCmd struct {
 const erasePoll = 200 * time.Millisecond
 
 func (c *retentionEraseCmd) Run(ctx context.Context, io stdio) error {
-	scope := retention.Scope{Session: c.Session, Subject: c.Subject}
-	if scope == (retention.Scope{}) {
+	if scope := (retention.Scope{Session: c.Session, Subject: c.Subject}); scope == (retention.Scope{}) {
 		return usageError{errors.New("say what: --session S or --subject ID")}
 	}
 	if c.Quiet < 0 || c.Wait < 0 {
@@ -44,6 +43,10 @@ func (c *retentionEraseCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer b.nc.Close()
+	if c.Session, err = b.evidenceName(ctx, c.Session); err != nil {
+		return err
+	}
+	scope := retention.Scope{Session: c.Session, Subject: c.Subject}
 	if err := c.dryRun(ctx, io, b, scope); err != nil {
 		return err
 	}

@@ -166,6 +166,9 @@ func printReport(p *printer, r evidence.Report) {
 		if r.Compared > 0 {
 			p.printf("    %d records are what the log has\n", r.Compared)
 		}
+		if r.Unsigned > 0 {
+			p.printf("    %d signatures were not checked: a credential was taken out of a name that they cover; --compare-log=-1 checks them against the log\n", r.Unsigned)
+		}
 		if r.Witnessed > 0 {
 			p.printf("    witnesses signed up to %d\n", r.Witnessed)
 		}

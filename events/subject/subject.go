@@ -200,6 +200,51 @@ func (s Space) All(class Class) string { return s.join(class, ">") }
 // AllOf matches every subject of a class that is a tenant's.
 func (s Space) AllOf(class Class, tenant string) string { return s.join(class, Escape(tenant), ">") }
 
+// Rename gives a subject in which the names that producers choose are replaced:
+// the session, and the parts of an event's type, together where the whole type is
+// renamed. rename gets the values, as they are before escaping, and returns a name
+// that stays as it is. A token that is a hash, and a subject that is not ours, stay.
+func (s Space) Rename(subj string, rename func(value string) string) string {
+	p, err := s.Parse(subj)
+	if err != nil {
+		return subj
+	}
+	prefix := s.Prefix
+	if prefix == "" {
+		prefix = DefaultPrefix
+	}
+	fields := layout[p.Class]
+	tokens := strings.SplitN(subj[len(prefix)+1:], ".", 1+len(fields))
+	for i, f := range fields {
+		switch f {
+		case session:
+			tokens[1+i] = renameToken(tokens[1+i], rename)
+		case typ:
+			if whole := rename(p.Type); whole != p.Type {
+				tokens[1+i] = Escape(whole)
+				continue
+			}
+			parts := strings.Split(tokens[1+i], ".")
+			for k, part := range parts {
+				parts[k] = renameToken(part, rename)
+			}
+			tokens[1+i] = strings.Join(parts, ".")
+		}
+	}
+	return prefix + "." + strings.Join(tokens, ".")
+}
+
+func renameToken(tok string, rename func(string) string) string {
+	value, exact := Unescape(tok)
+	if !exact || value == "" {
+		return tok
+	}
+	if name := rename(value); name != value {
+		return Escape(name)
+	}
+	return tok
+}
+
 // ErrForeign says that a subject is not one of ours.
 var ErrForeign = errors.New("subject: not a Countersign subject")
 

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -313,7 +314,9 @@ func (a *approvals) recheck(ctx context.Context, record []byte) error {
 	}
 	var errs []error
 	a.view.each(func(key string, h heldApproval) {
-		if k := sessionkeys.Named(h.w.Tenant, h.w.Session); k.Tenant == e.Tenant && slices.Contains(e.Sessions, k.Session) {
+		k := sessionkeys.Named(h.w.Tenant, h.w.Session)
+		masked := evidence.MaskedNames(e.Sessions) && evidence.SecretName(h.w.Session)
+		if k.Tenant == e.Tenant && (masked || slices.Contains(e.Sessions, k.Session)) {
 			errs = append(errs, a.limited(ctx, func(ctx context.Context) error { return a.refresh(ctx, key) }))
 		}
 	})

@@ -42,7 +42,7 @@ func (s *service) openSessionKeys(ctx context.Context, nc *nats.Conn, js jetstre
 // the record: to drop a key costs a look into the bucket, and no more.
 func (s *service) erased(body []byte) {
 	e, err := events.DecodeRecord[events.Erasure](body)
-	if err != nil {
+	if err != nil || evidence.MaskedNames(e.Sessions) {
 		s.sessions.ForgetAll()
 		return
 	}

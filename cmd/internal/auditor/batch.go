@@ -112,7 +112,10 @@ func together(parts []func()) {
 func (a *auditor) loadHeads(ctx context.Context, msgs []events.LogMessage) error {
 	scopes := make([]evidence.SessionKey, len(msgs))
 	for i, m := range msgs {
-		scopes[i] = a.builder.Scope(m)
+		var err error
+		if scopes[i], err = a.builder.Scope(m, a.keys); err != nil {
+			return err
+		}
 	}
 	missing := a.chain.Missing(scopes)
 	if len(missing) == 0 {

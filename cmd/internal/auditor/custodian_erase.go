@@ -155,6 +155,13 @@ func (c *custodian) passed(ctx context.Context, seq uint64) (bool, error) {
 // passes over.
 func (c *custodian) destroy(ctx context.Context, ev erasures.Evidence, begun []erasures.Record) (r retention.Result, err error) {
 	sessions := begun[0].Sessions
+	if evidence.MaskedNames(sessions) {
+		own, err := c.ownNames(ctx, ev.Tenant, begun)
+		if err != nil {
+			return r, err
+		}
+		sessions = append(slices.Clone(sessions), own...)
+	}
 	for _, session := range sessions {
 		n, err := c.eraseKey(ctx, evidence.SessionKey{Tenant: ev.Tenant, Session: session})
 		if err != nil {
@@ -181,6 +188,29 @@ func (c *custodian) destroy(ctx context.Context, ev erasures.Evidence, begun []e
 		}
 	}
 	return r, nil
+}
+
+// ownNames are the names of sessions as the log has them, of the messages that an
+// erasure names and that are still there. Keys and approvals go before messages, so
+// that what is not found here any more has no key.
+func (c *custodian) ownNames(ctx context.Context, tenant string, begun []erasures.Record) (names []string, err error) {
+	for _, e := range begun {
+		for _, s := range e.Sequences {
+			for seq := s[0]; seq <= s[1]; seq++ {
+				m, err := streams.MessageAt(ctx, c.js, c.a.flags.Stream, seq)
+				if err != nil {
+					return nil, err
+				}
+				if m == nil {
+					continue
+				}
+				if k := c.a.builder.SessionOf(*m); k.Tenant == tenant && evidence.SecretName(k.Session) && !slices.Contains(names, k.Session) {
+					names = append(names, k.Session)
+				}
+			}
+		}
+	}
+	return names, nil
 }
 
 func (c *custodian) erase(ctx context.Context, stream string, seq uint64) (bool, error) {

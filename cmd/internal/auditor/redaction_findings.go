@@ -26,7 +26,7 @@ var redactionAlarms = map[string]alarm{
 	evidence.AlarmHeaders: {events.SeverityMedium, "The headers of a message could not be redacted and were withheld from the evidence.",
 		"Look at the message in the log while it has it, and at the tenant's redaction policy.",
 		"the headers of a message, and the tenant's redaction policy"},
-	evidence.AlarmInSubject: {events.SeverityHigh, "A session's name holds a secret or a value that was redacted elsewhere. Subjects are never redacted, so it stands in the evidence and on the log.",
+	evidence.AlarmInSubject: {events.SeverityHigh, "The name of a session or of an event's type holds a secret or a value that was redacted elsewhere. It stands in subjects of the log, which subscribers see.",
 		"Change the secret, and have the publisher name its sessions otherwise.",
 		"the subject of an event, and what was redacted in the event"},
 }

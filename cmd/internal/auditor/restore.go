@@ -161,7 +161,7 @@ func (a *auditor) compare(ctx context.Context, position uint64, state streams.St
 	p, _ := a.flags.Space().Parse(m.Subject)
 	keys := digest.Keys{Tenant: a.master.Tenant(p.Tenant)}
 	if strings.HasPrefix(want, digest.PrefixSession) {
-		k, there, err := a.keys.Look(ctx, a.builder.Scope(*m))
+		k, there, err := a.keys.Look(ctx, a.builder.SessionOf(*m))
 		if err != nil {
 			return fmt.Errorf("the key of record %d: %w", position, err)
 		}

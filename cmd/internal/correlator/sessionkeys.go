@@ -91,6 +91,10 @@ func (s sessionKeys) forget(e events.Erasure) {
 	if s.store == nil {
 		return
 	}
+	if evidence.MaskedNames(e.Sessions) {
+		s.store.ForgetAll()
+		return
+	}
 	for _, session := range e.Sessions {
 		s.store.Forget(sessionkeys.Of(e.Tenant, session))
 	}

@@ -116,6 +116,11 @@ func head(s string, n int) string {
 	return s[:at]
 }
 
+// HoldsToken reports whether a text holds the mark of a token.
+func HoldsToken(s string) bool {
+	return strings.Contains(s, markHead) && (strings.Contains(s, ":t-") || strings.Contains(s, ":s-"))
+}
+
 // Marked reports whether s holds what a redaction with this detector and action
 // leaves behind.
 func Marked(s, detector string, a Action) bool {

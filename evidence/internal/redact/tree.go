@@ -73,7 +73,7 @@ func Document(root any, prefix string, declared []string, c Config) (any, []Hit,
 	if len(w.hits) > MaxHits || w.overworked() {
 		return nil, nil, ErrTooMuch
 	}
-	sortHits(w.hits)
+	SortHits(w.hits)
 	return root, w.hits, nil
 }
 
@@ -112,7 +112,9 @@ func One(s, path string, c Config) (string, []Hit) {
 	return out, w.hits
 }
 
-func sortHits(hits []Hit) {
+// SortHits puts hits into the order of redactions: by path and, within one text, by
+// place.
+func SortHits(hits []Hit) {
 	slices.SortStableFunc(hits, func(a, b Hit) int {
 		if c := strings.Compare(a.Path, b.Path); c != 0 {
 			return c
