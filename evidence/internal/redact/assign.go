@@ -10,6 +10,12 @@ func (sc *scanner) assignment(i int) {
 	if n.s == none || end == 0 {
 		return
 	}
+	if n.text == "pass" && sc.s[i] == '=' && end == i && containsFold(sc.s[max(0, end-maxIdent):end], "user") { // user=x pass=y
+		n.s = strong
+	}
+	if n.text == "pass" && sc.s[i] == ':' && passArgument(sc.s[max(0, end-maxIdent):end]) {
+		n.s = strong
+	}
 	v := i + 1
 	for v < len(sc.s) && v <= i+2 && (sc.s[v] == '=' || sc.s[v] == '>') { // := => ==
 		v++
@@ -35,7 +41,7 @@ func (sc *scanner) nameBefore(i int) (name, int) {
 		}
 	}
 	end := j
-	if end < 2 || classOf[s[end-1]]&alnum != 0 && !endingPairs[pairOf(s[end-2], s[end-1])] {
+	if end < 2 || classOf[s[end-1]]&alnum != 0 && !endingPairs[pairOf(s[end-2], s[end-1])] && !wordEnds[pairOf(s[end-2], s[end-1])] {
 		return name{}, 0 // most separators
 	}
 	for j > 0 && end-j < 2*longestName && (classOf[s[j-1]]&word != 0 || s[j-1] >= 0x80) {
@@ -43,6 +49,11 @@ func (sc *scanner) nameBefore(i int) (name, int) {
 	}
 	sc.m.charge(15 + 2*(end-j))
 	n := lookup(s[j:end])
+	if n.text == "" {
+		if n = sc.pairedName(j, end); n.s == none && endsWithWord(s[max(0, end-wordReach):end]) { // of several words
+			n = wordName
+		}
+	}
 	if n.s != strong && n.text != "" && j > 1 && s[j-1] == ' ' { // "API key: …"
 		for j--; j > 0 && end-j < longestName+2 && classOf[s[j-1]]&word != 0; {
 			j--
@@ -53,6 +64,15 @@ func (sc *scanner) nameBefore(i int) (name, int) {
 		}
 	}
 	return n, end
+}
+
+func containsFold(s, word string) bool {
+	for i := 0; i+len(word) <= len(s); i++ {
+		if equal(s[i:i+len(word)], word, true) {
+			return true
+		}
+	}
+	return false
 }
 
 // flag looks at --name value; i is the second dash. --name=value is an
@@ -70,7 +90,8 @@ func (sc *scanner) flag(i int) {
 	if next := run(s, end, space); next == len(s) || s[next] == '-' {
 		return
 	}
-	if n := lookup(s[i+1 : end]); n.s == strong {
+	if n := lookup(s[i+1 : end]); n.s == strong || n.text == "pass" {
+		n.s = strong
 		sc.value(n, end, false)
 	} else if s[i+1:end] == "user" || s[i+1:end] == "proxy-user" { // curl --user name:password
 		sc.userPassword(run(s, end, space))
@@ -124,7 +145,7 @@ func (sc *scanner) value(n name, v int, colon bool) {
 		}
 		return
 	}
-	if !harmless(text) && (quoted || !colon || !n.prose || telling(text)) {
+	if !harmless(text) && (quoted || !colon || !n.prose || telling(text) && (!n.word || hasASCII(text))) {
 		sc.add(from, to, Assignment)
 	}
 }
@@ -241,6 +262,20 @@ func harmless(v string) bool {
 	}
 	return strings.HasPrefix(v, "${") || strings.HasPrefix(v, "{{") ||
 		strings.Trim(v, "*") == ""
+}
+
+// passArgument reports whether a text ends with pass as an argument of a command:
+// /pass:… of Windows, -passin pass:… of openssl.
+func passArgument(s string) bool {
+	head, ok := strings.CutSuffix(s, "pass")
+	head = strings.TrimRight(head, "\"' ")
+	return ok && (strings.HasSuffix(head, "/") || strings.HasSuffix(head, " -pass") || strings.HasSuffix(head, " -passin") || strings.HasSuffix(head, " -passout"))
+}
+
+// hasASCII reports whether a value has bytes of ASCII: prose in another script has
+// none.
+func hasASCII(v string) bool {
+	return strings.IndexFunc(v, func(r rune) bool { return r < 0x80 }) >= 0
 }
 
 // telling reports whether a word looks unlike prose: a digit, a sign or an

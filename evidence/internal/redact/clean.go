@@ -43,6 +43,9 @@ type keyFacts struct {
 	check    func(value string) bool // of a field of personal data
 	detector string                  // likewise
 	list     bool                    // what stands in a list below it is personal data
+	names    bool                    // it is one of pairNames
+	holds    bool                    // it is one of pairValues
+	pass     bool                    // it is besideUser
 }
 
 const (
@@ -123,6 +126,8 @@ func (c *Cleaner) key(name string) keyFacts {
 		k.detector, k.check = personal[private-1].detector, personal[private-1].check
 	}
 	k.list = personalField(strings.TrimSuffix(name, "s")).detector != ""
+	pair := pairKey(name)
+	k.names, k.holds, k.pass = pairNames[pair], pairValues[pair], besideUser(name)
 	if c.keys == nil || len(c.keys) >= cleanKeys {
 		c.keys = make(map[string]keyFacts, 64)
 	}

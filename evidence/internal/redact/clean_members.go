@@ -13,10 +13,10 @@ func (c *Cleaner) array(k keyFacts, depth int) bool {
 		return false
 	}
 	announced := false
-	for {
+	for first := true; ; first = false {
 		if c.peek() == '"' {
 			text, ok := c.str(keyFacts{ok: true}, true)
-			if !ok || announced {
+			if !ok || announced || first && programs[program(text)] {
 				return false
 			}
 			announced = len(text) <= maxIdent && lookup(text).s == strong
@@ -68,8 +68,8 @@ func (c *Cleaner) object(k keyFacts, depth int) bool {
 			sorted = sorted && c.members[n-1].key < m.key
 		}
 		folded = folded || member.upper
-		holds = holds || m.key == "value" && value != ""
-		said = said || value != "" && names4[m.key] && len(value) <= maxIdent && CredentialName(value)
+		holds = holds || member.holds
+		said = said || value != "" && member.names && len(value) <= maxIdent && CredentialName(value)
 		if c.members = append(c.members, m); len(c.members)-first > cleanMembers || said && holds {
 			return false
 		}
@@ -88,9 +88,6 @@ func (c *Cleaner) object(k keyFacts, depth int) bool {
 	return c.close('}')
 }
 
-// names4 are the keys beside which the name of a value stands.
-var names4 = map[string]bool{"name": true, "key": true, "header": true, "field": true}
-
 // member takes a key and its value; value is the text, where it is one.
 func (c *Cleaner) member(m *cleanMember, depth int) (k keyFacts, value string, ok bool) {
 	if c.peek() != '"' {
@@ -102,7 +99,7 @@ func (c *Cleaner) member(m *cleanMember, depth int) (k keyFacts, value string, o
 	if len(m.key)+2 != len(c.out)-m.from { // it has escapes
 		return k, "", false
 	}
-	if k = c.key(m.key); !k.ok || m.key == "redaction" {
+	if k = c.key(m.key); !k.ok || k.pass || m.key == "redaction" {
 		return k, "", false
 	}
 	if _, listed := c.rows[m.key]; listed {

@@ -1,6 +1,10 @@
 package redact
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+	"strings"
+)
 
 // strength says how much a name alone proves about its value.
 type strength int
@@ -19,12 +23,13 @@ type name struct {
 	s     strength
 	exact bool // false: a name that ends with text counts too (github_token)
 	prose bool // also an everyday word: "token: a" in a text proves nothing
+	word  bool // of another language
 	line  bool // a header: in a text its value reaches to the end of the line
 }
 
-// names holds what is a credential by its name; of several that a name ends with
+// ownNames holds what is a credential by its name; of several that a name ends with
 // the longest counts. Rows with strength none are exceptions to shorter rows.
-var names = []name{
+var ownNames = []name{
 	{text: "replytoken"}, {text: "continuationtoken"}, {text: "idempotencytoken"}, {text: "pagetoken"},
 	{text: "nexttoken"}, {text: "synctoken"}, {text: "pertoken"}, {text: "maxtoken"}, {text: "publickey"},
 	{text: "idempotencykey"}, {text: "partitionkey"}, {text: "primarykey"}, {text: "foreignkey"}, {text: "cachekey"},
@@ -55,6 +60,27 @@ var names = []name{
 	{text: "creds", s: weak, exact: true},
 }
 
+// passOwners stand in front of pass where it means a password: user_pass, X-Db-Pass.
+// Without one of them it means many things (first_pass, bypass, boarding_pass).
+var passOwners = strings.Fields(`user usr db database sql mysql pg postgres redis mongo rabbit ldap auth login account admin root sudo smtp imap mail email ftp sftp ssh
+	proxy wifi wlan vpn rdp vnc key keystore truststore store tls ssl cert svc api unlock zip archive pdf enc encryption`)
+
+// foreignRows are words of other languages in ASCII letters; see foreignWords for the rest.
+var foreignRows = strings.Fields("passwort kennwort wachtwoord motdepasse contrasena contrasenya palavrapasse haslo sifre losenord lozenord jelszo salasana adgangskode passord lozinka slaptazodis parool katasandi matkhau")
+
+// names are all rows.
+var names = func() []name {
+	all := slices.Clone(ownNames)
+	for _, owner := range passOwners {
+		all = append(all, name{text: owner + "pass", s: strong})
+	}
+	for _, row := range foreignRows {
+		all = append(all, name{text: row, s: strong, prose: true})
+	}
+	return append(all, name{text: "senha", s: strong, exact: true, prose: true}, name{text: "parola", s: strong, exact: true, prose: true},
+		name{text: "heslo", s: strong, exact: true, prose: true}, name{text: "clave", s: weak, exact: true})
+}()
+
 // endingBits says by one letter whether any name ends with it, to spare most
 // separators the rest.
 var endingBits = func() (t [256]bool) {
@@ -74,6 +100,9 @@ var endingPairs = func() (t [1 << 16]bool) {
 		for _, x := range [...]byte{x, upperASCII(x), '-', '_'} {
 			t[pairOf(x, y)], t[pairOf(x, upperASCII(y))] = true, true
 		}
+	}
+	for _, value := range [...]string{"ue", "UE"} { // value, see pairedName
+		t[pairOf(value[0], value[1])] = true
 	}
 	return t
 }()
@@ -177,6 +206,9 @@ func allRead(rest string) bool {
 func lookup(s string) name {
 	if i, _ := find(s); i > 0 {
 		return names[i-1]
+	}
+	if endsWithWord(s) {
+		return wordName
 	}
 	return name{}
 }

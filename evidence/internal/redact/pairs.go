@@ -18,7 +18,10 @@ const (
 	listFlag   = 2 // --
 	listDigits = 3 // two digits
 	listAt     = 4 // before @
-	firstList  = 5
+	listTag    = 5 // </
+	listWide   = 6 // the end of a full-width separator
+	listOption = 7 // the dash of a flag
+	firstList  = 8
 	maxLists   = 256 // numbers of lists are bytes
 )
 
@@ -36,12 +39,21 @@ var table = func() *pairs {
 		p.list[i] = list
 	}
 	for c := range 256 {
-		if endingBits[c] || classOf[c]&quoteChar != 0 || c == ' ' || c == ']' {
+		if endingBits[c] || wordBytes[c] || classOf[c]&quoteChar != 0 || c == ' ' || c == ']' {
 			set(byte(c), '=', listAssign)
 			set(byte(c), ':', listAssign)
 		}
 	}
+	set('e', '=', listAssign) // value=, see pairedName
+	set('e', ':', listAssign)
 	set('-', '-', listFlag)
+	set('<', '/', listTag)
+	for _, c := range " \t'\"" {
+		set(byte(c), '-', listOption)
+	}
+	for _, sign := range [...]string{wideColon, wideEquals} {
+		set(sign[1], sign[2], listWide)
+	}
 	for a := '0'; a <= '9'; a++ {
 		for b := '0'; b <= '9'; b++ {
 			set(byte(a), byte(b), listDigits)

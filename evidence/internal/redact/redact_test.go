@@ -255,7 +255,7 @@ func TestNames(t *testing.T) {
 		"password": strong, "Pass-Word": strong, "userPassword": strong, "DB_PASSWORD_": strong, "x-api-key": strong, "AWS_SECRET_ACCESS_KEY": strong,
 		"Proxy-Authorization": strong, "my_authorization": none, "authorization_state": none, "secret_name": none, "tokens": none, "reply_token": none,
 		"a_very_long_prefix_of_a_name_that_ends_with_refresh_token": strong, "a_very_long_prefix_otp": none, "otp": strong, "next_page_token": none,
-		"key": weak, "row_key": weak, "public_key": none, "monkey": weak, "": none, "_": none, "d": none, "пароль": none,
+		"key": weak, "row_key": weak, "public_key": none, "monkey": weak, "": none, "_": none, "d": none, "пароль": strong, "user_pass": strong, "X-Db-Pass": strong, "first_pass": none, "bypass": none, "пропуск": none,
 	} {
 		if got := lookup(s).s; got != want {
 			t.Errorf("%q: %d, want %d", s, got, want)

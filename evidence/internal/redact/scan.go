@@ -91,6 +91,8 @@ type scanner struct {
 	plain   extent             // the last run of what keys are written with
 	quoted  [3][5]quotedExtent // by quote and depth of escaping
 	dull    int                // up to where no random value begins
+	command int                // up to where a command's arguments were looked at
+	options int                // up to where commands were looked for
 	lineHit bool
 }
 
@@ -118,6 +120,12 @@ func (sc *scanner) at(i int, list uint8) (next int) {
 		return sc.digits(i)
 	case listAt:
 		sc.email(i)
+	case listOption:
+		sc.option(i)
+	case listTag:
+		sc.closingTag(i)
+	case listWide:
+		sc.wide(i)
 	default:
 		anchors := table.lists[list]
 		sc.m.charge(5 + 4*len(anchors))

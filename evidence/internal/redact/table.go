@@ -33,6 +33,7 @@ var matched = []rule{
 	{detector: "jwt", literals: []string{"eyJ"}, match: jwt},
 	{detector: "bearer_token", literals: []string{"bearer "}, fold: true, match: bearer},
 	{detector: BasicAuth, literals: []string{"basic "}, fold: true, match: basic},
+	netUser,
 	{detector: PEM, literals: []string{"-----BEGIN "}, glued: true, match: pem},
 }
 

@@ -159,7 +159,7 @@ func (w *walker) push(token string) (at int) {
 func (w *walker) pop(at int) { w.path = w.path[:at] }
 
 func (w *walker) object(m map[string]any) {
-	paired := pairedValue(m)
+	paired, beside := pairedValue(m), passBeside(m)
 	var odd []string // keys that hold a secret themselves
 	for k, v := range m {
 		if w.full() {
@@ -169,7 +169,7 @@ func (w *walker) object(m map[string]any) {
 			odd = append(odd, k)
 			continue
 		}
-		w.member(m, k, k, v, paired && k == pairValue)
+		w.member(m, k, k, v, paired && pairValues[pairKey(k)] || beside && besideUser(k))
 	}
 	slices.Sort(odd)
 	for _, k := range odd {
@@ -220,7 +220,7 @@ func (w *walker) rename(m map[string]any, k string) (name string, kept bool) {
 func (w *walker) member(m map[string]any, name, key string, v any, paired bool) {
 	at := w.push(name)
 	defer w.pop(at)
-	if _, isText := v.(string); paired && isText {
+	if paired {
 		key = "password"
 	}
 	if w.never.on && w.forbidden(m, name, key, v) {
@@ -241,27 +241,52 @@ func (w *walker) member(m map[string]any, name, key string, v any, paired bool) 
 	}
 }
 
-// pairValue is the key under which an object like {"name": "password",
-// "value": …} holds its secret.
-const pairValue = "value"
-
-// pairedValue reports whether an object is one like that.
+// pairedValue reports whether an object is like {"Name": "DB_PASSWORD", "Value": …}:
+// one member says what another one is.
 func pairedValue(m map[string]any) bool {
-	if len(m) < 2 || len(m) > 8 {
+	if len(m) < 2 || len(m) > maxPair {
 		return false
 	}
-	for _, k := range [...]string{"name", "key", "header", "field"} {
-		if s, ok := m[k].(string); ok && len(s) <= maxIdent && CredentialName(s) {
-			if _, ok := m[pairValue].(string); ok {
-				return true
-			}
+	named, valued := false, false
+	for k, v := range m {
+		s, isText := v.(string)
+		named = named || isText && len(s) <= maxIdent && CredentialName(s) && pairNames[pairKey(k)]
+	}
+	for k := range m {
+		valued = valued || named && pairValues[pairKey(k)]
+	}
+	return named && valued
+}
+
+// maxPair is how many members an object has that is a name and its value.
+const maxPair = 12
+
+// besideUser reports whether a key means a password beside one of a user.
+func besideUser(k string) bool {
+	return len(k) <= 4 && (strings.EqualFold(k, "pass") || strings.EqualFold(k, "pw"))
+}
+
+// passBeside reports whether an object has such a key beside one of a user.
+func passBeside(m map[string]any) bool {
+	pass, user := false, false
+	for k := range m {
+		pass = pass || besideUser(k)
+	}
+	for k := range m {
+		if !pass {
+			break
+		}
+		switch pairKey(k) {
+		case "user", "username", "login", "usr", "uid":
+			user = true
 		}
 	}
-	return false
+	return pass && user
 }
 
 // array redacts a list; what stands in a list of phones is a phone.
 func (w *walker) array(list []any, key string) {
+	secrets := w.arguments(list)
 	each, name := "", ""
 	if one := strings.TrimSuffix(key, "s"); personalField(one).detector != "" {
 		each, name = one, one
@@ -271,6 +296,9 @@ func (w *walker) array(list []any, key string) {
 			return
 		}
 		at := w.push(strconv.Itoa(i))
+		if secrets[i] {
+			name = "password"
+		}
 		out, drop := w.value(v, name)
 		if list[i] = out; drop {
 			list[i] = nil
@@ -294,7 +322,7 @@ func announces(v, next any, pair bool) string {
 		return ""
 	}
 	n := lookup(s)
-	if n.s == strong && (strings.HasPrefix(s, "-") || pair && (n.line || strings.Contains(s, "-"))) {
+	if n.s == strong && (strings.HasPrefix(s, "-") || pair && (n.line || strings.Contains(s, "-") || strings.Contains(s, "_") && s == strings.ToUpper(s))) {
 		return s
 	}
 	return ""

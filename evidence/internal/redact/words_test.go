@@ -1,0 +1,96 @@
+package redact
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+const pw = "Sommer-Regen42!"
+
+// Credentials that a program's flags, a tag, or a word of another language give away.
+func TestCommandsAndWords(t *testing.T) {
+	for _, text := range []string{
+		"mysql -u root -p%s -h db", "/usr/bin/mysqldump -h db -p%s shop", "mysqladmin -uroot '-p%s' status", "MYSQL: mysql -p%s",
+		"curl -u bob:%s https://x.invalid", "curl -sS -X POST -u 'bob:%s' https://x", "curl --user bob:%s u", "curl -ubob:%s u", "curl --proxy-user p:%s u",
+		"wget --user=bob --password=%s u", "wget --http-password=%s u", "sshpass -p %s ssh host", "sshpass -p'%s' ssh host", "PGPASSWORD=%s psql -h db", "redis-cli -h cache -a %s ping", "redis-cli --pass %s ping",
+		"docker login -u bob -p %s registry.invalid", "helm registry login -u bob -p %s r", "net user bob %s /add", "mongosh --host db -u bob -p %s", "ldapsearch -x -D cn=admin -w %s",
+		"smbclient -U bob%%%s //srv/share", "unzip -P %s a.zip", "7z x -p%s a.7z", "sqlcmd -S db -U sa -P %s", "plink -ssh bob@h -pw %s", "openssl enc -aes-256-cbc -pass pass:%s",
+		"cmdkey /add:srv /user:bob /pass:%s", "https://bob:%s@host/x",
+		"<password>%s</password>", "<db:password>%s</db:password>", "<Password type=\"text\">\n  %s\n</Password>", "<user>bob</user><apiKey>%s</apiKey>", "<dbPassword><![CDATA[%s]]></dbPassword>",
+		`<add key="DbPassword" value="%s"/>`, "- name: DB_PASSWORD\n  value: %s\n", `[{"Name":"DB_PASSWORD","Value":"%s"}]`, `[{\"name\":\"DB_PASSWORD\",\"value\":\"%s\"}]`, "ParameterKey=DBPassword,ParameterValue=%s",
+		"X-Db-Pass: %s", "user_pass=%s", "smtp_pass: %s", "dbPass = \"%s\"", "user=bob pass=%s",
+		"пароль: %s", "Пароль=%s", "ПАРОЛЬ: %s", "密码: %s", "密码：%s", "パスワード：%s", "パスワード＝%s", "비밀번호: %s", "كلمة المرور: %s", "סיסמה: %s", "contraseña: %s", "CONTRASEÑA: %s", "mot de passe : %s", "Mot de passe: %s",
+		"Passwort: %s", "Kennwort=%s", "senha: %s", "hasło: %s", "şifre: %s", "ŞİFRE: %s", "lösenord: %s", "jelszó: %s", "wachtwoord: %s", "mật khẩu: %s", "รหัสผ่าน: %s", "пароль от базы: x, пароль: %s",
+	} {
+		s := strings.ReplaceAll(strings.Replace(text, "%s", pw, 1), "%%", "%")
+		if out, _ := Text(s); strings.Contains(out, pw) {
+			t.Errorf("stays: %q", out)
+		} else if strings.Contains(s, "bob") && !strings.Contains(out, "bob") {
+			t.Errorf("too much is gone: %q", out)
+		}
+	}
+}
+
+// What looks like it and is none.
+func TestNoCommandsNorWords(t *testing.T) {
+	for _, text := range []string{
+		"mysql -u root -p -h db", "mysql -P 3306 -h db", "we moved from mysql to postgres - please check", "curl -u bob https://x.invalid/a:b", "curl -s https://x.invalid:8443/a", "the net user experience improved a lot",
+		"redis-cli -h cache ping", "docker run -p 8080:80 web", "docker login registry.invalid", "mongo dump -p", "ssh -p 2222 host", "mkdir -p /a/b", "unzip a.zip -d out", "zip -r a.zip dir",
+		"<password></password>", "<password/>", "<passwordPolicy>strict</passwordPolicy>", "<td>token</td><td>x</td>", `<add key="Theme" value="dark"/>`, "- name: LOG_LEVEL\n  value: debug\n", `[{"Name":"REGION","Value":"eu-1"}]`,
+		"first_pass: 12", "bypass=true", "boarding_pass: A12", "tests pass: 12 of 14", "compass: north", "user tests pass: 12",
+		"пароль изменён", "забыли пароль?", "パスワードを忘れた", "忘记密码", "请输入密码：这是一个秘密的句子", "le mot de passe a changé", "das Passwort: siehe oben", "parole: 2027-01-01", "senhal: x", "chiffre: 12", "value=12", "the value: 12.50",
+	} {
+		if out, spans := Text(text); out != text {
+			t.Errorf("%q became %q (%v)", text, out, spans)
+		}
+	}
+}
+
+// Members that say what another one holds, in any spelling, lists of arguments, and
+// keys in other languages. The short way leaves all of it to the long way.
+func TestPairsAndArguments(t *testing.T) {
+	for _, doc := range []string{
+		`{"Name":"DB_PASSWORD","Value":"%s"}`, `{"NAME":"DB_PASSWORD","VALUE":"%s"}`, `{"key":"db.password","value":{"stringValue":"%s"}}`, `{"ParameterKey":"DbPassword","ParameterValue":"%s"}`,
+		`{"env":[{"name":"A","value":"b"},{"name":"API_KEY","value":"%s"}]}`, `{"variable":"PGPASSWORD","val":"%s"}`, `{"optionName":"password","optionValue":"%s","x":1,"y":2,"z":3}`, `{"header":"X-Db-Pass","value":["%s"]}`,
+		`["DB_PASSWORD","%s"]`, `["mysql","-u","root","-p%s"]`, `["/usr/bin/curl","-u","bob:%s","https://x"]`, `["docker","login","-p","%s"]`, `["sshpass","-p","%s","ssh","h"]`, `["redis-cli.exe","-a","%s"]`,
+		`{"пароль":"%s"}`, `{"密码":"%s"}`, `{"contraseña":"%s"}`, `{"Contraseña":"%s"}`, `{"mot de passe":"%s"}`, `{"mot_de_passe":"%s"}`, `{"motDePasse":"%s"}`, `{"HASŁO":"%s"}`, `{"كلمة المرور":"%s"}`, `{"user_pass":"%s"}`, `{"X-Db-Pass":"%s"}`,
+		`{"user":"bob","pass":"%s"}`, `{"login":"bob","pw":"%s"}`, `{"senha":"%s"}`, `{"passwort":"%s"}`,
+	} {
+		raw := strings.Replace(doc, "%s", pw, 1)
+		var c Cleaner
+		if _, ok := c.Document([]byte(raw), "", len(raw)); ok {
+			t.Errorf("the short way lets %s pass", raw)
+		}
+		var tree any
+		if err := json.Unmarshal([]byte(raw), &tree); err != nil {
+			t.Fatal(err)
+		}
+		tree, _, err := Document(tree, "", nil, Config{})
+		out, _ := json.Marshal(tree)
+		if err != nil || strings.Contains(string(out), pw) {
+			t.Errorf("%s became %s (%v)", raw, out, err)
+		}
+	}
+	for _, raw := range []string{
+		`{"Name":"REGION","Value":"eu"}`, `["mysql","-u","root","-p"]`, `["curl","-s","https://x"]`, `{"pass":12,"fail":2}`, `{"pass":"the tests","fail":"none"}`, `["reset_password","login"]`, `{"key":"value"}`, `{"парольная политика":"strict"}`,
+	} {
+		var tree any
+		if err := json.Unmarshal([]byte(raw), &tree); err != nil {
+			t.Fatal(err)
+		}
+		if _, hits, err := Document(tree, "", nil, Config{}); err != nil || len(hits) > 0 {
+			t.Errorf("%s: %v %v", raw, hits, err)
+		}
+	}
+}
+
+func TestLongestWord(t *testing.T) {
+	longest := 0
+	for _, w := range foreignWords {
+		longest = max(longest, len(w), len(strings.ToUpper(w)))
+	}
+	if longest > longestWord {
+		t.Errorf("the longest word has %d bytes, longestWord is %d", longest, longestWord)
+	}
+}
