@@ -67,14 +67,20 @@ func maskName(name string, tenantKey []byte) string {
 
 // masked is the scope of the record of a message whose subject holds a credential:
 // the session and the event type get the form that our own records get. A subject
-// that is not ours becomes one token.
+// that is not ours becomes one token, behind the tenant where it has one.
 func (b *Builder) masked(c *redact.Cleaner, sc scope, subj string, keys Keys) (scope, error) {
 	key := keys.TenantKey(sc.key.Tenant)
 	if len(key) < digest.KeySize {
 		return sc, fmt.Errorf("%w: the digest key of tenant %.64q", ErrKeys, sc.key.Tenant)
 	}
 	if sc.class == "" {
-		sc.subject = subject.Escape(maskName(subj, key))
+		head, rest := "", subj
+		if below := strings.TrimSuffix(b.space.All(subject.Events), ">"); strings.HasPrefix(subj, below) {
+			if tenant, more, ok := strings.Cut(subj[len(below):], "."); ok && !secretName(c, tenant) {
+				head, rest = below+tenant+".", more
+			}
+		}
+		sc.subject = head + subject.Escape(maskName(rest, key))
 		return sc, nil
 	}
 	renamed := b.space.Rename(subj, func(name string) string {

@@ -38,6 +38,47 @@ func (db *DB) LooseNaming(ctx context.Context, shard, tenant, text string) (seqs
 	return seqs, err
 }
 
+// LooseRecord is a record that belongs to no session, or one without a body.
+type LooseRecord struct {
+	Seq           uint64
+	Session, Kind string
+	Time          time.Time
+	Record        string
+}
+
+// ofTenantOrBelow are the records of a tenant, those included whose subject is none of the
+// log's: they have no tenant, and stand below the tenant's own subjects.
+const ofTenantOrBelow = `shard = {shard:String} AND (tenant = {tenant:String} OR tenant = '' AND kind = 'unparseable' AND startsWith(subject, {below:String}))`
+
+// Loose gives fn the records of a tenant without a session that were stored before a
+// time and in which a text stands, in order, limit at most. below is what the
+// subjects of the tenant's events begin with.
+func (db *DB) Loose(ctx context.Context, shard, tenant, below, text string, before time.Time, limit int, fn func(LooseRecord) error) error {
+	return db.loose(ctx, `SELECT seq, session, kind, broker_time, record FROM evidence WHERE `+ofTenantOrBelow+`
+		AND session = '' AND broker_time < {before:DateTime64(9, 'UTC')} AND position(record, {text:String}) > 0 ORDER BY seq LIMIT {limit:UInt32}`,
+		fn, arg("shard", shard), arg("tenant", tenant), arg("below", below), arg("text", text),
+		clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds), arg("limit", uint32(limit)))
+}
+
+// Bodiless gives fn the records of a tenant that have no body, of whatever session:
+// its bytes are on the log and in quarantine only.
+func (db *DB) Bodiless(ctx context.Context, shard, tenant, below string, fn func(LooseRecord) error) error {
+	return db.loose(ctx, `SELECT seq, session, kind, broker_time, record FROM evidence WHERE `+ofTenantOrBelow+`
+		AND startsWith(record, '{"body":null,') ORDER BY seq`,
+		fn, arg("shard", shard), arg("tenant", tenant), arg("below", below))
+}
+
+func (db *DB) loose(ctx context.Context, query string, fn func(LooseRecord) error, args ...any) error {
+	return db.each(ctx, query, func(r driver.Rows) error {
+		var l LooseRecord
+		if err := r.Scan(&l.Seq, &l.Session, &l.Kind, &l.Time, &l.Record); err != nil {
+			return err
+		}
+		l.Time = l.Time.UTC()
+		return fn(l)
+	}, args...)
+}
+
 // SilentSince gives fn the sessions of a tenant in one shard whose newest record
 // was stored before a time, with that record's sequence and time.
 func (db *DB) SilentSince(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {

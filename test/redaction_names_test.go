@@ -126,6 +126,12 @@ func TestCredentialsAsNames(t *testing.T) {
 
 	// An erasure finds the session by its own name.
 	s.run(t, "retention", "erase", "--session", sessions["agenthook"], "--reason", "request 17", "--quiet", "0s", "--yes").want(t, 0)
+	eventually(t, "the session is gone", func() error {
+		if files := found(t, s.data, sessions["agenthook"]); len(files) > 0 {
+			return errorf("it still stands in %v", files)
+		}
+		return nil
+	})
 	if keys := sessionKeys(t, s, "acme", sessions["agenthook"]); len(keys) > 0 {
 		t.Error("the session's key is still there")
 	}

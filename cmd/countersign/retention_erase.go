@@ -13,6 +13,8 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -22,6 +24,7 @@ type retentionEraseCmd struct {
 	asking
 	Session string        `help:"A session." xor:"scope"`
 	Subject string        `help:"A data subject: every session that names this agent's or user's id." xor:"scope" placeholder:"ID"`
+	Seq     []string      `help:"Messages of the log without a session, by sequence: 12 or 20-25. May be repeated." xor:"scope" placeholder:"N"`
 	Quiet   time.Duration `help:"How long its sessions must have been silent." default:"15m"`
 	Yes     bool          `help:"Do it. It cannot be undone."`
 	Wait    time.Duration `help:"With --yes: how long to wait until it is done." default:"2m"`
@@ -32,8 +35,14 @@ type retentionEraseCmd struct {
 const erasePoll = 200 * time.Millisecond
 
 func (c *retentionEraseCmd) Run(ctx context.Context, io stdio) error {
-	if scope := (retention.Scope{Session: c.Session, Subject: c.Subject}); scope == (retention.Scope{}) {
-		return usageError{errors.New("say what: --session S or --subject ID")}
+	seqs := strings.Join(c.Seq, ",")
+	if scope := (retention.Scope{Session: c.Session, Subject: c.Subject, Seqs: seqs}); scope == (retention.Scope{}) {
+		return usageError{errors.New("say what: --session S, --subject ID or --seq N")}
+	}
+	if seqs != "" {
+		if _, err := retention.ParseSeqs(seqs); err != nil {
+			return usageError{fmt.Errorf("--seq: %w", err)}
+		}
 	}
 	if c.Quiet < 0 || c.Wait < 0 {
 		return usageError{errors.New("--quiet and --wait must not be negative")}
@@ -46,7 +55,7 @@ func (c *retentionEraseCmd) Run(ctx context.Context, io stdio) error {
 	if c.Session, err = b.evidenceName(ctx, c.Session); err != nil {
 		return err
 	}
-	scope := retention.Scope{Session: c.Session, Subject: c.Subject}
+	scope := retention.Scope{Session: c.Session, Subject: c.Subject, Seqs: seqs}
 	if err := c.dryRun(ctx, io, b, scope); err != nil {
 		return err
 	}
@@ -72,8 +81,11 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io stdio, b *retentionBu
 	if err != nil {
 		return err
 	}
-	ev := erasures.Evidence{DB: l.DB, Shard: streams.EpochName(b.t.Stream, st.Created), Tenant: b.tenant}
-	p, err := ev.Make(ctx, scope)
+	ev := erasures.Evidence{DB: l.DB, Shard: streams.EpochName(b.t.Stream, st.Created), Tenant: b.tenant, Space: subject.Space{Prefix: b.t.Prefix},
+		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
+			return streams.MessageAt(ctx, b.js, b.t.Stream, seq)
+		}}
+	p, err := ev.Make(ctx, retention.Order{Scope: scope})
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,9 @@ func (s State) Place(h Hold) (State, error) {
 	if err := errors.Join(h.Note.check(), h.Scope.check()); err != nil {
 		return s, err
 	}
+	if h.Seqs != "" {
+		return s, fmt.Errorf("%w: a hold is on a session, a subject or the tenant", ErrInvalid)
+	}
 	if len(s.Holds) >= MaxHolds {
 		return s, ErrFull
 	}
@@ -44,8 +47,8 @@ func (s State) Request(o Order) (State, error) {
 	if err := errors.Join(o.Note.check(), o.Scope.check()); err != nil {
 		return s, err
 	}
-	if (o.Scope == (Scope{})) != (len(o.Sessions) > 0) || o.Expire != "" && len(o.Sessions) == 0 || len(o.Sessions) > MaxBatch || o.Quiet < 0 {
-		return s, fmt.Errorf("%w: an erasure is about one session, one subject or what a policy lets go", ErrInvalid)
+	if (o.Scope == (Scope{})) != o.ByPolicy() || o.Expire != "" && len(o.Sessions) == 0 || len(o.Sessions) > MaxBatch || o.Quiet < 0 {
+		return s, fmt.Errorf("%w: an erasure is about one session, one subject, some messages without a session or what a policy lets go", ErrInvalid)
 	}
 	for _, h := range s.Holds {
 		if h.Scope == (Scope{}) || h.Scope == o.Scope {

@@ -114,7 +114,7 @@ func TestStateRefuses(t *testing.T) {
 		"a hold by nobody":         func(s State) (State, error) { n := note("h"); n.By = ""; return s.Place(Hold{Scope{}, n}) },
 		"a long reason":            func(s State) (State, error) { n := note("h"); n.Reason = long; return s.Place(Hold{Scope{}, n}) },
 		"a long session":           func(s State) (State, error) { return s.Place(Hold{session(long), note("h")}) },
-		"both":                     func(s State) (State, error) { return s.Place(Hold{Scope{"a", "b"}, note("h")}) },
+		"both":                     func(s State) (State, error) { return s.Place(Hold{Scope{Session: "a", Subject: "b"}, note("h")}) },
 		"an erasure of the tenant": func(s State) (State, error) { return s.Request(Order{Note: note("o")}) },
 		"a session and more sessions": func(s State) (State, error) {
 			return s.Request(Order{Scope: session("a"), Sessions: []string{"b"}, Note: note("o")})
@@ -319,4 +319,13 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%q", b)
 		}
 	})
+}
+
+func TestParseSeqs(t *testing.T) {
+	for text, want := range map[string]string{"12": "[[12 12]]", "12,20-25": "[[12 12] [20 25]]", "": "", "0": "", "5,5": "", "7-3": "", "1-10001": "", "1, 2": "", "-3": "", "x": "", "9007199254740993": ""} {
+		spans, err := ParseSeqs(text)
+		if got := fmt.Sprint(spans); err == nil && got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %s (%v), want %s", text, got, err, want)
+		}
+	}
 }

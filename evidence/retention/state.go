@@ -37,10 +37,12 @@ const (
 )
 
 // Scope is what a hold or an erasure is about: one session, one data subject, or,
-// with neither, the tenant.
+// with neither, the tenant. Of an erasure also some messages without a session, by
+// their sequences (see ParseSeqs).
 type Scope struct {
 	Session string `json:"session,omitempty"`
 	Subject string `json:"subject,omitempty"`
+	Seqs    string `json:"seqs,omitempty"`
 }
 
 func (s Scope) String() string {
@@ -49,6 +51,8 @@ func (s Scope) String() string {
 		return fmt.Sprintf("session %q", s.Session)
 	case s.Subject != "":
 		return fmt.Sprintf("subject %q", s.Subject)
+	case s.Seqs != "":
+		return "sequences " + s.Seqs
 	}
 	return "the tenant"
 }
@@ -87,6 +91,9 @@ type Order struct {
 	Note
 	// Sessions are those that a retention policy lets go: then Scope is empty.
 	Sessions []string `json:"sessions,omitempty"`
+	// LooseBefore lets the messages without a session go that the log stored before,
+	// because a retention policy does not keep them longer: then Scope is empty.
+	LooseBefore events.Time `json:"loose_before,omitzero"`
 	// Expire makes it an expiry: the texts of the evidence of Sessions go, because
 	// this policy does not keep them longer. Nothing is taken off the log.
 	Expire string `json:"expire,omitempty"`
@@ -97,6 +104,9 @@ type Order struct {
 	EndedAt events.Time `json:"ended_at,omitzero"`
 	Result  *Result     `json:"result,omitempty"`
 }
+
+// ByPolicy reports whether a retention policy ordered it.
+func (o Order) ByPolicy() bool { return len(o.Sessions) > 0 || !o.LooseBefore.IsZero() }
 
 // Result is what an erasure destroyed.
 type Result struct {
@@ -153,7 +163,18 @@ func (n Note) check() error {
 }
 
 func (s Scope) check() error {
-	if len(s.Session) > maxName || len(s.Subject) > maxName || s.Session != "" && s.Subject != "" {
+	set := 0
+	for _, v := range [...]string{s.Session, s.Subject, s.Seqs} {
+		if v != "" {
+			set++
+		}
+	}
+	if s.Seqs != "" {
+		if _, err := ParseSeqs(s.Seqs); err != nil {
+			return fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+	}
+	if len(s.Session) > maxName || len(s.Subject) > maxName || set > 1 {
 		return fmt.Errorf("%w: about one session, one subject or the tenant, of at most %d bytes", ErrInvalid, maxName)
 	}
 	return nil

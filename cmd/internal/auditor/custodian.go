@@ -137,7 +137,7 @@ func (c *custodian) look(ctx context.Context) error {
 		c.expired, c.next = errors.Join(c.expire(ctx, now), c.expireTexts(ctx, now)), now.Add(expireEvery)
 	} else if c.more && len(c.open) == 0 {
 		c.more = false
-		c.expired = errors.Join(c.expired, c.expireTexts(ctx, now))
+		c.expired = errors.Join(c.expired, c.expire(ctx, now), c.expireTexts(ctx, now))
 	}
 	if st.LastSeq == c.seen && len(c.open) == 0 {
 		return c.expired
@@ -219,7 +219,15 @@ func (c *custodian) change(ctx context.Context, key string, step func(retention.
 
 // order takes an erasure one step further, or leaves it where it has to wait.
 func (c *custodian) order(ctx context.Context, tenant, key string, o retention.Order) error {
-	ev := erasures.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
+	if err := c.log.Load(ctx); err != nil {
+		return err
+	}
+	s, _, err := c.read(ctx, key)
+	if err != nil {
+		return err
+	}
+	ev := c.evidence(tenant)
+	ev.Holds = s.Holds
 	if o.Status == retention.Ordered {
 		begin := c.begin
 		if o.Expire != "" {
@@ -236,6 +244,16 @@ func (c *custodian) order(ctx context.Context, tenant, key string, o retention.O
 		return c.carryOutExpiry(ctx, ev, key, o)
 	}
 	return c.carryOut(ctx, ev, key, o)
+}
+
+// evidence is what erasures of a tenant are planned from.
+func (c *custodian) evidence(tenant string) erasures.Evidence {
+	return erasures.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant, Space: c.a.flags.Space(),
+		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
+			return streams.MessageAt(ctx, c.js, c.a.flags.Stream, seq)
+		},
+		Erased: func(seq uint64) bool { return c.log.Of(seq) != nil },
+	}
 }
 
 // digestOf names a data subject without saying who it is.

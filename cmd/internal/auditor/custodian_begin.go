@@ -16,9 +16,9 @@ func (c *custodian) begin(ctx context.Context, ev erasures.Evidence, key string,
 	if why, err := c.sealed(ctx); why != "" || err != nil {
 		return why, err
 	}
-	p, err := ev.Make(ctx, o.Scope, o.Sessions...)
+	p, err := ev.Make(ctx, o)
 	switch {
-	case errors.Is(err, erasures.ErrNothing), errors.Is(err, erasures.ErrTooMany):
+	case errors.Is(err, erasures.ErrNothing), errors.Is(err, erasures.ErrTooMany), errors.Is(err, erasures.ErrNotLoose):
 		return err.Error(), nil
 	case err != nil:
 		return "", err

@@ -93,7 +93,7 @@ func (c *custodian) records(id string) (begun []erasures.Record, done *erasures.
 
 // announce writes the records that say what will be missing.
 func (c *custodian) announce(ctx context.Context, ev erasures.Evidence, o retention.Order) error {
-	p, err := ev.Make(ctx, o.Scope, o.Sessions...)
+	p, err := ev.Make(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -122,7 +122,7 @@ func (c *custodian) announce(ctx context.Context, ev erasures.Evidence, o retent
 }
 
 func causeOf(o retention.Order) string {
-	if len(o.Sessions) > 0 {
+	if o.ByPolicy() {
 		return "ttl"
 	}
 	return "order"
@@ -172,8 +172,12 @@ func (c *custodian) destroy(ctx context.Context, ev erasures.Evidence, begun []e
 	named := func(seq uint64) bool {
 		return slices.ContainsFunc(begun, func(e erasures.Record) bool { return e.Covers(seq) })
 	}
-	if r.Quarantined, err = c.eraseQuarantine(ctx, ev.Tenant, named); err != nil {
-		return r, err
+	for _, tenant := range []string{ev.Tenant, ""} { // what came on no subject of the log has none
+		n, err := c.eraseQuarantine(ctx, tenant, named)
+		if err != nil {
+			return r, err
+		}
+		r.Quarantined += n
 	}
 	if r.Approvals, err = c.eraseApprovals(ctx, ev.Tenant, sessions); err != nil {
 		return r, err

@@ -70,7 +70,11 @@ func (c *custodian) expireTenant(ctx context.Context, tenant string, p *retentio
 	if err != nil {
 		return err
 	}
-	ev := erasures.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
+	if err := c.log.Load(ctx); err != nil {
+		return err
+	}
+	ev := c.evidence(tenant)
+	ev.Holds = s.Holds
 	due, err := c.due(ctx, ev, p, s, now)
 	if err != nil {
 		return err
@@ -78,12 +82,32 @@ func (c *custodian) expireTenant(ctx context.Context, tenant string, p *retentio
 	if err := c.expireQuarantine(ctx, ev, p, s, now); err != nil {
 		return err
 	}
-	if len(due) == 0 || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Sessions != nil && o.Expire == "" }) {
+	if slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.ByPolicy() && o.Expire == "" }) {
 		return nil
 	}
-	return c.request(ctx, tenant, retention.Order{Sessions: due, Quiet: int64(p.Shortest() / time.Second), Note: retention.Note{
+	before, err := c.looseDue(ctx, ev, p, now)
+	if err != nil || len(due) == 0 && before.IsZero() {
+		return err
+	}
+	return c.request(ctx, tenant, retention.Order{Sessions: due, LooseBefore: before, Quiet: int64(p.Shortest() / time.Second), Note: retention.Note{
 		ID: "ttl-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps it", At: events.At(now),
 	}})
+}
+
+// looseDue is the time before which messages without a session go; zero if there are
+// none to go.
+func (c *custodian) looseDue(ctx context.Context, ev erasures.Evidence, p *retention.Policy, now time.Time) (before events.Time, err error) {
+	keep := p.For("")
+	if keep == 0 {
+		return before, nil
+	}
+	before = events.At(now.Add(-keep))
+	plan, err := ev.Make(ctx, retention.Order{LooseBefore: before})
+	if errors.Is(err, erasures.ErrNothing) {
+		return events.Time{}, nil
+	}
+	c.more = c.more || plan.Loose == erasures.MaxLoose
+	return before, err
 }
 
 // request gives an order to a tenant's other ones.
@@ -193,14 +217,17 @@ func (c *custodian) heldInQuarantine(ctx context.Context, ev erasures.Evidence, 
 		return true, nil
 	}
 	ev.Shard = m.HeaderValue(headerQuarantineShard)
-	session, known := "", false
+	var row *storage.EvidenceRow
 	err = ev.DB.Scan(ctx, ev.Shard, seq, seq, func(r storage.EvidenceRow) error {
-		session, known = r.Session, true
+		row = &r
 		return nil
 	})
-	if err != nil || !known {
+	switch {
+	case err != nil || row == nil:
 		return true, err
+	case row.Session == "":
+		return ev.LooseHeld(ctx, s, *row)
 	}
-	hold, err := ev.Blocking(ctx, s, erasures.Plan{Sessions: []string{session}}, "")
+	hold, err := ev.Blocking(ctx, s, erasures.Plan{Sessions: []string{row.Session}}, "")
 	return hold != nil, err
 }

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/storage"
@@ -33,6 +36,8 @@ type Plan struct {
 	In       string         // the session that has it
 	Redacted int            // records that hold commitments
 	Withheld int            // records without a body: its bytes are in quarantine
+
+	loose map[uint64]looseMessage
 }
 
 // Evidence is where plans are made from.
@@ -40,17 +45,35 @@ type Evidence struct {
 	DB     *storage.DB
 	Shard  string
 	Tenant string
+	Space  subject.Space
+	// Read gives a message of the log, nil if it is gone. Without it only what the
+	// evidence shows is found.
+	Read func(ctx context.Context, seq uint64) (*events.LogMessage, error)
+	// Erased reports whether a message is gone; Holds are those that messages without a
+	// session are kept for which a policy would let go.
+	Erased func(seq uint64) bool
+	Holds  []retention.Hold
 }
 
-// Make finds what an erasure of a scope reaches in one incarnation of the log:
-// all messages of the session; of a data subject the messages of all sessions
-// that name it, and those without a session that do. With more sessions it is
-// about these.
-func (e Evidence) Make(ctx context.Context, s retention.Scope, more ...string) (Plan, error) {
-	p := Plan{Kinds: map[string]int{}, Sessions: []string{s.Session}}
+// Make finds what an erasure reaches in one incarnation of the log: all messages of
+// the session, and those without one whose header names it; of a data subject the
+// messages of all sessions that name it, and those without a session that do, be it
+// in bytes that the evidence does not have; sequences; or what a policy lets go.
+func (e Evidence) Make(ctx context.Context, o retention.Order) (Plan, error) {
+	s, p := o.Scope, Plan{Kinds: map[string]int{}, Sessions: []string{o.Session}}
 	switch {
-	case len(more) > 0:
-		p.Sessions = more
+	case o.ByPolicy():
+		p.Sessions = o.Sessions
+		if !o.LooseBefore.IsZero() {
+			if err := e.older(ctx, &p, o.LooseBefore.Time); err != nil {
+				return p, err
+			}
+		}
+	case s.Seqs != "":
+		p.Sessions = nil
+		if err := e.sequences(ctx, &p, s.Seqs); err != nil {
+			return p, err
+		}
 	case s.Session == "":
 		text, err := needle(s.Subject)
 		if err != nil {
@@ -62,12 +85,15 @@ func (e Evidence) Make(ctx context.Context, s retention.Scope, more ...string) (
 		if err := e.loose(ctx, &p, text); err != nil {
 			return p, err
 		}
+		if err := e.unread(ctx, &p, s.Subject); err != nil {
+			return p, err
+		}
 	}
 	if len(p.Sessions) > MaxSessions {
 		return p, fmt.Errorf("%w: %d", ErrTooMany, len(p.Sessions))
 	}
 	for _, session := range p.Sessions {
-		if err := e.session(ctx, &p, session); err != nil {
+		if err := errors.Join(e.session(ctx, &p, session), e.headed(ctx, &p, session)); err != nil {
 			return p, err
 		}
 	}
@@ -76,22 +102,19 @@ func (e Evidence) Make(ctx context.Context, s retention.Scope, more ...string) (
 	if len(p.Seqs) == 0 {
 		return p, fmt.Errorf("%w: tenant %q, %s", ErrNothing, e.Tenant, s)
 	}
+	if len(p.Sessions) == 0 {
+		p.Sessions = []string{}
+	}
 	return p, nil
 }
 
 // loose adds the records without a session, which share one key with others.
 func (e Evidence) loose(ctx context.Context, p *Plan, text string) error {
-	i := slices.Index(p.Sessions, "")
-	if i < 0 {
+	p.Sessions = slices.DeleteFunc(p.Sessions, func(s string) bool { return s == "" })
+	return e.DB.Loose(ctx, e.Shard, e.Tenant, e.below(), text, latest, math.MaxInt32, func(r storage.LooseRecord) error {
+		p.addLoose(r)
 		return nil
-	}
-	p.Sessions = slices.Delete(p.Sessions, i, i+1)
-	seqs, err := e.DB.LooseNaming(ctx, e.Shard, e.Tenant, text)
-	if err != nil {
-		return err
-	}
-	p.Loose, p.Seqs = len(seqs), append(p.Seqs, seqs...)
-	return nil
+	})
 }
 
 func (e Evidence) session(ctx context.Context, p *Plan, session string) error {
@@ -130,13 +153,27 @@ func (p Plan) Quiet(now time.Time, quiet time.Duration) error {
 
 // Blocking gives the legal hold that an erasure would break, nil if there is none.
 func (e Evidence) Blocking(ctx context.Context, s retention.State, p Plan, subject string) (*retention.Hold, error) {
-	sessions := p.Sessions
-	if p.Loose > 0 { // of records without a session all that can be told is whom they name
-		sessions = append(slices.Clone(sessions), "")
-	}
 	n := naming{ctx: ctx, e: e}
-	hold := s.Blocking(sessions, subject, n.names)
-	return hold, n.failed
+	hold := s.Blocking(p.Sessions, subject, n.names)
+	if hold != nil || n.failed != nil || len(p.loose) == 0 {
+		return hold, n.failed
+	}
+	for i, h := range s.Holds {
+		reached := false
+		if err := e.reached(ctx, h, p.loose, func(uint64) { reached = true }); err != nil {
+			return nil, err
+		}
+		if reached {
+			return &s.Holds[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// LooseHeld reports whether a hold reaches a message without a session.
+func (e Evidence) LooseHeld(ctx context.Context, s retention.State, r storage.EvidenceRow) (bool, error) {
+	hold, err := e.Blocking(ctx, s, Plan{loose: map[uint64]looseMessage{r.Seq: looseOf(r.Record)}}, "")
+	return hold != nil, err
 }
 
 // Unheld are the first of some sessions that no hold reaches, at most so many. However
