@@ -33,6 +33,10 @@ type Examined struct {
 	control  bool // of it: it is a control record
 }
 
+// Key is the session that the row belongs to: what its text says, or its columns
+// where no text can be read.
+func (x *Examined) Key() SessionKey { return x.key }
+
 // Examiner does the part of verification that needs no other row. Each goroutine
 // has its own; they may work at the same time.
 type Examiner struct {

@@ -62,6 +62,11 @@ const (
 	CodeRange           Code = "range_unproved"     // the range does not lead to a signed root
 	CodeNoTrustedKey    Code = "no_trusted_key"     // no checkpoint key was given
 	CodeTooShort        Code = "too_short"          // fewer records than asked for
+	CodeCheckpointLost  Code = "checkpoint_missing" // a published checkpoint is not in the evidence
+
+	// Completeness.
+	CodeIncomplete Code = "completeness_unproved" // records of this session may be missing from the answer
+	CodeDerived    Code = "derived_row"           // a row of a derived table is not what the records give
 
 	// Bundles.
 	CodeMember  Code = "bundle_member"  // a member is not what its digest or its source says
@@ -123,9 +128,16 @@ type Report struct {
 	Cosigned []Cosignature `json:"cosigned,omitempty"`
 	From     uint64        `json:"from,omitempty"` // of a part's verification: its sequences
 	To       uint64        `json:"to,omitempty"`   // likewise
-	Problems []Problem     `json:"problems"`
-	Total    int           `json:"total_problems"`
-	ByCode   map[Code]int  `json:"by_code,omitempty"`
+	// Proved says that the records are all there are of what was verified, and none
+	// was changed. Without it a report that is OK says of the records that it has
+	// that they are in the signed tree, and not that none is missing.
+	Proved bool `json:"proved"`
+	// RestsOn says what the report rests on, for people.
+	RestsOn  string       `json:"rests_on,omitempty"`
+	Derived  uint64       `json:"derived_compared,omitempty"` // up to which sequence derived tables were compared
+	Problems []Problem    `json:"problems"`
+	Total    int          `json:"total_problems"`
+	ByCode   map[Code]int `json:"by_code,omitempty"`
 
 	max int
 }

@@ -153,7 +153,7 @@ func (c *nativeConn) block(into proto.Results) (rows int, err error) {
 // sweepColumns are the columns of a sweep.
 type sweepColumns struct {
 	shard, tenant, session, kind, subject, digest, record proto.ColStr
-	seq                                                   proto.ColUInt64
+	seq, expiry                                           proto.ColUInt64
 	at                                                    proto.ColInt64
 	hash                                                  proto.ColFixedStr
 
@@ -161,7 +161,7 @@ type sweepColumns struct {
 }
 
 const sweepQuery = `SELECT CAST(shard, 'String') AS shard_, seq, CAST(tenant, 'String') AS tenant_, session, CAST(kind, 'String') AS kind_, subject,
-	toUnixTimestamp64Nano(broker_time) AS at_, body_digest, record, record_hash FROM evidence WHERE shard = `
+	toUnixTimestamp64Nano(broker_time) AS at_, body_digest, record, record_hash, expiry FROM evidence WHERE shard = `
 
 // sweepNative is Sweep over a plain connection; errNative if there is none.
 func (db *DB) sweepNative(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
@@ -193,7 +193,7 @@ func (c *sweepColumns) results() proto.Results {
 	return proto.Results{
 		{Name: "shard_", Data: &c.shard}, {Name: "seq", Data: &c.seq}, {Name: "tenant_", Data: &c.tenant}, {Name: "session", Data: &c.session},
 		{Name: "kind_", Data: &c.kind}, {Name: "subject", Data: &c.subject}, {Name: "at_", Data: &c.at}, {Name: "body_digest", Data: &c.digest},
-		{Name: "record", Data: &c.record}, {Name: "record_hash", Data: &c.hash},
+		{Name: "record", Data: &c.record}, {Name: "record_hash", Data: &c.hash}, {Name: "expiry", Data: &c.expiry},
 	}
 }
 
@@ -203,7 +203,7 @@ func (c *sweepColumns) each(rows int, fn func(*EvidenceRow) error) error {
 		r = EvidenceRow{
 			Shard: c.name(c.shard.RowBytes(i)), Seq: c.seq.Row(i), Tenant: c.name(c.tenant.RowBytes(i)), Session: c.name(c.session.RowBytes(i)),
 			Kind: c.name(c.kind.RowBytes(i)), Subject: shown(c.subject.RowBytes(i)), BrokerTime: time.Unix(0, c.at.Row(i)).UTC(),
-			BodyDigest: shown(c.digest.RowBytes(i)), Record: shown(c.record.RowBytes(i)), RecordHash: [32]byte(c.hash.Row(i)),
+			BodyDigest: shown(c.digest.RowBytes(i)), Record: shown(c.record.RowBytes(i)), RecordHash: [32]byte(c.hash.Row(i)), Expiry: c.expiry.Row(i),
 		}
 		if err := fn(&r); err != nil {
 			return err

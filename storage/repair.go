@@ -180,13 +180,81 @@ func (r tableRepair) takeOut(ctx context.Context, first, last uint64) error {
 	return r.db.conn.Exec(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"mutations_sync": 2})), statement)
 }
 
-// definition gives the query of a table's view, and the table's columns.
+// definition gives the query of a table's view, as the migrations have it, and the
+// table's columns.
 func (db *DB) definition(ctx context.Context, table derivedTable) (query string, columns []string, err error) {
-	err = db.conn.QueryRow(ctx, `SELECT as_select FROM system.tables WHERE database = currentDatabase() AND name = {view:String}`,
-		arg("view", table.view)).Scan(&query)
+	queries, err := viewQueries()
 	if err == nil {
+		query = queries[table.view]
 		err = db.conn.QueryRow(ctx, `SELECT groupArray(name) FROM (SELECT name FROM system.columns
 			WHERE database = currentDatabase() AND table = {table:String} ORDER BY position)`, arg("table", table.name)).Scan(&columns)
 	}
 	return query, columns, err
+}
+
+// contentWindow is how many sequences RepairContents compares at a time.
+const contentWindow = 1 << 15
+
+// RepairContents makes the rows of the derived tables anew that say other than the
+// texts of evidence, which Repair does not notice, up to a sequence. It gives their
+// number. It reads every text, with one thread of the server, and is for beside the
+// writing: up to that sequence all inserts must have been acknowledged.
+func (db *DB) RepairContents(ctx context.Context, shard string, to uint64) (changed uint64, err error) {
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_threads": 1}))
+	for from := uint64(0); from <= to; from += contentWindow {
+		n, err := db.repairContents(ctx, shard, from, min(to, from+contentWindow-1))
+		if changed += n; err != nil {
+			return changed, fmt.Errorf("repairing the derived tables of %s: %w", db.where(), err)
+		}
+	}
+	return changed, nil
+}
+
+// tableNames lists the derived tables.
+func tableNames() (names []string) {
+	for _, table := range derived {
+		names = append(names, table.name)
+	}
+	return names
+}
+
+func (db *DB) repairContents(ctx context.Context, shard string, from, to uint64) (changed uint64, err error) {
+	db.deriving.Lock()
+	defer db.deriving.Unlock()
+	wrong, differs := map[string][]uint64{}, map[string]bool{}
+	err = db.CompareDerived(ctx, shard, from, to, tableNames(), func(d DerivedRow) error {
+		changed++
+		if differs[d.Table] = true; d.Extra > 0 {
+			wrong[d.Table] = append(wrong[d.Table], d.Seq)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, table := range derived {
+		if len(wrong[table.name]) > 0 {
+			statement := fmt.Sprintf("ALTER TABLE %s DELETE WHERE shard = %s AND seq IN (%s)", table.name, sqlString(shard), numbers(wrong[table.name]))
+			if err := db.conn.Exec(longQuery(ctx, clickhouse.Settings{"mutations_sync": 2}), statement); err != nil {
+				return 0, err
+			}
+		}
+		if !differs[table.name] {
+			continue
+		}
+		r := tableRepair{db: db, table: table, shard: shard, form: "0"}
+		if slices.Contains(expiringTables, table.name) {
+			r.settings = db.unexpired()
+		}
+		if table.form > 0 {
+			r.form = "form"
+		}
+		if r.view, r.columns, err = db.definition(ctx, table); err != nil {
+			return 0, err
+		}
+		if _, err := r.mend(clickhouse.Context(ctx, clickhouse.WithSettings(r.settings)), from, to); err != nil {
+			return 0, err
+		}
+	}
+	return changed, nil
 }

@@ -82,8 +82,8 @@ func (db *DB) sweepRows(ctx context.Context, shard string, from, to uint64, fn f
 	defer func() { err = errors.Join(err, own.conn.Close()) }()
 	var r EvidenceRow
 	var hash string
-	into := []any{&r.Shard, &r.Seq, &r.Tenant, &r.Session, &r.Kind, &r.Subject, &r.BrokerTime, &r.BodyDigest, &r.Record, &hash}
-	return own.each(ctx, `SELECT shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash FROM evidence
+	into := []any{&r.Shard, &r.Seq, &r.Tenant, &r.Session, &r.Kind, &r.Subject, &r.BrokerTime, &r.BodyDigest, &r.Record, &hash, &r.Expiry}
+	return own.each(ctx, `SELECT shard, seq, tenant, session, kind, subject, broker_time, body_digest, record, record_hash, expiry FROM evidence
 		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} ORDER BY shard, seq`,
 		func(rows driver.Rows) error {
 			if err := rows.Scan(into...); err != nil {

@@ -128,9 +128,11 @@ func (a *auditor) work(ctx context.Context) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
+	stored := uint64(a.tree.Size())
 	var beside sync.WaitGroup
 	beside.Go(func() { a.keep(ctx) })
 	beside.Go(func() { a.cosign(ctx) })
+	beside.Go(func() { a.restoreCheckpoints(ctx, stored); a.repairContents(ctx, stored) })
 	defer func() {
 		stop()
 		_ = a.land() // nothing may use the connections any more

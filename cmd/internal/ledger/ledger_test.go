@@ -95,6 +95,9 @@ type shard struct {
 	built  []evidence.Built
 	tree   evidence.Tree
 	notes  map[int]string // checkpoints, by size
+
+	chain   *evidence.Chain
+	builder *evidence.Builder
 }
 
 // newShard stores n records in batches, each with its checkpoint.
@@ -139,16 +142,65 @@ func (s *shard) fill(n int) {
 		add(space.Control("GOV", events.ControlTick), nil, encode(s.t, events.Tick{Shard: "GOV"}))
 	}
 	s.log = s.log[:n]
-	builder, err := evidence.NewBuilder(s.name, space)
+	s.builder, err = evidence.NewBuilder(s.name, space)
 	ok(s.t, err)
-	chain := evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
-	for part := range slices.Chunk(s.log, 50) {
-		built, err := builder.BuildBatch(chain, part, keys{})
+	s.chain = evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	s.audit(s.log)
+}
+
+// audit makes evidence of messages, in batches.
+func (s *shard) audit(log []events.LogMessage) {
+	s.t.Helper()
+	for part := range slices.Chunk(log, 50) {
+		built, err := s.builder.BuildBatch(s.chain, part, keys{})
 		ok(s.t, err)
-		chain.Commit()
+		s.chain.Commit()
 		s.built = append(s.built, built...)
 		s.store(built)
 	}
+}
+
+// add appends messages of sessions and their surroundings to the log, for each one
+// of every kind that a derived table has rows of, and makes evidence of them.
+func (s *shard) add(sessions ...string) {
+	s.t.Helper()
+	before := len(s.log)
+	for _, session := range sessions {
+		s.addSession(session)
+	}
+	s.audit(s.log[before:])
+}
+
+func (s *shard) addSession(session string) {
+	s.t.Helper()
+	space, key := subject.Space{}, s.receiptKey()
+	add := func(subj string, body any) {
+		seq := uint64(len(s.log) + 1)
+		text := encode(s.t, body)
+		var header map[string][]string
+		if a, is := body.(events.Approval); is {
+			signature, err := key.SignDetached(signing.TypeRecord, text)
+			ok(s.t, err)
+			header, subj = map[string][]string{events.HeaderSignature: {signature}}, space.Approval("acme", a.Status, a.WorkflowID)
+		}
+		s.log = append(s.log, events.LogMessage{Seq: seq, Subject: subj, Header: header, Body: text, Time: created.Add(time.Duration(seq) * time.Second)})
+	}
+	at := events.At(created)
+	micros := int64(7)
+	add(space.Event("acme", "rt1", "agenthook", session, "PreToolUse"), map[string]any{"n": 1, "password": "hunter2hunter2"})
+	add(space.Call("acme", "completed", session), events.Call{CallID: "c-" + session, Tenant: "acme", Source: "rt1", Session: session, ToolCallID: "t-1", Occurrence: 1, Tool: "fs.read",
+		State: events.CallCompleted, Findings: []string{"executed_despite_deny"}, Timeline: []events.TimelineEntry{{Step: "requested", Seq: 1, At: at, EventID: "e-1"}}, Durations: &events.CallDurations{Ran: &micros}})
+	add(space.Finding("acme", "high", session), events.Finding{FindingID: "f-" + session, Rule: "executed_despite_deny", Severity: events.SeverityHigh, Tenant: "acme", Session: session, EventIDs: []string{"e-1"}, Seqs: []uint64{1, 2}, DetectedAt: at})
+	add("", events.Approval{WorkflowID: "w-" + session, Tenant: "acme", Status: "approved", Session: session, Approver: "ann", RequestedAt: at, Step: 1, Calls: []string{"t-1"}})
+	add(space.Control("GOV", "policy"), map[string]any{"revision": 3, "digest": "d", "author": "ann", "policies": []any{map[string]any{"name": "base", "digest": "e"}}})
+}
+
+// receiptKey signs decisions and approvals.
+func (s *shard) receiptKey() signing.PrivateKey {
+	s.t.Helper()
+	key, err := signing.NewPrivateKey(bytes.Repeat([]byte{4}, 32))
+	ok(s.t, err)
+	return key
 }
 
 func encode(t testing.TB, v any) []byte {

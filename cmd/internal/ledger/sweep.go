@@ -99,6 +99,7 @@ func (l Ledger) examine(ctx context.Context, e *evidence.Examiner, shard string,
 		if err := compare.with(ctx, row, x); err != nil {
 			return err
 		}
+		compare.pick.row(row, x)
 		if len(list) < handful {
 			return nil
 		}

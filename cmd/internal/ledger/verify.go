@@ -20,7 +20,10 @@ import (
 type VerifyOptions struct {
 	Keys      []note.Verifier
 	Published []evidence.Published // checkpoints from elsewhere, of any shard
-	Witnesses []note.Verifier      // see evidence.VerifyOptions
+	// History are the checkpoints that the auditor published, of any shard. Each must
+	// be stored, too: it is, before it is published.
+	History   []evidence.Published
+	Witnesses []note.Verifier // see evidence.VerifyOptions
 	Quorum    int
 	Cosigners []note.Verifier // likewise
 	Receipts  []string        // compact
@@ -38,7 +41,13 @@ type VerifyOptions struct {
 	Log     func(ctx context.Context, seq uint64) (*events.LogMessage, error)
 	Compare int
 
-	stretch, lead uint64 // for tests; 0: stretchSize, lead
+	// Derived compares the derived tables with the records, too. It takes the
+	// server about as long as the rest.
+	Derived bool
+
+	pick          *picker
+	stretch, lead uint64        // for tests; 0: stretchSize, lead
+	pause         time.Duration // likewise; 0: derivedPause
 }
 
 // lead is how many records before a part are read with it, for the requests of
@@ -54,7 +63,8 @@ var ErrEmptyRange = errors.New("no record in this time range")
 func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
 	options := evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, AtLeast: o.AtLeast}
 	var err error
-	if options.Checkpoints, err = l.checkpoints(ctx, shard, o.Published); err != nil {
+	var lost []evidence.Problem
+	if options.Checkpoints, lost, err = l.checkpoints(ctx, shard, o); err != nil {
 		return evidence.Report{}, err
 	}
 	keys, retired, err := l.keyHistory(ctx, shard)
@@ -83,7 +93,7 @@ func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 		return evidence.Report{}, fmt.Errorf("reading the evidence: %w", err)
 	}
 	if options.Part == nil {
-		return v.Finish(), nil
+		return l.finish(ctx, v.Finish(), shard, from, to, lost, o)
 	}
 	var proof tlog.TreeProof
 	if newest, signed := v.Newest(); signed && v.Size() > 0 && v.Size() <= newest.Size {
@@ -92,7 +102,33 @@ func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 			return evidence.Report{}, err
 		}
 	}
-	return v.FinishPart(proof), nil
+	return l.finish(ctx, v.FinishPart(proof), shard, options.Part.First, to, lost, o)
+}
+
+// finish compares the derived tables, and says what the report rests on.
+func (l Ledger) finish(ctx context.Context, rep evidence.Report, shard string, from, to uint64, lost []evidence.Problem, o VerifyOptions) (evidence.Report, error) {
+	rep.Add(lost...)
+	_, hidden := rep.Hides()
+	rep.Proved = !hidden && rep.From == 0
+	rep.RestsOn = "rests on: every record of the shard was read, and the signed tree computed from all of them"
+	if rep.From > 0 {
+		rep.RestsOn = "rests on: every record between the first and the last whose column broker_time lies in the range was read; that the columns are right, a verification of the whole shard proves"
+	}
+	if !o.Derived {
+		rep.RestsOn += "; the derived tables were not compared"
+		return rep, nil
+	}
+	differing, err := l.compareDerived(ctx, shard, from, to, o)
+	if err != nil {
+		return evidence.Report{}, err
+	}
+	rep.Add(differing...)
+	rep.Derived = uint64(rep.Size)
+	rep.RestsOn += "; the derived tables were made again from the records and compared"
+	if rep.Expired > 0 {
+		rep.RestsOn += fmt.Sprintf("; kind, subject, time and body digest of the %d records whose texts expired are what the database says, and not proved", rep.Expired)
+	}
+	return rep, nil
 }
 
 // Damaged reports whether an error is about what is stored, not about storing.
@@ -101,22 +137,35 @@ func Damaged(err error) bool {
 	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict)
 }
 
-// checkpoints lists the stored checkpoints of a shard and those from elsewhere
-// that may be of it.
-func (l Ledger) checkpoints(ctx context.Context, shard string, published []evidence.Published) (list []evidence.Published, err error) {
+// checkpoints lists the stored checkpoints of a shard, and those from elsewhere that
+// may be of it. Those that were published and are not stored are lost.
+func (l Ledger) checkpoints(ctx context.Context, shard string, o VerifyOptions) (list []evidence.Published, lost []evidence.Problem, err error) {
 	stored, err := l.DB.Checkpoints(ctx, shard)
 	if err != nil {
-		return nil, fmt.Errorf("reading the checkpoints: %w", err)
+		return nil, nil, fmt.Errorf("reading the checkpoints: %w", err)
 	}
+	have := make(map[string]bool, len(stored))
 	for _, c := range stored {
 		list = append(list, evidence.Published{Source: "table checkpoints", Text: c.Note})
+		have[c.Note] = true
 	}
-	for _, p := range published {
-		if c, err := evidence.PeekCheckpoint(p.Text); err != nil || c.Shard == shard {
-			list = append(list, p)
+	for _, p := range o.History {
+		c, err := evidence.PeekCheckpoint(p.Text)
+		if err == nil && c.Shard != shard || have[p.Text] {
+			continue
 		}
+		have[p.Text] = true
+		list = append(list, p)
+		lost = append(lost, evidence.Problem{Code: evidence.CodeCheckpointLost, Seq: uint64(max(0, c.Size)), Field: "table checkpoints",
+			Detail: fmt.Sprintf("the checkpoint of this size was published (%s) and is not stored", p.Source)})
 	}
-	return list, nil
+	for _, p := range o.Published {
+		if c, err := evidence.PeekCheckpoint(p.Text); err == nil && c.Shard != shard || have[p.Text] && len(o.History) > 0 {
+			continue
+		}
+		list = append(list, p)
+	}
+	return list, lost, nil
 }
 
 // part finds the sequences of a time range, and the edge of the tree before it.
