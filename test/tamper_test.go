@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
 // report is what `verify --json` prints for one shard.
@@ -67,15 +69,31 @@ func signed(t testing.TB, s *system) {
 	})
 }
 
+// storedTables are those that a row of the evidence leads to.
+var storedTables = []string{"evidence", "checkpoints", "tree_hashes", "evidence_chain", "decisions", "calls", "findings", "approvals", "changes", "redactions"}
+
+// keepTables copies the tables; restore puts the copies in their place.
+func keepTables(t testing.TB, db driver.Conn) (restore func()) {
+	t.Helper()
+	for _, table := range storedTables {
+		change(t, db, "CREATE TABLE kept_"+table+" AS "+table)
+		change(t, db, "ALTER TABLE kept_"+table+" ATTACH PARTITION tuple() FROM "+table)
+	}
+	return func() {
+		t.Helper()
+		for _, table := range storedTables {
+			// Of a small tree no hash is stored, so what was kept may be empty.
+			change(t, db, "ALTER TABLE "+table+" REPLACE PARTITION tuple() FROM kept_"+table+" SETTINGS allow_replace_partition_from_empty_source = 1")
+		}
+	}
+}
+
 // Whatever somebody with the database owner's password does to the evidence,
 // verify fails and says where. Restoring the rows makes it hold again.
 func TestTampering(t *testing.T) {
 	s := smallSystem(t)
 	db := s.owner(t)
-	for _, table := range []string{"evidence", "checkpoints", "tree_hashes"} {
-		change(t, db, "CREATE TABLE kept_"+table+" AS "+table)
-		change(t, db, "ALTER TABLE kept_"+table+" ATTACH PARTITION tuple() FROM "+table)
-	}
+	restore := keepTables(t, db)
 	last := number(t, db, "SELECT max(seq) FROM evidence")
 	shard, text := evidence(t, db, "seq = 1")[0].Shard, func(seq uint64) string { return evidence(t, db, "seq = ?", seq)[0].Record }
 	fork := s.signCheckpoint(t, shard, last-3, [32]byte{1})
@@ -126,6 +144,7 @@ func TestTampering(t *testing.T) {
 			fmt.Sprintf("ALTER TABLE checkpoints DELETE WHERE size > %d", last-5),
 			fmt.Sprintf("ALTER TABLE tree_hashes DELETE WHERE n >= bitShiftRight(%d, level)", last-5)}, []string{"checkpoint_ahead"}, 0},
 		{"everything deleted", []string{"TRUNCATE TABLE evidence", "TRUNCATE TABLE checkpoints", "TRUNCATE TABLE tree_hashes"}, []string{"checkpoint_ahead"}, 0},
+		{"an older checkpoint deleted", []string{"ALTER TABLE checkpoints DELETE WHERE size = (SELECT min(size) FROM checkpoints)"}, []string{"checkpoint_missing"}, 0},
 		{"a checkpoint forged", []string{"ALTER TABLE checkpoints UPDATE note = replaceRegexpOne(note, '\\\\n[0-9]+\\\\n', '\\n1\\n') WHERE 1"}, []string{"checkpoint_invalid"}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -144,10 +163,7 @@ func TestTampering(t *testing.T) {
 			if !found || !at {
 				t.Errorf("problems %+v, want one of %v at %d", rep.Problems, tc.codes, tc.seq)
 			}
-			for _, table := range []string{"evidence", "checkpoints", "tree_hashes"} {
-				// Of a small tree no hash is stored, so what was kept may be empty.
-				change(t, db, "ALTER TABLE "+table+" REPLACE PARTITION tuple() FROM kept_"+table+" SETTINGS allow_replace_partition_from_empty_source = 1")
-			}
+			restore()
 			s.verified(t, 0)
 		})
 	}
@@ -194,6 +210,12 @@ func TestVerifyOptions(t *testing.T) {
 	if people := s.verified(t, 1); !strings.Contains(people.out, "DOES NOT HOLD") || !strings.Contains(people.out, fmt.Sprint("sequence ", seq)) {
 		t.Errorf("%s", people.out)
 	}
-	// The other sessions' proofs do not depend on it.
-	s.verified(t, 0, "--session", "small-0")
+	// Of another session every record is proved; that the changed one is not of it
+	// cannot be, and is not claimed.
+	if r, _ := s.report(t, "--session", "small-0"); r.OK || len(r.Problems) != 1 || !r.code("completeness_unproved") || r.Problems[0].Seq != seq {
+		t.Errorf("%+v", r)
+	}
+	if r := s.verified(t, 0, "--session", "small-0", "--skip-scan"); !strings.Contains(r.out, "NOT proved") {
+		t.Errorf("%s", r.out)
+	}
 }

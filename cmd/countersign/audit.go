@@ -63,6 +63,7 @@ func faintly(io stdio, flags string) string {
 
 type auditAskCmd struct {
 	target.Flags
+	proveFlags
 	Question string `arg:"" help:"A question's number or name (see: countersign audit questions)."`
 	Agent    string `help:"The agent, or the publisher it speaks through."`
 	ID       string `name:"id" help:"Id of a decision, tool call, event, workflow or mandate."`
@@ -88,6 +89,10 @@ func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
 	}
 	defer func() { _ = l.DB.Close() }()
 	terms.Tenant = t.Tenant
+	restsOn, err := c.prove(ctx, io, l, t)
+	if err != nil {
+		return err
+	}
 	a, err := l.DB.Ask(ctx, q, terms)
 	if errors.Is(err, storage.ErrTerms) {
 		return usageError{fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrTerms.Error()+": "))}
@@ -99,10 +104,12 @@ func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if c.JSON {
-		return printAnswerJSON(io, a)
+		err = printAnswerJSON(io, a, c.Proved)
+	} else {
+		printAnswer(newPrinter(io.out), q, a, c.Limit)
 	}
-	printAnswer(newPrinter(io.out), q, a, c.Limit)
-	return nil
+	printBasis(io, c.JSON, len(a.Rows), restsOn)
+	return err
 }
 
 // terms reads the flags. One that the question does not know is a mistake: the
@@ -132,9 +139,12 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.Terms, err error) {
 	return t, nil
 }
 
-func printAnswerJSON(io stdio, a storage.Answer) error {
+// printAnswerJSON prints a row a line, and in each whether it was proved that the
+// answer is complete and unchanged.
+func printAnswerJSON(io stdio, a storage.Answer, proved bool) error {
 	for _, row := range a.Rows {
-		m := make(map[string]any, len(row))
+		m := make(map[string]any, len(row)+1)
+		m["proved"] = proved
 		for i, v := range row {
 			m[a.Columns[i]] = v
 		}

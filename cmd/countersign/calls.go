@@ -16,6 +16,7 @@ import (
 
 type callsCmd struct {
 	target.Flags
+	proveFlags
 	Session string `help:"Only this session." type:"session"`
 	State   string `help:"Only calls in this state: open, completed, failed, denied, abandoned or orphaned." enum:",open,completed,failed,denied,abandoned,orphaned" default:""`
 	Tool    string `help:"Only calls of this tool, by its exact name."`
@@ -41,6 +42,7 @@ type callView struct {
 	Decided *float64        `json:"decided_seconds,omitempty"` // from request to verdict, by the broker's clock
 	Started *float64        `json:"started_seconds,omitempty"` // from verdict to announcement, likewise
 	Ran     *float64        `json:"ran_seconds,omitempty"`     // from announcement to completion, likewise
+	Proved  bool            `json:"proved"`                    // the list was shown to be complete and unchanged
 	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call, whose record was written before
 }
 
@@ -54,6 +56,10 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
+	restsOn, err := c.prove(ctx, io, l, t)
+	if err != nil {
+		return err
+	}
 	rows, err := l.DB.LatestCalls(ctx, t.Tenant, storage.CallFilter{Session: c.Session, State: c.State, Tool: c.Tool, Since: since, Limit: oneMore(c.Limit)})
 	if err != nil {
 		return err
@@ -78,6 +84,7 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 		}
 	}
 	endList(io, p, c.JSON, len(rows), more, "call")
+	printBasis(io, c.JSON, len(rows), restsOn)
 	return noteExpired(ctx, io, l, t.Tenant, c.Session, notListed)
 }
 
@@ -91,7 +98,7 @@ func (c *callsCmd) print(io stdio, p *printer, r storage.EvidenceRow) error {
 		p.printf("%s  %s\n", place(r), p.paint(red, "not a call record: run countersign verify"))
 		return nil
 	case c.JSON:
-		return compactJSON(io, callView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Call: body, Decided: inSeconds(decided), Started: inSeconds(started), Ran: inSeconds(ran), Stands: c.stands[callPlace{r.Shard, r.Seq}]})
+		return compactJSON(io, callView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Call: body, Decided: inSeconds(decided), Started: inSeconds(started), Ran: inSeconds(ran), Proved: c.Proved, Stands: c.stands[callPlace{r.Shard, r.Seq}]})
 	}
 	verdict := or(string(call.Verdict), string(c.stands[callPlace{r.Shard, r.Seq}]))
 	p.printf("%s  %s  %s  %s  %s  %s  %s  %9s  %9s\n", p.paint(faint, place(r)), p.paint(stateColour[call.State], pad(string(call.State), 9)),

@@ -14,6 +14,7 @@ import (
 
 type chainCmd struct {
 	target.Flags
+	proveFlags
 	Session string `help:"The session." required:"" type:"session"`
 	JSON    bool   `name:"json" help:"Print the records as they are stored, one a line, each with its hash."`
 }
@@ -24,7 +25,7 @@ func (c *chainCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	parts, err := l.Session(ctx, t.Tenant, c.Session)
+	parts, restsOn, err := c.session(ctx, io, l, t, c.Session)
 	if err != nil {
 		return err
 	}
@@ -33,10 +34,11 @@ func (c *chainCmd) Run(ctx context.Context, io stdio) error {
 		if err != nil {
 			return err
 		}
-		if err := printChain(io, p, gone, c.JSON); err != nil {
+		if err := printChain(io, p, gone, c.JSON, c.Proved); err != nil {
 			return err
 		}
 	}
+	printBasis(io, c.JSON, len(parts), restsOn)
 	return nil
 }
 
@@ -46,9 +48,11 @@ type chainLine struct {
 	Record     json.RawMessage `json:"record"`
 	RecordHash string          `json:"record_hash"`
 	Expired    *expiredLine    `json:"expired,omitempty"`
+	Proved     bool            `json:"proved"` // all records of the session were shown to be here, unchanged
 }
 
-// expiredLine is what is left of a record whose text expired.
+// expiredLine is what is left of a record whose text expired. Nothing proves kind,
+// subject, time and body digest of such a record: they are what the database says.
 type expiredLine struct {
 	Why        string      `json:"why"`
 	Shard      string      `json:"shard"`
@@ -57,14 +61,18 @@ type expiredLine struct {
 	Subject    string      `json:"subject"`
 	BrokerTime events.Time `json:"broker_time"`
 	BodyDigest string      `json:"body_digest"`
+	Unproved   []string    `json:"unproved"` // members that nothing proves
 }
 
-func printChainJSON(io stdio, s ledger.Session, gone map[uint64]string) error {
+// unprovedColumns are what is said of an expired record and cannot be proved.
+var unprovedColumns = []string{"kind", "subject", "broker_time", "body_digest"}
+
+func printChainJSON(io stdio, s ledger.Session, gone map[uint64]string, proved bool) error {
 	for _, r := range s.Rows {
-		line := chainLine{json.RawMessage(r.Record), hex.EncodeToString(r.RecordHash[:]), nil}
+		line := chainLine{Record: json.RawMessage(r.Record), RecordHash: hex.EncodeToString(r.RecordHash[:]), Proved: proved}
 		if r.Expired() {
 			line.Record = json.RawMessage("null")
-			line.Expired = &expiredLine{gone[r.Seq], r.Shard, r.Seq, r.Kind, r.Subject, events.At(r.BrokerTime), r.BodyDigest}
+			line.Expired = &expiredLine{gone[r.Seq], r.Shard, r.Seq, r.Kind, r.Subject, events.At(r.BrokerTime), r.BodyDigest, unprovedColumns}
 		}
 		if err := compactJSON(io, line); err != nil {
 			return err
@@ -74,9 +82,9 @@ func printChainJSON(io stdio, s ledger.Session, gone map[uint64]string) error {
 }
 
 // printChain prints a session; gone says why records have no text.
-func printChain(io stdio, s ledger.Session, gone map[uint64]string, asJSON bool) error {
+func printChain(io stdio, s ledger.Session, gone map[uint64]string, asJSON, proved bool) error {
 	if asJSON {
-		return printChainJSON(io, s, gone)
+		return printChainJSON(io, s, gone, proved)
 	}
 	p := newPrinter(io.out)
 	p.printf("%s\n", p.paint(bold, fmt.Sprintf("session %s of tenant %s, shard %s: %d records", clean(s.Session, 60), clean(s.Tenant, 40), clean(s.Shard, 80), len(s.Rows))))

@@ -96,7 +96,7 @@ func TestColumnsOfEveryTable(t *testing.T) {
 		},
 		"an argument": func(_ stdio, p *printer, x string) { p.item(x, approval.Item{Value: "v"}) },
 		"a chain": func(io stdio, _ *printer, x string) {
-			_ = printChain(io, ledger.Session{Rows: []evidence.Row{{Kind: x}}}, nil, false)
+			_ = printChain(io, ledger.Session{Rows: []evidence.Row{{Kind: x}}}, nil, false, false)
 		},
 		"a listing": func(io stdio, _ *printer, x string) { _ = listing{{x, x, x}, {"abcd", "b", "c"}}.print(io.out) },
 		"a rule": func(io stdio, _ *printer, x string) {

@@ -141,9 +141,14 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 		return nil, err
 	}
 	if c.Session != "" {
-		return tally, sessionRows(ctx, l, t.Tenant, subject.Value(c.Session), since, take)
+		err = sessionRows(ctx, l, t.Tenant, subject.Value(c.Session), since, take)
+	} else {
+		err = tenantRows(ctx, l, t.Tenant, since, take)
 	}
-	return tally, tenantRows(ctx, l, t.Tenant, since, take)
+	if err == nil {
+		fmt.Fprintln(io.err, "note: "+restsOnIndex+"; countersign verify proves the index")
+	}
+	return tally, err
 }
 
 // sessionRows gives what is recorded of a session, the replies to questions,

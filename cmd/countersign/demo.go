@@ -118,7 +118,7 @@ func (d *demo) prove(ctx context.Context, t *target.Target) error {
 		return err
 	}
 	for _, s := range parts {
-		if err := printChain(d.io, s, nil, false); err != nil {
+		if err := printChain(d.io, s, nil, false, false); err != nil {
 			return err
 		}
 	}

@@ -115,6 +115,7 @@ func TestReadersSayWhatExpired(t *testing.T) {
 	}{
 		{"chain --session s1", 0, []string{why}, "not a record"},
 		{"chain --session s1 --json", 0, []string{why, `"record":null`, `"record_hash":"`}, ""},
+		{"chain --session s1 --json --proved --key KEY", 0, []string{why, `"proved":true`, `"unproved":["kind","subject","broker_time","body_digest"]`}, ""},
 		{"session s1", 0, []string{why}, "not a record"},
 		{"session s1 --json", 0, []string{why, `"session_index":3`}, "problem"},
 		{"calls", 0, []string{"tool-of-s2", "3 records of 1 session", why}, "tool-of-s1"},
@@ -126,7 +127,7 @@ func TestReadersSayWhatExpired(t *testing.T) {
 		{"verify --session s1", 0, []string{"holds", "the texts of 3 records expired"}, ""},
 		{"verify --json", 0, []string{`"expired":3`, `"expired_by":{"keep@0011223344556677":3}`}, ""},
 		{"verify --since 2026-10-01T09:00:02Z --until 2026-10-01T09:00:05Z", 0, []string{"holds", "the texts of 3 records expired"}, ""},
-		{"export --session s1 --out " + zip, 0, []string{"3 records"}, ""},
+		{"export --session s1 --out " + zip, 0, []string{"3 records", "rests on: a verification of all records"}, ""},
 		{"verify --bundle " + zip, 0, []string{"holds", "the texts of 3 records expired"}, ""},
 		{"export --from 2026-10-01 --to 2026-10-02 --out " + zip + " --force", 0, []string{"6 records"}, ""},
 		{"verify --bundle " + zip, 0, []string{"holds", "the texts of 3 records expired"}, ""},
@@ -137,7 +138,7 @@ func TestReadersSayWhatExpired(t *testing.T) {
 		{"conformance --session s1", 1, []string{why}, ""},
 	} {
 		args := append(strings.Fields(strings.Replace(tc.args, "KEY", key, 1)), "--clickhouse", dsn)
-		if strings.HasPrefix(tc.args, "verify") {
+		if strings.HasPrefix(tc.args, "verify") || strings.HasPrefix(tc.args, "export") {
 			args = append(args, "--key", key)
 		}
 		var out bytes.Buffer

@@ -19,6 +19,8 @@ import (
 
 type exportCmd struct {
 	target.Flags
+	scanFlags
+	Key      string `help:"The public checkpoint key to prove against, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 	Session  string `help:"The session to export." type:"session"`
 	From     string `help:"Instead of a session: everything of the tenant from this time on (2026-11-01, or with a time of day and zone as in 2026-11-01T06:00:00Z)." placeholder:"TIME"`
 	To       string `help:"The end of the range, excluded." placeholder:"TIME"`
@@ -63,7 +65,7 @@ func (c *exportCmd) Run(ctx context.Context, io stdio) error {
 
 // exportSession writes the bundle of a session.
 func (c *exportCmd) exportSession(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, plan exportPlan) error {
-	s, err := c.pick(ctx, io, l, t.Tenant)
+	s, restsOn, err := c.pick(ctx, io, l, t)
 	if err != nil {
 		return err
 	}
@@ -77,6 +79,7 @@ func (c *exportCmd) exportSession(ctx context.Context, io stdio, l ledger.Ledger
 		return err
 	}
 	fmt.Fprintf(io.out, "%d records of session %s written to %s\n", len(s.Rows), clean(s.Session, 60), c.Out)
+	printBasis(io, false, 1, restsOn)
 	c.nextSteps(io, plan)
 	return nil
 }
@@ -91,23 +94,24 @@ func (c *exportCmd) nextSteps(io stdio, plan exportPlan) {
 	fmt.Fprintf(io.out, "verify it anywhere: countersign verify --bundle %s --key checkpoint.pub%s\n", c.Out, statement)
 }
 
-func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, tenant string) (ledger.Session, error) {
-	parts, err := l.Session(ctx, tenant, c.Session)
+// pick gives the part of the session that is exported, and what it rests on.
+func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target) (s ledger.Session, restsOn string, err error) {
+	parts, restsOn, err := c.session(ctx, io, l, t, c.Key, c.Session)
 	if err != nil {
-		return ledger.Session{}, err
+		return s, "", err
 	}
 	if c.Shard == "" {
 		if len(parts) > 1 {
 			fmt.Fprintf(io.err, "note: the session is in %d incarnations of the log; this is the newest, name another with --shard\n", len(parts))
 		}
-		return parts[len(parts)-1], nil
+		return parts[len(parts)-1], restsOn, nil
 	}
 	for _, p := range parts {
 		if p.Shard == c.Shard {
-			return p, nil
+			return p, restsOn, nil
 		}
 	}
-	return ledger.Session{}, fmt.Errorf("%w in shard %s", ledger.ErrNoSession, c.Shard)
+	return s, "", fmt.Errorf("%w in shard %s", ledger.ErrNoSession, c.Shard)
 }
 
 // writeSession writes the bundle of a session that was proved, whole or not at all,

@@ -39,6 +39,10 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
+	restsOn, err := c.shard(ctx, io, l, t, c.Key, c.Shard)
+	if err != nil {
+		return err
+	}
 	scan, err := c.formatSource(ctx, io, l, t, plan)
 	if err != nil {
 		return err
@@ -61,6 +65,7 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 		return err
 	}
 	c.formatReport(io, sum)
+	fmt.Fprintf(io.err, "note: %s\n", restsOn)
 	return nil
 }
 

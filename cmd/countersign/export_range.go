@@ -24,6 +24,10 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l ledger.Ledger, 
 	if err != nil {
 		return err
 	}
+	restsOn, err := c.shard(ctx, io, l, t, c.Key, shard)
+	if err != nil {
+		return err
+	}
 	r, err := l.TenantRange(ctx, shard, t.Tenant, plan.from, plan.to, countProgress(io, "exporting"))
 	if err != nil {
 		return err
@@ -57,6 +61,7 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l ledger.Ledger, 
 		return err
 	}
 	fmt.Fprintf(io.out, "%d records of tenant %s from %s to %s written to %s\n", n, clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), c.Out)
+	printBasis(io, false, 1, restsOn)
 	c.nextSteps(io, plan)
 	return nil
 }

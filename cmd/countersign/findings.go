@@ -14,6 +14,7 @@ import (
 
 type findingsCmd struct {
 	target.Flags
+	proveFlags
 	Rule      string `help:"Only findings of this rule (see: countersign rules list)."`
 	Severity  string `help:"Only findings of this severity: info, low, medium, high or critical." enum:",info,low,medium,high,critical" default:""`
 	Enforced  bool   `help:"Only findings of rules that the tenant wants enforced (see: countersign rules set)."`
@@ -31,6 +32,7 @@ type findingView struct {
 	At        events.Time     `json:"at"` // broker time of the record
 	Withdrawn bool            `json:"withdrawn"`
 	Finding   json.RawMessage `json:"finding"`
+	Proved    bool            `json:"proved"` // the list was shown to be complete and unchanged
 }
 
 func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
@@ -46,6 +48,10 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
+	restsOn, err := c.prove(ctx, io, l, t)
+	if err != nil {
+		return err
+	}
 	rows, err := l.DB.LatestFindings(ctx, t.Tenant, storage.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
 		Enforced: c.Enforced, Withdrawn: c.Withdrawn, Limit: oneMore(c.Limit)})
 	if err != nil {
@@ -64,6 +70,7 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 		}
 	}
 	endList(io, p, c.JSON, len(rows), more, "finding")
+	printBasis(io, c.JSON, len(rows), restsOn)
 	return noteExpired(ctx, io, l, t.Tenant, c.Session, notListed)
 }
 
@@ -76,7 +83,7 @@ func (c *findingsCmd) print(io stdio, p *printer, r storage.MarkedFinding) error
 		p.printf("%s  %s\n", place(r.EvidenceRow), p.paint(red, "not a finding: run countersign verify"))
 		return nil
 	case c.JSON:
-		return compactJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Withdrawn, Finding: body})
+		return compactJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Withdrawn, Finding: body, Proved: c.Proved})
 	}
 	head := p.paint(severityColour[f.Severity], pad(string(f.Severity), 8)) + "  " + p.paint(bold, clean(f.Rule, 60)) + "  " +
 		p.paint(faint, "session "+clean(or(r.Session, "-"), 60)+where(f))

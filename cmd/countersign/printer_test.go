@@ -44,7 +44,7 @@ func TestNothingUntrustedControlsTheTerminal(t *testing.T) {
 		}, 2},
 		"chain": {func() {
 			row := evidence.Row{Kind: hostile, Record: hostile}
-			_ = printChain(stdio{out: &out}, ledger.Session{Shard: hostile, Tenant: hostile, Session: hostile, Rows: []evidence.Row{row}}, nil, false)
+			_ = printChain(stdio{out: &out}, ledger.Session{Shard: hostile, Tenant: hostile, Session: hostile, Rows: []evidence.Row{row}}, nil, false, false)
 		}, 2},
 		"report":       {func() { printReport(p, evidence.Report{Shard: hostile, Session: hostile, OK: true}) }, 2},
 		"error":        {func() { report(stdio{err: &out}, errors.New("a server said "+strings.ReplaceAll(hostile, "\n", ""))) }, 1},

@@ -25,6 +25,8 @@ import (
 
 type replayCmd struct {
 	target.Flags
+	scanFlags
+	restsOn string // of what was read from the evidence
 	Session string `help:"The session." required:"" type:"session"`
 	From    string `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
 	Whole   bool   `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
@@ -83,7 +85,7 @@ func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	list, closeAll, err := c.pasts(ctx, t)
+	list, closeAll, err := c.pasts(ctx, io, t)
 	if err != nil {
 		return err
 	}
@@ -98,6 +100,9 @@ func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 			err = compactJSON(io, r)
 		} else {
 			r.print(newPrinter(io.out))
+			if c.restsOn != "" {
+				printBasis(io, false, 1, c.restsOn)
+			}
 		}
 		if err != nil {
 			return err
@@ -158,7 +163,7 @@ func (r *recording) underSessionKey() bool {
 }
 
 // pasts gives the log, or each incarnation of it that there is evidence of.
-func (c *replayCmd) pasts(ctx context.Context, t *target.Target) (list []past, closeAll func(), err error) {
+func (c *replayCmd) pasts(ctx context.Context, io stdio, t *target.Target) (list []past, closeAll func(), err error) {
 	if c.From == "log" {
 		l, closeLog, tenant, err := openLog(ctx, c.Flags)
 		if err != nil {
@@ -176,12 +181,10 @@ func (c *replayCmd) pasts(ctx context.Context, t *target.Target) (list []past, c
 		return nil, nil, err
 	}
 	closeAll = func() { _ = l.DB.Close() }
-	if err = knownSession(ctx, l.DB, t.Tenant, c.Session); err != nil {
-		closeAll()
-		return nil, nil, err
-	}
-	parts, err := l.Session(ctx, t.Tenant, c.Session)
+	parts, restsOn, err := c.session(ctx, io, l, t, c.Key, c.Session)
+	c.restsOn = restsOn
 	if err != nil {
+		err = likeSession(ctx, l.DB, t.Tenant, c.Session, err)
 		closeAll()
 		return nil, nil, err
 	}
@@ -235,5 +238,6 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 	}
 	report := compareOutputs(rec, r.outputs, blind{noKey: !hasKeys, copies: c.From != "log", alone: !c.Whole})
 	report.Tenant, report.Session, report.Shard, report.From, report.Whole, report.Messages = t.Tenant, c.Session, rec.Shard, c.From, c.Whole, r.applied
+	report.Proved = c.restsOn == restsOnProof
 	return report, nil
 }

@@ -18,6 +18,7 @@ type replayReport struct {
 	From         string           `json:"from"`
 	Whole        bool             `json:"whole_shard"`
 	Messages     int              `json:"messages"` // replayed
+	Proved       bool             `json:"proved"`   // the records that it was read from are proved to be all
 	Recorded     tally            `json:"recorded"`
 	Replayed     tally            `json:"replayed"`
 	Same         bool             `json:"same"`                // nothing that can be compared differs

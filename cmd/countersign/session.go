@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,7 @@ import (
 
 type sessionCmd struct {
 	target.Flags
+	proveFlags
 	JSON    bool   `name:"json" help:"Print JSON Lines: every record with its place, and what lies between it and the one before."`
 	Session string `arg:"" help:"The session." type:"session"`
 }
@@ -33,12 +35,9 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	parts, err := l.Session(ctx, t.Tenant, c.Session)
-	if errors.Is(err, ledger.ErrNoSession) {
-		return knownSession(ctx, l.DB, t.Tenant, c.Session)
-	}
+	parts, restsOn, err := c.session(ctx, io, l, t, c.Session)
 	if err != nil {
-		return err
+		return likeSession(ctx, l.DB, t.Tenant, c.Session, err)
 	}
 	p := newPrinter(io.out)
 	for _, part := range parts {
@@ -47,6 +46,9 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 			return err
 		}
 		steps := stepsOf(part, gone)
+		for i := range steps {
+			steps[i].Proved = c.Proved
+		}
 		if c.JSON {
 			err = printSteps(io, steps)
 		} else {
@@ -59,6 +61,7 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 			return err
 		}
 	}
+	printBasis(io, c.JSON, len(parts), restsOn)
 	return nil
 }
 
@@ -73,7 +76,8 @@ type step struct {
 	Pause   float64     `json:"seconds_between"`
 	Missing uint64      `json:"records_missing,omitempty"` // of this session, before this one
 	Problem string      `json:"problem,omitempty"`         // why there is no record
-	Expired string      `json:"expired,omitempty"`         // why its text is gone
+	Expired string      `json:"expired,omitempty"`         // why its text is gone; nothing proves its kind and time then
+	Proved  bool        `json:"proved"`                    // all records of the session were shown to be here, unchanged
 
 	Redactions []evidence.Redaction `json:"redactions,omitempty"`
 	Reason     string               `json:"reason,omitempty"` // why there is no body
@@ -162,6 +166,15 @@ func knownSession(ctx context.Context, db *storage.DB, tenant, session string) e
 		hint = "did you mean " + strings.Join(quotedAll(like), ", ") + "?"
 	}
 	return fmt.Errorf("%w: tenant %q, session %.100q (%s)", ledger.ErrNoSession, tenant, session, hint)
+}
+
+// likeSession is an error of reading a session, with names that look like it if it
+// has no evidence.
+func likeSession(ctx context.Context, db *storage.DB, tenant, session string, err error) error {
+	if errors.Is(err, ledger.ErrNoSession) {
+		return cmp.Or(knownSession(ctx, db, tenant, session), err)
+	}
+	return err
 }
 
 func quotedAll(names []string) []string {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,8 @@ import (
 
 type verifyCmd struct {
 	target.Flags
-	Session      string   `help:"Only this session: its chain, and the proof that each record is in the signed tree." type:"session"`
+	scanFlags
+	Session      string   `help:"Only this session: its chain, the proof that each record is in the signed tree, and that no other record is of it." type:"session"`
 	Since        string   `help:"Only what the broker stored at or after this time (RFC 3339), proved as a part of the signed tree." placeholder:"TIME"`
 	Until        string   `help:"Only what the broker stored before this time." placeholder:"TIME"`
 	AtLeast      int64    `help:"Fail if there are fewer records: a log cut off at its end still fits together." placeholder:"N"`
@@ -69,7 +71,7 @@ func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
 	defer log.close()
 	var reports []evidence.Report
 	if c.Session != "" {
-		reports, err = c.session(ctx, l, t.Tenant, log, a)
+		reports, err = c.session(ctx, io, l, t.Tenant, log, a)
 	} else {
 		reports, err = c.shards(ctx, io, l, log, a)
 	}
@@ -79,46 +81,103 @@ func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
 	return c.report(io, reports)
 }
 
-func (c *verifyCmd) session(ctx context.Context, l ledger.Ledger, tenant string, log *openedLog, a against) (reports []evidence.Report, err error) {
-	parts, err := l.Session(ctx, tenant, c.Session)
+// session verifies one session: the records that say they are of it, picked out of
+// all there are, or out of the index where that cannot be or is not wanted.
+func (c *verifyCmd) session(ctx context.Context, io stdio, l ledger.Ledger, tenant string, log *openedLog, a against) (reports []evidence.Report, err error) {
+	one, err := l.DB.OneTenant(ctx)
 	if err != nil {
 		return nil, err
 	}
-	for i, s := range parts {
-		// Records that cannot be proved are the report's business.
-		if err := l.Prove(ctx, &s); err != nil && !ledger.Damaged(err) {
-			return nil, err
+	var picked []ledger.ProvedSession
+	var whole []evidence.Report
+	if scan := !one && !c.SkipScan; scan {
+		picked, whole, err = c.pickSession(ctx, io, l, tenant, log, a)
+	} else {
+		var parts []ledger.Session
+		parts, err = l.Session(ctx, tenant, c.Session)
+		for _, s := range parts {
+			picked = append(picked, ledger.ProvedSession{Session: s})
 		}
-		in := evidence.SessionInput{
-			Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.cosigners(),
-			Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired, Expiries: s.Expiries,
-		}
-		if i == len(parts)-1 {
-			in.AtLeast, in.Receipts = c.AtLeast, a.receipts
-		}
-		kept, err := cosignedOf(ctx, l, s, a.kept)
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range picked {
+		rep, err := c.sessionPart(ctx, l, s.Session, i == len(picked)-1, log, a)
 		if err != nil {
 			return nil, err
 		}
-		if in.Older, err = extensions(ctx, l, s, kept); err != nil {
-			return nil, err
+		rep.RestsOn = provesSome
+		if whole != nil {
+			rep.Complete(s.Whole)
+			rep.RestsOn = c.sessionBasis(s.Whole, log)
 		}
-		var failed error
-		if log.of(s.Shard) && c.CompareLog != 0 {
-			in.Compare = func(r evidence.Row, x *evidence.Examined) {
-				m, err := log.message(ctx, r.Seq)
-				if m != nil {
-					x.CompareLog(r, *m)
-				}
-				failed = errors.Join(failed, err)
-			}
-		}
-		reports = append(reports, evidence.VerifySession(in))
-		if failed != nil {
-			return nil, failed
+		reports = append(reports, rep)
+	}
+	for _, rep := range whole { // records of the session may be hidden in a shard that shows none
+		if _, hides := rep.Hides(); hides && !slices.ContainsFunc(picked, func(s ledger.ProvedSession) bool { return s.Shard == rep.Shard }) {
+			reports[len(reports)-1].Complete(rep)
 		}
 	}
 	return reports, nil
+}
+
+// pickSession picks the session out of everything that is stored.
+func (c *verifyCmd) pickSession(ctx context.Context, io stdio, l ledger.Ledger, tenant string, log *openedLog, a against) ([]ledger.ProvedSession, []evidence.Report, error) {
+	o := ledger.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: countProgress(io, "verifying"), Workers: c.Workers}
+	if log != nil {
+		o.Published = append(o.Published, log.published...)
+	}
+	defer fewerCollections()()
+	picked, whole, err := l.PickSession(ctx, tenant, c.Session, o)
+	if errors.Is(err, ledger.ErrNoSession) {
+		err = cmp.Or(unproved(whole), err)
+	}
+	return picked, whole, err
+}
+
+// sessionBasis says what the verification of a session rests on, for people.
+func (c *verifyCmd) sessionBasis(whole evidence.Report, log *openedLog) string {
+	text := fmt.Sprintf("rests on: all %d records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Records)
+	if log == nil {
+		text += "; NOT compared with the log: records after the newest stored checkpoint could be missing"
+	}
+	return text
+}
+
+// sessionPart verifies the records of a session in one shard; the last of the
+// session's shards is the one that it is asked for more of.
+func (c *verifyCmd) sessionPart(ctx context.Context, l ledger.Ledger, s ledger.Session, last bool, log *openedLog, a against) (rep evidence.Report, err error) {
+	// Records that cannot be proved are the report's business.
+	if err := l.Prove(ctx, &s); err != nil && !ledger.Damaged(err) {
+		return rep, err
+	}
+	in := evidence.SessionInput{
+		Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.cosigners(),
+		Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired, Expiries: s.Expiries,
+	}
+	if last {
+		in.AtLeast, in.Receipts = c.AtLeast, a.receipts
+	}
+	kept, err := cosignedOf(ctx, l, s, a.kept)
+	if err != nil {
+		return rep, err
+	}
+	if in.Older, err = extensions(ctx, l, s, kept); err != nil {
+		return rep, err
+	}
+	var failed error
+	if log.of(s.Shard) && c.CompareLog != 0 {
+		in.Compare = func(r evidence.Row, x *evidence.Examined) {
+			m, err := log.message(ctx, r.Seq)
+			if m != nil {
+				x.CompareLog(r, *m)
+			}
+			failed = errors.Join(failed, err)
+		}
+	}
+	rep = evidence.VerifySession(in)
+	return rep, failed
 }
 
 // cosignedOf adds to the checkpoints that were kept the newest one in the evidence
@@ -159,17 +218,21 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *
 		return nil, usageError{errors.New("this database shows one tenant's records, and a shard has everybody's: verify a --session of it, or ask whoever may read all of it")}
 	}
 	published := slices.Clone(a.kept)
+	var history []evidence.Published
 	if log == nil {
-		fmt.Fprintln(io.err, "note: no NATS server named, so neither the newest published checkpoint nor the log itself is compared")
+		fmt.Fprintln(io.err, "note: no NATS server named, so neither the published checkpoints nor the log itself are compared")
 	} else {
 		published = append(published, log.published...)
+		if history, err = log.history(ctx); err != nil {
+			return nil, err
+		}
 	}
 	shards, err := c.pick(ctx, l, published)
 	if err != nil {
 		return nil, err
 	}
 	o := ledger.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.cosigners(), Progress: countProgress(io, "verifying"),
-		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog}
+		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog, Derived: !c.SkipScan, History: history}
 	defer fewerCollections()()
 	for i, shard := range shards {
 		o.Log = nil
@@ -191,13 +254,18 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *
 					return nil, err
 				}
 			}
+			if log == nil {
+				rep.RestsOn += "; NOT compared with the published checkpoints and the log: deleted checkpoints, and records after the newest one, could be missing"
+			}
 			reports = append(reports, rep)
 		}
 	}
 	if len(reports) == 0 {
 		return nil, ledger.ErrEmptyRange
 	}
-	return reports, nil
+	stray, err := l.StrayDerived(ctx)
+	reports[len(reports)-1].Add(stray...)
+	return reports, err
 }
 
 // fewerCollections lets the collector run less often until the returned function

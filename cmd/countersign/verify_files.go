@@ -50,7 +50,7 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 		return fmt.Errorf("%s: %w", c.Bundle, err)
 	}
 	foremost(&rep)
-	rep.Cosigned = cosigned
+	rep.Cosigned, rep.RestsOn = cosigned, bundleBasis(rep)
 	for _, note := range attached.Notes {
 		fmt.Fprintln(io.err, "note:", clean(note, 400))
 	}
@@ -58,6 +58,14 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 		return fmt.Errorf("%s holds %d records, not %d", c.Bundle, rep.Records, c.AtLeast)
 	}
 	return c.report(io, []evidence.Report{rep})
+}
+
+// bundleBasis says what a bundle proves by itself, for people.
+func bundleBasis(rep evidence.Report) string {
+	if rep.Session != "" {
+		return "rests on: the file and the key alone: each record is in the signed tree, and none before the last one is missing; NOT proved: that the session has no later one"
+	}
+	return "rests on: the file and the key alone: the records, and the hashes of all between them, lead to the signed tree; NOT proved: that none of those hashes is of a record that belongs here"
 }
 
 // foremost puts what is wrong with the checkpoint before everything that follows
@@ -174,6 +182,9 @@ func printReport(p *printer, r evidence.Report) {
 		}
 		for _, s := range r.Cosigned {
 			p.printf("    cosigned by %s at %s up to size %d\n", clean(s.Witness, 200), s.At, s.Size)
+		}
+		if r.RestsOn != "" {
+			p.printf("    %s\n", p.paint(faint, r.RestsOn))
 		}
 		return
 	}

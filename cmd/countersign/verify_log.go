@@ -71,6 +71,18 @@ func (l *openedLog) cosigners() []note.Verifier {
 	return l.trusted
 }
 
+// history gives all checkpoints that were published.
+func (l *openedLog) history(ctx context.Context) (list []evidence.Published, err error) {
+	err = streams.EachMessage(ctx, l.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
+		list = append(list, evidence.Published{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the published checkpoints: %w", err)
+	}
+	return list, nil
+}
+
 func (l *openedLog) close() {
 	if l != nil {
 		l.hangUp()
