@@ -294,7 +294,7 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 		"a finding was left out":     {func(p *pastInMemory) { i := find(p, false); p.outputs = slices.Delete(p.outputs, i, i+1) }, "not_recorded", ""},
 		"a call was left out":        {func(p *pastInMemory) { i := find(p, true); p.outputs = slices.Delete(p.outputs, i, i+1) }, "not_recorded", ""},
 		"a call has another outcome": {func(p *pastInMemory) { change(p, find(p, true), "tool", "read_file") }, "differs", "tool"},
-		"a finding is milder":        {func(p *pastInMemory) { change(p, find(p, false), "severity", "low") }, "differs", "severity"},
+		"a finding is milder":        {func(p *pastInMemory) { change(p, find(p, false), "severity", "info") }, "differs", "severity"},
 		"a finding was invented": {func(p *pastInMemory) {
 			o := p.outputs[find(p, false)]
 			o.id, o.body = "fnd_x", []byte(`{"finding_id":"fnd_x","rule":"forged_record"}`)

@@ -81,7 +81,7 @@ func allRules() []ruleLine {
 // readable puts words where a finding has names.
 func readable(text string) string {
 	text = strings.NewReplacer("{tool}", "a tool", "{call}", "a call", "recorded {verdict}", "recorded verdict", "{verdict}", "ask or defer",
-		": {what}", "", "decision {what}", "another decision").Replace(text)
+		": {what}", "", "than were {what}", "than were admitted, requested or announced", "was {what} for", "was admitted, requested or announced for", "decision {what}", "another decision").Replace(text)
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
