@@ -133,7 +133,9 @@ var roles = map[Role]role{
 	RoleAdmitter: {
 		place: placeServices,
 		pub: join(common, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases),
-			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases), makeKV(BucketSessionKeys),
+			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionKeys),
+			// its lease on ingest, and where each admitter enters itself
+			[]string{"$KV." + BucketLeases + ".ingest.{shard}", "$KV." + BucketLeases + ".admitter.*"},
 			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*", "$SRV.APPLIED.admitter.*",
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
 		sub: []string{"{p}.admit.>", "{p}.ingest.>", "{p}.resolve.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},

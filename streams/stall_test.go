@@ -99,7 +99,7 @@ func TestReadLogNoticesAConsumerThatStandsStill(t *testing.T) {
 // TestReadLogIdleDoesNotMakeConsumersAnew: no message is due, so none is missed.
 func TestReadLogIdleDoesNotMakeConsumersAnew(t *testing.T) {
 	f := start(t)
-	ok(t, PublishEvents(ctx(t), f.conn("runtime"), events64("runtime", 3)))
+	ok(t, StoreAll(ctx(t), f.conn("admitter"), events64("runtime", 3)))
 	for _, filter := range [][]string{nil, {"gov.decisions.>"}} {
 		end := time.Now().Add(time.Second)
 		err := ReadLog(ctx(t), f.js(f.conn("auditor")), ReadOptions{
@@ -122,7 +122,7 @@ func TestReadLogIdleDoesNotMakeConsumersAnew(t *testing.T) {
 // is what the leader holds, not what its consumer says is pending.
 func TestCaughtUpByTheLeader(t *testing.T) {
 	f := start(t)
-	ok(t, PublishEvents(ctx(t), f.conn("runtime"), events64("runtime", 7)))
+	ok(t, StoreAll(ctx(t), f.conn("admitter"), events64("runtime", 7)))
 	js := f.js(f.conn("auditor"))
 	since := time.Now()
 	for _, tt := range []struct {

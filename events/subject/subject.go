@@ -278,7 +278,7 @@ func (s Space) Parse(subj string) (Parsed, error) {
 	}
 	class, rest, _ := strings.Cut(subj[len(prefix)+1:], ".")
 	fields, known := layout[Class(class)]
-	if tokens := strings.Count(rest, ".") + 1; !known || rest == "" || tokens < len(fields) || tokens > len(fields) && Class(class) != Events {
+	if tokens := strings.Count(rest, ".") + 1; !known || rest == "" || tokens < len(fields) || tokens > len(fields) && Class(class) != Events && Class(class) != Ingest {
 		return Parsed{}, fmt.Errorf("%w: %.80q", ErrForeign, subj)
 	}
 	p := Parsed{Class: Class(class)}
@@ -355,6 +355,7 @@ var layout = map[Class][]field{
 	Resolve:     {tenant},
 	Follow:      {tenant},
 	Events:      {tenant, publisher, protocol, session, typ},
+	Ingest:      {tenant, publisher, protocol, session, typ},
 	Decisions:   {tenant, verdict, session},
 	Calls:       {tenant, state, session},
 	Findings:    {tenant, state, session},

@@ -162,7 +162,7 @@ func decoder[T any](b []byte) (any, error) { return events.DecodeRecord[T](b) }
 
 // TestSubjectsInDocs: the table of subjects has every class and no other.
 func TestSubjectsInDocs(t *testing.T) {
-	classes := append([]subject.Class{subject.Admit, subject.Resolve, subject.Follow, subject.Quarantine, subject.Checkpoints}, subject.LogClasses...)
+	classes := append([]subject.Class{subject.Admit, subject.Ingest, subject.Resolve, subject.Follow, subject.Quarantine, subject.Checkpoints}, subject.LogClasses...)
 	want := slices.Clone(classes)
 	placeholder := regexp.MustCompile(`<[a-z]+>`)
 	for _, row := range rows(t, "docs/architecture.md", "| subject | where | body |") {

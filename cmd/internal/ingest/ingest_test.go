@@ -339,7 +339,7 @@ func TestGuardByTheLease(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	kv, err := n.JS("admitter").KeyValue(t.Context(), streams.BucketLeases)
 	rig.OK(t, err)
-	l, err := lease.Hold(t.Context(), kv, lease.Options{Key: "x", Holder: "a", TTL: 200 * time.Millisecond, Log: zerolog.Nop()}, nil)
+	l, err := lease.Hold(t.Context(), kv, lease.Options{Key: "ingest.GOV", Holder: "a", TTL: 200 * time.Millisecond, Log: zerolog.Nop()}, nil)
 	rig.OK(t, err)
 	if !l.Valid() {
 		t.Fatal("a new lease is not valid")
