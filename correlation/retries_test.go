@@ -15,7 +15,6 @@ type comingBack struct {
 	link, workflow bool   // it names the first call, or the workflow
 	asked          int    // how often it is asked before the approval
 	late           bool   // the first call was found to be missing its end before
-	want           []string
 }
 
 // lines are the log of it.

@@ -87,9 +87,6 @@ func (a attacker) tampered(table string) (columns []string, other map[string]str
 	return columns, other
 }
 
-// keyColumns are those of the derived tables' order: no UPDATE changes them.
-var keyColumns = []string{"tenant", "session", "shard", "seq", "kind"}
-
 // derivedVictims are the rows of derived tables that are changed, by their place
 // among the messages of shard.add.
 var derivedVictims = []struct {
