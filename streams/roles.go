@@ -136,7 +136,7 @@ var roles = map[Role]role{
 			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionKeys),
 			// its lease on ingest, and where each admitter enters itself
 			[]string{"$KV." + BucketLeases + ".ingest.{shard}", "$KV." + BucketLeases + ".admitter.*"},
-			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*", "$SRV.APPLIED.admitter.*",
+			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*", "$SRV.APPLIED.admitter.*", "{inbox}.>", // admitters ask each other
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
 		sub: []string{"{p}.admit.>", "{p}.ingest.>", "{p}.resolve.>", "{p}.calls.>", "{p}.control.{shard}." + events.ControlErasure, "$SRV.>", "{inbox}.>"},
 	},

@@ -129,8 +129,15 @@ func (r runtimeClient) put(t testing.TB, subject string, body []byte, headers ..
 	for i := 0; i < len(headers); i += 2 {
 		m.Header.Set(headers[i], headers[i+1])
 	}
-	seq, err := r.store(m)
-	ok(t, err)
+	// While no admitter takes events in, a publisher hears "no responders" and tries
+	// again.
+	var seq uint64
+	eventually(t, "an admitter takes the event in", func() (err error) {
+		if seq, err = r.store(m); err != nil && !errors.Is(err, nats.ErrNoResponders) {
+			t.Fatal(err)
+		}
+		return err
+	})
 	return seq
 }
 

@@ -63,16 +63,22 @@ func (s *service) followKey(ctx context.Context, js jetstream.JetStream) (stop f
 	return func() { cancel(); <-done }
 }
 
-// followRetired ends this admitter as soon as the keys bucket says that its key is
-// retired, whichever admitter put that there: what it would sign counts no more.
+// followRetired makes this admitter sign with the key directory's new key as soon as
+// the keys bucket says that its key is retired, whichever admitter put that there, and
+// ends it where there is no other: what it would sign counts no more. Nothing is
+// decided in between.
 func (s *service) followRetired(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
-	f := &bucketFollower{s: s, bucket: streams.BucketKeys, apply: func(_ context.Context, changed map[string]bucketEntry, _ uint64) {
+	f := &bucketFollower{s: s, bucket: streams.BucketKeys, apply: func(ctx context.Context, changed map[string]bucketEntry, _ uint64) {
 		now := s.signer.Load()
 		if now == nil {
 			return
 		}
 		if e, there := changed[keys.RetiredEntry(now.key.ID)]; there && e.value != nil {
-			s.progress.unrecorded.Add(1) // for good: it must not decide until it ends
+			s.progress.unrecorded.Add(1)
+			if s.lookAtKey(ctx, js) && s.signer.Load().key.ID != now.key.ID {
+				s.progress.unrecorded.Add(-1)
+				return
+			}
 			s.keyProblem(fmt.Errorf("%w: %s", errRetired, now.key.ID))
 		}
 	}}
