@@ -195,6 +195,7 @@ func declaredExcuses(t *testing.T, s *system, r runtimeClient) {
 	s.settle(t)
 	handoffs := func(args ...string) (outcome, said string) {
 		got := s.run(t, append([]string{"conformance", "--profile", "bronze", "--json"}, args...)...).want(t, 0)
+		_, got.err, _ = strings.Cut("\n"+got.err, "verify proves the index\n") // what every answer from the index says
 		for _, line := range jsonLines(t, got.out)[0]["requirements"].([]any) {
 			if o := object(line.(map[string]any)); o.text("id") == "handoff" {
 				return o.text("outcome"), got.err
