@@ -32,8 +32,8 @@ type approving struct {
 // otherwise, and gives the lifetime of what results. An ask or a defer joins the
 // open workflow of its action or opens one; a denied one makes it a deny. An
 // approved one is used up by an ask that it answers, and lifts nothing else: no
-// defer, and no ask that its evaluator declares unapprovable. An allow becomes an ask while a workflow of the session is
-// about doing the same to the same. A deny stays one, whatever was approved.
+// defer, and no ask that its evaluator declares unapprovable. An allow becomes an ask
+// while a workflow of the session is about doing the same to the same. A deny stays one, whatever was approved.
 // Without a book nothing is kept, and every ask opens a workflow of its own.
 func (out *Outcome) approvals(native call.Opinion, tools policy.Verdicts, in Inputs, lifetime time.Duration) time.Duration {
 	if in.Approvals == nil || native.Observational || native.Malformed {

@@ -47,9 +47,9 @@ type answered struct {
 }
 
 // ask returns the first answer, or the last error. pause is how long an answer is
-// waited for until the request is sent again; zero: it is sent again only where
-// nobody can have acted on it, because it found no admitter, did not leave, or came
-// to an admitter that was stopping.
+// waited for until the request is sent again; zero: it is sent again only where no
+// admitter can have acted on it, because it found none, did not leave, or came to one
+// that was stopping.
 func (a *asker) ask(ctx context.Context, request func() *nats.Msg, pause time.Duration) (*nats.Msg, error) {
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()

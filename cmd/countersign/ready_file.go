@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"sync"
-	"syscall"
 
 	"github.com/rs/zerolog"
 
@@ -26,12 +24,10 @@ func (f *readyFile) removeStale() {
 	if f.path == "" {
 		return
 	}
-	if r, err := target.ReadReady(f.path); err == nil && !alive(r.PIDs["up"]) {
+	if r, err := target.ReadReady(f.path); err == nil && r.Owner.Gone() {
 		_ = os.Remove(f.path)
 	}
 }
-
-func alive(pid int) bool { return pid > 0 && !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
 
 func (f *readyFile) publish(r target.Ready) error {
 	if f.path == "" {

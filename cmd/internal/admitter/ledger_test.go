@@ -346,7 +346,7 @@ func TestLedgerKeepsNoSecrets(t *testing.T) {
 	}
 }
 
-// claimsOf reads what a receipt says, whoever signed it.
+// claimsOf reads what a receipt says, without checking its signature.
 func claimsOf(t *testing.T, reply *nats.Msg) (c receipt.Claims) {
 	t.Helper()
 	part := strings.Split(reply.Header.Get(events.HeaderReceipt), ".")

@@ -61,7 +61,7 @@ func Announce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state 
 		}
 	})
 	if err == nil {
-		err = nc.FlushTimeout(5 * time.Second) // whoever sees the entry can ask
+		err = nc.FlushTimeout(5 * time.Second) // a command that sees the entry can ask
 	}
 	if err != nil {
 		return nil, fmt.Errorf("answering what this admitter decides by: %w", err)

@@ -12,8 +12,8 @@ import (
 )
 
 // restoreCheckpoints stores again what was published of this shard, up to a size, and
-// is missing from the database: a checkpoint is stored before it is published, so
-// somebody took it out. It runs once, beside the auditing; what goes wrong is logged, and
+// is missing from the database: a checkpoint is stored before it is published, so a
+// missing one was deleted. It runs once, beside the auditing; what goes wrong is logged, and
 // `countersign verify` compares the two in any case.
 func (a *auditor) restoreCheckpoints(ctx context.Context, size uint64) {
 	missing, err := a.missingCheckpoints(ctx, size)

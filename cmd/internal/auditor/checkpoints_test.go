@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// What somebody took out of the database, or changed in an index, an auditor puts
-// right after its next start.
+// An auditor puts right after its next start what was deleted from the database or
+// changed in an index.
 func TestAStartPutsRightWhatWasChangedByHand(t *testing.T) {
 	n, dsn := rig.Start(t, streams.Shard{}), database(t)
 	for _, name := range []string{"s1", "s2"} { // each with a checkpoint

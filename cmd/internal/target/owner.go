@@ -24,9 +24,9 @@ func ThisProcess() *Owner {
 	return &Owner{PID: os.Getpid(), Started: started, Machine: machine}
 }
 
-// gone reports whether the owner certainly no longer runs: on another machine, or
-// in another namespace, that cannot be known.
-func (o *Owner) gone() bool {
+// Gone reports whether the owner certainly no longer runs. It is false for nil, and
+// on another machine or in another namespace, where that cannot be known.
+func (o *Owner) Gone() bool {
 	return o != nil && o.Machine != "" && o.Machine == thisMachine() && startOf(o.PID) != o.Started
 }
 

@@ -119,7 +119,7 @@ func (f Flags) Resolve() (*Target, error) {
 		if err != nil {
 			return nil, err
 		}
-		if r.Owner.gone() {
+		if r.Owner.Gone() {
 			return nil, fmt.Errorf("the ready file %s was left behind: %w", f.ReadyFile, ErrLeftBehind)
 		}
 		t.ready = &r
