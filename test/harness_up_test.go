@@ -86,7 +86,10 @@ const samplePolicies = root + "/examples/policies"
 
 // boot starts `countersign up` in dir, which may hold the data of an earlier
 // one, and waits for its ready file.
-func boot(dir string, args ...string) (*system, error) {
+func boot(dir string, args ...string) (*system, error) { return bootWith(dir, nil, args...) }
+
+// bootWith is boot with settings in the environment.
+func bootWith(dir string, env []string, args ...string) (*system, error) {
 	s := &system{dir: dir, data: filepath.Join(dir, "data"), ready: filepath.Join(dir, "ready.json"), log: filepath.Join(dir, "up.log")}
 	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -94,7 +97,7 @@ func boot(dir string, args ...string) (*system, error) {
 	}
 	defer log.Close()
 	cmd := exec.Command(program("countersign"), append([]string{"up", "--data-dir", s.data, "--ready-file", s.ready}, args...)...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = cleanEnv(), log, log
+	cmd.Env, cmd.Stdout, cmd.Stderr = cleanEnv(env...), log, log
 	if s.proc, err = launch(cmd); err != nil {
 		return nil, err
 	}
@@ -147,7 +150,14 @@ func startIn(t testing.TB, dir string, args ...string) *system {
 	if len(args) == 0 {
 		args = []string{"--policy", samplePolicies}
 	}
-	s, err := boot(dir, args...)
+	return startWith(t, dir, nil, args...)
+}
+
+// startWith is startIn with settings in the environment.
+func startWith(t testing.TB, dir string, env []string, args ...string) *system {
+	t.Helper()
+	needSystem(t)
+	s, err := bootWith(dir, env, args...)
 	ok(t, err)
 	t.Cleanup(func() {
 		select {

@@ -43,6 +43,8 @@ type Flags struct {
 	CustodianUser     string `help:"NATS user that carries out erasures (none: nothing is erased here)." env:"COUNTERSIGN_CUSTODIAN_USER"`
 	CustodianPassword string `help:"Its password (set it in the environment)." env:"COUNTERSIGN_CUSTODIAN_PASSWORD"`
 	CustodianCreds    string `help:"Its NATS credentials file, instead of user and password." env:"COUNTERSIGN_CUSTODIAN_CREDS" placeholder:"FILE"`
+
+	RetentionAhead time.Duration `help:"Apply retention policies as if it were so much later: to see on a test deployment what a policy does. What it erases is gone." env:"COUNTERSIGN_RETENTION_AHEAD" default:"0s"`
 }
 
 // Main is the service's main function; it returns the exit code.

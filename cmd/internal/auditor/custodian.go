@@ -57,6 +57,9 @@ func (a *auditor) keep(ctx context.Context) {
 		a.env.Log.Info().Msg("no custodian's credentials: nothing is erased here")
 		return
 	}
+	if ahead := a.flags.RetentionAhead; ahead > 0 {
+		a.env.Log.Warn().Dur("ahead", ahead).Msg("retention policies are applied as if it were later than it is")
+	}
 	var c *custodian
 	for ctx.Err() == nil {
 		var err error
@@ -119,6 +122,10 @@ func (c *custodian) known() (note.Verifiers, error) {
 	return note.VerifierList(v), nil
 }
 
+// now is the time by which policies are applied and silence is measured. Records
+// are stamped with the real one.
+func (c *custodian) now() time.Time { return time.Now().Add(c.a.flags.RetentionAhead) }
+
 // look does what the bucket asks for.
 func (c *custodian) look(ctx context.Context) error {
 	st, err := streams.StreamState(ctx, c.js, retentionStream)
@@ -133,7 +140,7 @@ func (c *custodian) look(ctx context.Context) error {
 	if err := c.note(ctx, st.LastSeq); err != nil {
 		return err
 	}
-	if now := time.Now(); !now.Before(c.next) {
+	if now := c.now(); !now.Before(c.next) {
 		c.expired, c.next = errors.Join(c.expire(ctx, now), c.expireTexts(ctx, now)), now.Add(expireEvery)
 	} else if c.more && len(c.open) == 0 {
 		c.more = false

@@ -23,7 +23,7 @@ func (c *custodian) begin(ctx context.Context, ev erasures.Evidence, key string,
 	case err != nil:
 		return "", err
 	}
-	if err := p.Quiet(time.Now(), time.Duration(o.Quiet)*time.Second); err != nil {
+	if err := p.Quiet(c.now(), time.Duration(o.Quiet)*time.Second); err != nil {
 		return err.Error(), nil
 	}
 	return c.beginUnheld(ctx, ev, key, o, p)
