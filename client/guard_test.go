@@ -21,7 +21,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -39,10 +38,10 @@ func newIssuer(t testing.TB, seed byte) issuer {
 	var err error
 	i.key, err = signing.NewPrivateKey(bytes.Repeat([]byte{seed}, 32))
 	ok(t, err)
-	private, public, err := evidence.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{100}, 32)))
+	private, public, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{100}, 32)))
 	ok(t, err)
 	i.publicKey = public
-	i.voucher, err = evidence.CheckpointSigner(private)
+	i.voucher, err = signing.CheckpointSigner(private)
 	ok(t, err)
 	return i
 }
@@ -51,7 +50,7 @@ func (i issuer) record(t testing.TB) []byte {
 	t.Helper()
 	k := events.KeyRecord{KeyID: i.key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(i.key.Public()), CreatedAt: events.At(noon)}
 	var err error
-	k.Vouch, err = evidence.Vouch(i.voucher, k)
+	k.Vouch, err = signing.Vouch(i.voucher, k)
 	ok(t, err)
 	b, err := json.MarshalIndent(k, "", "  ") // as the file has it
 	ok(t, err)
@@ -296,10 +295,10 @@ func TestGuardUsesAnAllowanceOnce(t *testing.T) {
 // While the checkpoint key is being replaced both count.
 func TestGuardTakesTwoCheckpointKeys(t *testing.T) {
 	i := newIssuer(t, 1)
-	private, public, err := evidence.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{101}, 32)))
+	private, public, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{101}, 32)))
 	ok(t, err)
 	next := i
-	next.voucher, err = evidence.CheckpointSigner(private)
+	next.voucher, err = signing.CheckpointSigner(private)
 	ok(t, err)
 	g := i.guard(t, func(o *client.GuardOptions) { o.PublicKey += "\n" + public + "\n" })
 	for n, by := range []issuer{i, next} {

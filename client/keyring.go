@@ -13,7 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 // maxRecord bounds a key record that is looked at, in bytes.
@@ -38,7 +37,7 @@ type keyring struct {
 func newKeyring(text string, pinned bool) (*keyring, error) {
 	var list []note.Verifier
 	for _, line := range strings.Fields(text) {
-		v, err := evidence.CheckpointVerifier(line)
+		v, err := signing.CheckpointVerifier(line)
 		if err != nil {
 			return nil, fmt.Errorf("client: PublicKey: %w", err)
 		}
@@ -58,7 +57,7 @@ func (r *keyring) add(record []byte) error {
 	}
 	if k, err := events.DecodeRecord[events.KeyRecord](record); err == nil {
 		pub, err := signing.DecodePublic(k.PublicKey)
-		if err != nil || !evidence.CheckVouch(r.vouchers, k) {
+		if err != nil || !signing.CheckVouch(r.vouchers, k) {
 			return ErrNotVouched
 		}
 		r.put(k.KeyID, pub)

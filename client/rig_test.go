@@ -22,8 +22,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/streams"
+	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +34,7 @@ const guard = 30 * time.Second
 // world is a NATS server with the accounts of a real one, and the keys. The
 // admitter is whatever the test lets answer.
 type world struct {
-	srv       *streams.Server
+	srv       *embedded.Server
 	conns     []*nats.Conn
 	committer *streams.Committer
 	receipts  signing.PrivateKey // the admitter's
@@ -52,12 +52,15 @@ func newWorld(shard streams.Shard) (*world, error) {
 	user := func(name string, r streams.Role) streams.User {
 		return streams.User{Name: name, Password: "pw-" + name, Role: r}
 	}
-	w.srv, err = streams.StartServer(streams.ServerConfig{
-		StoreDir: dir, Log: zerolog.Nop(),
+	config, err := streams.ServerConfig{
+		StoreDir: dir,
 		Services: []streams.User{user("provisioner", streams.RoleProvisioner), user("admitter", streams.RoleAdmitter), user("auditor", streams.RoleAuditor)},
 		Tenants:  []streams.Tenant{{Name: "acme", Users: []streams.User{user("rt1", streams.RoleRuntime), user("dana", streams.RoleReviewer)}}},
-	})
+	}.Render()
 	if err != nil {
+		return nil, err
+	}
+	if w.srv, err = embedded.Start(config, zerolog.Nop()); err != nil {
 		return nil, err
 	}
 	var errs [4]error
@@ -72,12 +75,12 @@ func newWorld(shard streams.Shard) (*world, error) {
 	}
 	w.receipts, errs[2] = signing.NewPrivateKey(bytes.Repeat([]byte{1}, 32))
 	var private string
-	private, w.publicKey, errs[3] = evidence.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{2}, 32)))
+	private, w.publicKey, errs[3] = signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{2}, 32)))
 	if err := errors.Join(errs[:]...); err != nil {
 		w.close()
 		return nil, err
 	}
-	w.voucher, err = evidence.CheckpointSigner(private)
+	w.voucher, err = signing.CheckpointSigner(private)
 	return w, err
 }
 
@@ -180,7 +183,7 @@ func (w *world) answer(f func(*nats.Msg) *nats.Msg) error {
 func (w *world) keyRecord() (events.KeyRecord, error) {
 	k := events.KeyRecord{KeyID: w.receipts.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(w.receipts.Public()), CreatedAt: events.At(time.Now())}
 	var err error
-	k.Vouch, err = evidence.Vouch(w.voucher, k)
+	k.Vouch, err = signing.Vouch(w.voucher, k)
 	return k, err
 }
 

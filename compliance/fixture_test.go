@@ -54,9 +54,9 @@ func newWorld(t testing.TB) *world {
 	t.Helper()
 	b, err := evidence.NewBuilder(shard, subject.Space{})
 	ok(t, err)
-	skey, vkey, err := evidence.NewCheckpointKey(bytes.NewReader(derived("checkpoint")))
+	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(derived("checkpoint")))
 	ok(t, err)
-	signer, err := evidence.CheckpointSigner(skey)
+	signer, err := signing.CheckpointSigner(skey)
 	ok(t, err)
 	receipt, err := signing.NewPrivateKey(derived("receipt"))
 	ok(t, err)
@@ -137,7 +137,7 @@ func (w *world) checkpoint() string {
 func (w *world) keys() []events.KeyRecord {
 	k := events.KeyRecord{KeyID: w.receipt.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(w.receipt.Public()), CreatedAt: events.At(begin)}
 	var err error
-	k.Vouch, err = evidence.Vouch(w.signer, k)
+	k.Vouch, err = signing.Vouch(w.signer, k)
 	ok(w.t, err)
 	return []events.KeyRecord{k}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 )
 
 func verifyBundle(f *fixture, b []byte) (Report, error) {
@@ -179,7 +180,7 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 	if _, err := VerifyBundle(bytes.NewReader(good), MaxBundleSize+1, f.vkey); !errors.Is(err, ErrBundle) {
 		t.Errorf("too large: %v", err)
 	}
-	if _, err := VerifyBundle(bytes.NewReader(good), int64(len(good)), "nonsense"); !errors.Is(err, ErrKeyName) {
+	if _, err := VerifyBundle(bytes.NewReader(good), int64(len(good)), "nonsense"); !errors.Is(err, signing.ErrCheckpointKey) {
 		t.Errorf("key: %v", err)
 	}
 	bomb := bytes.Clone(good)

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -26,7 +27,7 @@ func VerifyBundle(r io.ReaderAt, size int64, verifierKey string) (Report, error)
 
 // VerifyBundleWith also makes further checks, whose problems are the report's.
 func VerifyBundleWith(r io.ReaderAt, size int64, verifierKey string, checks ...BundleCheck) (Report, error) {
-	key, err := CheckpointVerifier(verifierKey)
+	key, err := signing.CheckpointVerifier(verifierKey)
 	if err != nil {
 		return Report{}, err
 	}

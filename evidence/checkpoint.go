@@ -1,24 +1,15 @@
 package evidence
 
 import (
-	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
-
-	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/signing"
 )
-
-// CheckpointKeyName is the name of every checkpoint key, as it stands in note
-// signatures.
-const CheckpointKeyName = "countersign.dev/checkpoint"
 
 // originPrefix begins the origin line; the shard follows.
 const originPrefix = "countersign.dev/"
@@ -76,41 +67,6 @@ func (c Checkpoint) valid() bool {
 	return ValidShard(c.Shard) && c.Size >= 0 && c.Size <= MaxSeq
 }
 
-// NewCheckpointKey makes a checkpoint key from 32 bytes of seed. skey is the
-// secret signer key and vkey the public verifier key, both in the text form of
-// golang.org/x/mod/sumdb/note.
-func NewCheckpointKey(seed io.Reader) (skey, vkey string, err error) {
-	var b [ed25519.SeedSize]byte
-	if _, err := io.ReadFull(seed, b[:]); err != nil {
-		return "", "", fmt.Errorf("%w: no seed: %w", ErrKeyName, err)
-	}
-	pub := ed25519.NewKeyFromSeed(b[:]).Public().(ed25519.PublicKey)
-	if vkey, err = note.NewEd25519VerifierKey(CheckpointKeyName, pub); err != nil {
-		return "", "", err
-	}
-	hash := strings.Split(vkey, "+")[1]
-	secret := base64.StdEncoding.EncodeToString(append([]byte{1}, b[:]...)) // 1: Ed25519
-	return "PRIVATE+KEY+" + CheckpointKeyName + "+" + hash + "+" + secret, vkey, nil
-}
-
-// CheckpointSigner reads a signer key. Errors never quote it.
-func CheckpointSigner(skey string) (note.Signer, error) {
-	s, err := note.NewSigner(strings.TrimSpace(skey))
-	if err != nil || s.Name() != CheckpointKeyName {
-		return nil, fmt.Errorf("%w (signer key)", ErrKeyName)
-	}
-	return s, nil
-}
-
-// CheckpointVerifier reads a verifier key.
-func CheckpointVerifier(vkey string) (note.Verifier, error) {
-	v, err := note.NewVerifier(strings.TrimSpace(vkey))
-	if err != nil || v.Name() != CheckpointKeyName {
-		return nil, fmt.Errorf("%w (verifier key)", ErrKeyName)
-	}
-	return v, nil
-}
-
 // SignCheckpoint signs a checkpoint and gives the note's bytes as text.
 func SignCheckpoint(signer note.Signer, c Checkpoint) (string, error) {
 	if !c.valid() {
@@ -158,36 +114,4 @@ func PeekCheckpoint(signed string) (Checkpoint, error) {
 		return Checkpoint{}, fmt.Errorf("%w: not a signed note", ErrCheckpoint)
 	}
 	return ParseCheckpointText(text + "\n")
-}
-
-// Vouch signs that a key is one of ours: a note over k.VouchText().
-func Vouch(signer note.Signer, k events.KeyRecord) (string, error) {
-	if _, err := receiptKey(k); err != nil {
-		return "", err
-	}
-	signed, err := note.Sign(&note.Note{Text: k.VouchText()}, signer)
-	if err != nil {
-		return "", fmt.Errorf("vouching for a key: %w", err)
-	}
-	return string(signed), nil
-}
-
-// CheckVouch reports whether k is a well-formed receipt key and its Vouch is by
-// one of the known checkpoint keys.
-func CheckVouch(known note.Verifiers, k events.KeyRecord) bool {
-	if _, err := receiptKey(k); err != nil || len(k.Vouch) > maxCheckpoint {
-		return false
-	}
-	n, err := note.Open([]byte(k.Vouch), known)
-	return err == nil && n.Text == k.VouchText()
-}
-
-// receiptKey checks the fields that VouchText joins: only in their exact forms
-// does its text name one key.
-func receiptKey(k events.KeyRecord) (ed25519.PublicKey, error) {
-	pub, err := signing.DecodePublic(k.PublicKey)
-	if err != nil || signing.EncodePublic(pub) != k.PublicKey || k.Use != "receipt" || k.Algorithm != "EdDSA" || k.KeyID != signing.KeyID(pub) {
-		return nil, fmt.Errorf("%w: a key record must be use receipt, alg EdDSA, and a kid that fits its key", ErrKeys)
-	}
-	return pub, nil
 }

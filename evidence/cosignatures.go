@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 )
 
 // Cosignature says that a witness signed a checkpoint of a size, and when by its
@@ -78,7 +79,7 @@ func CosignedBy(witnesses []note.Verifier, tell func([]Cosignature)) BundleCheck
 func HasCosignature(signed string) bool {
 	_, lines, ok := strings.Cut(signed, "\n\n")
 	return ok && slices.ContainsFunc(slices.Collect(strings.Lines(lines)), func(line string) bool {
-		return !strings.HasPrefix(line, "— "+CheckpointKeyName+" ")
+		return !strings.HasPrefix(line, "— "+signing.CheckpointKeyName+" ")
 	})
 }
 

@@ -18,8 +18,6 @@ var (
 	// ErrCheckpoint says that a note is not a checkpoint of this log, or not
 	// signed by a known key.
 	ErrCheckpoint = errors.New("evidence: not a valid checkpoint")
-	// ErrKeyName says that a note key is not a checkpoint key.
-	ErrKeyName = errors.New("evidence: not a checkpoint key; its name must be " + CheckpointKeyName)
 	// ErrUnwrap says that a wrapped session key is damaged or was wrapped for
 	// another tenant or session.
 	ErrUnwrap = errors.New("evidence: the wrapped session key does not open")

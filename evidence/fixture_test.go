@@ -70,11 +70,11 @@ func newFixture(t testing.TB) *fixture {
 	t.Helper()
 	b, err := NewBuilder(testShard, subject.Space{})
 	must(t, err)
-	skey, vkey, err := NewCheckpointKey(bytes.NewReader(derived("checkpoint")))
+	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(derived("checkpoint")))
 	must(t, err)
-	signer, err := CheckpointSigner(skey)
+	signer, err := signing.CheckpointSigner(skey)
 	must(t, err)
-	verifier, err := CheckpointVerifier(vkey)
+	verifier, err := signing.CheckpointVerifier(vkey)
 	must(t, err)
 	receipt, err := signing.NewPrivateKey(derived("receipt"))
 	must(t, err)
@@ -128,7 +128,7 @@ func (f *fixture) encode(v any) []byte {
 func (f *fixture) keyRecord() events.KeyRecord {
 	k := events.KeyRecord{KeyID: f.receipt.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(f.receipt.Public()), CreatedAt: events.At(testStart)}
 	var err error
-	k.Vouch, err = Vouch(f.signer, k)
+	k.Vouch, err = signing.Vouch(f.signer, k)
 	must(f.t, err)
 	return k
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 )
 
 func recordHash(i int) [32]byte { return [32]byte(derived(string(rune(i)) + "/leaf")) }
@@ -142,13 +143,13 @@ func TestCheckpoint(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	if _, err := CheckpointSigner(wskey); !errors.Is(err, ErrKeyName) || strings.Contains(err.Error(), wskey[20:]) {
+	if _, err := signing.CheckpointSigner(wskey); !errors.Is(err, signing.ErrCheckpointKey) || strings.Contains(err.Error(), wskey[20:]) {
 		t.Error(err)
 	}
-	if _, err := CheckpointVerifier(wvkey); !errors.Is(err, ErrKeyName) {
+	if _, err := signing.CheckpointVerifier(wvkey); !errors.Is(err, signing.ErrCheckpointKey) {
 		t.Error(err)
 	}
-	if _, _, err := NewCheckpointKey(strings.NewReader("short")); err == nil {
+	if _, _, err := signing.NewCheckpointKey(strings.NewReader("short")); err == nil {
 		t.Error("a short seed passed")
 	}
 }
@@ -172,7 +173,7 @@ func TestVouch(t *testing.T) {
 	f := newFixture(t)
 	known := note.VerifierList(f.verifier)
 	k := f.keyRecord()
-	if !CheckVouch(known, k) {
+	if !signing.CheckVouch(known, k) {
 		t.Fatal("our own vouch does not hold")
 	}
 	for name, change := range map[string]func(*events.KeyRecord){
@@ -185,14 +186,14 @@ func TestVouch(t *testing.T) {
 	} {
 		bad := k
 		change(&bad)
-		if CheckVouch(known, bad) {
+		if signing.CheckVouch(known, bad) {
 			t.Errorf("another %s is vouched for", name)
 		}
 	}
-	if CheckVouch(note.VerifierList(), k) {
+	if signing.CheckVouch(note.VerifierList(), k) {
 		t.Error("vouched for by nobody we know")
 	}
-	if _, err := Vouch(f.signer, events.KeyRecord{KeyID: "a b", Use: "receipt", Algorithm: "EdDSA"}); err == nil {
+	if _, err := signing.Vouch(f.signer, events.KeyRecord{KeyID: "a b", Use: "receipt", Algorithm: "EdDSA"}); err == nil {
 		t.Error("vouched for no key")
 	}
 }

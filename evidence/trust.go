@@ -83,7 +83,7 @@ func (t *trust) records() signing.RecordVerifier { return signing.RecordVerifier
 // hint takes a key to try signatures with. Two keys of one id are for the
 // vouched one to decide.
 func (t *trust) hint(k events.KeyRecord) {
-	pub, err := receiptKey(k)
+	pub, err := signing.ReceiptKey(k)
 	if err != nil {
 		return
 	}
@@ -134,11 +134,11 @@ func (t *trust) key(seq uint64, k events.KeyRecord) {
 	if t.blind {
 		return
 	}
-	if !CheckVouch(t.known, k) {
+	if !signing.CheckVouch(t.known, k) {
 		t.rep.add(CodeKeyVouch, seq, "vouch", "receipt key %.32q is not vouched for by the checkpoint key", k.KeyID)
 		return
 	}
-	pub, err := receiptKey(k)
+	pub, err := signing.ReceiptKey(k)
 	if err != nil {
 		return
 	}

@@ -172,9 +172,9 @@ func TestCheckpointsAreChecked(t *testing.T) {
 		return text
 	}
 	other := newFixture(t)
-	skey, _, err := NewCheckpointKey(strings.NewReader(strings.Repeat("x", 32)))
+	skey, _, err := signing.NewCheckpointKey(strings.NewReader(strings.Repeat("x", 32)))
 	must(t, err)
-	other.signer, err = CheckpointSigner(skey)
+	other.signer, err = signing.CheckpointSigner(skey)
 	must(t, err)
 	for name, tc := range map[string]struct {
 		list   []string

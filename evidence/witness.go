@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events/signing"
 )
 
 // cosignature is the type byte of Ed25519 cosigner keys (c2sp.org/tlog-cosignature).
@@ -41,7 +43,7 @@ func NewWitnessKey(seed io.Reader, name string) (skey, vkey string, err error) {
 	if _, err := io.ReadFull(seed, b[:]); err != nil {
 		return "", "", fmt.Errorf("%w: no seed: %w", ErrWitnessKey, err)
 	}
-	if !keyName(name) || name == CheckpointKeyName {
+	if !keyName(name) || name == signing.CheckpointKeyName {
 		return "", "", fmt.Errorf("%w: a name such as witness.example.com/w1, without blanks and plus signs", ErrWitnessKey)
 	}
 	pub := ed25519.NewKeyFromSeed(b[:]).Public().(ed25519.PublicKey)

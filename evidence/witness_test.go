@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events/signing"
 )
 
 func witness(t testing.TB, name string) (Witness, note.Verifier) {
@@ -118,7 +120,7 @@ func TestCosignKeepsToOneHistory(t *testing.T) {
 func TestWitnessKeys(t *testing.T) {
 	skey, vkey, err := NewWitnessKey(bytes.NewReader(derived("x")), "w")
 	must(t, err)
-	_, checkpoint, err := NewCheckpointKey(bytes.NewReader(derived("x")))
+	_, checkpoint, err := signing.NewCheckpointKey(bytes.NewReader(derived("x")))
 	must(t, err)
 	for _, bad := range []string{"", "w", vkey[:20], "v" + vkey[1:], strings.Replace(vkey, "+B", "+A", 1), checkpoint, skey, vkey + "AAAA", "w w" + vkey[1:]} {
 		if _, err := NewWitness(bad); !errors.Is(err, ErrWitnessKey) {
@@ -130,7 +132,7 @@ func TestWitnessKeys(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	for _, name := range []string{"", "a b", "a+b", "ä", CheckpointKeyName, strings.Repeat("x", 300)} {
+	for _, name := range []string{"", "a b", "a+b", "ä", signing.CheckpointKeyName, strings.Repeat("x", 300)} {
 		if _, _, err := NewWitnessKey(bytes.NewReader(derived("x")), name); !errors.Is(err, ErrWitnessKey) {
 			t.Errorf("name %q: %v", name, err)
 		}

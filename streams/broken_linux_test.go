@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
+	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
 // A server that cannot write to its store says so, and refuses that stream from then
@@ -48,7 +48,7 @@ func TestBrokenStore(t *testing.T) {
 	}
 	select {
 	case err := <-f.srv.Broken():
-		if !errors.Is(err, ErrStore) || !strings.Contains(err.Error(), "no space left") {
+		if !errors.Is(err, embedded.ErrStore) || !strings.Contains(err.Error(), "no space left") {
 			t.Error(err)
 		}
 	case <-ctx(t).Done():
@@ -75,32 +75,4 @@ func fill(path string) error {
 		}
 	}
 	return nil
-}
-
-// What the server logs of its store is told; other errors are not.
-func TestWhatBreaksAStore(t *testing.T) {
-	for _, c := range []struct {
-		format string
-		args   []any
-		broken bool
-	}{
-		{"%s", []any{"JetStream failed to store a msg on stream 'COUNTERSIGN > GOV': write x/1.blk: no space left on device"}, true},
-		{"Filestore [GOV] Critical write error: %v", []any{errors.New("input/output error")}, true},
-		{"Error flushing: %v", []any{errors.New("no space left on device")}, false},
-	} {
-		broken := make(chan error, 1)
-		l := serverLog{zerolog.Nop(), nil, broken}
-		l.Errorf(c.format, c.args...)
-		l.Errorf(c.format, c.args...) // nobody need be listening
-		select {
-		case err := <-broken:
-			if !c.broken || !errors.Is(err, ErrStore) || !strings.Contains(err.Error(), "error") && !strings.Contains(err.Error(), "no space") {
-				t.Errorf("%s: %v", c.format, err)
-			}
-		default:
-			if c.broken {
-				t.Errorf("%s %v was not told", c.format, c.args)
-			}
-		}
-	}
 }

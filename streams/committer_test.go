@@ -157,7 +157,7 @@ func TestCommitterDeniedSubjectIsDoubt(t *testing.T) {
 // A message refused by the server inside a group fails its own Append only.
 func TestCommitterBadMessageFailsAlone(t *testing.T) {
 	cfg := testConfig(t)
-	srv, err := StartServer(cfg)
+	srv, err := startServer(cfg)
 	ok(t, err)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}
 	t.Cleanup(func() { f.srv.Shutdown() })

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -97,9 +95,6 @@ type ServerConfig struct {
 	System *User
 	// Tenants' users get an account each.
 	Tenants []Tenant
-
-	// Log receives the embedded server's messages. Render does not use it.
-	Log zerolog.Logger
 }
 
 func (c ServerConfig) withDefaults() ServerConfig {

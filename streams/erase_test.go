@@ -95,7 +95,7 @@ func TestErase(t *testing.T) {
 // conflict.
 func TestEraseSealed(t *testing.T) {
 	cfg := testConfig(t)
-	srv, err := StartServer(cfg)
+	srv, err := startServer(cfg)
 	ok(t, err)
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, cfg: cfg, srv: srv}

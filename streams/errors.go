@@ -46,9 +46,6 @@ var (
 	// ErrIdentity: a request carries no identity that the server vouches for.
 	ErrIdentity = errors.New("streams: no authenticated identity on the request")
 
-	// ErrStore: the server could not write to its store and must be started anew.
-	ErrStore = errors.New("streams: the store could not be written")
-
 	// ErrDirectGet: a bucket lets any of its replicas answer reads.
 	ErrDirectGet = errors.New("streams: the bucket allows direct get")
 

@@ -15,6 +15,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
 // inChild marks a process in which a server breaks: a stream that the server gave
@@ -32,7 +34,7 @@ func TestMain(m *testing.M) {
 func testConfig(tb testing.TB) ServerConfig {
 	svc := func(r Role) User { return User{Name: string(r), Password: "pw-" + string(r), Role: r} }
 	return ServerConfig{
-		Name: "test", StoreDir: tb.TempDir(), Log: zerolog.Nop(),
+		Name: "test", StoreDir: tb.TempDir(),
 		Services: []User{svc(RoleProvisioner), svc(RoleAdmitter), svc(RoleCorrelator), svc(RoleAuditor), svc(RoleCustodian), svc(RoleOperator)},
 		System:   &User{Name: "sys", Password: "pw-sys"},
 		Tenants: []Tenant{
@@ -45,7 +47,15 @@ func testConfig(tb testing.TB) ServerConfig {
 type fixture struct {
 	tb  testing.TB
 	cfg ServerConfig
-	srv *Server
+	srv *embedded.Server
+}
+
+func startServer(cfg ServerConfig) (*embedded.Server, error) {
+	config, err := cfg.Render()
+	if err != nil {
+		return nil, err
+	}
+	return embedded.Start(config, zerolog.Nop())
 }
 
 // start runs a provisioned server.
@@ -55,7 +65,7 @@ func start(tb testing.TB, change ...func(*ServerConfig)) *fixture {
 	for _, f := range change {
 		f(&cfg)
 	}
-	srv, err := StartServer(cfg)
+	srv, err := startServer(cfg)
 	ok(tb, err)
 	f := &fixture{tb, cfg, srv}
 	tb.Cleanup(func() { f.srv.Shutdown() })
@@ -88,7 +98,7 @@ func (f *fixture) stop() {
 
 func (f *fixture) restart() {
 	f.tb.Helper()
-	srv, err := StartServer(f.cfg)
+	srv, err := startServer(f.cfg)
 	ok(f.tb, err)
 	f.srv = srv
 }
@@ -118,7 +128,7 @@ func ctx(tb testing.TB) context.Context {
 // Attacks are shown to work here before they are shown to fail.
 func flatServer(t *testing.T, users string) *fixture {
 	t.Helper()
-	srv, err := startServer(fmt.Sprintf(`
+	srv, err := embedded.Start(fmt.Appendf(nil, `
 		server_name: flat
 		host: 127.0.0.1
 		port: -1

@@ -10,8 +10,10 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
 // dense collects what ReadLog delivers and fails on anything out of order.
@@ -167,7 +169,7 @@ func TestReadLogServerRestart(t *testing.T) {
 // administrator, has made deletable.
 func looseServer(t *testing.T) (*fixture, jetstream.JetStream, jetstream.Stream) {
 	t.Helper()
-	srv, err := startServer(fmt.Sprintf("host: 127.0.0.1\nport: -1\nserver_name: loose\njetstream { store_dir: %q }\nauthorization { user: admin, password: pw-admin }", t.TempDir()), testConfig(t).Log)
+	srv, err := embedded.Start(fmt.Appendf(nil, "host: 127.0.0.1\nport: -1\nserver_name: loose\njetstream { store_dir: %q }\nauthorization { user: admin, password: pw-admin }", t.TempDir()), zerolog.Nop())
 	ok(t, err)
 	t.Cleanup(srv.Shutdown)
 	f := &fixture{tb: t, srv: srv}

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 func ok(t *testing.T, err error) {
@@ -38,12 +37,12 @@ func TestReplyChecker(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	key, err := signing.NewPrivateKey(bytes.Repeat([]byte{1}, 32))
 	ok(t, err)
-	private, public, err := evidence.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{2}, 32)))
+	private, public, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{2}, 32)))
 	ok(t, err)
-	voucher, err := evidence.CheckpointSigner(private)
+	voucher, err := signing.CheckpointSigner(private)
 	ok(t, err)
 	k := events.KeyRecord{KeyID: key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(now)}
-	k.Vouch, err = evidence.Vouch(voucher, k)
+	k.Vouch, err = signing.Vouch(voucher, k)
 	ok(t, err)
 	record, err := events.Encode(k)
 	ok(t, err)

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -166,6 +166,6 @@ func (c *benchExportCmd) print(io stdio, r exportResult) error {
 
 // benchPublic is the public half of the key that signs what fillShard makes.
 func benchPublic() string {
-	_, public, _ := evidence.NewCheckpointKey(bytes.NewReader(benchKey("checkpoint"))) // 32 bytes are enough
+	_, public, _ := signing.NewCheckpointKey(bytes.NewReader(benchKey("checkpoint"))) // 32 bytes are enough
 	return public
 }

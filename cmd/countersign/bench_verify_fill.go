@@ -70,11 +70,11 @@ func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(
 	if s.receipt, err = signing.NewPrivateKey(benchKey("receipt")); err != nil {
 		return nil, err
 	}
-	skey, vkey, err := evidence.NewCheckpointKey(bytes.NewReader(benchKey("checkpoint")))
+	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(benchKey("checkpoint")))
 	if err != nil {
 		return nil, err
 	}
-	if s.signer, err = evidence.CheckpointSigner(skey); err != nil {
+	if s.signer, err = signing.CheckpointSigner(skey); err != nil {
 		return nil, err
 	}
 	if s.verifiers, err = verifiers(vkey); err != nil {
@@ -111,7 +111,7 @@ func noHead(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}
 func (s *verifyShard) keyMessage() ([]events.LogMessage, error) {
 	k := events.KeyRecord{KeyID: s.receipt.ID, Use: signing.UseReceipt, Algorithm: "EdDSA", PublicKey: signing.EncodePublic(s.receipt.Public()), CreatedAt: events.At(benchCreated)}
 	var err error
-	if k.Vouch, err = evidence.Vouch(s.signer, k); err != nil {
+	if k.Vouch, err = signing.Vouch(s.signer, k); err != nil {
 		return nil, err
 	}
 	body, err := events.Encode(k)

@@ -46,9 +46,9 @@ func expiredEvidence(t *testing.T) (dsn, vkey string) {
 	defer func() { _ = db.Close() }()
 	must(db.Migrate(t.Context()))
 
-	skey, vkey, err := evidence.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))
+	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))
 	must(err)
-	signer, err := evidence.CheckpointSigner(skey)
+	signer, err := signing.CheckpointSigner(skey)
 	must(err)
 	builder, err := evidence.NewBuilder(expiredShard, subject.Space{})
 	must(err)

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -80,7 +79,7 @@ func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (k
 	book := keyBook{signing.KeySet{}, map[string]uint64{}}
 	err := each(ctx, l, l.Space.Control(l.Stream, events.ControlKey), 1, func(m events.LogMessage) error {
 		k, err := events.DecodeRecord[events.KeyRecord](m.Body)
-		if err != nil || known != nil && !evidence.CheckVouch(known, k) {
+		if err != nil || known != nil && !signing.CheckVouch(known, k) {
 			return nil
 		}
 		if pub, err := signing.DecodePublic(k.PublicKey); err == nil && signing.KeyID(pub) == k.KeyID {

@@ -16,7 +16,6 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -189,7 +188,7 @@ func (l *listedKey) record(b []byte, known note.Verifiers) {
 		return
 	}
 	l.Record, l.CreatedAt = b, k.CreatedAt
-	if l.Vouched = evidence.CheckVouch(known, k); !l.Vouched {
+	if l.Vouched = signing.CheckVouch(known, k); !l.Vouched {
 		l.Problem = "the checkpoint key does not vouch for it"
 	}
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -55,14 +55,14 @@ func checkpointKey(flag string, t *target.Target) (string, error) {
 		return "", usageError{fmt.Errorf("reading the public key: %w", err)}
 	}
 	flag = strings.TrimSpace(flag)
-	if _, err := evidence.CheckpointVerifier(flag); err != nil {
+	if _, err := signing.CheckpointVerifier(flag); err != nil {
 		return "", usageError{fmt.Errorf("--key: %w", err)}
 	}
 	return flag, nil
 }
 
 func verifiers(key string) ([]note.Verifier, error) {
-	v, err := evidence.CheckpointVerifier(key)
+	v, err := signing.CheckpointVerifier(key)
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,6 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 type replayCmd struct {
@@ -128,7 +127,7 @@ func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
 		return o, err
 	}
 	known := note.VerifierList(list...)
-	o.KeyVoucher = func(k events.KeyRecord) bool { return evidence.CheckVouch(known, k) }
+	o.KeyVoucher = func(k events.KeyRecord) bool { return signing.CheckVouch(known, k) }
 	o.RetireVoucher = func(k events.KeyRetirement) bool { return signing.CheckRetirement(known, k) }
 	if c.Keys != "" {
 		_, err = keys.Master(c.Keys) // what is wrong with it is said before anything is read

@@ -19,8 +19,8 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 // pastInMemory is a log that a core has correlated as a whole.
@@ -205,7 +205,7 @@ func TestReplayWithAClockThatWentBack(t *testing.T) {
 
 // What a correlator with other bounds forgets, a replay with its bounds forgets, too.
 func TestReplayUnderTheCorrelatorsBounds(t *testing.T) {
-	_, vkey, err := evidence.NewCheckpointKey(rand.Reader)
+	_, vkey, err := signing.NewCheckpointKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -82,7 +83,7 @@ func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	log, err := evidence.CheckpointVerifier(public)
+	log, err := signing.CheckpointVerifier(public)
 	if err != nil {
 		return err
 	}

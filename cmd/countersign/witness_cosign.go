@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
@@ -25,7 +26,7 @@ func (c *witnessFlags) open(t *target.Target) (w evidence.Witness, log note.Veri
 	if err != nil {
 		return w, nil, nil, err
 	}
-	if log, err = evidence.CheckpointVerifier(public); err != nil {
+	if log, err = signing.CheckpointVerifier(public); err != nil {
 		return w, nil, nil, err
 	}
 	memory, err = openMemory(c.State)

@@ -9,16 +9,17 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 )
 
 func signedCheckpoint(t *testing.T, shard string, size int64) (evidence.Checkpoint, string) {
 	t.Helper()
-	skey, _, err := evidence.NewCheckpointKey(bytes.NewReader(make([]byte, 32)))
+	skey, _, err := signing.NewCheckpointKey(bytes.NewReader(make([]byte, 32)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	signer, err := evidence.CheckpointSigner(skey)
+	signer, err := signing.CheckpointSigner(skey)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package signing
 
 import (
+	"crypto/ed25519"
+	"errors"
 	"fmt"
 
 	"golang.org/x/mod/sumdb/note"
@@ -53,4 +55,39 @@ func checkVouch(known note.Verifiers, r vouched, by string) bool {
 	}
 	n, err := note.Open([]byte(by), known)
 	return err == nil && n.Text == text
+}
+
+// ErrKeyRecord says that the record of a receipt key is not well-formed.
+var ErrKeyRecord = errors.New("signing: key record")
+
+// Vouch signs that a key is one of ours: a note over k.VouchText().
+func Vouch(signer note.Signer, k events.KeyRecord) (string, error) {
+	if _, err := ReceiptKey(k); err != nil {
+		return "", err
+	}
+	signed, err := note.Sign(&note.Note{Text: k.VouchText()}, signer)
+	if err != nil {
+		return "", fmt.Errorf("vouching for a key: %w", err)
+	}
+	return string(signed), nil
+}
+
+// CheckVouch reports whether k is a well-formed receipt key and its Vouch is by
+// one of the known checkpoint keys.
+func CheckVouch(known note.Verifiers, k events.KeyRecord) bool {
+	if _, err := ReceiptKey(k); err != nil || len(k.Vouch) > maxVouch {
+		return false
+	}
+	n, err := note.Open([]byte(k.Vouch), known)
+	return err == nil && n.Text == k.VouchText()
+}
+
+// ReceiptKey gives the public key of a receipt key's record. It checks the fields that VouchText joins: only in their exact forms
+// does its text name one key.
+func ReceiptKey(k events.KeyRecord) (ed25519.PublicKey, error) {
+	pub, err := DecodePublic(k.PublicKey)
+	if err != nil || EncodePublic(pub) != k.PublicKey || k.Use != UseReceipt || k.Algorithm != "EdDSA" || k.KeyID != KeyID(pub) {
+		return nil, fmt.Errorf("%w: a key record must be use receipt, alg EdDSA, and a kid that fits its key", ErrKeyRecord)
+	}
+	return pub, nil
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 // world is an admitter's key with the checkpoint key's word for it.
@@ -28,12 +27,12 @@ func newWorld(t *testing.T) world {
 	t.Helper()
 	key, err := signing.NewPrivateKey(bytes.Repeat([]byte{1}, 32))
 	ok(t, err)
-	private, public, err := evidence.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{2}, 32)))
+	private, public, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{2}, 32)))
 	ok(t, err)
-	signer, err := evidence.CheckpointSigner(private)
+	signer, err := signing.CheckpointSigner(private)
 	ok(t, err)
 	k := events.KeyRecord{KeyID: key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(time.Now())}
-	k.Vouch, err = evidence.Vouch(signer, k)
+	k.Vouch, err = signing.Vouch(signer, k)
 	ok(t, err)
 	record, err := events.Encode(k)
 	ok(t, err)

@@ -17,7 +17,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/strictjson"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -74,7 +73,7 @@ func checkReceipt(t *testing.T, n *rig.NATS, token, keyRecord string, body []byt
 	rig.OK(t, err)
 	v, err := keys.CheckpointVerifier(n.Keys, "")
 	rig.OK(t, err)
-	if !evidence.CheckVouch(note.VerifierList(v), k) {
+	if !signing.CheckVouch(note.VerifierList(v), k) {
 		t.Error("the key in the reply is not vouched for")
 	}
 	pub, err := signing.DecodePublic(k.PublicKey)

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -48,7 +49,7 @@ func (a *auditor) repairContents(ctx context.Context, to uint64) {
 // missingCheckpoints lists the published checkpoints of this shard, up to a size,
 // that this auditor's key signed and that are not stored.
 func (a *auditor) missingCheckpoints(ctx context.Context, size uint64) (missing []storage.Checkpoint, err error) {
-	key, err := evidence.CheckpointVerifier(a.public)
+	key, err := signing.CheckpointVerifier(a.public)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
@@ -36,7 +37,7 @@ type cosignatures struct {
 // cosign takes in what witnesses signed until ctx ends. What goes wrong is tried
 // again: nothing else waits for it.
 func (a *auditor) cosign(ctx context.Context) {
-	log, err := evidence.CheckpointVerifier(a.public)
+	log, err := signing.CheckpointVerifier(a.public)
 	if err != nil {
 		a.env.Log.Error().Err(err).Msg("signatures of witnesses cannot be judged")
 		return

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -38,7 +39,7 @@ func TestSignaturesOfWitnesses(t *testing.T) {
 	n.Publish(rig.Runtime, session(t, "s1")...)
 	audited(t, flags(n, dsn, 100))
 	a := standing(t, flags(n, dsn, 100))
-	log, err := evidence.CheckpointVerifier(a.public)
+	log, err := signing.CheckpointVerifier(a.public)
 	rig.OK(t, err)
 	newest, err := a.db.LatestCheckpoint(t.Context(), a.shard)
 	rig.OK(t, err)

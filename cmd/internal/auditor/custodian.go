@@ -13,7 +13,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -115,7 +115,7 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 
 // known is the public half of the key that this auditor signs with.
 func (c *custodian) known() (note.Verifiers, error) {
-	v, err := evidence.CheckpointVerifier(c.a.public)
+	v, err := signing.CheckpointVerifier(c.a.public)
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
 	"github.com/countersign-dev/countersign/storage"
@@ -44,7 +45,7 @@ func (c *custody) verified(sessions ...string) evidence.Report {
 	c.Helper()
 	var rep evidence.Report
 	c.step(func(ctx context.Context, k *custodian) {
-		v, err := evidence.CheckpointVerifier(k.a.public)
+		v, err := signing.CheckpointVerifier(k.a.public)
 		rig.OK(c, err)
 		l := ledger.Ledger{DB: k.a.db, Stream: "GOV"}
 		rep, err = l.Verify(ctx, k.a.shard, ledger.VerifyOptions{Keys: []note.Verifier{v}})

@@ -27,7 +27,6 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 // Flags configure the service.
@@ -126,7 +125,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 		Space:          f.Space(),
 		TenantKey:      master.Tenant,
 		SessionKey:     sessions.held,
-		KeyVoucher:     func(k events.KeyRecord) bool { return evidence.CheckVouch(note.VerifierList(voucher), k) },
+		KeyVoucher:     func(k events.KeyRecord) bool { return signing.CheckVouch(note.VerifierList(voucher), k) },
 		RetireVoucher:  func(k events.KeyRetirement) bool { return signing.CheckRetirement(note.VerifierList(voucher), k) },
 		RequireVerdict: !f.NoVerdictOK,
 		MissingAfter:   f.MissingAfter,

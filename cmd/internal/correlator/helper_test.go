@@ -21,7 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/examples"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -70,7 +70,7 @@ func newOptions(tb testing.TB, n *rig.NATS, missingAfter time.Duration) correlat
 	rig.OK(tb, err)
 	return correlation.Options{
 		Shard: streams.DefaultShard, TenantKey: master.Tenant, RequireVerdict: true, MissingAfter: missingAfter,
-		KeyVoucher: func(k events.KeyRecord) bool { return evidence.CheckVouch(note.VerifierList(v), k) },
+		KeyVoucher: func(k events.KeyRecord) bool { return signing.CheckVouch(note.VerifierList(v), k) },
 		SessionKey: func(tenant, session string) (*digest.Session, bool) {
 			k, err := store.Get(tb.Context(), sessionkeys.Of(tenant, session))
 			rig.OK(tb, err)

@@ -17,7 +17,6 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 // nextFile is a new receipt key that does not sign yet.
@@ -96,10 +95,10 @@ func replace(from, to string) error {
 // vouched makes the record of a key.
 func vouched(signer note.Signer, known note.Verifiers, key signing.PrivateKey, now time.Time) (k events.KeyRecord, err error) {
 	k = events.KeyRecord{KeyID: key.ID, Use: signing.UseReceipt, Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(now)}
-	if k.Vouch, err = evidence.Vouch(signer, k); err != nil {
+	if k.Vouch, err = signing.Vouch(signer, k); err != nil {
 		return k, err
 	}
-	if !evidence.CheckVouch(known, k) {
+	if !signing.CheckVouch(known, k) {
 		return k, errors.New("the checkpoint key's word for the new key does not verify")
 	}
 	return k, nil
@@ -197,7 +196,7 @@ func checkpoint(dir string) (note.Signer, note.Verifiers, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	v, err := evidence.CheckpointVerifier(public)
+	v, err := signing.CheckpointVerifier(public)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events/signing"
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -28,7 +27,7 @@ func provisioned(t *testing.T) (dir string, known note.Verifiers) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := evidence.CheckpointVerifier(public)
+	v, err := signing.CheckpointVerifier(public)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +54,7 @@ func TestRotate(t *testing.T) {
 		t.Errorf("from %+v to %+v; the directory has %s", old, next, current(t, dir))
 	}
 	for _, kid := range []string{first, next.KeyID} {
-		if k, err := RecordOf(dir, kid); err != nil || k.KeyID != kid || !evidence.CheckVouch(known, k) {
+		if k, err := RecordOf(dir, kid); err != nil || k.KeyID != kid || !signing.CheckVouch(known, k) {
 			t.Errorf("record of %s: %+v, %v", kid, k, err)
 		}
 	}
@@ -95,7 +94,7 @@ func TestRotateWithACheckpointKeyElsewhere(t *testing.T) {
 		t.Errorf("without a checkpoint key: %v", err)
 	}
 	_, next, err := Rotate(dir, vault, noon)
-	if err != nil || !evidence.CheckVouch(known, next) {
+	if err != nil || !signing.CheckVouch(known, next) {
 		t.Fatalf("%+v %v", next, err)
 	}
 	if current(t, vault) == next.KeyID {
@@ -136,7 +135,7 @@ func TestRotateBrokenOff(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, ReceiptRecordFile), stale, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if k, err := RecordOf(dir, current(t, dir)); err != nil || k != next || !evidence.CheckVouch(known, k) {
+		if k, err := RecordOf(dir, current(t, dir)); err != nil || k != next || !signing.CheckVouch(known, k) {
 			t.Errorf("%+v %v", k, err)
 		}
 		if _, again, err := Rotate(dir, dir, noon); err != nil || again.KeyID == next.KeyID {

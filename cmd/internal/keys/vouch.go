@@ -14,7 +14,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/events/signing"
 )
 
 // Names of the public files in a key directory.
@@ -39,11 +39,11 @@ func Vouch(dir string, now time.Time) (publicKey string, err error) {
 	if err != nil {
 		return "", err
 	}
-	verifier, err := evidence.CheckpointVerifier(publicKey)
+	verifier, err := signing.CheckpointVerifier(publicKey)
 	if err != nil {
 		return "", err
 	}
-	if k, err := RecordOf(dir, receipt.ID); err == nil && evidence.CheckVouch(note.VerifierList(verifier), k) {
+	if k, err := RecordOf(dir, receipt.ID); err == nil && signing.CheckVouch(note.VerifierList(verifier), k) {
 		return publicKey, writeJSON(dir, ReceiptRecordFile, k)
 	}
 	k, err := vouched(signer, note.VerifierList(verifier), receipt, now)
@@ -67,11 +67,11 @@ func Checkpoint(dir string) (note.Signer, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	private, public, err := evidence.NewCheckpointKey(bytes.NewReader(seed))
+	private, public, err := signing.NewCheckpointKey(bytes.NewReader(seed))
 	if err != nil {
 		return nil, "", err
 	}
-	signer, err := evidence.CheckpointSigner(private)
+	signer, err := signing.CheckpointSigner(private)
 	return signer, public, err
 }
 
@@ -89,7 +89,7 @@ func CheckpointVerifier(dir, text string) (note.Verifier, error) {
 		}
 		text = string(b)
 	}
-	v, err := evidence.CheckpointVerifier(strings.TrimSpace(text))
+	v, err := signing.CheckpointVerifier(strings.TrimSpace(text))
 	if err != nil {
 		return nil, fmt.Errorf("%.60q is not a public checkpoint key: %w", text, err)
 	}

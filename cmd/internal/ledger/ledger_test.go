@@ -106,11 +106,11 @@ func newShard(t testing.TB, n int) *shard {
 	db := database(t)
 	engine.shards++
 	s := &shard{Ledger: Ledger{DB: db, Stream: "GOV"}, t: t, name: fmt.Sprintf("GOV@20261120T0900%02d.000000000Z", engine.shards), notes: map[int]string{}}
-	skey, vkey, err := evidence.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))
+	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))
 	ok(t, err)
-	s.signer, err = evidence.CheckpointSigner(skey)
+	s.signer, err = signing.CheckpointSigner(skey)
 	ok(t, err)
-	v, err := evidence.CheckpointVerifier(vkey)
+	v, err := signing.CheckpointVerifier(vkey)
 	ok(t, err)
 	s.keys = []note.Verifier{v}
 	s.fill(n)
@@ -128,7 +128,7 @@ func (s *shard) fill(n int) {
 		s.log = append(s.log, events.LogMessage{Seq: seq, Subject: subj, Header: header, Body: body, Time: created.Add(time.Duration(seq) * time.Second)})
 	}
 	k := events.KeyRecord{KeyID: key.ID, Use: "receipt", Algorithm: "EdDSA", PublicKey: signing.EncodePublic(key.Public()), CreatedAt: events.At(created)}
-	k.Vouch, err = evidence.Vouch(s.signer, k)
+	k.Vouch, err = signing.Vouch(s.signer, k)
 	ok(s.t, err)
 	add(space.Control("GOV", events.ControlKey), nil, encode(s.t, k))
 	for i := 0; len(s.log) < n; i++ {

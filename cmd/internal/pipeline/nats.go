@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
+	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
 // NATSConfig is what the nats child reads from a file. It holds passwords; the
@@ -81,10 +82,13 @@ func runNATS(ctx context.Context, path string) error {
 	if level == "" || level == "info" {
 		level = "warn" // the server's own start-up banner is not ours to tell
 	}
-	srv, err := streams.StartServer(streams.ServerConfig{
+	config, err := streams.ServerConfig{
 		Host: c.Host, Port: c.Port, StoreDir: c.StoreDir, SyncInterval: c.SyncInterval, Services: c.Services, Tenants: c.Tenants,
-		Log: daemon.Logger(os.Stderr, level).With().Str("service", "nats").Logger(),
-	})
+	}.Render()
+	if err != nil {
+		return err
+	}
+	srv, err := embedded.Start(config, daemon.Logger(os.Stderr, level).With().Str("service", "nats").Logger())
 	if err != nil {
 		return err
 	}

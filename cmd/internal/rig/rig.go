@@ -20,6 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
+	"github.com/countersign-dev/countersign/streams/embedded"
 )
 
 // Guard bounds every wait; a test that passes never reaches it, on a machine that
@@ -55,7 +56,7 @@ type NATS struct {
 	tb    testing.TB
 	cfg   streams.ServerConfig
 	shard streams.Shard
-	srv   *streams.Server
+	srv   *embedded.Server
 	url   string // of a cluster's servers; empty: srv's
 	Keys  string // directory of key files
 }
@@ -78,7 +79,7 @@ func newNATS(tb testing.TB, shard streams.Shard) *NATS {
 	}
 	role := func(r streams.Role) streams.User { return user(string(r), r) }
 	n := &NATS{tb: tb, shard: shard, Keys: tb.TempDir(), cfg: streams.ServerConfig{
-		Name: "rig", StoreDir: tb.TempDir(), Shard: shard.Name, Log: zerolog.Nop(),
+		Name: "rig", StoreDir: tb.TempDir(), Shard: shard.Name,
 		Services: []streams.User{role(streams.RoleProvisioner), role(streams.RoleAdmitter), role(streams.RoleCorrelator),
 			role(streams.RoleAuditor), role(streams.RoleCustodian), role(streams.RoleOperator), role(streams.RoleWitness)},
 		Tenants: []streams.Tenant{
@@ -95,8 +96,9 @@ func newNATS(tb testing.TB, shard streams.Shard) *NATS {
 
 func (n *NATS) up() {
 	n.tb.Helper()
-	var err error
-	n.srv, err = streams.StartServer(n.cfg)
+	config, err := n.cfg.Render()
+	OK(n.tb, err)
+	n.srv, err = embedded.Start(config, zerolog.Nop())
 	OK(n.tb, err)
 	n.Provision()
 }

@@ -1,4 +1,6 @@
-package streams
+// Package embedded runs a nats-server in this process: for `countersign up`, and
+// for tests. Nothing else links the server.
+package embedded
 
 import (
 	"errors"
@@ -19,21 +21,16 @@ type Server struct {
 	broken chan error
 }
 
-// StartServer runs a server from cfg's rendered configuration, the same text
-// that a deployment would use, and returns once it accepts connections and
-// JetStream has recovered.
-func StartServer(cfg ServerConfig) (*Server, error) {
-	text, err := cfg.Render()
-	if err != nil {
-		return nil, err
-	}
-	return startServer(string(text), cfg.Log)
-}
+// ErrStore: the server could not write to its store and must be started anew.
+var ErrStore = errors.New("embedded: the store could not be written")
 
-func startServer(text string, log zerolog.Logger) (*Server, error) {
+// Start runs a server from a configuration, the text that a deployment would give
+// to nats-server, and returns once the server accepts connections and JetStream
+// has recovered. log receives the server's messages.
+func Start(config []byte, log zerolog.Logger) (*Server, error) {
 	opts := &natsd.Options{}
-	if err := opts.ProcessConfigString(text); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	if err := opts.ProcessConfigString(string(config)); err != nil {
+		return nil, fmt.Errorf("reading the NATS server's configuration: %w", err)
 	}
 	opts.NoSigs = true
 	ns, err := natsd.NewServer(opts)
@@ -98,7 +95,7 @@ func (s *Server) Shutdown() {
 func (s *Server) WaitForShutdown() { s.ns.WaitForShutdown() }
 
 // serverLog passes the server's messages on; the first fatal one becomes
-// StartServer's error, the first about a failure to write Broken's.
+// Start's error, the first about a failure to write Broken's.
 type serverLog struct {
 	log    zerolog.Logger
 	fatal  chan<- string

@@ -1,0 +1,37 @@
+package embedded
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/rs/zerolog"
+)
+
+// What the server logs of its store is told; other errors are not.
+func TestWhatBreaksAStore(t *testing.T) {
+	for _, c := range []struct {
+		format string
+		args   []any
+		broken bool
+	}{
+		{"%s", []any{"JetStream failed to store a msg on stream 'COUNTERSIGN > GOV': write x/1.blk: no space left on device"}, true},
+		{"Filestore [GOV] Critical write error: %v", []any{errors.New("input/output error")}, true},
+		{"Error flushing: %v", []any{errors.New("no space left on device")}, false},
+	} {
+		broken := make(chan error, 1)
+		l := serverLog{zerolog.Nop(), nil, broken}
+		l.Errorf(c.format, c.args...)
+		l.Errorf(c.format, c.args...) // nobody need be listening
+		select {
+		case err := <-broken:
+			if !c.broken || !errors.Is(err, ErrStore) || !strings.Contains(err.Error(), "error") && !strings.Contains(err.Error(), "no space") {
+				t.Errorf("%s: %v", c.format, err)
+			}
+		default:
+			if c.broken {
+				t.Errorf("%s %v was not told", c.format, c.args)
+			}
+		}
+	}
+}
