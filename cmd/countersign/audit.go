@@ -18,6 +18,7 @@ type auditCmd struct {
 	Auditors  auditAuditorsCmd  `cmd:"" help:"List the auditors who may read one tenant."`
 	Grant     auditGrantCmd     `cmd:"" help:"Let an auditor read one tenant's evidence, and nothing else."`
 	Revoke    auditRevokeCmd    `cmd:"" help:"Take that back."`
+	Cut       auditCutCmd       `cmd:"" help:"Take records that no checkpoint covers out of the evidence, for the auditor to make them again."`
 }
 
 type auditQuestionsCmd struct {

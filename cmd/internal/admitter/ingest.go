@@ -21,8 +21,8 @@ import (
 type IngestFlags struct {
 	PublisherEvents     int           `help:"Events per second that a publisher may put on the log (0: no limit)." env:"COUNTERSIGN_PUBLISHER_EVENTS" default:"10000"`
 	TenantEvents        int           `help:"Events per second of all publishers of a tenant together (0: no limit)." env:"COUNTERSIGN_TENANT_EVENTS" default:"20000"`
-	PublisherBytes      int           `help:"Bytes of events per second of a publisher (0: no limit)." env:"COUNTERSIGN_PUBLISHER_BYTES" default:"33554432"`
-	TenantBytes         int           `help:"Bytes of events per second of all publishers of a tenant together (0: no limit)." env:"COUNTERSIGN_TENANT_BYTES" default:"67108864"`
+	PublisherBytes      int           `help:"Bytes of events per second of a publisher, and likewise of its requests for admission; each comma counts as 128 more (0: no limit)." env:"COUNTERSIGN_PUBLISHER_BYTES" default:"33554432"`
+	TenantBytes         int           `help:"The same of all publishers of a tenant together (0: no limit)." env:"COUNTERSIGN_TENANT_BYTES" default:"67108864"`
 	PublisherAdmissions int           `help:"Admissions per second that a publisher may ask this admitter for; more are answered deny (0: no limit)." env:"COUNTERSIGN_PUBLISHER_ADMISSIONS" default:"10000"`
 	TenantAdmissions    int           `help:"Admissions per second of all publishers of a tenant together, from this admitter (0: no limit)." env:"COUNTERSIGN_TENANT_ADMISSIONS" default:"20000"`
 	QuotaBurst          time.Duration `help:"How much may come at once after a pause: what a limit allows in this time." env:"COUNTERSIGN_QUOTA_BURST" default:"10s"`
@@ -48,7 +48,10 @@ func (f IngestFlags) eventQuotas() ingest.Quotas {
 }
 
 func (f IngestFlags) admissionQuotas() ingest.Quotas {
-	return ingest.Quotas{Publisher: ingest.Rate{Messages: f.PublisherAdmissions}, Tenant: ingest.Rate{Messages: f.TenantAdmissions}, Burst: f.QuotaBurst}
+	return ingest.Quotas{
+		Publisher: ingest.Rate{Messages: f.PublisherAdmissions, Bytes: f.PublisherBytes},
+		Tenant:    ingest.Rate{Messages: f.TenantAdmissions, Bytes: f.TenantBytes}, Burst: f.QuotaBurst,
+	}
 }
 
 // takeEvents takes events in for as long as this instance holds the lease for it,
@@ -93,8 +96,8 @@ func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), e
 }
 
 // overQuota counts an admission, and reports whether it is one too many.
-func (s *service) overQuota(tenant, publisher string, bytes int) bool {
-	e, ok := s.admissions.Take(time.Now(), tenant, publisher, bytes)
+func (s *service) overQuota(tenant, publisher string, body []byte) bool {
+	e, ok := s.admissions.Take(time.Now(), tenant, publisher, ingest.Cost(body))
 	if !ok && e.First {
 		s.reportExcess(tenant, publisher, "admissions", e)
 	}

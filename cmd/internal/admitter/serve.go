@@ -121,7 +121,7 @@ func (s *service) admit(ctx context.Context, r micro.Request, received time.Time
 		return
 	}
 	req, known := s.request(r, received)
-	if known && s.overQuota(req.Tenant, req.Source, len(req.Body)) {
+	if known && s.overQuota(req.Tenant, req.Source, req.Body) {
 		s.refuse(r, codeQuota, nil)
 		return
 	}

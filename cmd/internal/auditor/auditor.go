@@ -84,6 +84,7 @@ type auditor struct {
 	troubles  troubles
 	ready     bool
 
+	intents  *intents
 	stored   *evidence.Tree // of the records that are stored
 	signed   int64          // tree size of the last checkpoint
 	signedAt time.Time

@@ -151,7 +151,7 @@ func TestOfTwoAuditorsOneStepsDownAndNothingIsDoubled(t *testing.T) {
 	n, dsn := rig.Start(t, streams.Shard{}), database(t)
 	n.Publish(rig.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
 	log := n.Log()
-	a, b, c := standing(t, flags(n, dsn, 100)), standing(t, flags(n, dsn, 100)), standing(t, flags(n, dsn, 100))
+	b, c, a := standing(t, flags(n, dsn, 100)), standing(t, flags(n, dsn, 100)), standing(t, flags(n, dsn, 100)) // the last one is the active one
 	other := prepare(t, b, log[:4])
 	rig.OK(t, auditAll(t, a, log[:6]))
 	// a got in between b's look at the position and its insert: the same token.

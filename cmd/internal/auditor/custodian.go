@@ -103,7 +103,7 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 	}
 	var known note.Verifiers
 	if err == nil {
-		known, err = c.known()
+		known, err = a.known()
 	}
 	if err != nil {
 		nc.Close()
@@ -114,8 +114,8 @@ func (a *auditor) newCustodian(ctx context.Context) (*custodian, error) {
 }
 
 // known is the public half of the key that this auditor signs with.
-func (c *custodian) known() (note.Verifiers, error) {
-	v, err := signing.CheckpointVerifier(c.a.public)
+func (a *auditor) known() (note.Verifiers, error) {
+	v, err := signing.CheckpointVerifier(a.public)
 	if err != nil {
 		return nil, err
 	}

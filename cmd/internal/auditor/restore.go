@@ -58,6 +58,10 @@ func (a *auditor) restore(ctx context.Context) error {
 	if err := a.repair(ctx); err != nil {
 		return err
 	}
+	// Before the position is read: from here on no earlier auditor announces anything.
+	if err := a.claimIntents(ctx); err != nil {
+		return err
+	}
 	position, _, err := a.db.Position(ctx, a.shard)
 	if err != nil {
 		return fmt.Errorf("reading the position: %w", err)
@@ -71,6 +75,9 @@ func (a *auditor) restore(ctx context.Context) error {
 		return err
 	}
 	if err := a.restoreTree(ctx, position); err != nil {
+		return err
+	}
+	if err := a.announced(ctx); err != nil {
 		return err
 	}
 	last, err := a.db.LatestCheckpoint(ctx, a.shard)

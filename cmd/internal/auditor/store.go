@@ -32,6 +32,9 @@ func (a *auditor) store(ctx context.Context, b *batch) error {
 	if err := a.retry(ctx, "position", func() error { return a.fence(ctx, b.before) }); err != nil {
 		return err
 	}
+	if err := a.announce(ctx, b.tree); err != nil {
+		return err
+	}
 	if err := a.retry(ctx, "tree", func() error { return a.db.InsertTreeNodes(ctx, a.shard, b.nodes) }); err != nil {
 		return err
 	}

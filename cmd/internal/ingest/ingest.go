@@ -226,7 +226,7 @@ func (t *term) guard() error {
 func (t *term) accept(m *nats.Msg) {
 	msg, at, no := rebuild(t.Space, t.Stream, m)
 	if no == nil {
-		no = t.admit(at, len(m.Data))
+		no = t.admit(at, Cost(m.Data))
 	}
 	if no == nil {
 		no = t.append(m, msg)

@@ -1,6 +1,7 @@
 package ingest
 
 import (
+	"bytes"
 	"sync"
 	"time"
 )
@@ -8,7 +9,7 @@ import (
 // Rate is what may come in each second; zero is no limit.
 type Rate struct {
 	Messages int
-	Bytes    int
+	Bytes    int // see Cost
 }
 
 // Quotas are limits of a tenant and of each of its publishers.
@@ -18,6 +19,15 @@ type Quotas struct {
 	// 100 each second with a burst of 10 s takes 1,000 at once after a pause.
 	Burst time.Duration
 }
+
+// valueCost is what a value of a document costs beside its bytes, in bytes. The
+// correlator and the auditor look at every value of an event, which takes them as
+// long as to copy some hundred bytes.
+const valueCost = 128
+
+// Cost is what a body counts as against a limit of bytes: its size, and for each
+// comma, of which a document has about as many as values, valueCost more.
+func Cost(body []byte) int { return len(body) + valueCost*bytes.Count(body, []byte{','}) }
 
 // bucket is a token bucket that counts up: level is what was taken and has not
 // run out of it again.
@@ -68,7 +78,7 @@ const findingWindow = 10 * time.Minute
 
 // Take counts a message in, all or nothing. ok is false when it exceeds a limit,
 // and then nothing is counted.
-func (m *Meter) Take(now time.Time, tenant, name string, bytes int) (e Excess, ok bool) {
+func (m *Meter) Take(now time.Time, tenant, name string, cost int) (e Excess, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := entry(m.publishers, publisher{tenant, name})
@@ -81,7 +91,7 @@ func (m *Meter) Take(now time.Time, tenant, name string, bytes int) (e Excess, o
 		switch {
 		case m.exceeds(c.use.messages, now, c.rate.Messages, 1):
 			e = Excess{Of: c.of, What: "messages", Limit: c.rate.Messages}
-		case m.exceeds(c.use.bytes, now, c.rate.Bytes, bytes):
+		case m.exceeds(c.use.bytes, now, c.rate.Bytes, cost):
 			e = Excess{Of: c.of, What: "bytes", Limit: c.rate.Bytes}
 		default:
 			continue
@@ -91,8 +101,8 @@ func (m *Meter) Take(now time.Time, tenant, name string, bytes int) (e Excess, o
 		}
 		return e, false
 	}
-	p.take(now, m.quotas.Publisher, bytes)
-	t.take(now, m.quotas.Tenant, bytes)
+	p.take(now, m.quotas.Publisher, cost)
+	t.take(now, m.quotas.Tenant, cost)
 	return Excess{}, true
 }
 
@@ -115,7 +125,7 @@ func (m *Meter) exceeds(b bucket, now time.Time, rate, n int) bool {
 	return level > float64(rate)*m.quotas.Burst.Seconds() && level > float64(n)
 }
 
-func (u *usage) take(now time.Time, r Rate, bytes int) {
+func (u *usage) take(now time.Time, r Rate, cost int) {
 	u.messages = bucket{u.messages.after(now, r.Messages, 1), now}
-	u.bytes = bucket{u.bytes.after(now, r.Bytes, bytes), now}
+	u.bytes = bucket{u.bytes.after(now, r.Bytes, cost), now}
 }

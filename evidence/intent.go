@@ -1,0 +1,48 @@
+package evidence
+
+import (
+	"fmt"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+)
+
+// intentOrigin is the first line of an intent. It does not begin with originPrefix,
+// so that an intent cannot be taken for a checkpoint.
+const intentOrigin = "countersign.dev intent"
+
+// SignIntent signs what the tree will be when the next batch is stored, and gives
+// the note's bytes as text. An intent is made before the rows are inserted, and
+// what it names may never come to be stored. It proves one thing: rows that an
+// auditor finds behind its newest checkpoint, and whose root an intent names, are
+// those that an auditor with this key meant to insert.
+func SignIntent(signer note.Signer, c Checkpoint) (string, error) {
+	if !c.valid() || len(c.Extensions) > 0 {
+		return "", fmt.Errorf("%w: intent of shard %.80q, size %d", ErrCheckpoint, c.Shard, c.Size)
+	}
+	signed, err := note.Sign(&note.Note{Text: c.intentText()}, signer)
+	if err != nil {
+		return "", fmt.Errorf("signing an intent: %w", err)
+	}
+	return string(signed), nil
+}
+
+// intentText is a checkpoint's text under another first line.
+func (c Checkpoint) intentText() string { return intentOrigin + "\n" + c.Text() }
+
+// OpenIntent checks that a note is an intent signed by one of the known keys, and
+// gives the tree that it names.
+func OpenIntent(text string, known note.Verifiers) (Checkpoint, error) {
+	if len(text) > maxCheckpoint {
+		return Checkpoint{}, fmt.Errorf("%w: %d bytes", ErrCheckpoint, len(text))
+	}
+	n, err := note.Open([]byte(text), known)
+	if err != nil {
+		return Checkpoint{}, fmt.Errorf("%w: %s", ErrCheckpoint, noteReason(err))
+	}
+	rest, ours := strings.CutPrefix(n.Text, intentOrigin+"\n")
+	if !ours {
+		return Checkpoint{}, fmt.Errorf("%w: not an intent", ErrCheckpoint)
+	}
+	return ParseCheckpointText(rest)
+}
