@@ -205,7 +205,11 @@ func (c *Committer) run(l *lane) {
 		if group == nil {
 			return
 		}
+		began := time.Now()
 		c.commit(l, group)
+		if n > c.opt.BatchAbove {
+			c.gather(n, time.Since(began)/gatherPart)
+		}
 		c.mu.Lock()
 		c.inflight -= n
 		c.mu.Unlock()
@@ -229,6 +233,31 @@ func (c *Committer) next() (group []*appendCall, messages int) {
 			c.inflight += messages
 			return group, messages
 		}
+	}
+}
+
+// gatherPart of the time that a batch took is how long its lane waits at most for
+// the next one to fill.
+const gatherPart = 4
+
+// gather waits after a batch of n messages until as many are queued beside those
+// that are there already, or the time is over. Callers that got their answer just
+// now ask again a moment later: without this they would be split into two groups
+// that take turns, and each waits for both (64 clients: 1.0 to 1.6 times the rate of
+// single publishes without it, 1.5 to 2.9 times with it).
+func (c *Committer) gather(n int, atMost time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	over := false
+	timer := time.AfterFunc(atMost, func() {
+		c.mu.Lock()
+		over = true
+		c.mu.Unlock()
+		c.changed.Broadcast()
+	})
+	defer timer.Stop()
+	for want := min(c.queued+n, c.opt.MaxBatch); c.queued < want && !over && !c.closed; {
+		c.changed.Wait()
 	}
 }
 
