@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
@@ -22,7 +24,7 @@ import (
 // proveFlags are those of commands that answer from the index unless they are told
 // to prove the answer first.
 type proveFlags struct {
-	Proved bool   `help:"Verify all of the evidence first, fail if it does not hold, and answer from the records that were proved. Without it the answer comes from the index, and says so."`
+	Proved bool `help:"Verify all of the evidence first, fail if it does not hold, and answer from the records that were proved. Without it the answer comes from the index, and says so."`
 	engineFlags
 	Key string `help:"With --proved: the public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 }
@@ -136,8 +138,13 @@ func ownEngine(ctx context.Context, cacheDir string) (db *storage.DB, done func(
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the directory of the engine that answers: %w", err)
 	}
+	// A reader of the answer that goes away must not end this process before the
+	// directory is removed: the write fails instead.
+	piped := make(chan os.Signal, 1)
+	signal.Notify(piped, syscall.SIGPIPE)
 	var engine *storage.Engine
 	done = func() {
+		signal.Stop(piped)
 		if db != nil {
 			_ = db.Close()
 		}

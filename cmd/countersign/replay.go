@@ -28,7 +28,7 @@ type replayCmd struct {
 	target.Flags
 	scanFlags
 	engineFlags
-	restsOn basis // of what was read from the evidence
+	restsOn basis  // of what was read from the evidence
 	Session string `help:"The session." required:"" type:"session"`
 	From    string `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
 	Whole   bool   `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`

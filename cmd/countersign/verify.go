@@ -267,9 +267,23 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *
 	if len(reports) == 0 {
 		return nil, ledger.ErrEmptyRange
 	}
+	return reports, wholeDatabase(ctx, l, &reports[len(reports)-1])
+}
+
+// wholeDatabase adds to the last report what is wrong with the database and is of no
+// shard.
+func wholeDatabase(ctx context.Context, l ledger.Ledger, last *evidence.Report) error {
 	stray, err := l.StrayDerived(ctx)
-	reports[len(reports)-1].Add(stray...)
-	return reports, err
+	if err != nil {
+		return err
+	}
+	schema, policies, err := l.SchemaProblems(ctx)
+	last.Add(stray...)
+	last.Add(schema...)
+	if !policies {
+		last.RestsOn += "; NOT looked for: row policies, which this user of the database may not list"
+	}
+	return err
 }
 
 // fewerCollections lets the collector run less often until the returned function
