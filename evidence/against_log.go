@@ -49,6 +49,12 @@ func (x *Examined) CompareLog(r Row, m events.LogMessage) {
 	}
 }
 
+// NotInLog says that the log has no message of the row's sequence, of a row that
+// nothing signed proves.
+func (x *Examined) NotInLog() {
+	x.problems = append(x.problems, problemOf(CodeLog, x.seq, "", "the log has no message at this sequence, and no checkpoint covers the record"))
+}
+
 // prove gives a claim about a text that the evidence does not hold the log's text.
 func (c *claim) prove(m events.LogMessage) {
 	value := m.HeaderValue(events.HeaderSignature)

@@ -28,14 +28,29 @@ type Examined struct {
 	place    place
 	fact     fact
 	problems []Problem
-	compared bool // with the log's message
-	expired  bool // the row has no text
-	control  bool // of it: it is a control record
+	compared bool   // with the log's message
+	expired  bool   // the row has no text
+	expiry   uint64 // the expiry record that explains that
+	control  bool   // of it: it is a control record
 }
 
 // Key is the session that the row belongs to: what its text says, or its columns
 // where no text can be read.
 func (x *Examined) Key() SessionKey { return x.key }
+
+// SessionIndex is the row's place in its session's chain; nil if it has none. Of a
+// row without a text it is known after Verifier.Add.
+func (x *Examined) SessionIndex() *uint64 {
+	if !x.place.indexed {
+		return nil
+	}
+	index := x.place.index
+	return &index
+}
+
+// Expiry is the sequence of the expiry record that proves why the row has no text,
+// whatever its column says. It is known after Verifier.Add.
+func (x *Examined) Expiry() uint64 { return x.expiry }
 
 // Examiner does the part of verification that needs no other row. Each goroutine
 // has its own; they may work at the same time.

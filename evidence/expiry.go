@@ -162,7 +162,7 @@ func (v *Verifier) expire(x *Examined) {
 		v.rep.add(CodeColumn, x.seq, "session", "the columns hold tenant %.64q and session %.64q, the expiry record %.64q and %.64q", x.key.Tenant, x.key.Session, key.Tenant, key.Session)
 		x.key = key
 	}
-	x.place = place{indexed: true, index: span.index + x.seq - span.from}
+	x.place, x.expiry = place{indexed: true, index: span.index + x.seq - span.from}, r.seq
 }
 
 // chainExpired follows a session's chain over a row without a text: what it names

@@ -45,7 +45,7 @@ const (
 	CodeApprovalSignature Code = "approval_signature"       // the signature does not verify
 	CodeApprovalKey       Code = "approval_key_unknown"     // signed with a key nobody vouched for
 	CodeApprovalRetired   Code = "approval_key_retired"     // signed with a key that was retired before
-	CodeLog               Code = "log_mismatch"             // the log has another message at this sequence
+	CodeLog               Code = "log_mismatch"             // the log has another message at this sequence, or none
 	CodeLogGap            Code = "log_gap"                  // the log has lost this message, and no erasure record says why
 	CodeKeyVouch          Code = "key_vouch"                // a published key with a false vouch
 	CodeReceipt           Code = "receipt_invalid"          // signature or contents are wrong
@@ -67,6 +67,7 @@ const (
 	// Completeness.
 	CodeIncomplete Code = "completeness_unproved" // records of this session may be missing from the answer
 	CodeDerived    Code = "derived_row"           // a row of a derived table is not what the records give
+	CodeSchema     Code = "schema_differs"        // a table, view, column or row policy is not what the migrations make
 
 	// Bundles.
 	CodeMember  Code = "bundle_member"  // a member is not what its digest or its source says
@@ -121,8 +122,9 @@ type Report struct {
 	Checkpoints int            `json:"checkpoints"` // whose signature and root were checked
 	Size        int64          `json:"size"`        // of the tree over all rows, or of the checkpoint
 	Root        tlog.Hash      `json:"root"`
-	Signed      int64          `json:"signed"`              // size of the newest checkpoint that holds
-	Witnessed   int64          `json:"witnessed,omitempty"` // size of the newest one that enough witnesses signed
+	Signed      int64          `json:"signed"`               // size of the newest checkpoint that holds
+	NotSigned   int64          `json:"not_signed,omitempty"` // records after that one: none of them is proved
+	Witnessed   int64          `json:"witnessed,omitempty"`  // size of the newest one that enough witnesses signed
 	// Cosigned has, for each known witness, the newest checkpoint that holds and
 	// that it signed.
 	Cosigned []Cosignature `json:"cosigned,omitempty"`

@@ -269,6 +269,7 @@ func (v *Verifier) finish(extend func()) Report {
 		rep.add(CodeTooShort, 0, "", "the rows end at %d, at least %d were expected", reached, v.opts.AtLeast)
 	}
 	rep.Sessions, rep.Size = len(v.heads), v.tree.Size()
+	rep.NotSigned = max(0, reached-rep.Signed)
 	rep.Root = v.tree.Root()
 	rep.OK = rep.Total == 0
 	return *rep

@@ -139,7 +139,11 @@ var configTemplates = template.Must(template.New("").Funcs(template.FuncMap{"x":
       <networks><ip>127.0.0.1</ip><ip>::1</ip></networks>
       <profile>reading</profile>
       <quota>default</quota>
-      <grants><query>GRANT SHOW, SELECT ON {{.Database}}.*</query></grants>
+      <grants>
+        <query>GRANT SHOW, SELECT ON {{.Database}}.*</query>
+        <query>GRANT SHOW ROW POLICIES ON *.*</query>
+        <query>GRANT SELECT ON system.row_policies</query>
+      </grants>
     </{{.Readonly}}>
 {{- $c := .}}
 {{- range .Auditors}}

@@ -172,9 +172,10 @@ func (db *DB) CompareDerived(ctx context.Context, shard string, from, to uint64,
 // compareCopies finds the rows of evidence whose columns of our own making differ
 // from the text: those that a verification does not read.
 func (db *DB) compareCopies(ctx context.Context, within string, fn func(seq uint64)) error {
-	err := db.each(ctx, `SELECT seq FROM evidence WHERE `+within+` AND record != '' AND (
-			ifNull(toInt64(session_index), -1) != ifNull(JSONExtract(record, 'session_index', 'Nullable(Int64)'), -1)
-			OR redacted != (position(record, '"redactions":[{') > 0) OR expiry != 0) ORDER BY seq`,
+	// What is NULL differs: a table may have other types than the migrations give it.
+	err := db.each(ctx, `SELECT seq FROM evidence WHERE `+within+` AND NOT coalesce(record = ''
+			OR ifNull(toInt64(session_index), -1) = ifNull(JSONExtract(record, 'session_index', 'Nullable(Int64)'), -1)
+				AND redacted = (position(record, '"redactions":[{') > 0) AND expiry = 0, false) ORDER BY seq`,
 		func(r driver.Rows) error {
 			var seq uint64
 			err := r.Scan(&seq)
@@ -205,11 +206,15 @@ func (db *DB) markTextless(ctx context.Context, within string, found []DerivedRo
 	return err
 }
 
+// inComparison is true of the rows that CompareDerived sees when it is asked for all
+// of every shard: of no row whose shard or sequence is NULL or no number.
+const inComparison = "coalesce(toString(shard) IN (SELECT DISTINCT toString(shard) FROM evidence) AND seq BETWEEN 0 AND 18446744073709551615, false)"
+
 // StrayDerived lists the shards that derived tables have rows of and evidence has
-// none of, each with the table.
+// none of, each with the table, and the rows that are at no place of a shard.
 func (db *DB) StrayDerived(ctx context.Context) (list []DerivedRow, err error) {
 	for _, table := range derived {
-		err := db.each(ctx, `SELECT shard, min(seq), count() FROM `+table.name+` WHERE shard NOT IN (SELECT DISTINCT shard FROM evidence) GROUP BY shard ORDER BY shard`,
+		err := db.each(ctx, `SELECT coalesce(toString(shard), '') AS s, toUInt64(coalesce(min(seq), 0)), count() FROM `+table.name+` WHERE NOT `+inComparison+` GROUP BY s ORDER BY s`,
 			func(r driver.Rows) error {
 				d := DerivedRow{Table: table.name}
 				err := r.Scan(&d.Shard, &d.Seq, &d.Extra)

@@ -12,6 +12,8 @@ var (
 	ErrPlatform = errors.New("the embedded ClickHouse engine needs linux/amd64 with glibc")
 	// ErrFetch: the engine's library is not cached and could not be fetched.
 	ErrFetch = errors.New("the embedded ClickHouse engine could not be fetched")
+	// ErrNotFetched says that the embedded engine is not there.
+	ErrNotFetched = errors.New("the embedded ClickHouse engine is not there: run `countersign engine fetch`, or install the clickhouse program")
 	// ErrDigest: bytes that claim to be the engine's library are not.
 	ErrDigest = errors.New("not the pinned ClickHouse engine")
 	// ErrDataDirInUse: another engine works on the data directory.

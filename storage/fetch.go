@@ -26,16 +26,11 @@ import (
 // integrity, unpacked (566 MB), checked again and moved into place in one step.
 // Processes that fetch at the same time wait for each other.
 func FetchEngine(ctx context.Context, cacheDir string, progress func(stage string, done, total int64)) (string, error) {
-	if err := checkPlatform(); err != nil {
+	lib, err := engineIn(cacheDir)
+	if err != nil {
 		return "", err
 	}
-	if cacheDir == "" {
-		var err error
-		if cacheDir, err = DefaultCacheDir(); err != nil {
-			return "", err
-		}
-	}
-	f := fetcher{pinnedLibrary(cacheDir), libraryIntegrity, progress}
+	f := fetcher{lib, libraryIntegrity, progress}
 	if err := f.library.verify(progress); !errors.Is(err, fs.ErrNotExist) {
 		return f.library.path, err
 	}
@@ -43,6 +38,33 @@ func FetchEngine(ctx context.Context, cacheDir string, progress func(stage strin
 		return "", err
 	}
 	return f.library.path, nil
+}
+
+// cachedEngine is FetchEngine without the fetching.
+func cachedEngine(cacheDir string, progress func(stage string, done, total int64)) (string, error) {
+	lib, err := engineIn(cacheDir)
+	if err != nil {
+		return "", err
+	}
+	if err := lib.verify(progress); errors.Is(err, fs.ErrNotExist) {
+		return "", ErrNotFetched
+	} else if err != nil {
+		return "", err
+	}
+	return lib.path, nil
+}
+
+// engineIn is the pinned library in a cache directory.
+func engineIn(cacheDir string) (lib library, err error) {
+	if err := checkPlatform(); err != nil {
+		return lib, err
+	}
+	if cacheDir == "" {
+		if cacheDir, err = DefaultCacheDir(); err != nil {
+			return lib, err
+		}
+	}
+	return pinnedLibrary(cacheDir), nil
 }
 
 // fetcher brings one library into the cache.

@@ -32,7 +32,6 @@ func refused(t *testing.T, dsn, statement string, codes ...int32) {
 // What ClickHouse says when it refuses.
 const (
 	codeReadonly       = 164
-	codeAccessDenied   = 497
 	codeAuthentication = 516
 	codeSessionLimit   = 700
 )

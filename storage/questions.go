@@ -22,6 +22,10 @@ type Question struct {
 	SQL   string
 }
 
+// QuestionMissing is the name of the question that is about the whole log, and not
+// one tenant's records.
+const QuestionMissing = "missing"
+
 // Terms are the parameters of questions. The zero Since and Until are no limits.
 type Terms struct {
 	Tenant       string

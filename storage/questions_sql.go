@@ -78,7 +78,7 @@ WHERE (tenant = {tenant:String} OR (tenant = '' AND (arrayAll(t -> t = '', items
 ORDER BY shard, seq LIMIT {most:UInt32}`,
 	},
 	{
-		Name: "missing", Asks: "Is anything missing, doubled or not yet signed?",
+		Name: QuestionMissing, Asks: "Is anything missing, doubled or not yet signed?",
 		SQL: `SELECT log.shard AS shard, log.newest AS newest, log.newest - log.different AS missing, log.records - log.different AS doubled,
     toInt64(log.newest) - toInt64(signed.size) AS unsigned, chains.broken AS broken_sessions
 FROM (SELECT shard, max(seq) AS newest, count() AS records, groupBitmap(seq) AS different FROM leaf_hashes GROUP BY shard) AS log

@@ -45,6 +45,8 @@ type EngineOptions struct {
 	TCPPort, HTTPPort int
 	// MaxMemory bounds the engine's memory in bytes; 0 means DefaultMaxMemory.
 	MaxMemory int64
+	// NoFetch uses the embedded engine only if its library is there (ErrNotFetched).
+	NoFetch bool
 	// Embedded passes over a clickhouse program on PATH.
 	Embedded bool
 	// Log receives what the engine prints, on level debug.
@@ -133,11 +135,18 @@ func chooseEngine(ctx context.Context, opts EngineOptions) (starter, error) {
 			return func(ctx context.Context, l launch) (*Engine, error) { return startBinary(ctx, l, program) }, nil
 		}
 	}
-	lib, err := FetchEngine(ctx, opts.CacheDir, opts.Progress)
+	lib, err := engineLibrary(ctx, opts)
 	if err != nil {
 		return nil, err
 	}
 	return func(ctx context.Context, l launch) (*Engine, error) { return startEmbedded(ctx, l, lib) }, nil
+}
+
+func engineLibrary(ctx context.Context, opts EngineOptions) (string, error) {
+	if opts.NoFetch {
+		return cachedEngine(opts.CacheDir, opts.Progress)
+	}
+	return FetchEngine(ctx, opts.CacheDir, opts.Progress)
 }
 
 func (o *EngineOptions) setDefaults() error {

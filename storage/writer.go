@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
@@ -38,6 +39,34 @@ func (db *DB) InsertEvidence(ctx context.Context, token string, rows []EvidenceR
 	}
 	ctx = clickhouse.Context(ctx, clickhouse.WithQueryID(evidenceQueries(rows[0].Shard)+randomToken()))
 	return db.insert(ctx, insertEvidence, token, evidenceColumns(rows)...)
+}
+
+// InsertCopy stores rows of any shards that were read and proved elsewhere, in
+// a database that nothing else writes to. DropTextless must follow the last one.
+func (db *DB) InsertCopy(ctx context.Context, rows []EvidenceRow) error {
+	expiry := make([]uint64, len(rows))
+	for i, r := range rows {
+		if err := checkRow(r); err != nil {
+			return fmt.Errorf("%w: row %d (seq %d): %w", ErrBatch, i, r.Seq, err)
+		}
+		expiry[i] = r.Expiry
+	}
+	return db.insert(ctx, strings.TrimSuffix(insertEvidence, ")")+", expiry)", randomToken(), append(evidenceColumns(rows), expiry)...)
+}
+
+// DropTextless deletes what views made of copied rows without a text. Only the chain
+// has a row of those.
+func (db *DB) DropTextless(ctx context.Context) error {
+	if n, err := db.countWhere(ctx, "evidence", "record = ''"); n == 0 || err != nil {
+		return err
+	}
+	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"mutations_sync": 1}))
+	for _, table := range expiringTables {
+		if err := db.conn.Exec(ctx, "ALTER TABLE "+table+" DELETE WHERE (shard, seq) IN (SELECT shard, seq FROM evidence WHERE record = '')"); err != nil {
+			return db.failed(err)
+		}
+	}
+	return nil
 }
 
 // evidenceQueries is how the ids of a shard's evidence inserts begin; quiesce

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -90,18 +91,19 @@ func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
 	}
 	defer func() { _ = l.DB.Close() }()
 	terms.Tenant = t.Tenant
-	restsOn, err := c.prove(ctx, io, l, t)
+	own, restsOn, done, err := c.proved(ctx, io, l, t, ledger.Wanted{Tenant: t.Tenant, Others: q.Name == storage.QuestionMissing})
 	if err != nil {
 		return err
 	}
-	a, err := l.DB.Ask(ctx, q, terms)
+	defer done()
+	a, err := own.DB.Ask(ctx, q, terms)
 	if errors.Is(err, storage.ErrTerms) {
 		return usageError{fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrTerms.Error()+": "))}
 	}
 	if err != nil {
 		return err
 	}
-	if err := noteExpired(ctx, io, l, t.Tenant, terms.Session, "what they held is not in this answer"); err != nil {
+	if err := noteExpired(ctx, io, own, t.Tenant, terms.Session, "what they held is not in this answer"); err != nil {
 		return err
 	}
 	if c.JSON {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
@@ -56,21 +57,22 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	restsOn, err := c.prove(ctx, io, l, t)
+	own, restsOn, done, err := c.proved(ctx, io, l, t, ledger.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
-	rows, err := l.DB.LatestCalls(ctx, t.Tenant, storage.CallFilter{Session: c.Session, State: c.State, Tool: c.Tool, Since: since, Limit: oneMore(c.Limit)})
+	defer done()
+	rows, err := own.DB.LatestCalls(ctx, t.Tenant, storage.CallFilter{Session: c.Session, State: c.State, Tool: c.Tool, Since: since, Limit: oneMore(c.Limit)})
 	if err != nil {
 		return err
 	}
 	if len(rows) == 0 && c.Session != "" {
-		if err := knownSession(ctx, l.DB, t.Tenant, c.Session); err != nil {
+		if err := knownSession(ctx, own.DB, t.Tenant, c.Session); err != nil {
 			return err
 		}
 	}
 	rows, more := newest(rows, c.Limit)
-	if c.stands, err = verdictsSoFar(ctx, l.DB, t.Tenant, rows); err != nil {
+	if c.stands, err = verdictsSoFar(ctx, own.DB, t.Tenant, rows); err != nil {
 		return err
 	}
 	p := newPrinter(io.out)
@@ -85,7 +87,7 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 	}
 	endList(io, p, c.JSON, len(rows), more, "call")
 	printBasis(io, c.JSON, len(rows), restsOn)
-	return noteExpired(ctx, io, l, t.Tenant, c.Session, notListed)
+	return noteExpired(ctx, io, own, t.Tenant, c.Session, notListed)
 }
 
 func (c *callsCmd) print(io stdio, p *printer, r storage.EvidenceRow) error {

@@ -25,21 +25,34 @@ func (c *chainCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	parts, restsOn, err := c.session(ctx, io, l, t, c.Session)
+	parts, restsOn, err := c.session(ctx, io, l, t)
 	if err != nil {
 		return err
 	}
 	for _, p := range parts {
-		gone, err := whyGone(ctx, l, p.Rows)
+		gone, err := whyGone(ctx, p.Why, p.Rows)
 		if err != nil {
 			return err
 		}
-		if err := printChain(io, p, gone, c.JSON, c.Proved); err != nil {
+		if err := printChain(io, p.Session, gone, c.JSON, c.Proved); err != nil {
 			return err
 		}
 	}
 	printBasis(io, c.JSON, len(parts), restsOn)
 	return nil
+}
+
+// session gives the session's records: proved to be all, if that was asked for.
+func (c *chainCmd) session(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target) (parts []ledger.ProvedSession, b basis, err error) {
+	if !c.Proved {
+		parts, err = unprovedSession(ctx, l, t.Tenant, c.Session)
+		return parts, restsOnIndex, err
+	}
+	p, err := newProver(ctx, io, l, t, c.Key)
+	if err != nil {
+		return nil, b, err
+	}
+	return p.session(ctx, t.Tenant, c.Session)
 }
 
 // chainLine is one record as other programs read it. Of one that expired there is

@@ -146,7 +146,7 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 		err = tenantRows(ctx, l, t.Tenant, since, take)
 	}
 	if err == nil {
-		fmt.Fprintln(io.err, "note: "+restsOnIndex+"; countersign verify proves the index")
+		fmt.Fprintln(io.err, "note: "+restsOnIndex.text+"; countersign verify proves the index")
 	}
 	return tally, err
 }

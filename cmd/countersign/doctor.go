@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -294,6 +295,18 @@ func (d doctor) keys(ctx context.Context) []examined {
 	return one("keys", levelOK, "receipt key %s, published at sequence %d", k.KeyID, m.Seq)
 }
 
+// schema: whether the tables are what the migrations make; nothing is found if so.
+func (d doctor) schema(ctx context.Context, db *storage.DB) []examined {
+	list, _, err := ledger.Ledger{DB: db}.SchemaProblems(ctx)
+	switch {
+	case err != nil:
+		return one("evidence", levelUnsafe, "%v", err)
+	case len(list) > 0:
+		return one("evidence", levelUnsafe, "%d differences from what the migrations make; the first: %s (an auditor of this version migrates when it starts; otherwise somebody changed the database)", len(list), list[0])
+	}
+	return nil
+}
+
 // evidence: how far the auditor is.
 func (d doctor) evidence(ctx context.Context) []examined {
 	dsn, err := d.t.DSN()
@@ -305,6 +318,9 @@ func (d doctor) evidence(ctx context.Context) []examined {
 		return one("evidence", levelUnsafe, "%v", err)
 	}
 	defer func() { _ = db.Close() }()
+	if wrong := d.schema(ctx, db); wrong != nil {
+		return wrong
+	}
 	state, err := streams.StreamState(ctx, d.js, d.t.Stream)
 	if err != nil {
 		return one("evidence", levelUnsafe, "reading the log's state: %v", err)

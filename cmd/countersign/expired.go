@@ -15,8 +15,8 @@ import (
 // command that lists some of it says what is not in the list.
 
 // whyGone says of the rows without a text why that is so, by their sequences.
-func whyGone(ctx context.Context, l ledger.Ledger, rows []evidence.Row) (map[uint64]string, error) {
-	list, reasons := map[uint64]string{}, l.Reasons()
+func whyGone(ctx context.Context, reasons *ledger.Reasons, rows []evidence.Row) (map[uint64]string, error) {
+	list := map[uint64]string{}
 	for _, r := range rows {
 		why, err := reasons.Of(ctx, r)
 		if err != nil {

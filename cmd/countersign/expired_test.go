@@ -127,7 +127,7 @@ func TestReadersSayWhatExpired(t *testing.T) {
 		{"verify --session s1", 0, []string{"holds", "the texts of 3 records expired"}, ""},
 		{"verify --json", 0, []string{`"expired":3`, `"expired_by":{"keep@0011223344556677":3}`}, ""},
 		{"verify --since 2026-10-01T09:00:02Z --until 2026-10-01T09:00:05Z", 0, []string{"holds", "the texts of 3 records expired"}, ""},
-		{"export --session s1 --out " + zip, 0, []string{"3 records", "rests on: a verification of all records"}, ""},
+		{"export --session s1 --out " + zip, 0, []string{"3 records", "rests on: a verification of all signed records"}, ""},
 		{"verify --bundle " + zip, 0, []string{"holds", "the texts of 3 records expired"}, ""},
 		{"export --from 2026-10-01 --to 2026-10-02 --out " + zip + " --force", 0, []string{"6 records"}, ""},
 		{"verify --bundle " + zip, 0, []string{"holds", "the texts of 3 records expired"}, ""},

@@ -20,6 +20,7 @@ import (
 type exportCmd struct {
 	target.Flags
 	scanFlags
+	engineFlags
 	Key      string `help:"The public checkpoint key to prove against, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 	Session  string `help:"The session to export." type:"session"`
 	From     string `help:"Instead of a session: everything of the tenant from this time on (2026-11-01, or with a time of day and zone as in 2026-11-01T06:00:00Z)." placeholder:"TIME"`
@@ -95,23 +96,23 @@ func (c *exportCmd) nextSteps(io stdio, plan exportPlan) {
 }
 
 // pick gives the part of the session that is exported, and what it rests on.
-func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target) (s ledger.Session, restsOn string, err error) {
+func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target) (s ledger.Session, restsOn basis, err error) {
 	parts, restsOn, err := c.session(ctx, io, l, t, c.Key, c.Session)
 	if err != nil {
-		return s, "", err
+		return s, restsOn, err
 	}
 	if c.Shard == "" {
 		if len(parts) > 1 {
 			fmt.Fprintf(io.err, "note: the session is in %d incarnations of the log; this is the newest, name another with --shard\n", len(parts))
 		}
-		return parts[len(parts)-1], restsOn, nil
+		return parts[len(parts)-1].Session, restsOn, nil
 	}
 	for _, p := range parts {
 		if p.Shard == c.Shard {
-			return p, restsOn, nil
+			return p.Session, restsOn, nil
 		}
 	}
-	return s, "", fmt.Errorf("%w in shard %s", ledger.ErrNoSession, c.Shard)
+	return s, restsOn, fmt.Errorf("%w in shard %s", ledger.ErrNoSession, c.Shard)
 }
 
 // writeSession writes the bundle of a session that was proved, whole or not at all,

@@ -39,11 +39,23 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	restsOn, err := c.shard(ctx, io, l, t, c.Key, c.Shard)
+	shard := c.Shard
+	if plan.ranged {
+		if shard, err = c.rangeShard(ctx, io, l, t, plan); err != nil {
+			return err
+		}
+	}
+	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, ledger.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
-	scan, err := c.formatSource(ctx, io, l, t, plan)
+	defer done()
+	if plan.ranged && restsOn.proved {
+		if _, err := signedRange(ctx, l, own, shard, plan); err != nil {
+			return err
+		}
+	}
+	scan, err := c.formatSource(ctx, io, own, t, plan, shard)
 	if err != nil {
 		return err
 	}
@@ -54,7 +66,7 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 	defer mandates.close()
 	o := format.Options{Tenant: t.Tenant, Space: l.Space, Version: programVersion(), Mandate: mandates.lookup(ctx)}
 	var sum format.Summary
-	gone := newExpiredRows(l)
+	gone := newExpiredRows(own)
 	defer func() { gone.note(io, "without a line") }()
 	scan = gone.of(ctx, scan)
 	fill := func(out writer) (err error) {
@@ -65,7 +77,7 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 		return err
 	}
 	c.formatReport(io, sum)
-	fmt.Fprintf(io.err, "note: %s\n", restsOn)
+	fmt.Fprintf(io.err, "note: %s\n", restsOn.text)
 	return nil
 }
 
@@ -90,7 +102,7 @@ type scanFunc func(func(storage.EvidenceRow) error) error
 
 // formatSource finds the records: all incarnations of the log for a session, one
 // for a range, as for bundles.
-func (c *exportCmd) formatSource(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, plan exportPlan) (scanFunc, error) {
+func (c *exportCmd) formatSource(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, plan exportPlan, shard string) (scanFunc, error) {
 	if !plan.ranged {
 		return func(fn func(storage.EvidenceRow) error) error {
 			found := false
@@ -106,10 +118,6 @@ func (c *exportCmd) formatSource(ctx context.Context, io stdio, l ledger.Ledger,
 			}
 			return err
 		}, nil
-	}
-	shard, err := c.rangeShard(ctx, io, l, t, plan)
-	if err != nil {
-		return nil, err
 	}
 	n, err := l.DB.CountTenant(ctx, shard, t.Tenant, plan.from, plan.to)
 	if err == nil && n == 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -24,17 +25,18 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l ledger.Ledger, 
 	if err != nil {
 		return err
 	}
-	restsOn, err := c.shard(ctx, io, l, t, c.Key, shard)
+	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, ledger.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
-	r, err := l.TenantRange(ctx, shard, t.Tenant, plan.from, plan.to, countProgress(io, "exporting"))
+	defer done()
+	last, err := signedRange(ctx, l, own, shard, plan)
 	if err != nil {
 		return err
 	}
-	_, last, err := l.DB.Between(ctx, shard, plan.from, plan.to)
+	r, err := own.TenantRange(ctx, shard, t.Tenant, plan.from, plan.to, countProgress(io, "exporting"))
 	if err != nil {
-		return fmt.Errorf("looking for the end of the range: %w", err)
+		return err
 	}
 	if note, err := c.witnessed(ctx, l, shard, ledger.Newest(last, r.Input.Expiries)); err != nil {
 		return err
@@ -44,11 +46,11 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l ledger.Ledger, 
 		if err != nil {
 			return err
 		}
-		if err := l.ProveExpiries(ctx, shard, cp.Size, r.Input.Expiries); err != nil {
+		if err := own.ProveExpiries(ctx, shard, cp.Size, r.Input.Expiries); err != nil {
 			return err
 		}
 	}
-	decided := newTexts(ctx, l, t, shard)
+	decided := newTexts(ctx, own, t, shard)
 	defer decided.close()
 	r.Input.Attach, r.Input.Extra = compliance.Attach, compliance.Extra(decided)
 	again, told := uint64(0), countProgress(io, "making list, table and report")
@@ -81,6 +83,22 @@ func (c *exportCmd) rangeShard(ctx context.Context, io stdio, l ledger.Ledger, t
 		fmt.Fprintf(io.err, "note: there are %d incarnations of the log; this is the newest, name another with --shard\n", len(shards))
 	}
 	return newest, c.audited(ctx, io, l, t, newest, plan.to)
+}
+
+// signedRange gives the last sequence of the range, and makes sure that a checkpoint
+// covers it: what is not signed is not among the proved records.
+func signedRange(ctx context.Context, l, own ledger.Ledger, shard string, plan exportPlan) (last uint64, err error) {
+	if _, last, err = l.DB.Between(ctx, shard, plan.from, plan.to); err != nil {
+		return 0, fmt.Errorf("looking for the end of the range: %w", err)
+	}
+	cp, err := own.DB.LatestCheckpoint(ctx, shard)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return 0, err
+	}
+	if cp.Size < last {
+		return 0, fmt.Errorf("record %d of the range is not covered by a checkpoint yet: try again in a moment", last)
+	}
+	return last, nil
 }
 
 // audited makes sure that the auditor has seen all of the log up to a time.

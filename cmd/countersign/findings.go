@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/storage"
@@ -48,17 +49,18 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	restsOn, err := c.prove(ctx, io, l, t)
+	own, restsOn, done, err := c.proved(ctx, io, l, t, ledger.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
-	rows, err := l.DB.LatestFindings(ctx, t.Tenant, storage.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
+	defer done()
+	rows, err := own.DB.LatestFindings(ctx, t.Tenant, storage.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
 		Enforced: c.Enforced, Withdrawn: c.Withdrawn, Limit: oneMore(c.Limit)})
 	if err != nil {
 		return err
 	}
 	if len(rows) == 0 && c.Session != "" {
-		if err := knownSession(ctx, l.DB, t.Tenant, c.Session); err != nil {
+		if err := knownSession(ctx, own.DB, t.Tenant, c.Session); err != nil {
 			return err
 		}
 	}
@@ -71,7 +73,7 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 	}
 	endList(io, p, c.JSON, len(rows), more, "finding")
 	printBasis(io, c.JSON, len(rows), restsOn)
-	return noteExpired(ctx, io, l, t.Tenant, c.Session, notListed)
+	return noteExpired(ctx, io, own, t.Tenant, c.Session, notListed)
 }
 
 func (c *findingsCmd) print(io stdio, p *printer, r storage.MarkedFinding) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/correlator"
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
@@ -25,7 +27,8 @@ import (
 type replayCmd struct {
 	target.Flags
 	scanFlags
-	restsOn string // of what was read from the evidence
+	engineFlags
+	restsOn basis  // of what was read from the evidence
 	Session string `help:"The session." required:"" type:"session"`
 	From    string `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
 	Whole   bool   `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
@@ -99,9 +102,9 @@ func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 			err = compactJSON(io, r)
 		} else {
 			r.print(newPrinter(io.out))
-			if c.restsOn != "" {
-				printBasis(io, false, 1, c.restsOn)
-			}
+		}
+		if err == nil && c.restsOn.text != "" {
+			printBasis(io, c.JSON, 1, c.restsOn)
 		}
 		if err != nil {
 			return err
@@ -179,22 +182,34 @@ func (c *replayCmd) pasts(ctx context.Context, io stdio, t *target.Target) (list
 	if err != nil {
 		return nil, nil, err
 	}
-	closeAll = func() { _ = l.DB.Close() }
-	parts, restsOn, err := c.session(ctx, io, l, t, c.Key, c.Session)
-	c.restsOn = restsOn
+	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, "", ledger.Wanted{Tenant: t.Tenant, Others: true, Texts: c.Whole})
 	if err != nil {
-		err = likeSession(ctx, l.DB, t.Tenant, c.Session, err)
+		return nil, nil, errors.Join(err, l.DB.Close())
+	}
+	c.restsOn = restsOn
+	closeAll = func() {
+		done()
+		_ = l.DB.Close()
+	}
+	if list, err = c.evidencePasts(ctx, own, t.Tenant); err != nil {
 		closeAll()
-		return nil, nil, err
+	}
+	return list, closeAll, err
+}
+
+// evidencePasts gives each incarnation of the log that there is evidence of.
+func (c *replayCmd) evidencePasts(ctx context.Context, l ledger.Ledger, tenant string) (list []past, err error) {
+	parts, err := l.Session(ctx, tenant, c.Session)
+	if err != nil {
+		return nil, likeSession(ctx, l.DB, tenant, c.Session, err)
 	}
 	for _, part := range parts {
 		if err := whole(ctx, l, part); err != nil {
-			closeAll()
-			return nil, nil, err
+			return nil, err
 		}
-		list = append(list, &pastEvidence{db: l.DB, part: part, tenant: t.Tenant})
+		list = append(list, &pastEvidence{db: l.DB, part: part, tenant: tenant})
 	}
-	return list, closeAll, nil
+	return list, nil
 }
 
 // erased reads the log's erasure records, by the key that options has checked.
@@ -237,6 +252,6 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 	}
 	report := compareOutputs(rec, r.outputs, blind{noKey: !hasKeys, copies: c.From != "log", alone: !c.Whole})
 	report.Tenant, report.Session, report.Shard, report.From, report.Whole, report.Messages = t.Tenant, c.Session, rec.Shard, c.From, c.Whole, r.applied
-	report.Proved = c.restsOn == restsOnProof
+	report.Proved = c.restsOn.proved
 	return report, nil
 }

@@ -24,7 +24,7 @@ type pastEvidence struct {
 // whole refuses a session of which some texts are gone: what would come of the rest
 // is not what happened.
 func whole(ctx context.Context, l ledger.Ledger, part ledger.Session) error {
-	gone, err := whyGone(ctx, l, part.Rows)
+	gone, err := whyGone(ctx, l.Reasons(), part.Rows)
 	if err != nil || len(gone) == 0 {
 		return err
 	}

@@ -35,13 +35,18 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	parts, restsOn, err := c.session(ctx, io, l, t, c.Session)
+	own, restsOn, done, err := c.proved(ctx, io, l, t, ledger.Wanted{Tenant: t.Tenant})
 	if err != nil {
-		return likeSession(ctx, l.DB, t.Tenant, c.Session, err)
+		return err
+	}
+	defer done()
+	parts, err := own.Session(ctx, t.Tenant, c.Session)
+	if err != nil {
+		return likeSession(ctx, own.DB, t.Tenant, c.Session, err)
 	}
 	p := newPrinter(io.out)
 	for _, part := range parts {
-		gone, err := whyGone(ctx, l, part.Rows)
+		gone, err := whyGone(ctx, own.Reasons(), part.Rows)
 		if err != nil {
 			return err
 		}
@@ -53,7 +58,7 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 			err = printSteps(io, steps)
 		} else {
 			var kin *family
-			if kin, err = familyOf(ctx, l.DB, t.Tenant, part); err == nil {
+			if kin, err = familyOf(ctx, own.DB, t.Tenant, part); err == nil {
 				printSession(p, part, steps, kin)
 			}
 		}

@@ -107,7 +107,7 @@ func (c *verifyCmd) session(ctx context.Context, io stdio, l ledger.Ledger, tena
 		if err != nil {
 			return nil, err
 		}
-		rep.RestsOn = provesSome
+		rep.RestsOn = provesSome.text
 		if whole != nil {
 			rep.Complete(s.Whole)
 			rep.RestsOn = c.sessionBasis(s.Whole, log)
@@ -127,18 +127,22 @@ func (c *verifyCmd) pickSession(ctx context.Context, io stdio, l ledger.Ledger, 
 	o := ledger.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: countProgress(io, "verifying"), Workers: c.Workers}
 	if log != nil {
 		o.Published = append(o.Published, log.published...)
+		o.Log, o.LogOf = log.message, log.shard
 	}
 	defer fewerCollections()()
 	picked, whole, err := l.PickSession(ctx, tenant, c.Session, o)
 	if errors.Is(err, ledger.ErrNoSession) {
-		err = cmp.Or(unproved(whole), err)
+		err = cmp.Or(ledger.Unproved(whole), err)
 	}
 	return picked, whole, err
 }
 
 // sessionBasis says what the verification of a session rests on, for people.
 func (c *verifyCmd) sessionBasis(whole evidence.Report, log *openedLog) string {
-	text := fmt.Sprintf("rests on: all %d records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Records)
+	text := fmt.Sprintf("rests on: all %d signed records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Signed)
+	if whole.NotSigned > 0 {
+		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.NotSigned)
+	}
 	if log == nil {
 		text += "; NOT compared with the log: records after the newest stored checkpoint could be missing"
 	}
@@ -263,9 +267,23 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *
 	if len(reports) == 0 {
 		return nil, ledger.ErrEmptyRange
 	}
+	return reports, wholeDatabase(ctx, l, &reports[len(reports)-1])
+}
+
+// wholeDatabase adds to the last report what is wrong with the database and is of no
+// shard.
+func wholeDatabase(ctx context.Context, l ledger.Ledger, last *evidence.Report) error {
 	stray, err := l.StrayDerived(ctx)
-	reports[len(reports)-1].Add(stray...)
-	return reports, err
+	if err != nil {
+		return err
+	}
+	schema, policies, err := l.SchemaProblems(ctx)
+	last.Add(stray...)
+	last.Add(schema...)
+	if !policies {
+		last.RestsOn += "; NOT looked for: row policies, which this user of the database may not list"
+	}
+	return err
 }
 
 // fewerCollections lets the collector run less often until the returned function

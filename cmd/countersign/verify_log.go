@@ -21,6 +21,7 @@ type openedLog struct {
 	js        jetstream.JetStream
 	stream    string
 	shard     string // the incarnation that exists now
+	last      uint64 // how far it went when it was connected to
 	published []evidence.Published
 	trusted   []note.Verifier // the witnesses whose signatures the operators take
 	hangUp    func()
@@ -56,7 +57,7 @@ func (l *openedLog) read(ctx context.Context, checkpoints string) error {
 	if err != nil {
 		return err
 	}
-	l.shard = streams.EpochName(l.stream, st.Created)
+	l.shard, l.last = streams.EpochName(l.stream, st.Created), st.LastSeq
 	trusted, err := cosign.Trusted(ctx, l.js)
 	l.trusted = cosign.Verifiers(trusted)
 	return err

@@ -119,7 +119,7 @@ func (e expiring) has(seq uint64) bool {
 // the records say, the verification of the shard proves.
 func (l Ledger) unfinishedExpiries(ctx context.Context, shard string) (list expiring, err error) {
 	begun := map[string]expiring{}
-	err = l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, events.ControlExpiry), func(r storage.EvidenceRow) error {
+	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
 		e, ok := evidence.ExpiryIn(rowOf(r))
 		switch {
 		case !ok:

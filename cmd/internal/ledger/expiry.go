@@ -12,7 +12,7 @@ import (
 // expiries reads the records that say which texts of a shard expired, those that
 // are wanted. Nobody has checked them yet, and there are no proofs.
 func (l Ledger) expiries(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []evidence.ExpiryRecord, err error) {
-	err = l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, events.ControlExpiry), func(r storage.EvidenceRow) error {
+	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
 		if e, ok := evidence.ExpiryIn(rowOf(r)); ok && e.State == events.ErasureBegun && wanted(e) {
 			list = append(list, evidence.ExpiryRecord{Row: rowOf(r)})
 		}
@@ -58,9 +58,12 @@ func Newest(seq uint64, list []evidence.ExpiryRecord) uint64 {
 	return seq
 }
 
+// expirySubject is the subject of the expiry records.
+func (l Ledger) expirySubject() string { return l.Space.Control(l.Stream, events.ControlExpiry) }
+
 // Reasons tells people why records have no text. Its owner is one goroutine.
 type Reasons struct {
-	l     Ledger
+	scan  func(ctx context.Context, shard string, from, to uint64, fn func(storage.EvidenceRow) error) error // finds expiry records
 	known map[reason]string
 }
 
@@ -70,7 +73,22 @@ type reason struct {
 }
 
 // Reasons makes one.
-func (l Ledger) Reasons() *Reasons { return &Reasons{l, map[reason]string{}} }
+func (l Ledger) Reasons() *Reasons { return &Reasons{l.DB.Scan, map[reason]string{}} }
+
+// reasonsIn knows the expiry records in rows, and no others.
+func reasonsIn(rows []evidence.Row) *Reasons {
+	r := &Reasons{func(context.Context, string, uint64, uint64, func(storage.EvidenceRow) error) error { return nil }, map[reason]string{}}
+	for _, row := range rows {
+		if e, ok := evidence.ExpiryIn(row); ok {
+			r.known[reason{row.Shard, row.Seq}] = expiryText(e)
+		}
+	}
+	return r
+}
+
+func expiryText(e events.Expiry) string {
+	return fmt.Sprintf("expired %s under retention policy %s", e.At.UTC().Format("2006-01-02T15:04:05Z"), e.Policy)
+}
 
 // Of says why a record has no text, "" if it has one. What it says is what the
 // evidence claims: whether it holds, verification tells.
@@ -85,9 +103,9 @@ func (r *Reasons) Of(ctx context.Context, row evidence.Row) (string, error) {
 	text := "its text is missing, and nothing says why: run countersign verify"
 	if row.Expiry > 0 {
 		text = "expired"
-		if err := r.l.DB.Scan(ctx, row.Shard, row.Expiry, row.Expiry, func(stored storage.EvidenceRow) error {
+		if err := r.scan(ctx, row.Shard, row.Expiry, row.Expiry, func(stored storage.EvidenceRow) error {
 			if e, ok := evidence.ExpiryIn(rowOf(stored)); ok {
-				text = fmt.Sprintf("expired %s under retention policy %s", e.At.UTC().Format("2006-01-02T15:04:05Z"), e.Policy)
+				text = expiryText(e)
 			}
 			return nil
 		}); err != nil {

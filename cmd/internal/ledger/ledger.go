@@ -4,6 +4,7 @@
 package ledger
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,7 @@ var ErrNoSession = errors.New("no record of this session")
 // Ledger reads one log's evidence. A read-only user of the database suffices.
 type Ledger struct {
 	DB     *storage.DB
+	Tree   *storage.DB // where the tree's hashes are, if not in DB: proofs made of them are checked by those who read them
 	Stream string
 	Space  subject.Space
 }
@@ -187,7 +189,7 @@ func (l Ledger) hashes(ctx context.Context, shard string, indexes []int64) ([]tl
 	for i, n := range indexes {
 		ask[i] = uint64(n)
 	}
-	nodes, err := l.DB.TreeNodes(ctx, shard, ask)
+	nodes, err := cmp.Or(l.Tree, l.DB).TreeNodes(ctx, shard, ask)
 	if err != nil {
 		return nil, err
 	}

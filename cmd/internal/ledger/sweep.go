@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -16,7 +17,9 @@ const (
 	// stretchSize is how many sequences one query reads: many enough that the
 	// query itself costs nothing beside them, few enough to be held in memory, as
 	// far as they were examined, until their turn comes.
-	stretchSize = 1 << 15
+	stretchSize uint64 = 1 << 15
+	// takenSize is stretchSize where rows are held with their texts.
+	takenSize uint64 = 1 << 12
 	// handful is how many examined rows are handed over at a time.
 	handful = 256
 )
@@ -24,18 +27,36 @@ const (
 // stretch is a part of the shard and what was found in it, in order.
 type stretch struct {
 	storage.Range
-	found chan []evidence.Examined
+	found chan []found
+}
+
+// found is an examined row; row is the row itself if it is to be taken.
+type found struct {
+	evidence.Examined
+	row *evidence.Row
+}
+
+// taker takes rows that a verification proves. Several goroutines call wants at the
+// same time; take gets the wanted rows one by one, in order, after the verifier has
+// seen them. The row that take gets is its own.
+type taker interface {
+	wants(r *evidence.Row, x *evidence.Examined) bool
+	take(ctx context.Context, r *evidence.Row, x *evidence.Examined) error
 }
 
 // sweep reads the rows of a shard in stretches, several at the same time, and
 // brings what was found to v in the order of the sequences. It holds no more
 // than a few stretches, however many rows claim to be of one sequence.
 func (l Ledger) sweep(ctx context.Context, v *evidence.Verifier, shard string, from, to uint64, o VerifyOptions) error {
-	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, stretchSize))
+	size := stretchSize
+	if o.take != nil {
+		size = takenSize
+	}
+	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, size))
 	if err != nil || len(ranges) == 0 {
 		return err
 	}
-	compare, err := l.comparison(ctx, shard, o)
+	compare, err := l.comparison(ctx, v, shard, o)
 	if err != nil {
 		return err
 	}
@@ -58,7 +79,7 @@ func (l Ledger) sweep(ctx context.Context, v *evidence.Verifier, shard string, f
 			return nil
 		})
 	}
-	g.Go(func() error { return gather(ctx, v, queue, rowsIn(ranges), o.Progress) })
+	g.Go(func() error { return gather(ctx, v, queue, rowsIn(ranges), o) })
 	return g.Wait()
 }
 
@@ -66,7 +87,7 @@ func (l Ledger) sweep(ctx context.Context, v *evidence.Verifier, shard string, f
 // whoever examines next. The first in the queue is always being examined.
 func deal(ctx context.Context, ranges []storage.Range, work, queue chan<- stretch) error {
 	for _, r := range ranges {
-		s := stretch{r, make(chan []evidence.Examined, stretchSize/handful+1)}
+		s := stretch{r, make(chan []found, stretchSize/handful+1)}
 		for _, to := range []chan<- stretch{queue, work} {
 			select {
 			case to <- s:
@@ -81,11 +102,11 @@ func deal(ctx context.Context, ranges []storage.Range, work, queue chan<- stretc
 // examine reads one stretch.
 func (l Ledger) examine(ctx context.Context, e *evidence.Examiner, shard string, s stretch, compare comparison) error {
 	defer close(s.found)
-	list := make([]evidence.Examined, 0, handful)
+	list := make([]found, 0, handful)
 	flush := func() error {
 		select {
 		case s.found <- list:
-			list = make([]evidence.Examined, 0, handful)
+			list = make([]found, 0, handful)
 			return nil
 		case <-ctx.Done():
 			return ctx.Err()
@@ -95,11 +116,13 @@ func (l Ledger) examine(ctx context.Context, e *evidence.Examiner, shard string,
 		row := rowOf(*r)
 		list = list[:len(list)+1]
 		x := &list[len(list)-1]
-		e.Examine(&row, x)
-		if err := compare.with(ctx, row, x); err != nil {
+		e.Examine(&row, &x.Examined)
+		if err := compare.with(ctx, row, &x.Examined); err != nil {
 			return err
 		}
-		compare.pick.row(row, x)
+		if compare.take != nil && row.Seq <= compare.signed && compare.take.wants(&row, &x.Examined) {
+			x.row = owned(row)
+		}
 		if len(list) < handful {
 			return nil
 		}
@@ -111,22 +134,34 @@ func (l Ledger) examine(ctx context.Context, e *evidence.Examiner, shard string,
 	return flush()
 }
 
+// owned is a row whose texts do not go with the block that they came in.
+func owned(r evidence.Row) *evidence.Row {
+	r.Subject, r.BodyDigest, r.Record = strings.Clone(r.Subject), strings.Clone(r.BodyDigest), strings.Clone(r.Record)
+	return &r
+}
+
 // gather takes what was found in order.
-func gather(ctx context.Context, v *evidence.Verifier, queue <-chan stretch, total uint64, progress func(done, total uint64)) error {
+func gather(ctx context.Context, v *evidence.Verifier, queue <-chan stretch, total uint64, o VerifyOptions) error {
 	var done uint64
 	for s := range queue {
 		for more := true; more; {
-			var list []evidence.Examined
+			var list []found
 			select {
 			case list, more = <-s.found:
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 			for i := range list {
-				v.Add(&list[i])
+				v.Add(&list[i].Examined)
+				if list[i].row == nil {
+					continue
+				}
+				if err := o.take.take(ctx, list[i].row, &list[i].Examined); err != nil {
+					return err
+				}
 			}
-			if done += uint64(len(list)); progress != nil && len(list) > 0 {
-				progress(done, total)
+			if done += uint64(len(list)); o.Progress != nil && len(list) > 0 {
+				o.Progress(done, total)
 			}
 		}
 	}
@@ -140,17 +175,25 @@ func rowsIn(ranges []storage.Range) (n uint64) {
 	return n
 }
 
-// comparison compares rows with the log, from some sequence on.
+// comparison compares rows with the log: decisions and approvals from some sequence
+// on, and every row that no checkpoint covers.
 type comparison struct {
 	VerifyOptions
-	from uint64
+	from   uint64
+	signed uint64 // size of the newest signed checkpoint
 }
 
 // comparison finds out from where on decisions and approvals are compared.
-func (l Ledger) comparison(ctx context.Context, shard string, o VerifyOptions) (comparison, error) {
-	c := comparison{o, math.MaxUint64}
+func (l Ledger) comparison(ctx context.Context, v *evidence.Verifier, shard string, o VerifyOptions) (comparison, error) {
+	c := comparison{o, math.MaxUint64, 0}
+	if newest, signed := v.Newest(); signed {
+		c.signed = uint64(newest.Size)
+	}
+	if o.LogOf != "" && o.LogOf != shard {
+		c.Log = nil
+	}
 	switch {
-	case o.Log == nil || o.Compare == 0:
+	case c.Log == nil || o.Compare == 0:
 	case o.Compare < 0:
 		c.from = 0
 	default:
@@ -165,15 +208,20 @@ func (l Ledger) comparison(ctx context.Context, shard string, o VerifyOptions) (
 
 // with compares a row with the log, if its turn is.
 func (c comparison) with(ctx context.Context, r evidence.Row, x *evidence.Examined) error {
-	if r.Seq < c.from || r.Kind != evidence.KindDecision && r.Kind != evidence.KindApproval {
+	// Where nothing is signed at all, that is the problem, and not each row.
+	unproved := c.Log != nil && c.signed > 0 && r.Seq > c.signed
+	if !unproved && (r.Seq < c.from || r.Kind != evidence.KindDecision && r.Kind != evidence.KindApproval) {
 		return nil
 	}
 	m, err := c.Log(ctx, r.Seq)
 	if err != nil {
 		return fmt.Errorf("comparing sequence %d with the log: %w", r.Seq, err)
 	}
-	if m != nil {
+	switch {
+	case m != nil:
 		x.CompareLog(r, *m)
+	case unproved:
+		x.NotInLog()
 	}
 	return nil
 }

@@ -37,15 +37,17 @@ type VerifyOptions struct {
 
 	// Log reads a message of the shard's log, nil if it is gone. With it, the
 	// newest Compare decisions and approvals are compared with it, all if Compare
-	// is negative.
+	// is negative, and every record that the newest checkpoint does not cover.
+	// LogOf is the shard that it is the log of; empty: the shard at hand.
 	Log     func(ctx context.Context, seq uint64) (*events.LogMessage, error)
+	LogOf   string
 	Compare int
 
 	// Derived compares the derived tables with the records, too. It takes the
 	// server about as long as the rest.
 	Derived bool
 
-	pick          *picker
+	take          taker         // of rows that the newest checkpoint covers
 	stretch, lead uint64        // for tests; 0: stretchSize, lead
 	pause         time.Duration // likewise; 0: derivedPause
 }
@@ -110,9 +112,12 @@ func (l Ledger) finish(ctx context.Context, rep evidence.Report, shard string, f
 	rep.Add(lost...)
 	_, hidden := rep.Hides()
 	rep.Proved = !hidden && rep.From == 0
-	rep.RestsOn = "rests on: every record of the shard was read, and the signed tree computed from all of them"
+	rep.RestsOn = "rests on: every record of the shard was read, and the signed tree computed from them"
 	if rep.From > 0 {
 		rep.RestsOn = "rests on: every record between the first and the last whose column broker_time lies in the range was read; that the columns are right, a verification of the whole shard proves"
+	}
+	if rep.NotSigned > 0 {
+		rep.RestsOn += notProvedText(rep.NotSigned, o.Log != nil && (o.LogOf == "" || o.LogOf == shard))
 	}
 	if !o.Derived {
 		rep.RestsOn += "; the derived tables were not compared"
@@ -129,6 +134,14 @@ func (l Ledger) finish(ctx context.Context, rep evidence.Report, shard string, f
 		rep.RestsOn += fmt.Sprintf("; kind, subject, time and body digest of the %d records whose texts expired are what the database says, and not proved", rep.Expired)
 	}
 	return rep, nil
+}
+
+// notProvedText says of records that no checkpoint covers what they rest on.
+func notProvedText(n int64, compared bool) string {
+	if compared {
+		return fmt.Sprintf("; the last %d records are not signed yet and NOT proved: they were compared with the log", n)
+	}
+	return fmt.Sprintf("; the last %d records are not signed yet and NOT proved, and were not compared with the log", n)
 }
 
 // Damaged reports whether an error is about what is stored, not about storing.
