@@ -402,9 +402,11 @@ func TestLateDenial(t *testing.T) {
 	}
 }
 
-// TestFailModeIsInfo: a call that a fail mode let pass is told, and no violation.
+// TestFailModeIsInfo: a call that was asked for, got no verdict, and that a fail
+// mode let pass is told, and no violation.
 func TestFailModeIsInfo(t *testing.T) {
 	l := newLedger(t)
+	l.request(pre(1), "d1")
 	l.event(pre(1))
 	l.event(failMode("allow"))
 	l.at(2).event(post(2))

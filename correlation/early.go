@@ -114,6 +114,11 @@ func (c *call) taken(rules ...string) (list []madeFinding) {
 	return list
 }
 
+// failedOpen reports whether the publisher's fail mode let the call pass, and the
+// log shows why: the admitter recorded the request, and no verdict came of it. The
+// publisher's word alone would let it run whatever it likes without asking.
+func (c *call) failedOpen() bool { return c.failOpen && c.hasRequest }
+
 // excuse takes back what was found of a call that ran without a verdict: its
 // publisher's fail mode had let it pass, and said so late.
 func (m *machine) excuse(s *session, f *fact) {
@@ -126,6 +131,9 @@ func (m *machine) excuse(s *session, f *fact) {
 		return
 	}
 	c.failOpen = true
+	if !c.failedOpen() {
+		return
+	}
 	excused := []string{"AH-C-073", "AH-C-084"}
 	if c.claim.verdict == "" { // that a claimed verdict was not recorded, no fail mode excuses
 		excused = append(excused, ExecutedWithoutVerdict)

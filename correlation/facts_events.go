@@ -134,14 +134,11 @@ func redactedArguments(e *agenthook.Event) []string {
 	return paths
 }
 
-// notRun are the outcomes that say that nothing ran (AgentHook digest, H-06).
-var notRun = map[string]bool{"denied": true, "blocked": true, "cancelled": true, "timed_out": true}
-
 func agentHookPost(f *fact, e hookEvent) {
 	f.ran = ranYes
 	if x, ok := e.Execution(); ok {
 		f.outcome, f.startedAt, f.mutation = show(x.Outcome), instant(x.StartedAt), strings.TrimSpace(x.MutationReason) != ""
-		if notRun[x.Outcome] {
+		if x.DidNotRun(e.executedSome()) {
 			f.ran = ranNo
 		}
 	}

@@ -210,6 +210,25 @@ func (x hookEvent) ran() []byte {
 	return nil
 }
 
+// executedSome reports whether the event names arguments that ran, and not none.
+func (x hookEvent) executedSome() bool {
+	canonical := x.executedForm()
+	return len(canonical) > len("{}")
+}
+
+// executedForm is the canonical form of metadata.tool_input_executed; nil if it is
+// not there or has none.
+func (x hookEvent) executedForm() []byte {
+	if x.doc.There() {
+		return x.form(x.doc.Get("metadata").Get("tool_input_executed"))
+	}
+	canonical, there, err := x.ExecutedCanonical()
+	if !there || err != nil {
+		return nil
+	}
+	return canonical
+}
+
 // form is the canonical form of a part of a flat document, nil if it is not there.
 func (x hookEvent) form(v strictjson.Value) []byte {
 	if !v.There() {

@@ -102,8 +102,11 @@ func (m *machine) judgeUnasked(c *call, f *fact) {
 	m.ranDenied(c, f)
 	switch {
 	case !m.opts.RequireVerdict:
-	case c.failOpen:
+	case c.failedOpen():
 		m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID).detail(detailFailOpen).grade(events.SeverityInfo))
+	case c.failOpen:
+		m.excusably(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID).detail(detailFailOpenClaimed))
+		m.outsideGate(c, f)
 	default:
 		m.excusably(ruleWithoutVerdict, c, f, about(c.firstEvent(), f.eventID))
 		m.outsideGate(c, f)
@@ -189,7 +192,7 @@ func (m *machine) lateVerdict(c *call, f *fact) {
 		return
 	}
 	late := about(c.firstEvent(), c.postEvent).detail(detailRecordedLate)
-	if m.opts.RequireVerdict && !c.failOpen {
+	if m.opts.RequireVerdict && !c.failedOpen() {
 		late.grade(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
 	}
 	var wrong []madeFinding

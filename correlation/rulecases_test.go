@@ -52,6 +52,35 @@ var ruleCases = []ruleCase{
 		l.event(pre(1))
 		l.at(2).event(denied)
 	}, nil, []string{ExecutedDespiteDeny}, events.CallDenied},
+	{"denied, cancelled after it began", func(l *ledger) {
+		l.admit(pre(1), "d1", events.Deny)
+		l.event(pre(1))
+		l.at(2).event(set(post(2), "metadata.execution.outcome", "cancelled"))
+	}, []string{despiteDeny}, nil, events.CallFailed},
+	{"denied, timed out after it began", func(l *ledger) {
+		l.admit(pre(1), "d1", events.Deny)
+		l.event(pre(1))
+		l.at(2).event(set(post(2), "metadata.execution.outcome", "timed_out"))
+	}, []string{despiteDeny}, nil, events.CallFailed},
+	{"never asked, timed out after it began", func(l *ledger) {
+		l.event(pre(1))
+		l.at(2).event(set(post(2), "metadata.execution.outcome", "timed_out"))
+	}, []string{noVerdict}, nil, events.CallFailed},
+	{"allowed, timed out after it began with other arguments", func(l *ledger) {
+		l.admit(pre(1), "d1", events.Allow)
+		l.event(pre(1))
+		l.at(2).event(set(set(post(2), "metadata.execution.outcome", "timed_out"), "metadata.tool_input_executed", tree{"invoice": "B-1"}))
+	}, []string{driftHigh}, nil, events.CallFailed},
+	{"denied, cancelled, with arguments that ran and no start", func(l *ledger) {
+		l.admit(pre(1), "d1", events.Deny)
+		l.event(pre(1))
+		l.at(2).event(set(set(post(2), "metadata.execution.outcome", "cancelled"), "metadata.execution.started_at", nil))
+	}, []string{despiteDeny}, nil, events.CallFailed},
+	{"denied, and cancelled before it began", func(l *ledger) {
+		l.admit(pre(1), "d1", events.Deny)
+		l.event(pre(1))
+		l.at(2).event(set(set(set(post(2), "metadata.execution.outcome", "cancelled"), "metadata.execution.started_at", nil), "metadata.tool_input_executed", tree{}))
+	}, nil, []string{ExecutedDespiteDeny}, events.CallFailed},
 	{"denied and left alone", func(l *ledger) {
 		l.admit(pre(1), "d1", events.Deny)
 		l.at(4000).tick()
@@ -139,11 +168,22 @@ var ruleCases = []ruleCase{
 		l.event(set(pre(1), "metadata.admission_verdict", tree{"verdict": "allow"}))
 		l.at(2).event(post(2))
 	}, []string{noVerdict}, nil, events.CallCompleted},
-	{"never asked, and the fail mode let it pass", func(l *ledger) {
+	{"asked, no verdict, and the fail mode let it pass", func(l *ledger) {
+		l.request(pre(1), "d1")
 		l.event(pre(1))
 		l.event(failMode("allow"))
 		l.at(2).event(post(2))
 	}, nil, nil, events.CallCompleted},
+	{"never asked, and it claims that the fail mode let it pass", func(l *ledger) {
+		l.event(pre(1))
+		l.event(failMode("allow"))
+		l.at(2).event(post(2))
+	}, []string{noVerdict}, nil, events.CallCompleted},
+	{"never asked, and it claims so when it had run", func(l *ledger) {
+		l.event(pre(1))
+		l.at(2).event(post(2))
+		l.at(3).event(failMode("allow"))
+	}, []string{noVerdict}, nil, events.CallCompleted},
 	{"the fail mode denied, and it ran", func(l *ledger) {
 		l.event(pre(1))
 		l.event(failMode("deny"))

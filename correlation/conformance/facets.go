@@ -137,14 +137,12 @@ func hookFacets(e *agenthook.Event) facets {
 	}
 	if post {
 		x, said := e.Execution()
-		f.addIf(!said || !notRun[x.Outcome], Ran)
+		executed, _ := e.Metadata["tool_input_executed"].(map[string]any)
+		f.addIf(!said || !x.DidNotRun(len(executed) > 0), Ran)
 		f.addIf(said && x.StartedAt != "", Began)
 	}
 	return f
 }
-
-// notRun are the outcomes that say that nothing ran.
-var notRun = map[string]bool{"denied": true, "blocked": true, "cancelled": true, "timed_out": true}
 
 func (f *facets) blocks(e *agenthook.Event, pre, post bool) {
 	has := func(key string) bool { _, ok := e.Metadata[key]; return ok }

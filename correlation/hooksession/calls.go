@@ -159,7 +159,7 @@ func (s *Session) afterwards(x *Event, pre ref) {
 		what = "tool_call_id"
 	case x.execution == nil || x.execution.Outcome == "":
 		what = "the outcome"
-	case !x.executed && !notRun[x.execution.Outcome]:
+	case !x.executed && !x.execution.DidNotRun(false):
 		what = "the executed input"
 	}
 	if what != "" {

@@ -187,7 +187,3 @@ func profile(e *agenthook.Event) []finding {
 	}
 	return found
 }
-
-// notRun are the outcomes that say that nothing ran: such a call has no executed
-// input (H-06 of the digest).
-var notRun = map[string]bool{"denied": true, "blocked": true, "cancelled": true, "timed_out": true}

@@ -90,6 +90,21 @@ type Execution struct {
 	MutationReason string
 }
 
+// DidNotRun reports whether the outcome says that nothing ran (H-06 of the digest),
+// and nothing else says otherwise. A call that was cancelled, or timed out, after it
+// began has run: the time of its start says so, or executed, that the event names
+// arguments that ran. Of a call that was denied publishers give both all the same,
+// so there they say nothing.
+func (x Execution) DidNotRun(executed bool) bool {
+	switch x.Outcome {
+	case "denied", "blocked":
+		return true
+	case "cancelled", "timed_out":
+		return x.StartedAt == "" && !executed
+	}
+	return false
+}
+
 // FailMode is how a publisher reports, in an ErrorOccurred, that it decided by
 // itself because no verdict came (SPEC section 4).
 type FailMode struct {
