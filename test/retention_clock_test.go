@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/events/subject"
 )
 
 // A tenant's policy lets a session go as time passes: first its messages, then
@@ -85,4 +87,34 @@ func TestPeriodsRunOut(t *testing.T) {
 	s.run(t, "retention", "release", strings.Fields(id)[0], "--reason", "settled").want(t, 0)
 	later("74h")
 	check("after the hold", []string{due.name, held.name}, []string{due.name, held.name})
+}
+
+// A session whose id does not fit into a subject is stored under a hash of it. A
+// hold by either name stands against an erasure by either, and by a data subject.
+func TestHoldByEitherName(t *testing.T) {
+	s := start(t)
+	long := "s-" + strings.Repeat("long-", 30)
+	r := s.runtime(t)
+	call := preToolUse(long, "c1", "write_file", object{"path": "/workspace/c1", "owner": "jroe-4711"})
+	r.admit(t, "agenthook", call.bytes())
+	r.publish(t, call)
+	r.publish(t, postToolUse(call))
+	s.settle(t)
+	signed(t, s)
+	hashed := subject.Escape(long)
+	if !strings.HasPrefix(hashed, "~h") {
+		t.Fatal(hashed)
+	}
+	erase := func(args ...string) result {
+		return s.run(t, append([]string{"retention", "erase", "--reason", "request 17", "--quiet", "0s", "--yes"}, args...)...)
+	}
+	for _, name := range []string{long, hashed} {
+		id := strings.TrimSuffix(strings.Fields(s.run(t, "retention", "hold", "--session", name, "--reason", "case 4").want(t, 0).out)[0], ":")
+		for _, scope := range [][]string{{"--session", long}, {"--session", hashed}, {"--subject", "jroe-4711"}} {
+			erase(scope...).want(t, 1).oneLine(t, "legal hold", "case 4")
+		}
+		s.run(t, "retention", "release", id, "--reason", "settled").want(t, 0)
+	}
+	erase("--session", long).want(t, 0)
+	s.verified(t, 0)
 }

@@ -52,11 +52,12 @@ func (b *retentionBucket) read(ctx context.Context) (retention.State, uint64, er
 	return s, e.Revision, err
 }
 
-// evidenceName is a session as the evidence names it. A session whose own name holds
-// a credential has another name there; the log knows where its records are.
+// evidenceName is a session as the evidence names it. A name that does not fit into
+// a subject is a hash there. A session whose own name holds a credential has another
+// name; the log knows where its records are.
 func (b *retentionBucket) evidenceName(ctx context.Context, session string) (string, error) {
 	if !evidence.SecretName(session) {
-		return session, nil
+		return subject.Value(session), nil
 	}
 	space, token := subject.Space{Prefix: b.t.Prefix}, subject.Escape(session)
 	events, decisions := strings.TrimSuffix(space.AllOf(subject.Events, b.tenant), ">")+"*.*."+token+".>", space.Outputs(subject.Decisions, b.tenant, "", session)
