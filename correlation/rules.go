@@ -112,12 +112,12 @@ var (
 		Inputs:      "requests, decisions, verdicts that events claim, fail modes, and completions; of a recording only if it holds a decision",
 		Explanation: "{tool} ran as {call} without any recorded verdict.",
 		Cases: map[string]string{
-			detailFailOpen:     "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
+			detailFailOpen: "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
 
 			detailFailOpenClaimed: "{tool} ran as {call} and nobody had asked for a verdict. Its publisher says that its fail mode let it pass, but no request is on the log.",
-			detailOnlyClaimed:  "{tool} ran as {call} on a verdict that the publisher claims and nobody recorded.",
-			detailRecordedLate: "A verdict on {call} of {tool} is on the log by now; it came after the execution.",
-			detailWithdrawn:    "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
+			detailOnlyClaimed:     "{tool} ran as {call} on a verdict that the publisher claims and nobody recorded.",
+			detailRecordedLate:    "A verdict on {call} of {tool} is on the log by now; it came after the execution.",
+			detailWithdrawn:       "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
 		},
 		Remedy: "Route this tool through admission, or find out how the call went around it.",
 	}
