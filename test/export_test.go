@@ -199,7 +199,9 @@ func TestExportRange(t *testing.T) {
 	export(none, begin.Add(-48*time.Hour), begin.Add(-47*time.Hour)).want(t, 1).oneLine(t, "no record in this time range")
 	export(none, begin, time.Now().Add(time.Hour)).want(t, 2).oneLine(t, "still being written")
 	export(none, end, begin).want(t, 2).oneLine(t, "the range is empty")
-	export(none, begin, end, "--tenant", "nobody").want(t, 1).oneLine(t, "nobody")
+	if r := export(none, begin, end, "--tenant", "nobody").want(t, 1); !strings.Contains(r.err, `no record in this time range: tenant "nobody"`) { // below the progress of the proof, if that takes long
+		t.Errorf("%s", r.err)
+	}
 	export(bundle, begin, end).want(t, 2).oneLine(t, "--force")
 	left, err := os.ReadDir(dir)
 	ok(t, err)

@@ -124,10 +124,8 @@ func TestCommandsKilled(t *testing.T) {
 			t.Errorf("%s: %d keys are left", name, len(keys))
 		}
 	}
-	for what, least := range map[string]int{"push": 2, "export": 2, "erase": 2} {
-		if killed[what] < least {
-			t.Errorf("%s was killed %d times: this test tests nothing", what, killed[what])
-		}
+	if killed["push"]+killed["export"]+killed["erase"] < moments { // on a busy machine some end before
+		t.Errorf("commands were killed so often: %v: this test tests little", killed)
 	}
 	c.progress(t)
 	c.goHome()
