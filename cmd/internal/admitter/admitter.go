@@ -134,13 +134,6 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		return err
 	}
 	defer stop()
-	// Requests and answers have a connection of their own: nothing that the log has
-	// to say stands in their way, and it can be told when the last one is answered.
-	asked, releaseAsked, err := f.Connect(ctx, ServiceName+" requests", env, nil)
-	if err != nil {
-		return err
-	}
-	defer releaseAsked()
 	stopIngest, err := s.takeEvents(ctx, nc)
 	if err != nil {
 		return err
@@ -155,60 +148,88 @@ func Run(ctx context.Context, f Flags, env daemon.Env) error {
 		case <-watching.Done():
 		}
 	})
-	err = s.answer(ctx, asked, down)
-	s.finish(asked)
-	return err
+	return s.answer(ctx, down)
 }
 
-// answer takes requests until ctx ends or this admitter must not go on. While
-// JetStream cannot be reached it leaves the queue group: it could record nothing, and
-// other admitters, or the server's word that there is none, answer at once.
-func (s *service) answer(ctx context.Context, asked *nats.Conn, down <-chan bool) error {
-	svc, err := s.serve(ctx, asked)
+// answer takes requests until ctx ends or this admitter must not go on; then it
+// answers what it has begun. While JetStream cannot be reached it leaves the queue
+// group: it could record nothing, and other admitters, or the server's word that
+// there is none, answer at once.
+func (s *service) answer(ctx context.Context, down <-chan bool) error {
+	e, err := s.open(ctx)
 	if err != nil {
 		return err
 	}
+	defer func() {
+		s.finish(e.conn)
+		e.release()
+	}()
 	s.serving.Store(true)
 	if err := s.env.Ready(); err != nil {
-		return errors.Join(err, svc.Stop())
+		return errors.Join(err, e.stop())
 	}
 	again := time.NewTicker(recordAgain)
 	defer again.Stop()
 	for away := false; ; {
 		select {
 		case <-ctx.Done():
-			return stopService(svc)
+			return e.stop()
 		case err := <-s.fatal:
-			return errors.Join(err, stopService(svc))
+			return errors.Join(err, e.stop())
 		case away = <-down:
 		case <-again.C:
 		}
 		switch {
-		case away && svc != nil:
+		case away && e.service != nil:
 			s.env.Log.Warn().Msg("requests are left to other admitters until JetStream can be reached")
-			if err := stopService(svc); err != nil {
+			if err := e.stop(); err != nil {
 				return err
 			}
-			svc = nil
-		case !away && svc == nil:
-			back, err := s.serve(ctx, asked)
+		case !away && e.service == nil:
+			next, err := s.open(ctx)
 			if err != nil {
 				s.env.Log.Warn().Err(err).Msg("requests cannot be taken yet")
 				continue
 			}
-			svc = back
+			_ = e.conn.FlushTimeout(flushTimeout)
+			e.release()
+			e = next
 			s.env.Log.Info().Msg("taking requests again")
 		}
 	}
 }
 
-// stopService ends the subscriptions of a micro service; what they have taken is
-// answered. svc may be nil.
-func stopService(svc micro.Service) error {
-	if svc == nil {
+// entrance is one membership in the queue group of admitters. It has a connection
+// of its own, for requests and answers: nothing that the log has to say stands in
+// their way, and when the connection is closed the server has certainly forgotten
+// its subscriptions. That does not hold for a subscription that is drained while the
+// connection is lost: nats.go subscribes it again and then forgets it, and half of
+// the requests go where no one answers (TestSubscriptionsEndWithTheirConnection).
+type entrance struct {
+	conn    *nats.Conn
+	release func()        // closes conn
+	service micro.Service // nil once it has left the queue group
+}
+
+func (s *service) open(ctx context.Context) (e entrance, err error) {
+	if e.conn, e.release, err = s.flags.Connect(ctx, ServiceName+" requests", s.env, nil); err != nil {
+		return entrance{}, err
+	}
+	if e.service, err = s.serve(ctx, e.conn); err != nil {
+		e.release()
+		return entrance{}, err
+	}
+	return e, nil
+}
+
+// stop leaves the queue group. What has arrived is answered.
+func (e *entrance) stop() error {
+	if e.service == nil {
 		return nil
 	}
-	return svc.Stop()
+	stopped := e.service
+	e.service = nil
+	return stopped.Stop()
 }
 
 // prepare reads what decisions depend on and follows it. stop, which is not nil

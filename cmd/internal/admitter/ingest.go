@@ -59,13 +59,8 @@ func (f IngestFlags) admissionQuotas() ingest.Quotas {
 // commit of their own, so that they do not stand in the way of verdicts. stop
 // finishes what was taken.
 func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), err error) {
-	requests, releaseRequests, err := s.flags.Connect(ctx, ServiceName+" events", s.env, nil)
-	if err != nil {
-		return nil, err
-	}
 	log, releaseLog, err := s.flags.Connect(ctx, ServiceName+" event log", s.env, nil)
 	if err != nil {
-		releaseRequests()
 		return nil, err
 	}
 	running, end := context.WithCancel(ctx)
@@ -73,7 +68,10 @@ func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), e
 	var ended sync.WaitGroup
 	ended.Go(func() {
 		done <- ingest.Run(running, ingest.Options{
-			Stream: s.flags.Stream, Space: s.space, Requests: requests, Log: log, Lease: s.flags.LeaseOptions(ingest.ServiceName, s.env),
+			Stream: s.flags.Stream, Space: s.space, Log: log, Connect: func(ctx context.Context) (*nats.Conn, func(), error) {
+				return s.flags.Connect(ctx, ServiceName+" events", s.env, nil)
+			},
+			Lease:  s.flags.LeaseOptions(ingest.ServiceName, s.env),
 			Single: s.single(), Meter: ingest.NewMeter(s.flags.eventQuotas()), Exceeded: func(tenant, publisher string, e ingest.Excess) { s.reportExcess(tenant, publisher, "events", e) },
 			Metrics: s.env.Metrics.Ingest(), Logger: s.env.Log, Settled: func() { close(settled) },
 		})
@@ -81,7 +79,6 @@ func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), e
 	stop = func() {
 		end()
 		ended.Wait()
-		releaseRequests()
 		releaseLog()
 	}
 	select {

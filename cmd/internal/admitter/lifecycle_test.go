@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -134,6 +135,32 @@ func TestDeniesWhileTheServerIsAwayAndRecovers(t *testing.T) {
 	rig.Eventually(t, "it still follows the policies", func() bool {
 		return readNative(t, ask(t, nc, "gov.admit.acme.agenthook", body).Data).Reason == "policy_error"
 	})
+}
+
+// TestSubscriptionsEndWithTheirConnection: an admitter that left its queue groups
+// while the connection was lost is in each of them once when the server is back. A
+// member that nobody serves any more would take every second request.
+func TestSubscriptionsEndWithTheirConnection(t *testing.T) {
+	n := rig.Start(t, streams.Shard{})
+	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	s := serve(t, n)
+	n.Stop()
+	rig.Eventually(t, "the admitter has noticed", func() bool { return s.Health.Report().Problems["jetstream"] != "" })
+	n.Restart()
+	rig.Eventually(t, "it is healthy again", func() bool { return s.Health.Report().Status == daemon.StatusOK })
+	nc, body := n.Conn(rig.Runtime), file(t, "requests/pre-tool-use.json")
+	const event = "gov.events.acme.rt1.agenthook.s1.PreToolUse"
+	for _, subject := range []string{"gov.admit.acme.agenthook", event} {
+		rig.Eventually(t, subject+" is served again", func() bool {
+			_, err := nc.Request(subject, body, time.Second)
+			return err == nil
+		})
+		for i := range 40 {
+			if _, err := nc.Request(subject, body, rig.Guard); err != nil {
+				t.Fatalf("request %d on %s: %v", i, subject, err)
+			}
+		}
+	}
 }
 
 func TestAReplacedLogGetsTheKeyAgain(t *testing.T) {

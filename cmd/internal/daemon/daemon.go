@@ -80,6 +80,9 @@ func (f Flags) Connect(ctx context.Context, name string, env Env, back func(*nat
 	}()
 	return nc, func() {
 		nc.RemoveStatusListener(status)
+		if !nc.IsConnected() {
+			env.Health.Set("nats", "") // this connection is not missed any more
+		}
 		nc.Close()
 		<-watched
 	}, nil

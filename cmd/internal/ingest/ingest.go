@@ -43,10 +43,13 @@ const (
 type Options struct {
 	Stream string
 	Space  subject.Space
-	// Requests is where events come in, Log where they are appended. They may be the
-	// same connection; two keep what comes in out of the way of acknowledgements.
-	Requests, Log *nats.Conn
-	Lease         lease.Options
+	// Log is where events are appended.
+	Log *nats.Conn
+	// Connect makes the connection on which events come in. Each term of activity has
+	// its own, and closes it: then the server has certainly forgotten the
+	// subscriptions of an earlier term, whatever has become of the connection.
+	Connect func(context.Context) (nc *nats.Conn, release func(), err error)
+	Lease   lease.Options
 	// Single says that an acknowledgement does not wait for the disk, so that a batch
 	// would only be slower.
 	Single bool
@@ -116,6 +119,7 @@ func (o Options) hold(ctx context.Context, kv jetstream.KeyValue, standby func()
 // term is the time for which this instance holds the lease.
 type term struct {
 	Options
+	requests  *nats.Conn
 	lease     *lease.Lease
 	committer *streams.Committer
 
@@ -127,18 +131,22 @@ type term struct {
 
 // serve takes events in until ctx ends or the lease is lost.
 func (o Options) serve(ctx context.Context, l *lease.Lease, settled func()) error {
-	t := &term{Options: o, lease: l}
+	requests, release, err := o.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	t := &term{Options: o, lease: l, requests: requests}
 	t.idle = sync.NewCond(&t.mu)
 	options := streams.CommitterOptions{Stream: o.Stream, MaxPending: MaxPending, Guard: t.guard}
 	if o.Single {
 		options.BatchAbove = streams.NeverBatch
 	}
-	var err error
 	if t.committer, err = streams.NewCommitter(o.Log, options); err != nil {
 		return err
 	}
 	defer t.committer.Close() // again: finish does it, too
-	present, err := micro.AddService(o.Requests, micro.Config{
+	present, err := micro.AddService(requests, micro.Config{
 		Name: ServiceName, Version: "0.1.0", Description: "Countersign ingest: takes events in and puts them on the log",
 		Metadata: map[string]string{"shard": o.Stream},
 	})
@@ -148,12 +156,12 @@ func (o Options) serve(ctx context.Context, l *lease.Lease, settled func()) erro
 	defer func() { _ = present.Stop() }()
 	// The queue group sees to it that two instances that both believe to hold the
 	// lease never store one event twice.
-	sub, err := o.Requests.QueueSubscribe(o.Space.All(subject.Ingest), ServiceName, t.accept)
+	sub, err := requests.QueueSubscribe(o.Space.All(subject.Ingest), ServiceName, t.accept)
 	if err != nil {
 		return err
 	}
 	_ = sub.SetPendingLimits(MaxPending, MaxPendingBytes)
-	if err := o.Requests.FlushTimeout(flushTimeout); err != nil {
+	if err := requests.FlushTimeout(flushTimeout); err != nil {
 		_ = sub.Unsubscribe()
 		return err
 	}
@@ -173,6 +181,10 @@ const flushTimeout = 5 * time.Second
 
 // leave takes what has arrived already, and nothing more.
 func (t *term) leave(sub *nats.Subscription) {
+	if !t.requests.IsConnected() { // nothing can be answered
+		_ = sub.Unsubscribe()
+		return
+	}
 	closed := make(chan struct{})
 	sub.SetClosedHandler(func(string) { close(closed) })
 	if err := sub.Drain(); err != nil { // the connection is gone, and with it what it held
@@ -204,7 +216,7 @@ func (t *term) finish() {
 	}
 	t.mu.Unlock()
 	t.committer.Close()
-	_ = t.Requests.FlushTimeout(flushTimeout)
+	_ = t.requests.FlushTimeout(flushTimeout)
 }
 
 const finishTimeout = 10 * time.Second
@@ -319,7 +331,7 @@ func (t *term) answer(m *nats.Msg, body []byte) {
 	if !streams.Answerable(m.Reply) {
 		return
 	}
-	if err := t.Requests.Publish(m.Reply, body); err != nil {
+	if err := t.requests.Publish(m.Reply, body); err != nil {
 		t.Logger.Warn().Err(err).Msg("an acknowledgement could not be sent")
 	}
 }

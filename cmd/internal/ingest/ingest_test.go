@@ -43,7 +43,7 @@ func serve(t testing.TB, n *rig.NATS, change ...func(*ingest.Options)) *instance
 	ctx, cancel := context.WithCancel(context.Background())
 	i := &instance{cancel, make(chan struct{}), make(chan error, 1), make(chan ingest.Excess, 64)}
 	o := ingest.Options{
-		Stream: streams.DefaultShard, Requests: n.Conn("admitter"), Log: n.Conn("admitter"),
+		Stream: streams.DefaultShard, Log: n.Conn("admitter"), Connect: func(context.Context) (*nats.Conn, func(), error) { nc := n.Conn("admitter"); return nc, nc.Close, nil },
 		Lease:    lease.Options{Key: "ingest.GOV", Holder: fmt.Sprintf("%p", i), TTL: time.Second, Log: zerolog.Nop()},
 		Meter:    ingest.NewMeter(ingest.Quotas{}),
 		Exceeded: func(_, _ string, e ingest.Excess) { i.told <- e },
