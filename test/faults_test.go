@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -42,34 +43,64 @@ func TestReadOnlyDataDirectory(t *testing.T) {
 	r.want(t, 1).oneLine(t, "/proc/countersign-data")
 }
 
-// TestDamagedLog: a message of the log that was damaged on the disk is noticed
-// before anything is decided or correlated on what is left. The log as it was
-// goes on.
+// TestDamagedLog: a log that was damaged on the disk is noticed before `up` is
+// ready on what is left of it. Where the damage lies decides what NATS makes of
+// it: a message whose text is damaged is missing, and behind a message whose
+// length is damaged the log ends. The log as it was goes on.
 func TestDamagedLog(t *testing.T) {
-	s := start(t)
-	r := s.runtime(t)
-	for i := range 20 {
-		call := allowedCall("s-damaged", fmt.Sprint("c", i))
-		r.admit(t, "agenthook", call.bytes())
-		r.publish(t, call)
-		r.publish(t, postToolUse(call))
-	}
-	s.exact(t)
-	ok(t, s.stop())
-	block := filepath.Join(s.data, "nats", "jetstream", "COUNTERSIGN", "streams", "GOV", "msgs", "1.blk")
-	whole := spoil(t, block)
+	for _, c := range []struct {
+		name   string
+		damage func(block []byte)
+		says   string
+	}{
+		{"the text of a message", func(block []byte) { invert(block[bytes.Index(block, []byte(`"c10"`)):][:5]) }, "has a gap"},
+		{"the length of a message", func(block []byte) { invert(recordAround(block, []byte(`"c10"`))[:4]) }, "holds less than the evidence"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := start(t)
+			r := s.runtime(t)
+			for i := range 20 {
+				call := allowedCall("s-damaged", fmt.Sprint("c", i))
+				r.admit(t, "agenthook", call.bytes())
+				r.publish(t, call)
+				r.publish(t, postToolUse(call))
+			}
+			s.exact(t)
+			ok(t, s.stop())
+			block := filepath.Join(s.data, "nats", "jetstream", "COUNTERSIGN", "streams", "GOV", "msgs", "1.blk")
+			whole, err := os.ReadFile(block)
+			ok(t, err)
+			damaged := slices.Clone(whole)
+			c.damage(damaged)
+			ok(t, os.WriteFile(block, damaged, 0o600))
 
-	if _, err := boot(s.dir); err == nil {
-		t.Fatal("up is ready on a log with a damaged message")
-	} else if !strings.Contains(err.Error(), "has a gap") {
-		t.Errorf("up does not say what is wrong: %v", err)
+			if _, err := boot(s.dir); err == nil {
+				t.Fatal("up is ready on a damaged log")
+			} else if !strings.Contains(err.Error(), c.says) {
+				t.Errorf("up does not say %q: %v", c.says, err)
+			}
+			ok(t, os.WriteFile(block, whole, 0o600))
+			_ = os.Remove(filepath.Join(filepath.Dir(block), "index.db")) // it describes the damaged block
+			again := startIn(t, s.dir, "--policy", samplePolicies)
+			again.runtime(t).admit(t, "agenthook", allowedCall("s-damaged", "after").bytes())
+			again.exact(t)
+			again.verified(t, 0)
+		})
 	}
-	ok(t, os.WriteFile(block, whole, 0o600))
-	_ = os.Remove(filepath.Join(filepath.Dir(block), "index.db")) // it describes the damaged block
-	again := startIn(t, s.dir, "--policy", samplePolicies)
-	again.runtime(t).admit(t, "agenthook", allowedCall("s-damaged", "after").bytes())
-	again.exact(t)
-	again.verified(t, 0)
+}
+
+// recordAround is a block of NATS's file store from the record on that holds
+// text: its length (4 bytes), sequence (8), time (8), the length of the subject
+// (2), the subject, and the message.
+func recordAround(block, text []byte) []byte {
+	subject := bytes.LastIndex(block[:bytes.Index(block, text)], []byte("gov."))
+	return block[subject-22:]
+}
+
+func invert(b []byte) {
+	for i := range b {
+		b[i] ^= 0xff
+	}
 }
 
 // TestDamagedEvidence: a part of the evidence that was damaged on the disk makes
@@ -91,17 +122,13 @@ func TestDamagedEvidence(t *testing.T) {
 	}
 }
 
-// spoil inverts bytes in the middle of a file, and gives what was in it.
-func spoil(t testing.TB, path string) (whole []byte) {
+// spoil inverts bytes in the middle of a file.
+func spoil(t testing.TB, path string) {
 	t.Helper()
-	whole, err := os.ReadFile(path)
+	b, err := os.ReadFile(path)
 	ok(t, err)
-	damaged := slices.Clone(whole)
-	for i := len(damaged) / 2; i < len(damaged)/2+16; i++ {
-		damaged[i] ^= 0xff
-	}
-	ok(t, os.WriteFile(path, damaged, 0o600))
-	return whole
+	invert(b[len(b)/2:][:16])
+	ok(t, os.WriteFile(path, b, 0o600))
 }
 
 // largestPart is the largest file of rows below a folder, which is of the
