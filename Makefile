@@ -66,10 +66,10 @@ redaction-oracle: ## recall and precision of the redaction engine, beside gitlea
 	go test -count=1 -v -run TestForeignCorpus ./evidence/internal/redact -args -foreign $$f | grep -o 'found [0-9]* of [0-9]* ([0-9.]*)'
 
 cluster: ## three servers of a cluster on loopback: stop them and fill a disk, for longer than CI does
-	@COUNTERSIGN_CLUSTER=long go test -count=1 -timeout 30m -run Cluster -v ./cmd/internal/admitter ./test/deploy
+	@COUNTERSIGN_CLUSTER=long go test -count=1 -timeout 30m -run Cluster -v ./internal/service/admitter ./test/deploy
 
 chaos: engine ## break everything at random moments, for longer than CI does (an hour or so)
-	@COUNTERSIGN_CHAOS=long go test -count=1 -p 1 -timeout 180m -run Chaos -v ./cmd/internal/correlator ./test
+	@COUNTERSIGN_CHAOS=long go test -count=1 -p 1 -timeout 180m -run Chaos -v ./internal/service/correlator ./test
 
 clean: ## remove what was built
 	@rm -rf $(BIN)

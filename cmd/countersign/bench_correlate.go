@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
 )
 
 type benchCorrelateCmd struct {

@@ -6,11 +6,11 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/correlator"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/correlator"
 	"github.com/countersign-dev/countersign/streams"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/applied"
-	"github.com/countersign-dev/countersign/cmd/internal/keys"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/rollout"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -22,7 +22,7 @@ type waitFlag struct {
 // decide by what was before. Its exit code is exitUnconfirmed.
 type unconfirmedError struct {
 	what string
-	late []applied.Instance
+	late []rollout.Instance
 	wait time.Duration
 }
 
@@ -38,16 +38,16 @@ func (e unconfirmedError) Error() string {
 // confirm waits until every admitter decides by a revision of a bucket, no
 // decision by an earlier one is under way, and the log has the record of the change.
 func (o operator) confirm(ctx context.Context, w waitFlag, bucket string, revision uint64) error {
-	return o.confirmWhen(ctx, w, fmt.Sprintf("revision %d of the %s", revision, bucket), applied.Revision(bucket, revision))
+	return o.confirmWhen(ctx, w, fmt.Sprintf("revision %d of the %s", revision, bucket), rollout.Revision(bucket, revision))
 }
 
-func (o operator) confirmWhen(ctx context.Context, w waitFlag, what string, done func(applied.State) bool) error {
+func (o operator) confirmWhen(ctx context.Context, w waitFlag, what string, done func(rollout.State) bool) error {
 	if w.Wait <= 0 {
 		return nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, w.Wait)
 	defer cancel()
-	late, err := applied.Await(waiting, o.nc, o.js, done)
+	late, err := rollout.Await(waiting, o.nc, o.js, done)
 	if err != nil {
 		return fmt.Errorf("%s is stored, but whether the admitters decide by it is not known: %w", what, err)
 	}
@@ -68,8 +68,8 @@ func (o operator) confirmRetired(ctx context.Context, w waitFlag, kid string) er
 	for {
 		e, err := streams.KVLast(waiting, o.js, streams.BucketKeys, keys.RetiredEntry(kid))
 		if err == nil && e != nil && !e.Deleted {
-			known := applied.Revision(streams.BucketKeys, e.Revision)
-			return o.confirmWhen(ctx, w, "the retirement of "+kid, func(s applied.State) bool {
+			known := rollout.Revision(streams.BucketKeys, e.Revision)
+			return o.confirmWhen(ctx, w, "the retirement of "+kid, func(s rollout.State) bool {
 				return known(s) && !slices.Contains(s.SigningKeys, kid)
 			})
 		}

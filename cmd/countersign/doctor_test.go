@@ -11,13 +11,13 @@ import (
 	natsd "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/countersign-dev/countersign/client"
-	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 func asRuntime(url, user string) *target.Target {
-	return target.FromReady(target.Ready{NATSURL: url, Tenant: rig.Tenant, Roles: map[string]target.Role{
+	return target.FromReady(target.Ready{NATSURL: url, Tenant: servicetest.Tenant, Roles: map[string]target.Role{
 		target.Runtime: {User: user, Password: "pw-" + user}, target.Subscriber: {User: "subscriber", Password: "pw-subscriber"},
 	}})
 }
@@ -26,19 +26,19 @@ func TestDoctorTriesPermissionsOut(t *testing.T) {
 	examine := func(tgt *target.Target) examined {
 		return doctor{operator: operator{t: tgt}}.permissions(t.Context())[0]
 	}
-	n := rig.Start(t, streams.Shard{})
-	if got := examine(asRuntime(n.URL(), rig.Runtime)); got.Level != levelOK {
+	n := servicetest.Start(t, streams.Shard{})
+	if got := examine(asRuntime(n.URL(), servicetest.Runtime)); got.Level != levelOK {
 		t.Errorf("as it should be: %+v", got)
 	}
 	flat := flatServer(t)
-	got := examine(asRuntime(flat, rig.Runtime))
+	got := examine(asRuntime(flat, servicetest.Runtime))
 	if got.Level != levelUnsafe || !strings.Contains(got.Detail, "has JetStream and can listen for admission requests") || strings.Contains(got.Detail, "pw-") {
 		t.Errorf("a server without permissions: %+v", got)
 	}
 	if got := examine(&target.Target{}); got.Level != levelWarn {
 		t.Errorf("without a runtime's credentials: %+v", got)
 	}
-	if got := examine(asRuntime("nats://127.0.0.1:1", rig.Runtime)); got.Level != levelUnsafe {
+	if got := examine(asRuntime("nats://127.0.0.1:1", servicetest.Runtime)); got.Level != levelUnsafe {
 		t.Errorf("no server: %+v", got)
 	}
 }
@@ -47,12 +47,12 @@ func TestDoctorTriesPermissionsOut(t *testing.T) {
 func flatServer(t *testing.T) (url string) {
 	t.Helper()
 	opts := &natsd.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
-		Users: []*natsd.User{{Username: rig.Runtime, Password: "pw-" + rig.Runtime}}}
+		Users: []*natsd.User{{Username: servicetest.Runtime, Password: "pw-" + servicetest.Runtime}}}
 	s, err := natsd.NewServer(opts)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	go s.Start()
 	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(rig.Guard) {
+	if !s.ReadyForConnections(servicetest.Guard) {
 		t.Fatal("the server does not start")
 	}
 	return s.ClientURL()
@@ -60,11 +60,11 @@ func flatServer(t *testing.T) (url string) {
 
 // A tail by a user who may not subscribe must say so and not wait for ever.
 func TestTailOfWhoMayNot(t *testing.T) {
-	n := rig.Start(t, streams.Shard{})
-	ctx, cancel := context.WithTimeout(t.Context(), rig.Guard)
+	n := servicetest.Start(t, streams.Shard{})
+	ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
 	defer cancel()
-	nc := n.Conn(rig.Runtime)
-	err := client.Follow(ctx, nc, client.FollowOptions{Tenant: rig.Tenant}, nil)
+	nc := n.Conn(servicetest.Runtime)
+	err := client.Follow(ctx, nc, client.FollowOptions{Tenant: servicetest.Tenant}, nil)
 	if err == nil || !strings.Contains(err.Error(), "subscriber's credentials") {
 		t.Errorf("error %v", err)
 	}
@@ -74,13 +74,13 @@ func TestUpConfig(t *testing.T) {
 	path := t.TempDir() + "/up.yaml"
 	write(t, path, "tenant: globex\nnats-port: 4242\nlog-level: debug\ndata-dir: "+t.TempDir()+"\n")
 	c := &upCmd{Config: path, LogLevel: "warn"}
-	rig.OK(t, c.settle())
+	servicetest.OK(t, c.settle())
 	if c.Tenant != "globex" || c.NATSPort != 4242 || c.LogLevel != "warn" || c.SyncInterval != "always" || c.Host != "127.0.0.1" {
 		t.Errorf("%+v", c)
 	}
 	write(t, path, "")
 	c = &upCmd{Config: path, DataDir: "relative"}
-	rig.OK(t, c.settle())
+	servicetest.OK(t, c.settle())
 	if !strings.HasPrefix(c.DataDir, "/") {
 		t.Errorf("data directory %s", c.DataDir)
 	}
@@ -94,15 +94,15 @@ func TestUpConfig(t *testing.T) {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	rig.OK(t, os.WriteFile(path, []byte(text), 0o600))
+	servicetest.OK(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 // TestDoctorNamesTheStreamThatIsThere: the server holds another shard. The operator
 // may not ask about this one, and nothing would ever answer.
 func TestDoctorNamesTheStreamThatIsThere(t *testing.T) {
-	n := rig.Start(t, streams.Shard{Name: "EAST"})
+	n := servicetest.Start(t, streams.Shard{Name: "EAST"})
 	var out bytes.Buffer
-	c := &doctorCmd{Flags: target.Flags{Server: n.URL(), User: "operator", Password: "pw-operator", Tenant: rig.Tenant, Prefix: "gov", Stream: "GOV"}, Timeout: rig.Guard}
+	c := &doctorCmd{Flags: target.Flags{Server: n.URL(), User: "operator", Password: "pw-operator", Tenant: servicetest.Tenant, Prefix: "gov", Stream: "GOV"}, Timeout: servicetest.Guard}
 	err := c.Run(t.Context(), stdio{out: &out, err: &out})
 	if got := out.String(); err == nil || !strings.Contains(got, "stream GOV is not on this server; it has EAST") || !strings.Contains(got, "--stream") || strings.Count(got, "\n") != 1 {
 		t.Errorf("%v: %s", err, got)
@@ -123,18 +123,18 @@ func TestDoctorWaitsForNoAnswerForEver(t *testing.T) {
 
 // TestDoctorComparesSettings: what was changed on the server since is found.
 func TestDoctorComparesSettings(t *testing.T) {
-	n := rig.Start(t, streams.Shard{})
+	n := servicetest.Start(t, streams.Shard{})
 	o := operator{t: &target.Target{Flags: target.Flags{Stream: "GOV", Prefix: "gov"}}, js: n.JS("operator")}
 	if got := (doctor{operator: o}).settings(t.Context()); got[0].Level != levelOK {
 		t.Errorf("%+v", got)
 	}
 	js := n.JS("provisioner")
 	s, err := js.Stream(t.Context(), "KV_"+streams.BucketSpend)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	changed := s.CachedInfo().Config
 	changed.AllowDirect, changed.MaxAge = true, time.Hour
 	_, err = js.UpdateStream(t.Context(), changed)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	got := doctor{operator: o}.settings(t.Context())
 	if got[0].Level != levelUnsafe || !strings.Contains(got[0].Detail, "KV_spend: allow_direct is true, want false") || !strings.Contains(got[0].Detail, "max_age") {
 		t.Errorf("%+v", got)

@@ -8,9 +8,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/compliance/browser"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 )
 
 // printToPDF prints the report of a bundle that was just written.
@@ -40,7 +40,7 @@ func printToPDF(ctx context.Context, program, bundle, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	return wholefile.Write(out, pdf, 0o600)
+	return atomicfile.Write(out, pdf, 0o600)
 }
 
 func reportOf(bundle string) ([]byte, error) {

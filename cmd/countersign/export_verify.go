@@ -7,11 +7,11 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/countersign-dev/countersign/cmd/internal/keys"
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/compliance/statement"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/service/keys"
 )
 
 // bundleChecker checks what is in a bundle for people: that report and controls
@@ -62,7 +62,7 @@ func (c *keysStatementCmd) Run(io stdio) error {
 		return err
 	}
 	path := filepath.Join(c.Keys, statementPublic)
-	if err := wholefile.Write(path, text, 0o644); err != nil {
+	if err := atomicfile.Write(path, text, 0o644); err != nil {
 		return errors.Join(fmt.Errorf("writing the public key %s", path), err)
 	}
 	fmt.Fprintf(io.out, "key %s: sign with --sign-key %s, and publish %s for those who verify\n", signing.KeyID(public), filepath.Join(c.Keys, statementFile), path)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/countersign-dev/countersign/cmd/internal/admitter"
-	"github.com/countersign-dev/countersign/cmd/internal/auditor"
-	"github.com/countersign-dev/countersign/cmd/internal/correlator"
+	"github.com/countersign-dev/countersign/internal/service/admitter"
+	"github.com/countersign-dev/countersign/internal/service/auditor"
+	"github.com/countersign-dev/countersign/internal/service/correlator"
 	"github.com/countersign-dev/countersign/storage"
 )
 

@@ -9,9 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/policy"
-	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/policybucket"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -32,12 +32,12 @@ func openPoliciesAt(ctx context.Context, t *target.Target) (*policyBucket, error
 }
 
 // inForce reads what is in force.
-func (b *policyBucket) inForce(ctx context.Context) (*policyset.Holding, error) {
+func (b *policyBucket) inForce(ctx context.Context) (*policybucket.Holding, error) {
 	keys, err := streams.KVKeys(ctx, b.js, streams.BucketPolicies)
 	if err != nil {
 		return nil, fmt.Errorf("listing the policies: %w", err)
 	}
-	held := &policyset.Holding{}
+	held := &policybucket.Holding{}
 	for _, key := range keys {
 		e, err := streams.KVLast(ctx, b.js, streams.BucketPolicies, key)
 		switch {
@@ -88,7 +88,7 @@ func (b *policyBucket) push(ctx context.Context, docs []policy.Document, author,
 	if held.Holds(docs) {
 		return held.Revision, false, nil
 	}
-	revision, err = b.put(ctx, events.PolicySet{Author: author, Message: message, Documents: policyset.Of(docs)}, held.SetAt)
+	revision, err = b.put(ctx, events.PolicySet{Author: author, Message: message, Documents: policybucket.Of(docs)}, held.SetAt)
 	return revision, true, err
 }
 

@@ -7,17 +7,17 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/admission/policy"
-	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
 
-func bucketOf(t *testing.T, n *rig.NATS) *policyBucket {
+func bucketOf(t *testing.T, n *servicetest.NATS) *policyBucket {
 	t.Helper()
 	f := target.Flags{Server: n.URL(), User: "operator", Password: "pw-operator", Prefix: "gov", Stream: streams.DefaultShard}
 	b, err := openPolicies(t.Context(), f)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	t.Cleanup(b.nc.Close)
 	return b
 }
@@ -28,33 +28,33 @@ func docOf(name, text string) policy.Document {
 
 // A set is put only in the place of the one that it was made for.
 func TestPutIsCompareAndSet(t *testing.T) {
-	b := bucketOf(t, rig.Start(t, streams.Shard{}))
+	b := bucketOf(t, servicetest.Start(t, streams.Shard{}))
 	set := events.PolicySet{Author: "a", Documents: []events.PolicyDocument{{Name: "x.yaml", Text: "x"}}}
 	first, err := b.put(t.Context(), set, 0)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	if _, err := b.put(t.Context(), set, 0); !errors.Is(err, errPushedMeanwhile) {
 		t.Errorf("over a set that nobody looked at: %v", err)
 	}
 	second, err := b.put(t.Context(), set, first)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	if _, err := b.put(t.Context(), set, first); !errors.Is(err, errPushedMeanwhile) {
 		t.Errorf("over a newer set: %v", err)
 	}
-	rig.OK(t, b.kv.Delete(t.Context(), events.PolicySetKey))
+	servicetest.OK(t, b.kv.Delete(t.Context(), events.PolicySetKey))
 	held, err := b.inForce(t.Context())
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	if docs, err := held.Documents(); err != nil || len(docs) != 0 || held.SetAt != second+1 {
 		t.Errorf("after the deletion: %v, %d, %v", docs, held.SetAt, err)
 	}
 	_, err = b.put(t.Context(), set, held.SetAt)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 }
 
 // What the operator's tool takes for in force is what admitters take for it.
 func TestInForce(t *testing.T) {
-	b := bucketOf(t, rig.Start(t, streams.Shard{}))
+	b := bucketOf(t, servicetest.Start(t, streams.Shard{}))
 	_, err := b.kv.Put(t.Context(), "old.yaml", []byte("old"))
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	revision, changed, err := b.push(t.Context(), []policy.Document{docOf("a.yaml", "1"), docOf("b.yaml", "2")}, "a", "m")
 	if err != nil || !changed || revision != 2 {
 		t.Fatal(revision, changed, err)
@@ -62,13 +62,13 @@ func TestInForce(t *testing.T) {
 	if again, changed, err := b.push(t.Context(), []policy.Document{docOf("a.yaml", "1"), docOf("b.yaml", "2")}, "a", "m"); err != nil || changed || again != revision {
 		t.Error(again, changed, err)
 	}
-	rig.OK(t, b.kv.Delete(t.Context(), "a.yaml"))
+	servicetest.OK(t, b.kv.Delete(t.Context(), "a.yaml"))
 	_, err = b.kv.Put(t.Context(), "c.yaml", []byte("3"))
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	held, err := b.inForce(t.Context())
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	docs, err := held.Documents()
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	if len(docs) != 2 || docs[0].Name != "b.yaml" || docs[1].Name != "c.yaml" || held.Revision != 4 || !slices.Equal(held.Mixed(), []string{"a.yaml", "c.yaml"}) {
 		t.Errorf("%v, revision %d, mixed %v", docs, held.Revision, held.Mixed())
 	}

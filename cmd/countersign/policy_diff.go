@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/admission/policy"
-	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/cmd/internal/textdiff"
+	"github.com/countersign-dev/countersign/internal/service/policybucket"
 )
 
 type policyDiffCmd struct {
@@ -71,7 +71,7 @@ func (c *policyDiffCmd) sides(ctx context.Context, b *policyBucket) (from, now [
 		return now, now, nil
 	}
 	p, err := b.revision(ctx, c.Revision)
-	return policyset.Documents(p.Set.Documents), now, err
+	return policybucket.Documents(p.Set.Documents), now, err
 }
 
 // fileChange is how one file differs.

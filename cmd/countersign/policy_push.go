@@ -12,9 +12,9 @@ import (
 	"github.com/mattn/go-isatty"
 
 	"github.com/countersign-dev/countersign/admission/policy"
-	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/policybucket"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -52,23 +52,23 @@ func (c *policyPushCmd) Run(ctx context.Context, io stdio) error {
 		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
 		return errors.Join(err, b.confirm(ctx, c.waitFlag, streams.BucketPolicies, held.Revision))
 	}
-	change := events.PolicySet{Author: c.author(), Message: c.Message, Documents: policyset.Of(docs)}
+	change := events.PolicySet{Author: c.author(), Message: c.Message, Documents: policybucket.Of(docs)}
 	return c.apply(ctx, io, b, held, change, set)
 }
 
 // apply shows a change, asks, and puts it in force.
-func (c *signedBy) apply(ctx context.Context, io stdio, b *policyBucket, held *policyset.Holding, change events.PolicySet, set *policy.Set) error {
+func (c *signedBy) apply(ctx context.Context, io stdio, b *policyBucket, held *policybucket.Holding, change events.PolicySet, set *policy.Set) error {
 	if _, err := change.Encode(); err != nil {
 		return err
 	}
-	problems := policy.Lint(policyset.Documents(change.Documents))
+	problems := policy.Lint(policybucket.Documents(change.Documents))
 	if !c.JSON {
 		for _, problem := range problems { // whoever is asked should know of them
 			printProblem(newPrinter(io.err), problem)
 		}
 		// What is there now may be broken: then all of it is shown as replaced.
 		have, _ := held.Documents()
-		printDifference(newPrinter(io.err), compareDocuments(have, policyset.Documents(change.Documents)), c.DryRun)
+		printDifference(newPrinter(io.err), compareDocuments(have, policybucket.Documents(change.Documents)), c.DryRun)
 	}
 	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo, Problems: problems}
 	if c.DryRun {
@@ -152,7 +152,7 @@ func (c *policyRollbackCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	docs := policyset.Documents(old.Set.Documents)
+	docs := policybucket.Documents(old.Set.Documents)
 	set, err := policy.Compile(docs)
 	if err != nil {
 		return fmt.Errorf("revision %d does not compile: %w", c.To, err)

@@ -11,11 +11,11 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -81,7 +81,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io stdio, b *retentionBu
 	if err != nil {
 		return err
 	}
-	ev := erasures.Evidence{DB: l.DB, Shard: streams.EpochName(b.t.Stream, st.Created), Tenant: b.tenant, Space: subject.Space{Prefix: b.t.Prefix},
+	ev := erasureplan.Evidence{DB: l.DB, Shard: streams.EpochName(b.t.Stream, st.Created), Tenant: b.tenant, Space: subject.Space{Prefix: b.t.Prefix},
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 			return streams.MessageAt(ctx, b.js, b.t.Stream, seq)
 		}}
@@ -127,7 +127,7 @@ func (b *retentionBucket) sealed(ctx context.Context) (list []string, err error)
 	return list, nil
 }
 
-func (c *retentionEraseCmd) print(io stdio, scope retention.Scope, shard string, p erasures.Plan, sealed []string) error {
+func (c *retentionEraseCmd) print(io stdio, scope retention.Scope, shard string, p erasureplan.Plan, sealed []string) error {
 	if c.JSON {
 		return compactJSON(io, map[string]any{"scope": scope, "shard": shard, "sessions": p.Sessions, "messages": len(p.Seqs), "without_session": p.Loose,
 			"kinds": p.Kinds, "first_seq": p.Seqs[0], "last_seq": p.Seqs[len(p.Seqs)-1], "newest": p.Newest, "records_with_commitments": p.Redacted,

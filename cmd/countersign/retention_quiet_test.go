@@ -5,13 +5,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/erasures"
+	"github.com/countersign-dev/countersign/internal/service/erasureplan"
 )
 
 // The services' memory of session keys is measured by what --quiet is by default.
 func TestDefaultQuiet(t *testing.T) {
 	f, _ := reflect.TypeFor[retentionEraseCmd]().FieldByName("Quiet")
-	if d, err := time.ParseDuration(f.Tag.Get("default")); err != nil || d != erasures.DefaultQuiet {
-		t.Errorf("--quiet is %v by default, erasures.DefaultQuiet %v", d, erasures.DefaultQuiet)
+	if d, err := time.ParseDuration(f.Tag.Get("default")); err != nil || d != erasureplan.DefaultQuiet {
+		t.Errorf("--quiet is %v by default, erasureplan.DefaultQuiet %v", d, erasureplan.DefaultQuiet)
 	}
 }

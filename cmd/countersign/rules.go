@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/countersign-dev/countersign/cmd/internal/admitter"
-	"github.com/countersign-dev/countersign/cmd/internal/auditor"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/admitter"
+	"github.com/countersign-dev/countersign/internal/service/auditor"
 )
 
 type rulesCmd struct {

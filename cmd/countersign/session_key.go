@@ -7,12 +7,12 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
-	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -58,11 +58,11 @@ func (f digestFlags) digests(ctx context.Context, t *target.Target, tenant, sess
 	if err != nil {
 		return k, err
 	}
-	store, err := sessionkeys.Open(ctx, js, master)
+	store, err := sessionsecrets.Open(ctx, js, master)
 	if err != nil {
 		return k, err
 	}
-	key, _, err := store.Look(ctx, sessionkeys.Of(tenant, subject.Value(session)))
+	key, _, err := store.Look(ctx, sessionsecrets.Of(tenant, subject.Value(session)))
 	if err != nil {
 		return k, fmt.Errorf("reading the session's key: %w", err)
 	}

@@ -10,9 +10,9 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/client"
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 )
 
 // severities from the mildest to the worst.
@@ -99,7 +99,7 @@ func keepPosition(path string, at client.Position) error {
 	if err != nil {
 		return err
 	}
-	if err := wholefile.Write(path, append(text, '\n'), 0o600); err != nil {
+	if err := atomicfile.Write(path, append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("keeping the position: %w", err)
 	}
 	return nil

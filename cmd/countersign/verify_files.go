@@ -8,10 +8,10 @@ import (
 	"os"
 	"slices"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -104,7 +104,7 @@ func (c *verifyCmd) proof(io stdio, a against) error {
 }
 
 // prove writes the proof of one record, and checks it first.
-func (c *verifyCmd) prove(ctx context.Context, io stdio, l ledger.Ledger, a against) error {
+func (c *verifyCmd) prove(ctx context.Context, io stdio, l evidencereader.Ledger, a against) error {
 	shard := c.Shard
 	if shard == "" {
 		shards, err := l.Shards(ctx)
@@ -127,7 +127,7 @@ func (c *verifyCmd) prove(ctx context.Context, io stdio, l ledger.Ledger, a agai
 	if !rep.OK {
 		return c.report(io, []evidence.Report{rep})
 	}
-	if err := wholefile.Write(c.Out, []byte(text), 0o600); err != nil {
+	if err := atomicfile.Write(c.Out, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("writing the proof: %w", err)
 	}
 	fmt.Fprintf(io.out, "the proof that sequence %d is in the tree of size %d is in %s\nverify it anywhere: countersign verify --proof %s --key checkpoint.pub\n", c.Prove, rep.Signed, c.Out, c.Out)

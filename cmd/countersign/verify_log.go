@@ -7,11 +7,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/cmd/internal/cosign"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -58,8 +58,8 @@ func (l *openedLog) read(ctx context.Context, checkpoints string) error {
 		return err
 	}
 	l.shard, l.last = streams.EpochName(l.stream, st.Created), st.LastSeq
-	trusted, err := cosign.Trusted(ctx, l.js)
-	l.trusted = cosign.Verifiers(trusted)
+	trusted, err := witnessbucket.Trusted(ctx, l.js)
+	l.trusted = witnessbucket.Verifiers(trusted)
 	return err
 }
 

@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 type witnessCmd struct {
@@ -36,12 +36,12 @@ func (c *witnessKeyCmd) Run(io stdio) error {
 	if err != nil {
 		return usageError{err}
 	}
-	err = wholefile.Create(c.Out, []byte(skey+"\n"), 0o600)
+	err = atomicfile.Create(c.Out, []byte(skey+"\n"), 0o600)
 	if errors.Is(err, fs.ErrExist) {
 		return usageError{fmt.Errorf("%s exists; a witness keeps its key", c.Out)}
 	}
 	if err == nil {
-		err = wholefile.Write(c.Out+".pub", []byte(vkey+"\n"), 0o644)
+		err = atomicfile.Write(c.Out+".pub", []byte(vkey+"\n"), 0o644)
 	}
 	if err != nil {
 		return fmt.Errorf("writing the key: %w", err)
@@ -83,7 +83,7 @@ func (c *witnessSignCmd) Run(ctx context.Context, io stdio) error {
 		_, err = fmt.Fprint(io.out, signed)
 		return err
 	}
-	if err := wholefile.Write(c.Out, []byte(signed), 0o644); err != nil {
+	if err := atomicfile.Write(c.Out, []byte(signed), 0o644); err != nil {
 		return fmt.Errorf("writing the signed checkpoint: %w", err)
 	}
 	cp, _ := evidence.PeekCheckpoint(signed)
@@ -104,7 +104,7 @@ func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w evidence.
 }
 
 // checkpoint reads what is to be signed: a file, or the newest that is stored.
-func (c *witnessSignCmd) checkpoint(ctx context.Context, database func() (*ledger.Ledger, error)) (string, error) {
+func (c *witnessSignCmd) checkpoint(ctx context.Context, database func() (*evidencereader.Ledger, error)) (string, error) {
 	if c.Checkpoint != "" {
 		b, err := readSmall("--checkpoint", c.Checkpoint, maxKeptFile)
 		return string(b), err

@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/cmd/internal/cosign"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -31,7 +31,7 @@ func (c *witnessTrustCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer b.nc.Close()
-	if _, err := b.kv.Put(ctx, cosign.TrustedKey(v.Name()), []byte(text+"\n")); err != nil {
+	if _, err := b.kv.Put(ctx, witnessbucket.TrustedKey(v.Name()), []byte(text+"\n")); err != nil {
 		return fmt.Errorf("storing the key: %w", err)
 	}
 	fmt.Fprintf(io.out, "signatures of %s are taken into the evidence\n", clean(v.Name(), 200))
@@ -49,14 +49,14 @@ func (c *witnessDistrustCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer b.nc.Close()
-	e, err := streams.KVLast(ctx, b.js, streams.BucketWitnesses, cosign.TrustedKey(c.Name))
+	e, err := streams.KVLast(ctx, b.js, streams.BucketWitnesses, witnessbucket.TrustedKey(c.Name))
 	if err != nil {
 		return err
 	}
 	if e == nil || e.Deleted {
 		return usageError{fmt.Errorf("%s is no witness whose signatures are taken; see countersign witness list", clean(c.Name, 200))}
 	}
-	if err := b.kv.Delete(ctx, cosign.TrustedKey(c.Name)); err != nil {
+	if err := b.kv.Delete(ctx, witnessbucket.TrustedKey(c.Name)); err != nil {
 		return fmt.Errorf("removing the key: %w", err)
 	}
 	fmt.Fprintf(io.out, "no more signatures of %s are taken; those that are stored stay\n", clean(c.Name, 200))
@@ -70,7 +70,7 @@ type witnessAddCmd struct {
 }
 
 func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
-	b, err := readSmall("the checkpoint", c.File, cosign.MaxNote)
+	b, err := readSmall("the checkpoint", c.File, witnessbucket.MaxNote)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return fmt.Errorf("%s is not taken: %w", c.File, err)
 	}
-	if _, err := box.kv.Put(ctx, cosign.SignedKey(j.By[0].Witness, j.Shard), []byte(j.Note)); err != nil {
+	if _, err := box.kv.Put(ctx, witnessbucket.SignedKey(j.By[0].Witness, j.Shard), []byte(j.Note)); err != nil {
 		return fmt.Errorf("handing it in: %w", err)
 	}
 	if err := takenIn(ctx, l, j); err != nil {
@@ -108,14 +108,14 @@ func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
 	return nil
 }
 
-func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l ledger.Ledger, text string, log note.Verifier) (cosign.Judged, error) {
-	trusted, err := cosign.Trusted(ctx, box.js)
+func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l evidencereader.Ledger, text string, log note.Verifier) (witnessbucket.Judged, error) {
+	trusted, err := witnessbucket.Trusted(ctx, box.js)
 	if err != nil {
-		return cosign.Judged{}, err
+		return witnessbucket.Judged{}, err
 	}
-	j, err := cosign.Judge(ctx, text, log, cosign.Verifiers(trusted), l.DB.CheckpointsAt)
+	j, err := witnessbucket.Judge(ctx, text, log, witnessbucket.Verifiers(trusted), l.DB.CheckpointsAt)
 	switch {
-	case errors.Is(err, cosign.ErrUntrusted):
+	case errors.Is(err, witnessbucket.ErrUntrusted):
 		err = fmt.Errorf("%w (of %d that are): see countersign witness list, and trust its key with: countersign witness trust", err, len(trusted))
 	case errors.Is(err, evidence.ErrFork):
 		err = fmt.Errorf("%w\nThe log's key signed two histories. Keep this file: it is the proof", err)
@@ -127,7 +127,7 @@ func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l ledger.
 const takenInWait = 20 * time.Second
 
 // takenIn waits until the evidence has what was handed in.
-func takenIn(ctx context.Context, l ledger.Ledger, j cosign.Judged) error {
+func takenIn(ctx context.Context, l evidencereader.Ledger, j witnessbucket.Judged) error {
 	ctx, cancel := context.WithTimeout(ctx, takenInWait)
 	defer cancel()
 	for {

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 )
 
 // witnessMemory is what a witness signed last of every log, in a file that one process
@@ -96,7 +96,7 @@ func (m *witnessMemory) remember(cp evidence.Checkpoint, signed string) error {
 	for _, shard := range slices.Sorted(maps.Keys(m.logs)) {
 		notes = append(notes, m.logs[shard])
 	}
-	if err := wholefile.Write(m.path, []byte(formatState(notes)), 0o600); err != nil {
+	if err := atomicfile.Write(m.path, []byte(formatState(notes)), 0o600); err != nil {
 		return fmt.Errorf("nothing was signed, because it could not be remembered: %w", err)
 	}
 	dir, err := os.Open(filepath.Dir(m.path)) // the new name must survive a power cut, too

@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/cmd/internal/cosign"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -119,7 +119,7 @@ func (r *witnessRun) once(ctx context.Context) error {
 	if signed == r.handed {
 		return nil
 	}
-	if _, err := r.box.kv.Put(ctx, cosign.SignedKey(r.name(), cp.Shard), []byte(signed)); err != nil {
+	if _, err := r.box.kv.Put(ctx, witnessbucket.SignedKey(r.name(), cp.Shard), []byte(signed)); err != nil {
 		return fmt.Errorf("handing in the signature: %w", err)
 	}
 	r.handed = signed
@@ -151,7 +151,7 @@ func (r *witnessRun) sign(ctx context.Context, text string) (string, evidence.Ch
 	signed, cp, err := cosigner{r.witness, note.VerifierList(r.log), r.memory, database.open}.sign(ctx, text)
 	if errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) {
 		refused := fmt.Sprintf("%s.refused-%d", r.memory.path, cp.Size)
-		if kept := wholefile.Write(refused, []byte(text), 0o600); kept != nil {
+		if kept := atomicfile.Write(refused, []byte(text), 0o600); kept != nil {
 			return "", cp, errors.Join(err, kept)
 		}
 		err = fmt.Errorf("%w; %s is the one it refused", err, refused)

@@ -49,10 +49,10 @@ func TestSettingsTables(t *testing.T) {
 // table, and none besides.
 func TestHealthTable(t *testing.T) {
 	want := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?:[hH]ealth|\bh)\.Set\("([a-z_]+)"`).FindAllStringSubmatch(sourceOf(t, "cmd/internal"), -1) {
+	for _, m := range regexp.MustCompile(`(?:[hH]ealth|\bh)\.Set\("([a-z_]+)"`).FindAllStringSubmatch(sourceOf(t, "internal"), -1) {
 		want[m[1]] = true
 	}
-	source := sourceOf(t, "cmd/internal/admitter", "cmd/internal/pipeline", "streams", "events")
+	source := sourceOf(t, "internal/service/admitter", "cmd/internal/pipeline", "streams", "events")
 	for name, part := range map[string]string{
 		"policies_watch": `BucketPolicies `, "mandates_watch": `BucketMandates `, "publishers_watch": `BucketPublishers `, "spend_watch": `BucketSpend `,
 		"policy_log": `ControlPolicy `, "mandate_log": `ControlMandate `, "publisher_log": `ControlPublisher `, "process": `"process"`,
@@ -78,7 +78,7 @@ func TestHealthTable(t *testing.T) {
 // TestCodesInDocs: reason codes, rules and problem codes that a page names
 // occur in the code as such.
 func TestCodesInDocs(t *testing.T) {
-	source := sourceOf(t, "admission", "client", "cmd/internal", "correlation", "events", "evidence")
+	source := sourceOf(t, "admission", "client", "cmd", "internal", "correlation", "events", "evidence")
 	for _, table := range []struct {
 		file, head string
 		column     int

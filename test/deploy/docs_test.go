@@ -131,7 +131,7 @@ func TestEnvironmentInDocs(t *testing.T) {
 	for program := range programs {
 		maps.Copy(known, envOf(t, program))
 	}
-	for _, file := range []string{natsConf, "deploy/nats/cluster.conf", usersXML, "test/chaos_test.go", "cmd/internal/correlator/chaos_test.go"} {
+	for _, file := range []string{natsConf, "deploy/nats/cluster.conf", usersXML, "test/chaos_test.go", "internal/service/correlator/chaos_test.go"} {
 		for _, name := range envName.FindAllString(read(t, file), -1) {
 			known[name] = true
 		}

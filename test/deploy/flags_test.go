@@ -25,8 +25,8 @@ type flagTypes map[string]*ast.StructType
 
 // packages whose structs flags are made of, by the name they are used under.
 var flagPackages = map[string]string{
-	"main": "cmd/countersign", "daemon": "cmd/internal/daemon", "target": "cmd/internal/target",
-	"admitter": "cmd/internal/admitter", "correlator": "cmd/internal/correlator", "auditor": "cmd/internal/auditor",
+	"main": "cmd/countersign", "daemon": "internal/service/daemon", "target": "cmd/internal/target",
+	"admitter": "internal/service/admitter", "correlator": "internal/service/correlator", "auditor": "internal/service/auditor",
 }
 
 func loadStructs(t testing.TB) map[string]flagTypes {

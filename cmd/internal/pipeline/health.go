@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/daemon"
-	"github.com/countersign-dev/countersign/cmd/internal/metrics"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
 )
 
 // maxMetrics is how much one service's metrics may be, in bytes; it is far above

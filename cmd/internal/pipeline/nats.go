@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/countersign-dev/countersign/cmd/internal/daemon"
-	"github.com/countersign-dev/countersign/cmd/internal/supervise"
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 	"github.com/countersign-dev/countersign/streams/embedded"
@@ -36,7 +36,7 @@ func (c NATSConfig) write(path string) error {
 	if err != nil {
 		return err
 	}
-	return wholefile.Write(path, text, 0o600)
+	return atomicfile.Write(path, text, 0o600)
 }
 
 // NATSInfo is what the nats child says once it answers.

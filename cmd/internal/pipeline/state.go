@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -61,7 +61,7 @@ func loadState(path, tenant string) (state, error) {
 	if err != nil {
 		return s, err
 	}
-	return s, wholefile.Write(path, append(text, '\n'), 0o600)
+	return s, atomicfile.Write(path, append(text, '\n'), 0o600)
 }
 
 // ServicePassword is the password that `up` gave a service's user in a data

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/admission/policy"
-	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/policybucket"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -95,7 +95,7 @@ func (p *Policies) read(ctx context.Context, seq uint64) (*InForce, error) {
 	if in.Change, err = events.DecodeRecord[events.PolicyChange](m.Body); err != nil {
 		return nil, err
 	}
-	in.Docs = policyset.Documents(in.Change.Documents)
+	in.Docs = policybucket.Documents(in.Change.Documents)
 	if in.Change.Omitted {
 		if in.Docs, in.Gone = p.fromBucket(ctx, in.Change.Revision); in.Gone != nil {
 			return in, nil
@@ -118,5 +118,5 @@ func (p *Policies) fromBucket(ctx context.Context, revision uint64) ([]policy.Do
 		return nil, fmt.Errorf("the text of revision %d is in neither log nor bucket any more", revision)
 	}
 	set, err := events.DecodePolicySet(m.Body)
-	return policyset.Documents(set.Documents), err
+	return policybucket.Documents(set.Documents), err
 }

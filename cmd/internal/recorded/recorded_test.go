@@ -9,9 +9,9 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/goleak"
 
-	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -24,11 +24,11 @@ var space = subject.Space{}
 func pair(t testing.TB, tenant, session string, apart int) (id string, msgs []streams.Msg) {
 	t.Helper()
 	u, err := uuid.NewV7()
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	d := events.Decision{DecisionID: u.String(), Tenant: tenant, Protocol: "agenthook", Source: "rt1", Session: session, RequestDigest: "x",
 		Verdict: events.Allow, Reasons: []events.Reason{{Evaluator: "e", Code: "c"}}, DecidedAt: events.At(time.Now()), Policy: &events.PolicyRef{Name: "p", Revision: 1}}
 	body, err := events.Encode(d)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	request := func(id string) streams.Msg {
 		return streams.Msg{Subject: space.Request(tenant, "rt1", "agenthook", session), Header: map[string][]string{events.HeaderDecisionID: {id}},
 			Body: []byte(`{"of":"` + id + `"}`)}
@@ -40,13 +40,13 @@ func pair(t testing.TB, tenant, session string, apart int) (id string, msgs []st
 	return d.DecisionID, append(msgs, streams.Msg{Subject: space.Decision(tenant, "allow", session), Header: map[string][]string{"ce-id": {d.DecisionID}}, Body: body})
 }
 
-func open(t testing.TB, n *rig.NATS) Log {
+func open(t testing.TB, n *servicetest.NATS) Log {
 	t.Helper()
 	return Log{JS: n.JS("operator"), Stream: streams.DefaultShard, Space: space}
 }
 
 func TestFind(t *testing.T) {
-	n := rig.Start(t, streams.Shard{})
+	n := servicetest.Start(t, streams.Shard{})
 	l := open(t, n)
 	if _, err := l.Find(t.Context(), "acme", "01a1f875-4fa9-7406-990a-133a994cbdf3"); !errors.Is(err, ErrNoDecision) {
 		t.Errorf("in an empty log: %v", err)
@@ -68,7 +68,7 @@ func TestFind(t *testing.T) {
 		}
 	}
 	other, err := uuid.NewV7()
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	for name, try := range map[string]func() (Entry, error){
 		"another id":     func() (Entry, error) { return l.Find(t.Context(), "acme", other.String()) },
 		"another tenant": func() (Entry, error) { return l.Find(t.Context(), "globex", ids[0]) },
@@ -86,7 +86,7 @@ func TestFind(t *testing.T) {
 }
 
 func TestADecisionWithoutItsRequest(t *testing.T) {
-	n := rig.Start(t, streams.Shard{})
+	n := servicetest.Start(t, streams.Shard{})
 	id, msgs := pair(t, "acme", "s", 0)
 	n.Publish("admitter", msgs[1], msgs[0]) // after it does not count
 	e, err := open(t, n).Find(t.Context(), "acme", id)
@@ -96,14 +96,14 @@ func TestADecisionWithoutItsRequest(t *testing.T) {
 }
 
 func TestSeqAt(t *testing.T) {
-	n := rig.Start(t, streams.Shard{})
+	n := servicetest.Start(t, streams.Shard{})
 	l := open(t, n)
 	for range 5 {
 		_, msgs := pair(t, "acme", "s", 0)
 		n.Publish("admitter", msgs...)
 	}
 	st, err := streams.StreamState(t.Context(), l.JS, l.Stream)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	log := n.Log()
 	for i, m := range log {
 		seq, err := l.SeqAt(t.Context(), st, m.Time)
@@ -120,7 +120,7 @@ func TestSeqAt(t *testing.T) {
 
 // Scan gives every decision of the tenant once, in order, with its request.
 func TestScan(t *testing.T) {
-	n := rig.Start(t, streams.Shard{})
+	n := servicetest.Start(t, streams.Shard{})
 	l := open(t, n)
 	var want []string
 	var all []streams.Msg
@@ -146,7 +146,7 @@ func TestScan(t *testing.T) {
 		got = append(got, e.Decision.DecisionID)
 		return nil
 	})
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	t.Logf("%d decisions in %s", len(got), time.Since(begun))
 	if fmt.Sprint(got) != fmt.Sprint(want) || last != uint64(len(all)) {
 		t.Errorf("%d decisions, want %d; told %d of %d", len(got), len(want), last, len(all))
@@ -156,22 +156,22 @@ func TestScan(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	count := 0
-	rig.OK(t, l.Scan(t.Context(), "", 2, 9, func(uint64) {}, func(Entry) error { count++; return nil }))
+	servicetest.OK(t, l.Scan(t.Context(), "", 2, 9, func(uint64) {}, func(Entry) error { count++; return nil }))
 	if count != 3 {
 		t.Errorf("%d decisions from 2 to 9", count)
 	}
 }
 
 // change logs a change of policies.
-func change(t *testing.T, n *rig.NATS, c events.PolicyChange) {
+func change(t *testing.T, n *servicetest.NATS, c events.PolicyChange) {
 	t.Helper()
 	body, err := events.Encode(c)
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	n.Publish("admitter", streams.Msg{Subject: space.Control(streams.DefaultShard, events.ControlPolicy), Header: map[string][]string{"ce-id": {"x"}}, Body: body})
 }
 
 func TestPolicies(t *testing.T) {
-	n := rig.Start(t, streams.Shard{})
+	n := servicetest.Start(t, streams.Shard{})
 	l := open(t, n)
 	builtin := []events.PolicyDocument{{Name: "a.yaml", Text: "builtin: evaluators-only\n"}}
 	const digest = "sha256:0"
@@ -179,7 +179,7 @@ func TestPolicies(t *testing.T) {
 		return events.Decision{Policy: &events.PolicyRef{Revision: revision, Digest: digest}}
 	}
 	p, err := l.Policies(t.Context())
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	if _, err := p.Of(t.Context(), events.Decision{}, 100); !errors.Is(err, ErrNoPolicies) {
 		t.Errorf("an empty log: %v", err)
 	}
@@ -187,7 +187,7 @@ func TestPolicies(t *testing.T) {
 	change(t, n, events.PolicyChange{Revision: 1, Policies: []events.PolicyRef{}, Digest: digest, Documents: builtin})        // 2: says another digest than it has
 	change(t, n, events.PolicyChange{Revision: 2, Policies: []events.PolicyRef{}, Digest: digest, Omitted: true, Error: "x"}) // 3
 	p, err = l.Policies(t.Context())
-	rig.OK(t, err)
+	servicetest.OK(t, err)
 	for _, c := range []struct {
 		name string
 		d    events.Decision
@@ -215,7 +215,7 @@ func TestPolicies(t *testing.T) {
 }
 
 func BenchmarkScan(b *testing.B) {
-	n := rig.Start(b, streams.Shard{})
+	n := servicetest.Start(b, streams.Shard{})
 	l := open(b, n)
 	var all []streams.Msg
 	for i := range 10_000 {
@@ -224,7 +224,7 @@ func BenchmarkScan(b *testing.B) {
 	}
 	n.Publish("admitter", all...)
 	for b.Loop() {
-		rig.OK(b, l.Scan(b.Context(), "acme", 1, uint64(len(all)), func(uint64) {}, func(Entry) error { return nil }))
+		servicetest.OK(b, l.Scan(b.Context(), "acme", 1, uint64(len(all)), func(uint64) {}, func(Entry) error { return nil }))
 	}
 	b.ReportMetric(float64(len(all)/2*b.N)/b.Elapsed().Seconds(), "decisions/s")
 }

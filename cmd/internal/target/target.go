@@ -14,8 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -76,7 +76,7 @@ func (r Ready) Write(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := wholefile.Write(path, append(b, '\n'), 0o600); err != nil {
+	if err := atomicfile.Write(path, append(b, '\n'), 0o600); err != nil {
 		return fmt.Errorf("writing the ready file: %w", err)
 	}
 	return nil

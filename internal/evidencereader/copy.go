@@ -1,0 +1,108 @@
+package evidencereader
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// Wanted says which proved records a copy holds.
+type Wanted struct {
+	Tenant string // its records, and the control records, which are of no tenant
+	// Others keeps a place for the records of other tenants: their rows without their
+	// texts, or with them if Texts is set.
+	Others, Texts bool
+}
+
+// copier puts proved rows into a database of the caller's own.
+type copier struct {
+	Wanted
+	db   *storage.DB
+	rows []storage.EvidenceRow
+	size int
+}
+
+// Bounds of what is put in at a time.
+const (
+	copiedRows  = 1 << 14
+	copiedBytes = 32 << 20
+)
+
+func (c *copier) wants(r *evidence.Row, _ *evidence.Examined) bool {
+	return c.Others || r.Tenant == c.Tenant || r.Tenant == ""
+}
+
+func (c *copier) take(ctx context.Context, r *evidence.Row, x *evidence.Examined) error {
+	row := storage.EvidenceRow{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject, BrokerTime: r.BrokerTime,
+		BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, Expiry: x.Expiry(), SessionIndex: x.SessionIndex()}
+	if r.Tenant != c.Tenant && r.Tenant != "" && !c.Texts {
+		row.Record = ""
+	}
+	c.rows = append(c.rows, row)
+	if c.size += len(row.Record); len(c.rows) < copiedRows && c.size < copiedBytes {
+		return nil
+	}
+	return c.flush(ctx)
+}
+
+func (c *copier) flush(ctx context.Context) error {
+	if len(c.rows) == 0 {
+		return nil
+	}
+	err := c.db.InsertCopy(ctx, c.rows)
+	c.rows, c.size = c.rows[:0], 0
+	return err
+}
+
+// CopyProved verifies a shard, or all with an empty name, and puts the wanted records
+// that its newest checkpoint covers into a database of the caller's own, with that
+// checkpoint. What is looked up there afterwards rests on the very bytes that were
+// proved. ErrUnproved says that the evidence does not hold; the copy is worthless then.
+func (l Ledger) CopyProved(ctx context.Context, into *storage.DB, want Wanted, shard string, o VerifyOptions) (whole []evidence.Report, err error) {
+	shards := []string{shard}
+	if shard == "" {
+		if shards, err = l.shardsToProve(ctx, o); err != nil {
+			return nil, err
+		}
+	}
+	c := &copier{Wanted: want, db: into}
+	o.take = c
+	for _, s := range shards {
+		rep, err := l.Verify(ctx, s, o)
+		if err == nil {
+			whole = append(whole, rep)
+			err = Unproved(whole)
+		}
+		if err == nil {
+			err = c.flush(ctx)
+		}
+		if err == nil {
+			err = l.copyCheckpoint(ctx, into, s, rep, o)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return whole, into.DropTextless(ctx)
+}
+
+// copyCheckpoint puts in the checkpoint that the copied rows were proved by.
+func (l Ledger) copyCheckpoint(ctx context.Context, into *storage.DB, shard string, rep evidence.Report, o VerifyOptions) error {
+	list, _, err := l.checkpoints(ctx, shard, o)
+	if err != nil {
+		return err
+	}
+	for _, p := range list {
+		c, err := evidence.OpenCheckpoint(p.Text, note.VerifierList(o.Keys...))
+		if err != nil || c.Shard != shard || c.Size != rep.Signed {
+			continue
+		}
+		return into.InsertCheckpoint(ctx, storage.Checkpoint{Shard: shard, Size: uint64(c.Size), Root: c.Root, Note: p.Text, Created: time.Now()})
+	}
+	return fmt.Errorf("%w: shard %s: the checkpoint of size %d is gone meanwhile", ErrUnproved, shard, rep.Signed)
+}

@@ -1,0 +1,155 @@
+package evidencereader
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// An insert reaches the derived tables a moment after or before evidence, and an
+// expiry is carried out in steps: a difference counts when it lasts.
+const (
+	derivedAttempts = 3
+	derivedPause    = 500 * time.Millisecond
+	// derivedWindow is how many sequences are compared at a time. The server holds
+	// their derived rows twice meanwhile, some kilobytes each.
+	derivedWindow = 1 << 16
+)
+
+// compareDerived compares the derived tables with the records of a stretch of a
+// shard, a window of the database at a time. Rows of any sequence behind the last
+// window are looked for, too, when to is storage.AllSequences.
+func (l Ledger) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []evidence.Problem, err error) {
+	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, derivedWindow))
+	if err != nil {
+		return nil, err
+	}
+	unfinished, err := l.unfinishedExpiries(ctx, shard)
+	if err != nil {
+		return nil, err
+	}
+	if len(ranges) == 0 {
+		ranges = []storage.Range{{}}
+	}
+	ranges[len(ranges)-1].To = to
+	for _, r := range ranges {
+		found, err := l.lastingDerived(ctx, shard, from, r.To, unfinished, cmp.Or(o.pause, derivedPause))
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range found {
+			list = append(list, derivedProblem(d))
+		}
+		from = r.To + 1
+	}
+	return list, nil
+}
+
+// lastingDerived lists the differences in a window that are still there when
+// inserts that were under way have ended.
+func (l Ledger) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiring, pause time.Duration) (found []storage.DerivedRow, err error) {
+	type place struct {
+		table string
+		seq   uint64
+	}
+	var before map[place]bool
+	var tables []string // all at first, then those that differed
+	for attempt := range derivedAttempts {
+		found = nil
+		err = l.DB.CompareDerived(ctx, shard, from, to, tables, func(d storage.DerivedRow) error {
+			lasts := before == nil || before[place{d.Table, d.Seq}]
+			if lasts && !(d.NoText && d.Lacks == 0 && unfinished.has(d.Seq)) {
+				found = append(found, d)
+			}
+			return nil
+		})
+		if err != nil || len(found) == 0 || attempt == derivedAttempts-1 {
+			break
+		}
+		before, tables = map[place]bool{}, nil
+		for _, d := range found {
+			if before[place{d.Table, d.Seq}] = true; !slices.Contains(tables, d.Table) {
+				tables = append(tables, d.Table)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("comparing the derived tables with the records from sequence %d to %d: %w", from, to, err)
+	}
+	return found, nil
+}
+
+func derivedProblem(d storage.DerivedRow) evidence.Problem {
+	says := ""
+	switch {
+	case d.Table == "evidence":
+		says = "the columns session_index, redacted and expiry are not what the text gives"
+	case d.Lacks > 0 && d.Extra > 0:
+		says = "the row is not what the record gives: it was changed"
+	case d.Lacks > 0:
+		says = "the row that the record gives is missing"
+	case d.NoText:
+		says = "there is a row of a record whose text is gone: nothing gives it"
+	default:
+		says = "there is a row, or one more, that no record gives"
+	}
+	return evidence.Problem{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table, Detail: says}
+}
+
+// expiring are the sequences whose texts are being deleted.
+type expiring []events.Span
+
+func (e expiring) has(seq uint64) bool {
+	return slices.ContainsFunc(e, func(s events.Span) bool { return s[0] <= seq && seq <= s[1] })
+}
+
+// unfinishedExpiries lists the spans of expiries that have begun and of which no
+// record says that they are done: rows may outlive their texts for a moment. What
+// the records say, the verification of the shard proves.
+func (l Ledger) unfinishedExpiries(ctx context.Context, shard string) (list expiring, err error) {
+	begun := map[string]expiring{}
+	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
+		e, ok := evidence.ExpiryIn(rowOf(r))
+		switch {
+		case !ok:
+		case e.State == events.ErasureDone:
+			delete(begun, e.ExpiryID)
+		default:
+			for _, s := range e.Sessions {
+				begun[e.ExpiryID] = append(begun[e.ExpiryID], s.Sequences...)
+			}
+		}
+		return nil
+	})
+	for _, spans := range begun {
+		list = append(list, spans...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the expiry records: %w", err)
+	}
+	return list, nil
+}
+
+// StrayDerived reports rows of shards that evidence has nothing of.
+func (l Ledger) StrayDerived(ctx context.Context) (list []evidence.Problem, err error) {
+	stray, err := l.DB.StrayDerived(ctx)
+	for _, d := range stray {
+		list = append(list, evidence.Problem{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,
+			Detail: fmt.Sprintf("there are %d rows of shard %.80q, from this sequence on, and there is no evidence of it", d.Extra, d.Shard)})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("comparing the derived tables with the records: %w", err)
+	}
+	return list, nil
+}

@@ -1,0 +1,263 @@
+package evidencereader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// VerifyOptions say what to verify against, beside the stored checkpoints.
+type VerifyOptions struct {
+	Keys      []note.Verifier
+	Published []evidence.Published // checkpoints from elsewhere, of any shard
+	// History are the checkpoints that the auditor published, of any shard. Each must
+	// be stored, too: it is, before it is published.
+	History   []evidence.Published
+	Witnesses []note.Verifier // see evidence.VerifyOptions
+	Quorum    int
+	Cosigners []note.Verifier // likewise
+	Receipts  []string        // compact
+	AtLeast   int64
+	Progress  func(done, total uint64)
+	Workers   int // how many examine at the same time; 0: one for each processor
+
+	// Since and Until leave out what the broker stored before the one, and not
+	// before the other. What is left is proved as a part of the signed tree.
+	Since, Until time.Time
+
+	// Log reads a message of the shard's log, nil if it is gone. With it, the
+	// newest Compare decisions and approvals are compared with it, all if Compare
+	// is negative, and every record that the newest checkpoint does not cover.
+	// LogOf is the shard that it is the log of; empty: the shard at hand.
+	Log     func(ctx context.Context, seq uint64) (*events.LogMessage, error)
+	LogOf   string
+	Compare int
+
+	// Derived compares the derived tables with the records, too. It takes the
+	// server about as long as the rest.
+	Derived bool
+
+	take          taker         // of rows that the newest checkpoint covers
+	stretch, lead uint64        // for tests; 0: stretchSize, lead
+	pause         time.Duration // likewise; 0: derivedPause
+}
+
+// lead is how many records before a part are read with it, for the requests of
+// its first decisions: a decision follows its request within a few messages.
+const lead uint64 = 2048
+
+// ErrEmptyRange says that no record is in the time range asked for.
+var ErrEmptyRange = errors.New("no record in this time range")
+
+// Verify recomputes one shard from its rows and checkpoints, or the part of it
+// between two times. Checkpoints are read before rows: whatever they sign must
+// be there by then.
+func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
+	options := evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, AtLeast: o.AtLeast}
+	var err error
+	var lost []evidence.Problem
+	if options.Checkpoints, lost, err = l.checkpoints(ctx, shard, o); err != nil {
+		return evidence.Report{}, err
+	}
+	keys, retired, err := l.keyHistory(ctx, shard)
+	if err != nil {
+		return evidence.Report{}, err
+	}
+	options.KeyHints = keys
+	if options.Expiries, err = l.expiries(ctx, shard, func(events.Expiry) bool { return true }); err != nil {
+		return evidence.Report{}, err
+	}
+	from, to := uint64(0), storage.AllSequences
+	if !o.Since.IsZero() || !o.Until.IsZero() {
+		if from, to, options.Part, err = l.part(ctx, shard, o); err != nil {
+			return evidence.Report{}, err
+		}
+		options.ReceiptKeys, options.Retired = keys, retired
+	}
+	v := evidence.NewVerifier(options)
+	if newest, signed := v.Newest(); signed && options.Part != nil { // the rows do not show them
+		if err := l.ProveExpiries(ctx, shard, newest.Size, options.Expiries); err != nil {
+			return evidence.Report{}, err
+		}
+		v.ProveExpiries(options.Expiries)
+	}
+	if err := l.sweep(ctx, v, shard, from, to, o); err != nil {
+		return evidence.Report{}, fmt.Errorf("reading the evidence: %w", err)
+	}
+	if options.Part == nil {
+		return l.finish(ctx, v.Finish(), shard, from, to, lost, o)
+	}
+	var proof tlog.TreeProof
+	if newest, signed := v.Newest(); signed && v.Size() > 0 && v.Size() <= newest.Size {
+		// Hashes that are missing or damaged are the report's business.
+		if proof, err = l.Consistency(ctx, shard, v.Size(), newest.Size); err != nil && !Damaged(err) {
+			return evidence.Report{}, err
+		}
+	}
+	return l.finish(ctx, v.FinishPart(proof), shard, options.Part.First, to, lost, o)
+}
+
+// finish compares the derived tables, and says what the report rests on.
+func (l Ledger) finish(ctx context.Context, rep evidence.Report, shard string, from, to uint64, lost []evidence.Problem, o VerifyOptions) (evidence.Report, error) {
+	rep.Add(lost...)
+	_, hidden := rep.Hides()
+	rep.Proved = !hidden && rep.From == 0
+	rep.RestsOn = "rests on: every record of the shard was read, and the signed tree computed from them"
+	if rep.From > 0 {
+		rep.RestsOn = "rests on: every record between the first and the last whose column broker_time lies in the range was read; that the columns are right, a verification of the whole shard proves"
+	}
+	if rep.NotSigned > 0 {
+		rep.RestsOn += notProvedText(rep.NotSigned, o.Log != nil && (o.LogOf == "" || o.LogOf == shard))
+	}
+	if !o.Derived {
+		rep.RestsOn += "; the derived tables were not compared"
+		return rep, nil
+	}
+	differing, err := l.compareDerived(ctx, shard, from, to, o)
+	if err != nil {
+		return evidence.Report{}, err
+	}
+	rep.Add(differing...)
+	rep.Derived = uint64(rep.Size)
+	rep.RestsOn += "; the derived tables were made again from the records and compared"
+	if rep.Expired > 0 {
+		rep.RestsOn += fmt.Sprintf("; kind, subject, time and body digest of the %d records whose texts expired are what the database says, and not proved", rep.Expired)
+	}
+	return rep, nil
+}
+
+// notProvedText says of records that no checkpoint covers what they rest on.
+func notProvedText(n int64, compared bool) string {
+	if compared {
+		return fmt.Sprintf("; the last %d records are not signed yet and NOT proved: they were compared with the log", n)
+	}
+	return fmt.Sprintf("; the last %d records are not signed yet and NOT proved, and were not compared with the log", n)
+}
+
+// Damaged reports whether an error is about what is stored, not about storing.
+func Damaged(err error) bool {
+	var conflict *storage.ConflictError
+	return errors.Is(err, storage.ErrNotFound) || errors.As(err, &conflict)
+}
+
+// checkpoints lists the stored checkpoints of a shard, and those from elsewhere that
+// may be of it. Those that were published and are not stored are lost.
+func (l Ledger) checkpoints(ctx context.Context, shard string, o VerifyOptions) (list []evidence.Published, lost []evidence.Problem, err error) {
+	stored, err := l.DB.Checkpoints(ctx, shard)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the checkpoints: %w", err)
+	}
+	have := make(map[string]bool, len(stored))
+	for _, c := range stored {
+		list = append(list, evidence.Published{Source: "table checkpoints", Text: c.Note})
+		have[c.Note] = true
+	}
+	for _, p := range o.History {
+		c, err := evidence.PeekCheckpoint(p.Text)
+		if err == nil && c.Shard != shard || have[p.Text] {
+			continue
+		}
+		have[p.Text] = true
+		list = append(list, p)
+		lost = append(lost, evidence.Problem{Code: evidence.CodeCheckpointLost, Seq: uint64(max(0, c.Size)), Field: "table checkpoints",
+			Detail: fmt.Sprintf("the checkpoint of this size was published (%s) and is not stored", p.Source)})
+	}
+	for _, p := range o.Published {
+		if c, err := evidence.PeekCheckpoint(p.Text); err == nil && c.Shard != shard || have[p.Text] && len(o.History) > 0 {
+			continue
+		}
+		list = append(list, p)
+	}
+	return list, lost, nil
+}
+
+// part finds the sequences of a time range, and the edge of the tree before it.
+func (l Ledger) part(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *evidence.Part, err error) {
+	first, to, err := l.DB.Between(ctx, shard, o.Since, o.Until)
+	if err != nil {
+		return 0, 0, nil, fmt.Errorf("looking for the time range: %w", err)
+	}
+	if first == 0 {
+		return 0, 0, nil, fmt.Errorf("%w of shard %s", ErrEmptyRange, shard)
+	}
+	before := cmp.Or(o.lead, lead)
+	p = &evidence.Part{First: max(first, before+1) - before, Judged: first}
+	p.Frontier, err = l.hashes(ctx, shard, evidence.FrontierIndexes(int64(p.First)-1))
+	if err != nil && !Damaged(err) {
+		return 0, 0, nil, fmt.Errorf("reading the tree before the time range: %w", err)
+	}
+	return p.First, to, p, nil
+}
+
+// Extension is a kept checkpoint with the proof that a shard's newest one, of
+// size newest, extends it; without a proof, if the stored hashes give none.
+func (l Ledger) Extension(ctx context.Context, shard string, p evidence.Published, newest int64) (evidence.Extension, error) {
+	e := evidence.Extension{Published: p}
+	c, err := evidence.PeekCheckpoint(p.Text)
+	if err != nil || c.Shard != shard || c.Size < 1 || c.Size > newest {
+		return e, nil // verification says what is wrong with it
+	}
+	if e.Proof, err = l.Consistency(ctx, shard, c.Size, newest); err != nil && !Damaged(err) {
+		return e, err
+	}
+	return e, nil
+}
+
+func workers(n int) int {
+	if n <= 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	return min(n, 32)
+}
+
+// ProofOf makes the proof that a record is in the newest signed tree
+// (evidence.FormatProof); storage.ErrNotFound when there is no such record or
+// nothing is signed yet.
+func (l Ledger) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
+	record, gone := "", ""
+	if err := l.DB.Scan(ctx, shard, seq, seq, func(r storage.EvidenceRow) (err error) {
+		record = r.Record
+		gone, err = l.Reasons().Of(ctx, rowOf(r))
+		return err
+	}); err != nil {
+		return "", err
+	}
+	switch {
+	case gone != "":
+		return "", fmt.Errorf("%w: the text of the record is gone, and there is nothing to prove: %s", storage.ErrNotFound, gone)
+	case record == "":
+		return "", storage.ErrNotFound
+	}
+	cp, err := l.DB.LatestCheckpoint(ctx, shard)
+	if err != nil {
+		return "", err
+	}
+	if cp.Size < seq {
+		return "", fmt.Errorf("record %d is not covered by a checkpoint yet: try again in a moment", seq)
+	}
+	proofs, err := l.Inclusion(ctx, shard, int64(cp.Size), []uint64{seq})
+	if err != nil {
+		return "", err
+	}
+	return evidence.FormatProof(record, seq, proofs[0], cp.Note), nil
+}
+
+// Consistency proves from the stored hashes that the tree of size newer begins
+// with that of size older. Nobody has checked the proof yet.
+func (l Ledger) Consistency(ctx context.Context, shard string, older, newer int64) (tlog.TreeProof, error) {
+	proof, err := evidence.ConsistencyProof(l.hashReader(ctx, shard), older, newer)
+	if err != nil {
+		return nil, fmt.Errorf("proving that size %d extends size %d: %w", newer, older, err)
+	}
+	return proof, nil
+}
