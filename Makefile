@@ -7,6 +7,8 @@ SERVICES := admitter correlator auditor
 CMDS     := countersign $(SERVICES)
 GOFILES  := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null)
 FUZZTIME ?= 20s
+VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS  := -X github.com/countersign-dev/countersign/internal/buildinfo.version=$(VERSION)
 
 .DEFAULT_GOAL := help
 .PHONY: cluster soak redaction-oracle help build demo up test test-short lint bench bench-audit fuzz chaos engine check-tools clean
@@ -21,7 +23,7 @@ check-tools:
 
 build: check-tools ## bin/countersign and the three service binaries (no C compiler needed)
 	@[ -d "$$(go env GOMODCACHE)/cache/download" ] || echo "downloading Go modules (first build on this machine) ..."
-	@for c in $(CMDS); do go build -trimpath -o $(BIN)/$$c ./cmd/$$c || exit 1; done
+	@for c in $(CMDS); do go build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/$$c ./cmd/$$c || exit 1; done
 
 engine: build ## fetch and check the ClickHouse engine (178 MB, once; kept in the user's cache)
 	@$(BIN)/countersign engine fetch

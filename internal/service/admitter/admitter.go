@@ -30,11 +30,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// ServiceName and Version are what `nats micro ls` shows.
-const (
-	ServiceName = "admitter"
-	Version     = "0.1.0"
-)
+// ServiceName is what `nats micro ls` shows.
+const ServiceName = "admitter"
 
 // Flags configure the service.
 type Flags struct {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -20,7 +21,7 @@ import (
 func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, error) {
 	svc, err := micro.AddService(nc, micro.Config{
 		Name:         ServiceName,
-		Version:      Version,
+		Version:      buildinfo.SemVer(),
 		Description:  "Countersign admission: verdicts with durable evidence",
 		QueueGroup:   ServiceName,
 		StatsHandler: func(*micro.Endpoint) any { return s.env.Health.Report() },

@@ -23,6 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	pages "github.com/countersign-dev/countersign/internal/service/follow"
 	"github.com/countersign-dev/countersign/internal/service/keys"
@@ -96,7 +97,7 @@ func runShard(ctx context.Context, f Flags, env daemon.Env) error {
 	}
 	defer release()
 	present, err := micro.AddService(nc, micro.Config{
-		Name: "correlator", Version: "0.1.0", Description: "Countersign correlation: what ran against what was admitted",
+		Name: "correlator", Version: buildinfo.SemVer(), Description: "Countersign correlation: what ran against what was admitted",
 		Metadata: map[string]string{"shard": f.Stream},
 	})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/internal/service/supervise"
 	"github.com/countersign-dev/countersign/streams"
@@ -36,17 +37,18 @@ const (
 // Flags are the flags that every service has. Each can be set in the
 // environment, which is how systemd units and `up` set them.
 type Flags struct {
-	Server   string `help:"NATS server URL." env:"COUNTERSIGN_NATS_URL" default:"nats://127.0.0.1:4222"`
-	User     string `help:"NATS user." env:"COUNTERSIGN_NATS_USER"`
-	Password string `help:"NATS password (set it in the environment)." env:"COUNTERSIGN_NATS_PASSWORD"`
-	Creds    string `help:"NATS credentials file, instead of user and password." env:"COUNTERSIGN_NATS_CREDS" placeholder:"FILE"`
-	Inbox    string `name:"inbox-prefix" help:"Reply inbox prefix this user may subscribe to (default: _INBOX_<user>)." env:"COUNTERSIGN_INBOX_PREFIX"`
-	Prefix   string `help:"First token of every subject." env:"COUNTERSIGN_PREFIX" default:"gov"`
-	Stream   string `help:"Name of the shard's stream." env:"COUNTERSIGN_STREAM" default:"GOV"`
-	Keys     string `help:"Directory of the key files." env:"COUNTERSIGN_KEYS" default:"/etc/countersign/keys" placeholder:"DIR"`
-	Instance string `name:"instance" help:"Name of this place, if only one process of the service can run in it at a time: its successor there takes over at once." env:"COUNTERSIGN_INSTANCE"`
-	HTTP     string `name:"http" help:"Address of the health endpoint and the metrics, e.g. 127.0.0.1:0 (off when empty)." env:"COUNTERSIGN_HTTP" placeholder:"ADDR"`
-	LogLevel string `help:"debug, info, warn or error." env:"COUNTERSIGN_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
+	Server   string           `help:"NATS server URL." env:"COUNTERSIGN_NATS_URL" default:"nats://127.0.0.1:4222"`
+	User     string           `help:"NATS user." env:"COUNTERSIGN_NATS_USER"`
+	Password string           `help:"NATS password (set it in the environment)." env:"COUNTERSIGN_NATS_PASSWORD"`
+	Creds    string           `help:"NATS credentials file, instead of user and password." env:"COUNTERSIGN_NATS_CREDS" placeholder:"FILE"`
+	Inbox    string           `name:"inbox-prefix" help:"Reply inbox prefix this user may subscribe to (default: _INBOX_<user>)." env:"COUNTERSIGN_INBOX_PREFIX"`
+	Prefix   string           `help:"First token of every subject." env:"COUNTERSIGN_PREFIX" default:"gov"`
+	Stream   string           `help:"Name of the shard's stream." env:"COUNTERSIGN_STREAM" default:"GOV"`
+	Keys     string           `help:"Directory of the key files." env:"COUNTERSIGN_KEYS" default:"/etc/countersign/keys" placeholder:"DIR"`
+	Instance string           `name:"instance" help:"Name of this place, if only one process of the service can run in it at a time: its successor there takes over at once." env:"COUNTERSIGN_INSTANCE"`
+	HTTP     string           `name:"http" help:"Address of the health endpoint and the metrics, e.g. 127.0.0.1:0 (off when empty)." env:"COUNTERSIGN_HTTP" placeholder:"ADDR"`
+	Version  kong.VersionFlag `help:"Print the version and exit."`
+	LogLevel string           `help:"debug, info, warn or error." env:"COUNTERSIGN_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
 }
 
 // Space is the subject space of the configured prefix.
@@ -106,7 +108,7 @@ var ErrFenced = errors.New("another instance is active on this shard")
 // leader for a while (RunAgain). It returns the exit code. A first
 // SIGTERM or SIGINT stops cleanly, a second one at once.
 func Main(name, about string, args []string, cli any, flags *Flags, run func(context.Context, Env) error) int {
-	parser, err := kong.New(cli, kong.Name(name), kong.Description(about))
+	parser, err := kong.New(cli, kong.Name(name), kong.Description(about), kong.Vars{"version": name + " " + buildinfo.Version()})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, name+":", err)
 		return ExitUsage

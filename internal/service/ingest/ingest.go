@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/service/lease"
 	"github.com/countersign-dev/countersign/internal/service/metrics"
 	"github.com/countersign-dev/countersign/streams"
@@ -147,7 +148,7 @@ func (o Options) serve(ctx context.Context, l *lease.Lease, settled func()) erro
 	}
 	defer t.committer.Close() // again: finish does it, too
 	present, err := micro.AddService(requests, micro.Config{
-		Name: ServiceName, Version: "0.1.0", Description: "Countersign ingest: takes events in and puts them on the log",
+		Name: ServiceName, Version: buildinfo.SemVer(), Description: "Countersign ingest: takes events in and puts them on the log",
 		Metadata: map[string]string{"shard": o.Stream},
 	})
 	if err != nil {
