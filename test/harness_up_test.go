@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -157,6 +158,7 @@ func startIn(t testing.TB, dir string, args ...string) *system {
 func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 	t.Helper()
 	needSystem(t)
+	runBesideOthers(t)
 	s, err := bootWith(dir, env, args...)
 	ok(t, err)
 	t.Cleanup(func() {
@@ -172,6 +174,23 @@ func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 		}
 	})
 	return s
+}
+
+// besideOthers holds the tests that run beside others.
+var besideOthers sync.Map
+
+// runBesideOthers lets a test that has a system of its own run beside others of
+// the kind, once the tests of the shared system are over. Chaos tests run alone:
+// they need the processor for what they break. So do subtests, whose parents go
+// on when they wait, and benchmarks.
+func runBesideOthers(t testing.TB) {
+	tt, isTest := t.(*testing.T)
+	if !isTest || strings.Contains(t.Name(), "/") || strings.HasPrefix(t.Name(), "TestChaos") || common.used[t.Name()] {
+		return
+	}
+	if _, again := besideOthers.LoadOrStore(tt, true); !again {
+		tt.Parallel()
+	}
 }
 
 // shared gives the system that tests share. When the test is over, every
