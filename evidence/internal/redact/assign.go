@@ -51,6 +51,12 @@ func (sc *scanner) nameBefore(i int) (name, int) {
 		j--
 	}
 	sc.m.charge(15 + 2*(end-j))
+	if s[end-1] >= 0x80 {
+		sc.m.charge(40)
+		if apart(s[j:end]) {
+			sc.m.charge(20 * (end - j))
+		}
+	}
 	n := lookup(s[j:end])
 	if n.text == "" {
 		if n = sc.pairedName(j, end); n.s == none && endsWithWord(s[max(0, end-wordReach):end]) { // of several words

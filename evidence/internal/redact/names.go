@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/text/unicode/norm"
 )
@@ -20,7 +21,7 @@ const (
 )
 
 // name is one row of the table of credential names. Names are compared after
-// normalising: NFKC, lower case, and letters and digits only, so that api_key,
+// normalising: NFKD, lower case, and letters and digits only, so that api_key,
 // Api-Key, apiKey and the same in full-width letters are one. Digits at the end of a
 // name count only where a row has them: passwd2 is passwd.
 type name struct {
@@ -203,57 +204,97 @@ const foreign = 255
 
 // find gives the rows of a name in both tables, as indexes from 1; 0 for none.
 func find(s string) (credential, private uint16) {
-	s = folded(s)
 	credential, private = findLetters(s)
-	if stem := withoutNumber(s); credential == 0 && len(stem) < len(s) {
-		credential, _ = findLetters(stem)
+	if credential == 0 {
+		if stem := withoutNumber(s); len(stem) < len(s) {
+			credential, _ = findLetters(stem)
+		}
 	}
 	return credential, private
 }
 
-// maxFolded is how many bytes at the end of a name are normalised.
-const maxFolded = 4 * maxIdent
-
-// folded is a name in NFKC and without characters that are not seen, as far as
-// rows can tell.
-func folded(s string) string {
-	if isASCII(s) {
-		return s
-	}
-	if len(s) > maxFolded {
-		s = strings.ToValidUTF8(s[len(s)-maxFolded:], "")
-	}
-	if strings.ContainsFunc(s, unseen) {
-		s = strings.Map(func(r rune) rune {
-			if unseen(r) {
-				return -1
+// findLetters is find for a name as it is. Only the last letters decide: what
+// stands in front of them does not count but for rows that must be all of it.
+func findLetters(s string) (credential, private uint16) {
+	node := uint16(0)
+	for i := len(s); i > 0; {
+		letters := s[i-1 : i]
+		if i--; nameSign[letters[0]] == foreign {
+			r, size := utf8.DecodeLastRuneInString(s[:i+1])
+			i -= size - 1
+			var known bool
+			if letters, known = plainLetters(r); !known {
+				break
 			}
-			return r
-		}, s)
-	}
-	return norm.NFKC.String(s)
-}
-
-func isASCII(s string) bool {
-	for i := 0; i < len(s); i++ {
-		if s[i] >= 0x80 {
-			return false
+		}
+		for k := len(letters) - 1; k >= 0; k-- {
+			sign := nameSign[letters[k]]
+			if sign == 0 {
+				continue
+			}
+			if node = nameTree[node].next[sign-1]; node == 0 {
+				return credential, private
+			}
+			n := &nameTree[node]
+			if n.name|n.personal == 0 {
+				continue
+			}
+			if n.name > 0 && (!names[n.name-1].exact || allRead(s[:i])) {
+				credential = n.name
+			}
+			if n.personal > 0 && (!personal[n.personal-1].exact || allRead(s[:i])) {
+				private = n.personal
+			}
 		}
 	}
-	return true
+	return credential, private
 }
 
-// unseen are characters without a glyph: zero-width spaces and joiners, the soft
-// hyphen, and the like.
-func unseen(r rune) bool { return r >= 0x80 && unicode.Is(unicode.Cf, r) }
+// plainLetters are the ASCII letters that a character stands for by its
+// compatibility decomposition (NFKD): those of full-width and mathematical letters
+// and of ligatures, and letters without their accents. Marks, and characters that
+// are not seen, stand for none. A character of another script is not known.
+func plainLetters(r rune) (letters string, known bool) {
+	switch {
+	case r >= fullWidth+'!' && r <= fullWidth+'~':
+		return asciiText[r-fullWidth:][:1], true
+	case r == utf8.RuneError:
+		return "", false
+	case unicode.In(r, unicode.Cf, unicode.Mn):
+		return "", true
+	}
+	var room [utf8.UTFMax]byte
+	parts := norm.NFKD.Properties(room[:utf8.EncodeRune(room[:], r)]).Decomposition()
+	for len(parts) > 0 && parts[0] < utf8.RuneSelf {
+		letters, parts = letters+string(rune(parts[0])), parts[1:]
+	}
+	return letters, letters != ""
+}
+
+// fullWidth is how far full-width letters are from those of ASCII.
+const fullWidth = '！' - '!'
+
+// asciiText has every character of ASCII at its place.
+var asciiText = func() string {
+	var b [utf8.RuneSelf]byte
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return string(b[:])
+}()
 
 // withoutNumber is a name without the number at its end, and without what stands
 // before, in or behind it: passwd2, PASSWORD_02, password[0].
 func withoutNumber(s string) string {
 	end, digits := len(s), false
-	for end > 0 && (isDigit(s[end-1]) || nameSign[s[end-1]] == 0) {
-		end--
-		digits = digits || isDigit(s[end])
+	for end > 0 {
+		r, size := utf8.DecodeLastRuneInString(s[:end])
+		isNumber := r >= '0' && r <= '9' || r >= fullWidth+'0' && r <= fullWidth+'9'
+		if !isNumber && nameSign[s[end-1]] != 0 {
+			break
+		}
+		digits = digits || isNumber
+		end -= size
 	}
 	if !digits {
 		return s
@@ -261,33 +302,29 @@ func withoutNumber(s string) string {
 	return s[:end]
 }
 
-// findLetters is find for a normalised name. Only the last letters decide: what
-// stands in front of them does not count but for rows that must be all of it.
-func findLetters(s string) (credential, private uint16) {
-	node := uint16(0)
-	for i := len(s) - 1; i >= 0; i-- {
-		sign := nameSign[s[i]]
-		if sign == 0 {
-			continue
-		}
-		if sign == foreign {
-			break
-		}
-		if node = nameTree[node].next[sign-1]; node == 0 {
-			break
-		}
-		n := &nameTree[node]
-		if n.name|n.personal == 0 {
-			continue
-		}
-		if n.name > 0 && (!names[n.name-1].exact || allRead(s[:i])) {
-			credential = n.name
-		}
-		if n.personal > 0 && (!personal[n.personal-1].exact || allRead(s[:i])) {
-			private = n.personal
-		}
+// maxComposed is how many bytes at the end of a name are normalised.
+const maxComposed = 2 * maxIdent
+
+// composed is a name in NFKC if that can make a word of another language of its
+// end: where it ends with a half-width letter or a mark.
+func composed(s string) string {
+	if !apart(s) {
+		return s
 	}
-	return credential, private
+	return norm.NFKC.String(strings.ToValidUTF8(s[max(0, len(s)-maxComposed):], ""))
+}
+
+// apart reports whether a name ends with a half-width letter or a mark, or with a
+// letter behind one.
+func apart(s string) bool {
+	for range 2 {
+		r, size := utf8.DecodeLastRuneInString(s)
+		if r >= '｡' && r <= 'ﾟ' || r >= 0x80 && unicode.Is(unicode.Mn, r) {
+			return true
+		}
+		s = s[:len(s)-size]
+	}
+	return false
 }
 
 // allRead reports whether nothing that counts is left in front of a name.
@@ -305,7 +342,7 @@ func lookup(s string) name {
 	if i, _ := find(s); i > 0 {
 		return names[i-1]
 	}
-	if endsWithWord(s) || endsWithWord(folded(s)) {
+	if endsWithWord(s) || endsWithWord(composed(s)) {
 		return wordName
 	}
 	return name{}
