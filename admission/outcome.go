@@ -18,7 +18,7 @@ func (out *Outcome) consolidate(native call.Opinion, tools policy.Verdicts, in I
 	d := &out.Decision
 	d.Verdict = events.Strictest(native.Verdict, tools.Verdict)
 	d.NativeVerdict = out.protocol.Native(d.Verdict)
-	d.Reasons = slices.Concat(native.Reasons, tools.Reasons)
+	d.Reasons = slices.Concat(recorded(native), tools.Reasons)
 	out.text = warned(explain(d.Verdict, native, tools), d.Verdict, tools)
 	lifetime := lifetime(d.Verdict, native, tools, in.Now)
 	switch d.Verdict {
@@ -29,6 +29,21 @@ func (out *Outcome) consolidate(native call.Opinion, tools policy.Verdicts, in I
 		d.Approval = out.workflow(in)
 	}
 	out.claim(in, out.approvals(native, tools, in, lifetime))
+}
+
+// recorded are the reasons of the protocol as the decision keeps them. Of a request
+// that is no JSON the record says the codes and no paths: a path quotes names of
+// members, and an erasure of the session does not reach the record, for nothing in
+// it says which session that is.
+func recorded(native call.Opinion) []events.Reason {
+	if !native.Unread {
+		return native.Reasons
+	}
+	reasons := slices.Clone(native.Reasons)
+	for i := range reasons {
+		reasons[i].Path = ""
+	}
+	return reasons
 }
 
 // lifetime is how long a verdict holds, or stays open. A policy's word goes

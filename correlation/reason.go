@@ -13,13 +13,15 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// reason says why something could not be read: a code and a place, no values.
+// reason says why something could not be read: a code and a place, no values. Of
+// what is no JSON it says no place: that would quote names of members in a finding
+// that an erasure of the message does not reach.
 func reason(err error) string {
 	var strict *strictjson.Error
 	var hook *agenthook.FieldError // AAEP's is the same type
 	switch {
 	case errors.As(err, &strict):
-		return at(string(strict.Code), strict.Path)
+		return at(string(strict.Code), "")
 	case errors.As(err, &hook):
 		return at("wrong_type", hook.Path)
 	}

@@ -256,14 +256,15 @@ func callName(id string, occurrence int) string {
 }
 
 // quoted shows a name that a producer chose: bounded, and without anything that
-// a terminal could take for a command.
+// a terminal could take for a command. Of a long name there is little: redaction does
+// not know a credential by most of it.
 func quoted(s, absent string) string {
 	if s == "" {
 		return absent
 	}
-	const longest = 64
+	const longest, beginning = 64, 8
 	if len(s) > longest {
-		s = strings.ToValidUTF8(s[:longest], "") + "…"
+		s = strings.ToValidUTF8(s[:beginning], "") + "…"
 	}
 	return strconv.QuoteToGraphic(s)
 }

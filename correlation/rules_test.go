@@ -158,7 +158,10 @@ func TestSchemaInvalid(t *testing.T) {
 	subj := space.Event("acme", "rt1", protoAgentHook, "s1", "PreToolUse")
 	for _, tc := range []struct{ name, subject, body, says string }{
 		{"not JSON", subj, "{" + secret, "not_json"},
-		{"duplicate key", subj, `{"event_id":"` + secret + `","event_id":"x"}`, "duplicate_key at /event_id"},
+		{"duplicate key", subj, `{"event_id":"` + secret + `","event_id":"x"}`, "duplicate_key"},
+		{"duplicate key of its own", subj, `{"` + secret + `":1,"` + secret + `":2}`, "duplicate_key"},
+		{"cut off behind a key", subj, `{"tool_input":{"` + secret + `":`, "not_json"},
+		{"long path", subj, string(encode(set(pre(1), strings.Repeat("x", 150)+secret, 1))), "at /…"}, // no part of a name
 		{"wrong type", subj, strings.Replace(string(encode(pre(1))), `"tool_input":{`, `"tool_input":"`+secret+`","x":{`, 1), "at /tool_input"},
 		{"missing field", subj, string(encode(set(pre(1), "timestamp", nil))), "missing property timestamp"},
 		{"unknown key", subj, string(encode(set(pre(1), "traceparent", secret))), "at /traceparent"},

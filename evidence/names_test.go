@@ -2,6 +2,9 @@ package evidence
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -154,6 +157,42 @@ func TestOwnWordsStay(t *testing.T) {
 		}
 		if strings.Contains(d.Tool+d.Agent, word) {
 			t.Errorf("%s stands in %q, %q", word, d.Tool, d.Agent)
+		}
+	}
+}
+
+// Members are named by JSON pointers, and in sentences, quoted: a credential in the
+// name of an argument is found in all of these.
+func TestArgumentNamesInPointers(t *testing.T) {
+	const secret = "Blue9horse"
+	base64Of := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
+	for _, name := range []string{"postgres://u:" + secret + "@db/x", "https://u:" + secret + "~x@db/x", "amqp://u:" + secret + "%23@mq/", `password="` + secret + `"`, `{"password":["` + secret + `"]}`,
+		"pass\u200bword=" + secret, base64Of("the password=" + secret + " it is")} {
+		f := newFixture(t)
+		s := subject.Space{}
+		f.log(s.Control("GOV", events.ControlKey), nil, f.encode(f.keyRecord()))
+		pointer := "/tool_input/" + pointerToken(name) + "/0"
+		args, err := json.Marshal(map[string]any{name: []string{"dana@acme.example"}})
+		must(t, err)
+		body := []byte(`{"event_id":"e-1","session_id":"sess-1","tool_call_id":"c-1","tool_name":"t","agent_id":"a","tool_input":` + string(args) + `,"metadata":{"redaction":{"fields":["` + strings.ReplaceAll(strings.ReplaceAll(pointer, `\`, `\\`), `"`, `\"`) + `"]}}}`)
+		request := f.log(s.Request("acme", "rt", "agenthook", "sess-1"), map[string][]string{events.HeaderDecisionID: {"d-1"}, events.HeaderSession: {"sess-1"}}, body)
+		raw := f.encode(events.Decision{DecisionID: "d-1", Tenant: "acme", Protocol: "agenthook", Source: "rt", Session: "sess-1", RequestDigest: digestOf("sess-1", string(body)), Verdict: events.Deny,
+			Reasons: []events.Reason{{Evaluator: "agenthook", Code: "duplicate_key", Path: pointer}}, DecidedAt: events.At(testStart), ReceiptHash: "sha256:" + strings.Repeat("0", 64)})
+		signed, err := f.receipt.SignRecords([][]byte{raw})
+		must(t, err)
+		f.log(s.Decision("acme", "deny", "sess-1"), map[string][]string{events.HeaderSignature: {signed[0]}}, raw)
+		f.log(s.Call("acme", "denied", "sess-1"), nil, f.encode(events.Call{CallID: "acme/rt/sess-1/c-1/1", Tenant: "acme", Source: "rt", Protocol: "agenthook", Session: "sess-1", ToolCallID: "c-1", Occurrence: 1, Tool: "t",
+			State: events.CallDenied, Timeline: []events.TimelineEntry{{Step: "requested", Seq: request.Record.Seq, At: events.At(testStart), EventID: "e-1"}}, Differences: []events.Difference{{Pointer: pointer, Kind: events.DifferenceChanged}}}))
+		f.log(s.Finding("acme", "high", "sess-1"), nil, f.encode(events.Finding{FindingID: "f-1", Rule: "input_drift", Severity: events.SeverityHigh, Tenant: "acme", Session: "sess-1", ToolCallID: "c-1",
+			Explanation: "additionalProperties at " + strings.Trim(strconv.QuoteToGraphic(pointer), `"`) + ", argument " + strconv.Quote(name), DetectedAt: events.At(testStart)}))
+		for _, b := range f.built {
+			if text := string(b.Canonical); strings.Contains(text, secret) || strings.Contains(text, base64Of("the password=" + secret)[:24]) {
+				t.Errorf("%s: record %d (%s) holds it: %s", name, b.Record.Seq, b.Record.Kind, text)
+			}
+		}
+		p := planted{f: f}
+		if rep := p.verify(f.msgs); !rep.OK {
+			t.Errorf("%s: does not verify: %+v", name, rep.Problems)
 		}
 	}
 }

@@ -21,6 +21,7 @@ var hostile = []string{
 	"YWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFhYWFh ", "DE89 370 004 05312345678A2 0130 01 ATBB ", "MD24 MD24 ", "\\/ key=A12s-1235678A\\",
 	"%41 pltokecontinuationtoken: basic acontinuationtoken:", "%41 plytoken basic acontinuationtoken://aA1bB2cC3dD4eE5f:shpss_a", "sk-sk-sk-sk-glpat-glpat-xoxb-", "eyJ",
 	"YWFhYWFhYWFhYWFhYWFhYWFhYWhYWFhYW=:hY:FPRVATE+EYah ://:", "YWFhYWFhYWFhYWFhYWFhYWFhYWhYWFhW=:FSG.hYFh ://:", "=:=:d=y:",
+	"secrets:[{", "token:{a:", "/a~1b~0", "%41a~1", "secret:\r\n\r\n", "ｐ:",
 	"AKIA sk- ghp_ xoxb- eyJ password token secret api_key bearer of basic x -----BEGIN x ://a key=1 ",
 }
 

@@ -119,6 +119,7 @@ type Opinion struct {
 	// Malformed says that the request is not valid for its protocol: there is no
 	// call that a further evaluator could judge. The verdict is deny.
 	Malformed bool
+	Unread    bool // the request is no JSON that can be read: paths of reasons quote it
 
 	// Observational says that the request reports something and proposes
 	// nothing. It is answered allow at once, no policy is asked, and the answer

@@ -30,7 +30,8 @@ const MaxField = 512
 // must not buy a long record.
 const maxReported = 16
 
-// maxPath bounds the length of a reason's path in bytes.
+// maxPath bounds the length of a reason's path in bytes: of a longer one the path
+// of a value above it is said.
 const maxPath = 256
 
 // Say adds a reason to an opinion; the verdict only ever becomes stricter.
@@ -44,11 +45,8 @@ func (o *Opinion) Say(verdict events.Verdict, evaluator, code, path string) {
 	case verdict.Strictness() > events.Ask.Strictness():
 		o.Unapprovable = stricter(o.Unapprovable, verdict)
 	}
-	if len(path) > maxPath {
-		path = path[:maxPath]
-		for !utf8.ValidString(path) {
-			path = path[:len(path)-1]
-		}
+	if len(path) > maxPath { // half a name could hide a credential from redaction
+		path = path[:max(0, strings.LastIndexByte(path[:maxPath+1], '/'))]
 	}
 	o.Reasons = append(o.Reasons, events.Reason{Evaluator: evaluator, Code: code, Path: path})
 }
@@ -78,6 +76,7 @@ func (o *Opinion) Undecodable(evaluator string, err error) {
 	switch {
 	case errors.As(err, &syntax):
 		o.Refuse(evaluator, string(syntax.Code), syntax.Path)
+		o.Unread = true
 	case errors.As(err, &field):
 		o.Refuse(evaluator, CodeSchemaInvalid, field.Path)
 	default:

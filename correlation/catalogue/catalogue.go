@@ -93,8 +93,8 @@ func At(code, path string) string {
 		return code
 	}
 	const longest = 160
-	if len(path) > longest {
-		path = strings.ToValidUTF8(path[:longest], "") + "…"
+	if len(path) > longest { // half a name could hide a credential from redaction
+		path = path[:strings.LastIndexByte(path[:longest+1], '/')+1] + "…"
 	}
 	return code + " at " + strings.Trim(strconv.QuoteToGraphic(path), `"`)
 }

@@ -29,25 +29,34 @@ func (sc *scanner) assignment(i int) {
 // nameBefore finds the name that ends before the separator at i.
 func (sc *scanner) nameBefore(i int) (name, int) {
 	s, j := sc.s, i
-	for j > 0 && i-j < 4 && s[j-1] == ' ' {
+	for j > 0 && i-j < maxBlanks && (s[j-1] == ' ' || s[j-1] == '\t') {
 		j--
 	}
-	if j > 0 && s[j-1] == ']' {
-		j--
-	}
+	j = beforeIndex(s, j)
 	if j > 0 && classOf[s[j-1]]&quoteChar != 0 {
 		for j--; j > 0 && s[j-1] == '\\'; {
 			j--
 		}
 	}
+	stem := beforeNumber(s, j)
+	if stem > 0 && stem < j && s[stem-1] == '.' { // password.0 of a list of properties
+		stem--
+		j = stem
+	}
 	end := j
-	if end < 2 || classOf[s[end-1]]&alnum != 0 && !endingPairs[pairOf(s[end-2], s[end-1])] && !wordEnds[pairOf(s[end-2], s[end-1])] {
+	if stem < 2 || classOf[s[stem-1]]&alnum != 0 && !endingPairs[pairOf(s[stem-2], s[stem-1])] && !wordEnds[pairOf(s[stem-2], s[stem-1])] {
 		return name{}, 0 // most separators
 	}
 	for j > 0 && end-j < 2*longestName && (classOf[s[j-1]]&word != 0 || s[j-1] >= 0x80) {
 		j--
 	}
 	sc.m.charge(15 + 2*(end-j))
+	if s[end-1] >= 0x80 {
+		sc.m.charge(40)
+		if apart(s[j:end]) {
+			sc.m.charge(20 * (end - j))
+		}
+	}
 	n := lookup(s[j:end])
 	if n.text == "" {
 		if n = sc.pairedName(j, end); n.s == none && endsWithWord(s[max(0, end-wordReach):end]) { // of several words
@@ -64,6 +73,40 @@ func (sc *scanner) nameBefore(i int) (name, int) {
 		}
 	}
 	return n, end
+}
+
+// maxBlanks is how many blanks and tabs there may be on either side of a separator.
+const maxBlanks = 64
+
+// beforeIndex is where a name ends whose index ends at end: password[0],
+// password[], user[password].
+func beforeIndex(s string, end int) int {
+	if end == 0 || s[end-1] != ']' {
+		return end
+	}
+	j := end - 1
+	for j > 0 && end-j < 8 && isDigit(s[j-1]) {
+		j--
+	}
+	if j > 0 && s[j-1] == '[' {
+		return j - 1
+	}
+	return end - 1
+}
+
+// beforeNumber is where a name ends whose number ends at end: passwd2, password_2.
+func beforeNumber(s string, end int) int {
+	j := end
+	for j > 0 && end-j < 4 && isDigit(s[j-1]) {
+		j--
+	}
+	if j == end {
+		return end
+	}
+	if j == 0 || classOf[s[j-1]]&(letter|dash|dot) == 0 && s[j-1] < 0x80 {
+		return 0 // a number is no name
+	}
+	return j
 }
 
 func containsFold(s, word string) bool {
@@ -118,10 +161,10 @@ func (sc *scanner) userPassword(v int) {
 func (sc *scanner) value(n name, v int, colon bool) {
 	s := sc.s
 	sc.m.charge(30)
-	for limit := v + 8; v < len(s) && v < limit && (s[v] == ' ' || s[v] == '\t'); {
+	for limit := v + maxBlanks; v < len(s) && v < limit && (s[v] == ' ' || s[v] == '\t'); {
 		v++
 	}
-	if v >= len(s) {
+	if v >= len(s) || sc.nested(n, v, colon) {
 		return
 	}
 	if n.line && colon && sc.header(v) {
@@ -132,6 +175,12 @@ func (sc *scanner) value(n name, v int, colon bool) {
 		to = sc.bareEnd(from)
 	}
 	text := s[from:to]
+	if n.s == likely {
+		if passwordLike(text) && !harmless(text) {
+			sc.add(from, to, Assignment)
+		}
+		return
+	}
 	if n.s == weak {
 		if !sc.plain.has(from) {
 			sc.plain = extent{from, run(s, from, bearerc)}
@@ -145,9 +194,18 @@ func (sc *scanner) value(n name, v int, colon bool) {
 		}
 		return
 	}
-	if !harmless(text) && (quoted || !colon || !n.prose || telling(text) && (!n.word || hasASCII(text))) {
+	if n.secret(text, quoted || !colon) {
 		sc.add(from, to, Assignment)
 	}
+}
+
+// secret reports whether a value in a text is one that the name proves secret;
+// marked says that quotes or an equals sign tell it from prose.
+func (n name) secret(text string, marked bool) bool {
+	if harmless(text) || n.many && run(text, 0, digit) == len(text) {
+		return false
+	}
+	return marked || !n.prose || telling(text) && (!n.word || hasASCII(text))
 }
 
 func (sc *scanner) mixed(v string) bool {
@@ -160,7 +218,7 @@ func (sc *scanner) mixed(v string) bool {
 // there is none, from is where an unquoted value begins.
 func (sc *scanner) quotedValue(v int) (from, to int, ok bool) {
 	s, k := sc.s, 0
-	for v+k < len(s) && s[v+k] == '\\' && k < 4 {
+	for v+k < len(s) && s[v+k] == '\\' && k < maxSlashes {
 		k++
 	}
 	if v+k >= len(s) || classOf[s[v+k]]&quoteChar == 0 {
@@ -180,6 +238,10 @@ func (sc *scanner) quotedValue(v int) (from, to int, ok bool) {
 	return v, memo.end, memo.end >= v
 }
 
+// maxSlashes is how many backslashes stand in front of a quote that is inside of
+// three others.
+const maxSlashes = 7
+
 // closing is where a value that begins at v ends; -1 when no quote closes it.
 func closing(s string, v int, quote byte, k int) int {
 	for p := v; p < len(s); p++ {
@@ -189,7 +251,7 @@ func closing(s string, v int, quote byte, k int) int {
 		}
 		p += next
 		slashes := 0
-		for p-slashes > v && s[p-slashes-1] == '\\' && slashes < 8 {
+		for p-slashes > v && s[p-slashes-1] == '\\' && slashes <= maxSlashes {
 			slashes++
 		}
 		if k == 0 && slashes%2 == 0 {

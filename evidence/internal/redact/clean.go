@@ -35,17 +35,17 @@ type cleanMember struct {
 
 // keyFacts is what a key says of its value.
 type keyFacts struct {
-	ok       bool // it holds nothing that a detector finds, and is plain ASCII
-	upper    bool // it has letters that another case could stand for
-	work     int
-	strength strength
-	reply    bool                    // of AAEP's reply tokens
-	check    func(value string) bool // of a field of personal data
-	detector string                  // likewise
-	list     bool                    // what stands in a list below it is personal data
-	names    bool                    // it is one of pairNames
-	holds    bool                    // it is one of pairValues
-	pass     bool                    // it is besideUser
+	ok         bool // it holds nothing that a detector finds, and is plain ASCII
+	upper      bool // it has letters that another case could stand for
+	work       int
+	credential name                    // its row
+	reply      bool                    // of AAEP's reply tokens
+	check      func(value string) bool // of a field of personal data
+	detector   string                  // likewise
+	list       bool                    // what stands in a list below it is personal data
+	names      bool                    // it is one of pairNames
+	holds      bool                    // it is one of pairValues
+	pass       bool                    // it is besideUser
 }
 
 const (
@@ -120,7 +120,7 @@ func (c *Cleaner) key(name string) keyFacts {
 	credential, private := find(name)
 	k.ok, k.work = len(spans) == 0, work
 	if credential > 0 {
-		k.strength, k.reply = names[credential-1].s, names[credential-1].text == "replytoken"
+		k.credential, k.reply = names[credential-1], names[credential-1].text == "replytoken"
 	}
 	if private > 0 {
 		k.detector, k.check = personal[private-1].detector, personal[private-1].check
@@ -140,7 +140,7 @@ func (c *Cleaner) text(s string, k keyFacts) bool {
 	switch {
 	case s == "" || IsPlaceholder(s):
 		return true
-	case k.strength == strong, k.strength == weak && random(s):
+	case k.credential.proves(s), k.credential.s == weak && random(s):
 		return false
 	case k.reply && replyToken(s):
 		return true

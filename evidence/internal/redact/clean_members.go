@@ -9,7 +9,7 @@ func (c *Cleaner) array(k keyFacts, depth int) bool {
 	if c.at++; !c.open('[', ']') {
 		return c.close(']')
 	}
-	if k.strength == strong || k.list {
+	if k.credential.s == strong || k.list {
 		return false
 	}
 	announced := false
@@ -52,7 +52,7 @@ func (c *Cleaner) object(k keyFacts, depth int) bool {
 	if c.at++; !c.open('{', '}') {
 		return c.close('}')
 	}
-	if k.strength == strong || k.detector == Address {
+	if k.credential.s == strong || k.detector == Address {
 		return false
 	}
 	first, begin := len(c.members), len(c.out)

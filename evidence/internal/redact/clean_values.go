@@ -147,7 +147,7 @@ func (c *Cleaner) number(k keyFacts) bool {
 
 // figures reports whether nothing is found in a number.
 func (c *Cleaner) figures(lit string, k keyFacts) bool {
-	if k.strength == strong || k.detector != "" && k.check(lit) {
+	if k.credential.s == strong || k.detector != "" && k.check(lit) {
 		return false
 	}
 	if len(lit) < 13 {

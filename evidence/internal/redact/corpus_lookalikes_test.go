@@ -138,4 +138,19 @@ var lookalikes = []kind{
 	alike("personal", "matrix", func(d dice) string {
 		return strings.TrimSpace(strings.Repeat(d.from(tens, 2)+" "+d.from(tens, 3)+" ", 6))
 	}),
+
+	alike("secret", "key_words", func(d dice) string {
+		key := d.one("passes", "passenger", "compass", "bypass", "first_pass", "secretary", "secret_name", "password_policy", "password_length", "passwordless", "token_type", "tokens", "tokenizer", "public_key_hash", "cache_key", "next_page_token_2", "passport_office")
+		return strings.NewReplacer("KEY", key, "VALUE", d.word()+d.from(tens, 2)).Replace(d.one(`{"KEY":"VALUE"}`, "KEY: VALUE", "KEY=VALUE", "KEY\t=\tVALUE", `{"KEY":["VALUE"]}`, "KEY:\n  - VALUE\n", "KEY: [VALUE, x]"))
+	}),
+	alike("secret", "pass_results", func(d dice) string {
+		return d.one("pass: ", "pass=", "pass\t=\t", "PASS: ", "pw: ") + d.one("true", "false", "ok", "yes", "no", "all", d.from(tens, 3), d.word(), d.from(tens, 2)+"/"+d.from(tens, 2), "2026-11-"+d.from(tens, 2), "/tmp/"+d.word())
+	}),
+	alike("secret", "nested_settings", func(d dice) string {
+		return strings.ReplaceAll(d.one(`{"password":{"type":"string","minLength":8}}`, "secrets:\n  - WORD_password\n  - WORD.key\n", "secret:\n  secretName: WORD-tls\n", `{"secrets":{"count":3}}`,
+			"password: { type: String, required: true }", "Choose a password:\n\n- at least 8 characters\n- no WORD\n", `{"password":["${WORD}","****"]}`, "password:\n  min_length: 12\n  policy: WORD\n", "secrets: 3 of the WORD"), "WORD", d.word())
+	}),
+	alike("secret", "tildes", func(d dice) string {
+		return d.one("about ~1"+d.from(tens, 2)+" of "+d.word(), "/paths/~1v1~1"+d.word()+"/get", "#/"+d.word()+"/a~0b", "~"+d.word()+"/x~1", "HEAD~1 "+d.word())
+	}),
 }

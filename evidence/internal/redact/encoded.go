@@ -2,6 +2,7 @@ package redact
 
 import (
 	"encoding/base64"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -17,8 +18,8 @@ func encoded(s string, spans []Span, depth int, m *meter, look looker) []Span {
 	if len(s) >= minBase64 {
 		spans = inBase64(s, spans, depth, m, look)
 	}
-	if from := escapes(s); from >= 0 {
-		spans = unescaped(s, from, spans, depth, m, look)
+	if from, signs := nextEscapes(s, depth, maxPointers); from >= 0 {
+		spans = unescaped(s, from, signs, spans, depth, m, look)
 	}
 	return spans
 }
@@ -45,21 +46,40 @@ func inBase64(s string, spans []Span, depth int, m *meter, look looker) []Span {
 		if seen = to; to-from < minBase64 {
 			continue
 		}
-		if m.charge(20); m.left < 0 || len(spans) > 2*maxSpans {
+		if m.left < 0 || len(spans) > 2*maxSpans {
 			return spans
 		}
-		if text, ok := decodeText(s[from:to]); ok {
-			m.charge(7 * len(text))
-			found := look(text, m)
-			if depth > 1 && len(found) == 0 {
-				found = encoded(text, nil, depth-1, m, look)
+		if holdsSecret(s[from:to], depth, m, look) {
+			spans = append(spans, Span{from, to, EncodedData})
+			continue
+		}
+		for part := from; part < to; { // of a path or of a JSON pointer
+			end := to
+			if slash := strings.IndexByte(s[part:to], '/'); slash >= 0 {
+				end = part + slash
 			}
-			if len(found) > 0 {
-				spans = append(spans, Span{from, to, EncodedData})
+			if end-part >= minBase64 && end-part < to-from && holdsSecret(s[part:end], depth, m, look) {
+				spans = append(spans, Span{part, end, EncodedData})
 			}
+			part = end + 1
 		}
 	}
 	return spans
+}
+
+// holdsSecret reports whether something is found in what base64 says.
+func holdsSecret(v string, depth int, m *meter, look looker) bool {
+	m.charge(20)
+	text, ok := decodeText(v)
+	if !ok {
+		return false
+	}
+	m.charge(7 * len(text))
+	found := look(text, m)
+	if depth > 1 && len(found) == 0 {
+		found = encoded(text, nil, depth-1, m, look)
+	}
+	return len(found) > 0
 }
 
 // base64Digit is the value of a character in either alphabet, -1 for none.

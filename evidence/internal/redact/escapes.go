@@ -6,11 +6,24 @@ import (
 	"unicode/utf8"
 )
 
-// escapes is where the first escape of a text stands: %41, \u0041, \x41, &#65;.
-// -1 when there is none.
-func escapes(s string) int {
+// maxPointers is how often the escapes of JSON pointers are undone in one text.
+const maxPointers = 2
+
+// family is what writes escapes in one way. Those of JSON pointers, by which members
+// are named, are undone by themselves: %2F in a name is no / until the name is
+// known.
+type family []byte
+
+var (
+	inTexts    = family{'%', '\\', '&'}
+	inPointers = family{'~'}
+)
+
+// escapes is where the first escape of a text stands: %41, \u0041, \x41, &#65;; in
+// pointers ~1, ~0. -1 when there is none.
+func escapes(s string, signs family) int {
 	first := -1
-	for _, sign := range [...]byte{'%', '\\', '&'} {
+	for _, sign := range signs {
 		for i := 0; i < len(s); i++ {
 			next := strings.IndexByte(s[i:], sign)
 			if next < 0 {
@@ -28,28 +41,46 @@ func escapes(s string) int {
 	return first
 }
 
-// unescaped looks at a text with all its escapes undone, and says where in the
-// original it found something.
-func unescaped(s string, first int, spans []Span, depth int, m *meter, look looker) []Span {
+// unescaped looks at a text with its escapes undone, and with those undone that it
+// has then, and says where in the original it found something.
+func unescaped(s string, first int, signs family, spans []Span, depth int, m *meter, look looker) []Span {
 	text, levels := s, []pieces(nil)
-	for ; depth > 0 && first >= 0; depth-- {
-		var p pieces
-		text, p = undo(text, first, m)
-		levels = append(levels, p)
-		first = escapes(text)
-	}
-	m.charge(len(text))
-	found := look(text, m)
-	if len(text) >= minBase64 {
-		found = inBase64(text, found, 1, m, look)
-	}
-	for _, sp := range found {
-		for i := len(levels) - 1; i >= 0; i-- {
-			sp.Start, sp.End = levels[i].original(sp.Start, false), levels[i].original(sp.End, true)
+	for pointers := maxPointers; first >= 0; {
+		if signs[0] == inPointers[0] {
+			pointers--
+		} else {
+			depth--
 		}
-		spans = append(spans, sp)
+		var p pieces
+		text, p = undo(text, first, signs, m)
+		levels = append(levels, p)
+		m.charge(len(text))
+		found := look(text, m) // %23 in a URL's password is one only until it is undone
+		if first, signs = nextEscapes(text, depth, pointers); first < 0 && len(text) >= minBase64 {
+			found = inBase64(text, found, 1, m, look)
+		}
+		for _, sp := range found {
+			for i := len(levels) - 1; i >= 0; i-- {
+				sp.Start, sp.End = levels[i].original(sp.Start, false), levels[i].original(sp.End, true)
+			}
+			spans = append(spans, sp)
+		}
 	}
 	return spans
+}
+
+// nextEscapes is where the escapes begin that are to be undone next, and which; -1
+// when there are none, or enough of them were undone.
+func nextEscapes(s string, depth, pointers int) (first int, signs family) {
+	if pointers > 0 {
+		if first = escapes(s, inPointers); first >= 0 {
+			return first, inPointers
+		}
+	}
+	if depth > 0 {
+		return escapes(s, inTexts), inTexts
+	}
+	return -1, nil
 }
 
 // pieces say where the parts of a text whose escapes were undone were before:
@@ -58,16 +89,20 @@ type pieces []struct{ view, origin int }
 
 // undo undoes the escapes of a text, from a little before the first one on: what
 // an escape can be part of begins near it.
-func undo(s string, first int, m *meter) (string, pieces) {
-	m.charge(2 * len(s))
-	at := max(0, first-2*maxIdent)
+func undo(s string, first int, signs family, m *meter) (string, pieces) {
+	near := first
+	if other := escapes(s[:first], inTexts); other >= 0 { // to be undone after those of pointers
+		near = other
+	}
+	at := max(0, near-2*maxIdent)
+	m.charge(2 * (len(s) - at))
 	view := make([]byte, 0, len(s)-at)
-	query := strings.IndexByte(s, '%') >= 0
+	query := signs[0] == '%' && strings.IndexByte(s, '%') >= 0
 	p := pieces{{0, at}}
-	for i := first; i < len(s) && m.left >= 0; i += plainRun(s[i:]) {
+	for i := first; i < len(s) && m.left >= 0; i += plainRun(s[i:], signs) {
 		m.charge(12)
 		c, n := unescape(s, i)
-		if n == 1 {
+		if n == 1 && signs[0] != inPointers[0] {
 			c, n = shortEscape(s, i)
 		}
 		if n == 1 {
@@ -103,7 +138,13 @@ func appendQuery(view []byte, s string, query bool) []byte {
 }
 
 // plainRun is how many bytes there are before the next that may begin an escape.
-func plainRun(s string) int {
+func plainRun(s string, signs family) int {
+	if len(signs) == 1 {
+		if i := strings.IndexByte(s, signs[0]); i >= 0 {
+			return i
+		}
+		return len(s)
+	}
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c == '%' || c == '\\' || c == '&' {
 			return i
@@ -140,6 +181,13 @@ func unescape(s string, i int) (c rune, n int) {
 	case rest[0] == '\\' && len(rest) > 5 && rest[1] == 'u':
 		if v := hexNumber(rest[2:6]); v >= 0 {
 			return v, 6
+		}
+	case rest[0] == '~' && len(rest) > 1 && i > 0 && classOf[s[i-1]]&space == 0: // a pointer begins with /; "~10 %" is none
+		switch rest[1] {
+		case '0':
+			return '~', 2
+		case '1':
+			return '/', 2
 		}
 	case rest[0] == '&' && len(rest) > 3 && rest[1] == '#':
 		return entity(rest)

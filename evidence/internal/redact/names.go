@@ -4,6 +4,10 @@ import (
 	"math/bits"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/unicode/norm"
 )
 
 // strength says how much a name alone proves about its value.
@@ -12,18 +16,21 @@ type strength int
 const (
 	none   strength = iota
 	weak            // the value is a secret if it looks random
+	likely          // the value is a secret if it looks like a password
 	strong          // the value is a secret
 )
 
 // name is one row of the table of credential names. Names are compared after
-// normalising: lower case, and letters and digits only, so that api_key,
-// Api-Key and apiKey are one.
+// normalising: NFKD, lower case, and letters and digits only, so that api_key,
+// Api-Key, apiKey and the same in full-width letters are one. Digits at the end of a
+// name count only where a row has them: passwd2 is passwd.
 type name struct {
 	text  string
 	s     strength
 	exact bool // false: a name that ends with text counts too (github_token)
 	prose bool // also an everyday word: "token: a" in a text proves nothing
 	word  bool // of another language
+	many  bool // a plural: a number beside it is a count
 	line  bool // a header: in a text its value reaches to the end of the line
 }
 
@@ -56,7 +63,7 @@ var ownNames = []name{
 	{text: "xamzsignature", s: strong, exact: true},
 
 	{text: "key", s: weak}, {text: "auth", s: weak}, {text: "sig", s: weak, exact: true},
-	{text: "pass", s: weak, exact: true}, {text: "pw", s: weak, exact: true}, {text: "cred", s: weak, exact: true},
+	{text: "pass", s: likely, exact: true}, {text: "pw", s: likely, exact: true}, {text: "cred", s: weak, exact: true},
 	{text: "creds", s: weak, exact: true},
 }
 
@@ -68,9 +75,38 @@ var passOwners = strings.Fields(`user usr db database sql mysql pg postgres redi
 // foreignRows are words of other languages in ASCII letters; see foreignWords for the rest.
 var foreignRows = strings.Fields("passwort kennwort wachtwoord motdepasse contrasena contrasenya palavrapasse haslo sifre losenord lozenord jelszo salasana adgangskode passord lozinka slaptazodis parool katasandi matkhau")
 
+// qualifiers are words behind a credential's name that leave its value one:
+// PASSWORD_HASH, secretValue, key_b64. Others do not: password_policy, token_type.
+var qualifiers = strings.Fields("hash sha md digest value plain plaintext raw hex b base enc encrypted confirm confirmation repeat")
+
+// tokenRow is the row without a plural: tokens are counted more often than kept.
+const tokenRow = "token"
+
+// derivedRows are the plurals of the rows that say that a value is a credential,
+// and the rows with a qualifier behind them. A row that is an exception stays one.
+func derivedRows(rows []name) (derived []name) {
+	for _, row := range rows {
+		if row.s != strong && row.s != none || row.exact {
+			continue
+		}
+		for _, q := range qualifiers {
+			with := row
+			with.text, with.line = row.text+q, false
+			derived = append(derived, with)
+		}
+		plural := row
+		plural.text, plural.many = row.text+"s", true
+		listed := slices.ContainsFunc(rows, func(r name) bool { return r.text == plural.text })
+		if row.s == strong && row.text != tokenRow && !listed && !strings.HasSuffix(row.text, "s") {
+			derived = append(derived, plural)
+		}
+	}
+	return derived
+}
+
 // names are all rows.
 var names = func() []name {
-	all := slices.Clone(ownNames)
+	all := append(slices.Clone(ownNames), derivedRows(ownNames)...)
 	for _, owner := range passOwners {
 		all = append(all, name{text: owner + "pass", s: strong})
 	}
@@ -100,6 +136,9 @@ var endingPairs = func() (t [1 << 16]bool) {
 		for _, x := range [...]byte{x, upperASCII(x), '-', '_'} {
 			t[pairOf(x, y)], t[pairOf(x, upperASCII(y))] = true, true
 		}
+		for x := 0x80; x < 0x100; x++ { // of a full-width letter
+			t[pairOf(byte(x), y)], t[pairOf(byte(x), upperASCII(y))] = true, true
+		}
 	}
 	for _, value := range [...]string{"ue", "UE"} { // value, see pairedName
 		t[pairOf(value[0], value[1])] = true
@@ -109,7 +148,8 @@ var endingPairs = func() (t [1 << 16]bool) {
 
 func pairOf(a, b byte) uint16 { return uint16(a)<<8 | uint16(b) }
 
-// longestName is the length of the longest row of names (see TestLongestName).
+// longestName is the length of the longest row that is no derived one (see
+// TestLongestName). Of a name in a text twice as much is looked at.
 const longestName = 18
 
 // Names are looked up from their last letter backwards, in a tree of both tables:
@@ -118,7 +158,7 @@ const nameSigns = 36 // a-z 0-9
 
 type nameNode struct {
 	next           [nameSigns]uint16 // 0: none
-	name, personal uint8             // 1 + index in names and in personal; 0: none
+	name, personal uint16            // 1 + index in names and in personal; 0: none
 }
 
 var nameTree = func() []nameNode {
@@ -136,10 +176,10 @@ var nameTree = func() []nameNode {
 		return &tree[at]
 	}
 	for i, n := range names {
-		insert(n.text).name = uint8(i + 1)
+		insert(n.text).name = uint16(i + 1)
 	}
 	for i, f := range personal {
-		insert(f.text).personal = uint8(i + 1)
+		insert(f.text).personal = uint16(i + 1)
 	}
 	return tree
 }()
@@ -163,33 +203,128 @@ var nameSign = func() (t [256]uint8) {
 const foreign = 255
 
 // find gives the rows of a name in both tables, as indexes from 1; 0 for none.
-// Only the last letters decide: what stands in front of them does not count but
-// for rows that must be all of it.
-func find(s string) (credential, private uint8) {
-	node := uint16(0)
-	for i := len(s) - 1; i >= 0; i-- {
-		sign := nameSign[s[i]]
-		if sign == 0 {
-			continue
-		}
-		if sign == foreign {
-			break
-		}
-		if node = nameTree[node].next[sign-1]; node == 0 {
-			break
-		}
-		n := &nameTree[node]
-		if n.name|n.personal == 0 {
-			continue
-		}
-		if n.name > 0 && (!names[n.name-1].exact || allRead(s[:i])) {
-			credential = n.name
-		}
-		if n.personal > 0 && (!personal[n.personal-1].exact || allRead(s[:i])) {
-			private = n.personal
+func find(s string) (credential, private uint16) {
+	credential, private = findLetters(s)
+	if credential == 0 {
+		if stem := withoutNumber(s); len(stem) < len(s) {
+			credential, _ = findLetters(stem)
 		}
 	}
 	return credential, private
+}
+
+// findLetters is find for a name as it is. Only the last letters decide: what
+// stands in front of them does not count but for rows that must be all of it.
+func findLetters(s string) (credential, private uint16) {
+	node := uint16(0)
+	for i := len(s); i > 0; {
+		letters := s[i-1 : i]
+		if i--; nameSign[letters[0]] == foreign {
+			r, size := utf8.DecodeLastRuneInString(s[:i+1])
+			i -= size - 1
+			var known bool
+			if letters, known = plainLetters(r); !known {
+				break
+			}
+		}
+		for k := len(letters) - 1; k >= 0; k-- {
+			sign := nameSign[letters[k]]
+			if sign == 0 {
+				continue
+			}
+			if node = nameTree[node].next[sign-1]; node == 0 {
+				return credential, private
+			}
+			n := &nameTree[node]
+			if n.name|n.personal == 0 {
+				continue
+			}
+			if n.name > 0 && (!names[n.name-1].exact || allRead(s[:i])) {
+				credential = n.name
+			}
+			if n.personal > 0 && (!personal[n.personal-1].exact || allRead(s[:i])) {
+				private = n.personal
+			}
+		}
+	}
+	return credential, private
+}
+
+// plainLetters are the ASCII letters that a character stands for by its
+// compatibility decomposition (NFKD): those of full-width and mathematical letters
+// and of ligatures, and letters without their accents. Marks, and characters that
+// are not seen, stand for none. A character of another script is not known.
+func plainLetters(r rune) (letters string, known bool) {
+	switch {
+	case r >= fullWidth+'!' && r <= fullWidth+'~':
+		return asciiText[r-fullWidth:][:1], true
+	case r == utf8.RuneError:
+		return "", false
+	case unicode.In(r, unicode.Cf, unicode.Mn):
+		return "", true
+	}
+	var room [utf8.UTFMax]byte
+	parts := norm.NFKD.Properties(room[:utf8.EncodeRune(room[:], r)]).Decomposition()
+	for len(parts) > 0 && parts[0] < utf8.RuneSelf {
+		letters, parts = letters+string(rune(parts[0])), parts[1:]
+	}
+	return letters, letters != ""
+}
+
+// fullWidth is how far full-width letters are from those of ASCII.
+const fullWidth = '！' - '!'
+
+// asciiText has every character of ASCII at its place.
+var asciiText = func() string {
+	var b [utf8.RuneSelf]byte
+	for i := range b {
+		b[i] = byte(i)
+	}
+	return string(b[:])
+}()
+
+// withoutNumber is a name without the number at its end, and without what stands
+// before, in or behind it: passwd2, PASSWORD_02, password[0].
+func withoutNumber(s string) string {
+	end, digits := len(s), false
+	for end > 0 {
+		r, size := utf8.DecodeLastRuneInString(s[:end])
+		isNumber := r >= '0' && r <= '9' || r >= fullWidth+'0' && r <= fullWidth+'9'
+		if !isNumber && nameSign[s[end-1]] != 0 {
+			break
+		}
+		digits = digits || isNumber
+		end -= size
+	}
+	if !digits {
+		return s
+	}
+	return s[:end]
+}
+
+// maxComposed is how many bytes at the end of a name are normalised.
+const maxComposed = 2 * maxIdent
+
+// composed is a name in NFKC if that can make a word of another language of its
+// end: where it ends with a half-width letter or a mark.
+func composed(s string) string {
+	if !apart(s) {
+		return s
+	}
+	return norm.NFKC.String(strings.ToValidUTF8(s[max(0, len(s)-maxComposed):], ""))
+}
+
+// apart reports whether a name ends with a half-width letter or a mark, or with a
+// letter behind one.
+func apart(s string) bool {
+	for range 2 {
+		r, size := utf8.DecodeLastRuneInString(s)
+		if r >= '｡' && r <= 'ﾟ' || r >= 0x80 && unicode.Is(unicode.Mn, r) {
+			return true
+		}
+		s = s[:len(s)-size]
+	}
+	return false
 }
 
 // allRead reports whether nothing that counts is left in front of a name.
@@ -207,7 +342,7 @@ func lookup(s string) name {
 	if i, _ := find(s); i > 0 {
 		return names[i-1]
 	}
-	if endsWithWord(s) {
+	if endsWithWord(s) || endsWithWord(composed(s)) {
 		return wordName
 	}
 	return name{}
@@ -216,6 +351,37 @@ func lookup(s string) name {
 // CredentialName reports whether a key or a header name says that its value is
 // a credential.
 func CredentialName(s string) bool { return lookup(s).s == strong }
+
+// proves reports whether the name says of a value that stands beside it, as a value
+// of its own, that it is a credential.
+func (n name) proves(value string) bool {
+	switch n.s {
+	case strong:
+		return true
+	case likely:
+		return passwordLike(value)
+	}
+	return false
+}
+
+const (
+	minPassword = 6   // bytes of a value that is judged by its likeness to a password
+	maxPassword = 128 // likewise
+)
+
+// passwordLike reports whether v looks like a password and not like a word, a
+// count, a date or a path: one word of letters with a digit among them, or with a
+// sign that is not its end.
+func passwordLike(v string) bool {
+	if len(v) < minPassword || len(v) > maxPassword || identifier(v) || strings.ContainsAny(v, " \t\r\n/:") || isDigit(v[0]) && strings.IndexByte(v, '-') > 0 {
+		return false
+	}
+	all := uint16(0)
+	for i := 0; i < len(v); i++ {
+		all |= classOf[v[i]]
+	}
+	return all&letter != 0 && (all&digit != 0 || strings.ContainsAny(v[:len(v)-1], "!@#$%^&*?~+="))
+}
 
 const (
 	minRandom = 20 // bytes of a value that is judged by its randomness

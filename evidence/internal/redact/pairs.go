@@ -39,7 +39,7 @@ var table = func() *pairs {
 		p.list[i] = list
 	}
 	for c := range 256 {
-		if endingBits[c] || wordBytes[c] || classOf[c]&quoteChar != 0 || c == ' ' || c == ']' {
+		if endingBits[c] || c >= 0x80 || classOf[c]&(quoteChar|digit) != 0 || c == ' ' || c == '\t' || c == ']' {
 			set(byte(c), '=', listAssign)
 			set(byte(c), ':', listAssign)
 		}

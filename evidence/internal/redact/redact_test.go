@@ -242,7 +242,7 @@ func TestUpstreamHasNoSecrets(t *testing.T) {
 
 func TestLongestName(t *testing.T) {
 	longest := 0
-	for _, n := range names {
+	for _, n := range ownNames {
 		longest = max(longest, len(n.text))
 	}
 	if longest != longestName {

@@ -84,15 +84,16 @@ type scanner struct {
 	groups  [maxGroups]group // of run
 	run     digitRun         // the number that is looked at
 	figures [maxWindow * maxGroup]byte
-	mail    int                // up to where e-mail addresses were looked for
-	number  int                // up to where numbers were taken
-	bare    extent             // the last unquoted value
-	line    extent             // the last header value
-	plain   extent             // the last run of what keys are written with
-	quoted  [3][5]quotedExtent // by quote and depth of escaping
-	dull    int                // up to where no random value begins
-	command int                // up to where a command's arguments were looked at
-	options int                // up to where commands were looked for
+	mail    int                             // up to where e-mail addresses were looked for
+	number  int                             // up to where numbers were taken
+	bare    extent                          // the last unquoted value
+	line    extent                          // the last header value
+	plain   extent                          // the last run of what keys are written with
+	quoted  [3][maxSlashes + 1]quotedExtent // by quote and depth of escaping
+	inside  int                             // up to where a list or object was taken as a value
+	dull    int                             // up to where no random value begins
+	command int                             // up to where a command's arguments were looked at
+	options int                             // up to where commands were looked for
 	lineHit bool
 }
 

@@ -86,7 +86,7 @@ func (w *walker) declared(d declaredValue, key string) (any, bool) {
 // payment card.
 func (w *walker) number(v json.Number, key string) (any, bool) {
 	detector := ""
-	if CredentialName(key) {
+	if n := lookup(key); n.s == strong && !n.many {
 		detector = CredentialField
 	} else if f := personalField(key); f.detector != "" && f.check(string(v)) {
 		detector = f.detector
@@ -119,7 +119,7 @@ func (w *walker) text(s string, key string) (out string, drop bool) {
 		return s, false
 	}
 	detector := ""
-	if n := lookup(key); n.s == strong {
+	if n := lookup(key); n.proves(s) {
 		detector = CredentialField
 	} else if n.s == weak && random(s) {
 		detector = HighEntropy

@@ -1,0 +1,233 @@
+package redact
+
+import "strings"
+
+// Values that are no single word: lists, objects and blocks. Under a key of decoded
+// JSON they are taken whole; in a text it depends on what stands in them, for a
+// text can be code, a schema or prose.
+
+// nested looks at a value that begins at v, behind blanks, and reports whether it
+// is a list, an object or a block of YAML: then it was looked at.
+func (sc *scanner) nested(n name, v int, colon bool) bool {
+	if v < sc.inside {
+		return true // a part of one that was taken
+	}
+	if n.s != strong || strings.HasPrefix(sc.s[v:], markHead) || strings.HasPrefix(sc.s[v:], "{{") {
+		return false
+	}
+	switch sc.s[v] {
+	case '[', '{':
+		sc.bracketed(n, v, colon)
+		return true
+	case '|', '>':
+		if to := run(sc.s[:min(len(sc.s), v+4)], v+1, digit|dash|base64Rest); to < len(sc.s) && colon && lineEnd(sc.s[to]) {
+			sc.literalBlock(v, to)
+			return true
+		}
+	case '\n', '\r':
+		if colon {
+			sc.block(n, v)
+		}
+		return true
+	}
+	return false
+}
+
+func lineEnd(c byte) bool { return c == '\n' || c == '\r' }
+
+// maxListWindow is how far a list or an object may reach in a text.
+const maxListWindow = 64 << 10
+
+// bracketed takes a list or an object whole if a value in it is one that the name
+// proves secret: one that is longer than maxListWindow with all that stands behind
+// it, one that the text breaks off in as far as quoted values reach.
+func (sc *scanner) bracketed(n name, v int, colon bool) {
+	limit := min(len(sc.s), v+maxListWindow)
+	to, closed, found := sc.leaves(n, v, limit, colon)
+	sc.m.charge(2 * (to - v))
+	switch {
+	case !found:
+		return
+	case !closed && limit < len(sc.s):
+		to = len(sc.s)
+	case !closed:
+		to = min(to, v+maxValueWindow)
+	}
+	sc.inside = to
+	sc.add(v, to, Assignment)
+}
+
+// leaves goes through a list or an object that begins at v and says where it ends,
+// whether a bracket closes it, and whether a value in it is secret.
+func (sc *scanner) leaves(n name, v, limit int, colon bool) (end int, closed, found bool) {
+	s, depth := sc.s[:limit], 0
+	for i := v; i < limit; {
+		switch c := s[i]; {
+		case c == '[' || c == '{':
+			depth++
+			i++
+		case c == ']' || c == '}':
+			if depth--; depth == 0 {
+				return i + 1, true, found
+			}
+			i++
+		case classOf[c]&space != 0 || strings.IndexByte(",:=()<>;", c) >= 0:
+			i++
+		default:
+			from, to, next, quoted := leaf(s, i)
+			if isKey := keyFollows(s, next); !isKey && !schemaWord(s[from:to]) && n.secret(s[from:to], quoted || !colon) {
+				found = true
+			}
+			i = next
+		}
+	}
+	return limit, false, found
+}
+
+// leaf is the quoted text or the word that begins at i: from and to are its own
+// bytes, next is behind it. It is never empty.
+func leaf(s string, i int) (from, to, next int, quoted bool) {
+	k := 0
+	for i+k < len(s) && s[i+k] == '\\' && k < maxSlashes {
+		k++
+	}
+	if i+k < len(s) && classOf[s[i+k]]&quoteChar != 0 {
+		from = i + k + 1
+		if to = closing(s, from, s[i+k], k); to >= 0 {
+			return from, to, to + k + 1, true
+		}
+		return from, len(s), len(s), true
+	}
+	for to = i + 1; to < len(s) && classOf[s[to]]&(space|quoteChar) == 0 && strings.IndexByte("[]{},:", s[to]) < 0; {
+		to++
+	}
+	return i, to, to, false
+}
+
+// keyFollows reports whether what ends at i is a key: a separator follows.
+func keyFollows(s string, i int) bool {
+	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
+		i++
+	}
+	return i < len(s) && (s[i] == ':' || s[i] == '=')
+}
+
+// schemaWord reports whether a value describes another one: the name of a type, or
+// a number.
+func schemaWord(v string) bool {
+	if len(v) <= 8 {
+		switch strings.ToLower(v) {
+		case "string", "boolean", "bool", "number", "integer", "int", "object", "array", "any", "required", "optional", "password":
+			return true
+		}
+	}
+	return run(v, 0, digit) == len(v)
+}
+
+// line is where the line ends that i stands in.
+func line(s string, i int) int {
+	if n := strings.IndexByte(s[i:], '\n'); n >= 0 {
+		return i + n
+	}
+	return len(s)
+}
+
+// indentOf is how many blanks the line begins with that i stands in.
+func indentOf(s string, i int) int {
+	start := strings.LastIndexByte(s[max(0, i-4*maxIdent):i], '\n') + 1
+	if start > 0 || i > 4*maxIdent {
+		start += max(0, i-4*maxIdent)
+	}
+	n := start
+	for n < i && (s[n] == ' ' || s[n] == '\t') {
+		n++
+	}
+	return n - start
+}
+
+// blockLines calls each with every line of the block of YAML that stands below the
+// line of v: those that are indented further, and items of a list that are not
+// indented less. It gives the end of the block.
+func (sc *scanner) blockLines(v, first int, each func(from, to int, item bool)) (end int) {
+	s, indent := sc.s[:min(len(sc.s), v+maxValueWindow)], indentOf(sc.s, v)
+	end = min(line(sc.s, first), len(s))
+	for end < len(s) {
+		from := end + 1
+		to := line(s, from)
+		text := from
+		for text < to && (s[text] == ' ' || s[text] == '\t') {
+			text++
+		}
+		item := text+1 < to && s[text] == '-' && s[text+1] == ' '
+		if text < to && text-from <= indent && !(item && text-from == indent) || text == to && each == nil {
+			break
+		}
+		if text < to && s[text] != '\r' {
+			each(text, to, item)
+		}
+		end = to
+	}
+	sc.m.charge(2 * (end - v))
+	return end
+}
+
+// literalBlock takes the lines of a block scalar: password: | and what is indented
+// below it.
+func (sc *scanner) literalBlock(v, first int) {
+	from, to := 0, 0
+	sc.blockLines(v, first, func(start, end int, _ bool) {
+		if from == 0 {
+			from = start
+		}
+		to = end
+	})
+	sc.add(from, to, Assignment)
+	sc.inside = max(sc.inside, to)
+}
+
+// block looks at what stands below a key of YAML: items of a list, members, or a
+// word alone. Only what looks unlike prose and unlike a name is a value there.
+func (sc *scanner) block(n name, v int) {
+	s := sc.s
+	sc.blockLines(v, v, func(from, to int, item bool) {
+		if item {
+			from = run(s[:to], from+1, space)
+		}
+		if at := memberValue(s[:to], from); at > 0 {
+			from = at
+		}
+		for to > from && classOf[s[to-1]]&space != 0 {
+			to--
+		}
+		if from >= to {
+			return
+		}
+		start, end, next, quoted := leaf(s[:to], from)
+		if !quoted {
+			start, end, next = from, to, to
+		}
+		text := s[start:end]
+		if next < to || !quoted && strings.ContainsAny(text, " \t,;|[{") || schemaWord(text) || harmless(text) {
+			return
+		}
+		if quoted || telling(text) && !nameLike(text) {
+			sc.add(start, end, Assignment)
+		}
+	})
+}
+
+// memberValue is where the value of a member begins that stands at from: key: value.
+// 0 if none stands there.
+func memberValue(s string, from int) int {
+	end := run(s, from, word|dot|quoteChar)
+	if end == from || end+1 >= len(s) || s[end] != ':' || classOf[s[end+1]]&space == 0 {
+		return 0
+	}
+	return run(s, end+1, space)
+}
+
+// nameLike reports whether a word is one as things are named with: letters of one
+// case with - _ . / between them, db_password.
+func nameLike(v string) bool {
+	return run(v, 0, lower|dash|dot) == len(v) || run(v, 0, upper|dash|dot) == len(v)
+}
