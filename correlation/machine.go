@@ -25,6 +25,7 @@ type machine struct {
 	tombs    *window[sessionKey, int]
 	watch
 	kin
+	denials  *lru[sum, *denial] // of calls that are forgotten
 	handoffs *window[sessionKey, []handedOver]
 	switches map[string]switches // by tenant token
 	due      deadlines
@@ -49,6 +50,7 @@ func newMachine(opts Options) *machine {
 		tombs:    newWindow[sessionKey, int](maxTombstones),
 		watch:    newWatch(),
 		kin:      newKin(),
+		denials:  newLRU[sum, *denial](),
 		handoffs: newWindow[sessionKey, []handedOver](maxHandoffs),
 		switches: map[string]switches{},
 	}
@@ -209,7 +211,7 @@ func (m *machine) occurrence(s *session, f *fact) *call {
 	sl := s.slot(f)
 	sl.count++
 	m.order++
-	m.stats.Calls++
+	m.countCalls(s, 1)
 	c := &call{session: s, slot: sl, occurrence: sl.count, order: m.order, details: m.blank()}
 	if c.occurrence == 1 {
 		c.hash = f.firstCall

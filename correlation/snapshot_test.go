@@ -60,6 +60,8 @@ func sameState(t testing.TB, a, b *Correlator) {
 		c.m.flows.Unpack(c.m.flows.Pack())
 		c.m.sources.Unpack(c.m.sources.Pack())
 		c.m.negotiating.Unpack(c.m.negotiating.Pack())
+		c.m.denials.Unpack(c.m.denials.Pack())
+		c.m.recount()
 		c.m.out, c.m.due, c.m.quiet = nil, *c.m.due.Pack().(*[]deadline), time.Time{}
 		opts := c.m.opts
 		c.m.opts = Options{}
