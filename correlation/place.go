@@ -132,7 +132,7 @@ func consumeSlot(sl *slot, f *fact) *call {
 	if c := sl.latestClosed((*call).awaitsPost); c != nil {
 		return c
 	}
-	return sl.latestClosed((*call).refusedFirst)
+	return sl.latestClosed(func(c *call) bool { return c.refusedFirst() && (f.slot.id == "" || c.posts.has(f.protocol)) })
 }
 
 // insteadOf names the execution of a denied call as what it is: it must not
@@ -150,5 +150,6 @@ func insteadOf(armed *call, sl *slot, f *fact) *call {
 // awaitsPost: closed without a Post event, which may still come.
 func (c *call) awaitsPost() bool { return !c.hasPost && c.state != events.CallOrphaned }
 
-// refusedFirst: denied, and completed nonetheless before.
+// refusedFirst: denied, and completed nonetheless before. Under an id, what another
+// protocol says of its end is the same completion: see repeated.
 func (c *call) refusedFirst() bool { return c.standing().verdict == events.Deny }

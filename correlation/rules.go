@@ -68,6 +68,8 @@ const (
 	detailOnlyClaimed        = "claimed"
 	detailApprovalExpired    = "approval"
 	detailRecordedLate       = "late"
+	detailDeniedLate         = "late_denied"
+	detailInvokedFirst       = "invoked_first"
 	detailOvertaken          = "overtaken"
 	detailClaim              = "claim"
 	detailClaimNotRun        = "claim_not_run"
@@ -134,10 +136,12 @@ var (
 	ruleBeforeVerdict = &Rule{
 		Name: ExecutedBeforeVerdict, Severity: events.SeverityMedium,
 		Refs:        []string{"AH-C-083", "docs/architecture.md#five-ideas 1"},
-		Inputs:      "place and broker time of the decision, and when the execution began by its own word",
+		Inputs:      "place and broker time of the decision, when the execution began by its own word, and the place of an AAEP invocation",
 		Explanation: "{tool} says of {call} that it started before the verdict was recorded.",
 		Cases: map[string]string{
 			detailRecordedLate: "{tool} ran as {call}, and only afterwards a verdict was recorded.",
+			detailDeniedLate:   "{tool} ran as {call}, and only afterwards it was denied.",
+			detailInvokedFirst: "{tool} was invoked as {call} before it was denied; its end does not say whether it ran.",
 		},
 		Remedy: "Check that the runtime waits for the reply, and that its clock is right; its pre_commit claim proves nothing here.",
 	}

@@ -249,8 +249,9 @@ func TestAAEPVerdicts(t *testing.T) {
 	}{
 		{"allowed", events.Allow, "success", 2, nil},
 		{"denied and run", events.Deny, "success", 2, []string{despiteDeny}},
-		{"denied and closed with an error", events.Deny, "error", 2, nil},
-		{"denied and closed as timed out", events.Deny, "timeout", 2, nil},
+		{"denied, invoked, and ended with an error", events.Deny, "error", 2, []string{despiteDeny}},
+		{"denied, invoked, and timed out", events.Deny, "timeout", 2, []string{despiteDeny}},
+		{"asked, and closed with an error", events.Ask, "error", 2, nil},
 		{"asked and run", events.Ask, "success", 2, []string{askPending}},
 		{"invoked after expiry", events.Allow, "success", 100, []string{afterExpiry}},
 	} {
@@ -262,6 +263,26 @@ func TestAAEPVerdicts(t *testing.T) {
 			wantRules(t, l.run().findings, tc.want...)
 		})
 	}
+	t.Run("denied and closed without an invocation", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(invoked(1, "call_1"), "d1", events.Deny)
+		l.at(2).event(completed(2, "call_1", "error"))
+		wantRules(t, l.run().findings)
+	})
+	t.Run("invoked, denied, and closed with an error", func(t *testing.T) {
+		l := newLedger(t)
+		l.event(invoked(1, "call_1"))
+		l.admit(invoked(1, "call_1"), "d1", events.Deny)
+		l.at(2).event(completed(2, "call_1", "timeout"))
+		wantRules(t, l.run().findings, beforeIt)
+	})
+	t.Run("denied and invoked, the end first", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(invoked(1, "call_1"), "d1", events.Deny)
+		l.at(3).event(completed(2, "call_1", "error"))
+		l.event(invoked(1, "call_1"))
+		wantRules(t, l.run().findings, despiteDeny)
+	})
 	t.Run("invoked in time, completed after expiry", func(t *testing.T) {
 		l := newLedger(t)
 		l.admit(invoked(1, "call_1"), "d1", events.Allow)
