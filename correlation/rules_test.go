@@ -238,6 +238,68 @@ func TestAAEP(t *testing.T) {
 	}
 }
 
+// TestOtherSessionsSubject: an event counts for the session of the subject that it was
+// published under, and settles no call of the session that its body names.
+func TestOtherSessionsSubject(t *testing.T) {
+	under := func(l *ledger, session string, e tree) {
+		l.put(space.Event("acme", "rt1", protoAgentHook, session, e["event_type"].(string)), nil, encode(e))
+	}
+	t.Run("its end", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(pre(1), "d1", events.Allow)
+		l.event(pre(1))
+		under(l, "s2", post(2))
+		l.idle(4000)
+		r := l.run()
+		wantRules(t, r.findings, schema, orphan, missingHook)
+		for _, f := range r.findings {
+			if want := map[string]string{SchemaInvalid: "s2", OrphanCompletion: "s2", MissingCompletion: "s1"}[f.Rule]; f.Session != want {
+				t.Errorf("%s is of session %q, want %q", f.Rule, f.Session, want)
+			}
+		}
+	})
+	t.Run("its announcement", func(t *testing.T) {
+		l := newLedger(t)
+		under(l, "s2", pre(1))
+		l.event(post(2))
+		r := l.run()
+		wantRules(t, r.findings, schema, orphan)
+		if c := r.last()[0]; c.Session != "s2" || c.State != events.CallOpen {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("the number of one that is refused", func(t *testing.T) {
+		l := newLedger(t)
+		l.opts.RequireVerdict = false
+		l.event(set(wire(1, "session.started", 0, nil), "sequence_number", 0))
+		twice := `{"event_id":"evt_2",` + string(encode(set(invoked(2, "call_1"), "sequence_number", 1)))[1:]
+		l.put(space.Event("acme", "rt1", protoAAEP, "sess_9", "agent.tool.invoked"), nil, []byte(twice))
+		l.event(set(wire(3, "session.completed", 1, nil), "sequence_number", 2))
+		if r := l.run(); !slices.ContainsFunc(r.checks, func(f events.Finding) bool { return f.Rule == "AAEP-C-065" }) {
+			t.Errorf("the gap in the session's numbers is not found: %+v", r.checks)
+		}
+	})
+	t.Run("names that are stored as a hash, and none", func(t *testing.T) {
+		for _, session := range []string{strings.Repeat("long-", 60), ""} {
+			named := func(e tree) tree {
+				if session == "" {
+					return set(e, "session_id", nil)
+				}
+				return set(e, "session_id", session)
+			}
+			l := newLedger(t)
+			l.admit(named(pre(1)), "d1", events.Allow)
+			l.event(named(pre(1)))
+			l.event(named(set(post(2), "metadata.execution.started_at", nil)))
+			for _, f := range l.run().findings {
+				if f.Rule != SchemaInvalid || session != "" {
+					t.Errorf("%q: %s: %s", session, f.Rule, f.Explanation)
+				}
+			}
+		}
+	})
+}
+
 // TestAAEPVerdicts: AAEP calls have verdicts without arguments.
 func TestAAEPVerdicts(t *testing.T) {
 	for _, tc := range []struct {
