@@ -74,6 +74,7 @@ const (
 	detailClaim              = "claim"
 	detailClaimNotRun        = "claim_not_run"
 	detailClaimAlone         = "claim_alone"
+	detailClaimDecision      = "claim_decision"
 	detailOtherTool          = "tool"
 	detailApprovalMismatch   = "mismatch"
 	detailApprovalLate       = "late"
@@ -205,16 +206,17 @@ var (
 		Inputs:      "decisions, keys and trace events with their signatures and subjects, and verdicts that events claim",
 		Explanation: "A decision is in the log that no admitter signed: {what}.",
 		Cases: map[string]string{
-			detailSubject:      "A decision is in the log under a subject that contradicts it: {what}.",
-			detailUndecodable:  "A message among the decisions is no decision record: {what}.",
-			detailVerdict:      "A decision is in the log with a verdict that does not exist.",
-			detailKey:          "A key was published or retired that the checkpoint key does not vouch for.",
-			detailTrace:        "A trace event is in the log that no admitter wrote for a decision: {what}.",
-			detailTraceSubject: "A trace event is in the log under a subject that contradicts it: {what}.",
-			detailClaim:        "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
-			detailClaimNotRun:  "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
-			detailClaimAlone:   "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
-			detailWithdrawn:    "The verdict on {call} of {tool} that its publisher claims is on record by now.",
+			detailSubject:       "A decision is in the log under a subject that contradicts it: {what}.",
+			detailUndecodable:   "A message among the decisions is no decision record: {what}.",
+			detailVerdict:       "A decision is in the log with a verdict that does not exist.",
+			detailKey:           "A key was published or retired that the checkpoint key does not vouch for.",
+			detailTrace:         "A trace event is in the log that no admitter wrote for a decision: {what}.",
+			detailTraceSubject:  "A trace event is in the log under a subject that contradicts it: {what}.",
+			detailClaim:         "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
+			detailClaimNotRun:   "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
+			detailClaimDecision: "{tool} ran as {call} on a decision that its publisher names and that is not on record: {what}.",
+			detailClaimAlone:    "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
+			detailWithdrawn:     "The verdict on {call} of {tool} that its publisher claims is on record by now.",
 		},
 		Remedy: "Find out who could write this; do not trust anything that was done on it.",
 	}

@@ -238,6 +238,32 @@ func TestAAEP(t *testing.T) {
 	}
 }
 
+// TestReceiptOfNothing: an execution whose header names a decision must name one that
+// was made.
+func TestReceiptOfNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name, header string
+		want         []string
+	}{
+		{"its own", "d1", nil},
+		{"none", "", nil},
+		{"one that was never made", "d-invented", []string{"forged_record/high"}},
+	} {
+		for _, pair := range [][2]tree{{pre(1), set(post(2), "metadata.execution.started_at", nil)}, {invoked(1, "call_1"), completed(2, "call_1", "success")}} {
+			t.Run(tc.name, func(t *testing.T) {
+				l := newLedger(t)
+				l.admit(pair[0], "d1", events.Allow)
+				l.event(pair[0])
+				l.event(pair[1])
+				if tc.header != "" {
+					l.msgs[len(l.msgs)-1].Header = map[string][]string{events.HeaderDecisionID: {tc.header}}
+				}
+				wantRules(t, l.run().findings, tc.want...)
+			})
+		}
+	}
+}
+
 // TestOtherSessionsSubject: an event counts for the session of the subject that it was
 // published under, and settles no call of the session that its body names.
 func TestOtherSessionsSubject(t *testing.T) {
