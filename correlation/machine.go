@@ -93,6 +93,7 @@ func (m *machine) step(f *fact) {
 // announce takes a request copy, a decision or a pre event: it attaches to the
 // call it belongs to or arms a new one.
 func (m *machine) announce(f *fact) {
+	m.nameByRequest(f)
 	if !f.hasTool() {
 		return
 	}
@@ -135,6 +136,23 @@ func (m *machine) announce(f *fact) {
 		m.recall(s, c)
 	}
 	m.emit(c)
+}
+
+// nameByRequest gives a decision the call of its request where its record names none:
+// the admitter refuses names that are too long and leaves them out of the record, but
+// the request has them.
+func (m *machine) nameByRequest(f *fact) {
+	if f.kind != kindDecision || f.slot.id != "" || f.decisionID == "" {
+		return
+	}
+	s, known := m.sessions.peek(f.key)
+	if !known {
+		return
+	}
+	if c := s.decided(f.decisionID); c != nil && c.slot.key != f.slot && (f.tool == "" || f.tool == c.tool) {
+		f.callID = c.id
+		f.setSlot(c.slot.key)
+	}
 }
 
 // amend takes a copy of an earlier event that differs only in what it says

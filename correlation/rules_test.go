@@ -238,6 +238,35 @@ func TestAAEP(t *testing.T) {
 	}
 }
 
+// TestNamesTooLongForTheDecision: the denial of a request whose names the admitter left
+// out of the record is of the call that the request names.
+func TestNamesTooLongForTheDecision(t *testing.T) {
+	long := strings.Repeat("x", 600)
+	for name, named := range map[string]func(tree) tree{
+		"call":          func(e tree) tree { return set(e, "metadata.tool_call_id", long) },
+		"tool":          func(e tree) tree { return set(e, "tool_name", long) },
+		"tool, no call": func(e tree) tree { return set(set(e, "tool_name", long), "metadata.tool_call_id", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t)
+			l.admit(named(pre(1)), "d1", events.Deny, func(d *events.Decision) {
+				if name == "call" {
+					d.ToolCallID = ""
+				} else {
+					d.Tool = ""
+				}
+			})
+			l.event(named(pre(1)))
+			l.event(named(post(2)))
+			r := l.run()
+			wantRules(t, r.findings, despiteDeny)
+			if c := r.only(t); c.DecisionID != "d1" {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+}
+
 // TestReceiptOfNothing: an execution whose header names a decision must name one that
 // was made.
 func TestReceiptOfNothing(t *testing.T) {
