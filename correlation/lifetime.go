@@ -8,7 +8,7 @@ func (m *machine) session(f *fact) *session {
 			m.evict(byPlaces, f.key)
 		}
 		floor, _ := m.tombs.get(f.key)
-		s = &session{machine: m, origin: m.origin(f), floor: floor}
+		s = &session{machine: m, origin: m.origin(f), floor: int32(floor)}
 		if k, known := m.parents.get(f.key); known {
 			s.kin = k.rank
 		}

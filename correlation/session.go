@@ -29,7 +29,7 @@ type session struct {
 
 	kin int8 // the rank of what it belongs to, as far as that was known when it was active
 
-	floor    int // highest occurrence among ids that were forgotten
+	floor    int32 // highest occurrence among ids that were forgotten
 	lastSeen seen
 }
 
@@ -80,7 +80,7 @@ func (s *session) slot(f *fact) *slot {
 		s.forgetSlot()
 	}
 	s.machine.countIDs(s, 1)
-	f.found = newSlot(f.slot, s.floor)
+	f.found = newSlot(f.slot, int(s.floor))
 	s.slots.add(f.found, f.hashOfSlot())
 	return f.found
 }
@@ -89,7 +89,7 @@ func (s *session) slot(f *fact) *slot {
 // more ids are kept than calls.
 func (s *session) forgetSlot() {
 	if sl := s.slots.dropEmpty(); sl != nil {
-		s.floor = max(s.floor, sl.count)
+		s.floor = max(s.floor, int32(sl.count))
 		s.machine.countIDs(s, -1)
 	}
 }
@@ -109,7 +109,7 @@ func (s *session) decided(id string) *call {
 
 // highest is the highest occurrence of any id of the session.
 func (s *session) highest() int {
-	n := s.floor
+	n := int(s.floor)
 	for _, sl := range s.slots.list {
 		n = max(n, sl.count)
 	}
