@@ -61,6 +61,9 @@ func (m *machine) announceLate(c *call, f *fact) {
 	c.attach(f)
 	if c.state != events.CallOrphaned {
 		m.heardLate(c, end, before)
+		if st := c.standing(); end.ran == ranMaybe && st.verdict == events.Deny {
+			m.judgeDoubtful(c, end, st)
+		}
 		if st := c.standing(); c.match == matchInconclusive && end.args.known && st.verdict != events.Deny {
 			m.compareInput(c, end, st)
 		}

@@ -81,6 +81,7 @@ type details struct {
 	endedAt      time.Time     // by its producer's clock, if no pre event or request had come; or stopped
 	mutated      bool          // its completion gives a reason for other arguments
 	stated       stated        // what its events claim of verdict and approval
+	thread       sum           // see lineage.thread; of a call without an id
 	again        sum           // the slot of the call that its events say it tries again; see slotSum
 
 	tooLate madeBy // it came after a handoff of its agent
@@ -151,6 +152,9 @@ func (c *call) attach(f *fact) {
 	c.sayTimes(f)
 	take(&c.trace, f.lineage.trace, false)
 	c.human = c.human || f.human
+	if c.slot.key.id == "" && (c.thread.none() || f.kind == kindPre) {
+		c.thread = f.lineage.thread()
+	}
 	switch f.kind {
 	case kindRequest:
 		c.hasRequest = true

@@ -9,10 +9,12 @@ import (
 
 	"github.com/countersign-dev/countersign/correlation/aaepsession"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/schemas"
 )
 
@@ -38,12 +40,14 @@ type CheckOptions struct {
 //
 //   - an event's broker time is its own timestamp, but never before that of the
 //     event before it;
-//   - source is AgentHook's source; there is no tenant;
+//   - source is AgentHook's source, or the authenticated publisher where the recording
+//     is what `countersign session --json` prints; there is no tenant;
 //   - all AAEP events are one publisher's: several producers may share a session, so
 //     producer.agent_id is shown as the source and tells no sessions apart;
 //   - a line {"decision": {…}} is a recorded decision. It needs no signature and
 //     may lack fields: without source or session it is matched by event_id,
-//     session and tool_call_id;
+//     session and tool_call_id. Its source is a publisher, and an event's own is the
+//     publisher's word, so a decision on an event that it names is on that event;
 //   - an execution needs a verdict only if the recording holds a decision;
 //   - without a decision, the verdict that events and replies claim counts, and what
 //     they say of approvals; where a decision is recorded, they are held against it.
@@ -55,9 +59,11 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 	if !known {
 		return nil, fmt.Errorf("%w, not %.20q", ErrProtocol, protocol)
 	}
-	r := &recorded{protocol: protocol, index: newIndex()}
-	for i, line := range recording {
-		r.lines = append(r.lines, r.read(uint64(i)+1, line, read))
+	r := &recordedSession{protocol: protocol, index: newIndex()}
+	for i, raw := range recording {
+		if line := recorded.Read(protocol, raw); line.Event != nil {
+			r.lines = append(r.lines, r.read(uint64(i)+1, line, read))
+		}
 	}
 	m := newMachine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
 	m.offline, m.until = true, o.Now
@@ -68,8 +74,8 @@ func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]even
 	return standingFindings(m.out), nil
 }
 
-// recorded is a recording that was read.
-type recorded struct {
+// recordedSession is a recording that was read.
+type recordedSession struct {
 	protocol  string
 	lines     []recordedLine
 	index     index
@@ -93,7 +99,8 @@ var readers = map[string]func(f *fact, raw []byte) recordedLine{
 	protoAAEP:      readAAEP,
 }
 
-func (r *recorded) read(seq uint64, raw json.RawMessage, read func(*fact, []byte) recordedLine) recordedLine {
+func (r *recordedSession) read(seq uint64, one recorded.Line, read func(*fact, []byte) recordedLine) recordedLine {
+	raw := one.Event
 	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), content: sumOfBytes(raw)}
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {
@@ -105,6 +112,9 @@ func (r *recorded) read(seq uint64, raw json.RawMessage, read func(*fact, []byte
 		return readDecision(f, raw)
 	}
 	line := read(f, raw)
+	if one.Publisher != "" && r.protocol != protoAAEP {
+		f.key.source, f.source = subject.Escape(one.Publisher), show(one.Publisher)
+	}
 	r.index.add(f)
 	return line
 }
@@ -193,7 +203,7 @@ func readAAEP(f *fact, raw []byte) recordedLine {
 }
 
 // play hands the lines to the machine.
-func (r *recorded) play(m *machine) {
+func (r *recordedSession) play(m *machine) {
 	for _, l := range r.lines {
 		if !l.time.IsZero() {
 			m.now = l.time
@@ -224,7 +234,7 @@ func (r *recorded) play(m *machine) {
 	}
 }
 
-func (r *recorded) decide(m *machine, f *fact, d events.Decision) {
+func (r *recordedSession) decide(m *machine, f *fact, d events.Decision) {
 	d.Tenant, d.EventID = "", agenthook.NormaliseID(d.EventID)
 	d.Protocol = first(d.Protocol, r.protocol)
 	decisionFact(f, new(verdictRec), &d)
@@ -275,12 +285,13 @@ func (x index) complete(f *fact, d events.Decision) {
 	if about == nil {
 		return
 	}
-	sameSource := d.Source == "" || about.protocol == protoAAEP || f.key.source == about.key.source
+	named := d.EventID != "" && d.EventID == about.eventID
+	sameSource := d.Source == "" || named || about.protocol == protoAAEP || f.key.source == about.key.source
 	sameSession := d.Session == "" || f.key.session == about.key.session
 	if sameSource && sameSession {
 		f.origin = about.origin
 	}
-	if d.ToolCallID == "" && d.EventID != "" && d.EventID == about.eventID {
+	if d.ToolCallID == "" && named {
 		f.callID, f.tool = about.callID, first(f.tool, about.tool)
 		f.setSlot(about.slot)
 	}

@@ -54,6 +54,24 @@ func golden() (before, after tree) {
 	return before, after
 }
 
+// sessionPrinted is a session as countersign session --json prints it: a request, a decision and
+// events, and what was made of them, with the publisher that the broker knows.
+func sessionPrinted(publisher string, before, decision, after tree) []any {
+	step := func(seq int, kind string, body tree) tree {
+		s := tree{"shard": "GOV@1", "seq": seq, "at": stamp(float64(seq)), "kind": kind, "messages_between": 0, "proved": false, "body": body}
+		if kind == "event" || kind == "request" {
+			s["publisher"], s["protocol"] = publisher, protoAgentHook
+		}
+		return s
+	}
+	boxed := tree{"specversion": "1.0", "id": "x", "source": "x", "type": "x", "data": after}
+	return []any{
+		step(2, "request", before), step(3, "decision", decision), step(4, "event", before), step(5, "call", tree{"call_id": "call_1"}),
+		set(step(6, "event", tree{"type": "aaep:agent.session.started"}), "protocol", protoAAEP), set(step(7, "event", nil), "body", nil),
+		step(8, "event", boxed), step(9, "finding", tree{"finding_id": "fnd_1"}),
+	}
+}
+
 func ledgerLine(d tree) tree { return tree{"decision": d} }
 
 // TestCheckGolden: the golden pair is fine, and every change of it that
@@ -119,6 +137,11 @@ func TestCheckGolden(t *testing.T) {
 		{"no such verdict", []any{noClaims, verdict("perhaps"), noApproval}, []string{forged, noVerdict}},
 		{"decision of the wrong shape", []any{noClaims, ledgerLine(tree{"verdict": 7}), noApproval}, []string{forged, noVerdict}},
 		{"another source's decision", []any{noClaims, ledgerLine(tree{"verdict": "allow", "source": "other", "session": "s1", "tool_call_id": "c1"}), noApproval}, []string{noVerdict}},
+		{"a publisher's decision on an event that names another source", []any{noClaims, ledgerLine(tree{"verdict": "allow", "source": "rt1", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), noApproval}, nil},
+		{"a publisher's denial of such an event", []any{noClaims, ledgerLine(tree{"verdict": "deny", "source": "rt1", "event_id": uuid(1), "session": "s1", "tool_call_id": "c1"}), noApproval}, []string{despiteDeny}},
+		{"of a session that was printed", sessionPrinted("rt1", noClaims, tree{"verdict": "allow", "source": "rt1", "session": "s1", "tool_call_id": "c1"}, noApproval), nil},
+		{"of a session that was printed, denied", sessionPrinted("rt1", noClaims, tree{"verdict": "deny", "source": "rt1", "session": "s1", "tool_call_id": "c1"}, noApproval), []string{despiteDeny}},
+		{"of a session that was printed, another publisher's", sessionPrinted("rt2", noClaims, tree{"verdict": "allow", "source": "rt1", "session": "s1", "tool_call_id": "c1"}, noApproval), []string{noVerdict}},
 		{"another session's decision", []any{noClaims, ledgerLine(tree{"verdict": "allow", "session": "s2", "tool_call_id": "c1"}), noApproval}, []string{noVerdict}},
 		{"other arguments' decision", []any{noClaims, ledgerLine(tree{"verdict": "allow", "tool_call_id": "c1", "args_digest": "sha256:" + plainDigest(set(before, "tool_input.amount", 5))}), noApproval}, []string{noVerdict, reused}},
 		{"decision with an event id alone", []any{noClaims, ledgerLine(tree{"verdict": "deny", "event_id": uuid(1)}), noApproval}, []string{despiteDeny}},

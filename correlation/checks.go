@@ -39,6 +39,7 @@ var equivalences = map[equivalence][]string{
 	{ExecutedWithoutVerdict, detailOnlyClaimed, protoAgentHook}:         {"AH-C-082"},
 	{ExecutedBeforeVerdict, "", protoAgentHook}:                         {"AH-C-083"},
 	{ExecutedBeforeVerdict, detailRecordedLate, protoAgentHook}:         {"AH-C-083"},
+	{ExecutedBeforeVerdict, detailDeniedLate, protoAgentHook}:           {"AH-C-083"},
 	{InputDrift, "", protoAgentHook}:                                    {"AH-C-080"},
 	{InputDrift, detailOtherTool, protoAAEP}:                            {"AAEP-C-082"},
 	{OrphanCompletion, detailOrphan, protoAgentHook}:                    {"AH-C-078"},

@@ -10,18 +10,19 @@ func (m *machine) complete(f *fact) {
 	}
 	s := m.session(f)
 	c, inferred := m.consume(s, f)
-	switch {
-	case c != nil:
-		c.inferred = c.inferred || inferred
-	default:
+	if c == nil {
 		if again := s.repeated(f); again != nil {
 			m.effectFirst(again, f)
 			m.completeAgain(again, f)
 			return
 		}
-		m.orphan(s, f)
-		return
+		if c = m.recallDenied(s, f); c == nil {
+			m.orphan(s, f)
+			return
+		}
+		defer m.makeRoom(s, c.slot)
 	}
+	c.inferred = c.inferred || inferred
 	c.complete(f)
 	m.unnamedEnd(c, f, inferred)
 	m.cameFirstNot(c, f)

@@ -387,6 +387,26 @@ func TestLateCompletion(t *testing.T) {
 	}
 }
 
+// TestRanAndDeniedLater: that what ran was denied in the end is told.
+func TestRanAndDeniedLater(t *testing.T) {
+	for v, want := range map[events.Verdict]string{events.Deny: "afterwards it was denied.", events.Allow: "afterwards a verdict was recorded."} {
+		l := newLedger(t)
+		l.event(pre(1))
+		l.at(2).event(post(2))
+		l.admit(pre(1), "d1", v)
+		r := l.run()
+		told := 0
+		for _, f := range r.findings {
+			if f.Rule == ExecutedBeforeVerdict && strings.HasSuffix(f.Explanation, want) {
+				told++
+			}
+		}
+		if told != 1 || !slices.ContainsFunc(r.checks, func(f events.Finding) bool { return f.Rule == "AH-C-083" }) {
+			t.Errorf("%s: %+v", v, r.findings)
+		}
+	}
+}
+
 // TestLateDenial: so does a denial.
 func TestLateDenial(t *testing.T) {
 	l := newLedger(t)

@@ -75,6 +75,8 @@ func sumOfBytes(part []byte) sum {
 // body and what comes from a subject are the same text.
 type sessionKey struct{ tenant, source, session string }
 
+func (k sessionKey) publisher() sourceKey { return sourceKey{k.tenant, k.source} }
+
 // origin is who a message is from: keys to work with and names to show.
 type origin struct {
 	key                     sessionKey

@@ -236,6 +236,7 @@ func (p *folding) linked(d *details) {
 		p.text(&d.tooLate.finding)
 	}
 	p.textIf(&d.trace)
+	p.sumIf(&d.thread)
 	p.textIf(&d.binding)
 	p.timeIf(&d.claimed.StartedAt.Time)
 	p.timeIf(&d.claimed.CompletedAt.Time)

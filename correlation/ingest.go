@@ -69,7 +69,7 @@ type reading struct {
 	wrong        string   // what is wrong with it although it could be read; "" if nothing
 	contradicted []string // what its subject says otherwise
 	counts       bool     // the machine takes it
-	// sessionKey and session are the body's, where that names one.
+	// sessionKey and session are the body's, where that names the subject's.
 	sessionKey, session string
 	hasSession          bool
 }
@@ -232,14 +232,17 @@ func sameType(have, want string) bool {
 	return true
 }
 
-// of gives the fact its session. It is the body's, as it is the body that
-// decisions are made from; a subject that names another one is a finding.
+// of gives the fact its session: the subject's. That is what the publisher was allowed
+// to publish under, and what evidence, export and erasure follow. A body that names
+// another one is a finding, and says nothing of that session's calls.
 func (r *reading) of(p subject.Parsed, session string) {
-	r.counts, r.hasSession = true, true
-	r.sessionKey, r.session = subject.Escape(session), show(session)
-	if r.sessionKey != tokenOf(p.Session) {
+	r.counts = true
+	if subject.Escape(session) != tokenOf(p.Session) {
 		r.contradicted = append(r.contradicted, "its session is not the session of the event")
+		return
 	}
+	r.hasSession = true
+	r.sessionKey, r.session = subject.Escape(session), show(session)
 }
 
 // unreadable reports an event that could not be read at all.

@@ -79,6 +79,8 @@ func (m *machine) judge(c *call, f *fact) {
 	switch {
 	case st.verdict == "":
 		m.judgeUnasked(c, f)
+	case f.ran == ranMaybe && st.verdict == events.Deny:
+		m.judgeDoubtful(c, f, st)
 	case f.ran == ranMaybe && st.verdict != events.Allow:
 	case st.verdict == events.Deny:
 		m.report(ruleDespiteDeny, c, f, about(c.firstEvent(), f.eventID).proof(st))
@@ -95,6 +97,25 @@ func (m *machine) judge(c *call, f *fact) {
 	}
 	m.judgeVerdictClaim(c, f)
 	m.spend(c, f)
+}
+
+// judgeDoubtful judges the end of a denied call in a word that AAEP has for what
+// failed and for what never began. A call that was invoked after its denial began
+// nonetheless. One that was invoked before may only have been closed, but it did not
+// wait.
+func (m *machine) judgeDoubtful(c *call, f *fact, st standing) {
+	denied := c.claim.seq
+	if st.ledger != nil {
+		denied = st.ledger.seq
+	}
+	switch {
+	case c.invokedSeq == 0 || denied == 0 || c.ran == ranYes: // another protocol's event said that it ran
+	case c.invokedSeq > denied:
+		c.ran = ranYes
+		m.report(ruleDespiteDeny, c, f, about(c.firstEvent(), f.eventID).proof(st).proven(c.invokedSeq))
+	case st.ledger != nil:
+		m.report(ruleBeforeVerdict, c, f, about(c.firstEvent(), f.eventID).proof(st).proven(c.invokedSeq).detail(detailInvokedFirst))
+	}
 }
 
 func (m *machine) judgeUnasked(c *call, f *fact) {
@@ -192,6 +213,9 @@ func (m *machine) lateVerdict(c *call, f *fact) {
 		return
 	}
 	late := about(c.firstEvent(), c.postEvent).detail(detailRecordedLate)
+	if f.decision.verdict == events.Deny {
+		late.detail(detailDeniedLate)
+	}
 	if m.opts.RequireVerdict && !c.failedOpen() {
 		late.grade(ruleWithoutVerdict.Severity) // a verdict afterwards makes it no better
 	}

@@ -5,10 +5,10 @@ func (m *machine) session(f *fact) *session {
 	s, ok := m.sessions.getHashed(f.key, f.whose().session)
 	if !ok {
 		if m.sessions.len() >= m.opts.MaxSessions {
-			m.evict()
+			m.evict(byPlaces, f.key)
 		}
 		floor, _ := m.tombs.get(f.key)
-		s = &session{machine: m, origin: m.origin(f), floor: floor}
+		s = &session{machine: m, origin: m.origin(f), floor: int32(floor)}
 		if k, known := m.parents.get(f.key); known {
 			s.kin = k.rank
 		}
@@ -18,27 +18,46 @@ func (m *machine) session(f *fact) *session {
 	return s
 }
 
-// evict closes and forgets the least recently active session.
-func (m *machine) evict() {
-	s, ok := m.sessions.oldest()
+// evict closes and forgets a session for something of another one, which stays: see
+// surplus. It reports whether there was one.
+func (m *machine) evict(by measure, stays sessionKey) bool {
+	s, ok := m.sessions.surplus(by, stays.publisher(), stays)
 	if !ok {
-		return
+		return false
 	}
 	m.stats.Evicted++
 	for len(s.open) > 0 {
 		m.abandon(s.open[0], byDeadline, &fact{at: m.now})
 	}
 	m.forgetSession(s)
+	return true
 }
 
 func (m *machine) forgetSession(s *session) {
 	m.tombs.put(s.key, s.highest())
-	m.stats.Calls -= len(s.closed)
+	for _, sl := range s.slots.list {
+		if n := len(sl.calls); n > 0 {
+			m.keepDenial(sl.calls[n-1])
+		}
+	}
+	m.countCalls(s, -len(s.closed))
 	for _, c := range s.closed {
 		m.releaseDifferences(c)
 	}
-	m.stats.IDs -= s.slots.len()
+	m.countIDs(s, -s.slots.len())
 	m.sessions.remove(s.key)
+}
+
+// countCalls and countIDs count what a session remembers, for all and for its
+// publisher.
+func (m *machine) countCalls(s *session, n int) {
+	m.stats.Calls += n
+	m.sessions.count(s.share, byCalls, n)
+}
+
+func (m *machine) countIDs(s *session, n int) {
+	m.stats.IDs += n
+	m.sessions.count(s.share, byIDs, n)
 }
 
 // makeRoom abandons and forgets what the bounds of Options leave no room for.
@@ -52,8 +71,9 @@ func (m *machine) makeRoom(s *session, sl *slot) {
 	if len(s.open) > m.opts.MaxOpenPerSession {
 		m.abandon(s.open[0], byDeadline, &fact{at: m.now})
 	}
-	for m.sessions.len() > 1 && (m.stats.Calls > m.opts.MaxCalls || m.stats.IDs > m.opts.MaxIDs) {
-		m.evict()
+	for m.stats.Calls > m.opts.MaxCalls && m.evict(byCalls, s.key) {
+	}
+	for m.stats.IDs > m.opts.MaxIDs && m.evict(byIDs, s.key) {
 	}
 }
 

@@ -25,6 +25,18 @@ func (l *lineage) correlates(id string) {
 	}
 }
 
+// thread is what a call's announcement and its end have in common if they have the
+// same correlation id, or else the same trace; zero if there is neither.
+func (l *lineage) thread() sum {
+	switch {
+	case l.correlation != "":
+		return l.mark
+	case l.trace != "":
+		return sumOf("thread", l.trace)
+	}
+	return sum{}
+}
+
 // token is correlation as the token of a session.
 func (l *lineage) token() string {
 	if l.sibling == "" {

@@ -9,6 +9,7 @@ type lru[K hashed, V identified[K]] struct {
 	empty   []int32 // places in entries
 	table   []uint64
 	n       int
+	held    shares // of entries that are owned
 }
 
 // identified knows its own key.
@@ -19,6 +20,9 @@ type lruEntry[K hashed, V any] struct {
 	value      V
 	hash       uint32
 	prev, next int32
+
+	share        *share // nil if the entry is not owned
+	newer, older int32  // neighbours in the order of use among those of the share
 }
 
 func newLRU[K hashed, V identified[K]]() *lru[K, V] {
@@ -85,6 +89,12 @@ func (l *lru[K, V]) add(v V) {
 	k := v.id()
 	hash := k.hash()
 	l.entries[i].key, l.entries[i].value, l.entries[i].hash = k, v, hash
+	if o, is := any(v).(owned); is {
+		h := l.held.of(o.owner())
+		l.entries[i].share = h
+		l.held.count(h, byPlaces, 1)
+		o.holds(h)
+	}
 	lies(l.table, hash, uint32(i))
 	l.link(i)
 }
@@ -129,6 +139,9 @@ func (l *lru[K, V]) removeOldest() {
 func (l *lru[K, V]) drop(i int32) {
 	free(l.table, l.entries[i].hash, uint32(i))
 	l.unlink(i)
+	if h := l.entries[i].share; h != nil {
+		l.held.count(h, byPlaces, -1)
+	}
 	l.entries[i] = lruEntry[K, V]{}
 	l.empty = append(l.empty, i)
 	l.n--
@@ -138,9 +151,11 @@ func (l *lru[K, V]) link(i int32) {
 	first := l.entries[0].next
 	l.entries[i].prev, l.entries[i].next = 0, first
 	l.entries[0].next, l.entries[first].prev = i, i
+	l.linkOwn(i)
 }
 
 func (l *lru[K, V]) unlink(i int32) {
 	e := &l.entries[i]
 	l.entries[e.prev].next, l.entries[e.next].prev = e.next, e.prev
+	l.unlinkOwn(i)
 }

@@ -25,6 +25,7 @@ type machine struct {
 	tombs    *window[sessionKey, int]
 	watch
 	kin
+	denials  *lru[sum, *denial] // of calls that are forgotten
 	handoffs *window[sessionKey, []handedOver]
 	switches map[string]switches // by tenant token
 	due      deadlines
@@ -49,6 +50,7 @@ func newMachine(opts Options) *machine {
 		tombs:    newWindow[sessionKey, int](maxTombstones),
 		watch:    newWatch(),
 		kin:      newKin(),
+		denials:  newLRU[sum, *denial](),
 		handoffs: newWindow[sessionKey, []handedOver](maxHandoffs),
 		switches: map[string]switches{},
 	}
@@ -91,6 +93,7 @@ func (m *machine) step(f *fact) {
 // announce takes a request copy, a decision or a pre event: it attaches to the
 // call it belongs to or arms a new one.
 func (m *machine) announce(f *fact) {
+	m.nameByRequest(f)
 	if !f.hasTool() {
 		return
 	}
@@ -133,6 +136,23 @@ func (m *machine) announce(f *fact) {
 		m.recall(s, c)
 	}
 	m.emit(c)
+}
+
+// nameByRequest gives a decision the call of its request where its record names none:
+// the admitter refuses names that are too long and leaves them out of the record, but
+// the request has them.
+func (m *machine) nameByRequest(f *fact) {
+	if f.kind != kindDecision || f.slot.id != "" || f.decisionID == "" {
+		return
+	}
+	s, known := m.sessions.peek(f.key)
+	if !known {
+		return
+	}
+	if c := s.decided(f.decisionID); c != nil && c.slot.key != f.slot && (f.tool == "" || f.tool == c.tool) {
+		f.callID = c.id
+		f.setSlot(c.slot.key)
+	}
 }
 
 // amend takes a copy of an earlier event that differs only in what it says
@@ -209,7 +229,7 @@ func (m *machine) occurrence(s *session, f *fact) *call {
 	sl := s.slot(f)
 	sl.count++
 	m.order++
-	m.stats.Calls++
+	m.countCalls(s, 1)
 	c := &call{session: s, slot: sl, occurrence: sl.count, order: m.order, details: m.blank()}
 	if c.occurrence == 1 {
 		c.hash = f.firstCall

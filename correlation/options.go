@@ -15,14 +15,16 @@ const (
 	// DefaultClockSkew is how far a producer's clock may be behind the broker's
 	// before its started_at proves anything.
 	DefaultClockSkew = time.Second
-	// DefaultMaxSessions bounds the sessions that are remembered; the least
-	// recently active one is closed and forgotten for a new one. The sessions
-	// whose calls are open and the sessions whose order is followed (about 1 KB
-	// each, and what they remember) are counted apart.
+	// DefaultMaxSessions bounds the sessions that are remembered; one is closed and
+	// forgotten for a new one: of the tenant that has most, and of its publisher that
+	// has most, the least recently active one. The sessions whose calls are open and
+	// the sessions whose order is followed (about 1 KB each, and what they remember)
+	// are counted apart.
 	DefaultMaxSessions = 65_536
 	// DefaultMaxCalls bounds the calls of all sessions together, open ones and
 	// closed ones that are remembered (about 3 KB and 1 KB each, usual ids and arguments
-	// included); beyond it the least recently active session is closed and forgotten.
+	// included); beyond it a session is closed and forgotten in the same way, of those
+	// that have most calls.
 	DefaultMaxCalls = 262_144
 	// DefaultMaxIDs bounds the tool call ids of all sessions together whose
 	// occurrences are counted (about 150 B each), in the same way.
@@ -66,7 +68,7 @@ const (
 	maxVariants      = 8              // contents told apart under one event id
 	maxTombstones    = 262_144        // forgotten sessions whose highest occurrence is remembered, and whether they had ended
 	findingsPerEvent = 2              // of which it is remembered that they were put out: see DefaultMaxEventsPerSource
-	maxWeight        = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten
+	maxWeight        = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten of the tenant and publisher that have most
 	maxTokens        = 65_536         // reply tokens, nonces and hooks, each; the oldest are forgotten
 	maxEarlyTokens   = 1024           // reply tokens that nobody asked under; the oldest are forgotten
 	maxEarlyReplies  = 4              // replies that are kept for each, should its question come; of up to 4 KB, usually 200 B

@@ -90,8 +90,15 @@ func (c *call) decisionEvent() string {
 	return ""
 }
 
-// consume finds the call that a completion ends: the oldest armed occurrence.
+// consume finds the call that a completion ends: the oldest armed occurrence under its
+// id. Where one side has no id, or neither has, the one that the correlation id names,
+// and only then the oldest of the tool.
 func (m *machine) consume(s *session, f *fact) (c *call, inferred bool) {
+	if f.slot.id == "" {
+		if c := s.correlated(f); c != nil {
+			return c, true
+		}
+	}
 	if f.slot != (slotKey{}) {
 		if c := consumeSlot(s.slotOf(f), f); c != nil {
 			return c, f.slot.id == ""
@@ -102,13 +109,45 @@ func (m *machine) consume(s *session, f *fact) (c *call, inferred bool) {
 			return c, false
 		}
 	}
-	// Paired by tool, in order: where one side has no id, or neither has.
 	if f.slot.id != "" && f.protocol != protoAAEP {
 		return nil, false
 	}
-	return s.findOpen(func(c *call) bool {
-		return c.tool == f.tool && f.tool != "" && (f.slot.id == "" || c.slot.key.id == "")
-	}), true
+	if f.slot.id != "" {
+		if c := s.correlated(f); c != nil {
+			return c, true
+		}
+	}
+	return s.findOpen(func(c *call) bool { return c.mayEndBy(f) }), true
+}
+
+// mayEndBy tells whether an open call may be paired with a completion by its tool.
+func (c *call) mayEndBy(f *fact) bool {
+	return c.tool == f.tool && f.tool != "" && (f.slot.id == "" || c.slot.key.id == "")
+}
+
+// correlated finds the call that the correlation id of a completion names: one whose
+// announcement has the same, or whose event it is. Of an id that several open calls
+// have, the oldest is meant. A call that was closed without an end is meant if its
+// event is named, or if every open call has another correlation id.
+func (s *session) correlated(f *fact) *call {
+	thread, event := f.lineage.thread(), f.lineage.correlation
+	if thread.none() {
+		return nil
+	}
+	if c := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.thread == thread }); c != nil {
+		return c
+	}
+	if c := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.knows(event) }); c != nil {
+		return c
+	}
+	sl := s.slots.get(slotOf("", f.tool), slotOf("", f.tool).hash())
+	if sl == nil {
+		return nil
+	}
+	only := s.findOpen(func(c *call) bool { return c.mayEndBy(f) && c.thread.none() }) == nil
+	return sl.latestClosed(func(c *call) bool {
+		return c.awaitsPost() && (only && c.thread == thread || c.knows(event))
+	})
 }
 
 // consumeSlot finds the call of a slot that a completion ends. Where the id was used
@@ -132,7 +171,7 @@ func consumeSlot(sl *slot, f *fact) *call {
 	if c := sl.latestClosed((*call).awaitsPost); c != nil {
 		return c
 	}
-	return sl.latestClosed((*call).refusedFirst)
+	return sl.latestClosed(func(c *call) bool { return c.refusedFirst() && (f.slot.id == "" || c.posts.has(f.protocol)) })
 }
 
 // insteadOf names the execution of a denied call as what it is: it must not
@@ -150,5 +189,6 @@ func insteadOf(armed *call, sl *slot, f *fact) *call {
 // awaitsPost: closed without a Post event, which may still come.
 func (c *call) awaitsPost() bool { return !c.hasPost && c.state != events.CallOrphaned }
 
-// refusedFirst: denied, and completed nonetheless before.
+// refusedFirst: denied, and completed nonetheless before. Under an id, what another
+// protocol says of its end is the same completion: see repeated.
 func (c *call) refusedFirst() bool { return c.standing().verdict == events.Deny }

@@ -259,3 +259,99 @@ func TestDurations(t *testing.T) {
 		})
 	}
 }
+
+// TestPairedByCorrelation: of calls without an id, the one ends that the correlation
+// id of the end names, whatever the order.
+func TestPairedByCorrelation(t *testing.T) {
+	const parent, other = "0190c0de-0000-7000-8000-00000000aaaa", "0190c0de-0000-7000-8000-00000000bbbb"
+	traceparent := func(n int) string { return fmt.Sprintf("00-0af7651916cd43dd8448eb211c80319c-%016x-01", n) }
+	hookEvents := func(n int, amount int) (tree, tree) {
+		strip := func(e tree, field string) tree {
+			return set(set(e, "metadata.tool_call_id", nil), field+".amount", amount)
+		}
+		return strip(pre(n), "tool_input"), set(strip(post(n+10), "metadata.tool_input_executed"), "metadata.execution.started_at", nil)
+	}
+	wireEvents := func(n int, _ int) (tree, tree) { return invoked(n, ""), completed(n+10, "", "success") }
+	with := func(e tree, id any) tree { return set(e, "correlation_id", id) }
+	for name, tc := range map[string]struct {
+		events        func(n, amount int) (tree, tree)
+		first, second [2]any // of the announcement and the end
+	}{
+		"AAEP, ids of their own":          {wireEvents, [2]any{"a", "a"}, [2]any{"b", "b"}},
+		"AAEP, traces":                    {wireEvents, [2]any{traceparent(1), traceparent(1)}, [2]any{traceparent(2), traceparent(2)}},
+		"AgentHook, ids of their own":     {hookEvents, [2]any{parent, parent}, [2]any{other, other}},
+		"AgentHook, the event's id":       {hookEvents, [2]any{nil, uuid(1)}, [2]any{nil, uuid(2)}},
+		"AgentHook, under one parent":     {hookEvents, [2]any{parent, uuid(1)}, [2]any{parent, uuid(2)}},
+		"AgentHook, a retry of the other": {hookEvents, [2]any{nil, nil}, [2]any{uuid(1), uuid(1)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			preA, postA := tc.events(1, 120)
+			preB, postB := tc.events(2, 7)
+			preA, preB = with(preA, tc.first[0]), with(preB, tc.second[0])
+			postA, postB = with(postA, tc.first[1]), with(postB, tc.second[1])
+
+			l := newLedger(t)
+			l.admit(preA, "dA", events.Allow)
+			l.event(preA)
+			l.admit(preB, "dB", events.Allow)
+			l.event(preB)
+			l.event(postB)
+			l.event(postA)
+			r := l.run()
+			wantRules(t, r.findings)
+			for _, c := range r.last() {
+				if want := map[string]uint64{"dA": 9, "dB": 8}[c.DecisionID]; c.ExecutionSeq != want {
+					t.Errorf("what was allowed by %s ran at %d, want %d", c.DecisionID, c.ExecutionSeq, want)
+				}
+			}
+
+			l = newLedger(t)
+			l.admit(preA, "dA", events.Deny)
+			l.admit(preB, "dB", events.Allow)
+			l.event(preA)
+			l.event(preB)
+			l.event(postB)
+			r = l.run()
+			wantRules(t, r.findings)
+			if c := r.last()[1]; c.DecisionID != "dB" || c.State != events.CallCompleted {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+	t.Run("the denied one is named", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(with(invoked(1, ""), "a"), "dA", events.Deny)
+		l.event(with(invoked(1, ""), "a"))
+		l.admit(with(invoked(2, ""), "b"), "dB", events.Allow)
+		l.event(with(invoked(2, ""), "b"))
+		l.event(with(completed(11, "", "success"), "a"))
+		l.event(with(completed(12, "", "success"), "b"))
+		wantRules(t, l.run().findings, despiteDeny)
+	})
+	t.Run("one id for all", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(with(invoked(1, ""), "a"), "dA", events.Deny)
+		l.admit(with(invoked(2, ""), "a"), "dB", events.Allow)
+		l.event(with(invoked(2, ""), "a"))
+		l.event(with(completed(12, "", "success"), "a"))
+		wantRules(t, l.run().findings)
+	})
+}
+
+// TestDurationsPairByCorrelation: so are a call's own duration and the times of its
+// events (AAEP-C-086).
+func TestDurationsPairByCorrelation(t *testing.T) {
+	at := func(e tree, id string, seconds float64) tree {
+		return set(set(e, "correlation_id", id), "timestamp", stamp(seconds))
+	}
+	l := newLedger(t)
+	l.event(at(invoked(1, ""), "a", 0))
+	l.event(at(invoked(2, ""), "b", 60))
+	l.event(set(at(completed(3, "", "success"), "b", 62), "duration_ms", 2000))
+	l.event(set(at(completed(4, "", "success"), "a", 100), "duration_ms", 100_000))
+	for _, f := range l.run().checks {
+		if f.Rule == "AAEP-C-086" {
+			t.Errorf("%s %v", f.Explanation, f.EventIDs)
+		}
+	}
+}

@@ -54,11 +54,31 @@ func (m *machine) spend(c *call, f *fact) {
 			return
 		}
 	}
+	if m.namesNothing(c, f) {
+		m.report(ruleForged, c, f, about(c.firstEvent(), f.eventID).detail(detailClaimDecision).grade(events.SeverityHigh).saying(quoted(show(f.receiptOf), "")))
+	}
 	if o := c.spentBy(f); o != nil {
 		v := about(o.postEvent, f.eventID).proof(standing{ledger: o.lastDecision()})
 		v.seqs = append(v.seqs, o.execSeq)
 		m.report(ruleReceipt, c, f, v)
 	}
+}
+
+// namesNothing tells whether the header of an execution names a decision that is not
+// on record. Decisions are, before anybody is told of them. What the body refers to is
+// judged elsewhere: see judgeReference.
+func (m *machine) namesNothing(c *call, f *fact) bool {
+	if f.receiptOf == "" || f.receiptOf == f.reference || c.state == events.CallOrphaned || len(c.decisions) == 0 && !m.opts.RequireVerdict {
+		return false
+	}
+	if len(c.decisions) >= maxDecisions || c.rulesOn(f.receiptOf) {
+		return false
+	}
+	if _, known := m.receipts.get(receiptKey(f.key.tenant, f.receiptOf)); known {
+		return false
+	}
+	s, there := m.sources.peek(f.key.publisher())
+	return !there || s.seen.at(sumOf("decision", f.receiptOf)) == nil
 }
 
 // spentBy is the call that has used up what c runs on; nil if there is none.

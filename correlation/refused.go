@@ -45,7 +45,9 @@ func (m *machine) arrived(f *fact) {
 		return
 	}
 	key := f.key
-	key.session = first(f.numberIn, key.session)
+	if m.offline { // else the subject names its session
+		key.session = first(f.numberIn, key.session)
+	}
 	if w, known := m.flows.peek(flowKey{key, f.protocol}); known {
 		m.breaches(f, *w.names, w.aaep.Refused(*f.number, f.eventID, f.seq))
 	}

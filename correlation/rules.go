@@ -68,10 +68,13 @@ const (
 	detailOnlyClaimed        = "claimed"
 	detailApprovalExpired    = "approval"
 	detailRecordedLate       = "late"
+	detailDeniedLate         = "late_denied"
+	detailInvokedFirst       = "invoked_first"
 	detailOvertaken          = "overtaken"
 	detailClaim              = "claim"
 	detailClaimNotRun        = "claim_not_run"
 	detailClaimAlone         = "claim_alone"
+	detailClaimDecision      = "claim_decision"
 	detailOtherTool          = "tool"
 	detailApprovalMismatch   = "mismatch"
 	detailApprovalLate       = "late"
@@ -134,10 +137,12 @@ var (
 	ruleBeforeVerdict = &Rule{
 		Name: ExecutedBeforeVerdict, Severity: events.SeverityMedium,
 		Refs:        []string{"AH-C-083", "docs/architecture.md#five-ideas 1"},
-		Inputs:      "place and broker time of the decision, and when the execution began by its own word",
+		Inputs:      "place and broker time of the decision, when the execution began by its own word, and the place of an AAEP invocation",
 		Explanation: "{tool} says of {call} that it started before the verdict was recorded.",
 		Cases: map[string]string{
 			detailRecordedLate: "{tool} ran as {call}, and only afterwards a verdict was recorded.",
+			detailDeniedLate:   "{tool} ran as {call}, and only afterwards it was denied.",
+			detailInvokedFirst: "{tool} was invoked as {call} before it was denied; its end does not say whether it ran.",
 		},
 		Remedy: "Check that the runtime waits for the reply, and that its clock is right; its pre_commit claim proves nothing here.",
 	}
@@ -201,16 +206,17 @@ var (
 		Inputs:      "decisions, keys and trace events with their signatures and subjects, and verdicts that events claim",
 		Explanation: "A decision is in the log that no admitter signed: {what}.",
 		Cases: map[string]string{
-			detailSubject:      "A decision is in the log under a subject that contradicts it: {what}.",
-			detailUndecodable:  "A message among the decisions is no decision record: {what}.",
-			detailVerdict:      "A decision is in the log with a verdict that does not exist.",
-			detailKey:          "A key was published or retired that the checkpoint key does not vouch for.",
-			detailTrace:        "A trace event is in the log that no admitter wrote for a decision: {what}.",
-			detailTraceSubject: "A trace event is in the log under a subject that contradicts it: {what}.",
-			detailClaim:        "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
-			detailClaimNotRun:  "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
-			detailClaimAlone:   "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
-			detailWithdrawn:    "The verdict on {call} of {tool} that its publisher claims is on record by now.",
+			detailSubject:       "A decision is in the log under a subject that contradicts it: {what}.",
+			detailUndecodable:   "A message among the decisions is no decision record: {what}.",
+			detailVerdict:       "A decision is in the log with a verdict that does not exist.",
+			detailKey:           "A key was published or retired that the checkpoint key does not vouch for.",
+			detailTrace:         "A trace event is in the log that no admitter wrote for a decision: {what}.",
+			detailTraceSubject:  "A trace event is in the log under a subject that contradicts it: {what}.",
+			detailClaim:         "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
+			detailClaimNotRun:   "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
+			detailClaimDecision: "{tool} ran as {call} on a decision that its publisher names and that is not on record: {what}.",
+			detailClaimAlone:    "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
+			detailWithdrawn:     "The verdict on {call} of {tool} that its publisher claims is on record by now.",
 		},
 		Remedy: "Find out who could write this; do not trust anything that was done on it.",
 	}

@@ -241,6 +241,123 @@ func TestAAEP(t *testing.T) {
 	}
 }
 
+// TestNamesTooLongForTheDecision: the denial of a request whose names the admitter left
+// out of the record is of the call that the request names.
+func TestNamesTooLongForTheDecision(t *testing.T) {
+	long := strings.Repeat("x", 600)
+	for name, named := range map[string]func(tree) tree{
+		"call":          func(e tree) tree { return set(e, "metadata.tool_call_id", long) },
+		"tool":          func(e tree) tree { return set(e, "tool_name", long) },
+		"tool, no call": func(e tree) tree { return set(set(e, "tool_name", long), "metadata.tool_call_id", nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t)
+			l.admit(named(pre(1)), "d1", events.Deny, func(d *events.Decision) {
+				if name == "call" {
+					d.ToolCallID = ""
+				} else {
+					d.Tool = ""
+				}
+			})
+			l.event(named(pre(1)))
+			l.event(named(post(2)))
+			r := l.run()
+			wantRules(t, r.findings, despiteDeny)
+			if c := r.only(t); c.DecisionID != "d1" {
+				t.Errorf("%+v", c)
+			}
+		})
+	}
+}
+
+// TestReceiptOfNothing: an execution whose header names a decision must name one that
+// was made.
+func TestReceiptOfNothing(t *testing.T) {
+	for _, tc := range []struct {
+		name, header string
+		want         []string
+	}{
+		{"its own", "d1", nil},
+		{"none", "", nil},
+		{"one that was never made", "d-invented", []string{"forged_record/high"}},
+	} {
+		for _, pair := range [][2]tree{{pre(1), set(post(2), "metadata.execution.started_at", nil)}, {invoked(1, "call_1"), completed(2, "call_1", "success")}} {
+			t.Run(tc.name, func(t *testing.T) {
+				l := newLedger(t)
+				l.admit(pair[0], "d1", events.Allow)
+				l.event(pair[0])
+				l.event(pair[1])
+				if tc.header != "" {
+					l.msgs[len(l.msgs)-1].Header = map[string][]string{events.HeaderDecisionID: {tc.header}}
+				}
+				wantRules(t, l.run().findings, tc.want...)
+			})
+		}
+	}
+}
+
+// TestOtherSessionsSubject: an event counts for the session of the subject that it was
+// published under, and settles no call of the session that its body names.
+func TestOtherSessionsSubject(t *testing.T) {
+	under := func(l *ledger, session string, e tree) {
+		l.put(space.Event("acme", "rt1", protoAgentHook, session, e["event_type"].(string)), nil, encode(e))
+	}
+	t.Run("its end", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(pre(1), "d1", events.Allow)
+		l.event(pre(1))
+		under(l, "s2", post(2))
+		l.idle(4000)
+		r := l.run()
+		wantRules(t, r.findings, schema, orphan, missingHook)
+		for _, f := range r.findings {
+			if want := map[string]string{SchemaInvalid: "s2", OrphanCompletion: "s2", MissingCompletion: "s1"}[f.Rule]; f.Session != want {
+				t.Errorf("%s is of session %q, want %q", f.Rule, f.Session, want)
+			}
+		}
+	})
+	t.Run("its announcement", func(t *testing.T) {
+		l := newLedger(t)
+		under(l, "s2", pre(1))
+		l.event(post(2))
+		r := l.run()
+		wantRules(t, r.findings, schema, orphan)
+		if c := r.last()[0]; c.Session != "s2" || c.State != events.CallOpen {
+			t.Errorf("%+v", c)
+		}
+	})
+	t.Run("the number of one that is refused", func(t *testing.T) {
+		l := newLedger(t)
+		l.opts.RequireVerdict = false
+		l.event(set(wire(1, "session.started", 0, nil), "sequence_number", 0))
+		twice := `{"event_id":"evt_2",` + string(encode(set(invoked(2, "call_1"), "sequence_number", 1)))[1:]
+		l.put(space.Event("acme", "rt1", protoAAEP, "sess_9", "agent.tool.invoked"), nil, []byte(twice))
+		l.event(set(wire(3, "session.completed", 1, nil), "sequence_number", 2))
+		if r := l.run(); !slices.ContainsFunc(r.checks, func(f events.Finding) bool { return f.Rule == "AAEP-C-065" }) {
+			t.Errorf("the gap in the session's numbers is not found: %+v", r.checks)
+		}
+	})
+	t.Run("names that are stored as a hash, and none", func(t *testing.T) {
+		for _, session := range []string{strings.Repeat("long-", 60), ""} {
+			named := func(e tree) tree {
+				if session == "" {
+					return set(e, "session_id", nil)
+				}
+				return set(e, "session_id", session)
+			}
+			l := newLedger(t)
+			l.admit(named(pre(1)), "d1", events.Allow)
+			l.event(named(pre(1)))
+			l.event(named(set(post(2), "metadata.execution.started_at", nil)))
+			for _, f := range l.run().findings {
+				if f.Rule != SchemaInvalid || session != "" {
+					t.Errorf("%q: %s: %s", session, f.Rule, f.Explanation)
+				}
+			}
+		}
+	})
+}
+
 // TestAAEPVerdicts: AAEP calls have verdicts without arguments.
 func TestAAEPVerdicts(t *testing.T) {
 	for _, tc := range []struct {
@@ -252,8 +369,9 @@ func TestAAEPVerdicts(t *testing.T) {
 	}{
 		{"allowed", events.Allow, "success", 2, nil},
 		{"denied and run", events.Deny, "success", 2, []string{despiteDeny}},
-		{"denied and closed with an error", events.Deny, "error", 2, nil},
-		{"denied and closed as timed out", events.Deny, "timeout", 2, nil},
+		{"denied, invoked, and ended with an error", events.Deny, "error", 2, []string{despiteDeny}},
+		{"denied, invoked, and timed out", events.Deny, "timeout", 2, []string{despiteDeny}},
+		{"asked, and closed with an error", events.Ask, "error", 2, nil},
 		{"asked and run", events.Ask, "success", 2, []string{askPending}},
 		{"invoked after expiry", events.Allow, "success", 100, []string{afterExpiry}},
 	} {
@@ -265,6 +383,26 @@ func TestAAEPVerdicts(t *testing.T) {
 			wantRules(t, l.run().findings, tc.want...)
 		})
 	}
+	t.Run("denied and closed without an invocation", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(invoked(1, "call_1"), "d1", events.Deny)
+		l.at(2).event(completed(2, "call_1", "error"))
+		wantRules(t, l.run().findings)
+	})
+	t.Run("invoked, denied, and closed with an error", func(t *testing.T) {
+		l := newLedger(t)
+		l.event(invoked(1, "call_1"))
+		l.admit(invoked(1, "call_1"), "d1", events.Deny)
+		l.at(2).event(completed(2, "call_1", "timeout"))
+		wantRules(t, l.run().findings, beforeIt)
+	})
+	t.Run("denied and invoked, the end first", func(t *testing.T) {
+		l := newLedger(t)
+		l.admit(invoked(1, "call_1"), "d1", events.Deny)
+		l.at(3).event(completed(2, "call_1", "error"))
+		l.event(invoked(1, "call_1"))
+		wantRules(t, l.run().findings, despiteDeny)
+	})
 	t.Run("invoked in time, completed after expiry", func(t *testing.T) {
 		l := newLedger(t)
 		l.admit(invoked(1, "call_1"), "d1", events.Allow)

@@ -14,7 +14,8 @@ func itoa(n int) string { return strconv.Itoa(n) }
 // session is what is known of one (tenant, source, session).
 type session struct {
 	machine *machine
-	*origin // never changed, and shared
+	*origin        // never changed, and shared
+	share   *share `snapshot:"-"` // its publisher in the table of sessions
 
 	slots    slots
 	verdicts verdicts // under which decisions the session finds its calls
@@ -28,7 +29,7 @@ type session struct {
 
 	kin int8 // the rank of what it belongs to, as far as that was known when it was active
 
-	floor    int // highest occurrence among ids that were forgotten
+	floor    int32 // highest occurrence among ids that were forgotten
 	lastSeen seen
 }
 
@@ -58,6 +59,10 @@ func (m *machine) origin(f *fact) *origin {
 
 func (s *session) id() sessionKey { return s.key }
 
+func (s *session) owner() sourceKey { return s.key.publisher() }
+
+func (s *session) holds(h *share) { s.share = h }
+
 // slotOf finds the slot of a fact's call, nil if there is none.
 func (s *session) slotOf(f *fact) *slot {
 	if !f.looked {
@@ -74,8 +79,8 @@ func (s *session) slot(f *fact) *slot {
 	if s.slots.len() >= s.machine.opts.MaxIDsPerSession {
 		s.forgetSlot()
 	}
-	s.machine.stats.IDs++
-	f.found = newSlot(f.slot, s.floor)
+	s.machine.countIDs(s, 1)
+	f.found = newSlot(f.slot, int(s.floor))
 	s.slots.add(f.found, f.hashOfSlot())
 	return f.found
 }
@@ -84,8 +89,8 @@ func (s *session) slot(f *fact) *slot {
 // more ids are kept than calls.
 func (s *session) forgetSlot() {
 	if sl := s.slots.dropEmpty(); sl != nil {
-		s.floor = max(s.floor, sl.count)
-		s.machine.stats.IDs--
+		s.floor = max(s.floor, int32(sl.count))
+		s.machine.countIDs(s, -1)
 	}
 }
 
@@ -104,7 +109,7 @@ func (s *session) decided(id string) *call {
 
 // highest is the highest occurrence of any id of the session.
 func (s *session) highest() int {
-	n := s.floor
+	n := int(s.floor)
 	for _, sl := range s.slots.list {
 		n = max(n, sl.count)
 	}
@@ -132,7 +137,10 @@ func (s *session) forget(c *call) {
 	}
 	c.previous = nil
 	s.machine.releaseDifferences(c)
-	s.machine.stats.Calls--
+	s.machine.countCalls(s, -1)
+	if len(c.slot.calls) == 0 {
+		s.machine.keepDenial(c)
+	}
 }
 
 // join notes that a decision and its request belong to a call.

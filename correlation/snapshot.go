@@ -19,7 +19,7 @@ var ErrSnapshot = errors.New("the snapshot cannot be used")
 
 // meaning is to be raised when the same state means something else than before, or
 // when calls are folded otherwise. A state of another form is noticed by itself.
-const meaning = 9
+const meaning = 10
 
 // state is all that a Correlator knows of the log. What it was configured with
 // is no part of it, nor is a tenant's key or a session's.
@@ -80,6 +80,7 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 	c := New(o)
 	s.Machine.opts, s.Machine.prefixes = c.m.opts, c.m.prefixes
 	c.m = s.Machine
+	c.m.recount()
 	for kid, pub := range s.Keys {
 		c.learnKey(kid, pub)
 	}
@@ -88,6 +89,18 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 	}
 	c.decoder = c.NewDecoder()
 	return c, nil
+}
+
+// recount counts for every publisher what its sessions remember: tables are read
+// before what lies in them is.
+func (m *machine) recount() {
+	for _, s := range m.sessions.all() {
+		m.sessions.count(s.share, byCalls, len(s.open)+len(s.closed))
+		m.sessions.count(s.share, byIDs, s.slots.len())
+	}
+	for _, w := range m.flows.all() {
+		m.flows.count(w.share, byWeight, w.weight)
+	}
 }
 
 // kind tells snapshots of different forms and configurations apart.

@@ -67,12 +67,17 @@ type flow struct {
 	hook     *hooksession.Session
 	hinted   map[string]bool // hints of schemas that were given
 	weight   int
+	share    *share `snapshot:"-"` // its publisher in the table of flows
 }
 
 func (w *flow) id() flowKey { return flowKey{w.names.key, w.protocol} }
 
-// weigh counts what a session remembers, and forgets the least recently active
-// ones if all together remember too much.
+func (w *flow) owner() sourceKey { return w.names.key.publisher() }
+
+func (w *flow) holds(h *share) { w.share = h }
+
+// weigh counts what a session remembers, and forgets others if all together remember
+// too much: see surplus.
 func (m *machine) weigh(w *flow) {
 	before := w.weight
 	if w.aaep != nil {
@@ -81,8 +86,12 @@ func (m *machine) weigh(w *flow) {
 		w.weight = w.hook.Weight()
 	}
 	m.weight += w.weight - before
-	for m.weight > m.most && m.flows.len() > 1 {
-		old, _ := m.flows.oldest()
+	m.flows.count(w.share, byWeight, w.weight-before)
+	for m.weight > m.most {
+		old, any := m.flows.surplus(byWeight, w.owner(), w.id())
+		if !any {
+			return
+		}
 		m.forgetFlow(old, departed{})
 	}
 }
@@ -123,6 +132,7 @@ func (m *machine) forgetFlow(w *flow, d departed) {
 		d.hook = w.hook.Memory()
 	}
 	m.weight -= w.weight
+	m.flows.count(w.share, byWeight, -w.weight)
 	m.gone.put(w.id(), d)
 	m.flows.remove(w.id())
 }
@@ -133,7 +143,7 @@ func (m *machine) flow(f *fact) *flow {
 	w, ok := m.flows.getHashed(key, f.flowHash())
 	if !ok {
 		if m.flows.len() >= m.opts.MaxSessions {
-			if old, any := m.flows.oldest(); any {
+			if old, any := m.flows.surplus(byPlaces, key.publisher(), key); any {
 				m.forgetFlow(old, departed{})
 			}
 		}

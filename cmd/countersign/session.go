@@ -72,17 +72,20 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 
 // step is one record of a session with what lies before it.
 type step struct {
-	Shard   string      `json:"shard"`
-	Seq     uint64      `json:"seq"`
-	At      events.Time `json:"at"` // broker time
-	Kind    string      `json:"kind"`
-	Index   uint64      `json:"session_index,omitempty"`
-	Others  uint64      `json:"messages_between"` // of other sessions, since the record before
-	Pause   float64     `json:"seconds_between"`
-	Missing uint64      `json:"records_missing,omitempty"` // of this session, before this one
-	Problem string      `json:"problem,omitempty"`         // why there is no record
-	Expired string      `json:"expired,omitempty"`         // why its text is gone; nothing proves its kind and time then
-	Proved  bool        `json:"proved"`                    // all records of the session were shown to be here, unchanged
+	Shard string      `json:"shard"`
+	Seq   uint64      `json:"seq"`
+	At    events.Time `json:"at"` // broker time
+	Kind  string      `json:"kind"`
+	// Publisher sent the event, as the broker authenticated it, in this protocol.
+	Publisher string  `json:"publisher,omitempty"`
+	Protocol  string  `json:"protocol,omitempty"`
+	Index     uint64  `json:"session_index,omitempty"`
+	Others    uint64  `json:"messages_between"` // of other sessions, since the record before
+	Pause     float64 `json:"seconds_between"`
+	Missing   uint64  `json:"records_missing,omitempty"` // of this session, before this one
+	Problem   string  `json:"problem,omitempty"`         // why there is no record
+	Expired   string  `json:"expired,omitempty"`         // why its text is gone; nothing proves its kind and time then
+	Proved    bool    `json:"proved"`                    // all records of the session were shown to be here, unchanged
 
 	Redactions []evidence.Redaction `json:"redactions,omitempty"`
 	Reason     string               `json:"reason,omitempty"` // why there is no body
@@ -98,6 +101,10 @@ func stepsOf(s evidencereader.Session, gone map[uint64]string) []step {
 	var last uint64 // session index
 	for i, r := range s.Rows {
 		st := step{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Kind: r.Kind, subject: r.Subject}
+		prefix, _, _ := strings.Cut(r.Subject, ".")
+		if at, err := (subject.Space{Prefix: prefix}).Parse(r.Subject); err == nil && at.Class == subject.Events {
+			st.Publisher, st.Protocol = at.Publisher, at.Protocol
+		}
 		if i > 0 {
 			before := s.Rows[i-1]
 			if r.Seq > before.Seq {

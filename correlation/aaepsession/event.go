@@ -18,6 +18,8 @@ type Event struct {
 	Number  *int64
 	Payload any // as aaep.Event has it
 
+	correlation string // see aaep.Event
+
 	bound string // the call that a question is about, if it says so
 	about string // the tool that it is about, if it says so
 	hints hints
@@ -60,7 +62,7 @@ func NewFlatEvent(e *aaep.Event, v strictjson.Value) *Event {
 }
 
 func newEvent(e *aaep.Event, member func(key string) string) *Event {
-	out := &Event{ID: bounded(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload}
+	out := &Event{ID: bounded(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: bounded(e.CorrelationID)}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
 		ours := e.Extensions[Prefix]

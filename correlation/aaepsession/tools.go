@@ -18,6 +18,8 @@ type invocation struct {
 	final    bool  // irreversible
 	risk     risk
 
+	correlation string // of an invocation without an id
+
 	unasked *catalogue.Breach // of an invocation that nobody was asked about first
 	late    *ask              // the question that came after it
 }
@@ -48,6 +50,7 @@ func (s *Session) invoked(e *Event, p *aaep.ToolInvoked) {
 		s.breach("AAEP-C-088", "", e.ref()).Call = i.id
 	}
 	if i.id == "" {
+		i.correlation = e.correlation
 		if o := s.openFor(func(o *invocation) bool { return o.id == "" && o.tool == i.tool }); o != nil {
 			s.breach("AAEP-C-085", "", o.ref, e.ref())
 		}
@@ -69,13 +72,19 @@ func (s *Session) openFor(fits func(*invocation) bool) *invocation {
 	return nil
 }
 
-// completed pairs a completion by its id, else by tool in order; among several
-// invocations of one id, that of its own tool comes first. That nothing was invoked,
+// completed pairs a completion by its id, else by tool and correlation id, else by tool
+// in order; among several invocations of one id, that of its own tool comes first. That nothing was invoked,
 // or nothing completed, is found where calls are correlated.
 func (s *Session) completed(e *Event, p *aaep.ToolCompleted) {
 	id, tool := bounded(p.ToolCallID), bounded(p.Tool)
 	s.explained = true
-	i := s.openFor(func(o *invocation) bool { return o.id == id && o.tool == tool })
+	var i *invocation
+	if id == "" && e.correlation != "" {
+		i = s.openFor(func(o *invocation) bool { return o.id == "" && o.tool == tool && o.correlation == e.correlation })
+	}
+	if i == nil {
+		i = s.openFor(func(o *invocation) bool { return o.id == id && o.tool == tool })
+	}
 	if i == nil && id != "" {
 		i = s.openFor(func(o *invocation) bool { return o.id == id })
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	reading "github.com/countersign-dev/countersign/correlation/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/agenthook"
@@ -58,14 +59,19 @@ func Recording(protocol string, lines []json.RawMessage, found []events.Finding)
 	t := New()
 	x := recorded{byEvent: map[string]place{}, byCall: map[string]place{}, bySession: map[string]place{}}
 	var later []json.RawMessage
-	for _, line := range lines {
+	for _, raw := range lines {
+		one := reading.Read(protocol, raw)
+		line := one.Event
+		if line == nil {
+			continue
+		}
 		if isAnswer(line) || protocol == subject.ProtoAAEP && isHandshake(line) {
 			later = append(later, line)
 			continue
 		}
-		t.Event(protocol, "", "", line)
+		t.Event(protocol, one.Publisher, "", line)
 		if protocol == subject.ProtoAgentHook {
-			x.add(line)
+			x.add(line, one.Publisher)
 		}
 	}
 	producer := t.producer(protocol, later)
@@ -135,12 +141,12 @@ func isHandshake(line []byte) bool {
 // recorded finds the events that answers are about.
 type recorded struct{ byEvent, byCall, bySession map[string]place }
 
-func (x recorded) add(line []byte) {
+func (x recorded) add(line []byte, publisher string) {
 	e, _ := agenthook.Decode(line, strictjson.DefaultLimits)
 	if e == nil {
 		return
 	}
-	at := place{e.Source, e.SessionID}
+	at := place{cmp.Or(publisher, e.Source), e.SessionID}
 	for key, in := range map[string]map[string]place{"e" + e.EventID: x.byEvent, "c" + e.ToolCallID(): x.byCall, "s" + e.SessionID: x.bySession} {
 		if _, there := in[key[1:]]; !there && len(key) > 1 {
 			in[key[1:]] = at

@@ -1,0 +1,85 @@
+package correlation
+
+import (
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// A call that was denied may be forgotten before it runs: its session had to make
+// room, was idle for long, or closed very many calls since. What tells its execution
+// from one that nobody asked about is kept apart, in little room.
+
+// maxDenials bounds the denied calls that are forgotten but for their denial, over
+// all tenants, which share the places as they share those of sessions (about 250 B
+// each).
+const maxDenials = 32_768
+
+// denial is what is kept of a call that was denied and never ran.
+type denial struct {
+	key        sum
+	by         sourceKey
+	occurrence int
+	decision   string // as shown; "" if only its publisher's events say that it was denied
+	seq        uint64 // of the decision, or of the event that says so
+	at         time.Time
+}
+
+func (d *denial) id() sum { return d.key }
+
+func (d *denial) owner() sourceKey { return d.by }
+
+func (d *denial) holds(*share) {}
+
+func denialKey(k sessionKey, s slotKey) sum {
+	return sumOf("denial", k.tenant, k.source, k.session, s.id, s.tool)
+}
+
+// keepDenial keeps the denial of a call that is about to be forgotten.
+func (m *machine) keepDenial(c *call) {
+	if !c.refused() || c.weak() && c.slot.key.id == "" {
+		return
+	}
+	st := c.unfold().own()
+	if st.verdict != events.Deny {
+		return
+	}
+	d := &denial{key: denialKey(c.session.key, c.slot.key), by: c.session.owner(), occurrence: c.occurrence, seq: c.claim.seq}
+	if st.ledger != nil {
+		d.decision, d.seq, d.at = st.ledger.id, st.ledger.seq, st.ledger.at
+	}
+	m.denials.remove(d.key)
+	if m.denials.len() >= maxDenials {
+		if old, any := m.denials.surplus(byPlaces, d.by, d.key); any {
+			m.denials.remove(old.key)
+		}
+	}
+	m.denials.add(d)
+}
+
+// recallDenied gives the denied call that a completion says ran, as far as its
+// denial was kept; nil if there is none. It is a call of the session again, and ran
+// under the occurrence that it was denied as.
+func (m *machine) recallDenied(s *session, f *fact) *call {
+	if f.ran == ranNo || m.denials.len() == 0 {
+		return nil
+	}
+	d, kept := m.denials.peek(denialKey(f.key, f.slot))
+	if !kept {
+		return nil
+	}
+	m.denials.remove(d.key)
+	c := m.occurrence(s, f)
+	c.slot.count--
+	c.slot.calls = append(c.slot.calls, c)
+	c.occurrence, c.hash = d.occurrence, sum{}
+	c.state, c.closing = events.CallDenied, byDeny
+	if d.decision != "" {
+		c.decisions = append(c.decisions, verdictRec{id: d.decision, seq: d.seq, at: d.at, verdict: events.Deny})
+		s.join(c, d.decision)
+	} else {
+		c.claim = claim{verdict: events.Deny, seq: d.seq}
+	}
+	s.remember(c)
+	return c
+}

@@ -1,0 +1,101 @@
+package correlation
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// TestDenialOutlivesItsSession: that a call was denied is known when it runs, also
+// where everything else of it had to be forgotten.
+func TestDenialOutlivesItsSession(t *testing.T) {
+	denied := func(l *ledger) {
+		l.admit(pre(1), "d1", events.Deny)
+		l.event(pre(1))
+	}
+	crowd := func(l *ledger) {
+		for i := range 40 {
+			l.event(set(pre(5000+i), "session_id", fmt.Sprint("crowd-", i)))
+		}
+	}
+	unstarted := set(set(set(post(2), "metadata.execution.outcome", "cancelled"), "metadata.execution.started_at", nil), "metadata.tool_input_executed", tree{})
+	for name, tc := range map[string]struct {
+		before, between func(*ledger)
+		end             tree
+		want            []string
+	}{
+		"pushed out":                    {denied, crowd, post(2), []string{despiteDeny}},
+		"pushed out, and ended unbegun": {denied, crowd, unstarted, []string{orphan}},
+		"idle for days":                 {denied, func(l *ledger) { l.idle(3 * 24 * 3600) }, post(2), []string{despiteDeny}},
+		"many calls since": {denied, func(l *ledger) {
+			for i := range DefaultMaxClosedPerSession + 1 {
+				other := func(e tree) tree { return set(e, "metadata.tool_call_id", fmt.Sprint("x", i)) }
+				l.admit(other(pre(100+2*i)), fmt.Sprint("x", i), events.Allow)
+				l.event(other(pre(100 + 2*i)))
+				l.event(other(set(post(101+2*i), "metadata.execution.started_at", nil)))
+			}
+		}, post(2), []string{despiteDeny}},
+		"stopped by its own runtime": {func(l *ledger) {
+			l.event(pre(1))
+			l.event(hook(3, "ToolUseBlocked", 1))
+		}, crowd, post(2), []string{despiteDeny}},
+		"allowed": {func(l *ledger) {
+			l.admit(pre(1), "d1", events.Allow)
+			l.event(pre(1))
+		}, crowd, post(2), []string{missingHook, orphan}},
+		"asked for again since, and allowed": {denied, func(l *ledger) {
+			crowd(l)
+			l.admit(pre(3), "d2", events.Allow)
+			l.event(pre(3))
+		}, post(2), []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLedger(t)
+			l.opts.MaxSessions = 8
+			tc.before(l)
+			tc.between(l)
+			at := len(l.msgs)
+			l.event(tc.end)
+			whole := l.run()
+			var mine []events.Finding
+			for _, f := range whole.findings {
+				if f.Session == pre(1)["session_id"] {
+					mine = append(mine, f)
+				}
+			}
+			wantRules(t, mine, tc.want...)
+			resumed, _ := goingOn(t, l, at)
+			sameOutputs(t, "resumed", resumed, whole.outputs)
+			seen := map[string]bool{}
+			for _, o := range whole.outputs {
+				o.Encode()
+				if seen[o.ID] {
+					t.Errorf("%s is put out twice", o.ID)
+				}
+				seen[o.ID] = true
+			}
+		})
+	}
+}
+
+// TestDenialsAreBounded: no tenant fills the places that all share.
+func TestDenialsAreBounded(t *testing.T) {
+	m := newMachine(Options{})
+	keep := func(tenant string, i int) {
+		s := &session{machine: m, origin: &origin{key: sessionKey{tenant, "rt1", fmt.Sprint("s", i)}}}
+		c := &call{session: s, slot: newSlot(slotOf("c1", ""), 0), occurrence: 1, closing: byDeny, details: new(details)}
+		c.claim.verdict = events.Deny
+		m.keepDenial(c)
+	}
+	keep("acme", 0)
+	for i := range maxDenials + 100 {
+		keep("other", i)
+	}
+	if n := m.denials.len(); n != maxDenials {
+		t.Errorf("%d are kept, of at most %d", n, maxDenials)
+	}
+	if _, kept := m.denials.peek(denialKey(sessionKey{"acme", "rt1", "s0"}, slotOf("c1", ""))); !kept {
+		t.Error("a tenant with one denial lost it to another")
+	}
+}
