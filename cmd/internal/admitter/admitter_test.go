@@ -205,8 +205,10 @@ func TestIdentityIsTheServersWord(t *testing.T) {
 func TestOverloadAndStopAreDenials(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	for range cap(s.slots) {
-		s.slots <- struct{}{}
+	for s.slots.take(asker{"globex", fmt.Sprint(s.slots.held())}, 1) {
+	}
+	for s.slots.held() < s.slots.capacity {
+		s.slots.take(asker{fmt.Sprint(s.slots.held()), "u"}, 1)
 	}
 	deny := func(want string) {
 		t.Helper()

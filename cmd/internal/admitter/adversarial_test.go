@@ -35,7 +35,7 @@ func lastTwo(t *testing.T, n *rig.NATS) (request events.LogMessage, d events.Dec
 // headers beside it. A request that leaves no room for them is denied, and the
 // denial is recorded; its digest stands in for it. That goes for headers as well.
 func TestRequestThatTheLogCannotHold(t *testing.T) {
-	n := rig.Start(t, streams.Shard{})
+	n := rig.StartWith(t, streams.Shard{}, func(c *streams.ServerConfig) { c.TenantMaxPayload = streams.DefaultMaxPayload })
 	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
 	s := serve(t, n)
 	nc := n.Conn(rig.Runtime)
