@@ -115,7 +115,8 @@ func TestCopiesHaveTheHeadersThatDecided(t *testing.T) {
 	}{
 		"as it is":           {nats.Header{"Countersign-Session": {"s1"}}, "s1", []string{"s1"}, "allow"},
 		"another case":       {nats.Header{"countersign-session": {"victim"}}, "", nil, "allow"},
-		"both":               {nats.Header{"Countersign-Session": {"s1"}, "countersign-session": {"victim"}, "COUNTERSIGN-SESSION": {"victim"}}, "s1", []string{"s1"}, "allow"},
+		"both":               {nats.Header{"Countersign-Session": {"s1"}, "countersign-session": {"victim"}, "COUNTERSIGN-SESSION": {"victim"}}, "s1", []string{"s1", "victim"}, "deny"},
+		"both the same":      {nats.Header{"Countersign-Session": {"s1"}, "countersign-session": {"s1"}}, "s1", []string{"s1"}, "allow"},
 		"twice the same":     {nats.Header{"Countersign-Session": {"s1", "s1"}}, "s1", []string{"s1"}, "allow"},
 		"contradictory":      {nats.Header{"Countersign-Session": {"s1", "victim"}}, "s1", []string{"s1", "victim"}, "deny"},
 		"contradictory late": {nats.Header{"Countersign-Session": {"s1", "s1", "s1", "victim"}}, "s1", []string{"s1", "victim"}, "deny"},
