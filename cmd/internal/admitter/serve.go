@@ -74,14 +74,14 @@ func (s *service) accept(ctx context.Context, r micro.Request) {
 	}
 	select {
 	case s.jobs <- j:
-	default: // nobody is free, and begin says that there may be one more
+	default: // no worker is free, and begin says that there may be one more
 		go s.work(ctx, j)
 	}
 }
 
 // askerOf is the caller of a request as far as the shares of what there is go. The
-// tenant is that of the subject, which the caller's account can reach; a request whose
-// caller nobody vouches for counts for all of these.
+// tenant is that of the subject, which the caller's account can reach; requests without
+// a valid stamp of the server count as one user's.
 func (s *service) askerOf(r micro.Request) asker {
 	p, _ := s.space.Parse(r.Subject())
 	id, _ := streams.RequestIdentity(r.Headers())

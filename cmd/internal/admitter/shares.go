@@ -136,7 +136,7 @@ func (p *places) serveNext() bool {
 	}
 	a := p.turn[next]
 	if !p.takeLocked(a, 1) {
-		return false // and the others hold as much or more
+		return false // the others hold as much or more
 	}
 	ready := p.waiting[a][0]
 	close(ready)
