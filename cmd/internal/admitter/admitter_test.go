@@ -101,7 +101,7 @@ func TestBadRequestsAreDeniedNativelyAndRecorded(t *testing.T) {
 	}{
 		"not JSON":         {"gov.admit.acme.agenthook", "{nope", "deny", true},
 		"wrong type":       {"gov.admit.acme.agenthook", `{"schema_version":"one"}`, "deny", true},
-		"too large":        {"gov.admit.acme.agenthook", `{"x":"` + strings.Repeat("a", 4<<20) + `"}`, "deny", true},
+		"too large":        {"gov.admit.acme.agenthook", `{"x":"` + strings.Repeat("a", 1<<20) + `"}`, "deny", true},
 		"unknown protocol": {"gov.admit.acme.telnet", `{}`, "deny", false},
 		"observational":    {"gov.admit.acme.agenthook", string(bytes.Split(file(t, "sessions/agenthook-mail.jsonl"), []byte("\n"))[1]), "allow", false},
 	} {
