@@ -58,7 +58,7 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
 	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
 	f := flags(n)
-	f.MaxInflight, f.Timeout = 2048, rig.Guard // this is about connections and shares, not about the machine's speed
+	f.MaxInflight, f.Timeout = 2048, rig.Guard          // this is about connections and shares, not about the machine's speed
 	f.PublisherBytes, f.QuotaBurst = 1<<20, time.Second // most are refused: the disk is not what is tried
 	s := rig.Run(t, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }).AwaitReady()
 	nc := n.Conn("mallory")
