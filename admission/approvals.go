@@ -176,7 +176,7 @@ func (out *Outcome) retry(in Inputs) approval.Retry {
 	if d.Policy != nil {
 		r.Policy = *d.Policy
 	}
-	if v := out.asked.Header[events.HeaderWorkflow]; len(v) == 1 {
+	if v := call.HeaderValues(out.asked.Header, events.HeaderWorkflow); len(v) == 1 {
 		r.Named = v[0]
 	}
 	if d.Protocol != agenthook.Name {

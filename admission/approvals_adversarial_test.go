@@ -49,8 +49,8 @@ func TestAttackSessionsThatLookAlike(t *testing.T) {
 	}
 }
 
-// A header in another case is another header; of two that contradict each other
-// neither counts.
+// A header that is there in another case alone says nothing; of two that contradict
+// each other, in whatever case, neither counts.
 func TestAttackHeaderSmuggling(t *testing.T) {
 	m := courierMandate(t)
 	for _, p := range proposals(m) {
@@ -63,7 +63,8 @@ func TestAttackHeaderSmuggling(t *testing.T) {
 			verdict events.Verdict
 		}{
 			"another case":         {map[string][]string{"countersign-session": {"victim"}}, "", events.Allow},
-			"both cases":           {map[string][]string{events.HeaderSession: {"s1"}, "COUNTERSIGN-SESSION": {"victim"}}, "s1", events.Allow},
+			"both cases":           {map[string][]string{events.HeaderSession: {"s1"}, "COUNTERSIGN-SESSION": {"victim"}}, "s1", events.Deny},
+			"both cases, the same": {map[string][]string{events.HeaderSession: {"s1"}, "COUNTERSIGN-SESSION": {"s1"}}, "s1", events.Allow},
 			"twice, contradictory": {map[string][]string{events.HeaderSession: {"s1", "victim"}}, "s1", events.Deny},
 			"twice, the third too": {map[string][]string{events.HeaderSession: {"s1", "s1", "victim"}}, "s1", events.Deny},
 		} {
@@ -104,7 +105,7 @@ func TestAttackWorkflowGuessed(t *testing.T) {
 // them, nor say that a value is shown which is not.
 func TestAttackPreviewForged(t *testing.T) {
 	s, snap := newShelf(), asking(t)
-	body := edit(t, preToolUse, `"bot"`, `"bot\u001b[2J\r\nargument /to  \"boss@example.com\""`, `{"to":`, `{"to \" ":"x","/to":"boss@example.com","to":`)
+	body := edit(t, preToolUse, `"bot"`, `"bot\u001b[2J\r\nargument /to  \"boss@example.com\""`, `{"to":`, `{"to \" x":"x","/to":"boss@example.com","to":`)
 	out := s.ask(t, agenthook.Name, body, snap, 0)
 	p := out.Takes.Approval.Next.Preview
 	for _, i := range p.Arguments {

@@ -28,14 +28,15 @@ func (k known) Mandate(_, id, _ string) *mandate.Mandate {
 	return k.m
 }
 
-// courierMandate is a mandate of the schemas' corpus, after edits.
+// courierMandate is a mandate of the schemas' corpus for the agent that the tests'
+// requests name, after edits.
 func courierMandate(t testing.TB, edits ...string) *mandate.Mandate {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "schemas", "testdata", "corpus", "aump", "mandate", "valid", "minimal.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := mandate.Compile([]byte(edit(t, string(b), edits...)), nil)
+	m, err := mandate.Compile([]byte(edit(t, string(b), append([]string{`"agent-courier"`, `"bot"`}, edits...)...)), nil)
 	if err != nil || m.Problems != nil {
 		t.Fatal(err, m)
 	}

@@ -160,7 +160,7 @@ func (m *matter) inner(p call.Protocol, document map[string]any) (call.Call, cal
 	ask := m.ask
 	ask.Body, ask.Header = body, map[string][]string{}
 	for _, h := range mandateHeaders {
-		if v := m.ask.Header[h]; len(v) > 0 {
+		if v := call.HeaderValues(m.ask.Header, h); len(v) > 0 {
 			ask.Header[h] = v
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/aaep"
 	"github.com/countersign-dev/countersign/admission/agenthook"
 	"github.com/countersign-dev/countersign/admission/aioc"
+	"github.com/countersign-dev/countersign/admission/aump"
 	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/publisher"
 	"github.com/countersign-dev/countersign/events"
@@ -40,6 +41,29 @@ func catalogue(t testing.TB, tools string) *publisher.Set {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// registered are the declarations of a tenant whose publisher is registered for agents.
+type registered struct {
+	*publisher.Set
+	agents []string
+}
+
+func (r registered) Agents(string, string) []string { return r.agents }
+
+// A publisher that is registered for agents acts under the mandates of these agents
+// only, whatever its requests say, and by whatever protocol.
+func TestMandateOfAnAgentThatThePublisherIsNotRegisteredFor(t *testing.T) {
+	m := courierMandate(t)
+	for agent, want := range map[string]string{"bot": "allow ", "tob": "deny scope_violation@$."} {
+		for protocol, body := range map[string]string{aump.Name: strings.Replace(bookVan, "HASH", m.Hash, 1), agenthook.Name: hook(t, "book", booking, under(m.Hash))} {
+			in := inputs()
+			in.Mandates.Mandates, in.Publishers = known{m}, registered{desk(t), []string{agent}}
+			if got := codes(Decide(request(protocol, body), allowAll(t), in)); !strings.HasPrefix(got, want) {
+				t.Errorf("%s, registered for %s: %s", protocol, agent, got)
+			}
+		}
+	}
 }
 
 // hook is a PreToolUse with members of metadata added.
@@ -119,7 +143,7 @@ func TestManyEvaluators(t *testing.T) {
 		"contract null":                         {hook(t, "close_ledger", mail, `"aana":null`), "", "deny schema_invalid@/metadata/aana ok"},
 
 		"all of them": {hook(t, "close_ledger", mail, under(small.Hash, "book_courier", "x")+","+carrying("send_mail", mail)), "deny no: true",
-			"deny mandate_hash_mismatch@$.metadata.aump.mandate_ref.hash scope_violation@$.authority.permissions write_has_explicit_confirmation@/metadata/aana/contract contract_tool_mismatch@/metadata/aana/contract/tool_name no"},
+			"deny mandate_hash_mismatch@$.metadata.aump.mandate_ref.hash write_has_explicit_confirmation@/metadata/aana/contract contract_tool_mismatch@/metadata/aana/contract/tool_name no"},
 		"a native refusal is the only one": {hook(t, "book", booking, under(small.Hash)+`,"risk":7`), "", "deny schema_invalid@/metadata/risk"},
 		"what only reports is not judged":  {edit(t, hook(t, "book", booking, under(small.Hash)), "PreToolUse", "PostToolUse", `"evidence_phase":"pre_commit",`, ""), "deny no: true", "allow observational"},
 	} {

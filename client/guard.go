@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,8 @@ type Execution struct {
 	Tool       string
 
 	// Arguments is the JSON that the tool is about to run with; nil for a protocol
-	// that carries none (AAEP).
+	// that carries none (AAEP). They must not change while Run is under way: the tool
+	// must run with what was checked. Run compares them again right before it begins.
 	Arguments []byte
 }
 
@@ -152,7 +154,8 @@ func (g *Guard) Open(token, key string) (receipt.Claims, error) {
 
 // take checks an execution and uses its receipt.
 func (g *Guard) take(ctx context.Context, e Execution) error {
-	now := g.now()
+	now, given := g.now(), e.Arguments
+	e.Arguments = bytes.Clone(given)
 	claims, err := g.check(e, now)
 	if err != nil {
 		return err
@@ -170,6 +173,9 @@ func (g *Guard) take(ctx context.Context, e Execution) error {
 	// Asking the memory may have taken its time.
 	if err := claims.HoldsAt(g.now()); err != nil {
 		return refuse(receipt.Code(err), err)
+	}
+	if !bytes.Equal(given, e.Arguments) {
+		return refuse(receipt.Code(receipt.ErrOtherArguments), receipt.ErrOtherArguments)
 	}
 	return nil
 }

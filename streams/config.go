@@ -18,6 +18,11 @@ const (
 	// SystemAccount is the NATS system account.
 	SystemAccount = "SYS"
 
+	// maxPending is how many bytes may wait in the server for one connection. It drops a
+	// connection for which more wait, and holds senders back from three quarters of it on.
+	// The rest has to hold what is under way: 50 messages of DefaultTenantMaxPayload.
+	maxPending = 256 << 20
+
 	tenantAccountPrefix = "tenant-"
 	// accountSeparator stands between the parts of an account's name. Neither an
 	// escaped tenant nor a user's name can hold it.
@@ -31,6 +36,10 @@ const (
 	DefaultHost         = "127.0.0.1"
 	DefaultSyncInterval = "always"
 	DefaultMaxPayload   = 8 << 20 // bytes
+	// DefaultTenantMaxPayload is what the largest legal request or event needs (1 MiB)
+	// and its headers, with room for what is a little too large and shall be answered
+	// with a reason.
+	DefaultTenantMaxPayload = 5 << 18 // bytes
 )
 
 // AccountFor names the NATS account of a tenant's user. A requester chooses the
@@ -84,9 +93,15 @@ type ServerConfig struct {
 	// SyncInterval is "always" (every acknowledgement comes after fsync) or a Go
 	// duration, e.g. "2m".
 	SyncInterval string
-	// MaxPayload in bytes.
+	// MaxPayload is the largest message of the services and the operators, in bytes
+	// with its headers.
 	MaxPayload int
-	Space      subject.Space
+	// TenantMaxPayload is the same of the tenants' users, at most MaxPayload. The server
+	// closes the connection of a user that sends more. A service's connection for which
+	// too much waits is dropped, with all tenants' requests in it: the largest message of
+	// one user must be a small part of what may wait (TestFloodOfLargeRequests).
+	TenantMaxPayload int
+	Space            subject.Space
 	// Shard names the log stream.
 	Shard string
 	// Services are the users of Countersign's own processes and the operators.
@@ -113,6 +128,9 @@ func (c ServerConfig) withDefaults() ServerConfig {
 	}
 	if c.MaxPayload == 0 {
 		c.MaxPayload = DefaultMaxPayload
+	}
+	if c.TenantMaxPayload == 0 {
+		c.TenantMaxPayload = min(DefaultTenantMaxPayload, c.MaxPayload)
 	}
 	return c
 }
@@ -143,6 +161,7 @@ func (c ServerConfig) validate() error {
 	check(c.StoreDir != "" && !strings.ContainsAny(c.StoreDir, "\"\\\n\r"), "StoreDir %q must be a directory without quotes or backslashes", c.StoreDir)
 	check(validSync(c.SyncInterval), "SyncInterval %q must be \"always\" or a duration such as 2m", c.SyncInterval)
 	check(c.MaxPayload >= 1024 && c.MaxPayload <= 64<<20, "MaxPayload %d must be between 1 KiB and 64 MiB", c.MaxPayload)
+	check(c.TenantMaxPayload >= 1024 && c.TenantMaxPayload <= c.MaxPayload, "TenantMaxPayload %d must be between 1 KiB and MaxPayload (%d)", c.TenantMaxPayload, c.MaxPayload)
 	check(prefixForm.MatchString(c.Space.Prefix), "Space.Prefix %q is not a subject prefix", c.Space.Prefix)
 	check(plainToken.MatchString(c.Shard), "Shard %q must be [A-Za-z0-9_-]+", c.Shard)
 	tenants := map[string]bool{}

@@ -23,7 +23,7 @@ func (c ServerConfig) Render() ([]byte, error) {
 		outside := c.outside()
 		c.renderServicesAccount(w, outside)
 		for _, m := range outside {
-			m.render(w)
+			m.render(w, c.TenantMaxPayload)
 		}
 		c.renderSystem(w, outside)
 	})
@@ -38,6 +38,7 @@ func (c ServerConfig) renderServer(w *confWriter) {
 		w.line("http: \"%s:%d\"", c.Host, c.MonitorPort)
 	}
 	w.line("max_payload: %d", c.MaxPayload)
+	w.line("max_pending: %d", maxPending)
 	w.block("jetstream", func() {
 		w.line("store_dir: \"%s\"", c.StoreDir)
 		w.line("sync_interval: %q", c.SyncInterval)
@@ -69,8 +70,11 @@ func (c ServerConfig) outside() (list []member) {
 }
 
 // render writes the account of a member.
-func (m member) render(w *confWriter) {
+func (m member) render(w *confWriter, tenantMaxPayload int) {
 	w.block(fmt.Sprintf("%q", m.account), func() {
+		if m.role.place == placeTenant {
+			w.line("limits: { max_payload: %d }", tenantMaxPayload)
+		}
 		w.list("imports", func() {
 			for _, s := range m.role.services {
 				to := ""

@@ -7,7 +7,7 @@ import (
 
 const (
 	mib        = 1 << 20
-	maxPayload = 8 * mib
+	maxPayload = 5 * mib / 4 // of a tenant's user
 )
 
 // bent is an event whose JSON text is changed in a way that no JSON encoder
@@ -55,7 +55,7 @@ var malformed = []struct {
 	{"integer beyond 2^53", "unsafe_integer", false, func(g object) []byte { return bent(g, `"schema_version":1`, `"schema_version":9007199254740993`) }},
 	{"too deep", "too_deep", false, func(g object) []byte { return g.with("tool_input.deep", nested(80)).bytes() }},
 	{"over 1 MiB", "too_large", false, func(g object) []byte { return sized(g, mib+1) }},
-	{"close to 8 MiB", "too_large", false, func(g object) []byte { return sized(g, maxPayload-1024) }},
+	{"close to what a tenant may send", "too_large", false, func(g object) []byte { return sized(g, maxPayload-1024) }},
 	{"wrong type of tool_input", "schema_invalid", true, func(g object) []byte { return g.with("tool_input", "rm -rf /").bytes() }},
 	{"wrong type of tool_name", "schema_invalid", true, func(g object) []byte { return g.with("tool_name", 7).bytes() }},
 	{"wrong type of metadata", "schema_invalid", true, func(g object) []byte { return g.with("metadata", []int{1}).bytes() }},

@@ -16,7 +16,10 @@
 // The profile reference-sdk decides as the protocol's published evaluators do.
 // The hardened one, which is the default, closes what they leave open:
 //
-//   - the reference must carry the hash of the mandate in force;
+//   - the reference must carry the hash of the mandate in force; one with another hash is
+//     told nothing else, and not which hash it would be;
+//   - the mandate must be for the agent that asks: for one that the publisher is registered
+//     for, and for the one that the request names, where there is either;
 //   - a mandate does not hold before it was issued, nor once revoked;
 //   - an advisory mandate commits to nothing;
 //   - requires_trusted_ui_for_commitment holds unless it is false;

@@ -18,6 +18,9 @@ type Input struct {
 	Now     time.Time
 	Profile call.Profile
 
+	Agent  string   // the agent that asks, as the request says; "" if it does not
+	Agents []string // that the publisher is registered for; none if that is not known
+
 	// From Countersign's own records.
 	Revoked    bool
 	Facts      mandate.Facts
@@ -51,7 +54,10 @@ func Evaluate(in Input) Result {
 	case in.Mandate.Problems != nil:
 		r.find(wire.Denied, CodeSchemaInvalid, "$")
 	default:
-		r.judge(subject{Input: in, rules: rulesFor(in.Profile), commits: commits(in.Action)})
+		s := subject{Input: in, rules: rulesFor(in.Profile), commits: commits(in.Action)}
+		if r.judge(references, s); len(r.Findings) == 0 {
+			r.judge(rows, s)
+		}
 	}
 	r.Decision = wire.Allowed
 	for _, d := range []string{wire.RequiresEscalation, wire.Denied} {
@@ -73,7 +79,7 @@ type subject struct {
 // not depend on the ones left out.
 const maxPaths = 32
 
-func (r *Result) judge(s subject) {
+func (r *Result) judge(rows []row, s subject) {
 	for _, decision := range []string{wire.Denied, wire.RequiresEscalation, note} {
 		for _, row := range rows {
 			if row.decision != decision {

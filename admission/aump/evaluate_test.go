@@ -174,6 +174,47 @@ func TestReferenceMismatch(t *testing.T) {
 	}
 }
 
+// A request that names another mandate than the one in force learns nothing of it,
+// neither what it allows nor its hash.
+func TestWrongReferenceTellsNothing(t *testing.T) {
+	m := compiled(t, courier)
+	other := compiled(t, courier, "authority.budget.max_total_minor", "20001")
+	s := holding(m)
+	a := ask(t, request(s, envelope(other, `{"type":"wipe","summary":"x","amount":{"currency":"USD","total_minor":99999999}}`, ""), noon))
+	want(t, "another edition", a, "denied [mandate_hash_mismatch] [$.mandate_ref.hash]")
+	if text := string(a.raw); strings.Contains(text, m.Hash) || !strings.Contains(text, other.Hash) {
+		t.Errorf("the reply must name the hash of the request and no other: %s", text)
+	}
+}
+
+// A mandate is for one agent. Its id must be among those that the publisher is
+// registered for, and the one that the request claims.
+func TestMandateOfAnotherAgent(t *testing.T) {
+	m := compiled(t, courier)
+	const mine, denied = "allowed [] []", "denied [scope_violation] [$.agent.id]"
+	for name, tc := range map[string]struct {
+		claim      string
+		registered []string
+		profile    call.Profile
+		want       string
+	}{
+		"nothing to compare with":         {"", nil, "", mine},
+		"claimed":                         {"agent-courier", nil, "", mine},
+		"another claimed":                 {"agent-kitchen", nil, "", denied},
+		"claimed by its name":             {"Courier agent", nil, "", denied},
+		"registered":                      {"", []string{"agent-kitchen", "agent-courier"}, "", mine},
+		"another registered":              {"", []string{"agent-kitchen"}, "", denied},
+		"claimed, and another registered": {"agent-courier", []string{"agent-kitchen"}, "", denied},
+		"registered, and another claimed": {"agent-kitchen", []string{"agent-kitchen", "agent-courier"}, "", denied},
+		"another claimed, reference":      {"agent-kitchen", []string{"agent-kitchen"}, ref, mine},
+	} {
+		r := evaluate(m, book, func(in *Input) { in.Agent, in.Agents, in.Profile = tc.claim, tc.registered, tc.profile })
+		if got := spaced(r); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
+		}
+	}
+}
+
 func TestSignaturePolicies(t *testing.T) {
 	for _, tc := range []struct {
 		state  wire.SignatureState

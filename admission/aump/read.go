@@ -134,11 +134,17 @@ func judge(req *wire.Request, r call.Request, c *call.Call, o *call.Opinion) {
 	m := r.Records.Find(r.Tenant, req.Ref.ID, hash)
 	in := Input{
 		Mandate: m, Ref: req.Ref, Action: req.Action, Context: req.Context, Now: r.Now, Profile: r.Profile, Signatures: r.Records.Signatures,
+		Agent: c.Agent,
+	}
+	if r.Publishers != nil {
+		in.Agents = r.Publishers.Agents(r.Tenant, r.Source)
 	}
 	ref := wire.ResponseRef{ID: req.Ref.ID, Hash: hash, Version: repeated(req.Ref)}
 	var spends *mandate.Reservation
 	if m != nil {
-		ref.Hash = m.Hash
+		if rulesFor(r.Profile).anyReference {
+			ref.Hash = m.Hash
+		}
 		c.Mandate = &events.MandateRef{ID: m.ID, Hash: m.Hash}
 		p := proposal(req, r, *c, m)
 		in.Revoked, in.Facts, in.Spend = r.Records.Revoked(r.Tenant, m), r.Records.Facts(p), r.Records.Spent(p)

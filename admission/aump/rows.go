@@ -15,12 +15,11 @@ type row struct {
 }
 
 // rows is the table of the specification, in its order, with the rows that go
-// beyond it where they belong. Rows 0 to 0b, and the end after an amount without
+// beyond it where they belong. Rows 0 to 0c, and the end after an amount without
 // a budget (6), are not table work.
 var rows = []row{
-	{wire.Denied, one(CodeHashMismatch), at("$.mandate_ref.id", otherID)},
-	{wire.Denied, one(CodeHashMismatch), at("$.mandate_ref.hash", otherHash)},
 	{wire.Denied, one(CodeSignature), at("$.signatures", unsigned)},
+	{wire.Denied, one(CodeScope), at("$.agent.id", otherAgent)},
 	{wire.Denied, one(CodeInactive), at("$.status", inactive)},
 	{wire.Denied, one(CodeInactive), at("$.issued_at", early)},
 	{wire.Denied, one(CodeRevoked), at("$.status", func(s *subject) bool { return s.Revoked })},
@@ -56,6 +55,13 @@ var rows = []row{
 	{note, one(CodeNotVerified), at("$.signatures", notLookedAt)},
 }
 
+// references are the checks of the reference. A request that does not know which mandate
+// it names is told nothing about the one in force: no row is looked at.
+var references = []row{
+	{wire.Denied, one(CodeHashMismatch), at("$.mandate_ref.id", otherID)},
+	{wire.Denied, one(CodeHashMismatch), at("$.mandate_ref.hash", otherHash)},
+}
+
 func one(code string) []string { return []string{code} }
 
 // at is a check of one place.
@@ -74,6 +80,16 @@ func otherID(s *subject) bool { return s.Ref.ID != s.Mandate.ID }
 func otherHash(s *subject) bool {
 	named, ok := wire.NormaliseHash(s.Ref.Hash)
 	return !s.rules.anyReference && (!ok || named != s.Mandate.Hash)
+}
+
+// otherAgent reports whether the mandate is for another agent than the one that asks:
+// none of those that the publisher is registered for, or not the one that the request
+// names. A request that names none, of a publisher that is registered for none, is let
+// through: there is nothing to compare with.
+func otherAgent(s *subject) bool {
+	id := s.Mandate.Agent.ID
+	unregistered := len(s.Agents) > 0 && !slices.Contains(s.Agents, id)
+	return !s.rules.anyAgent && (unregistered || s.Agent != "" && s.Agent != id)
 }
 
 // unsigned reports whether the signatures fall short of the policy.

@@ -7,6 +7,7 @@ import "github.com/countersign-dev/countersign/admission/call"
 type rules struct {
 	anyReference   bool // the hash in the request may be missing or another
 	trustContext   bool // trusted_ui_approved and approval are believed
+	anyAgent       bool // the mandate's agent is not compared with the one that asks
 	anyStart       bool // issued_at is not looked at
 	advisoryMay    bool // an advisory mandate may commit
 	optionalUI     bool // an absent requires_trusted_ui_for_commitment means false
@@ -15,7 +16,7 @@ type rules struct {
 }
 
 var reference = rules{
-	anyReference: true, trustContext: true, anyStart: true, advisoryMay: true, optionalUI: true, anyone: true, exactDisclosed: true,
+	anyReference: true, anyAgent: true, trustContext: true, anyStart: true, advisoryMay: true, optionalUI: true, anyone: true, exactDisclosed: true,
 }
 
 // rulesFor are the hardened rules for every profile but the reference's.

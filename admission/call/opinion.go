@@ -113,7 +113,7 @@ func (o *Opinion) Invalid(evaluator string, vs []schemas.Violation, codes map[st
 // refused. So is a header that is not UTF-8: records and digests are JSON, in which
 // all such texts would become one.
 func (o *Opinion) Fallback(evaluator string, r Request, header, body string) string {
-	values := r.Header[header]
+	values := HeaderValues(r.Header, header)
 	if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
 		o.Refuse(evaluator, string(strictjson.InvalidUTF8), "")
 		return body
@@ -128,6 +128,28 @@ func (o *Opinion) Fallback(evaluator string, r Request, header, body string) str
 		o.Refuse(evaluator, CodeHeaderConflict, "")
 	}
 	return values[0]
+}
+
+// HeaderValues are the values of a header: those under its name to the letter, and, where
+// there are any, those under other spellings of it. A reader that folds case sees all of
+// them, so they must not contradict each other. A header that is there in another
+// spelling alone says nothing.
+func HeaderValues(header map[string][]string, name string) []string {
+	values := header[name]
+	if len(values) == 0 {
+		return nil
+	}
+	var others []string
+	for other := range header {
+		if other != name && strings.EqualFold(other, name) {
+			others = append(others, other)
+		}
+	}
+	slices.Sort(others)
+	for _, other := range others {
+		values = append(slices.Clip(values), header[other]...)
+	}
+	return values
 }
 
 // Bound refuses identifiers that are too long and empties them.

@@ -215,6 +215,10 @@ func TestDeceptiveArgumentNamesAreDenied(t *testing.T) {
 	for name, c := range map[string]struct{ key, want string }{
 		"plain": {"path", "allow ok"}, "capitals": {"filePath", "allow ok"}, "spaces": {"Content Type", "allow ok"}, "other letters": {"\u0438\u043c\u044f", "allow ok"},
 		"accents": {"gr\u00f6\u00dfe", "allow ok"}, "Japanese": {"\u5b9b\u5148", "allow ok"}, "empty": {"", "allow ok"}, "emoji": {"\U0001f600", "allow ok"},
+		"two scripts, two words": {"\u0438\u043c\u044f_file", "allow ok"}, "Cyrillic words": {"\u0441 \u0438\u043c\u0435\u043d\u0435\u043c", "allow ok"}, "sign beside Latin": {"price (\u20ac)", "allow ok"}, "Han beside Latin": {"\u5b9b\u5148id", "allow ok"},
+		"Cyrillic in a Latin word": {"p\u0430th", "deny invalid_argument_name"}, "Greek in a Latin word": {"p\u03b1th", "deny invalid_argument_name"},
+		"reads as Latin": {"\u0441\u043e\u0440\u0443", "deny invalid_argument_name"}, "a word that reads as Latin": {"\u0441\u043e\u0440\u0443_file", "deny invalid_argument_name"}, "Cherokee": {"\u13a0\u13a1", "deny invalid_argument_name"},
+		"space after": {"path ", "deny invalid_argument_name"}, "space before": {" path", "deny invalid_argument_name"}, "space alone": {" ", "deny invalid_argument_name"}, "other space after": {"path\u00a0", "deny invalid_argument_name"}, "line feed": {"path\n", "deny invalid_argument_name"},
 		"zero width": {"pa\u200bth", "deny invalid_argument_name"}, "joiner": {"pa\u200dth", "deny invalid_argument_name"}, "NUL": {"path\x00", "deny invalid_argument_name"},
 		"escape": {"\x1bpath", "deny invalid_argument_name"}, "DEL": {"path\x7f", "deny invalid_argument_name"}, "soft hyphen": {"pa\u00adth", "deny invalid_argument_name"},
 		"byte order mark": {"\ufeffpath", "deny invalid_argument_name"}, "right to left": {"\u202ehtap", "deny invalid_argument_name"}, "selector": {"path\ufe0f", "deny invalid_argument_name"},

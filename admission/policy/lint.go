@@ -99,6 +99,7 @@ func Lint(docs []Document) []Problem {
 		p.limits()
 		p.growth()
 		p.claims()
+		p.byClaims()
 	}
 	l.doubles()
 	l.wholes()

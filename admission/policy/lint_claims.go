@@ -40,6 +40,22 @@ func (p *linted) claims() {
 	}
 }
 
+// byClaims finds limits with a counter for each value of something that the runtime says
+// of itself: with another word it gets another counter. A session is a claim, too, but a
+// limit for each session says what it bounds.
+func (p *linted) byClaims() {
+	for _, r := range p.Rules {
+		if r.Limit == nil {
+			continue
+		}
+		for _, by := range []string{"agent", "action"} {
+			if slices.Contains(r.Limit.By, by) {
+				p.warn(r.Limit.line, p.Name+"/"+r.Name, LintClaimAlone, "limit.by has "+by+", which the runtime says of itself: a call that says something else is counted anew")
+			}
+		}
+	}
+}
+
 // onlyOne reports whether an operand lets exactly one value through.
 func onlyOne(patterns []string) bool { return len(patterns) == 1 && !isGlob(patterns[0]) }
 

@@ -85,6 +85,7 @@ func TestLint(t *testing.T) {
 			other("ReviewerGroup", "g", "{members: [a]}") + "---\n" + written("p", "match: {tools: [x]}", "approval: {reviewers: [g]}", ruleOf("ask", "true"))},
 		{"reviewers of others", LintUnreachableQuorum, other("ReviewerGroup", "g", "{members: [a], tenants: [evil]}") + "---\n" + written("p", "match: {tools: [x], tenants: [acme]}", "approval: {reviewers: [g]}", ruleOf("ask", "true")),
 			other("ReviewerGroup", "g", "{members: [a], tenants: ['a*']}") + "---\n" + written("p", "match: {tools: [x], tenants: [acme]}", "approval: {reviewers: [g]}", ruleOf("ask", "true"))},
+		{"a limit by a claim", LintClaimAlone, written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [source, agent]}")), written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [source, tool]}"))},
 		{"limit without by", LintLimitWithoutBy, written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [tenant]}")), written("p", "match: {tools: [x]}", ruleOf("deny", "true", "limit: {max: 1, per: 1m, by: [session]}"))},
 	} {
 		covered[c.code] = true

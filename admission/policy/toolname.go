@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -106,8 +107,9 @@ var rare = []*unicode.RangeTable{
 
 // argumentNames reports whether every name in the arguments, at any depth, is one
 // that no reader takes for another: valid UTF-8 without control or invisible
-// characters, and not spelt beyond ASCII where folding case or width makes an
-// ASCII name of it.
+// characters and without white space at either end, not spelt beyond ASCII where
+// folding case or width makes an ASCII name of it, and without words that mix Latin
+// letters with letters that look like them, or that read as Latin ones (deceptiveWords).
 func argumentNames(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -127,6 +129,9 @@ func argumentNames(v any) bool {
 }
 
 func argumentName(name string) bool {
+	if strings.TrimSpace(name) != name {
+		return false
+	}
 	if ascii, ok := plainASCII(name); ascii {
 		return ok
 	}
@@ -134,12 +139,41 @@ func argumentName(name string) bool {
 		return false
 	}
 	for _, r := range name {
-		if unicode.Is(unicode.Cc, r) || invisible(r) {
+		if unicode.Is(unicode.Cc, r) || invisible(r) || unicode.In(r, rare...) {
 			return false
 		}
 	}
+	if deceptiveWords(name) {
+		return false
+	}
 	folded, _ := plainASCII(strings.Map(foldedRune, norm.NFKC.String(name)))
 	return !folded
+}
+
+// deceptiveWords reports whether a word of a name mixes Latin letters with those of
+// scripts that are drawn alike, or looks like a Latin word and is none. Names of
+// arguments may be of several words in several scripts, which names of tools may not.
+func deceptiveWords(name string) bool {
+	latin, foreign := false, false // a Latin letter; one that certainly is none
+	for _, r := range name {
+		latin = latin || unicode.Is(unicode.Latin, r)
+		foreign = foreign || unicode.IsLetter(r) && !unicode.In(r, mixable...) && !strings.ContainsRune(lookalikes, r)
+	}
+	words := strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) })
+	return slices.ContainsFunc(words, func(w string) bool {
+		return mixesScripts(w) || readsAsLatin(w) && (latin || !foreign)
+	})
+}
+
+// mixesScripts reports whether a word has Latin letters and letters of a script that
+// does not stand beside them.
+func mixesScripts(word string) bool {
+	latin, other := false, false
+	for _, r := range word {
+		latin = latin || unicode.Is(unicode.Latin, r)
+		other = other || unicode.IsLetter(r) && !unicode.In(r, mixable...)
+	}
+	return latin && other
 }
 
 // foldedRune is a character in the lower case of its upper case: i for the dotless

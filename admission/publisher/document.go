@@ -142,6 +142,7 @@ func readRegistration(data []byte) (Parsed, error) {
 	var r struct {
 		Publisher string      `json:"publisher"`
 		Profiles  []string    `json:"profiles"`
+		Agents    []string    `json:"agents"`
 		FailMode  string      `json:"fail_mode"`
 		Manifest  manifestDoc `json:"manifest"`
 	}
@@ -152,7 +153,7 @@ func readRegistration(data []byte) (Parsed, error) {
 	if err != nil {
 		return Parsed{}, err
 	}
-	d.Publisher, d.FailMode = r.Publisher, r.FailMode
+	d.Publisher, d.Agents, d.FailMode = r.Publisher, r.Agents, r.FailMode
 	for _, p := range r.Profiles {
 		d.AdmissionBound = d.AdmissionBound || p == "admission-bound"
 		d.ActionGovernance = d.ActionGovernance || p == "action-governance"

@@ -49,6 +49,10 @@ type Registry interface {
 	// family is what an event says of itself.
 	Declared(tenant, source, family string) Declared
 
+	// Agents gives the agents that the registrations of an authenticated publisher name
+	// together, by the ids of mandates; none if they do not say.
+	Agents(tenant, source string) []string
+
 	// State names the documents of a tenant, nil if it has none.
 	State(tenant string) *events.SnapshotRef
 }
@@ -127,12 +131,13 @@ type Declared struct {
 
 // Declaration is a manifest, and what a registration adds to it.
 type Declaration struct {
-	Publisher        string // authenticated; "" for a manifest that nobody registered
-	AdmissionBound   bool   // must keep to the profile admission-bound
-	ActionGovernance bool   // must keep to the profile action-governance
-	FailMode         string // fail_closed fail_open; "" if it is not known
-	ID               string // publisher_id of the manifest
-	Source           string // what its events say in source
+	Publisher        string   // authenticated; "" for a manifest that nobody registered
+	AdmissionBound   bool     // must keep to the profile admission-bound
+	ActionGovernance bool     // must keep to the profile action-governance
+	Agents           []string // that the publisher acts for, by the ids of mandates; nil if a registration does not say
+	FailMode         string   // fail_closed fail_open; "" if it is not known
+	ID               string   // publisher_id of the manifest
+	Source           string   // what its events say in source
 	Limitations      []string
 
 	events map[string]string

@@ -2,6 +2,8 @@ package publisher
 
 import (
 	"encoding/json"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -204,7 +206,8 @@ func TestStated(t *testing.T) {
 func TestDeclared(t *testing.T) {
 	s := set(t, manifest(t, "com.example.codex", "codex"),
 		registration(t, "rt1", "com.example.claude", "claude-code", obj{"profiles": list{"admission-bound"}, "fail_mode": "fail_closed"}),
-		registration(t, "rt1", "com.example.gem", "gemini", obj{"profiles": list{"action-governance"}}))
+		registration(t, "rt1", "com.example.gem", "gemini", obj{"profiles": list{"action-governance"}, "agents": list{"a1", "a2"}}),
+		registration(t, "rt1", "com.example.kimi", "kimi", obj{"agents": list{"a3"}}))
 	for name, c := range map[string]struct {
 		source, family string
 		registered     bool
@@ -228,6 +231,12 @@ func TestDeclared(t *testing.T) {
 				t.Errorf("%+v", d)
 			}
 		})
+	}
+	for source, want := range map[string]string{"rt1": "[a1 a2 a3]", "rt2": "[]"} {
+		ids := s.Agents("acme", source)
+		if slices.Sort(ids); fmt.Sprint(ids) != want || s.Agents("globex", source) != nil {
+			t.Errorf("%s acts for %v, want %s", source, ids, want)
+		}
 	}
 	d := s.Declared("acme", "rt1", "claude-code")
 	if !d.AdmissionBound || d.ActionGovernance || d.FailMode != "fail_closed" || d.Support("PreToolUse") != Supported ||

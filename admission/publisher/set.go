@@ -262,6 +262,18 @@ func (s *Set) Declared(tenant, source, family string) Declared {
 	return Declared{false, t.families[family]}
 }
 
+// Agents implements Registry.
+func (s *Set) Agents(tenant, source string) (ids []string) {
+	t := s.of(tenant)
+	if t == nil || t.err != nil {
+		return nil
+	}
+	for _, d := range t.bound[source] {
+		ids = append(ids, d.Agents...)
+	}
+	return ids
+}
+
 // State implements Registry.
 func (s *Set) State(tenant string) *events.SnapshotRef {
 	if t := s.of(tenant); t != nil {

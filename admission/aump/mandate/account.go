@@ -16,6 +16,12 @@ const (
 	// MaxDecisions is how many decisions the entries of an account may name. Asking
 	// again adds one; beyond the bound it is denied.
 	MaxDecisions = 4096
+	// MaxOpenOfCaller and MaxOpenOfSession are how many of them one publisher, and one of
+	// its sessions, can have open; MaxDecisionsOfCaller is the same of decisions. What one
+	// does not get done must not keep the others under the mandate from acting.
+	MaxOpenOfCaller      = MaxOpen / 2
+	MaxOpenOfSession     = MaxOpen / 4
+	MaxDecisionsOfCaller = MaxDecisions / 2
 	// maxClosed is how many closed entries are kept for what may still be said of
 	// their calls.
 	maxClosed = 256
@@ -76,6 +82,7 @@ type Entry struct {
 	Proposal string     `json:"proposal"` // Proposal.Key
 	Call     string     `json:"call"`     // CallKey
 	Session  string     `json:"session"`  // its subject token
+	Caller   string     `json:"caller"`   // CallerKey; "" in entries of before there was one
 	Amount   int64      `json:"amount"`
 	Attempts []Attempt  `json:"attempts"` // oldest first
 	State    EntryState `json:"state"`
@@ -171,6 +178,7 @@ const AccountVersion = 2
 type Ticket struct {
 	Reservation
 	Key, Call, Session string // Proposal.Key, CallKey, subject token of the session
+	Caller             string // CallerKey
 	Decision           string // the decision's id
 	After              uint64 // a sequence of the log that is surely before the decision
 	Now, Expires       int64  // Unix milliseconds
@@ -203,6 +211,29 @@ func (a Account) Spend(proposal string, now int64) Spend {
 	return s
 }
 
+// FullFor reports whether no further reservation can be held for a session of a caller,
+// whatever there is for others. proposal is as for Spend.
+func (a Account) FullFor(proposal, caller, session string, now int64) bool {
+	open, ofSession, decisions, shared := 0, 0, 0, false
+	for _, e := range a.Entries {
+		if e.Caller != caller {
+			continue
+		}
+		decisions += len(e.Attempts)
+		switch {
+		case !shared && e.shares(proposal, now):
+			shared = true
+		case e.holds(now) && e.Session == session:
+			ofSession++
+			open++
+		case e.holds(now):
+			open++
+		}
+	}
+	many := open >= MaxOpenOfCaller || ofSession >= MaxOpenOfSession
+	return proposal != "" && (many && !shared || decisions >= MaxDecisionsOfCaller)
+}
+
 // Names reports whether one of the entries is for a decision.
 func (a Account) Names(decision string) bool {
 	return slices.ContainsFunc(a.Entries, func(e Entry) bool { return e.attempt(decision) >= 0 })
@@ -219,7 +250,7 @@ func (a Account) Reserve(t Ticket) (Account, Allowance, error) {
 	}
 	spend := a.Spend(t.Key, t.Now)
 	switch {
-	case spend.Full:
+	case spend.Full || a.FullFor(t.Key, t.Caller, t.Session, t.Now):
 		return a, Allowance{}, ErrLedgerFull
 	case plus(plus(spend.Reserved, spend.Settled), amount) > t.Budget:
 		return a, Allowance{}, ErrOverBudget
@@ -231,7 +262,7 @@ func (a Account) Reserve(t Ticket) (Account, Allowance, error) {
 	if i < 0 {
 		i = len(a.Entries)
 		a.Entries = append(a.Entries, Entry{
-			ID: t.Decision, Proposal: t.Key, Call: t.Call, Session: t.Session, State: EntryReserved, After: t.After,
+			ID: t.Decision, Proposal: t.Key, Call: t.Call, Session: t.Session, Caller: t.Caller, State: EntryReserved, After: t.After,
 			Until: max(t.Expires, t.Now+ShareWindow),
 		})
 	}

@@ -159,6 +159,46 @@ func TestLedgerIsBounded(t *testing.T) {
 	}
 }
 
+// What one session, or one publisher, leaves open keeps neither others from reserving
+// nor its own calls that share a reservation.
+func TestLedgerIsSharedAmongCallers(t *testing.T) {
+	of := func(caller, session string, i int) Ticket {
+		x := ticket(fmt.Sprint("d", caller, session, i), fmt.Sprint(caller, session, i), 1)
+		x.Budget, x.Caller, x.Session = 1<<40, caller, session
+		return x
+	}
+	fill := func(a Account, caller, session string, want int) Account {
+		t.Helper()
+		for i := 0; ; i++ {
+			x := of(caller, session, i)
+			full := a.FullFor(x.Key, caller, session, start)
+			next, _, err := a.Reserve(x)
+			if full != errors.Is(err, ErrLedgerFull) || err != nil && !full || i > MaxOpen {
+				t.Fatalf("reservation %d of %s in %s: %v, full %t", i, caller, session, err, full)
+			}
+			if full {
+				if i != want {
+					t.Errorf("%s has %d reservations in %s, want %d", caller, i, session, want)
+				}
+				return a
+			}
+			a = next
+		}
+	}
+	a := fill(Account{V: AccountVersion}, "c1", "s1", MaxOpenOfSession)
+	a = fill(a, "c1", "s2", MaxOpenOfCaller-MaxOpenOfSession)
+	a = fill(a, "c1", "s3", 0)
+	a = fill(a, "c2", "s1", MaxOpenOfSession)
+	a = must(t, a, of("c1", "s1", 0), of("c3", "s1", 0))
+	for i := range MaxDecisionsOfCaller {
+		a.Entries[0].Attempts = append(a.Entries[0].Attempts, Attempt{Decision: fmt.Sprint("again", i)})
+	}
+	if _, _, err := a.Reserve(of("c1", "s1", 0)); !errors.Is(err, ErrLedgerFull) {
+		t.Error("one publisher asks without end:", err)
+	}
+	must(t, a, of("c3", "s1", 1))
+}
+
 func TestEndings(t *testing.T) {
 	one := must(t, Account{}, ticket("d1", "1", 600))
 	retried := must(t, Account{}, ticket("d1", "1", 600), ticket("d2", "1", 600))

@@ -46,6 +46,11 @@ func CallKey(tenantKey []byte, tenant, source, session, toolCallID string) strin
 	return keyed(tenantKey, "call", token(tenant), token(source), token(session), toolCallID)
 }
 
+// CallerKey names the publisher that a reservation is for.
+func CallerKey(tenantKey []byte, tenant, source string) string {
+	return keyed(tenantKey, "caller", token(tenant), token(source))
+}
+
 // Nonce is the nonce of the receipts of an allowance, as only holders of the
 // tenant's key can know it beforehand.
 func Nonce(tenantKey []byte, allowance string) string { return keyed(tenantKey, "nonce", allowance) }

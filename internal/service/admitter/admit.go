@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/call"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
@@ -149,7 +150,7 @@ func (s *service) messages(req admission.Request, d events.Decision) ([]streams.
 	}
 	header := map[string][]string{events.HeaderDecisionID: {d.DecisionID}}
 	for _, name := range passed {
-		if v := said(req.Header[name]); len(v) > 0 {
+		if v := said(call.HeaderValues(req.Header, name)); len(v) > 0 {
 			header[name] = v
 		}
 	}
@@ -191,8 +192,7 @@ func withheld(req admission.Request, d events.Decision) admission.Request {
 }
 
 // said is what a decision saw of a header: its value, and one that contradicts
-// it. Names are compared to the letter, as the decision does: the copy must not say
-// what was not looked at.
+// it, under whatever spelling it came. The copy must not say what was not looked at.
 func said(values []string) []string {
 	for _, v := range values {
 		if v != values[0] {

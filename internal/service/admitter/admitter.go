@@ -70,7 +70,7 @@ type service struct {
 	admissions *ingest.Meter
 	memory     *memory
 	progress   *progress
-	slots      chan struct{}
+	slots      *shares // of admissions worked on at the same time
 	jobs       chan job
 	serving    atomic.Bool
 
@@ -91,7 +91,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if err := f.IngestFlags.check(); err != nil {
 		return nil, err
 	}
-	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), progress: newProgress(), slots: make(chan struct{}, f.MaxInflight), jobs: make(chan job),
+	s = &service{flags: f, env: env, space: f.Space(), calls: newOccurrences(maxTrackedCalls), progress: newProgress(), slots: newShares(int64(f.MaxInflight)), jobs: make(chan job),
 		retired: map[string]time.Time{}, fatal: make(chan error, 1)}
 	if s.memory, err = newMemory(f.MemoryLimit); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func newService(f Flags, env daemon.Env) (s *service, err error) {
 	if _, err = keys.Receipt(f.Keys); err != nil {
 		return nil, err
 	}
-	s.metrics = env.Metrics.Admitter(f.MaxInflight, func() int { return len(s.slots) })
+	s.metrics = env.Metrics.Admitter(f.MaxInflight, func() int { return int(s.slots.held()) })
 	s.rates = newRates(s)
 	s.admissions = ingest.NewMeter(f.admissionQuotas())
 	s.master, err = keys.Master(f.Keys)

@@ -101,7 +101,7 @@ func TestBadRequestsAreDeniedNativelyAndRecorded(t *testing.T) {
 	}{
 		"not JSON":         {"gov.admit.acme.agenthook", "{nope", "deny", true},
 		"wrong type":       {"gov.admit.acme.agenthook", `{"schema_version":"one"}`, "deny", true},
-		"too large":        {"gov.admit.acme.agenthook", `{"x":"` + strings.Repeat("a", 4<<20) + `"}`, "deny", true},
+		"too large":        {"gov.admit.acme.agenthook", `{"x":"` + strings.Repeat("a", 1<<20) + `"}`, "deny", true},
 		"unknown protocol": {"gov.admit.acme.telnet", `{}`, "deny", false},
 		"observational":    {"gov.admit.acme.agenthook", string(bytes.Split(file(t, "sessions/agenthook-mail.jsonl"), []byte("\n"))[1]), "allow", false},
 	} {
@@ -205,8 +205,10 @@ func TestIdentityIsTheServersWord(t *testing.T) {
 func TestOverloadAndStopAreDenials(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	for range cap(s.slots) {
-		s.slots <- struct{}{}
+	for s.slots.take(asker{"globex", fmt.Sprint(s.slots.held())}, 1) {
+	}
+	for s.slots.held() < s.slots.capacity {
+		s.slots.take(asker{fmt.Sprint(s.slots.held()), "u"}, 1)
 	}
 	deny := func(want string) {
 		t.Helper()

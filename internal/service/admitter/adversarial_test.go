@@ -35,7 +35,7 @@ func lastTwo(t *testing.T, n *servicetest.NATS) (request events.LogMessage, d ev
 // headers beside it. A request that leaves no room for them is denied, and the
 // denial is recorded; its digest stands in for it. That goes for headers as well.
 func TestRequestThatTheLogCannotHold(t *testing.T) {
-	n := servicetest.Start(t, streams.Shard{})
+	n := servicetest.StartWith(t, streams.Shard{}, func(c *streams.ServerConfig) { c.TenantMaxPayload = streams.DefaultMaxPayload })
 	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
 	s := serve(t, n)
 	nc := n.Conn(servicetest.Runtime)
@@ -115,7 +115,8 @@ func TestCopiesHaveTheHeadersThatDecided(t *testing.T) {
 	}{
 		"as it is":           {nats.Header{"Countersign-Session": {"s1"}}, "s1", []string{"s1"}, "allow"},
 		"another case":       {nats.Header{"countersign-session": {"victim"}}, "", nil, "allow"},
-		"both":               {nats.Header{"Countersign-Session": {"s1"}, "countersign-session": {"victim"}, "COUNTERSIGN-SESSION": {"victim"}}, "s1", []string{"s1"}, "allow"},
+		"both":               {nats.Header{"Countersign-Session": {"s1"}, "countersign-session": {"victim"}, "COUNTERSIGN-SESSION": {"victim"}}, "s1", []string{"s1", "victim"}, "deny"},
+		"both the same":      {nats.Header{"Countersign-Session": {"s1"}, "countersign-session": {"s1"}}, "s1", []string{"s1"}, "allow"},
 		"twice the same":     {nats.Header{"Countersign-Session": {"s1", "s1"}}, "s1", []string{"s1"}, "allow"},
 		"contradictory":      {nats.Header{"Countersign-Session": {"s1", "victim"}}, "s1", []string{"s1", "victim"}, "deny"},
 		"contradictory late": {nats.Header{"Countersign-Session": {"s1", "s1", "s1", "victim"}}, "s1", []string{"s1", "victim"}, "deny"},

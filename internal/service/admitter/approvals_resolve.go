@@ -45,13 +45,13 @@ func (a *approvals) accept(ctx context.Context, r micro.Request) {
 		a.s.env.Log.Warn().Str("subject", r.Subject()).Msg("resolve request without a usable reply subject, dropped")
 		return
 	}
-	if code := a.s.begin(); code != "" {
+	from := a.s.askerOf(r)
+	if code := a.s.begin(from); code != "" {
 		a.reply(r, approval.Reply{Code: approval.Code(code), Message: "the admitter has no worker for this now; try again"})
 		return
 	}
 	go func() {
-		defer a.s.inflight.Done()
-		defer func() { <-a.s.slots }()
+		defer a.s.end(from)
 		defer func() {
 			if recover() != nil {
 				a.s.env.Log.Error().Str("stack", string(debug.Stack())).Msg("a resolve request made the admitter panic")

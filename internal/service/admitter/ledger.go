@@ -94,7 +94,11 @@ func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 	if unreadable {
 		return mandate.Spend{Unknown: true}
 	}
-	return state.Spend(p.Key(l.s.master.Tenant(p.Tenant)), time.Now().UnixMilli())
+	key, now := l.s.master.Tenant(p.Tenant), time.Now().UnixMilli()
+	proposal := p.Key(key)
+	spend := state.Spend(proposal, now)
+	spend.Full = spend.Full || state.FullFor(proposal, mandate.CallerKey(key, p.Tenant, p.Source), subject.Escape(p.Session), now)
+	return spend
 }
 
 // take reserves what the outcome spends, and has the receipt say which allowance
@@ -111,6 +115,7 @@ func (l *spendLedger) take(ctx context.Context, _ admission.Request, out *admiss
 	key := l.s.master.Tenant(r.Tenant)
 	t := mandate.Ticket{
 		Reservation: *r, Key: r.Key(key), Call: mandate.CallKey(key, r.Tenant, r.Source, r.Session, r.ToolCallID), Session: subject.Escape(r.Session),
+		Caller:   mandate.CallerKey(key, r.Tenant, r.Source),
 		Decision: out.Decision.DecisionID, After: after, Now: time.Now().UnixMilli(), Expires: out.Claims.ExpiresAt.UnixMilli(),
 	}
 	a := l.account(mandate.AccountKey(r.Tenant, r.MandateID, r.Currency))

@@ -8,9 +8,9 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"sync/atomic"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
 // memory keeps an admitter below its limit: what requests in flight and the
@@ -19,8 +19,8 @@ import (
 // evaluations; the rest is for what decisions rest on and for the connection.
 type memory struct {
 	limit      int64
-	requests   atomic.Int64  // reserved for requests in flight, in bytes
-	evaluating chan struct{} // a place for every evaluation at the same time
+	requests   *shares // of half of the limit: requests in flight, in bytes
+	evaluating *places // evaluations at the same time
 }
 
 const (
@@ -29,6 +29,9 @@ const (
 	requestMemory = 64
 	// requestBase is what a request takes however small it is.
 	requestBase = 64 << 10
+	// refusedMemory is requestMemory for a request that is larger than what is read: it
+	// is copied, and no document is made of it.
+	refusedMemory = 4
 	// evaluationMemory is what one evaluation may hold: what its conditions make, with
 	// what the interpreter and the growth of lists add to it.
 	evaluationMemory = 4 * policy.MaxCallBytes
@@ -43,9 +46,15 @@ func newMemory(mebibytes int64) (*memory, error) {
 	if mebibytes > math.MaxInt64>>20 || limit < minMemory {
 		return nil, fmt.Errorf("--memory-limit is %d MiB; it must be at least %d", mebibytes, minMemory>>20)
 	}
-	places := max(min(limit/4/evaluationMemory, int64(4*runtime.GOMAXPROCS(0))), 1)
-	return &memory{limit: limit, evaluating: make(chan struct{}, places)}, nil
+	n := max(min(limit/4/evaluationMemory, int64(4*runtime.GOMAXPROCS(0))), 1)
+	return &memory{limit: limit, requests: newShares(limit / 2), evaluating: newPlaces(n)}, nil
 }
+
+// arrived is how many bytes of requests can have arrived that accept has not looked
+// at. It looks at them at once: beyond it, requests of all callers are lost.
+func (m *memory) arrived() int { return int(max(m.limit/8, minArrived)) }
+
+const minArrived = 64 << 20
 
 // enforce makes the garbage collector work harder near the limit, unless the
 // environment says otherwise.
@@ -55,32 +64,37 @@ func (m *memory) enforce() {
 	}
 }
 
+// requestNeeds is what a request of a size may take.
+func requestNeeds(size int) int64 {
+	if size > strictjson.DefaultLimits.MaxBytes {
+		return requestBase + refusedMemory*int64(size)
+	}
+	return requestBase + requestMemory*int64(size)
+}
+
 // reserve takes what a request of a size may need. It is false where that does not
-// fit; the request is refused then.
-func (m *memory) reserve(size int) (reserved int64, fits bool) {
-	n := requestBase + requestMemory*int64(size)
-	if m.requests.Add(n) > m.limit/2 {
-		m.requests.Add(-n)
+// fit, or would leave others nothing; the request is refused then.
+func (m *memory) reserve(a asker, size int) (reserved int64, fits bool) {
+	n := requestNeeds(size)
+	if !m.requests.take(a, n) {
 		return 0, false
 	}
 	return n, true
 }
 
 // release gives back what reserve took.
-func (m *memory) release(reserved int64) { m.requests.Add(-reserved) }
+func (m *memory) release(a asker, reserved int64) { m.requests.release(a, reserved) }
 
 // errExpired says that the policies could not be evaluated within the request's
 // time.
 var errExpired = errors.New("the policies could not be evaluated in time")
 
-// evaluate runs f, which decides, when there is a place for one more evaluation.
-func (m *memory) evaluate(ctx context.Context, f func()) error {
-	select {
-	case m.evaluating <- struct{}{}:
-	case <-ctx.Done():
+// evaluate runs f, which decides a request of a, when it is a's turn.
+func (m *memory) evaluate(ctx context.Context, a asker, f func()) error {
+	if m.evaluating.acquire(ctx, a) != nil {
 		return errExpired
 	}
-	defer func() { <-m.evaluating }()
+	defer m.evaluating.leave(a)
 	f()
 	return nil
 }

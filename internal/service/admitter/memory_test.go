@@ -3,6 +3,7 @@ package admitter
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -18,9 +19,9 @@ import (
 func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 	m, err := newMemory(256)
 	servicetest.OK(t, err)
-	taken := int64(0)
-	for {
-		n, fits := m.reserve(100_000)
+	taken, callers := int64(0), 0
+	for ; ; callers++ {
+		n, fits := m.reserve(asker{fmt.Sprint(callers), "u"}, 100_000)
 		if !fits {
 			break
 		}
@@ -31,8 +32,10 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 	if taken < m.limit/2-requestBase-requestMemory*100_000 {
 		t.Errorf("only %d bytes could be reserved", taken)
 	}
-	m.release(taken)
-	if _, fits := m.reserve(100_000); !fits || m.requests.Load() != requestBase+requestMemory*100_000 {
+	for i := range callers {
+		m.release(asker{fmt.Sprint(i), "u"}, taken/int64(callers))
+	}
+	if _, fits := m.reserve(asker{"acme", "u"}, 100_000); !fits || m.requests.held() != requestBase+requestMemory*100_000 {
 		t.Error("what was released cannot be reserved again")
 	}
 	for _, bad := range []int64{0, -1, 255, 1 << 60} {
@@ -45,17 +48,19 @@ func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
 func TestEvaluationsShareTheMemory(t *testing.T) {
 	m, err := newMemory(256)
 	servicetest.OK(t, err)
-	if n := cap(m.evaluating); int64(n)*evaluationMemory > m.limit/4 {
+	if n := m.evaluating.capacity; n*evaluationMemory > m.limit/4 {
 		t.Fatalf("%d evaluations of %d bytes at the same time", n, evaluationMemory)
 	}
 	inside, leave := make(chan struct{}), make(chan struct{})
-	for range cap(m.evaluating) {
-		go func() { _ = m.evaluate(context.Background(), func() { inside <- struct{}{}; <-leave }) }()
+	for i := range m.evaluating.capacity {
+		go func() {
+			_ = m.evaluate(context.Background(), asker{fmt.Sprint(i), "u"}, func() { inside <- struct{}{}; <-leave })
+		}()
 		<-inside
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := m.evaluate(ctx, func() { t.Error("one more was evaluated") }); !errors.Is(err, errExpired) {
+	if err := m.evaluate(ctx, asker{"acme", "u"}, func() { t.Error("one more was evaluated") }); !errors.Is(err, errExpired) {
 		t.Errorf("error %v", err)
 	}
 	close(leave)
@@ -66,14 +71,15 @@ func TestEvaluationsShareTheMemory(t *testing.T) {
 func TestRefusesBeforeTheMemoryIsUsedUp(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	s := unstarted(t, n)
-	s.memory.requests.Store(s.memory.limit/2 - 1)
+	full := s.memory.limit/2 - 1
+	s.memory.requests.take(asker{"globex", "u"}, full)
 	r := preToolUse(t)
 	s.accept(t.Context(), r)
 	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != codeOverloaded {
 		t.Errorf("%s", r.body)
 	}
-	if got := s.memory.requests.Load(); got != s.memory.limit/2-1 || len(s.slots) != 0 {
-		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, len(s.slots))
+	if got := s.memory.requests.held(); got != full || s.slots.held() != 0 {
+		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, s.slots.held())
 	}
 }
 

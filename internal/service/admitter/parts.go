@@ -99,7 +99,7 @@ func (s *service) decide(ctx context.Context, req admission.Request, known bool)
 		for _, p := range s.parts {
 			p.fill(req, &in)
 		}
-		err = s.memory.evaluate(evaluating, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
+		err = s.memory.evaluate(evaluating, asker{req.Tenant, req.Source}, func() { out = admission.Decide(req, s.snapshot.Load(), in) })
 		if err == nil && out.Expired {
 			err = errExpired
 		}

@@ -33,7 +33,7 @@ func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, erro
 		return nil, fmt.Errorf("registering the micro service: %w", err)
 	}
 	err = svc.AddEndpoint("admit", micro.HandlerFunc(func(r micro.Request) { s.accept(ctx, r) }),
-		micro.WithEndpointSubject(s.space.All(subject.Admit)))
+		micro.WithEndpointSubject(s.space.All(subject.Admit)), micro.WithEndpointPendingLimits(maxArrived, s.memory.arrived()))
 	if err == nil {
 		err = s.serveResolve(ctx, svc)
 	}
@@ -46,33 +46,47 @@ func (s *service) serve(ctx context.Context, nc *nats.Conn) (micro.Service, erro
 	return svc, nil
 }
 
+// maxArrived is how many requests can have arrived that accept has not looked at.
+const maxArrived = 65536
+
 // job is a request on its way to a worker.
 type job struct {
 	request  micro.Request
+	from     asker
 	received time.Time
 	reserved int64 // of memory
 }
 
 // accept hands a request to a worker; the subscription's own goroutine never
-// waits for the disk. When every worker is busy, or the memory for one more request
-// of this size is not there, the answer is deny at once.
+// waits for the disk. When every worker is busy that the caller may have, or the memory
+// for one more request of this size is not there, the answer is deny at once.
 func (s *service) accept(ctx context.Context, r micro.Request) {
-	reserved, fits := s.memory.reserve(len(r.Data()))
+	from := s.askerOf(r)
+	reserved, fits := s.memory.reserve(from, len(r.Data()))
 	if !fits {
 		s.refuse(r, codeOverloaded, nil)
 		return
 	}
-	j := job{r, time.Now(), reserved}
-	if code := s.begin(); code != "" {
-		s.memory.release(reserved)
+	j := job{r, from, time.Now(), reserved}
+	if code := s.begin(from); code != "" {
+		s.memory.release(from, reserved)
 		s.refuse(r, code, nil)
 		return
 	}
 	select {
 	case s.jobs <- j:
-	default: // nobody is free, and begin says that there may be one more
+	default: // no worker is free, and begin says that there may be one more
 		go s.work(ctx, j)
 	}
+}
+
+// askerOf is the caller of a request as far as the shares of what there is go. The
+// tenant is that of the subject, which the caller's account can reach; requests without
+// a valid stamp of the server count as one user's.
+func (s *service) askerOf(r micro.Request) asker {
+	p, _ := s.space.Parse(r.Subject())
+	id, _ := streams.RequestIdentity(r.Headers())
+	return asker{p.Tenant, id.User}
 }
 
 // work does one job after the other until ctx ends. A worker that is kept has the
@@ -80,9 +94,8 @@ func (s *service) accept(ctx context.Context, r micro.Request) {
 func (s *service) work(ctx context.Context, j job) {
 	for {
 		s.admit(ctx, j.request, j.received)
-		s.memory.release(j.reserved)
-		<-s.slots
-		s.inflight.Done()
+		s.memory.release(j.from, j.reserved)
+		s.end(j.from)
 		select {
 		case j = <-s.jobs:
 		case <-ctx.Done():
@@ -91,20 +104,23 @@ func (s *service) work(ctx context.Context, j job) {
 	}
 }
 
-// begin takes a worker's place, or says why there is none.
-func (s *service) begin() (code string) {
+// begin takes a worker's place, or says why there is none. end gives it back.
+func (s *service) begin(from asker) (code string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopping {
 		return codeStopping
 	}
-	select {
-	case s.slots <- struct{}{}:
-		s.inflight.Add(1)
-		return ""
-	default:
+	if !s.slots.take(from, 1) {
 		return codeOverloaded
 	}
+	s.inflight.Add(1)
+	return ""
+}
+
+func (s *service) end(from asker) {
+	s.slots.release(from, 1)
+	s.inflight.Done()
 }
 
 // admit decides one request, records it and answers. A panic is a deny, too; its

@@ -135,7 +135,7 @@ func TestRebuildsTheMessage(t *testing.T) {
 // What a publisher may not write, and what the log took before: a subject that
 // makes no sense is evidence.
 func TestSubjects(t *testing.T) {
-	n := servicetest.Start(t, streams.Shard{})
+	n := servicetest.StartWith(t, streams.Shard{}, func(c *streams.ServerConfig) { c.TenantMaxPayload = streams.DefaultMaxPayload })
 	serve(t, n)
 	nc := n.Conn(servicetest.Runtime)
 	for subj, want := range map[string]int{

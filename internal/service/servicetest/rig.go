@@ -65,7 +65,14 @@ type NATS struct {
 // provisioned; its zero value is the default.
 func Start(tb testing.TB, shard streams.Shard) *NATS {
 	tb.Helper()
+	return StartWith(tb, shard, func(*streams.ServerConfig) {})
+}
+
+// StartWith is Start of a server whose configuration change has changed.
+func StartWith(tb testing.TB, shard streams.Shard, change func(*streams.ServerConfig)) *NATS {
+	tb.Helper()
 	n := newNATS(tb, shard)
+	change(&n.cfg)
 	n.up()
 	tb.Cleanup(func() { n.srv.Shutdown() })
 	return n

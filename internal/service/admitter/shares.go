@@ -1,0 +1,170 @@
+package admitter
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// asker is the tenant and the user that a request comes from.
+type asker struct{ tenant, user string }
+
+// shares divide a capacity among those that ask, so that none of them can take all of
+// it. Of what the other tenants leave, a tenant can hold all but a fifth; of that, each
+// of its users all but a fifth. What is left is for a tenant, and for a user, that holds
+// nothing yet, and a request of such a one needs no more than that there is room.
+type shares struct {
+	mu       sync.Mutex
+	capacity int64
+	used     int64
+	tenants  map[string]int64
+	askers   map[asker]int64
+}
+
+func newShares(capacity int64) *shares {
+	return &shares{capacity: capacity, tenants: map[string]int64{}, askers: map[asker]int64{}}
+}
+
+// shareOf is how much of a capacity one of those that share it can hold.
+func shareOf(capacity int64) int64 { return capacity - max(1, capacity/5) }
+
+// take takes n, or reports that there is no room for a.
+func (s *shares) take(a asker, n int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takeLocked(a, n)
+}
+
+func (s *shares) takeLocked(a asker, n int64) bool {
+	tenant, own := s.tenants[a.tenant], s.askers[a]
+	forTenant := shareOf(s.capacity - (s.used - tenant))
+	forAsker := shareOf(forTenant - (tenant - own))
+	if s.used+n > s.capacity || tenant > 0 && tenant+n > forTenant || own > 0 && own+n > forAsker {
+		return false
+	}
+	s.used, s.tenants[a.tenant], s.askers[a] = s.used+n, tenant+n, own+n
+	return true
+}
+
+// release gives n back.
+func (s *shares) release(a asker, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.releaseLocked(a, n)
+}
+
+func (s *shares) releaseLocked(a asker, n int64) {
+	s.used -= n
+	if s.tenants[a.tenant] -= n; s.tenants[a.tenant] <= 0 {
+		delete(s.tenants, a.tenant)
+	}
+	if s.askers[a] -= n; s.askers[a] <= 0 {
+		delete(s.askers, a)
+	}
+}
+
+// held is what is taken of the capacity.
+func (s *shares) held() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.used
+}
+
+// places are shares of one each for which an asker can wait. A place that becomes free
+// goes to the tenant, and of its users to the one, that holds the fewest; where that is
+// equal, to the one that was served the longest time ago.
+type places struct {
+	*shares
+	waiting map[asker][]chan struct{} // in order of arrival; closed when the place is taken for it
+	turn    []asker                   // the keys of waiting; the one that was served last is last
+}
+
+func newPlaces(n int64) *places {
+	return &places{shares: newShares(n), waiting: map[asker][]chan struct{}{}}
+}
+
+// acquire waits for a place until ctx ends. The caller gives it back by leave.
+func (p *places) acquire(ctx context.Context, a asker) error {
+	p.mu.Lock()
+	if len(p.waiting[a]) == 0 && p.takeLocked(a, 1) {
+		p.mu.Unlock()
+		return nil
+	}
+	if len(p.waiting[a]) == 0 {
+		p.turn = append(p.turn, a)
+	}
+	ready := make(chan struct{})
+	p.waiting[a] = append(p.waiting[a], ready)
+	p.mu.Unlock()
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.forget(a, ready) { // the place came at the same time
+		p.leaveLocked(a)
+	}
+	return ctx.Err()
+}
+
+// leave gives a place back, to the next in turn.
+func (p *places) leave(a asker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.leaveLocked(a)
+}
+
+func (p *places) leaveLocked(a asker) {
+	p.releaseLocked(a, 1)
+	for p.serveNext() {
+	}
+}
+
+// serveNext gives a free place to the next in turn, and reports whether there is one
+// that may have it.
+func (p *places) serveNext() bool {
+	next := -1
+	for i, a := range p.turn {
+		if next < 0 || p.behind(a, p.turn[next]) {
+			next = i
+		}
+	}
+	if next < 0 {
+		return false
+	}
+	a := p.turn[next]
+	if !p.takeLocked(a, 1) {
+		return false // the others hold as much or more
+	}
+	ready := p.waiting[a][0]
+	close(ready)
+	p.forget(a, ready)
+	return true
+}
+
+// behind reports whether a holds less than b.
+func (p *places) behind(a, b asker) bool {
+	if ta, tb := p.tenants[a.tenant], p.tenants[b.tenant]; ta != tb {
+		return ta < tb
+	}
+	return p.askers[a] < p.askers[b]
+}
+
+// forget takes a waiting asker off the list, and its other requests to the end of the
+// turn. It reports whether it was there.
+func (p *places) forget(a asker, ready chan struct{}) bool {
+	list := p.waiting[a]
+	at := slices.Index(list, ready)
+	if at < 0 {
+		return false
+	}
+	p.turn = slices.DeleteFunc(p.turn, func(b asker) bool { return a == b })
+	if p.waiting[a] = slices.Delete(list, at, at+1); len(p.waiting[a]) == 0 {
+		delete(p.waiting, a)
+		return true
+	}
+	p.turn = append(p.turn, a)
+	return true
+}
