@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/service/daemon"
 	"github.com/countersign-dev/countersign/internal/service/servicetest"
-	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -58,7 +58,7 @@ func TestFloodOfLargeRequests(t *testing.T) {
 	n := servicetest.Start(t, streams.Shard{})
 	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
 	f := flags(n)
-	f.MaxInflight, f.Timeout = 2048, servicetest.Guard          // this is about connections and shares, not about the machine's speed
+	f.MaxInflight, f.Timeout = 2048, servicetest.Guard  // this is about connections and shares, not about the machine's speed
 	f.PublisherBytes, f.QuotaBurst = 1<<20, time.Second // most are refused: the disk is not what is tried
 	s := servicetest.Run(t, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }).AwaitReady()
 	nc := n.Conn("mallory")
