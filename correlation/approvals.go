@@ -14,23 +14,23 @@ var approvalSteps = map[string]step{
 	"open": stepAsked, "join": stepAsked, "approve": stepApproved, "deny": stepRefused, "cancel": stepCancelled, "expire": stepExpired,
 }
 
-// waited notes a record of an approval in the timelines of the calls that it is
+// recordApprovalStep notes a record of an approval in the timelines of the calls that it is
 // about. It is no news of them: what they come to shows in the decision that
 // follows.
-func (m *machine) waited(f *fact, a events.Approval) {
+func (m *machine) recordApprovalStep(f *fact, a events.Approval) {
 	now := approvalSteps[a.Act]
 	s, ok := m.sessions.peek(f.key)
 	if now == noStep || a.Refused != "" || !ok {
 		return
 	}
-	if c := s.decided(a.DecisionID); now == stepAsked && c != nil {
-		c.step(now, f)
+	if c := s.callOfDecision(a.DecisionID); now == stepAsked && c != nil {
+		c.addStep(now, f)
 		return
 	}
-	workflow := show(a.WorkflowID)
+	workflow := boundID(a.WorkflowID)
 	for _, c := range s.open {
-		if workflow != "" && c.awaited().workflow == workflow && (now != stepAsked || !c.hasStep(now)) {
-			c.step(now, f)
+		if workflow != "" && c.awaitedApproval().workflow == workflow && (now != stepAsked || !c.hasStep(now)) {
+			c.addStep(now, f)
 		}
 	}
 }
@@ -46,19 +46,19 @@ type confirmation struct {
 	explicit        bool // the question names the call
 }
 
-// confirmed notes them where they belong by the log's order: both come before the
+// recordConfirmation notes them where they belong by the log's order: both come before the
 // invocation, which shows which call they were about.
-func (c *call) confirmed(f *fact) {
-	if f.rests == nil {
+func (c *call) recordConfirmation(f *fact) {
+	if f.confirmation == nil {
 		return
 	}
-	if c.binding = events.BindingInferred; f.rests.explicit {
+	if c.binding = events.BindingInferred; f.confirmation.explicit {
 		c.binding = events.BindingExplicit
 	}
 	for _, s := range [...]struct {
 		step
 		aaepsession.Message
-	}{{stepAsked, f.rests.asked}, {stepApproved, f.rests.accepted}} {
+	}{{stepAsked, f.confirmation.asked}, {stepApproved, f.confirmation.accepted}} {
 		if s.Seq == 0 || len(c.timeline) >= maxTimeline {
 			continue
 		}
@@ -66,13 +66,13 @@ func (c *call) confirmed(f *fact) {
 		for i > 0 && c.timeline[i-1].seq > s.Seq {
 			i--
 		}
-		c.timeline = slices.Insert(c.timeline, i, newStep(s.step, s.Seq, s.At, s.ID, f.protocol))
+		c.timeline = slices.Insert(c.timeline, i, newTimelineEntry(s.step, s.Seq, s.At, s.ID, f.protocol))
 	}
 }
 
-// begun is the sequence of the first of a call's own messages; 0 if there is
+// firstOwnSeq is the sequence of the first of a call's own messages; 0 if there is
 // none. What a user was asked before it is not the call's.
-func (c *call) begun() uint64 {
+func (c *call) firstOwnSeq() uint64 {
 	for _, e := range c.timeline {
 		if e.step != stepAsked && e.step != stepApproved {
 			return e.seq
@@ -86,38 +86,38 @@ func (c *call) begun() uint64 {
 // no recorded allow, and in recordings, which have no ledger of approvals, what the
 // call's events claim counts.
 
-// claimsUnapproved judges the announcement of a call.
-func (m *machine) claimsUnapproved(c *call, f *fact) {
-	if f.kind != kindPre || !f.human || f.claim.verdict != events.Allow || f.approval.is(statusApproved) || m.approvedOnRecord(c) {
+// checkAnnouncedApproval judges the announcement of a call.
+func (m *machine) checkAnnouncedApproval(c *call, f *fact) {
+	if f.kind != kindPre || !f.needsHuman || f.verdictClaim.verdict != events.Allow || f.approval.hasStatus(statusApproved) || m.isApprovedOnRecord(c) {
 		return
 	}
-	if d := c.own().ledger; m.offline || d == nil || d.verdict != events.Allow {
-		m.check("AH-C-042", c, f, about(f.eventID))
+	if d := c.directVerdict().recorded; m.fromRecording || d == nil || d.verdict != events.Allow {
+		m.reportCheckFinding("AH-C-042", c, f, findingFrom(f.eventID))
 	}
 }
 
-// unapproved judges the execution of a call that had been allowed.
-func (m *machine) unapproved(c *call, f *fact, st standing) {
-	if c.human && !m.offline && st.ledger != nil && !m.approvedOnRecord(c) {
-		m.check("AH-C-042", c, f, about(c.firstEvent(), f.eventID).proof(st).saying("no approval is on record"))
+// checkExecutedApproval judges the execution of a call that had been allowed.
+func (m *machine) checkExecutedApproval(c *call, f *fact, st effectiveVerdict) {
+	if c.needsHuman && !m.fromRecording && st.recorded != nil && !m.isApprovedOnRecord(c) {
+		m.reportCheckFinding("AH-C-042", c, f, findingFrom(c.firstEvent(), f.eventID).withVerdict(st).withText("no approval is on record"))
 	}
 }
 
-// approvedOnRecord tells whether one of the recorded verdicts on a call rests on an
+// isApprovedOnRecord tells whether one of the recorded verdicts on a call rests on an
 // approval, or waited for one that was given since. A call without any is judged by
 // those on the one that it tries again.
-func (m *machine) approvedOnRecord(c *call) bool {
-	for depth := 0; len(c.decisions) == 0 && c.previous != nil && depth < maxChain; depth++ {
-		c = c.previous.unfold()
+func (m *machine) isApprovedOnRecord(c *call) bool {
+	for depth := 0; len(c.decisions) == 0 && c.retriedCall != nil && depth < maxRetryChain; depth++ {
+		c = c.retriedCall.expand()
 	}
-	return slices.ContainsFunc(c.decisions, func(d verdictRec) bool {
-		if d.pending == nil {
+	return slices.ContainsFunc(c.decisions, func(d recordedVerdict) bool {
+		if d.approval == nil {
 			return false
 		}
-		w, _ := m.ledger.get(workflowKey{c.session.key.tenant, sumOf(d.pending.workflow)})
-		return granted(d.pending.status) || granted(w.status)
+		w, _ := m.approvalIndex.get(workflowKey{c.session.key.tenant, sumOf(d.approval.workflow)})
+		return isGranted(d.approval.status) || isGranted(w.status)
 	})
 }
 
-// granted tells whether an approval of a status was given.
-func granted(status string) bool { return status == statusApproved || status == statusConsumed }
+// isGranted tells whether an approval of a status was given.
+func isGranted(status string) bool { return status == statusApproved || status == statusConsumed }

@@ -12,54 +12,54 @@ import (
 // arguments are a call's arguments as one message gives them: canonical bytes
 // (or what is left of them), or the digest that a decision carries.
 type arguments struct {
-	digest   string   // a decision's args_digest; then the rest is empty
-	known    bool     // the message had arguments
-	plain    sum256   // SHA-256 of the canonical form
-	keyed    string   // digest for records: under the session's key, or the tenant's; "" without a key
-	tenants  sum256   // digest under the tenant's key, as decisions had it before; zero without a key
-	raw      []byte   // the canonical form; nil once it was dropped
-	redacted []string // paths that the producer says it redacted in them
+	decisionDigest string   // a decision's args_digest; then the rest is empty
+	known          bool     // the message had arguments
+	plainSum       sum256   // SHA-256 of the canonical form
+	recordDigest   string   // digest for records: under the session's key, or the tenant's; "" without a key
+	tenantSum      sum256   // digest under the tenant's key, as decisions had it before; zero without a key
+	canonical      []byte   // the canonical form; nil once it was dropped
+	redactedPaths  []string // paths that the producer says it redacted in them
 }
 
 type sum256 [sha256.Size]byte
 
-// keyers make digests of arguments. Either may be missing; records have the
+// digestKeyers make digests of arguments. Either may be missing; records have the
 // session's.
-type keyers struct {
+type digestKeyers struct {
 	tenant  *digest.Keyer
 	session *digest.SessionKeyer
 }
 
-func newArguments(canonical []byte, keys keyers, redacted []string) arguments {
-	a := arguments{known: true, plain: sha256.Sum256(canonical), raw: canonical, redacted: redacted}
+func newArguments(canonical []byte, keys digestKeyers, redacted []string) arguments {
+	a := arguments{known: true, plainSum: sha256.Sum256(canonical), canonical: canonical, redactedPaths: redacted}
 	if keys.tenant != nil {
-		a.tenants = keys.tenant.Sum(canonical)
+		a.tenantSum = keys.tenant.Sum(canonical)
 	}
-	if a.keyed = keys.session.Digest(a.plain); a.keyed == "" {
-		a.keyed = a.ofTenant()
+	if a.recordDigest = keys.session.Digest(a.plainSum); a.recordDigest == "" {
+		a.recordDigest = a.tenantDigest()
 	}
 	return a
 }
 
-// ofTenant is the digest under the tenant's key, "" without one.
-func (a *arguments) ofTenant() string {
-	if a.tenants == (sum256{}) {
+// tenantDigest is the digest under the tenant's key, "" without one.
+func (a *arguments) tenantDigest() string {
+	if a.tenantSum == (sum256{}) {
 		return ""
 	}
-	return digest.Text(digest.PrefixKeyed, a.tenants)
+	return digest.Text(digest.PrefixKeyed, a.tenantSum)
 }
 
-// in gives the digest of a in the form of like, "" if that cannot be had.
-func (a *arguments) in(like string) string {
+// digestLike gives the digest of a in the form of like, "" if that cannot be had.
+func (a *arguments) digestLike(like string) string {
 	switch {
 	case !a.known:
 		return ""
-	case a.keyed != "" && digest.Form(like) == digest.Form(a.keyed):
-		return a.keyed
+	case a.recordDigest != "" && digest.Form(like) == digest.Form(a.recordDigest):
+		return a.recordDigest
 	case strings.HasPrefix(like, digest.PrefixPlain):
-		return digest.PrefixPlain + hex.EncodeToString(a.plain[:])
+		return digest.PrefixPlain + hex.EncodeToString(a.plainSum[:])
 	case strings.HasPrefix(like, digest.PrefixKeyed):
-		return a.ofTenant()
+		return a.tenantDigest()
 	}
 	return "" // made under a key that the session does not have, or has no more
 }
@@ -68,78 +68,78 @@ func (a *arguments) in(like string) string {
 type comparison int
 
 const (
-	unknown   comparison = iota // one is not there, or a redaction hides what matters
-	equal                       // the same
-	different                   // not the same
+	argsUnknown   comparison = iota // one is not there, or a redaction hides what matters
+	argsEqual                       // the same
+	argsDifferent                   // not the same
 )
 
-// compare holds two arguments against each other. A difference counts only
+// compareArguments holds two arguments against each other. A difference counts only
 // where nothing is redacted that could explain it (AgentHook digest, H-12).
-func compare(a, b *arguments) comparison {
+func compareArguments(a, b *arguments) comparison {
 	switch {
-	case a.digest != "" && b.digest != "":
-		return againstVerdict(a, b.digest)
-	case a.digest != "":
-		return againstDigest(b, a.digest)
-	case b.digest != "":
-		return againstDigest(a, b.digest)
+	case a.decisionDigest != "" && b.decisionDigest != "":
+		return compareToDecision(a, b.decisionDigest)
+	case a.decisionDigest != "":
+		return compareToDigest(b, a.decisionDigest)
+	case b.decisionDigest != "":
+		return compareToDigest(a, b.decisionDigest)
 	case !a.known || !b.known:
-		return unknown
-	case a.plain == b.plain:
-		return equal
-	case len(a.redacted)+len(b.redacted) == 0:
-		return different
+		return argsUnknown
+	case a.plainSum == b.plainSum:
+		return argsEqual
+	case len(a.redactedPaths)+len(b.redactedPaths) == 0:
+		return argsDifferent
 	}
 	return compareMasked(a, b)
 }
 
-func sameText(a, b string, comparable bool) comparison {
+func compareText(a, b string, comparable bool) comparison {
 	switch {
 	case !comparable:
-		return unknown
+		return argsUnknown
 	case a == b: // both are on the log: there is nothing to be guessed
-		return equal
+		return argsEqual
 	}
-	return different
+	return argsDifferent
 }
 
-// againstVerdict holds arguments against the digest of a recorded verdict, "" if it
+// compareToDecision holds arguments against the digest of a recorded verdict, "" if it
 // has none.
-func againstVerdict(a *arguments, d string) comparison {
+func compareToDecision(a *arguments, d string) comparison {
 	switch {
 	case d == "":
-		return unknown
-	case a.digest != "":
-		return sameText(a.digest, d, digest.Form(a.digest) == digest.Form(d))
+		return argsUnknown
+	case a.decisionDigest != "":
+		return compareText(a.decisionDigest, d, digest.Form(a.decisionDigest) == digest.Form(d))
 	}
-	return againstDigest(a, d)
+	return compareToDigest(a, d)
 }
 
-func againstDigest(a *arguments, d string) comparison {
-	if a.known && a.keyed == d {
-		return equal
+func compareToDigest(a *arguments, d string) comparison {
+	if a.known && a.recordDigest == d {
+		return argsEqual
 	}
-	own := a.in(d)
-	c := sameText(own, d, own != "")
-	if c == different && len(a.redacted) > 0 {
-		return unknown
+	own := a.digestLike(d)
+	c := compareText(own, d, own != "")
+	if c == argsDifferent && len(a.redactedPaths) > 0 {
+		return argsUnknown
 	}
 	return c
 }
 
 func compareMasked(a, b *arguments) comparison {
-	if a.raw == nil || b.raw == nil {
-		return unknown
+	if a.canonical == nil || b.canonical == nil {
+		return argsUnknown
 	}
-	paths := append(append([]string{}, a.redacted...), b.redacted...)
-	if masked(a.raw, paths) == masked(b.raw, paths) {
-		return unknown // what differs is what was redacted
+	paths := append(append([]string{}, a.redactedPaths...), b.redactedPaths...)
+	if maskedCanonical(a.canonical, paths) == maskedCanonical(b.canonical, paths) {
+		return argsUnknown // what differs is what was redacted
 	}
-	return different
+	return argsDifferent
 }
 
-// masked gives the canonical form of arguments without the redacted places.
-func masked(raw []byte, paths []string) string {
+// maskedCanonical gives the canonical form of arguments without the redacted places.
+func maskedCanonical(raw []byte, paths []string) string {
 	tree, err := strictjson.Parse(raw, strictjson.Limits{})
 	if err != nil {
 		return ""
@@ -149,7 +149,7 @@ func masked(raw []byte, paths []string) string {
 		if len(segments) == 0 {
 			return "" // all of it is redacted
 		}
-		mask(tree, segments)
+		removePath(tree, segments)
 	}
 	b, err := strictjson.Canonical(tree)
 	if err != nil {
@@ -158,8 +158,8 @@ func masked(raw []byte, paths []string) string {
 	return string(b)
 }
 
-// mask removes the place that segments lead to; "*" leads everywhere.
-func mask(node any, segments []string) {
+// removePath removes the place that segments lead to; "*" leads everywhere.
+func removePath(node any, segments []string) {
 	switch n := node.(type) {
 	case map[string]any:
 		for key, child := range n {
@@ -169,24 +169,24 @@ func mask(node any, segments []string) {
 			if len(segments) == 1 {
 				delete(n, key)
 			} else {
-				mask(child, segments[1:])
+				removePath(child, segments[1:])
 			}
 		}
 	case []any:
 		for i, child := range n {
-			if !indexes(segments[0], i) {
+			if !matchesIndex(segments[0], i) {
 				continue
 			}
 			if len(segments) == 1 {
 				n[i] = nil
 			} else {
-				mask(child, segments[1:])
+				removePath(child, segments[1:])
 			}
 		}
 	}
 }
 
-func indexes(segment string, i int) bool {
+func matchesIndex(segment string, i int) bool {
 	if segment == "*" || segment == "" {
 		return true
 	}
@@ -203,13 +203,13 @@ func indexes(segment string, i int) bool {
 // concernsArguments reports whether a redacted path lies in a call's arguments.
 func concernsArguments(path string) bool {
 	segments := splitPath(path)
-	return len(segments) > 0 && !notArguments[segments[0]] &&
+	return len(segments) > 0 && !envelopeMembers[segments[0]] &&
 		(segments[0] != "metadata" || (len(segments) > 1 && segments[1] == "tool_input_executed"))
 }
 
-// notArguments are the envelope's members that a redacted path may name beside
+// envelopeMembers are the envelope's members that a redacted path may name beside
 // the arguments; any other first segment is taken for an argument's name.
-var notArguments = map[string]bool{
+var envelopeMembers = map[string]bool{
 	"annotations": true, "resource": true, "agent_id": true, "session_id": true, "correlation_id": true, "source": true,
 }
 

@@ -289,7 +289,7 @@ func TestBelatedInTwoProtocols(t *testing.T) {
 		var kinds []string
 		for _, e := range order {
 			typ, _ := e["event_type"].(string)
-			kinds = append(kinds, first(typ, fmt.Sprint(e["type"])))
+			kinds = append(kinds, firstNonEmpty(typ, fmt.Sprint(e["type"])))
 			l.event(e)
 		}
 		l.at(4000).tick()

@@ -225,7 +225,7 @@ func TestSealOfAnUnknownKey(t *testing.T) {
 	l.decide(pre(1), "d1", events.Allow)
 	knows, does := l.run().core.NewDecoder(), New(l.opts)
 	in := knows.Decode(l.msgs[1])
-	if in.verdict.seal.key == nil {
+	if in.decision.signature.key == nil {
 		t.Fatal("the decoder has verified nothing")
 	}
 	outs := does.Step(&in)

@@ -55,30 +55,30 @@ type CheckOptions struct {
 // Findings come in the order in which they were proved. Seqs are the positions
 // in the recording, from 1. A missing completion that arrived late is none.
 func Check(protocol string, recording []json.RawMessage, o CheckOptions) ([]events.Finding, error) {
-	read, known := readers[protocol]
+	read, known := recordingReaders[protocol]
 	if !known {
 		return nil, fmt.Errorf("%w, not %.20q", ErrProtocol, protocol)
 	}
-	r := &recordedSession{protocol: protocol, index: newIndex()}
+	r := &recordedSession{protocol: protocol, index: newRecordingIndex()}
 	for i, raw := range recording {
 		if line := recorded.Read(protocol, raw); line.Event != nil {
 			r.lines = append(r.lines, r.read(uint64(i)+1, line, read))
 		}
 	}
 	m := newMachine(Options{RequireVerdict: r.decisions, MissingAfter: o.MissingAfter, Rules: o.Rules, ClockSkew: -1})
-	m.offline, m.until = true, o.Now
+	m.fromRecording, m.recordedUntil = true, o.Now
 	r.play(m)
 	if !o.Now.IsZero() {
-		m.pass(o.Now)
+		m.advanceTimers(o.Now)
 	}
-	return standingFindings(m.out), nil
+	return dropRetracted(m.outputs), nil
 }
 
 // recordedSession is a recording that was read.
 type recordedSession struct {
 	protocol  string
 	lines     []recordedLine
-	index     index
+	index     recordingIndex
 	decisions bool // it holds decisions
 }
 
@@ -88,23 +88,23 @@ type recordedLine struct {
 	fact       *fact
 	time       time.Time // the line's own; zero if it has none
 	decision   *events.Decision
-	wrong      string // decision that cannot be read
+	defect     string // decision that cannot be read
 	err        error  // event that cannot be read, or a field of it
 	violations []schemas.Violation
 }
 
-// readers read one event of a protocol into a fact.
-var readers = map[string]func(f *fact, raw []byte) recordedLine{
+// recordingReaders read one event of a protocol into a fact.
+var recordingReaders = map[string]func(f *fact, raw []byte) recordedLine{
 	protoAgentHook: readAgentHook,
 	protoAAEP:      readAAEP,
 }
 
 func (r *recordedSession) read(seq uint64, one recorded.Line, read func(*fact, []byte) recordedLine) recordedLine {
 	raw := one.Event
-	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), content: sumOfBytes(raw)}
+	f := &fact{seq: seq, protocol: r.protocol, origin: originOf("", "", ""), contentSum: sumOfBytes(raw)}
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {
-		f.readNumber(raw)
+		f.readRefusedNumber(raw)
 		return recordedLine{fact: f, err: err}
 	}
 	if _, is := tree["decision"].(map[string]any); is {
@@ -113,7 +113,7 @@ func (r *recordedSession) read(seq uint64, one recorded.Line, read func(*fact, [
 	}
 	line := read(f, raw)
 	if one.Publisher != "" && r.protocol != protoAAEP {
-		f.key.source, f.source = subject.Escape(one.Publisher), show(one.Publisher)
+		f.key.source, f.source = subject.Escape(one.Publisher), boundID(one.Publisher)
 	}
 	r.index.add(f)
 	return line
@@ -132,22 +132,22 @@ func readDecision(f *fact, raw []byte) recordedLine {
 		} `json:"decision"`
 	}
 	if strictjson.Unmarshal(raw, &box) != nil || strictjson.Unmarshal(raw, &more) != nil {
-		return recordedLine{fact: f, wrong: "a field has the wrong type"}
+		return recordedLine{fact: f, defect: "a field has the wrong type"}
 	}
-	f.reference = more.Decision.Approval.DecisionRef
+	f.decisionRef = more.Decision.Approval.DecisionRef
 	return recordedLine{fact: f, decision: &box.Decision, time: box.Decision.DecidedAt.Time}
 }
 
 func readAgentHook(f *fact, raw []byte) recordedLine {
 	if reply, is := replyOf(raw); is {
-		f.kind, f.eventID, f.claim = kindReply, reply.EventID, claim{verdict: claimed(reply.Decision), seq: f.seq}
+		f.kind, f.eventID, f.verdictClaim = kindAdmissionReply, reply.EventID, verdictClaim{verdict: parseClaimedVerdict(reply.Decision), seq: f.seq}
 		if a := reply.Metadata.Approval; a != nil {
-			f.approval = approval{resume: show(a.ResumePolicy), status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: instant(a.ExpiresAt)}.ifKnown()
+			f.approval = approval{resumePolicy: boundID(a.ResumePolicy), status: a.Status, workflow: boundID(a.WorkflowID), action: boundID(a.ActionID), expiresAt: parseInstant(a.ExpiresAt)}.pointerOrNil()
 		}
-		f.notes = replyNotes(f, reply)
+		f.eventFindings = replyFindings(f, reply)
 		if wrong := approvalDefect(raw); wrong != "" { // as of an event: it approves nothing
 			f.approval = nil
-			f.notes = append(f.notes, single("AH-C-100", wrong, f))
+			f.eventFindings = append(f.eventFindings, singleEventFinding("AH-C-100", wrong, f))
 		}
 		return recordedLine{fact: f}
 	}
@@ -197,7 +197,7 @@ func readAAEP(f *fact, raw []byte) recordedLine {
 		return recordedLine{fact: f, err: err}
 	}
 	f.origin = originOf("", "", e.SessionID)
-	f.source = show(e.Producer.AgentID)
+	f.source = boundID(e.Producer.AgentID)
 	aaepFact(f, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, false)
 	return recordedLine{fact: f, err: err, time: e.Time, violations: schemas.Default().StrictAAEP(e.Tree)}
 }
@@ -211,56 +211,56 @@ func (r *recordedSession) play(m *machine) {
 		}
 	}
 	for _, l := range r.lines {
-		m.pass(l.time)
+		m.advanceTimers(l.time)
 		f := l.fact
 		f.at = m.now
 		switch {
-		case l.wrong != "":
-			m.report(ruleForged, nil, f, about().distinct(f.content).detail(detailUndecodable).saying(l.wrong))
+		case l.defect != "":
+			m.reportRuleFinding(ruleForged, nil, f, findingFrom().withContent(f.contentSum).withCase(caseUndecodable).withText(l.defect))
 		case l.decision != nil:
 			r.decide(m, f, *l.decision)
-		case f.kind != kindReply && f.aaep == nil && f.hook == nil:
-			m.unreadable(f, l.err)
+		case f.kind != kindAdmissionReply && f.aaep == nil && f.hook == nil:
+			m.reportUnreadable(f, l.err)
 		default:
-			if f.kind != kindReply {
-				if what := wrongWith(f, l.err, l.violations); what != "" {
-					m.invalid(f, what)
+			if f.kind != kindAdmissionReply {
+				if what := eventDefect(f, l.err, l.violations); what != "" {
+					m.reportInvalid(f, what)
 				}
 			}
-			r.index.locate(f)
-			m.step(f)
+			r.index.locateReply(f)
+			m.processFact(f)
 		}
-		m.fold()
+		m.compactCalls()
 	}
 }
 
 func (r *recordedSession) decide(m *machine, f *fact, d events.Decision) {
 	d.Tenant, d.EventID = "", agenthook.NormaliseID(d.EventID)
-	d.Protocol = first(d.Protocol, r.protocol)
-	decisionFact(f, new(verdictRec), &d)
-	f.decision.ref = f.reference
+	d.Protocol = firstNonEmpty(d.Protocol, r.protocol)
+	decisionFact(f, new(recordedVerdict), &d)
+	f.decision.approvalRef = f.decisionRef
 	if d.Protocol == protoAAEP {
 		f.key.source = ""
 	}
-	r.index.complete(f, d)
+	r.index.completeDecision(f, d)
 	if !d.Verdict.Valid() {
-		m.report(ruleForged, nil, f, about(d.EventID).distinct(f.content).detail(detailVerdict))
+		m.reportRuleFinding(ruleForged, nil, f, findingFrom(d.EventID).withContent(f.contentSum).withCase(caseVerdict))
 		return
 	}
-	m.step(f)
+	m.processFact(f)
 }
 
-// index finds the event that a line without source or session is about.
-type index struct {
+// recordingIndex finds the event that a line without source or session is about.
+type recordingIndex struct {
 	byEvent, byCall, bySession map[string]*fact
 }
 
-func newIndex() index {
-	return index{byEvent: map[string]*fact{}, byCall: map[string]*fact{}, bySession: map[string]*fact{}}
+func newRecordingIndex() recordingIndex {
+	return recordingIndex{byEvent: map[string]*fact{}, byCall: map[string]*fact{}, bySession: map[string]*fact{}}
 }
 
-func (x index) add(f *fact) {
-	if f.kind == kindReply {
+func (x recordingIndex) add(f *fact) {
+	if f.kind == kindAdmissionReply {
 		return
 	}
 	for _, e := range []struct {
@@ -273,8 +273,8 @@ func (x index) add(f *fact) {
 	}
 }
 
-// complete fills in what a recorded decision does not say.
-func (x index) complete(f *fact, d events.Decision) {
+// completeDecision fills in what a recorded decision does not say.
+func (x recordingIndex) completeDecision(f *fact, d events.Decision) {
 	about := x.byEvent[d.EventID]
 	if about == nil && d.Session != "" {
 		about = x.bySession[f.session]
@@ -292,20 +292,20 @@ func (x index) complete(f *fact, d events.Decision) {
 		f.origin = about.origin
 	}
 	if d.ToolCallID == "" && named {
-		f.callID, f.tool = about.callID, first(f.tool, about.tool)
-		f.setSlot(about.slot)
+		f.callID, f.tool = about.callID, firstNonEmpty(f.tool, about.tool)
+		f.setCallKey(about.callKey)
 	}
 }
 
-// locate gives a reply the session of the event that it answers.
-func (x index) locate(f *fact) {
-	if about := x.byEvent[f.eventID]; f.kind == kindReply && about != nil {
+// locateReply gives a reply the session of the event that it answers.
+func (x recordingIndex) locateReply(f *fact) {
+	if about := x.byEvent[f.eventID]; f.kind == kindAdmissionReply && about != nil {
 		f.origin = about.origin
 	}
 }
 
-// standingFindings leaves out what was withdrawn.
-func standingFindings(outputs []Output) []events.Finding {
+// dropRetracted leaves out what was withdrawn.
+func dropRetracted(outputs []Output) []events.Finding {
 	var list []events.Finding
 	withdrawn := map[string]bool{}
 	for _, o := range outputs {

@@ -15,7 +15,7 @@ var checkRules = func() map[string]*Rule {
 	m := map[string]*Rule{}
 	for _, c := range catalogue.All() {
 		if c.Status == catalogue.Implemented {
-			m[c.ID] = &Rule{Name: c.ID, Severity: c.Severity, Refs: []string{c.Ref}, Explanation: c.Explanation, Remedy: c.Remedy, check: true}
+			m[c.ID] = &Rule{Name: c.ID, Severity: c.Severity, Refs: []string{c.Ref}, Explanation: c.Explanation, Remedy: c.Remedy, isCheck: true}
 		}
 	}
 	return m
@@ -28,92 +28,92 @@ var checkRules = func() map[string]*Rule {
 // measures conformance, sees each violation once.
 type equivalence struct{ rule, caseOf, protocol string }
 
-var equivalences = map[equivalence][]string{
-	{ExecutedDespiteDeny, "", protoAgentHook}:                           {"AH-C-075"},
-	{ExecutedWhileAskPending, "", protoAgentHook}:                       {"AH-C-076"},
-	{ExecutedWhileAskPending, detailApprovalMismatch, protoAgentHook}:   {"AH-C-076", "AH-C-104"},
-	{ExecutedWhileAskPending, detailApprovalLate, protoAgentHook}:       {"AH-C-076", "AH-C-103"},
-	{ExecutedWhileAskPending, detailApprovalRefused, protoAgentHook}:    {"AH-C-076", "AH-C-103"},
-	{ExecutedWhileAskPending, detailApprovalUnrecorded, protoAgentHook}: {"AH-C-076", "AH-C-105"},
-	{ExecutedAfterExpiry, detailApprovalExpired, protoAgentHook}:        {"AH-C-103"},
-	{ExecutedWithoutVerdict, detailOnlyClaimed, protoAgentHook}:         {"AH-C-082"},
-	{ExecutedBeforeVerdict, "", protoAgentHook}:                         {"AH-C-083"},
-	{ExecutedBeforeVerdict, detailRecordedLate, protoAgentHook}:         {"AH-C-083"},
-	{ExecutedBeforeVerdict, detailDeniedLate, protoAgentHook}:           {"AH-C-083"},
-	{InputDrift, "", protoAgentHook}:                                    {"AH-C-080"},
-	{InputDrift, detailOtherTool, protoAAEP}:                            {"AAEP-C-082"},
-	{OrphanCompletion, detailOrphan, protoAgentHook}:                    {"AH-C-078"},
-	{OrphanCompletion, detailOrphan, protoAAEP}:                         {"AAEP-C-080"},
-	{OrphanCompletion, detailOrphanAgain, protoAAEP}:                    {"AAEP-C-083"},
-	{ReusedToolCallID, detailReusedOpen, protoAgentHook}:                {"AH-C-052"},
-	{ReusedToolCallID, detailReusedAAEP, protoAAEP}:                     {"AAEP-C-052"},
-	{ForgedRecord, detailClaim, protoAgentHook}:                         {"AH-C-082"},
-	{ForgedRecord, detailClaimNotRun, protoAgentHook}:                   {"AH-C-082"},
-	{ForgedRecord, detailClaimAlone, protoAgentHook}:                    {"AH-C-082"},
-	{DuplicateEventConflict, "", protoAgentHook}:                        {"AH-C-050"},
-	{DuplicateEventConflict, "", protoAAEP}:                             {"AAEP-C-050"},
-	{DuplicateEventConflict, "", protoAUMP}:                             {"AUMP-E-012"},
+var equivalentCheckTable = map[equivalence][]string{
+	{ExecutedDespiteDeny, "", protoAgentHook}:                         {"AH-C-075"},
+	{ExecutedWhileAskPending, "", protoAgentHook}:                     {"AH-C-076"},
+	{ExecutedWhileAskPending, caseApprovalMismatch, protoAgentHook}:   {"AH-C-076", "AH-C-104"},
+	{ExecutedWhileAskPending, caseApprovalLate, protoAgentHook}:       {"AH-C-076", "AH-C-103"},
+	{ExecutedWhileAskPending, caseApprovalRefused, protoAgentHook}:    {"AH-C-076", "AH-C-103"},
+	{ExecutedWhileAskPending, caseApprovalUnrecorded, protoAgentHook}: {"AH-C-076", "AH-C-105"},
+	{ExecutedAfterExpiry, caseApprovalExpired, protoAgentHook}:        {"AH-C-103"},
+	{ExecutedWithoutVerdict, caseOnlyClaimed, protoAgentHook}:         {"AH-C-082"},
+	{ExecutedBeforeVerdict, "", protoAgentHook}:                       {"AH-C-083"},
+	{ExecutedBeforeVerdict, caseRecordedLate, protoAgentHook}:         {"AH-C-083"},
+	{ExecutedBeforeVerdict, detailDeniedLate, protoAgentHook}:         {"AH-C-083"},
+	{InputDrift, "", protoAgentHook}:                                  {"AH-C-080"},
+	{InputDrift, caseOtherTool, protoAAEP}:                            {"AAEP-C-082"},
+	{OrphanCompletion, caseOrphan, protoAgentHook}:                    {"AH-C-078"},
+	{OrphanCompletion, caseOrphan, protoAAEP}:                         {"AAEP-C-080"},
+	{OrphanCompletion, caseOrphanAgain, protoAAEP}:                    {"AAEP-C-083"},
+	{ReusedToolCallID, caseReusedOpen, protoAgentHook}:                {"AH-C-052"},
+	{ReusedToolCallID, caseReusedAAEP, protoAAEP}:                     {"AAEP-C-052"},
+	{ForgedRecord, caseClaim, protoAgentHook}:                         {"AH-C-082"},
+	{ForgedRecord, caseClaimNotRun, protoAgentHook}:                   {"AH-C-082"},
+	{ForgedRecord, caseClaimAlone, protoAgentHook}:                    {"AH-C-082"},
+	{DuplicateEventConflict, "", protoAgentHook}:                      {"AH-C-050"},
+	{DuplicateEventConflict, "", protoAAEP}:                           {"AAEP-C-050"},
+	{DuplicateEventConflict, "", protoAUMP}:                           {"AUMP-E-012"},
 }
 
-// equivalents are the checks that a violation of one of our rules breaks. A
+// equivalentChecks are the checks that a violation of one of our rules breaks. A
 // recorded reason excuses AH-C-080.
-func equivalents(r *Rule, c *call, f *fact, v *violation) []string {
+func equivalentChecks(r *Rule, c *call, f *fact, v *findingSpec) []string {
 	protocol := f.protocol
 	if protocol == "" && c != nil {
 		protocol = c.protocol
 	}
-	if r == ruleDrift && v.caseOf == "" && f.mutation {
+	if r == ruleDrift && v.caseOf == "" && f.hasMutationReason {
 		return nil
 	}
-	return equivalences[equivalence{r.Name, v.caseOf, protocol}]
+	return equivalentCheckTable[equivalence{r.Name, v.caseOf, protocol}]
 }
 
 // missingRule is the protocol's check behind missing_completion.
 func (c *call) missingRule() *Rule {
-	if first(c.preProtocol, c.protocol) == protoAAEP {
+	if firstNonEmpty(c.preProtocol, c.protocol) == protoAAEP {
 		return checkRules["AAEP-C-081"]
 	}
 	return checkRules["AH-C-079"]
 }
 
-// breach puts out what a session found, and gives the finding's id.
-func (m *machine) breach(f *fact, who origin, b *catalogue.Breach) string {
-	rule, about, v := m.violationOf(f, who, b)
+// reportSessionFinding puts out what a session found, and gives the finding's id.
+func (m *machine) reportSessionFinding(f *fact, who origin, b *catalogue.Breach) string {
+	rule, about, v := m.sessionFindingSpec(f, who, b)
 	if b.Withdraws != nil {
-		_, _, old := m.violationOf(f, who, b.Withdraws)
-		_, id := identify(checkRules[b.Withdraws.Check], nil, m.factOf(f, who, b.Withdraws), old)
+		_, _, old := m.sessionFindingSpec(f, who, b.Withdraws)
+		_, id := identifyFinding(checkRules[b.Withdraws.Check], nil, m.findingSubject(f, who, b.Withdraws), old)
 		back := *v
-		back.withdraws, back.severity, back.caseOf = id, events.SeverityInfo, detailWithdrawn
-		m.finding(checkRules[b.Withdraws.Check], nil, about, &back)
+		back.retracts, back.severity, back.caseOf = id, events.SeverityInfo, caseWithdrawn
+		m.emitFinding(checkRules[b.Withdraws.Check], nil, about, &back)
 		if b.Retracts {
 			return id
 		}
 	}
-	return m.finding(rule, nil, about, v)
+	return m.emitFinding(rule, nil, about, v)
 }
 
-func (m *machine) violationOf(f *fact, who origin, b *catalogue.Breach) (*Rule, *fact, *violation) {
-	v := about(b.Events...).detail(b.Case).saying(b.What).grade(b.Severity)
+func (m *machine) sessionFindingSpec(f *fact, who origin, b *catalogue.Breach) (*Rule, *fact, *findingSpec) {
+	v := findingFrom(b.Events...).withCase(b.Case).withText(b.What).withSeverity(b.Severity)
 	v.seqs = append(v.seqs, b.Seqs...)
-	if f.kind == kindAnswer || len(v.events) == 0 { // replies have no ids
-		v.distinct(f.content)
+	if f.kind == kindQuestionReply || len(v.events) == 0 { // replies have no ids
+		v.withContent(f.contentSum)
 	}
-	return checkRules[b.Check], m.factOf(f, who, b), v
+	return checkRules[b.Check], m.findingSubject(f, who, b), v
 }
 
-// factOf is whom and what a breach is about.
-func (m *machine) factOf(f *fact, who origin, b *catalogue.Breach) *fact {
+// findingSubject is whom and what a breach is about.
+func (m *machine) findingSubject(f *fact, who origin, b *catalogue.Breach) *fact {
 	about := &fact{origin: who, protocol: f.protocol}
 	if b.Call != "" {
-		about.callID = show(b.Call)
-		about.setSlot(slotOf(b.Call, ""))
+		about.callID = boundID(b.Call)
+		about.setCallKey(callKeyOf(b.Call, ""))
 	}
 	return about
 }
 
-// notesOn turns what the schemas say of an event into breaches: errors once
+// schemaFindings turns what the schemas say of an event into breaches: errors once
 // each check, warnings as hints.
-func notesOn(f *fact, vs []schemas.Violation) []*catalogue.Breach {
+func schemaFindings(f *fact, vs []schemas.Violation) []*catalogue.Breach {
 	var notes []*catalogue.Breach
 	said := map[string]bool{}
 	for _, v := range vs {
@@ -121,7 +121,7 @@ func notesOn(f *fact, vs []schemas.Violation) []*catalogue.Breach {
 		if v.Check == "" || said[v.Check] || checkRules[v.Check] == nil {
 			continue
 		}
-		b := single(v.Check, wordsFor(v), f)
+		b := singleEventFinding(v.Check, violationText(v), f)
 		if warning {
 			b.Severity, b.Case = events.SeverityInfo, v.Keyword
 		} else {
@@ -152,71 +152,71 @@ func unreadableCheck(protocol string, err error) string {
 	case protocol != protoAAEP:
 		return ""
 	}
-	return first(unreadableChecks[strict.Code], "AAEP-C-001")
+	return firstNonEmpty(unreadableChecks[strict.Code], "AAEP-C-001")
 }
 
-// check puts out that a call breaks a check of its protocol.
-func (m *machine) check(id string, c *call, f *fact, v *violation) string {
-	return m.finding(checkRules[id], c, f, v)
+// reportCheckFinding puts out that a call breaks a check of its protocol.
+func (m *machine) reportCheckFinding(id string, c *call, f *fact, v *findingSpec) string {
+	return m.emitFinding(checkRules[id], c, f, v)
 }
 
-// unanswered: admission was asked for and never given, and nothing says that
+// checkUnanswered: admission was asked for and never given, and nothing says that
 // the fail mode let the call pass (AH-C-073).
-func (m *machine) unanswered(c *call, f *fact) {
+func (m *machine) checkUnanswered(c *call, f *fact) {
 	if f.protocol == protoAgentHook && c.hasRequest && !c.failOpen {
-		c.excusable("AH-C-073", m.check("AH-C-073", c, f, about(c.firstEvent(), f.eventID)))
+		c.addRetractable("AH-C-073", m.reportCheckFinding("AH-C-073", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }
 
-// outsideGate: the session's attestation claims a gate that this call did not
+// checkOutsideGate: the session's attestation claims a gate that this call did not
 // go through (AH-C-084).
-func (m *machine) outsideGate(c *call, f *fact) {
-	w, ok := m.flows.peek(flowKey{f.key, protoAgentHook})
-	said := slices.ContainsFunc(c.excuses, func(made madeFinding) bool { return made.rule == "AH-C-084" })
-	if ok && !said && f.ran != ranNo && w.hook.Gated() {
-		c.excusable("AH-C-084", m.check("AH-C-084", c, f, about(c.firstEvent(), f.eventID)))
+func (m *machine) checkOutsideGate(c *call, f *fact) {
+	w, ok := m.protocolSessions.peek(protocolSessionKey{f.key, protoAgentHook})
+	said := slices.ContainsFunc(c.retractable, func(made findingRef) bool { return made.rule == "AH-C-084" })
+	if ok && !said && f.effect != noEffect && w.hook.Gated() {
+		c.addRetractable("AH-C-084", m.reportCheckFinding("AH-C-084", c, f, findingFrom(c.firstEvent(), f.eventID)))
 	}
 }
 
-// orphanChecks: a completion that nothing was before went around the gate, and
+// checkOrphan: a completion that nothing was before went around the gate, and
 // one that came again may contradict the first (AH-C-089).
-func (m *machine) orphanChecks(sl *slot, c *call, f *fact) {
+func (m *machine) checkOrphan(sl *callGroup, c *call, f *fact) {
 	if f.protocol != protoAgentHook {
 		return
 	}
 	before := sl.latestClosed(func(o *call) bool { return o != c && o.hasPost })
 	switch {
 	case before == nil:
-		m.outsideGate(c, f)
+		m.checkOutsideGate(c, f)
 	case before.outcome != f.outcome:
-		m.check("AH-C-089", c, f, about(before.postEvent, f.eventID).in(before))
+		m.reportCheckFinding("AH-C-089", c, f, findingFrom(before.postEvent, f.eventID).withEventsOf(before))
 	}
 }
 
-// unnamedEnd: the end of a call does not carry the id that its beginning had
+// checkUnnamedEnd: the end of a call does not carry the id that its beginning had
 // (AH-C-087).
-func (m *machine) unnamedEnd(c *call, f *fact, inferred bool) {
-	if inferred && f.protocol == protoAgentHook && f.slot.id == "" && c.slot.key.id != "" {
-		m.check("AH-C-087", c, f, about(c.firstEvent(), f.eventID).saying("its end has no id"))
+func (m *machine) checkUnnamedEnd(c *call, f *fact, inferred bool) {
+	if inferred && f.protocol == protoAgentHook && f.callKey.id == "" && c.group.key.id != "" {
+		m.reportCheckFinding("AH-C-087", c, f, findingFrom(c.firstEvent(), f.eventID).withText("its end has no id"))
 	}
 }
 
-// unnamedApproval: what ran after an approval must say which: the workflow and,
+// checkUnnamedApproval: what ran after an approval must say which: the workflow and,
 // where a decision used it up, that decision (AH-C-081).
-func (m *machine) unnamedApproval(c *call, f *fact) {
+func (m *machine) checkUnnamedApproval(c *call, f *fact) {
 	if f.protocol != protoAgentHook {
 		return
 	}
 	for _, d := range c.decisions {
-		a := d.pending.value()
-		used := d.verdict == events.Allow && granted(a.status)
+		a := d.approval.valueOrZero()
+		used := d.verdict == events.Allow && isGranted(a.status)
 		switch {
 		case a.workflow == "":
-		case f.approval.value().workflow == "":
-			m.check("AH-C-081", c, f, about(c.firstEvent(), f.eventID))
+		case f.approval.valueOrZero().workflow == "":
+			m.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID))
 			return
-		case used && d.id != "" && f.reference == "" && f.receiptOf == "":
-			m.check("AH-C-081", c, f, about(c.firstEvent(), f.eventID).saying("decision_ref is missing"))
+		case used && d.id != "" && f.decisionRef == "" && f.receiptDecisionID == "":
+			m.reportCheckFinding("AH-C-081", c, f, findingFrom(c.firstEvent(), f.eventID).withText("decision_ref is missing"))
 			return
 		}
 	}

@@ -113,7 +113,7 @@ func TestCatalogueEntries(t *testing.T) {
 	if implemented != len(checkRules) {
 		t.Errorf("%d rules for %d implemented checks", len(checkRules), implemented)
 	}
-	for _, ids := range equivalences {
+	for _, ids := range equivalentCheckTable {
 		for _, id := range ids {
 			if checkRules[id] == nil {
 				t.Errorf("no check %s", id)
@@ -327,7 +327,7 @@ func TestWeight(t *testing.T) {
 	l := newLedger(t)
 	l.opts.RequireVerdict = false
 	core := New(l.opts)
-	core.m.most = 500
+	core.machine.storedItemLimit = 500
 	for i := range 3000 {
 		e := wire(i, "tool.invoked", 1, tree{"tool": "lookup", "tool_call_id": fmt.Sprint("call_", i), "session_id": fmt.Sprint("sess_", i%100)})
 		l.event(e)
@@ -336,12 +336,12 @@ func TestWeight(t *testing.T) {
 		core.Apply(m)
 	}
 	sum := 0
-	for w, ok := core.m.flows.oldest(); ok; w, ok = core.m.flows.oldest() {
-		sum += w.weight
-		core.m.flows.remove(w.id())
+	for w, ok := core.machine.protocolSessions.oldest(); ok; w, ok = core.machine.protocolSessions.oldest() {
+		sum += w.storedItems
+		core.machine.protocolSessions.remove(w.id())
 	}
-	if core.m.weight > 500 || sum != core.m.weight {
-		t.Errorf("the weight is %d, and the sum %d", core.m.weight, sum)
+	if core.machine.storedItems > 500 || sum != core.machine.storedItems {
+		t.Errorf("the weight is %d, and the sum %d", core.machine.storedItems, sum)
 	}
 }
 

@@ -2,74 +2,74 @@ package correlation
 
 import "github.com/countersign-dev/countersign/events"
 
-// complete takes a completion: it ends the oldest armed occurrence, comes late
+// completeCall takes a completion: it ends the oldest armed occurrence, comes late
 // for one that was closed without it, or has nothing before it.
-func (m *machine) complete(f *fact) {
-	if !f.hasTool() && f.previous == (slotKey{}) {
+func (m *machine) completeCall(f *fact) {
+	if !f.hasTool() && f.retriedKey == (callKey{}) {
 		return
 	}
-	s := m.session(f)
-	c, inferred := m.consume(s, f)
+	s := m.ensureSession(f)
+	c, inferred := m.matchCompletion(s, f)
 	if c == nil {
-		if again := s.repeated(f); again != nil {
-			m.effectFirst(again, f)
-			m.completeAgain(again, f)
+		if again := s.findRepeatedCompletion(f); again != nil {
+			m.checkEffectFirst(again, f)
+			m.completeInOtherProtocol(again, f)
 			return
 		}
 		if c = m.recallDenied(s, f); c == nil {
-			m.orphan(s, f)
+			m.recordOrphan(s, f)
 			return
 		}
-		defer m.makeRoom(s, c.slot)
+		defer m.enforceCallBounds(s, c.group)
 	}
 	c.inferred = c.inferred || inferred
-	c.complete(f)
-	m.unnamedEnd(c, f, inferred)
-	m.cameFirstNot(c, f)
-	m.judge(c, f)
-	m.effectFirst(c, f)
-	m.withdraw(c, f)
-	m.close(c, stateAfter(f), byPost)
-	m.judgeClaims(c, f)
+	c.recordCompletion(f)
+	m.checkUnnamedEnd(c, f, inferred)
+	m.retractEarlierEnd(c, f)
+	m.judgeExecution(c, f)
+	m.checkEffectFirst(c, f)
+	m.retractMissingCompletion(c, f)
+	m.closeCall(c, stateAfter(f), closedByPost)
+	m.judgeCallClaims(c, f)
 	m.judgeReference(c, f)
-	c.executed.raw = nil
-	m.emit(c)
+	c.executedArgs.canonical = nil
+	m.emitCall(c)
 }
 
-func (c *call) complete(f *fact) {
-	c.describe(f)
-	c.see(f)
-	c.sayTimes(f)
-	c.learn(f)
-	c.step(stepCompleted, f)
+func (c *call) recordCompletion(f *fact) {
+	c.mergeIdentity(f)
+	c.recordProtocol(f)
+	c.recordTimes(f)
+	c.applyClaims(f)
+	c.addStep(stepCompleted, f)
 	c.hasPost, c.postEvent, c.postProtocol = true, f.eventID, f.protocol
-	c.outcome, c.mutated = f.outcome, f.mutation
+	c.outcome, c.hasMutationReason = f.outcome, f.hasMutationReason
 	if !c.hasPre || !c.hasRequest && f.protocol == protoAgentHook {
-		c.endedAt = f.said.at
+		c.endedAt = f.producerTimes.happenedAt
 	}
-	if f.ran != ranNo {
-		c.execSeq, c.executed = f.seq, f.args
+	if f.effect != noEffect {
+		c.execSeq, c.executedArgs = f.seq, f.args
 	}
 }
 
-// orphan records a completion that nothing was before.
-func (m *machine) orphan(s *session, f *fact) {
-	c := m.occurrence(s, f)
-	sl := c.slot
+// recordOrphan records a completion that nothing was before.
+func (m *machine) recordOrphan(s *session, f *fact) {
+	c := m.newOccurrence(s, f)
+	sl := c.group
 	sl.calls = append(sl.calls, c)
-	c.state, c.closing = events.CallOrphaned, byPost
-	c.complete(f)
-	c.executed.raw = nil
-	s.remember(c)
-	detail := detailOrphan
+	c.state, c.closeReason = events.CallOrphaned, closedByPost
+	c.recordCompletion(f)
+	c.executedArgs.canonical = nil
+	s.moveToClosed(c)
+	detail := caseOrphan
 	if sl.count > 1 {
-		detail = detailOrphanAgain
+		detail = caseOrphanAgain
 	}
-	m.excusably(ruleOrphan, c, f, about(f.eventID).detail(detail))
-	m.orphanChecks(sl, c, f)
-	m.spend(c, f)
-	m.emit(c)
-	m.makeRoom(s, sl)
+	m.reportRetractable(ruleOrphan, c, f, findingFrom(f.eventID).withCase(detail))
+	m.checkOrphan(sl, c, f)
+	m.checkReceiptUse(c, f)
+	m.emitCall(c)
+	m.enforceCallBounds(s, sl)
 }
 
 // stateAfter is the state after a completion, by the protocol's own word; a word
@@ -84,61 +84,61 @@ func stateAfter(f *fact) events.CallState {
 	return events.CallCompleted
 }
 
-// remark takes what a producer says about a call beside announcing and
+// handleCallUpdate takes what a producer says about a call beside announcing and
 // completing it. What it says about calls that nobody knows yet is remembered
 // if it ends them, and no finding.
-func (m *machine) remark(f *fact) {
+func (m *machine) handleCallUpdate(f *fact) {
 	s, ok := m.sessions.get(f.key)
 	if !ok {
-		m.anticipate(f)
+		m.bufferEarlyUpdate(f)
 		return
 	}
-	s.lastSeen = m.here()
-	c := s.meant(f)
+	s.lastActivity = m.currentActivity()
+	c := s.findUpdatedCall(f)
 	if c == nil {
-		m.excuse(s, f)
-		m.anticipate(f)
+		m.retractForFailMode(s, f)
+		m.bufferEarlyUpdate(f)
 		return
 	}
-	m.said(c, f)
-	m.emit(c)
+	m.applyCallUpdate(c, f)
+	m.emitCall(c)
 }
 
-func (m *machine) stop(c *call, f *fact, state events.CallState, why closing) {
+func (m *machine) stopCall(c *call, f *fact, state events.CallState, why closeReason) {
 	if c.hasPost {
 		return
 	}
-	c.step(stepClosed, f)
+	c.addStep(stepClosed, f)
 	if c.outcome == "" {
 		c.outcome = f.outcome
 	}
 	if !c.hasRequest {
-		c.endedAt = f.said.at
+		c.endedAt = f.producerTimes.happenedAt
 	}
-	if c.open() || c.state == events.CallAbandoned {
-		m.withdraw(c, f)
-		m.close(c, state, why)
-		m.judgeClaims(c, f)
+	if c.isOpen() || c.state == events.CallAbandoned {
+		m.retractMissingCompletion(c, f)
+		m.closeCall(c, state, why)
+		m.judgeCallClaims(c, f)
 	}
 }
 
-// meant finds the call that a remark is about: by its id, by the event it
+// findUpdatedCall finds the call that a remark is about: by its id, by the event it
 // names, by the approval workflow.
-func (s *session) meant(f *fact) *call {
-	if sl := s.slotOf(f); sl != nil && f.slot.id != "" {
+func (s *session) findUpdatedCall(f *fact) *call {
+	if sl := s.findGroup(f); sl != nil && f.callKey.id != "" {
 		if c := sl.oldestOpen(); c != nil {
 			return c
 		}
-		return sl.latestClosed((*call).awaitsPost)
+		return sl.latestClosed((*call).awaitsCompletion)
 	}
-	for _, event := range append([]string{f.eventID}, f.links...) {
-		if c := s.findNamed(event, func(c *call) bool { return c.knows(event) }); c != nil {
+	for _, event := range append([]string{f.eventID}, f.relatedEventIDs...) {
+		if c := s.findNamed(event, func(c *call) bool { return c.hasEvent(event) }); c != nil {
 			return c
 		}
 	}
-	workflow := f.approval.value().workflow
+	workflow := f.approval.valueOrZero().workflow
 	if workflow == "" {
 		return nil
 	}
-	return s.findNamed(workflow, func(c *call) bool { return c.awaited().workflow == workflow })
+	return s.findNamed(workflow, func(c *call) bool { return c.awaitedApproval().workflow == workflow })
 }

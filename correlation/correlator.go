@@ -42,25 +42,25 @@ const (
 // Correlator correlates one shard. It is not safe for concurrent use, but for
 // NewDecoder.
 type Correlator struct {
-	m       *machine
-	space   subject.Space
-	shard   string
-	vouched func(events.KeyRecord) bool
-	retires func(events.KeyRetirement) bool
-	keys    signing.KeySet
-	records signing.RecordVerifier // of keys
-	retired map[string]bool        // by key id: it counts no more
-	// shared is a copy of keys for the decoders.
-	shared  atomic.Pointer[signing.KeySet]
-	decoder *Decoder // of Apply
-	memory  Memory   // of Apply
+	machine            *machine
+	space              subject.Space
+	shard              string
+	vouchForKey        func(events.KeyRecord) bool
+	vouchForRetirement func(events.KeyRetirement) bool
+	keys               signing.KeySet
+	records            signing.RecordVerifier // of keys
+	retiredKeys        map[string]bool        // by key id: it counts no more
+	// sharedKeys is a copy of keys for the decoders.
+	sharedKeys atomic.Pointer[signing.KeySet]
+	decoder    *Decoder // of Apply
+	arena      Memory   // of Apply
 }
 
 // New makes a correlator that has seen nothing yet.
 func New(o Options) *Correlator {
 	keys := signing.KeySet{}
 	c := &Correlator{
-		m: newMachine(o), space: o.Space, shard: o.Shard, vouched: o.KeyVoucher, retires: o.RetireVoucher, retired: map[string]bool{},
+		machine: newMachine(o), space: o.Space, shard: o.Shard, vouchForKey: o.KeyVoucher, vouchForRetirement: o.RetireVoucher, retiredKeys: map[string]bool{},
 		keys: keys, records: signing.RecordVerifier{Keys: keys},
 	}
 	c.decoder = c.NewDecoder()
@@ -78,12 +78,12 @@ func New(o Options) *Correlator {
 //
 // Body and Header are not kept.
 func (c *Correlator) Apply(m events.LogMessage) []Output {
-	if m.Seq <= c.m.stats.Seq {
+	if m.Seq <= c.machine.stats.Seq {
 		return nil
 	}
 	var in Input
-	c.memory.Free()
-	c.decoder.DecodeInto(&in, m, &c.memory)
+	c.arena.Free()
+	c.decoder.DecodeInto(&in, m, &c.arena)
 	outs := slices.Clone(c.Step(&in))
 	for i := range outs {
 		outs[i].Encode()
@@ -94,45 +94,45 @@ func (c *Correlator) Apply(m events.LogMessage) []Output {
 // Step is Apply for a message that was decoded. Its outputs are not encoded yet:
 // see Output.Encode. The list is good until the next Step, the outputs until Reuse.
 func (c *Correlator) Step(in *Input) []Output {
-	m, p := &in.m, &in.p
-	if m.Seq <= c.m.stats.Seq {
+	m, p := &in.message, &in.parsedSubject
+	if m.Seq <= c.machine.stats.Seq {
 		return nil
 	}
-	c.m.stats.Seq = m.Seq
-	clear(c.m.out)
-	c.m.out = c.m.out[:0]
-	if in.own {
+	c.machine.stats.Seq = m.Seq
+	clear(c.machine.outputs)
+	c.machine.outputs = c.machine.outputs[:0]
+	if in.isOwnRecord {
 		return nil
 	}
-	c.m.stats.Messages++
-	c.m.pass(m.Time)
+	c.machine.stats.Messages++
+	c.machine.advanceTimers(m.Time)
 	switch {
-	case in.bad:
-		c.badSubject(*m)
-	case in.reading != nil:
-		c.event(in)
-	case in.verdict != nil:
-		c.decision(m, p, in.verdict)
+	case in.hasBadSubject:
+		c.reportBadSubject(*m)
+	case in.event != nil:
+		c.applyEvent(in)
+	case in.decision != nil:
+		c.applyDecision(m, p, in.decision)
 	case p.Class == subject.Approvals:
-		c.approval(*m, *p)
+		c.applyApproval(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlKey:
-		c.key(*m, *p)
+		c.applyKeyRecord(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlKeyRetired:
-		c.retire(*m, *p)
+		c.retireKey(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlRules:
-		c.rules(*m, *p)
+		c.applyRulesChange(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlMandate:
-		c.mandateChange(*m, *p)
+		c.applyMandateChange(*m, *p)
 	case p.Class == subject.Control && p.Kind == events.ControlPublisher:
-		c.publisherChange(*m, *p)
+		c.applyPublisherChange(*m, *p)
 	}
-	if len(c.m.loose) >= foldAtOnce {
-		c.m.fold()
+	if len(c.machine.dirtyCalls) >= compactBatch {
+		c.machine.compactCalls()
 	}
-	if len(c.m.out) == 0 {
+	if len(c.machine.outputs) == 0 {
 		return nil
 	}
-	return c.m.out
+	return c.machine.outputs
 }
 
 // Ahead looks where Step will look for the ids of events that were decoded, and for
@@ -143,17 +143,17 @@ func (c *Correlator) Ahead(inputs []Input) {
 	var from *sourceState // of the last one: often that of the next
 	for i := range inputs {
 		f := inputs[i].fact()
-		if f == nil || f.id.none() || !f.hashes.made {
+		if f == nil || f.cachedIDSum.isZero() || !f.cachedHashes.computed {
 			continue
 		}
 		if k := (sourceKey{f.key.tenant, f.key.source}); from == nil || from.key != k {
-			if from, _ = c.m.sources.peekHashed(k, f.hashes.source); from == nil {
+			if from, _ = c.machine.sources.peekHashed(k, f.cachedHashes.source); from == nil {
 				continue
 			}
 		}
-		c.m.glanced += from.seen.glance(f.id.hash())
+		c.machine.prefetched += from.firstContents.prefetch(f.cachedIDSum.hash())
 		if f.kind == kindPre {
-			c.m.glanced += c.m.marks.glance(markHash(f.hashes.tenant, f.id))
+			c.machine.prefetched += c.machine.linkTargets.prefetch(linkKeyHash(f.cachedHashes.tenant, f.cachedIDSum))
 		}
 	}
 }
@@ -165,40 +165,40 @@ func (c *Correlator) Ahead(inputs []Input) {
 // made of several such times. Compare it with Stats().LogTime, not with the time of
 // the last message: some messages let no time pass.
 func (c *Correlator) NextDeadline() (time.Time, bool) {
-	var next soonest
-	if d, ok := c.m.due.next(); ok {
-		next.take(d.at)
+	var next earliestTime
+	if d, ok := c.machine.callDeadlines.next(); ok {
+		next.keepEarlier(d.at)
 	}
-	if len(c.m.running) > 0 {
-		c.m.nextFlow(&next)
+	if len(c.machine.runningSessions) > 0 {
+		c.machine.nextProtocolSessionIdle(&next)
 	}
-	c.m.nextAnswer(&next)
-	return c.m.shown(next.at), next.any
+	c.machine.nextNegotiationTimeout(&next)
+	return c.machine.toBrokerTime(next.at), next.any
 }
 
 // NextIdle is when the next session may be forgotten, likewise.
 func (c *Correlator) NextIdle() (time.Time, bool) {
-	var next soonest
-	c.m.nextFlow(&next)
-	if s, ok := c.m.sessions.oldest(); ok {
-		at, _ := c.m.idle(s.lastSeen, sessionIdle)
-		next.take(at)
+	var next earliestTime
+	c.machine.nextProtocolSessionIdle(&next)
+	if s, ok := c.machine.sessions.oldest(); ok {
+		at, _ := c.machine.checkIdle(s.lastActivity, sessionIdle)
+		next.keepEarlier(at)
 	}
-	return c.m.shown(next.at), next.any
+	return c.machine.toBrokerTime(next.at), next.any
 }
 
 // Stats says what the correlator holds and has done.
 func (c *Correlator) Stats() Stats {
-	s := c.m.stats
-	s.LogTime, s.Sessions, s.Sources, s.Watched = c.m.shown(c.m.now), c.m.sessions.len(), c.m.sources.len(), c.m.flows.len()
+	s := c.machine.stats
+	s.LogTime, s.Sessions, s.Sources, s.Watched = c.machine.toBrokerTime(c.machine.now), c.machine.sessions.len(), c.machine.sources.len(), c.machine.protocolSessions.len()
 	return s
 }
 
-// learnKey takes a key that counts from here on.
-func (c *Correlator) learnKey(kid string, pub ed25519.PublicKey) {
+// addKey takes a key that counts from here on.
+func (c *Correlator) addKey(kid string, pub ed25519.PublicKey) {
 	c.keys[kid] = pub
 	shared := maps.Clone(c.keys)
-	c.shared.Store(&shared)
+	c.sharedKeys.Store(&shared)
 }
 
 // errNoData: a CloudEvent without data cannot be an event of a producer.

@@ -258,7 +258,7 @@ func TestIDsFromHell(t *testing.T) {
 			r := l.run()
 			wantRules(t, r.findings)
 			c := r.only(t)
-			if len(c.ToolCallID) > maxShown || c.State != events.CallCompleted || (size <= maxShown && c.Session != id) {
+			if len(c.ToolCallID) > maxIDBytes || c.State != events.CallCompleted || (size <= maxIDBytes && c.Session != id) {
 				t.Errorf("call %+v", c)
 			}
 			if last := r.outputs[len(r.outputs)-1]; last.Subject != space.Call("acme", "completed", id) {
@@ -339,7 +339,7 @@ func TestDeadlines(t *testing.T) {
 	if _, ok := r.core.NextDeadline(); ok || r.core.Stats().Open != 0 {
 		t.Error("something is still open")
 	}
-	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.m.now.Before(due) {
+	if outs := tick(53, due.Add(-time.Hour)); outs != nil || r.core.machine.now.Before(due) {
 		t.Error("time went back")
 	}
 }
@@ -499,9 +499,9 @@ func TestBounds(t *testing.T) {
 				t.Errorf("call %+v", c)
 			}
 		}
-		s, _ := r.core.m.sessions.oldest()
-		if len(seen) != 60 || s.slots.len() > 4 || len(s.closed) > 2 {
-			t.Errorf("%d calls, %d ids, %d closed", len(seen), s.slots.len(), len(s.closed))
+		s, _ := r.core.machine.sessions.oldest()
+		if len(seen) != 60 || s.groups.len() > 4 || len(s.closed) > 2 {
+			t.Errorf("%d calls, %d ids, %d closed", len(seen), s.groups.len(), len(s.closed))
 		}
 	})
 	t.Run("kept arguments", func(t *testing.T) {
@@ -528,9 +528,9 @@ func TestBounds(t *testing.T) {
 			l.request(pre(1), fmt.Sprint("d", i))
 		}
 		core := l.run().core
-		s, _ := core.m.sessions.oldest()
-		if len(core.m.due) > 100 || s.verdicts.len() > maxDecisions || len(s.open[1].timeline) > maxTimeline {
-			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.m.due), s.verdicts.len(), len(s.open[1].timeline))
+		s, _ := core.machine.sessions.oldest()
+		if len(core.machine.callDeadlines) > 100 || s.decisionIndex.len() > maxCallDecisions || len(s.open[1].timeline) > maxTimeline {
+			t.Errorf("%d deadlines, %d decisions, %d steps", len(core.machine.callDeadlines), s.decisionIndex.len(), len(s.open[1].timeline))
 		}
 	})
 	t.Run("calls and ids of all sessions", func(t *testing.T) {
@@ -550,9 +550,9 @@ func TestBounds(t *testing.T) {
 			}
 			core := l.run().core
 			s, calls, ids := core.Stats(), 0, 0
-			for _, s := range core.m.sessions.all() {
+			for _, s := range core.machine.sessions.all() {
 				calls += len(s.open) + len(s.closed)
-				ids += s.slots.len()
+				ids += s.groups.len()
 			}
 			if s.Calls != calls || s.IDs != ids || (name == "calls" && calls > 10) || (name == "ids" && ids > 10) {
 				t.Errorf("%s: stats %+v, %d calls, %d ids", name, s, calls, ids)
@@ -580,7 +580,7 @@ func TestBounds(t *testing.T) {
 		if n := core.Stats().Sources; n != 2 {
 			t.Errorf("%d sources", n)
 		}
-		if s, ok := core.m.sources.get(sourceKey{"acme", "rt0"}); !ok || s.seen.len() > 3 {
+		if s, ok := core.machine.sources.get(sourceKey{"acme", "rt0"}); !ok || s.firstContents.len() > 3 {
 			t.Error("the busy source was forgotten, or remembers too much")
 		}
 	})

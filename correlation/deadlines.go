@@ -9,7 +9,7 @@ type deadline struct {
 	call *call
 }
 
-func (d deadline) stale() bool { return !d.call.open() || !d.call.deadline.Equal(d.at) }
+func (d deadline) isStale() bool { return !d.call.isOpen() || !d.call.deadline.Equal(d.at) }
 
 // deadlines is a heap: the next deadline first, among equals the older call. No
 // two are equal in both, so that the order in which they come out does not depend
@@ -23,7 +23,7 @@ func (d deadlines) less(i, j int) bool {
 	return d[i].at.Before(d[j].at)
 }
 
-func (d deadlines) up(i int) {
+func (d deadlines) siftUp(i int) {
 	for i > 0 {
 		parent := (i - 1) / 2
 		if !d.less(i, parent) {
@@ -34,7 +34,7 @@ func (d deadlines) up(i int) {
 	}
 }
 
-func (d deadlines) down(i int) {
+func (d deadlines) siftDown(i int) {
 	for {
 		least := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(d); child++ {
@@ -52,7 +52,7 @@ func (d deadlines) down(i int) {
 
 func (d deadlines) init() {
 	for i := len(d)/2 - 1; i >= 0; i-- {
-		d.down(i)
+		d.siftDown(i)
 	}
 }
 
@@ -63,13 +63,13 @@ func (d *deadlines) pop() {
 	list[0] = list[last]
 	list[last] = deadline{}
 	*d = list[:last]
-	(*d).down(0)
+	(*d).siftDown(0)
 }
 
 // next is the next deadline that counts; it drops stale ones on the way.
 func (d *deadlines) next() (deadline, bool) {
 	for len(*d) > 0 {
-		if top := (*d)[0]; !top.stale() {
+		if top := (*d)[0]; !top.isStale() {
 			return top, true
 		}
 		d.pop()
@@ -77,8 +77,8 @@ func (d *deadlines) next() (deadline, bool) {
 	return deadline{}, false
 }
 
-// due takes the next deadline if it has been reached.
-func (d *deadlines) due(now time.Time) (*call, bool) {
+// popDue takes the next deadline if it has been reached.
+func (d *deadlines) popDue(now time.Time) (*call, bool) {
 	top, ok := d.next()
 	if !ok || now.Before(top.at) {
 		return nil, false
@@ -94,5 +94,5 @@ func (d *deadlines) set(c *call, at time.Time) {
 	}
 	c.deadline = at
 	*d = append(*d, deadline{at: at, call: c})
-	d.up(len(*d) - 1)
+	d.siftUp(len(*d) - 1)
 }

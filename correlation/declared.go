@@ -13,33 +13,33 @@ import (
 
 // Bounds of what is remembered of one declaration.
 const (
-	maxSaid       = 256 // types and publishers of which something was said
-	enoughUnknown = 10  // answers of "unknown" that make a habit; AHP-013 gives no number
+	maxReported  = 256 // types and publishers of which something was said
+	unknownHabit = 10  // answers of "unknown" that make a habit; AHP-013 gives no number
 )
 
 // declarations are those of all tenants, as the last record has them: at most as
 // many as a record holds.
 type declarations struct {
-	of    map[string][]*declaration // by tenant, as a token
-	fails []sum                     // documents that were said to be unusable
+	byTenant         map[string][]*declaration // by tenant, as a token
+	reportedUnusable []sum                     // documents that were said to be unusable
 }
 
 // declaration is what one manifest or registration says, and what was seen of
 // those that it is about.
 type declaration struct {
-	digest            string
-	publisher, family string // publisher as a token, "" for everybody whose events name the family
-	absent            map[string]bool
-	closed, limited   bool
-	governs           bool            // its publisher is registered for the action-governance profile
-	partial           map[string]bool // types that it says it exposes in part only
-	silent            bool            // it is a registration, and says nothing of the fail mode
-	said              map[string]bool
-	unknown           map[string]int // events that answer "unknown", by publisher
+	digest                         string
+	publisher, family              string // publisher as a token, "" for everybody whose events name the family
+	notExposed                     map[string]bool
+	failsClosed, statesLimitations bool
+	actionGovernance               bool            // its publisher is registered for the action-governance profile
+	partlyExposed                  map[string]bool // types that it says it exposes in part only
+	silentOnFailMode               bool            // it is a registration, and says nothing of the fail mode
+	reported                       map[string]bool
+	unknownAnswers                 map[string]int // events that answer "unknown", by publisher
 }
 
-// publisherChange takes what is in force now.
-func (c *Correlator) publisherChange(m events.LogMessage, p subject.Parsed) {
+// applyPublisherChange takes what is in force now.
+func (c *Correlator) applyPublisherChange(m events.LogMessage, p subject.Parsed) {
 	if c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard) {
 		return
 	}
@@ -47,60 +47,60 @@ func (c *Correlator) publisherChange(m events.LogMessage, p subject.Parsed) {
 	if err != nil {
 		return
 	}
-	before := c.m.declared
-	c.m.declared = declarations{}
+	before := c.machine.declarations
+	c.machine.declarations = declarations{}
 	broken := map[string]bool{}
 	for _, d := range change.Documents {
 		if d.Error != "" {
 			broken[d.Tenant] = true
-			c.m.unusable(m, d, before.fails)
+			c.machine.reportUnusableDocument(m, d, before.reportedUnusable)
 		}
 	}
 	for _, d := range change.Documents {
 		if d.Declares != nil && !broken[d.Tenant] { // as the admitter has it: of such a tenant nothing is in force
-			c.m.declared.add(subject.Escape(d.Tenant), before.renew(d))
+			c.machine.declarations.add(subject.Escape(d.Tenant), before.carryOver(d))
 		}
 	}
 }
 
-// unusable reports a manifest or registration that cannot be used (AH-C-126),
+// reportUnusableDocument reports a manifest or registration that cannot be used (AH-C-126),
 // once as it is.
-func (m *machine) unusable(msg events.LogMessage, d events.PublisherDocument, before []sum) {
+func (m *machine) reportUnusableDocument(msg events.LogMessage, d events.PublisherDocument, before []sum) {
 	kind, _, _ := strings.Cut(d.Name, ".")
 	if kind != "manifest" && kind != "registration" {
 		return
 	}
 	id := sumOf(d.Tenant, d.Name, d.Digest)
-	m.declared.fails = append(m.declared.fails, id)
+	m.declarations.reportedUnusable = append(m.declarations.reportedUnusable, id)
 	if slices.Contains(before, id) {
 		return
 	}
 	f := &fact{seq: msg.Seq, at: msg.Time, protocol: protoAgentHook, origin: originOf(d.Tenant, "", "")}
-	m.finding(checkRules["AH-C-126"], nil, f, about().distinct(id).saying(show(strings.TrimSuffix(d.Error, "."))))
+	m.emitFinding(checkRules["AH-C-126"], nil, f, findingFrom().withContent(id).withText(boundID(strings.TrimSuffix(d.Error, "."))))
 }
 
-// renew is a declaration, with what is known of it if it has not changed.
-func (ds declarations) renew(d events.PublisherDocument) *declaration {
+// carryOver is a declaration, with what is known of it if it has not changed.
+func (ds declarations) carryOver(d events.PublisherDocument) *declaration {
 	next := &declaration{
 		digest: d.Digest, family: d.Declares.Source,
-		closed: d.Declares.FailMode == "fail_closed", limited: d.Declares.Limitations > 0,
+		failsClosed: d.Declares.FailMode == "fail_closed", statesLimitations: d.Declares.Limitations > 0,
 	}
 	if d.Declares.Publisher != "" {
-		next.silent = d.Declares.FailMode == ""
+		next.silentOnFailMode = d.Declares.FailMode == ""
 		next.publisher = subject.Escape(d.Declares.Publisher)
 	}
-	next.absent, next.partial = setOf(d.Declares.Absent), setOf(d.Declares.Partial)
-	next.governs = slices.Contains(d.Declares.Profiles, events.ProfileActionGovernance)
-	for _, old := range ds.of[subject.Escape(d.Tenant)] {
+	next.notExposed, next.partlyExposed = nameSet(d.Declares.Absent), nameSet(d.Declares.Partial)
+	next.actionGovernance = slices.Contains(d.Declares.Profiles, events.ProfileActionGovernance)
+	for _, old := range ds.byTenant[subject.Escape(d.Tenant)] {
 		if old.publisher == next.publisher && old.family == next.family && old.digest == next.digest {
-			next.said, next.unknown = old.said, old.unknown
+			next.reported, next.unknownAnswers = old.reported, old.unknownAnswers
 		}
 	}
 	return next
 }
 
-// setOf is the set of names, nil of none.
-func setOf(names []string) map[string]bool {
+// nameSet is the set of names, nil of none.
+func nameSet(names []string) map[string]bool {
 	var set map[string]bool
 	for _, name := range names {
 		if set == nil {
@@ -112,10 +112,10 @@ func setOf(names []string) map[string]bool {
 }
 
 func (ds *declarations) add(tenant string, d *declaration) {
-	if ds.of == nil {
-		ds.of = map[string][]*declaration{}
+	if ds.byTenant == nil {
+		ds.byTenant = map[string][]*declaration{}
 	}
-	ds.of[tenant] = append(ds.of[tenant], d)
+	ds.byTenant[tenant] = append(ds.byTenant[tenant], d)
 }
 
 // find gives the declaration for a publisher, nil if there is none: what is
@@ -123,7 +123,7 @@ func (ds *declarations) add(tenant string, d *declaration) {
 func (ds declarations) find(k sessionKey, family string) *declaration {
 	registered := false
 	var general *declaration
-	for _, d := range ds.of[k.tenant] {
+	for _, d := range ds.byTenant[k.tenant] {
 		switch {
 		case d.publisher == k.source && d.family == family:
 			return d
@@ -139,75 +139,75 @@ func (ds declarations) find(k sessionKey, family string) *declaration {
 	return general
 }
 
-// once tells whether something is to be said now of a publisher.
-func (d *declaration) once(what, source string) bool {
+// reportOnce tells whether something is to be said now of a publisher.
+func (d *declaration) reportOnce(what, source string) bool {
 	key := what + " " + source
-	if d.said[key] || len(d.said) >= maxSaid {
+	if d.reported[key] || len(d.reported) >= maxReported {
 		return false
 	}
-	if d.said == nil {
-		d.said = map[string]bool{}
+	if d.reported == nil {
+		d.reported = map[string]bool{}
 	}
-	d.said[key] = true
+	d.reported[key] = true
 	return true
 }
 
-// asDeclared holds an event against what is declared of its publisher: its type
+// checkDeclared holds an event against what is declared of its publisher: its type
 // (AH-C-127), how often it answers "unknown" (AH-C-043), and its fail mode
 // (AH-C-072).
-func (m *machine) asDeclared(w origin, f *fact) {
-	if f.hook == nil || len(m.declared.of) == 0 {
+func (m *machine) checkDeclared(w origin, f *fact) {
+	if f.hook == nil || len(m.declarations.byTenant) == 0 {
 		return
 	}
-	d := m.declared.find(f.key, f.hook.Family)
+	d := m.declarations.find(f.key, f.hook.Family)
 	if d == nil {
 		return
 	}
-	if d.absent[f.hook.Type] && d.once(f.hook.Type, f.key.source) {
-		m.breach(f, w, single("AH-C-127", "its type is declared not exposed or planned", f))
+	if d.notExposed[f.hook.Type] && d.reportOnce(f.hook.Type, f.key.source) {
+		m.reportSessionFinding(f, w, singleEventFinding("AH-C-127", "its type is declared not exposed or planned", f))
 	}
-	if f.kind == kindFailOpen && d.closed {
-		b := single("AH-C-072", "a call was let pass without a verdict, and its publisher is registered to fail closed", f)
+	if f.kind == kindFailOpen && d.failsClosed {
+		b := singleEventFinding("AH-C-072", "a call was let pass without a verdict, and its publisher is registered to fail closed", f)
 		b.Case = "fail_mode"
-		m.breach(f, w, b)
+		m.reportSessionFinding(f, w, b)
 	}
-	if f.hook.FailMode && d.silent && !m.documented(f) && d.once("fail mode", f.key.source) {
-		b := single("AH-C-165", "its registration says nothing of its fail mode", f)
+	if f.hook.FailMode && d.silentOnFailMode && !m.isFailModeDocumented(f) && d.reportOnce("fail mode", f.key.source) {
+		b := singleEventFinding("AH-C-165", "its registration says nothing of its fail mode", f)
 		b.Severity = events.SeverityInfo
-		m.breach(f, w, b)
+		m.reportSessionFinding(f, w, b)
 	}
-	if f.hook.Unknown && !d.limited && d.habit(f.key.source) {
-		m.breach(f, w, single("AH-C-043", "ten times, and its manifest states no limitation", f))
+	if f.hook.Unknown && !d.statesLimitations && d.countUnknownAnswer(f.key.source) {
+		m.reportSessionFinding(f, w, singleEventFinding("AH-C-043", "ten times, and its manifest states no limitation", f))
 	}
 }
 
-// governed tells an event what its publisher is registered for, before its session
+// applyRegistration tells an event what its publisher is registered for, before its session
 // takes it.
-func (m *machine) governed(f *fact) {
-	if len(m.declared.of) == 0 {
+func (m *machine) applyRegistration(f *fact) {
+	if len(m.declarations.byTenant) == 0 {
 		return
 	}
-	if d := m.declared.find(f.key, f.hook.Family); d != nil && (d.governs || d.partial[f.hook.Type]) {
-		f.hook.Registered(d.governs, d.partial[f.hook.Type])
+	if d := m.declarations.find(f.key, f.hook.Family); d != nil && (d.actionGovernance || d.partlyExposed[f.hook.Type]) {
+		f.hook.Registered(d.actionGovernance, d.partlyExposed[f.hook.Type])
 	}
 }
 
-// documented tells whether the session of a fact says what its fail mode is.
-func (m *machine) documented(f *fact) bool {
-	w, there := m.flows.peek(flowKey{f.key, protoAgentHook})
+// isFailModeDocumented tells whether the session of a fact says what its fail mode is.
+func (m *machine) isFailModeDocumented(f *fact) bool {
+	w, there := m.protocolSessions.peek(protocolSessionKey{f.key, protoAgentHook})
 	return there && w.hook != nil && w.hook.Documents()
 }
 
-// habit counts an answer of "unknown", and tells when it has become a habit.
-func (d *declaration) habit(source string) bool {
-	if _, counted := d.unknown[source]; !counted && len(d.unknown) >= maxSaid {
+// countUnknownAnswer counts an answer of "unknown", and tells when it has become a habit.
+func (d *declaration) countUnknownAnswer(source string) bool {
+	if _, counted := d.unknownAnswers[source]; !counted && len(d.unknownAnswers) >= maxReported {
 		return false
 	}
-	if d.unknown == nil {
-		d.unknown = map[string]int{}
+	if d.unknownAnswers == nil {
+		d.unknownAnswers = map[string]int{}
 	}
-	if d.unknown[source] <= enoughUnknown {
-		d.unknown[source]++
+	if d.unknownAnswers[source] <= unknownHabit {
+		d.unknownAnswers[source]++
 	}
-	return d.unknown[source] == enoughUnknown && d.once("unknown", source)
+	return d.unknownAnswers[source] == unknownHabit && d.reportOnce("unknown", source)
 }

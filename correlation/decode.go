@@ -14,57 +14,57 @@ import (
 // the message, so that several Decoders may read at the same time, far ahead of
 // the Correlator that they are for. One Decoder belongs to one goroutine.
 type Decoder struct {
-	space      subject.Space
-	tenantKey  func(string) []byte
-	tenantKeys map[string]*digest.Keyer
-	sessions   sessionKeyers
-	flat       strictjson.Flat
-	forms      forms
-	interned   map[string]string
-	longWay    bool // nothing is read flat: for tests
-	flatReads  int  // how many messages were read flat
-	// shared are the correlator's keys; a signature that one of them verifies need
+	space         subject.Space
+	tenantKey     func(string) []byte
+	tenantKeys    map[string]*digest.Keyer
+	sessionKeyers sessionKeyers
+	flat          strictjson.Flat
+	formBuffer    formBuffer
+	interned      map[string]string
+	treesOnly     bool // nothing is read flat: for tests
+	flatReads     int  // how many messages were read flat
+	// sharedKeys are the correlator's keys; a signature that one of them verifies need
 	// not be verified again if it still counts when the message is applied.
-	shared  *atomic.Pointer[signing.KeySet]
-	records signing.RecordVerifier
+	sharedKeys *atomic.Pointer[signing.KeySet]
+	records    signing.RecordVerifier
 }
 
 // NewDecoder makes a Decoder for the Correlator. It may be called, and the
 // Decoder may be used, while another goroutine uses the Correlator.
 func (c *Correlator) NewDecoder() *Decoder {
-	return &Decoder{space: c.m.opts.Space, tenantKey: c.m.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{},
-		sessions: sessionKeyers{ask: c.m.opts.SessionKey}, shared: &c.shared}
+	return &Decoder{space: c.machine.opts.Space, tenantKey: c.machine.opts.TenantKey, tenantKeys: map[string]*digest.Keyer{},
+		sessionKeyers: sessionKeyers{lookupKey: c.machine.opts.SessionKey}, sharedKeys: &c.sharedKeys}
 }
 
 // Input is a message that was decoded: what Step takes.
 type Input struct {
-	m   events.LogMessage
-	p   subject.Parsed
-	own bool // the correlator's own record: no input
-	bad bool // its subject is none of ours
+	message       events.LogMessage
+	parsedSubject subject.Parsed
+	isOwnRecord   bool // the correlator's own record: no input
+	hasBadSubject bool // its subject is none of ours
 
-	wants bool // the key of its session, without which it must not be applied
+	needsSessionKey bool // the key of its session, without which it must not be applied
 
-	reading *reading // of an event
-	verdict *verdict // of a decision
+	event    *decodedEvent    // of an event
+	decision *decodedDecision // of a decision
 }
 
 // fact is what an event or a decision says; nil of anything else.
 func (in *Input) fact() *fact {
 	switch {
-	case in.reading != nil:
-		return &in.reading.fact
-	case in.verdict != nil:
-		return &in.verdict.fact
+	case in.event != nil:
+		return &in.event.fact
+	case in.decision != nil:
+		return &in.decision.fact
 	}
 	return nil
 }
 
 // Cursor tells whether it is a record of the correlator's position.
-func (in Input) Cursor() bool { return in.own && in.p.Class == subject.Control }
+func (in Input) Cursor() bool { return in.isOwnRecord && in.parsedSubject.Class == subject.Control }
 
 // Message is the message itself.
-func (in Input) Message() events.LogMessage { return in.m }
+func (in Input) Message() events.LogMessage { return in.message }
 
 // Decode reads a message. The Input refers to its Header and Body until it has
 // been applied.
@@ -76,30 +76,30 @@ func (d *Decoder) Decode(m events.LogMessage) Input {
 
 // DecodeInto is Decode with memory that others may have used before: see Memory.
 func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *Memory) {
-	*in = Input{m: m}
-	d.sessions.wanting = false
+	*in = Input{message: m}
+	d.sessionKeyers.keyMissing = false
 	var err error
-	in.p, err = d.space.Parse(m.Subject)
-	if in.p.Class == subject.Events || in.p.Class == subject.Decisions {
+	in.parsedSubject, err = d.space.Parse(m.Subject)
+	if in.parsedSubject.Class == subject.Events || in.parsedSubject.Class == subject.Decisions {
 		// Names are looked up again and again, and kept: what is the same text in memory,
 		// too, need not be read.
-		in.p.Tenant, in.p.Publisher, in.p.Session = d.own(in.p.Tenant), d.own(in.p.Publisher), d.own(in.p.Session)
+		in.parsedSubject.Tenant, in.parsedSubject.Publisher, in.parsedSubject.Session = d.intern(in.parsedSubject.Tenant), d.intern(in.parsedSubject.Publisher), d.intern(in.parsedSubject.Session)
 	}
 	switch {
-	case in.p.Class == subject.Calls, in.p.Class == subject.Findings, in.p.Class == subject.Control && in.p.Kind == events.ControlCursor:
-		in.own = true
+	case in.parsedSubject.Class == subject.Calls, in.parsedSubject.Class == subject.Findings, in.parsedSubject.Class == subject.Control && in.parsedSubject.Kind == events.ControlCursor:
+		in.isOwnRecord = true
 	case err != nil:
-		in.bad = true
-	case in.p.Class == subject.Events && d.sessions.lacks(in.p):
-		in.wants = true
-	case in.p.Class == subject.Events:
-		in.reading = mem.reading()
-		d.event(m, in.p, in.reading)
-		in.reading.ahead()
-		in.wants = d.sessions.wanting
-	case in.p.Class == subject.Decisions:
-		in.verdict = mem.verdict()
-		d.decision(m, in.p, in.verdict)
+		in.hasBadSubject = true
+	case in.parsedSubject.Class == subject.Events && d.sessionKeyers.isMissing(in.parsedSubject):
+		in.needsSessionKey = true
+	case in.parsedSubject.Class == subject.Events:
+		in.event = mem.newEvent()
+		d.decodeEvent(m, in.parsedSubject, in.event)
+		in.event.precompute()
+		in.needsSessionKey = d.sessionKeyers.keyMissing
+	case in.parsedSubject.Class == subject.Decisions:
+		in.decision = mem.newDecision()
+		d.decodeDecision(m, in.parsedSubject, in.decision)
 	}
 }
 
@@ -107,60 +107,60 @@ func (d *Decoder) DecodeInto(in *Input, m events.LogMessage, mem *Memory) {
 // garbage collector. What was read stays in it until it is used again. The zero
 // Memory is ready; it belongs to one goroutine at a time.
 type Memory struct {
-	readings room[reading]
-	verdicts room[verdict]
+	events    arena[decodedEvent]
+	decisions arena[decodedDecision]
 }
 
 // Free lets all of it be used again. Every Input that was made of it has been applied
 // or never will be.
-func (m *Memory) Free() { m.readings.used, m.verdicts.used = 0, 0 }
+func (m *Memory) Free() { m.events.used, m.decisions.used = 0, 0 }
 
-func (m *Memory) reading() *reading {
+func (m *Memory) newEvent() *decodedEvent {
 	if m == nil {
-		return new(reading)
+		return new(decodedEvent)
 	}
-	return m.readings.next()
+	return m.events.next()
 }
 
-func (m *Memory) verdict() *verdict {
+func (m *Memory) newDecision() *decodedDecision {
 	if m == nil {
-		return new(verdict)
+		return new(decodedDecision)
 	}
-	return m.verdicts.next()
+	return m.decisions.next()
 }
 
-type room[T any] struct {
-	all  []*T
-	used int
+type arena[T any] struct {
+	items []*T
+	used  int
 }
 
 // next is one that is empty.
-func (r *room[T]) next() *T {
-	if r.used++; r.used > len(r.all) {
-		r.all = append(r.all, new(T))
+func (r *arena[T]) next() *T {
+	if r.used++; r.used > len(r.items) {
+		r.items = append(r.items, new(T))
 	} else {
 		var nothing T
-		*r.all[r.used-1] = nothing
+		*r.items[r.used-1] = nothing
 	}
-	return r.all[r.used-1]
+	return r.items[r.used-1]
 }
 
-// ahead makes what the machine will ask for of a fact, and what needs no state.
-func (r *reading) ahead() {
+// precompute makes what the machine will ask for of a fact, and what needs no state.
+func (r *decodedEvent) precompute() {
 	f := &r.fact
 	key := f.key
 	if r.hasSession {
 		key.session = r.sessionKey
 	}
-	f.hashes = hashesOf(key)
-	if f.lineage.correlation != "" {
-		f.lineage.token()
+	f.cachedHashes = hashesOf(key)
+	if f.lineageRefs.correlation != "" {
+		f.lineageRefs.correlationToken()
 	}
 	if f.eventID != "" && f.kind != kindRequest {
 		f.idSum()
 	}
 	if f.kind == kindRequest || f.kind == kindPre {
-		f.firstCall = callSum(key, f.slot, 1)
+		f.firstCallSum = callSum(key, f.callKey, 1)
 	}
 }
 
@@ -168,7 +168,7 @@ func (r *reading) ahead() {
 // ready. Such an Input must not be applied: decode the message again when the key
 // is there. Tenant and session are what the subject names.
 func (in Input) Wants() (tenant, session string, wants bool) {
-	return in.p.Tenant, in.p.Session, in.wants
+	return in.parsedSubject.Tenant, in.parsedSubject.Session, in.needsSessionKey
 }
 
 // digestKey is the key of a tenant's digests, nil if there is none.

@@ -31,22 +31,22 @@ func (d *denial) owner() sourceKey { return d.by }
 
 func (d *denial) holds(*share) {}
 
-func denialKey(k sessionKey, s slotKey) sum {
+func denialKey(k sessionKey, s callKey) sum {
 	return sumOf("denial", k.tenant, k.source, k.session, s.id, s.tool)
 }
 
 // keepDenial keeps the denial of a call that is about to be forgotten.
 func (m *machine) keepDenial(c *call) {
-	if !c.refused() || c.weak() && c.slot.key.id == "" {
+	if !c.wasRefused() || c.hasWeakScope() && c.group.key.id == "" {
 		return
 	}
-	st := c.unfold().own()
+	st := c.expand().directVerdict()
 	if st.verdict != events.Deny {
 		return
 	}
-	d := &denial{key: denialKey(c.session.key, c.slot.key), by: c.session.owner(), occurrence: c.occurrence, seq: c.claim.seq}
-	if st.ledger != nil {
-		d.decision, d.seq, d.at = st.ledger.id, st.ledger.seq, st.ledger.at
+	d := &denial{key: denialKey(c.session.key, c.group.key), by: c.session.owner(), occurrence: c.occurrence, seq: c.verdictClaim.seq}
+	if st.recorded != nil {
+		d.decision, d.seq, d.at = st.recorded.id, st.recorded.seq, st.recorded.at
 	}
 	m.denials.remove(d.key)
 	if m.denials.len() >= maxDenials {
@@ -61,25 +61,25 @@ func (m *machine) keepDenial(c *call) {
 // denial was kept; nil if there is none. It is a call of the session again, and ran
 // under the occurrence that it was denied as.
 func (m *machine) recallDenied(s *session, f *fact) *call {
-	if f.ran == ranNo || m.denials.len() == 0 {
+	if f.effect == noEffect || m.denials.len() == 0 {
 		return nil
 	}
-	d, kept := m.denials.peek(denialKey(f.key, f.slot))
+	d, kept := m.denials.peek(denialKey(f.key, f.callKey))
 	if !kept {
 		return nil
 	}
 	m.denials.remove(d.key)
-	c := m.occurrence(s, f)
-	c.slot.count--
-	c.slot.calls = append(c.slot.calls, c)
-	c.occurrence, c.hash = d.occurrence, sum{}
-	c.state, c.closing = events.CallDenied, byDeny
+	c := m.newOccurrence(s, f)
+	c.group.count--
+	c.group.calls = append(c.group.calls, c)
+	c.occurrence, c.cachedIDSum = d.occurrence, sum{}
+	c.state, c.closeReason = events.CallDenied, closedByDeny
 	if d.decision != "" {
-		c.decisions = append(c.decisions, verdictRec{id: d.decision, seq: d.seq, at: d.at, verdict: events.Deny})
-		s.join(c, d.decision)
+		c.decisions = append(c.decisions, recordedVerdict{id: d.decision, seq: d.seq, at: d.at, verdict: events.Deny})
+		s.linkDecision(c, d.decision)
 	} else {
-		c.claim = claim{verdict: events.Deny, seq: d.seq}
+		c.verdictClaim = verdictClaim{verdict: events.Deny, seq: d.seq}
 	}
-	s.remember(c)
+	s.moveToClosed(c)
 	return c
 }

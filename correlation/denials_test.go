@@ -84,8 +84,8 @@ func TestDenialsAreBounded(t *testing.T) {
 	m := newMachine(Options{})
 	keep := func(tenant string, i int) {
 		s := &session{machine: m, origin: &origin{key: sessionKey{tenant, "rt1", fmt.Sprint("s", i)}}}
-		c := &call{session: s, slot: newSlot(slotOf("c1", ""), 0), occurrence: 1, closing: byDeny, details: new(details)}
-		c.claim.verdict = events.Deny
+		c := &call{session: s, group: newCallGroup(callKeyOf("c1", ""), 0), occurrence: 1, closeReason: closedByDeny, details: new(details)}
+		c.verdictClaim.verdict = events.Deny
 		m.keepDenial(c)
 	}
 	keep("acme", 0)
@@ -95,7 +95,7 @@ func TestDenialsAreBounded(t *testing.T) {
 	if n := m.denials.len(); n != maxDenials {
 		t.Errorf("%d are kept, of at most %d", n, maxDenials)
 	}
-	if _, kept := m.denials.peek(denialKey(sessionKey{"acme", "rt1", "s0"}, slotOf("c1", ""))); !kept {
+	if _, kept := m.denials.peek(denialKey(sessionKey{"acme", "rt1", "s0"}, callKeyOf("c1", ""))); !kept {
 		t.Error("a tenant with one denial lost it to another")
 	}
 }

@@ -17,32 +17,32 @@ const (
 	maxPointers    = 2048 // bytes of all pointers of one call
 )
 
-// differences are the places where b is not what a is. The pointers are RFC 6901,
+// listDifferences are the places where b is not what a is. The pointers are RFC 6901,
 // in the order of the members' bytes. more is how many there are beside the list.
 // Values are only compared: what is said of them is that they differ.
-func differences(a, b any) (list []events.Difference, more int) {
-	d := differ{}
+func listDifferences(a, b any) (list []events.Difference, more int) {
+	d := differenceList{}
 	d.walk("", a, b)
 	return d.list, d.more
 }
 
-type differ struct {
-	list []events.Difference
-	more int
-	size int
-	deep string // the place above what lies too deep, said last
+type differenceList struct {
+	list     []events.Difference
+	more     int
+	size     int
+	deepPath string // the place above what lies too deep, said last
 }
 
-func (d *differ) walk(at string, a, b any) {
+func (d *differenceList) walk(at string, a, b any) {
 	switch a := a.(type) {
 	case map[string]any:
 		if b, is := b.(map[string]any); is {
-			d.objects(at, a, b)
+			d.compareObjects(at, a, b)
 			return
 		}
 	case []any:
 		if b, is := b.([]any); is {
-			d.lists(at, a, b)
+			d.compareLists(at, a, b)
 			return
 		}
 	default:
@@ -57,7 +57,7 @@ func (d *differ) walk(at string, a, b any) {
 	d.add(at, events.DifferenceChanged)
 }
 
-func (d *differ) objects(at string, a, b map[string]any) {
+func (d *differenceList) compareObjects(at string, a, b map[string]any) {
 	names := make([]string, 0, len(a)+len(b))
 	for name := range a {
 		names = append(names, name)
@@ -71,11 +71,11 @@ func (d *differ) objects(at string, a, b map[string]any) {
 	for _, name := range names {
 		inA, isA := a[name]
 		inB, isB := b[name]
-		d.child(at, name, inA, inB, isA, isB)
+		d.compareMember(at, name, inA, inB, isA, isB)
 	}
 }
 
-func (d *differ) lists(at string, a, b []any) {
+func (d *differenceList) compareLists(at string, a, b []any) {
 	for i := range max(len(a), len(b)) {
 		var inA, inB any
 		if i < len(a) {
@@ -84,19 +84,19 @@ func (d *differ) lists(at string, a, b []any) {
 		if i < len(b) {
 			inB = b[i]
 		}
-		d.child(at, strconv.Itoa(i), inA, inB, i < len(a), i < len(b))
+		d.compareMember(at, strconv.Itoa(i), inA, inB, i < len(a), i < len(b))
 	}
 }
 
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-func (d *differ) child(at, name string, a, b any, isA, isB bool) {
+func (d *differenceList) compareMember(at, name string, a, b any, isA, isB bool) {
 	if len(name) <= maxPointer {
 		name = escapePointer.Replace(name)
 	}
 	if len(at)+1+len(name) > maxPointer {
-		if !isA || !isB || !sameTree(a, b) {
-			d.beneath(at)
+		if !isA || !isB || !equalTrees(a, b) {
+			d.addDeep(at)
 		}
 		return
 	}
@@ -110,22 +110,22 @@ func (d *differ) child(at, name string, a, b any, isA, isB bool) {
 	}
 }
 
-func sameTree(a, b any) bool {
-	inner := differ{}
+func equalTrees(a, b any) bool {
+	inner := differenceList{}
 	inner.walk("", a, b)
 	return inner.more+len(inner.list) == 0
 }
 
-// beneath says once that something below a place differs.
-func (d *differ) beneath(at string) {
-	if n := len(d.list); n > 0 && d.list[n-1].Pointer == at || d.deep == at && at != "" {
+// addDeep says once that something below a place differs.
+func (d *differenceList) addDeep(at string) {
+	if n := len(d.list); n > 0 && d.list[n-1].Pointer == at || d.deepPath == at && at != "" {
 		return
 	}
-	d.deep = at
+	d.deepPath = at
 	d.add(at, events.DifferenceChanged)
 }
 
-func (d *differ) add(at, kind string) {
+func (d *differenceList) add(at, kind string) {
 	if len(d.list) == maxDifferences || d.size+len(at) > maxPointers {
 		d.more++
 		return
@@ -134,15 +134,15 @@ func (d *differ) add(at, kind string) {
 	d.list = append(d.list, events.Difference{Pointer: at, Kind: kind})
 }
 
-// unmasked is the tree of arguments without the redacted places.
-func (a arguments) unmasked(paths []string) (any, bool) {
-	tree, err := strictjson.Parse(a.raw, strictjson.Limits{})
+// unmaskedTree is the tree of arguments without the redacted places.
+func (a arguments) unmaskedTree(paths []string) (any, bool) {
+	tree, err := strictjson.Parse(a.canonical, strictjson.Limits{})
 	if err != nil {
 		return nil, false
 	}
 	for _, p := range paths {
 		if segments := argumentPath(p); len(segments) > 0 {
-			mask(tree, segments)
+			removePath(tree, segments)
 		}
 	}
 	return tree, true

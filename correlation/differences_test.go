@@ -53,7 +53,7 @@ func TestDifferences(t *testing.T) {
 		{"too many", `{}`, many(40), nil, 8},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, more := differences(parsed(t, tc.a), parsed(t, tc.b))
+			got, more := listDifferences(parsed(t, tc.a), parsed(t, tc.b))
 			if more != tc.more {
 				t.Errorf("%d more, want %d", more, tc.more)
 			}
@@ -91,11 +91,11 @@ func FuzzDifferences(f *testing.F) {
 		if err != nil || err2 != nil {
 			t.Skip()
 		}
-		list, more := differences(parsed(t, string(a)), parsed(t, string(b)))
+		list, more := listDifferences(parsed(t, string(a)), parsed(t, string(b)))
 		if same := string(a) == string(b); same != (len(list)+more == 0) {
 			t.Fatalf("%s and %s: %v and %d more", a, b, list, more)
 		}
-		back, backMore := differences(parsed(t, string(b)), parsed(t, string(a)))
+		back, backMore := listDifferences(parsed(t, string(b)), parsed(t, string(a)))
 		turned := map[string]string{events.DifferenceAdded: events.DifferenceRemoved, events.DifferenceRemoved: events.DifferenceAdded, events.DifferenceChanged: events.DifferenceChanged}
 		if len(list) != len(back) || more != backMore || len(list) > maxDifferences {
 			t.Fatalf("%v and %d more; turned round %v and %d more", list, more, back, backMore)

@@ -7,123 +7,123 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// maxEarly bounds what a session remembers of calls that nobody has announced
+// maxEarlyUpdates bounds what a session remembers of calls that nobody has announced
 // yet; the oldest is forgotten.
-const maxEarly = 64
+const maxEarlyUpdates = 64
 
-// earlyRemark is what a producer said of a call's end, or of its fail mode, before
+// earlyUpdate is what a producer said of a call's end, or of its fail mode, before
 // anything announced the call: events overtake each other, and the same events
 // must give the same findings.
-type earlyRemark struct {
-	kind              kind
+type earlyUpdate struct {
+	kind              factKind
 	seq               uint64
 	at                time.Time
-	slot              slotKey
+	callKey           callKey
 	protocol, eventID string
 	outcome           string
-	claim             claim
+	verdictClaim      verdictClaim
 	approval          *approval
-	said              time.Time // when it was, by its producer's clock
+	happenedAt        time.Time // when it was, by its producer's clock
 }
 
-// ends tells whether a remark says how a call ended or why it needed no verdict.
-func (f *fact) ends() bool {
+// endsCall tells whether a remark says how a call ended or why it needed no verdict.
+func (f *fact) endsCall() bool {
 	return f.kind == kindStopped || f.kind == kindError || f.kind == kindFailOpen
 }
 
-// anticipate remembers a remark about a call that was never heard of. Under an
+// bufferEarlyUpdate remembers a remark about a call that was never heard of. Under an
 // id that was, a remark that fits no call says something of one that is over.
-func (m *machine) anticipate(f *fact) {
-	if !f.ends() || f.slot.id == "" {
+func (m *machine) bufferEarlyUpdate(f *fact) {
+	if !f.endsCall() || f.callKey.id == "" {
 		return
 	}
-	s := m.session(f)
-	if s.slotOf(f) != nil {
+	s := m.ensureSession(f)
+	if s.findGroup(f) != nil {
 		return
 	}
-	if len(s.early) >= maxEarly {
-		s.early = slices.Delete(s.early, 0, 1)
+	if len(s.earlyUpdates) >= maxEarlyUpdates {
+		s.earlyUpdates = slices.Delete(s.earlyUpdates, 0, 1)
 	}
-	s.early = append(s.early, earlyRemark{
-		kind: f.kind, seq: f.seq, at: f.at, slot: f.slot, protocol: f.protocol, eventID: f.eventID,
-		outcome: f.outcome, claim: f.claim, approval: f.approval, said: f.said.at,
+	s.earlyUpdates = append(s.earlyUpdates, earlyUpdate{
+		kind: f.kind, seq: f.seq, at: f.at, callKey: f.callKey, protocol: f.protocol, eventID: f.eventID,
+		outcome: f.outcome, verdictClaim: f.verdictClaim, approval: f.approval, happenedAt: f.producerTimes.happenedAt,
 	})
 }
 
-// recall applies to a call what was said of it before it was announced.
-func (m *machine) recall(s *session, c *call) {
-	for i := 0; i < len(s.early); {
-		r := s.early[i]
-		if r.slot != c.slot.key {
+// applyEarlyUpdates applies to a call what was said of it before it was announced.
+func (m *machine) applyEarlyUpdates(s *session, c *call) {
+	for i := 0; i < len(s.earlyUpdates); {
+		r := s.earlyUpdates[i]
+		if r.callKey != c.group.key {
 			i++
 			continue
 		}
-		s.early = slices.Delete(s.early, i, i+1)
-		f := &fact{kind: r.kind, seq: r.seq, at: r.at, slot: r.slot, origin: *s.origin, protocol: r.protocol, eventID: r.eventID,
-			outcome: r.outcome, claim: r.claim, approval: r.approval, said: said{at: r.said}}
-		m.said(c, f)
+		s.earlyUpdates = slices.Delete(s.earlyUpdates, i, i+1)
+		f := &fact{kind: r.kind, seq: r.seq, at: r.at, callKey: r.callKey, origin: *s.origin, protocol: r.protocol, eventID: r.eventID,
+			outcome: r.outcome, verdictClaim: r.verdictClaim, approval: r.approval, producerTimes: producerTimes{happenedAt: r.happenedAt}}
+		m.applyCallUpdate(c, f)
 	}
 }
 
-// said applies a remark to its call.
-func (m *machine) said(c *call, f *fact) {
-	c.learn(f)
+// applyCallUpdate applies a remark to its call.
+func (m *machine) applyCallUpdate(c *call, f *fact) {
+	c.applyClaims(f)
 	switch f.kind {
 	case kindFailOpen:
 		c.failOpen = true
 	case kindStopped:
-		m.stop(c, f, events.CallDenied, byStop)
+		m.stopCall(c, f, events.CallDenied, closedByStop)
 	case kindError:
-		m.stop(c, f, events.CallFailed, byError)
-	case kindReply:
-		m.settle(c, f)
+		m.stopCall(c, f, events.CallFailed, closedByError)
+	case kindAdmissionReply:
+		m.settleVerdict(c, f)
 	}
 }
 
-// madeFinding is a finding that later events may take back.
-type madeFinding struct{ rule, id string }
+// findingRef is a finding that later events may take back.
+type findingRef struct{ rule, id string }
 
-// excusable notes a finding that would not have been made, or not as it was, if what
+// addRetractable notes a finding that would not have been made, or not as it was, if what
 // may come late had come in time: the fail mode, the verdict, the announcement.
-func (c *call) excusable(rule, id string) {
-	c.excuses = append(c.excuses, madeFinding{rule, id})
+func (c *call) addRetractable(rule, id string) {
+	c.retractable = append(c.retractable, findingRef{rule, id})
 }
 
-// excusably reports what a late word may take back, under the checks that it breaks
+// reportRetractable reports what a late word may take back, under the checks that it breaks
 // as well.
-func (m *machine) excusably(r *Rule, c *call, f *fact, v *violation) {
-	c.excusable(r.Name, m.report(r, c, f, v))
-	for _, check := range equivalents(r, c, f, v) {
-		_, id := identify(checkRules[check], c, f, v.as(r))
-		c.excusable(check, id)
+func (m *machine) reportRetractable(r *Rule, c *call, f *fact, v *findingSpec) {
+	c.addRetractable(r.Name, m.reportRuleFinding(r, c, f, v))
+	for _, check := range equivalentChecks(r, c, f, v) {
+		_, id := identifyFinding(checkRules[check], c, f, v.asCheckFinding(r))
+		c.addRetractable(check, id)
 	}
 }
 
-// taken gives what was found of a call under these rules, and forgets it.
-func (c *call) taken(rules ...string) (list []madeFinding) {
-	c.excuses = slices.DeleteFunc(c.excuses, func(made madeFinding) bool {
+// takeRetractable gives what was found of a call under these rules, and forgets it.
+func (c *call) takeRetractable(rules ...string) (list []findingRef) {
+	c.retractable = slices.DeleteFunc(c.retractable, func(made findingRef) bool {
 		is := slices.Contains(rules, made.rule)
 		if is {
 			list = append(list, made)
 		}
 		return is
 	})
-	if len(c.excuses) == 0 {
-		c.excuses = nil
+	if len(c.retractable) == 0 {
+		c.retractable = nil
 	}
 	return list
 }
 
-// failedOpen reports whether the publisher's fail mode let the call pass, and the
+// isFailOpen reports whether the publisher's fail mode let the call pass, and the
 // log shows why: the admitter recorded the request, and no verdict came of it. The
 // publisher's word alone would let it run whatever it likes without asking.
-func (c *call) failedOpen() bool { return c.failOpen && c.hasRequest }
+func (c *call) isFailOpen() bool { return c.failOpen && c.hasRequest }
 
-// excuse takes back what was found of a call that ran without a verdict: its
+// retractForFailMode takes back what was found of a call that ran without a verdict: its
 // publisher's fail mode had let it pass, and said so late.
-func (m *machine) excuse(s *session, f *fact) {
-	sl := s.slotOf(f)
-	if f.kind != kindFailOpen || sl == nil || f.slot.id == "" {
+func (m *machine) retractForFailMode(s *session, f *fact) {
+	sl := s.findGroup(f)
+	if f.kind != kindFailOpen || sl == nil || f.callKey.id == "" {
 		return
 	}
 	c := sl.latestClosed(func(c *call) bool { return c.hasPost && !c.failOpen && c.state != events.CallOrphaned })
@@ -131,21 +131,21 @@ func (m *machine) excuse(s *session, f *fact) {
 		return
 	}
 	c.failOpen = true
-	if !c.failedOpen() {
+	if !c.isFailOpen() {
 		return
 	}
 	excused := []string{"AH-C-073", "AH-C-084"}
-	if c.claim.verdict == "" { // that a claimed verdict was not recorded, no fail mode excuses
+	if c.verdictClaim.verdict == "" { // that a claimed verdict was not recorded, no fail mode excuses
 		excused = append(excused, ExecutedWithoutVerdict)
 	}
-	for _, x := range c.taken(excused...) {
-		back := about(c.firstEvent(), f.eventID).detail(detailWithdrawn).grade(events.SeverityInfo).withdrawing(x.id)
+	for _, x := range c.takeRetractable(excused...) {
+		back := findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).retracting(x.id)
 		if x.rule == ExecutedWithoutVerdict {
-			m.report(ruleWithoutVerdict, c, f, back)
-			m.report(ruleWithoutVerdict, c, f, about(c.firstEvent(), c.postEvent).detail(detailFailOpen).grade(events.SeverityInfo))
+			m.reportRuleFinding(ruleWithoutVerdict, c, f, back)
+			m.reportRuleFinding(ruleWithoutVerdict, c, f, findingFrom(c.firstEvent(), c.postEvent).withCase(caseFailOpen).withSeverity(events.SeverityInfo))
 			continue
 		}
-		m.finding(checkRules[x.rule], c, f, back.saying("the fail mode had let it pass"))
+		m.emitFinding(checkRules[x.rule], c, f, back.withText("the fail mode had let it pass"))
 	}
-	m.emit(c)
+	m.emitCall(c)
 }

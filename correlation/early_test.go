@@ -159,15 +159,15 @@ func kindsOf(steps []tree) (list []string) {
 // bounded, and is forgotten from its oldest.
 func TestEarlyIsBounded(t *testing.T) {
 	l := newLedger(t)
-	for i := range 3 * maxEarly {
+	for i := range 3 * maxEarlyUpdates {
 		l.event(set(hook(100+i, "ErrorOccurred", 1), "metadata.tool_call_id", fmt.Sprint("x", i)))
 	}
 	l.event(set(pre(1), "metadata.tool_call_id", "x0"))
-	l.event(set(pre(2), "metadata.tool_call_id", fmt.Sprint("x", 3*maxEarly-1)))
+	l.event(set(pre(2), "metadata.tool_call_id", fmt.Sprint("x", 3*maxEarlyUpdates-1)))
 	r := l.run()
-	s, _ := r.core.m.sessions.oldest()
-	if len(s.early) != maxEarly-1 {
-		t.Errorf("%d remarks are remembered", len(s.early))
+	s, _ := r.core.machine.sessions.oldest()
+	if len(s.earlyUpdates) != maxEarlyUpdates-1 {
+		t.Errorf("%d remarks are remembered", len(s.earlyUpdates))
 	}
 	states := map[events.CallState]int{}
 	for _, c := range r.last() {

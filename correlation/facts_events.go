@@ -15,20 +15,20 @@ import (
 
 // setCall names the call that a fact is about.
 func (f *fact) setCall(callID, tool string) {
-	f.callID, f.tool = show(callID), show(tool)
-	f.setSlot(slotOf(callID, tool))
+	f.callID, f.tool = boundID(callID), boundID(tool)
+	f.setCallKey(callKeyOf(callID, tool))
 }
 
 // agentHookKinds are the types that mean something for a call; see also
 // agentHookKind.
-var agentHookKinds = map[string]kind{
+var agentHookKinds = map[string]factKind{
 	agenthook.PreToolUse:      kindPre,
 	agenthook.PostToolUse:     kindPost,
 	agenthook.ToolUseBlocked:  kindStopped,
 	agenthook.ErrorOccurred:   kindError,
-	agenthook.ToolUseResumed:  kindGrant,
-	agenthook.ApprovalGranted: kindGrant,
-	agenthook.ApprovalDenied:  kindGrant,
+	agenthook.ToolUseResumed:  kindApproval,
+	agenthook.ApprovalGranted: kindApproval,
+	agenthook.ApprovalDenied:  kindApproval,
 	agenthook.SessionEnd:      kindSessionEnd,
 }
 
@@ -41,21 +41,21 @@ var impliedStatus = map[string]string{
 // copy of a request.
 func agentHookFact(f *fact, x hookEvent, request bool) {
 	e := x.Event
-	f.kind, f.eventID, f.agent = agentHookKinds[e.EventType], e.EventID, show(e.AgentID)
+	f.kind, f.eventID, f.agent = agentHookKinds[e.EventType], e.EventID, boundID(e.AgentID)
 	f.setCall(e.ToolCallID(), e.ToolName)
 	f.preCommit = e.EvidencePhase == agenthook.PhasePreCommit
 	if request {
-		f.marks = marksOf(e)
+		f.requestFlags = requestFlagsOf(e)
 	} else {
 		f.hook = hooksession.NewEvent(e)
 	}
 	agentHookLineage(f, e)
 	if e.CorrelationID != "" {
-		f.links = []string{agenthook.NormaliseID(e.CorrelationID)}
+		f.relatedEventIDs = []string{agenthook.NormaliseID(e.CorrelationID)}
 	}
 	agentHookClaims(f, e)
 	if retry, ok := e.Retry(); ok && retry.PreviousToolCallID != "" {
-		f.previous = slotOf(retry.PreviousToolCallID, "")
+		f.retriedKey = callKeyOf(retry.PreviousToolCallID, "")
 	}
 	agentHookTimes(f, e)
 	switch f.kind {
@@ -63,58 +63,58 @@ func agentHookFact(f *fact, x hookEvent, request bool) {
 		if request {
 			f.kind = kindRequest
 		}
-		f.frame = x.sum(frameOmits, frameMetadataOmits)
+		f.frameSum = x.trimmedSum(frameOmits, frameMetadataOmits)
 		f.args = inputArguments(x)
-		f.core = coreOf(f, x)
-		f.target = targetOf(e)
+		f.coreSum = coreOf(f, x)
+		f.targetSum = targetOf(e)
 		if r, ok := e.Risk(); ok && r.RequiresHumanApproval != nil {
-			f.human = *r.RequiresHumanApproval
+			f.needsHuman = *r.RequiresHumanApproval
 		}
 		if t, ok := e.ToolIdentity(); ok {
-			f.canonical = show(t.CanonicalName)
+			f.canonicalTool = boundID(t.CanonicalName)
 		}
 	case kindPost:
 		agentHookPost(f, x)
 	case kindError:
 		agentHookError(f, e)
 	case kindStopped:
-		f.outcome, f.claim = "blocked", claim{verdict: events.Deny, seq: f.seq}
-	case kindGrant:
+		f.outcome, f.verdictClaim = "blocked", verdictClaim{verdict: events.Deny, seq: f.seq}
+	case kindApproval:
 		if f.hook != nil && f.hook.VoidApproval {
 			f.kind = kindOther
 			break
 		}
-		a := f.approval.value()
-		a.status = first(a.status, impliedStatus[e.EventType])
-		f.approval = a.ifKnown()
+		a := f.approval.valueOrZero()
+		a.status = firstNonEmpty(a.status, impliedStatus[e.EventType])
+		f.approval = a.pointerOrNil()
 	}
-	if f.eventID != "" && f.core == (sum{}) {
-		f.core = x.sum(coreOmits, coreMetadataOmits)
+	if f.eventID != "" && f.coreSum == (sum{}) {
+		f.coreSum = x.trimmedSum(coreOmits, coreMetadataOmits)
 	}
 	if request && f.kind != kindRequest {
-		f.kind = kindAsked
+		f.kind = kindOtherRequest
 	}
 }
 
 func agentHookClaims(f *fact, e *agenthook.Event) {
 	if v, ok := e.AdmissionVerdict(); ok {
-		f.claim = claim{verdict: claimed(v.Verdict), seq: f.seq, decidedAt: instant(v.DecidedAt)}
+		f.verdictClaim = verdictClaim{verdict: parseClaimedVerdict(v.Verdict), seq: f.seq, decidedAt: parseInstant(v.DecidedAt)}
 	}
 	if f.hook != nil && f.hook.VoidApproval {
 		return
 	}
 	if a, ok := e.Approval(); ok {
 		f.approval = approval{
-			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID),
-			decidedAt: instant(a.DecidedAt), expiresAt: instant(a.ExpiresAt), resume: show(a.ResumePolicy),
-		}.ifKnown()
-		f.receiptOf = agenthook.NormaliseID(a.DecisionRef)
-		f.reference = f.receiptOf
+			status: a.Status, workflow: boundID(a.WorkflowID), action: boundID(a.ActionID),
+			decidedAt: parseInstant(a.DecidedAt), expiresAt: parseInstant(a.ExpiresAt), resumePolicy: boundID(a.ResumePolicy),
+		}.pointerOrNil()
+		f.receiptDecisionID = agenthook.NormaliseID(a.DecisionRef)
+		f.decisionRef = f.receiptDecisionID
 	}
 }
 
 func inputArguments(x hookEvent) arguments {
-	canonical, there, err := x.input()
+	canonical, there, err := x.canonicalInput()
 	switch {
 	case err != nil:
 		return arguments{}
@@ -135,17 +135,17 @@ func redactedArguments(e *agenthook.Event) []string {
 }
 
 func agentHookPost(f *fact, e hookEvent) {
-	f.ran = ranYes
+	f.effect = hadEffect
 	if x, ok := e.Execution(); ok {
-		f.outcome, f.startedAt, f.mutation = show(x.Outcome), instant(x.StartedAt), strings.TrimSpace(x.MutationReason) != ""
-		if x.DidNotRun(e.executedSome()) {
-			f.ran = ranNo
+		f.outcome, f.startedAt, f.hasMutationReason = boundID(x.Outcome), parseInstant(x.StartedAt), strings.TrimSpace(x.MutationReason) != ""
+		if x.DidNotRun(e.hasExecutedArguments()) {
+			f.effect = noEffect
 		}
 	}
-	if canonical := e.ran(); canonical != nil {
+	if canonical := e.canonicalExecuted(); canonical != nil {
 		f.args = newArguments(canonical, e.keys, redactedArguments(e.Event))
 	}
-	f.unnamed = f.slot.id == "" && f.previous != (slotKey{})
+	f.lacksCallID = f.callKey.id == "" && f.retriedKey != (callKey{})
 }
 
 func agentHookError(f *fact, e *agenthook.Event) {
@@ -154,7 +154,7 @@ func agentHookError(f *fact, e *agenthook.Event) {
 	case is && mode.Triggered && mode.Outcome == string(events.Allow):
 		f.kind = kindFailOpen
 	case is && mode.Triggered:
-		f.kind, f.outcome, f.claim = kindStopped, "denied", claim{verdict: events.Deny, seq: f.seq}
+		f.kind, f.outcome, f.verdictClaim = kindStopped, "denied", verdictClaim{verdict: events.Deny, seq: f.seq}
 	case is || !e.Closes():
 		f.kind = kindOther
 	default:
@@ -165,36 +165,36 @@ func agentHookError(f *fact, e *agenthook.Event) {
 // aaepFact reads an AAEP event. core is the sum of its document, and inSession
 // makes of it what its session wants to know.
 func aaepFact(f *fact, e *aaep.Event, core sum, inSession func() *aaepsession.Event, request bool) {
-	f.eventID, f.agent = e.EventID, show(e.Producer.AgentID)
+	f.eventID, f.agent = e.EventID, boundID(e.Producer.AgentID)
 	f.setCall(e.ToolCallID(), e.Tool())
 	if !request {
 		f.aaep = inSession()
 	}
 	aaepLineage(f, e)
-	f.core, f.frame, f.said.at = core, core, e.Time
+	f.coreSum, f.frameSum, f.producerTimes.happenedAt = core, core, e.Time
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
 		f.kind = kindPre
 		if p.ExpectedDurationMS != nil && *p.ExpectedDurationMS > 0 {
-			f.expected = time.Duration(min(*p.ExpectedDurationMS, maxExpected.Milliseconds())) * time.Millisecond
+			f.expectedDuration = time.Duration(min(*p.ExpectedDurationMS, maxExpectedDuration.Milliseconds())) * time.Millisecond
 		}
 	case *aaep.ToolCompleted:
-		f.kind, f.outcome, f.ran = kindPost, show(p.Status), ranYes
-		f.said.durationMS = number(p.DurationMS)
+		f.kind, f.outcome, f.effect = kindPost, boundID(p.Status), hadEffect
+		f.producerTimes.durationMS = nonNegative(p.DurationMS)
 		if p.Status == "error" || p.Status == "timeout" {
-			f.ran = ranMaybe
+			f.effect = maybeEffect
 		}
 	}
 	switch {
 	case e.IsTerminal():
 		f.kind = kindSessionEnd
 	case e.IsReply():
-		f.kind = kindAnswer
+		f.kind = kindQuestionReply
 	}
 	if request && f.kind == kindPre {
 		f.kind = kindRequest
 	} else if request {
-		f.kind = kindAsked
+		f.kind = kindOtherRequest
 	}
 }
 
@@ -207,8 +207,8 @@ var (
 	frameMetadataOmits = strictjson.NamesOf(map[string]bool{"admission_verdict": true, "approval": true, "redaction": true})
 )
 
-// names are names of members.
-type names = strictjson.Names[bool]
+// memberNames are names of members.
+type memberNames = strictjson.Names[bool]
 
 // withPlainIDs copies a tree with each UUID that names an event as NormaliseID
 // spells it, so that the spelling of an id makes no other event.
@@ -229,8 +229,8 @@ func withPlainIDs(tree map[string]any) map[string]any {
 	return cp
 }
 
-// plainIDs reports whether withPlainIDs changes nothing in a flat document.
-func plainIDs(v strictjson.Value) bool {
+// hasPlainIDs reports whether withPlainIDs changes nothing in a flat document.
+func hasPlainIDs(v strictjson.Value) bool {
 	parent := v.Get("metadata").Get("web").Get("parent_event_id")
 	for _, id := range []strictjson.Value{v.Get("event_id"), v.Get("correlation_id"), parent} {
 		if id.Kind() == strictjson.KindString && agenthook.NormaliseID(id.Text()) != id.Text() {
@@ -240,9 +240,9 @@ func plainIDs(v strictjson.Value) bool {
 	return true
 }
 
-// trimmed copies a tree without some members of it and of its metadata.
-func trimmed(tree map[string]any, omit, omitMetadata *names) map[string]any {
-	dropped := func(n *names) func(string, any) bool {
+// trimmedTree copies a tree without some members of it and of its metadata.
+func trimmedTree(tree map[string]any, omit, omitMetadata *memberNames) map[string]any {
+	dropped := func(n *memberNames) func(string, any) bool {
 		return func(key string, _ any) bool { _, out := n.Get(key); return out }
 	}
 	cp := withPlainIDs(tree)
@@ -263,11 +263,11 @@ func coreOf(f *fact, x hookEvent) sum {
 	if !f.args.known {
 		return sum{}
 	}
-	b, err := x.rest()
+	b, err := x.coreRemainder()
 	if err != nil {
 		return sum{}
 	}
-	return sumOf(string(f.frame[:]), string(f.args.plain[:]), string(b))
+	return sumOf(string(f.frameSum[:]), string(f.args.plainSum[:]), string(b))
 }
 
 func treeSum(tree map[string]any) sum {

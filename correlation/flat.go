@@ -24,9 +24,9 @@ const (
 	maxInternedText = 128
 )
 
-// own gives a text that comes again and again once for all, and does not hold on
+// intern gives a text that comes again and again once for all, and does not hold on
 // to the message that it is of.
-func (d *Decoder) own(s string) string {
+func (d *Decoder) intern(s string) string {
 	if len(s) > maxInternedText {
 		return strings.Clone(s)
 	}
@@ -45,115 +45,115 @@ func (d *Decoder) own(s string) string {
 // flat.
 type hookEvent struct {
 	*agenthook.Event
-	doc   strictjson.Value
-	keys  keyers
-	forms *forms
+	doc        strictjson.Value
+	keys       digestKeyers
+	formBuffer *formBuffer
 }
 
-// forms is where the forms of flat documents are written.
-type forms struct {
-	room   []byte
+// formBuffer is where the forms of flat documents are written.
+type formBuffer struct {
+	buf    []byte
 	failed bool // a form cannot be written from the flat document
 }
 
-// write lends the room to whoever writes a form.
-func (w *forms) write(form func(b []byte) ([]byte, bool)) []byte {
-	b, ok := form(w.room[:0])
-	w.room, w.failed = b[:0], w.failed || !ok
+// writeForm lends the room to whoever writes a form.
+func (w *formBuffer) writeForm(form func(b []byte) ([]byte, bool)) []byte {
+	b, ok := form(w.buf[:0])
+	w.buf, w.failed = b[:0], w.failed || !ok
 	return b
 }
 
-func (d *Decoder) flatAgentHook(m events.LogMessage, p subject.Parsed, r *reading, data []byte, request bool) bool {
+func (d *Decoder) decodeFlatAgentHook(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) bool {
 	v, ok := d.flat.Read(data, strictjson.DefaultLimits)
-	if !ok || d.longWay || !schemas.Default().PassesAgentHook(v) || !request && !schemas.Default().PassesAgentHookProfile(v) {
+	if !ok || d.treesOnly || !schemas.Default().PassesAgentHook(v) || !request && !schemas.Default().PassesAgentHookProfile(v) {
 		return false
 	}
 	e, ok := agenthook.ReadFlat(v, data)
-	if !ok || !plainIDs(v) {
+	if !ok || !hasPlainIDs(v) {
 		return false
 	}
-	e.Keep(d.own, strings.Clone)
-	e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.own(e.AgentID), d.own(e.ToolName)
+	e.Keep(d.intern, strings.Clone)
+	e.EventID, e.AgentID, e.ToolName = strings.Clone(e.EventID), d.intern(e.AgentID), d.intern(e.ToolName)
 	f := &r.fact
-	d.forms.failed = false
-	agentHookFact(f, hookEvent{e, v, d.keyers(p, e.EventType), &d.forms}, request)
-	if d.forms.failed || f.unnamed {
+	d.formBuffer.failed = false
+	agentHookFact(f, hookEvent{e, v, d.argumentKeyers(p, e.EventType), &d.formBuffer}, request)
+	if d.formBuffer.failed || f.lacksCallID {
 		f.reset()
 		return false
 	}
-	d.fromAgentHook(m, p, r, e, request)
-	f.outcome, f.lineage.correlation, f.lineage.trace = d.own(f.outcome), strings.Clone(f.lineage.correlation), strings.Clone(f.lineage.trace)
-	d.keepCall(f)
+	d.checkAgentHookSubject(m, p, r, e, request)
+	f.outcome, f.lineageRefs.correlation, f.lineageRefs.trace = d.intern(f.outcome), strings.Clone(f.lineageRefs.correlation), strings.Clone(f.lineageRefs.trace)
+	d.internCall(f)
 	d.flatReads++
 	return true
 }
 
-// keepCall makes a call's id independent of its message.
-func (d *Decoder) keepCall(f *fact) {
+// internCall makes a call's id independent of its message.
+func (d *Decoder) internCall(f *fact) {
 	id := strings.Clone(f.callID)
-	if f.slot.id == f.callID {
-		f.slot.id = id
+	if f.callKey.id == f.callID {
+		f.callKey.id = id
 	}
-	if f.callID = id; f.slot.tool != "" {
-		f.slot.tool = d.own(f.slot.tool)
+	if f.callID = id; f.callKey.tool != "" {
+		f.callKey.tool = d.intern(f.callKey.tool)
 	}
 }
 
 // reset makes a fact again what the envelope says.
 func (f *fact) reset() {
-	*f = fact{seq: f.seq, at: f.at, protocol: f.protocol, origin: f.origin, content: f.content, decisionID: f.decisionID}
+	*f = fact{seq: f.seq, at: f.at, protocol: f.protocol, origin: f.origin, contentSum: f.contentSum, decisionID: f.decisionID}
 }
 
-func (d *Decoder) flatAAEP(m events.LogMessage, p subject.Parsed, r *reading, data []byte, request bool) bool {
+func (d *Decoder) decodeFlatAAEP(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) bool {
 	v, ok := d.flat.Read(data, strictjson.DefaultLimits)
-	if !ok || d.longWay || !schemas.Default().PassesAAEP(v) {
+	if !ok || d.treesOnly || !schemas.Default().PassesAAEP(v) {
 		return false
 	}
 	e, ok := aaep.ReadFlat(v, data)
 	if !ok {
 		return false
 	}
-	d.forms.failed = false
-	core := sumOfBytes(d.forms.write(v.AppendCanonical))
-	if d.forms.failed {
+	d.formBuffer.failed = false
+	core := sumOfBytes(d.formBuffer.writeForm(v.AppendCanonical))
+	if d.formBuffer.failed {
 		return false
 	}
-	e.EventID, e.Producer.AgentID, e.CorrelationID = strings.Clone(e.EventID), d.own(e.Producer.AgentID), strings.Clone(e.CorrelationID)
-	d.keepPayload(e)
+	e.EventID, e.Producer.AgentID, e.CorrelationID = strings.Clone(e.EventID), d.intern(e.Producer.AgentID), strings.Clone(e.CorrelationID)
+	d.internPayload(e)
 	aaepFact(&r.fact, e, core, func() *aaepsession.Event { return aaepsession.NewFlatEvent(e, v) }, request)
-	d.fromAAEP(m, p, r, e, request)
-	d.keepCall(&r.fact)
+	d.checkAAEPSubject(m, p, r, e, request)
+	d.internCall(&r.fact)
 	d.flatReads++
 	return true
 }
 
-// keepPayload makes the texts of a payload that sessions remember independent of
+// internPayload makes the texts of a payload that sessions remember independent of
 // their message.
-func (d *Decoder) keepPayload(e *aaep.Event) {
+func (d *Decoder) internPayload(e *aaep.Event) {
 	switch p := e.Payload.(type) {
 	case *aaep.ToolInvoked:
-		p.Tool, p.ToolCallID = d.own(p.Tool), strings.Clone(p.ToolCallID)
+		p.Tool, p.ToolCallID = d.intern(p.Tool), strings.Clone(p.ToolCallID)
 	case *aaep.ToolCompleted:
-		p.Tool, p.ToolCallID, p.Status = d.own(p.Tool), strings.Clone(p.ToolCallID), d.own(p.Status)
+		p.Tool, p.ToolCallID, p.Status = d.intern(p.Tool), strings.Clone(p.ToolCallID), d.intern(p.Status)
 	case *aaep.StateChanged:
-		p.FromState, p.ToState = d.own(p.FromState), d.own(p.ToState)
+		p.FromState, p.ToState = d.intern(p.FromState), d.intern(p.ToState)
 	case *aaep.OutputStreaming:
 		p.OutputID = strings.Clone(p.OutputID)
 	}
 }
 
-// sum is treeSum of the event without some of its members, and of those of its
+// trimmedSum is treeSum of the event without some of its members, and of those of its
 // metadata.
-func (x hookEvent) sum(omit, omitMetadata *names) sum {
+func (x hookEvent) trimmedSum(omit, omitMetadata *memberNames) sum {
 	if !x.doc.There() {
-		return treeSum(trimmed(x.Tree, omit, omitMetadata))
+		return treeSum(trimmedTree(x.Tree, omit, omitMetadata))
 	}
-	return sumOfBytes(x.forms.write(func(b []byte) ([]byte, bool) { return appendTrimmed(b, x.doc, omit, omitMetadata) }))
+	return sumOfBytes(x.formBuffer.writeForm(func(b []byte) ([]byte, bool) { return appendTrimmed(b, x.doc, omit, omitMetadata) }))
 }
 
 // appendTrimmed appends the form of a document without some of its members, and
 // of those of its metadata, which are left out if nothing is left of them.
-func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *names) ([]byte, bool) {
+func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *memberNames) ([]byte, bool) {
 	var room [24]strictjson.Value
 	b = append(b, '{')
 	first := len(b)
@@ -181,19 +181,19 @@ func appendTrimmed(b []byte, doc strictjson.Value, omit, omitMetadata *names) ([
 	return append(b, '}'), true
 }
 
-// input is the canonical form of the event's arguments, as InputCanonical gives
+// canonicalInput is the canonical form of the event's arguments, as InputCanonical gives
 // it.
-func (x hookEvent) input() (canonical []byte, there bool, err error) {
+func (x hookEvent) canonicalInput() (canonical []byte, there bool, err error) {
 	if !x.doc.There() {
 		return x.InputCanonical()
 	}
 	v := x.doc.Get("tool_input")
-	return x.form(v), v.There(), nil
+	return x.canonicalForm(v), v.There(), nil
 }
 
-// ran is the canonical form of the arguments that ran, as ExecutedCanonical gives
+// canonicalExecuted is the canonical form of the arguments that ran, as ExecutedCanonical gives
 // it; nil if that is not known.
-func (x hookEvent) ran() []byte {
+func (x hookEvent) canonicalExecuted() []byte {
 	if !x.doc.There() {
 		canonical, _, err := x.ExecutedCanonical()
 		if err != nil {
@@ -202,25 +202,25 @@ func (x hookEvent) ran() []byte {
 		return canonical
 	}
 	if executed := x.doc.Get("metadata").Get("tool_input_executed"); executed.There() {
-		return x.form(executed)
+		return x.canonicalForm(executed)
 	}
 	if agenthook.IsPost(x.EventType) {
-		return x.form(x.doc.Get("tool_input"))
+		return x.canonicalForm(x.doc.Get("tool_input"))
 	}
 	return nil
 }
 
-// executedSome reports whether the event names arguments that ran, and not none.
-func (x hookEvent) executedSome() bool {
-	canonical := x.executedForm()
+// hasExecutedArguments reports whether the event names arguments that ran, and not none.
+func (x hookEvent) hasExecutedArguments() bool {
+	canonical := x.canonicalExecutedMember()
 	return len(canonical) > len("{}")
 }
 
-// executedForm is the canonical form of metadata.tool_input_executed; nil if it is
+// canonicalExecutedMember is the canonical form of metadata.tool_input_executed; nil if it is
 // not there or has none.
-func (x hookEvent) executedForm() []byte {
+func (x hookEvent) canonicalExecutedMember() []byte {
 	if x.doc.There() {
-		return x.form(x.doc.Get("metadata").Get("tool_input_executed"))
+		return x.canonicalForm(x.doc.Get("metadata").Get("tool_input_executed"))
 	}
 	canonical, there, err := x.ExecutedCanonical()
 	if !there || err != nil {
@@ -229,19 +229,19 @@ func (x hookEvent) executedForm() []byte {
 	return canonical
 }
 
-// form is the canonical form of a part of a flat document, nil if it is not there.
-func (x hookEvent) form(v strictjson.Value) []byte {
+// canonicalForm is the canonical form of a part of a flat document, nil if it is not there.
+func (x hookEvent) canonicalForm(v strictjson.Value) []byte {
 	if !v.There() {
 		return nil
 	}
-	return bytes.Clone(x.forms.write(v.AppendCanonical))
+	return bytes.Clone(x.formBuffer.writeForm(v.AppendCanonical))
 }
 
-// rest is the part of an event's core that neither its frame nor its arguments
+// coreRemainder is the part of an event's core that neither its frame nor its arguments
 // have.
-func (x hookEvent) rest() ([]byte, error) {
+func (x hookEvent) coreRemainder() ([]byte, error) {
 	if x.doc.There() {
-		return x.flatRest(), nil
+		return x.flatCoreRemainder(), nil
 	}
 	rest := map[string]any{}
 	for _, name := range []string{"tool_input", "evidence_phase"} {
@@ -260,7 +260,7 @@ func (x hookEvent) rest() ([]byte, error) {
 	return strictjson.Canonical(rest)
 }
 
-func (x hookEvent) flatRest() []byte {
+func (x hookEvent) flatCoreRemainder() []byte {
 	b := append(make([]byte, 0, 64), '{')
 	if phase := x.doc.Get("evidence_phase"); phase.There() {
 		b, _ = phase.AppendMember(b)
@@ -269,7 +269,7 @@ func (x hookEvent) flatRest() []byte {
 	if redaction := x.doc.Get("metadata").Get("redaction"); redaction.There() {
 		var ok bool
 		b, ok = redaction.AppendMember(b)
-		x.forms.failed = x.forms.failed || !ok
+		x.formBuffer.failed = x.formBuffer.failed || !ok
 		b = append(b, ',')
 	}
 	if x.doc.Get("tool_input").There() {

@@ -12,7 +12,7 @@ import (
 // ways are two decoders of one correlator, one of which always goes the long way.
 func ways(c *Correlator) (short, long *Decoder) {
 	short, long = c.NewDecoder(), c.NewDecoder()
-	long.longWay = true
+	long.treesOnly = true
 	return short, long
 }
 

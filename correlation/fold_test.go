@@ -40,7 +40,7 @@ func filled(v reflect.Value, random *rand.Rand) {
 			filled(v.Index(i), random)
 		}
 	case reflect.String:
-		v.SetString(usualWords[random.IntN(len(usualWords))] + strings.Repeat("x", random.IntN(2)*random.IntN(300)))
+		v.SetString(codedWords[random.IntN(len(codedWords))] + strings.Repeat("x", random.IntN(2)*random.IntN(300)))
 	case reflect.Bool:
 		v.SetBool(true)
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
@@ -73,15 +73,15 @@ func emptied(v reflect.Value, random *rand.Rand) {
 }
 
 func refolded(d *details) *details {
-	var s spare
-	p := &s.last
-	p.begin()
-	p.details(d)
-	packed := string(p.written())
+	var s callFreeLists
+	p := &s.codec
+	p.startWriting()
+	p.codeDetails(d)
+	packed := string(p.finishWriting())
 	got := new(details)
-	p.read(packed, &s)
-	p.details(got)
-	if p.in != "" {
+	p.startReading(packed, &s)
+	p.codeDetails(got)
+	if p.input != "" {
 		panic("something is left")
 	}
 	return got
@@ -97,9 +97,9 @@ func TestFoldingKnowsEveryField(t *testing.T) {
 		if seed > 0 { // at first, everything
 			emptied(reflect.ValueOf(want).Elem(), random)
 		}
-		for _, a := range []*arguments{&want.args, &want.executed} {
+		for _, a := range []*arguments{&want.args, &want.executedArgs} {
 			if !a.known { // then there are none
-				*a = arguments{digest: a.digest}
+				*a = arguments{decisionDigest: a.decisionDigest}
 			}
 		}
 		if got := refolded(want); !reflect.DeepEqual(got, want) {
@@ -126,11 +126,11 @@ func TestLateForFoldedCalls(t *testing.T) {
 	if st := core.Stats(); st.Open != 0 || st.Calls != 40 {
 		t.Fatalf("%+v", st)
 	}
-	core.m.fold()
-	for _, s := range core.m.sessions.all() {
+	core.machine.compactCalls()
+	for _, s := range core.machine.sessions.all() {
 		for _, c := range s.closed {
-			if c.details != nil || c.packed == "" || len(c.packed) > 600 {
-				t.Fatalf("a closed call is kept in %d bytes, unfolded: %v", len(c.packed), c.details != nil)
+			if c.details != nil || c.compacted == "" || len(c.compacted) > 600 {
+				t.Fatalf("a closed call is kept in %d bytes, unfolded: %v", len(c.compacted), c.details != nil)
 			}
 		}
 	}
@@ -164,15 +164,15 @@ func TestWindow(t *testing.T) {
 		if seed%10 == 0 {
 			limit += 2048
 		}
-		w, values, order := newWindow[ordinal, int](limit), map[ordinal]int{}, []ordinal{}
+		w, values, order := newFIFOMap[ordinal, int](limit), map[ordinal]int{}, []ordinal{}
 		for i := range 50 * limit {
 			k := ordinal(random.IntN(3 * limit))
 			if _, there := values[k]; !there {
 				if len(order) == limit {
-					for _, old := range order[:atOnce(limit)] {
+					for _, old := range order[:evictionBatch(limit)] {
 						delete(values, old)
 					}
-					order = order[atOnce(limit):]
+					order = order[evictionBatch(limit):]
 				}
 				order = append(order, k)
 			}
@@ -184,7 +184,7 @@ func TestWindow(t *testing.T) {
 				t.Fatalf("seed %d: %d is %d, %v; want %d, %v", seed, k, got, there, want, is)
 			}
 		}
-		for i, e := range w.Pack().(*packedWindow[ordinal, int]).Entries {
+		for i, e := range w.Pack().(*packedFIFOMap[ordinal, int]).Entries {
 			if e.Key != order[i] || e.Value != values[e.Key] {
 				t.Fatalf("seed %d: entry %d is %v", seed, i, e)
 			}
@@ -194,7 +194,7 @@ func TestWindow(t *testing.T) {
 
 // TestWordCode: every usual word has the code of its place, and nothing else has one.
 func TestWordCode(t *testing.T) {
-	for i, w := range usualWords {
+	for i, w := range codedWords {
 		if code := wordCode(w); int(code) != i+1 {
 			t.Errorf("%q has code %d, want %d", w, code, i+1)
 		}

@@ -6,275 +6,275 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// details writes or reads everything that is known of a call beside its place.
+// codeDetails writes or reads everything that is known of a call beside its place.
 // Whatever is added to details belongs here, too. The joins come first: see
 // foldedJoins.
-func (p *folding) details(d *details) {
-	p.names(&d.joins)
-	p.identity(d)
-	p.announced(d)
-	p.judged(d)
-	p.ended(d)
-	list(p, &d.timeline, (*folding).step)
-	p.linked(d)
-	p.shown(d, &d.emitted)
+func (p *detailsCodec) codeDetails(d *details) {
+	p.codeStrings(&d.decisionIDs)
+	p.codeIdentity(d)
+	p.codeAnnouncement(d)
+	p.codeVerdicts(d)
+	p.codeEnd(d)
+	codeList(p, &d.timeline, (*detailsCodec).codeStep)
+	p.codeLinks(d)
+	p.codeEmitted(d, &d.lastEmitted)
 }
 
 // What follows is written if it is there.
 
-func (p *folding) textIf(s *string) {
-	if p.has(*s != "") {
-		p.text(s)
+func (p *detailsCodec) codeOptionalText(s *string) {
+	if p.codeFlag(*s != "") {
+		p.codeText(s)
 	}
 }
 
-func (p *folding) timeIf(t *time.Time) {
-	if p.has(!t.IsZero()) {
-		p.time(t)
+func (p *detailsCodec) codeOptionalTime(t *time.Time) {
+	if p.codeFlag(!t.IsZero()) {
+		p.codeTime(t)
 	}
 }
 
-func (p *folding) sumIf(s *sum) {
-	if p.has(!s.none()) {
-		p.bytes(s[:])
+func (p *detailsCodec) codeOptionalSum(s *sum) {
+	if p.codeFlag(!s.isZero()) {
+		p.codeBytes(s[:])
 	}
 }
 
-// protocol is mostly the same as before.
-func (p *folding) protocol(s *string) {
-	if !p.has(*s != p.spoken) {
-		*s = p.spoken
+// codeProtocol is mostly the same as before.
+func (p *detailsCodec) codeProtocol(s *string) {
+	if !p.codeFlag(*s != p.lastProtocol) {
+		*s = p.lastProtocol
 		return
 	}
-	word(p, s)
-	p.spoken = *s
+	codeWord(p, s)
+	p.lastProtocol = *s
 }
 
-func (p *folding) identity(d *details) {
-	p.sumIf(&d.target)
-	p.textIf(&d.canonical)
-	small(p, &d.rank)
-	p.protocol(&d.protocol)
-	p.text(&d.tool)
-	p.text(&d.id)
-	p.textIf(&d.agent)
+func (p *detailsCodec) codeIdentity(d *details) {
+	p.codeOptionalSum(&d.targetSum)
+	p.codeOptionalText(&d.canonicalTool)
+	codeInt(p, &d.nameRank)
+	p.codeProtocol(&d.protocol)
+	p.codeText(&d.tool)
+	p.codeText(&d.id)
+	p.codeOptionalText(&d.agent)
 }
 
-func (p *folding) announced(d *details) {
-	for _, is := range [...]*bool{&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.human, &d.inferred, &d.mutated, &d.replaced} {
-		*is = p.has(*is)
+func (p *detailsCodec) codeAnnouncement(d *details) {
+	for _, is := range [...]*bool{&d.hasRequest, &d.hasPre, &d.hasPost, &d.failOpen, &d.needsHuman, &d.inferred, &d.hasMutationReason, &d.replaced} {
+		*is = p.codeFlag(*is)
 	}
-	p.protocol(&d.preProtocol)
-	p.timeIf(&d.preAt)
-	p.textIf(&d.preEvent)
-	p.textIf(&d.requestEvent)
-	p.textIf(&d.postEvent)
-	p.protocol(&d.postProtocol)
-	if p.has(d.events != nil) {
-		p.names(&d.events)
+	p.codeProtocol(&d.preProtocol)
+	p.codeOptionalTime(&d.preAt)
+	p.codeOptionalText(&d.preEvent)
+	p.codeOptionalText(&d.requestEvent)
+	p.codeOptionalText(&d.postEvent)
+	p.codeProtocol(&d.postProtocol)
+	if p.codeFlag(d.events != nil) {
+		p.codeStrings(&d.events)
 	}
-	p.sumIf(&d.frame)
-	p.textIf(&d.frameEvent)
-	small(p, &d.frameKind)
-	p.arguments(&d.args)
-	small(p, &d.argsRank)
+	p.codeOptionalSum(&d.frameSum)
+	p.codeOptionalText(&d.frameEvent)
+	codeInt(p, &d.frameKind)
+	p.codeArguments(&d.args)
+	codeInt(p, &d.argsRank)
 }
 
-func (p *folding) arguments(a *arguments) {
-	p.textIf(&a.digest)
-	if a.known = p.has(a.known); !a.known {
+func (p *detailsCodec) codeArguments(a *arguments) {
+	p.codeOptionalText(&a.decisionDigest)
+	if a.known = p.codeFlag(a.known); !a.known {
 		return
 	}
-	if p.has(a.plain == p.plain) {
-		a.plain = p.plain
+	if p.codeFlag(a.plainSum == p.lastArgsSum) {
+		a.plainSum = p.lastArgsSum
 	} else {
-		p.bytes(a.plain[:])
-		p.plain = a.plain
+		p.codeBytes(a.plainSum[:])
+		p.lastArgsSum = a.plainSum
 	}
-	if p.has(a.tenants != sum256{}) {
-		p.bytes(a.tenants[:])
+	if p.codeFlag(a.tenantSum != sum256{}) {
+		p.codeBytes(a.tenantSum[:])
 	}
-	p.textIf(&a.keyed)
-	if p.has(a.raw != nil) {
-		text := string(a.raw)
-		if p.text(&text); p.reading {
-			a.raw = []byte(text)
+	p.codeOptionalText(&a.recordDigest)
+	if p.codeFlag(a.canonical != nil) {
+		text := string(a.canonical)
+		if p.codeText(&text); p.reading {
+			a.canonical = []byte(text)
 		}
 	}
-	if p.has(a.redacted != nil) {
-		p.names(&a.redacted)
+	if p.codeFlag(a.redactedPaths != nil) {
+		p.codeStrings(&a.redactedPaths)
 	}
 }
 
-func (p *folding) judged(d *details) {
-	if p.has(d.decisions != nil) {
-		list(p, &d.decisions, (*folding).verdict)
+func (p *detailsCodec) codeVerdicts(d *details) {
+	if p.codeFlag(d.decisions != nil) {
+		codeList(p, &d.decisions, (*detailsCodec).codeVerdict)
 	}
-	p.claim(&d.claim)
-	p.approval(&d.pending)
-	p.approval(&d.granted)
-	p.stated(&d.stated)
-	p.sumIf(&d.again)
+	p.codeClaim(&d.verdictClaim)
+	p.codeApproval(&d.pendingApproval)
+	p.codeApproval(&d.eventApproval)
+	p.codeClaims(&d.claims)
+	p.codeOptionalSum(&d.retriedKeySum)
 }
 
-func (p *folding) claim(c *claim) {
-	if p.has(*c != claim{}) {
-		word(p, &c.verdict)
-		p.place(&c.seq)
-		p.time(&c.decidedAt)
+func (p *detailsCodec) codeClaim(c *verdictClaim) {
+	if p.codeFlag(*c != verdictClaim{}) {
+		codeWord(p, &c.verdict)
+		p.codeSeq(&c.seq)
+		p.codeTime(&c.decidedAt)
 	}
 }
 
-func (p *folding) stated(s *stated) {
-	if !p.has(*s != stated{}) {
+func (p *detailsCodec) codeClaims(s *callClaims) {
+	if !p.codeFlag(*s != callClaims{}) {
 		return
 	}
-	p.claim(&s.verdict)
-	p.approval(&s.approval)
-	s.referred = p.has(s.referred)
-	small(p, &s.reported)
+	p.codeClaim(&s.verdict)
+	p.codeApproval(&s.approval)
+	s.namesDecision = p.codeFlag(s.namesDecision)
+	codeInt(p, &s.reported)
 }
 
-func (p *folding) verdict(v *verdictRec) {
-	p.text(&v.id)
-	p.place(&v.seq)
-	p.time(&v.at)
-	word(p, &v.verdict)
-	p.timeIf(&v.expires)
-	v.receipt = p.has(v.receipt)
-	p.textIf(&v.digest)
-	p.approval(&v.pending)
-	p.textIf(&v.eventID)
-	p.textIf(&v.ref)
+func (p *detailsCodec) codeVerdict(v *recordedVerdict) {
+	p.codeText(&v.id)
+	p.codeSeq(&v.seq)
+	p.codeTime(&v.at)
+	codeWord(p, &v.verdict)
+	p.codeOptionalTime(&v.expires)
+	v.hasReceipt = p.codeFlag(v.hasReceipt)
+	p.codeOptionalText(&v.argsDigest)
+	p.codeApproval(&v.approval)
+	p.codeOptionalText(&v.eventID)
+	p.codeOptionalText(&v.approvalRef)
 }
 
-func (p *folding) approval(at **approval) {
-	if !p.has(*at != nil) {
+func (p *detailsCodec) codeApproval(at **approval) {
+	if !p.codeFlag(*at != nil) {
 		return
 	}
 	if p.reading {
 		*at = new(approval)
 	}
 	a := *at
-	word(p, &a.status)
-	p.text(&a.workflow)
-	p.text(&a.action)
-	p.text(&a.resume)
-	p.time(&a.decidedAt)
-	p.time(&a.expiresAt)
+	codeWord(p, &a.status)
+	p.codeText(&a.workflow)
+	p.codeText(&a.action)
+	p.codeText(&a.resumePolicy)
+	p.codeTime(&a.decidedAt)
+	p.codeTime(&a.expiresAt)
 }
 
-func (p *folding) ended(d *details) {
-	if p.has(d.outcome != "") {
-		word(p, &d.outcome)
+func (p *detailsCodec) codeEnd(d *details) {
+	if p.codeFlag(d.outcome != "") {
+		codeWord(p, &d.outcome)
 	}
-	p.arguments(&d.executed)
-	if p.has(d.execSeq != 0) {
-		p.place(&d.execSeq)
+	p.codeArguments(&d.executedArgs)
+	if p.codeFlag(d.execSeq != 0) {
+		p.codeSeq(&d.execSeq)
 	}
-	if p.has(d.match != "") {
-		word(p, &d.match)
+	if p.codeFlag(d.match != "") {
+		codeWord(p, &d.match)
 	}
-	p.textIf(&d.reason)
-	if p.has(d.differences != nil) {
-		list(p, &d.differences, func(p *folding, x *events.Difference) {
-			p.text(&x.Pointer)
-			word(p, &x.Kind)
+	p.codeOptionalText(&d.reason)
+	if p.codeFlag(d.differences != nil) {
+		codeList(p, &d.differences, func(p *detailsCodec, x *events.Difference) {
+			p.codeText(&x.Pointer)
+			codeWord(p, &x.Kind)
 		})
 	}
-	if p.has(d.more != 0) {
-		small(p, &d.more)
+	if p.codeFlag(d.moreDifferences != 0) {
+		codeInt(p, &d.moreDifferences)
 	}
-	if p.has(d.rules != nil) {
-		p.names(&d.rules)
+	if p.codeFlag(d.rules != nil) {
+		p.codeStrings(&d.rules)
 	}
-	p.textIf(&d.missing)
-	p.textIf(&d.missingCheck)
-	p.timeIf(&d.endedAt)
-	if p.has(d.cameFirst != madeFinding{}) {
-		p.text(&d.cameFirst.rule)
-		p.text(&d.cameFirst.id)
+	p.codeOptionalText(&d.missingFinding)
+	p.codeOptionalText(&d.missingCheckFinding)
+	p.codeOptionalTime(&d.endedAt)
+	if p.codeFlag(d.earlierEndFinding != findingRef{}) {
+		p.codeText(&d.earlierEndFinding.rule)
+		p.codeText(&d.earlierEndFinding.id)
 	}
 }
 
-func (p *folding) step(e *timelineEntry) {
-	small(p, &e.step)
-	p.place(&e.seq)
+func (p *detailsCodec) codeStep(e *timelineEntry) {
+	codeInt(p, &e.step)
+	p.codeSeq(&e.seq)
 	if p.reading {
 		at := p.readTime()
 		e.second, e.nanos = at.Unix(), int32(at.Nanosecond())
 	} else {
-		p.moment(e.second, uint32(e.nanos))
+		p.writeTime(e.second, uint32(e.nanos))
 	}
-	p.textIf(&e.eventID)
-	p.protocol(&e.protocol)
+	p.codeOptionalText(&e.eventID)
+	p.codeProtocol(&e.protocol)
 }
 
-func (p *folding) linked(d *details) {
-	p.timeIf(&d.invokedAt)
-	p.textIf(&d.invokedBy)
-	if p.has(d.invokedSeq != 0) {
-		p.place(&d.invokedSeq)
+func (p *detailsCodec) codeLinks(d *details) {
+	p.codeOptionalTime(&d.invokedAt)
+	p.codeOptionalText(&d.invokedEvent)
+	if p.codeFlag(d.invokedSeq != 0) {
+		p.codeSeq(&d.invokedSeq)
 	}
-	if p.has(d.excuses != nil) {
-		list(p, &d.excuses, func(p *folding, x *madeFinding) {
-			p.text(&x.rule)
-			p.text(&x.id)
+	if p.codeFlag(d.retractable != nil) {
+		codeList(p, &d.retractable, func(p *detailsCodec, x *findingRef) {
+			p.codeText(&x.rule)
+			p.codeText(&x.id)
 		})
 	}
-	small(p, &d.pres)
-	small(p, &d.posts)
-	small(p, &d.seen)
-	small(p, &d.ran)
-	p.sumIf(&d.chain.from)
-	p.sumIf(&d.chain.to)
-	if p.has(d.chain.attempt != 0) {
-		small(p, &d.chain.attempt)
+	codeInt(p, &d.announcedIn)
+	codeInt(p, &d.endedIn)
+	codeInt(p, &d.seenIn)
+	codeInt(p, &d.maxEffect)
+	p.codeOptionalSum(&d.retryChain.from)
+	p.codeOptionalSum(&d.retryChain.to)
+	if p.codeFlag(d.retryChain.attempt != 0) {
+		codeInt(p, &d.retryChain.attempt)
 	}
-	if p.has(d.tooLate != madeBy{}) {
-		p.text(&d.tooLate.agent)
-		p.text(&d.tooLate.finding)
+	if p.codeFlag(d.handoffFinding != handoffFinding{}) {
+		p.codeText(&d.handoffFinding.agent)
+		p.codeText(&d.handoffFinding.finding)
 	}
-	p.textIf(&d.trace)
-	p.sumIf(&d.thread)
-	p.textIf(&d.binding)
-	p.timeIf(&d.claimed.StartedAt.Time)
-	p.timeIf(&d.claimed.CompletedAt.Time)
-	if p.has(d.claimed.DurationMS != 0) {
-		small(p, &d.claimed.DurationMS)
+	p.codeOptionalText(&d.trace)
+	p.codeOptionalSum(&d.thread)
+	p.codeOptionalText(&d.binding)
+	p.codeOptionalTime(&d.claimedTimes.StartedAt.Time)
+	p.codeOptionalTime(&d.claimedTimes.CompletedAt.Time)
+	if p.codeFlag(d.claimedTimes.DurationMS != 0) {
+		codeInt(p, &d.claimedTimes.DurationMS)
 	}
-	if p.has(d.claimed.Attempt != 0) {
-		small(p, &d.claimed.Attempt)
+	if p.codeFlag(d.claimedTimes.Attempt != 0) {
+		codeInt(p, &d.claimedTimes.Attempt)
 	}
-	p.timeIf(&d.deadline)
+	p.codeOptionalTime(&d.deadline)
 }
 
-// shown is mostly what the call is by now.
-func (p *folding) shown(d *details, e *emitted) {
-	word(p, &e.state)
-	p.textIf(&e.decision)
-	word(p, &e.verdict)
-	if p.has(e.kin != 0) {
-		small(p, &e.kin)
+// codeEmitted is mostly what the call is by now.
+func (p *detailsCodec) codeEmitted(d *details, e *emittedState) {
+	codeWord(p, &e.state)
+	p.codeOptionalText(&e.decision)
+	codeWord(p, &e.verdict)
+	if p.codeFlag(e.parentLinkRank != 0) {
+		codeInt(p, &e.parentLinkRank)
 	}
-	now := emitted{
+	now := emittedState{
 		state: e.state, decision: e.decision, verdict: e.verdict,
-		outcome: d.outcome, match: d.match, findings: len(d.rules), execSeq: d.execSeq, seen: d.seen, posts: d.posts, next: d.chain.to, kin: e.kin,
+		outcome: d.outcome, match: d.match, findings: len(d.rules), execSeq: d.execSeq, seenIn: d.seenIn, endedIn: d.endedIn, retriedTo: d.retryChain.to, parentLinkRank: e.parentLinkRank,
 	}
-	if p.has(*e == now) {
+	if p.codeFlag(*e == now) {
 		*e = now
 	} else {
-		word(p, &e.outcome)
-		word(p, &e.match)
-		small(p, &e.findings)
-		p.place(&e.execSeq)
-		small(p, &e.seen)
-		small(p, &e.posts)
-		p.sumIf(&e.next)
+		codeWord(p, &e.outcome)
+		codeWord(p, &e.match)
+		codeInt(p, &e.findings)
+		p.codeSeq(&e.execSeq)
+		codeInt(p, &e.seenIn)
+		codeInt(p, &e.endedIn)
+		p.codeOptionalSum(&e.retriedTo)
 	}
-	for i := range d.records {
-		if p.has(d.records[i] != 0) {
-			small(p, &d.records[i])
+	for i := range d.recordCounts {
+		if p.codeFlag(d.recordCounts[i] != 0) {
+			codeInt(p, &d.recordCounts[i])
 		}
 	}
 }

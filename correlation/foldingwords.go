@@ -1,7 +1,7 @@
 package correlation
 
-// usualWords are texts that most calls have, by the code that wordCode gives them.
-var usualWords = [...]string{
+// codedWords are texts that most calls have, by the code that wordCode gives them.
+var codedWords = [...]string{
 	protoAAEP, protoAgentHook, "tool", "handoff", "aana", "aump",
 	"allow", "ask", "defer", "deny", statusPending, statusApproved, statusConsumed,
 	"failed", "denied", "abandoned", "orphaned", matchEqual, matchDrift, matchInconclusive, "succeeded", "success", "error",
@@ -60,16 +60,16 @@ func wordCode(w string) byte {
 	return 0
 }
 
-// word is a text that may be a usual one.
-func word[T ~string](p *folding, s *T) {
+// codeWord is a text that may be a usual one.
+func codeWord[T ~string](p *detailsCodec, s *T) {
 	t := string(*s)
 	if p.reading {
 		*s = T(p.readText())
 		return
 	}
 	if code := wordCode(t); code != 0 {
-		p.b = append(p.b, code)
+		p.output = append(p.output, code)
 		return
 	}
-	p.text(&t)
+	p.codeText(&t)
 }

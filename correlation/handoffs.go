@@ -16,7 +16,7 @@ const (
 	maxHandedOver = 16
 )
 
-// handedOver is an agent whose handoff was accepted: whoever acts in the session
+// handedOverAgent is an agent whose handoff was accepted: whoever acts in the session
 // from there on, it is not that agent, until another hands back to it.
 //
 // What counts is the signed decision on an aioc handoff (RFC-0002): its agent
@@ -24,26 +24,26 @@ const (
 // handoff.requested only asks, and AgentHook's AgentHandoff does not say which
 // agent goes on; nor that the one which it is from stops: its work may go on
 // beside a child session's (AH-C-060).
-type handedOver struct {
+type handedOverAgent struct {
 	agent string
 	seq   uint64 // of the decision
 }
 
-// handoff takes an accepted handoff, and looks whether a call was made by an
+// trackHandoff takes an accepted handoff, and looks whether a call was made by an
 // agent that had handed over before.
-func (m *machine) handoff(s *session, c *call, f *fact) {
+func (m *machine) trackHandoff(s *session, c *call, f *fact) {
 	list, _ := m.handoffs.get(s.key)
-	if len(list) > 0 || c.tooLate.finding != "" {
-		m.calledAfter(list, c, f)
+	if len(list) > 0 || c.handoffFinding.finding != "" {
+		m.checkCallAfterHandoff(list, c, f)
 	}
-	if f.kind == kindDecision && f.protocol == subject.ProtoHandoff && f.decision.verdict == events.Allow && f.agent != "" && !c.weak() {
-		m.handoffs.put(s.key, accepted(list, f))
+	if f.kind == kindDecision && f.protocol == subject.ProtoHandoff && f.decision.verdict == events.Allow && f.agent != "" && !c.hasWeakScope() {
+		m.handoffs.put(s.key, addHandoff(list, f))
 	}
 }
 
-// accepted are the agents that have handed over after one more handoff.
-func accepted(list []handedOver, f *fact) []handedOver {
-	list = slices.DeleteFunc(list, func(h handedOver) bool {
+// addHandoff are the agents that have handed over after one more handoff.
+func addHandoff(list []handedOverAgent, f *fact) []handedOverAgent {
+	list = slices.DeleteFunc(list, func(h handedOverAgent) bool {
 		return h.agent == f.agent || aioc.IsHandoffToolName(f.tool, h.agent)
 	})
 	if aioc.IsHandoffToolName(f.tool, f.agent) {
@@ -52,32 +52,32 @@ func accepted(list []handedOver, f *fact) []handedOver {
 	if len(list) == maxHandedOver {
 		list = slices.Delete(list, 0, 1)
 	}
-	return append(list, handedOver{f.agent, f.seq})
+	return append(list, handedOverAgent{f.agent, f.seq})
 }
 
-// madeBy is that a call was found to be made by an agent that had handed over.
-type madeBy struct{ agent, finding string }
+// handoffFinding is that a call was found to be made by an agent that had handed over.
+type handoffFinding struct{ agent, finding string }
 
-// calledAfter: what the call's own messages say of its agent may change, as a
+// checkCallAfterHandoff: what the call's own messages say of its agent may change, as a
 // later one is better informed; then so does what was found.
-func (m *machine) calledAfter(list []handedOver, c *call, f *fact) {
-	if found := c.tooLate; found != (madeBy{}) {
+func (m *machine) checkCallAfterHandoff(list []handedOverAgent, c *call, f *fact) {
+	if found := c.handoffFinding; found != (handoffFinding{}) {
 		if c.agent != found.agent {
-			m.report(ruleAfterHandoff, c, f, about(c.firstEvent(), f.eventID).detail(detailWithdrawn).
-				grade(events.SeverityInfo).withdrawing(found.finding))
-			c.tooLate = madeBy{}
+			m.reportRuleFinding(ruleAfterHandoff, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseWithdrawn).
+				withSeverity(events.SeverityInfo).retracting(found.finding))
+			c.handoffFinding = handoffFinding{}
 		}
 		return
 	}
-	begun := c.begun()
+	begun := c.firstOwnSeq()
 	if c.agent == "" || begun == 0 {
 		return
 	}
 	for _, h := range list {
 		if h.agent == c.agent && begun > h.seq {
-			v := about(c.firstEvent(), f.eventID)
+			v := findingFrom(c.firstEvent(), f.eventID)
 			v.seqs = append(v.seqs, h.seq, begun)
-			c.tooLate = madeBy{c.agent, m.report(ruleAfterHandoff, c, f, v)}
+			c.handoffFinding = handoffFinding{c.agent, m.reportRuleFinding(ruleAfterHandoff, c, f, v)}
 			return
 		}
 	}

@@ -19,12 +19,12 @@ var hashKeys = [2]uint64{maphash.String(hashSeed, "add"), maphash.String(hashSee
 
 func textHash(s string) uint64 { return maphash.String(hashSeed, s) }
 
-func mixed64(a, b uint64) uint64 { return ((a ^ hashKeys[0]) * hashKeys[1]) ^ b }
+func mixHash64(a, b uint64) uint64 { return ((a ^ hashKeys[0]) * hashKeys[1]) ^ b }
 
-func mixed(a, b uint64) uint32 { return uint32(mixed64(a, b) * hashKeys[1] >> 32) }
+func mixHash(a, b uint64) uint32 { return uint32(mixHash64(a, b) * hashKeys[1] >> 32) }
 
 func (s sum) hash() uint32 {
-	return mixed(binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:]))
+	return mixHash(binary.LittleEndian.Uint64(s[:8]), binary.LittleEndian.Uint64(s[8:]))
 }
 
 // What tenants have in common, as the sum of a token, must not lie at one place for
@@ -32,66 +32,72 @@ func (s sum) hash() uint32 {
 
 func (k sourceKey) hash() uint32  { return hashesOf(sessionKey{k.tenant, k.source, ""}).source }
 func (k sessionKey) hash() uint32 { return hashesOf(k).session }
-func (k flowKey) hash() uint32    { return flowHash(k.sessionKey.hash(), k.protocol) }
-
-// flowHash is the hash of a flowKey whose session's hash is known. The protocols
-// that are followed differ in length.
-func flowHash(session uint32, protocol string) uint32 {
-	return mixed(uint64(session), uint64(len(protocol)))
+func (k protocolSessionKey) hash() uint32 {
+	return protocolSessionHash(k.sessionKey.hash(), k.protocol)
 }
 
-// hashes are those of whose a message is: of its tenant, publisher and session.
-type hashes struct {
-	made              bool
+// protocolSessionHash is the hash of a flowKey whose session's hash is known. The protocols
+// that are followed differ in length.
+func protocolSessionHash(session uint32, protocol string) uint32 {
+	return mixHash(uint64(session), uint64(len(protocol)))
+}
+
+// originHashes are those of whose a message is: of its tenant, publisher and session.
+type originHashes struct {
+	computed          bool
 	source, session   uint32
 	tenant, publisher uint64 // publisher is not for tables
 }
 
-func hashesOf(k sessionKey) hashes {
+func hashesOf(k sessionKey) originHashes {
 	tenant, source := textHash(k.tenant), textHash(k.source)
-	h := hashes{made: true, source: mixed(tenant, source), tenant: tenant, publisher: mixed64(tenant, source)}
-	h.session = h.of(k.session)
+	h := originHashes{computed: true, source: mixHash(tenant, source), tenant: tenant, publisher: mixHash64(tenant, source)}
+	h.session = h.sessionHash(k.session)
 	return h
 }
 
-// of is the hash of a session of the same publisher.
-func (h *hashes) of(session string) uint32 { return mixed(h.publisher, textHash(session)) }
-
-// whose are the hashes of the fact's key, which does not change any more.
-func (f *fact) whose() *hashes {
-	if !f.hashes.made {
-		f.hashes = hashesOf(f.key)
-	}
-	return &f.hashes
+// sessionHash is the hash of a session of the same publisher.
+func (h *originHashes) sessionHash(session string) uint32 {
+	return mixHash(h.publisher, textHash(session))
 }
 
-// flowHash is the hash of the fact's session in its protocol.
-func (f *fact) flowHash() uint32 { return flowHash(f.whose().session, f.protocol) }
+// originHashes are the hashes of the fact's key, which does not change any more.
+func (f *fact) originHashes() *originHashes {
+	if !f.cachedHashes.computed {
+		f.cachedHashes = hashesOf(f.key)
+	}
+	return &f.cachedHashes
+}
 
-func (k slotKey) hash() uint32 { return mixed(textHash(k.id), textHash(k.tool)) }
+// protocolSessionHash is the hash of the fact's session in its protocol.
+func (f *fact) protocolSessionHash() uint32 {
+	return protocolSessionHash(f.originHashes().session, f.protocol)
+}
 
-func (k tenantMark) hash() uint32  { return markHash(textHash(k.tenant), k.mark) }
-func (k tenantToken) hash() uint32 { return mixed(textHash(k.tenant), uint64(k.token.hash())) }
-func (k workflowKey) hash() uint32 { return mixed(textHash(k.tenant), uint64(k.workflow.hash())) }
-func (k mandateKey) hash() uint32  { return mixed(textHash(k.tenant), uint64(k.id.hash())) }
+func (k callKey) hash() uint32 { return mixHash(textHash(k.id), textHash(k.tool)) }
+
+func (k linkKey) hash() uint32     { return linkKeyHash(textHash(k.tenant), k.target) }
+func (k tenantToken) hash() uint32 { return mixHash(textHash(k.tenant), uint64(k.token.hash())) }
+func (k workflowKey) hash() uint32 { return mixHash(textHash(k.tenant), uint64(k.workflow.hash())) }
+func (k mandateKey) hash() uint32  { return mixHash(textHash(k.tenant), uint64(k.id.hash())) }
 
 func (k tokenKey) hash() uint32 {
-	return mixed(mixed64(textHash(k.tenant), textHash(k.source)), uint64(k.token.hash()))
+	return mixHash(mixHash64(textHash(k.tenant), textHash(k.source)), uint64(k.token.hash()))
 }
 
-// markHash is the hash of a tenantMark whose tenant's hash is known.
-func markHash(tenant uint64, mark sum) uint32 { return mixed(tenant, uint64(mark.hash())) }
+// linkKeyHash is the hash of a tenantMark whose tenant's hash is known.
+func linkKeyHash(tenant uint64, mark sum) uint32 { return mixHash(tenant, uint64(mark.hash())) }
 
 // A table says where things lie: in each of its places the hash of a key, and a
 // number that is not 0; 0 where there is nothing. A key is looked for from the
 // place on that its hash names.
 
-// smallestTable is the size of a table at first; it is always a power of two, and
+// minTableSize is the size of a table at first; it is always a power of two, and
 // half of a table at least is free.
-const smallestTable = 8
+const minTableSize = 8
 
-// lies notes where something lies that is not in the table yet.
-func lies(table []uint64, hash, number uint32) {
+// insertPosition notes where something lies that is not in the table yet.
+func insertPosition(table []uint64, hash, number uint32) {
 	mask := len(table) - 1
 	at := int(hash) & mask
 	for table[at] != 0 {
@@ -100,9 +106,9 @@ func lies(table []uint64, hash, number uint32) {
 	table[at] = uint64(hash)<<32 | uint64(number)
 }
 
-// free takes out of a table what is in it. What lies behind it moves up if it could
+// removePosition takes out of a table what is in it. What lies behind it moves up if it could
 // not be found otherwise.
-func free(table []uint64, hash, number uint32) {
+func removePosition(table []uint64, hash, number uint32) {
 	mask := len(table) - 1
 	hole := int(hash) & mask
 	for table[hole] != uint64(hash)<<32|uint64(number) {

@@ -120,8 +120,8 @@ func (l *ledger) tick() { l.put(space.Control("GOV", events.ControlTick), nil, [
 // on which nothing else happens.
 func (l *ledger) idle(seconds float64) *ledger {
 	end := epoch.Add(time.Duration(seconds * float64(time.Second)))
-	for l.now.Add(quarter).Before(end) {
-		l.now = l.now.Add(quarter)
+	for l.now.Add(idleQuarter).Before(end) {
+		l.now = l.now.Add(idleQuarter)
 		l.tick()
 	}
 	l.at(seconds).tick()

@@ -27,28 +27,28 @@ func tokenOf(value string) string {
 	return subject.Escape(value)
 }
 
-// enveloped notes what the broker knows of a message.
-func (f *fact) enveloped(m *events.LogMessage, p *subject.Parsed) {
+// setEnvelope notes what the broker knows of a message.
+func (f *fact) setEnvelope(m *events.LogMessage, p *subject.Parsed) {
 	f.seq, f.at, f.protocol = m.Seq, m.Time, p.Protocol
 	f.key = sessionKey{tokenOf(p.Tenant), tokenOf(p.Publisher), tokenOf(p.Session)}
 	f.tenant, f.source, f.session = p.Tenant, p.Publisher, p.Session
 }
 
-// unread is a message of which nothing counts but what the broker knows.
-func unread(m events.LogMessage, p subject.Parsed) *fact {
+// unreadFact is a message of which nothing counts but what the broker knows.
+func unreadFact(m events.LogMessage, p subject.Parsed) *fact {
 	f := new(fact)
-	f.unread(&m, &p)
+	f.setUnread(&m, &p)
 	return f
 }
 
-func (f *fact) unread(m *events.LogMessage, p *subject.Parsed) {
-	f.enveloped(m, p)
-	f.content = sumOfBytes(m.Body)
+func (f *fact) setUnread(m *events.LogMessage, p *subject.Parsed) {
+	f.setEnvelope(m, p)
+	f.contentSum = sumOfBytes(m.Body)
 }
 
-// badSubject reports a message whose subject is none of ours.
-func (c *Correlator) badSubject(m events.LogMessage) {
-	f := unread(m, subject.Parsed{})
+// reportBadSubject reports a message whose subject is none of ours.
+func (c *Correlator) reportBadSubject(m events.LogMessage) {
+	f := unreadFact(m, subject.Parsed{})
 	prefix, classes := strings.TrimSuffix(c.space.All(subject.Events), ".>"), ""
 	if rest, ok := strings.CutPrefix(m.Subject, prefix+"."); ok {
 		classes, _, _ = strings.Cut(rest, ".")
@@ -57,32 +57,32 @@ func (c *Correlator) badSubject(m events.LogMessage) {
 		value, _ := subject.Unescape(classes)
 		f.tenant, f.key.tenant = value, tokenOf(value)
 	}
-	c.m.report(ruleSchema, nil, f, about().distinct(sumOf(m.Subject, string(m.Body))).
-		detail(detailSubject).saying("the subject has not the tokens that it must have"))
+	c.machine.reportRuleFinding(ruleSchema, nil, f, findingFrom().withContent(sumOf(m.Subject, string(m.Body))).
+		withCase(caseSubject).withText("the subject has not the tokens that it must have"))
 }
 
-// reading is what an event says, before anything is known of the log.
-type reading struct {
-	fact         fact
-	traced       bool     // the admitter's trace event, which is read when it is applied
-	unreadable   error    // why it could not be read at all
-	wrong        string   // what is wrong with it although it could be read; "" if nothing
-	contradicted []string // what its subject says otherwise
-	counts       bool     // the machine takes it
+// decodedEvent is what an event says, before anything is known of the log.
+type decodedEvent struct {
+	fact           fact
+	isTrace        bool     // the admitter's trace event, which is read when it is applied
+	readError      error    // why it could not be read at all
+	defect         string   // what is wrong with it although it could be read; "" if nothing
+	contradictions []string // what its subject says otherwise
+	applies        bool     // the machine takes it
 	// sessionKey and session are the body's, where that names the subject's.
 	sessionKey, session string
 	hasSession          bool
 }
 
-// event reads a producer's event or the admitter's copy of a request.
-func (d *Decoder) event(m events.LogMessage, p subject.Parsed, r *reading) {
+// decodeEvent reads a producer's event or the admitter's copy of a request.
+func (d *Decoder) decodeEvent(m events.LogMessage, p subject.Parsed, r *decodedEvent) {
 	f := &r.fact
-	f.enveloped(&m, &p)
+	f.setEnvelope(&m, &p)
 	request := p.Type == subject.TypeRequest
 	data, extension := m.Body, ""
 	if protocol, ours := traceTypes[p.Type]; ours && protocol == p.Protocol {
-		f.content = sumOfBytes(data)
-		r.traced = true
+		f.contentSum = sumOfBytes(data)
+		r.isTrace = true
 		return
 	}
 	if !request {
@@ -91,70 +91,70 @@ func (d *Decoder) event(m events.LogMessage, p subject.Parsed, r *reading) {
 			err = errNoData
 		}
 		if err != nil {
-			f.content = sumOfBytes(data)
-			r.unreadable = err
+			f.contentSum = sumOfBytes(data)
+			r.readError = err
 			return
 		}
 		data, extension = ce.Data, ce.Extra[events.HeaderTrace]
 	}
-	f.content = sumOfBytes(data)
+	f.contentSum = sumOfBytes(data)
 	if request {
 		f.decisionID = m.HeaderValue(events.HeaderDecisionID)
-		if len(f.decisionID) > maxShown {
+		if len(f.decisionID) > maxIDBytes {
 			f.decisionID = ""
 		}
 	}
 	switch {
 	case p.Protocol == protoAgentHook:
-		if !d.flatAgentHook(m, p, r, data, request) {
-			d.agentHook(m, p, r, data, request)
+		if !d.decodeFlatAgentHook(m, p, r, data, request) {
+			d.decodeAgentHook(m, p, r, data, request)
 		}
 	case p.Protocol == protoAAEP:
-		if !d.flatAAEP(m, p, r, data, request) {
-			d.aaep(m, p, r, data, request)
+		if !d.decodeFlatAAEP(m, p, r, data, request) {
+			d.decodeAAEP(m, p, r, data, request)
 		}
 	case p.Protocol == subject.ProtoAUMP && !request:
-		d.evidence(r, p, data)
-	case !request || !knownProtocol(p.Protocol):
-		r.wrong = "nobody publishes events in the protocol that the subject names"
+		d.decodeEvidence(r, p, data)
+	case !request || !isKnownProtocol(p.Protocol):
+		r.defect = "nobody publishes events in the protocol that the subject names"
 	}
-	f.carried(m, extension)
+	f.adoptTraceHeader(m, extension)
 	if request {
-		f.named = show(first(m.HeaderValue(events.HeaderWorkflow), f.approval.value().workflow))
+		f.namedWorkflow = boundID(firstNonEmpty(m.HeaderValue(events.HeaderWorkflow), f.approval.valueOrZero().workflow))
 	}
 	if f.kind == kindPost {
-		f.receiptOf = first(agenthook.NormaliseID(m.HeaderValue(events.HeaderDecisionID)), f.receiptOf)
+		f.receiptDecisionID = firstNonEmpty(agenthook.NormaliseID(m.HeaderValue(events.HeaderDecisionID)), f.receiptDecisionID)
 	}
 }
 
-// event takes what was read of an event.
-func (c *Correlator) event(in *Input) {
-	r := in.reading
+// applyEvent takes what was read of an event.
+func (c *Correlator) applyEvent(in *Input) {
+	r := in.event
 	f := &r.fact
-	if r.traced {
-		c.trace(in.m, in.p, f)
+	if r.isTrace {
+		c.applyTrace(in.message, in.parsedSubject, f)
 		return
 	}
-	if r.unreadable != nil {
-		c.m.unreadable(f, r.unreadable)
+	if r.readError != nil {
+		c.machine.reportUnreadable(f, r.readError)
 		return
 	}
-	if r.wrong != "" {
-		c.m.invalid(f, r.wrong)
+	if r.defect != "" {
+		c.machine.reportInvalid(f, r.defect)
 	}
-	for _, what := range r.contradicted {
-		c.m.contradicts(f, what)
+	for _, what := range r.contradictions {
+		c.machine.reportContradiction(f, what)
 	}
-	if !r.counts {
+	if !r.applies {
 		return
 	}
 	if r.hasSession {
 		f.key.session, f.session = r.sessionKey, r.session
 	}
-	c.m.step(f)
+	c.machine.processFact(f)
 }
 
-func knownProtocol(p string) bool {
+func isKnownProtocol(p string) bool {
 	for _, known := range subject.Protocols {
 		if p == known {
 			return true
@@ -163,60 +163,60 @@ func knownProtocol(p string) bool {
 	return false
 }
 
-func (d *Decoder) agentHook(m events.LogMessage, p subject.Parsed, r *reading, data []byte, request bool) {
+func (d *Decoder) decodeAgentHook(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
 	e, err := agenthook.Decode(data, strictjson.DefaultLimits)
 	if e == nil {
-		r.unreadable = err
+		r.readError = err
 		return
 	}
-	agentHookFact(&r.fact, hookEvent{Event: e, keys: d.keyers(p, e.EventType)}, request)
-	d.fromAgentHook(m, p, r, e, request)
-	r.wrong = wrongWith(&r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
+	agentHookFact(&r.fact, hookEvent{Event: e, keys: d.argumentKeyers(p, e.EventType)}, request)
+	d.checkAgentHookSubject(m, p, r, e, request)
+	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAgentHook(e.Tree))
 }
 
-// fromAgentHook holds an event against the message that it came in.
-func (d *Decoder) fromAgentHook(m events.LogMessage, p subject.Parsed, r *reading, e *agenthook.Event, request bool) {
+// checkAgentHookSubject holds an event against the message that it came in.
+func (d *Decoder) checkAgentHookSubject(m events.LogMessage, p subject.Parsed, r *decodedEvent, e *agenthook.Event, request bool) {
 	session := e.SessionID
 	if request {
-		session = first(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(first(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
-	} else if !sameType(p.Type, e.EventType) {
-		r.contradicted = append(r.contradicted, "its type is not the event_type of the event")
+		session = firstNonEmpty(session, m.HeaderValue(events.HeaderSession))
+		r.fact.setCall(firstNonEmpty(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.ToolName)
+	} else if !sameSubjectType(p.Type, e.EventType) {
+		r.contradictions = append(r.contradictions, "its type is not the event_type of the event")
 	}
-	r.of(p, d.own(session))
+	r.setSession(p, d.intern(session))
 }
 
-func (d *Decoder) aaep(m events.LogMessage, p subject.Parsed, r *reading, data []byte, request bool) {
+func (d *Decoder) decodeAAEP(m events.LogMessage, p subject.Parsed, r *decodedEvent, data []byte, request bool) {
 	e, err := aaep.Decode(data, strictjson.DefaultLimits)
 	if e == nil {
-		r.unreadable = err
-		r.fact.readNumber(data)
+		r.readError = err
+		r.fact.readRefusedNumber(data)
 		return
 	}
 	aaepFact(&r.fact, e, treeSum(e.Tree), func() *aaepsession.Event { return aaepsession.NewEvent(e) }, request)
-	d.fromAAEP(m, p, r, e, request)
-	r.wrong = wrongWith(&r.fact, err, schemas.Default().StrictAAEP(e.Tree))
+	d.checkAAEPSubject(m, p, r, e, request)
+	r.defect = eventDefect(&r.fact, err, schemas.Default().StrictAAEP(e.Tree))
 }
 
-// fromAAEP holds an event against the message that it came in.
-func (d *Decoder) fromAAEP(m events.LogMessage, p subject.Parsed, r *reading, e *aaep.Event, request bool) {
+// checkAAEPSubject holds an event against the message that it came in.
+func (d *Decoder) checkAAEPSubject(m events.LogMessage, p subject.Parsed, r *decodedEvent, e *aaep.Event, request bool) {
 	session := e.SessionID
 	if request {
-		session = first(session, m.HeaderValue(events.HeaderSession))
-		r.fact.setCall(first(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
-	} else if !sameType(p.Type, e.SubjectType()) {
-		r.contradicted = append(r.contradicted, "its type is not the type of the event")
+		session = firstNonEmpty(session, m.HeaderValue(events.HeaderSession))
+		r.fact.setCall(firstNonEmpty(e.ToolCallID(), m.HeaderValue(events.HeaderToolCallID)), e.Tool())
+	} else if !sameSubjectType(p.Type, e.SubjectType()) {
+		r.contradictions = append(r.contradictions, "its type is not the type of the event")
 	}
 	if e.IsReply() || r.fact.aaep != nil && r.fact.aaep.IsHandshake() {
-		r.counts = true // it has no session of its own; the subject's stays
+		r.applies = true // it has no session of its own; the subject's stays
 		return
 	}
-	r.of(p, d.own(session))
+	r.setSession(p, d.intern(session))
 }
 
-// sameType compares the type tokens of a subject with those an event should
+// sameSubjectType compares the type tokens of a subject with those an event should
 // have.
-func sameType(have, want string) bool {
+func sameSubjectType(have, want string) bool {
 	if have == want {
 		return true
 	}
@@ -232,55 +232,55 @@ func sameType(have, want string) bool {
 	return true
 }
 
-// of gives the fact its session: the subject's. That is what the publisher was allowed
+// setSession gives the fact its session: the subject's. That is what the publisher was allowed
 // to publish under, and what evidence, export and erasure follow. A body that names
 // another one is a finding, and says nothing of that session's calls.
-func (r *reading) of(p subject.Parsed, session string) {
-	r.counts = true
+func (r *decodedEvent) setSession(p subject.Parsed, session string) {
+	r.applies = true
 	if subject.Escape(session) != tokenOf(p.Session) {
-		r.contradicted = append(r.contradicted, "its session is not the session of the event")
+		r.contradictions = append(r.contradictions, "its session is not the session of the event")
 		return
 	}
 	r.hasSession = true
-	r.sessionKey, r.session = subject.Escape(session), show(session)
+	r.sessionKey, r.session = subject.Escape(session), boundID(session)
 }
 
-// unreadable reports an event that could not be read at all.
-func (m *machine) unreadable(f *fact, err error) {
-	m.invalid(f, reason(err))
+// reportUnreadable reports an event that could not be read at all.
+func (m *machine) reportUnreadable(f *fact, err error) {
+	m.reportInvalid(f, decodeErrorText(err))
 	if check := unreadableCheck(f.protocol, err); check != "" {
-		m.finding(checkRules[check], nil, f, about(f.eventID).distinct(f.content).saying(reason(err)))
+		m.emitFinding(checkRules[check], nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(decodeErrorText(err)))
 	}
 	var strict *strictjson.Error
-	if errors.As(err, &strict) && severalMessages(f.protocol, strict.Code) {
-		m.finding(checkRules["AAEP-C-181"], nil, f, about(f.eventID).distinct(f.content))
+	if errors.As(err, &strict) && isSeveralMessages(f.protocol, strict.Code) {
+		m.emitFinding(checkRules["AAEP-C-181"], nil, f, findingFrom(f.eventID).withContent(f.contentSum))
 	}
-	m.arrived(f)
+	m.noteRefusedNumber(f)
 }
 
-// wrongWith says what is wrong with an event that could be read nonetheless, ""
+// eventDefect says what is wrong with an event that could be read nonetheless, ""
 // if nothing is. The checks that it breaks are noted with the fact for later,
 // when its session is known. An event that does not follow its protocol is marked
 // invalid: see machine.refuse. The copy of a request is not, as its decision
 // answers it, valid or not.
-func wrongWith(f *fact, err error, vs []schemas.Violation) string {
-	f.notes = notesOn(f, vs)
-	f.invalid = (err != nil || schemas.HasErrors(vs)) && f.kind != kindRequest && f.kind != kindAsked
+func eventDefect(f *fact, err error, vs []schemas.Violation) string {
+	f.eventFindings = schemaFindings(f, vs)
+	f.invalid = (err != nil || schemas.HasErrors(vs)) && f.kind != kindRequest && f.kind != kindOtherRequest
 	what, more := "", 0
 	if err != nil {
-		what = reason(err)
+		what = decodeErrorText(err)
 	}
 	for _, v := range vs {
 		switch {
 		case v.Level == schemas.LevelWarning:
 		case what == "":
-			what = wordsFor(v)
+			what = violationText(v)
 		default:
 			more++
 		}
 	}
-	if what == "" && f.unnamed {
-		what = at("missing_tool_call_id", "/metadata/tool_call_id")
+	if what == "" && f.lacksCallID {
+		what = codeAtPath("missing_tool_call_id", "/metadata/tool_call_id")
 	}
 	if more > 0 && err == nil {
 		what += " and " + strconv.Itoa(more) + " more"
@@ -288,10 +288,10 @@ func wrongWith(f *fact, err error, vs []schemas.Violation) string {
 	return what
 }
 
-func (m *machine) invalid(f *fact, what string) {
-	m.report(ruleSchema, nil, f, about(f.eventID).distinct(f.content).saying(what))
+func (m *machine) reportInvalid(f *fact, what string) {
+	m.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withText(what))
 }
 
-func (m *machine) contradicts(f *fact, what string) {
-	m.report(ruleSchema, nil, f, about(f.eventID).distinct(f.content).detail(detailSubject).saying(what))
+func (m *machine) reportContradiction(f *fact, what string) {
+	m.reportRuleFinding(ruleSchema, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseSubject).withText(what))
 }

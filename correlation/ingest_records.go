@@ -10,121 +10,121 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// verdict is what a message among the decisions says, before anything is known
+// decodedDecision is what a message among the decisions says, before anything is known
 // of the log.
-type verdict struct {
-	fact     fact // what the decision says, if it counts
-	ledger   verdictRec
-	decision events.Decision
-	err      error // why it could not be read
-	astray   bool  // it is not where its fields say that it belongs
-	seal     seal
+type decodedDecision struct {
+	fact      fact // what the decision says, if it counts
+	record    recordedVerdict
+	decision  events.Decision
+	err       error // why it could not be read
+	misplaced bool  // it is not where its fields say that it belongs
+	signature verifiedSignature
 }
 
-func (d *Decoder) decision(m events.LogMessage, p subject.Parsed, v *verdict) {
+func (d *Decoder) decodeDecision(m events.LogMessage, p subject.Parsed, v *decodedDecision) {
 	f := &v.fact
-	f.unread(&m, &p)
-	if v.decision, v.err = d.decode(m.Body); v.err != nil {
+	f.setUnread(&m, &p)
+	if v.decision, v.err = d.decodeDecisionRecord(m.Body); v.err != nil {
 		return
 	}
-	v.astray = !stands(p.Tenant, v.decision.Tenant) || !stands(p.Verdict, string(v.decision.Verdict)) || !stands(p.Session, v.decision.Session)
-	v.seal = d.unseal(m)
-	decisionFact(f, &v.ledger, &v.decision)
+	v.misplaced = !matchesToken(p.Tenant, v.decision.Tenant) || !matchesToken(p.Verdict, string(v.decision.Verdict)) || !matchesToken(p.Session, v.decision.Session)
+	v.signature = d.verifySignature(m)
+	decisionFact(f, &v.record, &v.decision)
 	f.idSum()
-	f.whose()
-	f.decidingSum()
-	f.firstCall = callSum(f.key, f.slot, 1)
+	f.originHashes()
+	f.ownReceiptKey()
+	f.firstCallSum = callSum(f.key, f.callKey, 1)
 }
 
-// stands tells whether the value of a subject's token is what its record says.
-func stands(inSubject, inRecord string) bool {
+// matchesToken tells whether the value of a subject's token is what its record says.
+func matchesToken(inSubject, inRecord string) bool {
 	return tokenOf(inSubject) == subject.Escape(inRecord)
 }
 
-// decode reads a decision. Its texts do not hold on to the message.
-func (d *Decoder) decode(body []byte) (r events.Decision, err error) {
-	if d.longWay {
+// decodeDecisionRecord reads a decision. Its texts do not hold on to the message.
+func (d *Decoder) decodeDecisionRecord(body []byte) (r events.Decision, err error) {
+	if d.treesOnly {
 		return events.DecodeRecord[events.Decision](body)
 	}
 	r, err = events.DecodeRecordFlat[events.Decision](&d.flat, body)
 	for _, again := range []*string{&r.Tenant, &r.Protocol, &r.Source, &r.Session, &r.Agent, &r.Tool, (*string)(&r.Verdict)} {
-		*again = d.own(*again)
+		*again = d.intern(*again)
 	}
 	for _, once := range []*string{&r.DecisionID, &r.EventID, &r.ToolCallID, &r.ArgsDigest, &r.Trace} {
 		*once = strings.Clone(*once)
 	}
 	if a := r.Approval; a != nil {
-		a.Status, a.WorkflowID, a.ActionID = d.own(a.Status), strings.Clone(a.WorkflowID), strings.Clone(a.ActionID)
+		a.Status, a.WorkflowID, a.ActionID = d.intern(a.Status), strings.Clone(a.WorkflowID), strings.Clone(a.ActionID)
 	}
 	return r, err
 }
 
-// decision takes a message among the decisions. Only one that is signed by a
+// applyDecision takes a message among the decisions. Only one that is signed by a
 // vouched key and published where it belongs is a verdict; the others are
 // findings and nothing else.
-func (c *Correlator) decision(m *events.LogMessage, p *subject.Parsed, v *verdict) {
+func (c *Correlator) applyDecision(m *events.LogMessage, p *subject.Parsed, v *decodedDecision) {
 	if v.err != nil {
-		c.forged(v.believed(m, p), detailUndecodable, reason(v.err))
+		c.reportForged(v.unverifiedFact(m, p), caseUndecodable, decodeErrorText(v.err))
 		return
 	}
-	if what := c.unsigned(m, v.seal); what != "" {
-		c.forged(v.believed(m, p), "", what)
+	if what := c.signatureDefect(m, v.signature); what != "" {
+		c.reportForged(v.unverifiedFact(m, p), "", what)
 		return
 	}
-	if v.astray {
-		c.forged(v.believed(m, p), detailSubject, "tenant, verdict or session differ")
+	if v.misplaced {
+		c.reportForged(v.unverifiedFact(m, p), caseSubject, "tenant, verdict or session differ")
 		return
 	}
 	if !v.decision.Verdict.Valid() {
-		c.forged(v.believed(m, p), detailVerdict, "")
+		c.reportForged(v.unverifiedFact(m, p), caseVerdict, "")
 		return
 	}
-	c.m.expectTrace(&v.decision)
-	c.m.step(&v.fact)
+	c.machine.expectTrace(&v.decision)
+	c.machine.processFact(&v.fact)
 }
 
-// believed is what a decision that does not count says as far as it is believed.
-func (v *verdict) believed(m *events.LogMessage, p *subject.Parsed) *fact {
-	f := unread(*m, *p)
+// unverifiedFact is what a decision that does not count says as far as it is believed.
+func (v *decodedDecision) unverifiedFact(m *events.LogMessage, p *subject.Parsed) *fact {
+	f := unreadFact(*m, *p)
 	if f.kind = kindDecision; v.err == nil {
 		f.eventID = v.decision.EventID
-		f.source, f.key.source = show(v.decision.Source), subject.Escape(v.decision.Source)
+		f.source, f.key.source = boundID(v.decision.Source), subject.Escape(v.decision.Source)
 	}
 	return f
 }
 
-func (c *Correlator) forged(f *fact, caseOf, what string) {
-	c.m.report(ruleForged, nil, f, about(f.eventID).distinct(f.content).detail(caseOf).saying(what))
+func (c *Correlator) reportForged(f *fact, caseOf, what string) {
+	c.machine.reportRuleFinding(ruleForged, nil, f, findingFrom(f.eventID).withContent(f.contentSum).withCase(caseOf).withText(what))
 }
 
-// seal is that a message's signature was verified, and by which key. Whether that
+// verifiedSignature is that a message's signature was verified, and by which key. Whether that
 // key counts is for the log to say.
-type seal struct {
+type verifiedSignature struct {
 	kid string
 	key ed25519.PublicKey // nil if nothing was verified
 }
 
-// unseal verifies the signature of a message with the keys that are known by
+// verifySignature verifies the signature of a message with the keys that are known by
 // now, if one of them is its key.
-func (d *Decoder) unseal(m events.LogMessage) seal {
+func (d *Decoder) verifySignature(m events.LogMessage) verifiedSignature {
 	token := m.HeaderValue(events.HeaderSignature)
-	if d.shared == nil || token == "" {
-		return seal{}
+	if d.sharedKeys == nil || token == "" {
+		return verifiedSignature{}
 	}
-	keys := d.shared.Load()
+	keys := d.sharedKeys.Load()
 	if keys == nil {
-		return seal{}
+		return verifiedSignature{}
 	}
 	d.records.Keys = *keys
 	kid, err := d.records.Verify(token, m.Body)
 	if err != nil {
-		return seal{}
+		return verifiedSignature{}
 	}
-	return seal{kid, (*keys)[kid]}
+	return verifiedSignature{kid, (*keys)[kid]}
 }
 
-// unsigned says what is wrong with a decision's signature, "" if nothing is.
-func (c *Correlator) unsigned(m *events.LogMessage, s seal) string {
+// signatureDefect says what is wrong with a decision's signature, "" if nothing is.
+func (c *Correlator) signatureDefect(m *events.LogMessage, s verifiedSignature) string {
 	token := m.HeaderValue(events.HeaderSignature)
 	if token == "" {
 		return "it has no signature"
@@ -134,7 +134,7 @@ func (c *Correlator) unsigned(m *events.LogMessage, s seal) string {
 		kid, err = c.records.Verify(token, m.Body)
 	}
 	switch {
-	case err == nil && c.retired[kid]:
+	case err == nil && c.retiredKeys[kid]:
 		return "its key was retired before"
 	case err == nil:
 		return ""
@@ -149,41 +149,41 @@ func (c *Correlator) unsigned(m *events.LogMessage, s seal) string {
 // decisionFact reads a decision that counts; ledger is filled and becomes the fact's
 // verdict. What a handoff is decided on is more
 // than the arguments of the call that makes it, so its digest is not theirs.
-func decisionFact(f *fact, ledger *verdictRec, d *events.Decision) {
+func decisionFact(f *fact, ledger *recordedVerdict, d *events.Decision) {
 	args := d.ArgsDigest
 	if d.Protocol == subject.ProtoHandoff {
 		args = ""
 	}
-	f.kind, f.protocol, f.eventID, f.agent = kindDecision, d.Protocol, d.EventID, show(d.Agent)
+	f.kind, f.protocol, f.eventID, f.agent = kindDecision, d.Protocol, d.EventID, boundID(d.Agent)
 	f.origin = originOf(d.Tenant, d.Source, d.Session)
 	f.setCall(d.ToolCallID, d.Tool)
-	f.lineage.trace = traceparent(d.Trace)
-	f.decisionID, f.args = d.DecisionID, arguments{digest: args}
-	f.core = f.content
+	f.lineageRefs.trace = validTraceparent(d.Trace)
+	f.decisionID, f.args = d.DecisionID, arguments{decisionDigest: args}
+	f.coreSum = f.contentSum
 	f.decision = ledger
-	*ledger = verdictRec{
-		id: show(d.DecisionID), seq: f.seq, at: f.at, verdict: d.Verdict, expires: d.ExpiresAt.Time,
-		receipt: d.ReceiptHash != "", digest: args, eventID: d.EventID,
+	*ledger = recordedVerdict{
+		id: boundID(d.DecisionID), seq: f.seq, at: f.at, verdict: d.Verdict, expires: d.ExpiresAt.Time,
+		hasReceipt: d.ReceiptHash != "", argsDigest: args, eventID: d.EventID,
 	}
 	if a := d.Approval; a != nil {
-		f.decision.pending = approval{
-			status: a.Status, workflow: show(a.WorkflowID), action: show(a.ActionID), expiresAt: a.ExpiresAt.Time, resume: show(a.ResumePolicy),
-		}.ifKnown()
+		f.decision.approval = approval{
+			status: a.Status, workflow: boundID(a.WorkflowID), action: boundID(a.ActionID), expiresAt: a.ExpiresAt.Time, resumePolicy: boundID(a.ResumePolicy),
+		}.pointerOrNil()
 	}
-	f.notes, f.under = ledgerNotes(f, d), d.Mandate
-	f.judgedBy, f.more = d.Policy != nil, moreOf(d)
+	f.eventFindings, f.mandateRef = decisionFindings(f, d), d.Mandate
+	f.namesPolicies, f.decisionExtras = d.Policy != nil, decisionExtrasOf(d)
 }
 
-// approval takes an approval record. Approvals do not change what stands: an
+// applyApproval takes an approval record. Approvals do not change what stands: an
 // approved call is decided again, and it is the decision that counts.
-func (c *Correlator) approval(m events.LogMessage, p subject.Parsed) {
+func (c *Correlator) applyApproval(m events.LogMessage, p subject.Parsed) {
 	a, err := events.DecodeRecord[events.Approval](m.Body)
 	if err != nil {
-		c.m.invalid(unread(m, p), reason(err))
+		c.machine.reportInvalid(unreadFact(m, p), decodeErrorText(err))
 		return
 	}
-	c.m.onRecord(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status, m.Time)
-	c.approvalRecord(m, p, a)
+	c.machine.recordApprovalStatus(workflowKey{tokenOf(p.Tenant), sumOf(a.WorkflowID)}, a.Status, m.Time)
+	c.checkApprovalRecord(m, p, a)
 }
 
 // What a receipt key must be.
@@ -192,32 +192,32 @@ const (
 	keyAlgorithm = "EdDSA"
 )
 
-// key takes a published verification key if the checkpoint key vouches for it.
-func (c *Correlator) key(m events.LogMessage, p subject.Parsed) {
-	if c.vouched == nil || (c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard)) {
+// applyKeyRecord takes a published verification key if the checkpoint key vouches for it.
+func (c *Correlator) applyKeyRecord(m events.LogMessage, p subject.Parsed) {
+	if c.vouchForKey == nil || (c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard)) {
 		return
 	}
 	k, err := events.DecodeRecord[events.KeyRecord](m.Body)
 	if err == nil {
 		pub, decodeErr := signing.DecodePublic(k.PublicKey)
-		if decodeErr == nil && k.Use == keyUse && k.Algorithm == keyAlgorithm && signing.KeyID(pub) == k.KeyID && c.vouched(k) {
-			c.learnKey(k.KeyID, pub)
+		if decodeErr == nil && k.Use == keyUse && k.Algorithm == keyAlgorithm && signing.KeyID(pub) == k.KeyID && c.vouchForKey(k) {
+			c.addKey(k.KeyID, pub)
 			return
 		}
 	}
-	c.forged(unread(m, subject.Parsed{}), detailKey, "")
+	c.reportForged(unreadFact(m, subject.Parsed{}), caseKey, "")
 }
 
-// retire takes a key back if the checkpoint key says so. It stays retired, also
+// retireKey takes a key back if the checkpoint key says so. It stays retired, also
 // when its record is published again.
-func (c *Correlator) retire(m events.LogMessage, p subject.Parsed) {
-	if c.retires == nil || (c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard)) {
+func (c *Correlator) retireKey(m events.LogMessage, p subject.Parsed) {
+	if c.vouchForRetirement == nil || (c.shard != "" && tokenOf(p.Shard) != subject.Escape(c.shard)) {
 		return
 	}
 	k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
-	if err != nil || !c.retires(k) {
-		c.forged(unread(m, subject.Parsed{}), detailKey, "")
+	if err != nil || !c.vouchForRetirement(k) {
+		c.reportForged(unreadFact(m, subject.Parsed{}), caseKey, "")
 		return
 	}
-	c.retired[k.KeyID] = true
+	c.retiredKeys[k.KeyID] = true
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// kin links sessions with the calls and sessions of the same tenant that they
+// lineageIndex links sessions with the calls and sessions of the same tenant that they
 // belong to: sub-agents with what started them.
 //
 // What links is the child's own word: the id of an event, the traceparent of a
@@ -18,110 +18,110 @@ import (
 //
 // Everything is bounded by maxKin; the oldest is forgotten, and what was put out
 // stays.
-type kin struct {
-	parents *window[sessionKey, kinship] // of sessions that belong to another
-	marks   *window[tenantMark, relative]
+type lineageIndex struct {
+	parentLinks *fifoMap[sessionKey, parentLink] // of sessions that belong to another
+	linkTargets *fifoMap[linkKey, sessionLink]
 }
 
-func newKin() kin {
-	return kin{parents: newWindow[sessionKey, kinship](maxKin), marks: newWindow[tenantMark, relative](4 * maxKin)}
+func newLineageIndex() lineageIndex {
+	return lineageIndex{parentLinks: newFIFOMap[sessionKey, parentLink](maxParentLinks), linkTargets: newFIFOMap[linkKey, sessionLink](4 * maxParentLinks)}
 }
 
-// maxKin is how many sessions are known to belong to another; of four times as
+// maxParentLinks is how many sessions are known to belong to another; of four times as
 // many events, calls and traces it is known whose they are (about 250 B each).
-const maxKin = 16_384
+const maxParentLinks = 16_384
 
 // maxAncestors is how far up a session's ancestors are looked through.
 const maxAncestors = 32
 
-// tenantMark is something that a child may name: the hash says of what kind.
-type tenantMark struct {
+// linkKey is something that a child may name: the hash says of what kind.
+type linkKey struct {
 	tenant string
-	mark   sum
+	target sum
 }
 
-// relative is a session, and a call in it if one is meant.
-type relative struct {
-	who   *origin // as one of its messages named it; shared, and never changed
-	call  sum
-	clash bool // others used the same mark
+// sessionLink is a session, and a call in it if one is meant.
+type sessionLink struct {
+	origin    *origin // as one of its messages named it; shared, and never changed
+	callSum   sum
+	ambiguous bool // others used the same mark
 }
 
-// nobody is no relative.
-func (r relative) nobody() bool { return r.who == nil }
+// isZero is no relative.
+func (r sessionLink) isZero() bool { return r.origin == nil }
 
-// kinship is what a session belongs to.
-type kinship struct {
-	relative
+// parentLink is what a session belongs to.
+type parentLink struct {
+	sessionLink
 	rank int8
 }
 
-// links are the ways in which a session can say what it belongs to, by rank: a
+// linkNames are the ways in which a session can say what it belongs to, by rank: a
 // higher one replaces a lower one.
-var links = [...]string{1: events.LinkTrace, 2: events.LinkSession, 3: events.LinkGoal, 4: events.LinkSpan, 5: events.LinkEvent}
+var linkNames = [...]string{1: events.LinkTrace, 2: events.LinkSession, 3: events.LinkGoal, 4: events.LinkSpan, 5: events.LinkEvent}
 
 const (
-	byTrace = 1 + iota
-	bySession
-	byGoal
-	bySpan
-	byEvent
+	linkByTrace = 1 + iota
+	linkBySession
+	linkByGoal
+	linkBySpan
+	linkByEvent
 )
 
-// relate takes what a fact says of where its session belongs.
-func (m *machine) relate(f *fact) {
-	l := &f.lineage
-	if l.none() && !l.hands || f.key.session == noSession {
+// resolveParentSession takes what a fact says of where its session belongs.
+func (m *machine) resolveParentSession(f *fact) {
+	l := &f.lineageRefs
+	if l.isZero() && !l.announcesHandoff || f.key.session == noSession {
 		return
 	}
-	if l.hands {
-		m.mark(f, m.eventMark(f), nil)
+	if l.announcesHandoff {
+		m.recordLinkTarget(f, m.eventLinkKey(f), nil)
 	}
-	var old kinship
-	if k := m.parents.atHashed(f.key, f.whose().session); k != nil {
+	var old parentLink
+	if k := m.parentLinks.lookupHashed(f.key, f.originHashes().session); k != nil {
 		old = *k
 	}
-	if old.rank < byEvent && l.correlation != "" {
-		m.adopt(f, byEvent, m.ofMark(f, l.mark))
+	if old.rank < linkByEvent && l.correlation != "" {
+		m.linkParentSession(f, linkByEvent, m.findLinkTarget(f, l.correlationSum))
 	}
 	if l.trace != "" {
-		m.relateTrace(f, old.rank)
+		m.resolveTraceParent(f, old.rank)
 	}
-	if old.rank < byGoal && l.parent != "" {
-		m.adopt(f, byGoal, m.sibling(f, l.parent, subject.Escape(l.parent)))
+	if old.rank < linkByGoal && l.parentSession != "" {
+		m.linkParentSession(f, linkByGoal, m.siblingLink(f, l.parentSession, subject.Escape(l.parentSession)))
 	}
-	if old.rank < bySession && l.correlation != "" {
+	if old.rank < linkBySession && l.correlation != "" {
 		sibling := f.key
-		sibling.session = l.token()
-		if _, there := m.sessions.peekHashed(sibling, f.whose().of(sibling.session)); there {
-			m.adopt(f, bySession, m.sibling(f, l.correlation, sibling.session))
+		sibling.session = l.correlationToken()
+		if _, there := m.sessions.peekHashed(sibling, f.originHashes().sessionHash(sibling.session)); there {
+			m.linkParentSession(f, linkBySession, m.siblingLink(f, l.correlation, sibling.session))
 		}
 	}
 }
 
-func (m *machine) relateTrace(f *fact, rank int8) {
-	if rank < bySpan {
-		m.adopt(f, bySpan, m.ofMark(f, sumOf("span", f.lineage.trace[:spanEnd])))
+func (m *machine) resolveTraceParent(f *fact, rank int8) {
+	if rank < linkBySpan {
+		m.linkParentSession(f, linkBySpan, m.findLinkTarget(f, sumOf("span", f.lineageRefs.trace[:spanEnd])))
 	}
-	trace := tenantMark{f.key.tenant, sumOf("trace", f.lineage.trace[:traceEnd])}
-	first, known := m.marks.get(trace)
+	trace := linkKey{f.key.tenant, sumOf("trace", f.lineageRefs.trace[:traceEnd])}
+	first, known := m.linkTargets.get(trace)
 	switch {
 	case !known:
-		m.marks.put(trace, relative{who: f.who(nil)})
-	case rank < byTrace:
-		m.adopt(f, byTrace, first)
+		m.linkTargets.put(trace, sessionLink{origin: f.originFor(nil)})
+	case rank < linkByTrace:
+		m.linkParentSession(f, linkByTrace, first)
 	}
 }
 
-// sibling is a session of the same publisher, by its id.
-func (m *machine) sibling(f *fact, session, token string) relative {
+// siblingLink is a session of the same publisher, by its id.
+func (m *machine) siblingLink(f *fact, session, token string) sessionLink {
 	key := f.key
 	key.session = token
-	return relative{who: &origin{key: key, tenant: f.tenant, source: f.source, session: show(session)}}
+	return sessionLink{origin: &origin{key: key, tenant: f.tenant, source: f.source, session: boundID(session)}}
 }
 
-// who is the fact's origin, the call's own if that is the same.
-func (f *fact) who(c *call) *origin {
+// originFor is the fact's origin, the call's own if that is the same.
+func (f *fact) originFor(c *call) *origin {
 	if c != nil && *c.session.origin == f.origin {
 		return c.session.origin
 	}
@@ -129,104 +129,104 @@ func (f *fact) who(c *call) *origin {
 	return &o
 }
 
-// ofMark finds what a mark is of, as far as the fact's publisher can mean it.
-func (m *machine) ofMark(f *fact, mark sum) relative {
-	r := m.marks.atHashed(tenantMark{f.key.tenant, mark}, markHash(f.whose().tenant, mark))
-	if r == nil || r.clash {
-		return relative{}
+// findLinkTarget finds what a mark is of, as far as the fact's publisher can mean it.
+func (m *machine) findLinkTarget(f *fact, mark sum) sessionLink {
+	r := m.linkTargets.lookupHashed(linkKey{f.key.tenant, mark}, linkKeyHash(f.originHashes().tenant, mark))
+	if r == nil || r.ambiguous {
+		return sessionLink{}
 	}
 	return *r
 }
 
-// adopt notes what a fact's session belongs to.
-func (m *machine) adopt(f *fact, rank int8, r relative) {
-	if r.nobody() || r.who.key == f.key || r.who.key.session == noSession {
+// linkParentSession notes what a fact's session belongs to.
+func (m *machine) linkParentSession(f *fact, rank int8, r sessionLink) {
+	if r.isZero() || r.origin.key == f.key || r.origin.key.session == noSession {
 		return
 	}
-	if old, _ := m.parents.get(f.key); old.rank >= rank {
+	if old, _ := m.parentLinks.get(f.key); old.rank >= rank {
 		return
 	}
-	for up, n := r.who.key, 0; ; n++ {
-		above, has := m.parents.get(up)
+	for up, n := r.origin.key, 0; ; n++ {
+		above, has := m.parentLinks.get(up)
 		if !has {
 			break
 		}
-		if above.who.key == f.key || n == maxAncestors {
+		if above.origin.key == f.key || n == maxAncestors {
 			return
 		}
-		up = above.who.key
+		up = above.origin.key
 	}
-	m.parents.put(f.key, kinship{r, rank})
+	m.parentLinks.put(f.key, parentLink{r, rank})
 	if s, there := m.sessions.peek(f.key); there {
-		m.belongs(s, rank)
+		m.upgradeParentLink(s, rank)
 	}
 }
 
-// maxBelated is of how many calls of a session it is said after all what they
+// maxReemittedCalls is of how many calls of a session it is said after all what they
 // belong to, when that becomes known, or better known, later than they ended.
-const maxBelated = 64
+const maxReemittedCalls = 64
 
-// belongs notes that it is known by now what a session belongs to. Its calls that
+// upgradeParentLink notes that it is known by now what a session belongs to. Its calls that
 // are over are put out again, those that ended last, in the order in which they
 // ended. That comes to pass once for each way of knowing it, of which there are
 // five, and no more often. The record of how an open call ends will say it.
-func (m *machine) belongs(s *session, rank int8) {
-	if rank <= s.kin {
+func (m *machine) upgradeParentLink(s *session, rank int8) {
+	if rank <= s.parentLinkRank {
 		return
 	}
-	s.kin = rank
-	for _, c := range s.closed[max(0, len(s.closed)-maxBelated):] {
-		m.emit(c.unfold())
+	s.parentLinkRank = rank
+	for _, c := range s.closed[max(0, len(s.closed)-maxReemittedCalls):] {
+		m.emitCall(c.expand())
 	}
 }
 
-func (m *machine) eventMark(f *fact) tenantMark {
+func (m *machine) eventLinkKey(f *fact) linkKey {
 	if f.eventID == "" {
-		return tenantMark{}
+		return linkKey{}
 	}
-	return tenantMark{f.key.tenant, f.idSum()}
+	return linkKey{f.key.tenant, f.idSum()}
 }
 
-// mark notes whose something is, or that nobody can tell.
-func (m *machine) mark(f *fact, t tenantMark, c *call) {
-	if t.mark == (sum{}) {
+// recordLinkTarget notes whose something is, or that nobody can tell.
+func (m *machine) recordLinkTarget(f *fact, t linkKey, c *call) {
+	if t.target == (sum{}) {
 		return
 	}
-	hash := markHash(f.whose().tenant, t.mark)
-	switch old := m.marks.atHashed(t, hash); {
+	hash := linkKeyHash(f.originHashes().tenant, t.target)
+	switch old := m.linkTargets.lookupHashed(t, hash); {
 	case old == nil:
-		r := relative{who: f.who(c)}
+		r := sessionLink{origin: f.originFor(c)}
 		if c != nil {
-			r.call = c.sum()
+			r.callSum = c.idSum()
 		}
-		*m.marks.add(t, hash) = r
-	case old.who.key != f.key:
-		old.clash = true
+		*m.linkTargets.add(t, hash) = r
+	case old.origin.key != f.key:
+		old.ambiguous = true
 	}
 }
 
-// register makes a call known to sub-agents that will name it.
-func (m *machine) register(c *call, f *fact) {
-	if c.weak() {
+// recordCallTargets makes a call known to sub-agents that will name it.
+func (m *machine) recordCallTargets(c *call, f *fact) {
+	if c.hasWeakScope() {
 		return
 	}
 	if f.kind == kindPre {
-		m.mark(f, m.eventMark(f), c)
+		m.recordLinkTarget(f, m.eventLinkKey(f), c)
 	}
-	if f.lineage.trace != "" {
-		m.markSpan(c, f)
+	if f.lineageRefs.trace != "" {
+		m.recordSpanTarget(c, f)
 	}
 }
 
-// markSpan notes whose a span is: whoever carried it first. Who carries it in
+// recordSpanTarget notes whose a span is: whoever carried it first. Who carries it in
 // another session is a child. A span that several calls carry is their session's.
-func (m *machine) markSpan(c *call, f *fact) {
-	t := tenantMark{f.key.tenant, sumOf("span", f.lineage.trace[:spanEnd])}
-	switch old := m.marks.at(t); {
+func (m *machine) recordSpanTarget(c *call, f *fact) {
+	t := linkKey{f.key.tenant, sumOf("span", f.lineageRefs.trace[:spanEnd])}
+	switch old := m.linkTargets.lookup(t); {
 	case old == nil:
-		m.marks.put(t, relative{who: f.who(c), call: c.sum()})
-	case old.who.key == f.key && old.call != c.sum():
-		old.call = sum{}
+		m.linkTargets.put(t, sessionLink{origin: f.originFor(c), callSum: c.idSum()})
+	case old.origin.key == f.key && old.callSum != c.idSum():
+		old.callSum = sum{}
 	}
 }
 
@@ -240,9 +240,9 @@ const (
 	noTrace     = "00000000000000000000000000000000"
 )
 
-// traceparent gives text if it is a W3C traceparent of version 00 with ids that
+// validTraceparent gives text if it is a W3C traceparent of version 00 with ids that
 // are not zero, else "".
-func traceparent(text string) string {
+func validTraceparent(text string) string {
 	if len(text) != len(traceLayout) {
 		return ""
 	}

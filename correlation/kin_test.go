@@ -177,7 +177,7 @@ func TestNoCircles(t *testing.T) {
 			call(i, set(set(hook(1000+round*n+i, "UserPromptSubmit", 0), "tool_name", nil), "correlation_id", uuid((i+1+round)%n)))
 		}
 	}
-	parents := l.run().core.m.parents
+	parents := l.run().core.machine.parentLinks
 	for _, e := range parents.all() {
 		k := e.key
 		up, steps := k, 0
@@ -186,7 +186,7 @@ func TestNoCircles(t *testing.T) {
 			if !has {
 				break
 			}
-			if up, steps = p.who.key, steps+1; steps > n {
+			if up, steps = p.origin.key, steps+1; steps > n {
 				t.Fatalf("%s is its own ancestor", k.session)
 			}
 		}
@@ -202,14 +202,14 @@ func TestKinIsBounded(t *testing.T) {
 	l.opts.RequireVerdict = false
 	l.event(pre(1))
 	core := l.run().core
-	core.m.kin.parents, core.m.kin.marks = newWindow[sessionKey, kinship](8), newWindow[tenantMark, relative](16)
+	core.machine.lineageIndex.parentLinks, core.machine.lineageIndex.linkTargets = newFIFOMap[sessionKey, parentLink](8), newFIFOMap[linkKey, sessionLink](16)
 	for i := range 200 {
 		l.event(in(fmt.Sprint("k", i), set(set(pre(10+i), "correlation_id", uuid(9+i)), "metadata.traceparent", fmt.Sprintf("00-%032x-%016x-01", i/3+1, i+1))))
 	}
 	for _, m := range l.msgs {
 		core.Apply(m)
 	}
-	if p, k := core.m.parents.len(), core.m.marks.len(); p != 8 || k != 16 {
+	if p, k := core.machine.parentLinks.len(), core.machine.linkTargets.len(); p != 8 || k != 16 {
 		t.Errorf("%d parents and %d marks", p, k)
 	}
 }
@@ -218,7 +218,7 @@ func TestKinIsBounded(t *testing.T) {
 // that are over are put out again, so many and no more, once for each better way of
 // knowing it; open ones say it when they end.
 func TestParentKnownLate(t *testing.T) {
-	const calls = maxBelated + 6
+	const calls = maxReemittedCalls + 6
 	l := newLedger(t)
 	l.opts.RequireVerdict = false
 	l.event(set(pre(1), "metadata.traceparent", oneTrace))
@@ -256,7 +256,7 @@ func TestParentKnownLate(t *testing.T) {
 	}
 	for i, by := range []string{events.LinkTrace, events.LinkSession, events.LinkEvent} {
 		list := again[at[i]]
-		if len(list) != maxBelated || list[0].ToolCallID != "k6" || list[maxBelated-1].ToolCallID != "k"+itoa(calls-1) {
+		if len(list) != maxReemittedCalls || list[0].ToolCallID != "k6" || list[maxReemittedCalls-1].ToolCallID != "k"+itoa(calls-1) {
 			t.Fatalf("%s: %d calls are put out again, from %+v", by, len(list), list)
 		}
 		for _, c := range list {

@@ -13,21 +13,21 @@ import (
 // The checks of what admission itself says and records, which stands on the log
 // as everything else does.
 
-// slowVerdict is how long publishers are recommended to wait for a verdict (SPEC
+// recommendedVerdictWait is how long publishers are recommended to wait for a verdict (SPEC
 // 4). Nobody waits longer for the records of an approval either.
-const slowVerdict = 5 * time.Second
+const recommendedVerdictWait = 5 * time.Second
 
-// ledgerNotes are the checks that a recorded decision breaks, or says that its
+// decisionFindings are the checks that a recorded decision breaks, or says that its
 // request breaks, by itself: it contradicts what is declared of its publisher
 // (AH-C-015, AH-C-127), took too long (AH-C-072), or was put off without a word on
 // what it waits for (AH-C-101).
-func ledgerNotes(f *fact, d *events.Decision) []*catalogue.Breach {
+func decisionFindings(f *fact, d *events.Decision) []*catalogue.Breach {
 	if d.Protocol != protoAgentHook {
 		return nil
 	}
 	var notes []*catalogue.Breach
 	say := func(check, what string) {
-		b := single(check, what, f)
+		b := singleEventFinding(check, what, f)
 		b.Case = what
 		notes = append(notes, b)
 	}
@@ -39,18 +39,18 @@ func ledgerNotes(f *fact, d *events.Decision) []*catalogue.Breach {
 	if d.ReceivedAt.IsZero() {
 		return notes
 	}
-	if d.DecidedAt.Sub(d.ReceivedAt.Time) > slowVerdict {
+	if d.DecidedAt.Sub(d.ReceivedAt.Time) > recommendedVerdictWait {
 		say("AH-C-072", "")
 	}
 	if d.Verdict == events.Ask || d.Verdict == events.Defer {
-		if lacks := lacking(d.Approval); lacks != "" {
+		if lacks := missingApprovalField(d.Approval); lacks != "" {
 			say("AH-C-101", lacks+" is missing")
 		}
 	}
 	return notes
 }
 
-func lacking(a *events.ApprovalRef) string {
+func missingApprovalField(a *events.ApprovalRef) string {
 	switch {
 	case a == nil || a.WorkflowID == "":
 		return "the workflow"
@@ -64,23 +64,23 @@ func lacking(a *events.ApprovalRef) string {
 	return ""
 }
 
-// replyNotes are the checks that a recorded reply breaks (AH-C-070, AH-C-101).
-func replyNotes(f *fact, r agenthook.Reply) []*catalogue.Breach {
+// replyFindings are the checks that a recorded reply breaks (AH-C-070, AH-C-101).
+func replyFindings(f *fact, r agenthook.Reply) []*catalogue.Breach {
 	var notes []*catalogue.Breach
 	if v := events.Verdict(r.Decision); v != events.Allow && v != events.Deny && v != events.Ask {
-		notes = append(notes, single("AH-C-070", "the decision is none of allow, deny and ask", f))
+		notes = append(notes, singleEventFinding("AH-C-070", "the decision is none of allow, deny and ask", f))
 	} else if r.Reason == "" {
-		notes = append(notes, single("AH-C-070", "it gives no reason", f))
+		notes = append(notes, singleEventFinding("AH-C-070", "it gives no reason", f))
 	}
 	if a := r.Metadata.Approval; r.Decision == string(events.Ask) && (a == nil || a.WorkflowID == "") {
-		notes = append(notes, single("AH-C-101", "the workflow is missing", f))
+		notes = append(notes, singleEventFinding("AH-C-101", "the workflow is missing", f))
 	}
 	return notes
 }
 
-// incomplete says what the record of a resolved approval lacks (AH-C-108), "" if
+// missingRecordField says what the record of a resolved approval lacks (AH-C-108), "" if
 // nothing. Records that do not count their steps are not the admitter's.
-func incomplete(a events.Approval) string {
+func missingRecordField(a events.Approval) string {
 	if a.Step == 0 || a.Refused != "" || (a.Status != statusApproved && a.Status != "denied") {
 		return ""
 	}
@@ -97,29 +97,29 @@ func incomplete(a events.Approval) string {
 	return ""
 }
 
-func (c *Correlator) approvalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
-	f := unread(m, p)
+func (c *Correlator) checkApprovalRecord(m events.LogMessage, p subject.Parsed, a events.Approval) {
+	f := unreadFact(m, p)
 	f.origin = originOf(a.Tenant, a.Source, a.Session)
-	c.m.waited(f, a)
-	if what := incomplete(a); what != "" {
-		c.m.finding(checkRules["AH-C-108"], nil, f, about().distinct(f.content).detail(what).saying("it does not say "+what))
+	c.machine.recordApprovalStep(f, a)
+	if what := missingRecordField(a); what != "" {
+		c.machine.emitFinding(checkRules["AH-C-108"], nil, f, findingFrom().withContent(f.contentSum).withCase(what).withText("it does not say "+what))
 	}
 }
 
-// resumed: a call that was put off must come back as its resume policy says
+// checkResumePolicy: a call that was put off must come back as its resume policy says
 // (AH-C-106).
-func (m *machine) resumed(c *call, f *fact) {
+func (m *machine) checkResumePolicy(c *call, f *fact) {
 	if f.kind != kindDecision || f.protocol != protoAgentHook || f.eventID == "" {
 		return
 	}
-	workflow := f.decision.pending.value().workflow
+	workflow := f.decision.approval.valueOrZero().workflow
 	if workflow == "" {
 		return
 	}
 	for _, d := range c.decisions {
-		p := d.pending.value()
-		if p.resume == resumeSameEvent && p.workflow == workflow && d.eventID != "" && d.eventID != f.eventID {
-			m.check("AH-C-106", c, f, about(d.eventID, f.eventID).proof(standing{ledger: &d}).saying("it came back as another event"))
+		p := d.approval.valueOrZero()
+		if p.resumePolicy == resumeSameEvent && p.workflow == workflow && d.eventID != "" && d.eventID != f.eventID {
+			m.reportCheckFinding("AH-C-106", c, f, findingFrom(d.eventID, f.eventID).withVerdict(effectiveVerdict{recorded: &d}).withText("it came back as another event"))
 			return
 		}
 	}
@@ -127,20 +127,20 @@ func (m *machine) resumed(c *call, f *fact) {
 
 const resumeSameEvent = "retry_same_event"
 
-// effectFirst: the same call as AgentHook saw it began before AAEP announced it
+// checkEffectFirst: the same call as AgentHook saw it began before AAEP announced it
 // (AAEP-C-089).
-func (m *machine) effectFirst(c *call, f *fact) {
-	if f.protocol != protoAgentHook || f.ran == ranNo || f.startedAt.IsZero() || c.invokedAt.IsZero() {
+func (m *machine) checkEffectFirst(c *call, f *fact) {
+	if f.protocol != protoAgentHook || f.effect == noEffect || f.startedAt.IsZero() || c.invokedAt.IsZero() {
 		return
 	}
 	if f.startedAt.Add(max(m.opts.ClockSkew, DefaultClockSkew)).Before(c.invokedAt) {
-		m.check("AAEP-C-089", c, f, about(c.invokedBy, f.eventID))
+		m.reportCheckFinding("AAEP-C-089", c, f, findingFrom(c.invokedEvent, f.eventID))
 	}
 }
 
-// webVerdict looks for the recorded verdict on a web action, which waits for it
+// setWebVerdict looks for the recorded verdict on a web action, which waits for it
 // like a call (AH-C-145).
-func (m *machine) webVerdict(f *fact) {
+func (m *machine) setWebVerdict(f *fact) {
 	if !f.hook.AsksForWeb() {
 		return
 	}
@@ -148,28 +148,28 @@ func (m *machine) webVerdict(f *fact) {
 	if !ok {
 		return
 	}
-	c := s.findNamed(f.eventID, func(c *call) bool { return c.knows(f.eventID) })
+	c := s.findNamed(f.eventID, func(c *call) bool { return c.hasEvent(f.eventID) })
 	if c != nil && c.lastDecision() != nil {
 		f.hook.Admitted(string(c.lastDecision().verdict))
 	}
 }
 
-// entitled: one subscription answers for one subscriber. Where two publishers
+// checkSubscriptionOwner: one subscription answers for one subscriber. Where two publishers
 // reply in its name, one of them may not (AAEP-C-112).
-func (m *machine) entitled(f *fact, asked origin) {
+func (m *machine) checkSubscriptionOwner(f *fact, asked origin) {
 	id := f.aaep.Subscription()
-	if id == "" || m.offline {
+	if id == "" || m.fromRecording {
 		return
 	}
 	key := tenantToken{f.key.tenant, sumOf(id)}
-	if owner, known := m.subscriptions.get(key); known && owner != f.key.source {
-		m.breach(f, asked, single("AAEP-C-112", "two publishers reply on one subscription", f))
+	if owner, known := m.subscriptionOwners.get(key); known && owner != f.key.source {
+		m.reportSessionFinding(f, asked, singleEventFinding("AAEP-C-112", "two publishers reply on one subscription", f))
 		return
 	}
-	m.subscriptions.put(key, f.key.source)
+	m.subscriptionOwners.put(key, f.key.source)
 }
 
-// severalMessages: a message of the transport is one message of AAEP (AAEP-C-181).
-func severalMessages(protocol string, code strictjson.Code) bool {
+// isSeveralMessages: a message of the transport is one message of AAEP (AAEP-C-181).
+func isSeveralMessages(protocol string, code strictjson.Code) bool {
 	return protocol == protoAAEP && (code == strictjson.TrailingData || code == strictjson.NotObject)
 }

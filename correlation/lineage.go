@@ -7,50 +7,52 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// lineage is what a message says of where it belongs.
-type lineage struct {
-	trace       string // W3C traceparent; "" if there is none that is valid
-	correlation string // as an event id would be written
-	mark        sum    // of the event that correlation may be
-	sibling     string // correlation as the token of a session, once that was asked
-	parent      string // session
-	hands       bool   // it announces a handoff, whose child may name it
+// lineageRefs is what a message says of where it belongs.
+type lineageRefs struct {
+	trace            string // W3C traceparent; "" if there is none that is valid
+	correlation      string // as an event id would be written
+	correlationSum   sum    // of the event that correlation may be
+	cachedToken      string // correlation as the token of a session, once that was asked
+	parentSession    string // session
+	announcesHandoff bool   // it announces a handoff, whose child may name it
 }
 
-func (l *lineage) none() bool { return l.trace == "" && l.correlation == "" && l.parent == "" }
+func (l *lineageRefs) isZero() bool {
+	return l.trace == "" && l.correlation == "" && l.parentSession == ""
+}
 
-func (l *lineage) correlates(id string) {
+func (l *lineageRefs) setCorrelation(id string) {
 	if id != "" {
-		l.correlation, l.mark = id, sumOf("event", id)
+		l.correlation, l.correlationSum = id, sumOf("event", id)
 	}
 }
 
 // thread is what a call's announcement and its end have in common if they have the
 // same correlation id, or else the same trace; zero if there is neither.
-func (l *lineage) thread() sum {
+func (l *lineageRefs) thread() sum {
 	switch {
 	case l.correlation != "":
-		return l.mark
+		return l.correlationSum
 	case l.trace != "":
 		return sumOf("thread", l.trace)
 	}
 	return sum{}
 }
 
-// token is correlation as the token of a session.
-func (l *lineage) token() string {
-	if l.sibling == "" {
-		l.sibling = subject.Escape(l.correlation)
+// correlationToken is correlation as the token of a session.
+func (l *lineageRefs) correlationToken() string {
+	if l.cachedToken == "" {
+		l.cachedToken = subject.Escape(l.correlation)
 	}
-	return l.sibling
+	return l.cachedToken
 }
 
 func agentHookLineage(f *fact, e *agenthook.Event) {
-	l := &f.lineage
-	l.trace, l.hands = traceparent(e.Trace()), e.EventType == agenthook.AgentHandoff
-	l.correlates(agenthook.NormaliseID(e.CorrelationID))
+	l := &f.lineageRefs
+	l.trace, l.announcesHandoff = validTraceparent(e.Trace()), e.EventType == agenthook.AgentHandoff
+	l.setCorrelation(agenthook.NormaliseID(e.CorrelationID))
 	if e.EventType == agenthook.GoalSet || e.EventType == agenthook.GoalStatus {
-		l.parent = goalParent(e.Metadata)
+		l.parentSession = goalParent(e.Metadata)
 	}
 }
 
@@ -66,15 +68,15 @@ func goalParent(metadata map[string]any) string {
 
 // aaepLineage: a correlation_id that is a traceparent is one (AAEP-C-017).
 func aaepLineage(f *fact, e *aaep.Event) {
-	if f.lineage.trace = traceparent(e.CorrelationID); f.lineage.trace == "" {
-		f.lineage.correlates(e.CorrelationID)
+	if f.lineageRefs.trace = validTraceparent(e.CorrelationID); f.lineageRefs.trace == "" {
+		f.lineageRefs.setCorrelation(e.CorrelationID)
 	}
 }
 
-// carried takes the traceparent that a message carries beside its event, where
+// adoptTraceHeader takes the traceparent that a message carries beside its event, where
 // the event has none.
-func (f *fact) carried(m events.LogMessage, extension string) {
-	if f.lineage.trace == "" {
-		f.lineage.trace = first(traceparent(m.HeaderValue(events.HeaderTrace)), traceparent(extension))
+func (f *fact) adoptTraceHeader(m events.LogMessage, extension string) {
+	if f.lineageRefs.trace == "" {
+		f.lineageRefs.trace = firstNonEmpty(validTraceparent(m.HeaderValue(events.HeaderTrace)), validTraceparent(extension))
 	}
 }

@@ -2,7 +2,7 @@ package correlation
 
 import "time"
 
-// logTime is how time passes on the log: by the broker's clock, which may be set.
+// eventTime is how time passes on the log: by the broker's clock, which may be set.
 //
 // Deadlines are in log time. It never runs back: when the broker's clock is set
 // back, it goes on from where it is, so that what was set while the clock was wrong
@@ -14,68 +14,68 @@ import "time"
 // has been idle for a day if a day has passed and messages came in that many
 // quarters of a day since. (Who replays one session alone has to find one message
 // in each quarter, not all: see NextIdle.)
-type logTime struct {
-	now      time.Time
-	behind   time.Duration // what the broker's clock was set back by, and did not make up for
-	quarters int           // of a day, in which there were messages
+type eventTime struct {
+	now            time.Time
+	setBackBy      time.Duration // what the broker's clock was set back by, and did not make up for
+	activeQuarters int           // of a day, in which there were messages
 }
 
 const (
-	setBack = time.Minute     // clocks of servers that take turns differ by less
-	quarter = sessionIdle / 4 // of log time
+	minSetBack  = time.Minute     // clocks of servers that take turns differ by less
+	idleQuarter = sessionIdle / 4 // of log time
 )
 
-// reach takes the broker's time of a message.
-func (l *logTime) reach(t time.Time) {
+// advanceTo takes the broker's time of a message.
+func (l *eventTime) advanceTo(t time.Time) {
 	if l.now.IsZero() {
 		l.now = t
 	}
-	step := t.Add(l.behind).Sub(l.now)
+	step := t.Add(l.setBackBy).Sub(l.now)
 	switch {
-	case step < -setBack:
-		l.behind -= step
+	case step < -minSetBack:
+		l.setBackBy -= step
 		return
-	case l.behind > 0 && step >= l.behind-setBack:
-		step -= l.behind
-		l.behind = 0
+	case l.setBackBy > 0 && step >= l.setBackBy-minSetBack:
+		step -= l.setBackBy
+		l.setBackBy = 0
 	}
 	if step > 0 {
-		before := l.now.Truncate(quarter)
-		if l.now = l.now.Add(step); l.now.Truncate(quarter) != before {
-			l.quarters++
+		before := l.now.Truncate(idleQuarter)
+		if l.now = l.now.Add(step); l.now.Truncate(idleQuarter) != before {
+			l.activeQuarters++
 		}
 	}
 }
 
-// take is reach for the times that a recording's events say: where one is before the
+// advanceToRecorded is reach for the times that a recording's events say: where one is before the
 // last, time stands still, and what is said of hours is believed.
-func (l *logTime) take(t time.Time) {
+func (l *eventTime) advanceToRecorded(t time.Time) {
 	if step := t.Sub(l.now); step > 0 {
-		l.quarters += int(t.Truncate(quarter).Sub(l.now.Truncate(quarter)) / quarter)
+		l.activeQuarters += int(t.Truncate(idleQuarter).Sub(l.now.Truncate(idleQuarter)) / idleQuarter)
 		l.now = t
 	}
 }
 
-// shown is a point of log time by the broker's clock as it is now.
-func (l *logTime) shown(t time.Time) time.Time { return t.Add(-l.behind) }
+// toBrokerTime is a point of log time by the broker's clock as it is now.
+func (l *eventTime) toBrokerTime(t time.Time) time.Time { return t.Add(-l.setBackBy) }
 
-// ofClock is the point of log time at which the broker's clock will show t.
-func (l *logTime) ofClock(t time.Time) time.Time { return t.Add(l.behind) }
+// fromBrokerTime is the point of log time at which the broker's clock will show t.
+func (l *eventTime) fromBrokerTime(t time.Time) time.Time { return t.Add(l.setBackBy) }
 
-// seen is when somebody was seen last.
-type seen struct {
-	at       time.Time
-	quarters int
+// activity is when somebody was seen last.
+type activity struct {
+	at             time.Time
+	activeQuarters int
 }
 
-func (l *logTime) here() seen { return seen{l.now, l.quarters} }
+func (l *eventTime) currentActivity() activity { return activity{l.now, l.activeQuarters} }
 
-// idle tells whether somebody has been idle for so long, and when that is to be
+// checkIdle tells whether somebody has been idle for so long, and when that is to be
 // asked again: it is not before.
-func (l *logTime) idle(s seen, patience time.Duration) (again time.Time, is bool) {
+func (l *eventTime) checkIdle(s activity, patience time.Duration) (again time.Time, is bool) {
 	until := s.at.Add(patience)
-	if l.quarters-s.quarters < int(patience/quarter) {
-		return l.now.Truncate(quarter).Add(quarter), false
+	if l.activeQuarters-s.activeQuarters < int(patience/idleQuarter) {
+		return l.now.Truncate(idleQuarter).Add(idleQuarter), false
 	}
 	return until, !l.now.Before(until)
 }

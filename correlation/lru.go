@@ -5,11 +5,11 @@ package correlation
 type lru[K hashed, V identified[K]] struct {
 	// entries lie where there was room; each names its neighbours in the order of
 	// use. The first is none: after it comes the most, before it the least recent.
-	entries []lruEntry[K, V]
-	empty   []int32 // places in entries
-	table   []uint64
-	n       int
-	held    shares // of entries that are owned
+	entries    []lruEntry[K, V]
+	freePlaces []int32 // places in entries
+	table      []uint64
+	n          int
+	held       shares // of entries that are owned
 }
 
 // identified knows its own key.
@@ -26,7 +26,7 @@ type lruEntry[K hashed, V any] struct {
 }
 
 func newLRU[K hashed, V identified[K]]() *lru[K, V] {
-	return &lru[K, V]{entries: make([]lruEntry[K, V], 1, smallestTable/2), table: make([]uint64, smallestTable)}
+	return &lru[K, V]{entries: make([]lruEntry[K, V], 1, minTableSize/2), table: make([]uint64, minTableSize)}
 }
 
 func (l *lru[K, V]) len() int { return l.n }
@@ -80,9 +80,9 @@ func (l *lru[K, V]) add(v V) {
 		l.grow()
 	}
 	i := int32(len(l.entries))
-	if last := len(l.empty) - 1; last >= 0 {
-		i = l.empty[last]
-		l.empty = l.empty[:last]
+	if last := len(l.freePlaces) - 1; last >= 0 {
+		i = l.freePlaces[last]
+		l.freePlaces = l.freePlaces[:last]
 	} else {
 		l.entries = append(l.entries, lruEntry[K, V]{})
 	}
@@ -95,14 +95,14 @@ func (l *lru[K, V]) add(v V) {
 		l.held.count(h, byPlaces, 1)
 		o.holds(h)
 	}
-	lies(l.table, hash, uint32(i))
+	insertPosition(l.table, hash, uint32(i))
 	l.link(i)
 }
 
 func (l *lru[K, V]) grow() {
 	l.table = make([]uint64, 2*len(l.table))
 	for i := l.entries[0].next; i != 0; i = l.entries[i].next {
-		lies(l.table, l.entries[i].hash, uint32(i))
+		insertPosition(l.table, l.entries[i].hash, uint32(i))
 	}
 }
 
@@ -137,13 +137,13 @@ func (l *lru[K, V]) removeOldest() {
 }
 
 func (l *lru[K, V]) drop(i int32) {
-	free(l.table, l.entries[i].hash, uint32(i))
+	removePosition(l.table, l.entries[i].hash, uint32(i))
 	l.unlink(i)
 	if h := l.entries[i].share; h != nil {
 		l.held.count(h, byPlaces, -1)
 	}
 	l.entries[i] = lruEntry[K, V]{}
-	l.empty = append(l.empty, i)
+	l.freePlaces = append(l.freePlaces, i)
 	l.n--
 }
 

@@ -6,89 +6,89 @@ import "github.com/countersign-dev/countersign/correlation/aaepsession"
 // change later. Publishers need not publish it; what is published is held against
 // chapter 5 (package aaepsession).
 
-// maxNegotiating bounds the publishers whose subscriptions are followed (at most
+// maxNegotiations bounds the publishers whose subscriptions are followed (at most
 // about 150 KB each, usually under 1 KB); the least recently active are forgotten.
-const maxNegotiating = 1024
+const maxNegotiations = 1024
 
-// negotiating is what the subscriptions of one publisher come to.
-type negotiating struct {
-	key      sourceKey
-	names    *origin
-	lastSeen seen
-	state    aaepsession.Negotiations
+// publisherNegotiations is what the subscriptions of one publisher come to.
+type publisherNegotiations struct {
+	key          sourceKey
+	origin       *origin
+	lastActivity activity
+	state        aaepsession.Negotiations
 }
 
-func (n *negotiating) id() sourceKey { return n.key }
+func (n *publisherNegotiations) id() sourceKey { return n.key }
 
-// negotiator says whose negotiations a publisher's are. A recording is of one.
-func (m *machine) negotiator(tenant, source string) sourceKey {
-	if m.offline {
+// negotiationKey says whose negotiations a publisher's are. A recording is of one.
+func (m *machine) negotiationKey(tenant, source string) sourceKey {
+	if m.fromRecording {
 		source = ""
 	}
 	return sourceKey{tenant, source}
 }
 
-// negotiate takes a message about a subscription.
-func (m *machine) negotiate(f *fact) {
-	m.notes(nil, f)
-	key := m.negotiator(f.key.tenant, f.key.source)
-	n, known := m.negotiating.get(key)
+// handleHandshake takes a message about a subscription.
+func (m *machine) handleHandshake(f *fact) {
+	m.reportEventFindings(nil, f)
+	key := m.negotiationKey(f.key.tenant, f.key.source)
+	n, known := m.negotiations.get(key)
 	if !known {
-		if m.negotiating.len() >= maxNegotiating {
-			m.negotiating.removeOldest()
+		if m.negotiations.len() >= maxNegotiations {
+			m.negotiations.removeOldest()
 		}
-		n = &negotiating{key: key, names: m.origin(f)}
-		m.negotiating.add(n)
+		n = &publisherNegotiations{key: key, origin: m.sharedOrigin(f)}
+		m.negotiations.add(n)
 	}
-	n.lastSeen = m.here()
+	n.lastActivity = m.currentActivity()
 	f.aaep.Seq, f.aaep.At = f.seq, f.at
-	m.overdue(n)
+	m.reportOverdueNegotiations(n)
 	// What time has proved is told apart by itself, whatever message came next.
-	m.breaches(&fact{protocol: protoAAEP}, *n.names, n.state.Late(f.aaep))
-	m.breaches(f, f.origin, n.state.Negotiate(f.aaep))
+	m.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Late(f.aaep))
+	m.reportSessionFindings(f, f.origin, n.state.Negotiate(f.aaep))
 }
 
-func (m *machine) overdue(n *negotiating) {
-	m.breaches(&fact{protocol: protoAAEP}, *n.names, n.state.Overdue(m.shown(m.now)))
+func (m *machine) reportOverdueNegotiations(n *publisherNegotiations) {
+	m.reportSessionFindings(&fact{protocol: protoAAEP}, *n.origin, n.state.Overdue(m.toBrokerTime(m.now)))
 }
 
-// passNegotiations lets time pass for the publishers that negotiate no more.
-func (m *machine) passNegotiations() {
+// expireNegotiations lets time pass for the publishers that negotiate no more.
+func (m *machine) expireNegotiations() {
 	for {
-		n, ok := m.negotiating.oldest()
+		n, ok := m.negotiations.oldest()
 		if !ok {
 			return
 		}
-		if _, idle := m.idle(n.lastSeen, aaepsession.Patience); !idle {
+		if _, idle := m.checkIdle(n.lastActivity, aaepsession.Patience); !idle {
 			return
 		}
-		m.overdue(n)
+		m.reportOverdueNegotiations(n)
 		if n.state.Forgettable() {
-			m.negotiating.remove(n.key)
-		} else if again, kept := m.negotiating.get(n.key); kept {
-			again.lastSeen = m.here() // to be looked at after another day
+			m.negotiations.remove(n.key)
+		} else if again, kept := m.negotiations.get(n.key); kept {
+			again.lastActivity = m.currentActivity() // to be looked at after another day
 		}
 	}
 }
 
-// subscribed holds a reply against the subscription that it came on, as the
+// checkReplySubscription holds a reply against the subscription that it came on, as the
 // publisher that had asked accepted it (AAEP-C-112).
-func (m *machine) subscribed(f *fact, asked origin) {
-	n, known := m.negotiating.peek(m.negotiator(asked.key.tenant, asked.key.source))
+func (m *machine) checkReplySubscription(f *fact, asked origin) {
+	n, known := m.negotiations.peek(m.negotiationKey(asked.key.tenant, asked.key.source))
 	if !known {
 		return
 	}
 	if b := n.state.Entitled(f.aaep); b != nil {
-		m.breach(f, asked, b)
+		m.reportSessionFinding(f, asked, b)
 	}
 }
 
-// nextAnswer is when the next request may have waited for too long.
-func (m *machine) nextAnswer(next *soonest) {
-	for _, n := range m.negotiating.all() {
+// nextNegotiationTimeout is when the next request may have waited for too long.
+func (m *machine) nextNegotiationTimeout(next *earliestTime) {
+	for _, n := range m.negotiations.all() {
 		if n.state.Waiting() {
-			at, _ := m.idle(n.lastSeen, aaepsession.Patience)
-			next.take(at)
+			at, _ := m.checkIdle(n.lastActivity, aaepsession.Patience)
+			next.keepEarlier(at)
 		}
 	}
 }

@@ -59,26 +59,26 @@ const (
 
 // Fixed bounds.
 const (
-	sessionIdle      = 24 * time.Hour // log time after which an idle session without open calls is forgotten
-	maxArgsPerCall   = 16 << 10       // bytes of canonical arguments kept for one call
-	maxDecisions     = 16             // verdicts kept for one call; the latest stay
-	maxTimeline      = 32             // steps kept for one call; the first stay
-	maxCallEvents    = 16             // event ids kept for one call; the first stay
-	maxOpenPerID     = 64             // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
-	maxVariants      = 8              // contents told apart under one event id
-	maxTombstones    = 262_144        // forgotten sessions whose highest occurrence is remembered, and whether they had ended
-	findingsPerEvent = 2              // of which it is remembered that they were put out: see DefaultMaxEventsPerSource
-	maxWeight        = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten of the tenant and publisher that have most
-	maxTokens        = 65_536         // reply tokens, nonces and hooks, each; the oldest are forgotten
-	maxEarlyTokens   = 1024           // reply tokens that nobody asked under; the oldest are forgotten
-	maxEarlyReplies  = 4              // replies that are kept for each, should its question come; of up to 4 KB, usually 200 B
-	maxLedger        = 65_536         // approval workflows whose status is remembered, and what they were opened for (about 300 B each)
-	maxWaiting       = 16             // calls that are remembered to wait for one workflow; the first stay
-	maxTraces        = 65_536         // decisions whose trace event is recognised; it follows its decision at once
-	maxShown         = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256
-	maxChain         = 8              // retries that are followed back
-	maxExpected      = 48 * time.Hour // longest announced duration that is believed
-	maxApprovalWait  = 30 * 24 * time.Hour
+	sessionIdle         = 24 * time.Hour // log time after which an idle session without open calls is forgotten
+	maxArgsPerCall      = 16 << 10       // bytes of canonical arguments kept for one call
+	maxCallDecisions    = 16             // verdicts kept for one call; the latest stay
+	maxTimeline         = 32             // steps kept for one call; the first stay
+	maxCallEvents       = 16             // event ids kept for one call; the first stay
+	maxOpenPerID        = 64             // open calls under one id, or of one tool without ids; beyond it the oldest is abandoned
+	maxVariants         = 8              // contents told apart under one event id
+	maxTombstones       = 262_144        // forgotten sessions whose highest occurrence is remembered, and whether they had ended
+	findingsPerEvent    = 2              // of which it is remembered that they were put out: see DefaultMaxEventsPerSource
+	maxStoredItems      = 1 << 19        // things that all followed sessions together remember (invocations, questions, outputs, web results, …), of usually 100 B each; beyond it the least recently active ones are forgotten of the tenant and publisher that have most
+	maxTokens           = 65_536         // reply tokens, nonces and hooks, each; the oldest are forgotten
+	maxEarlyTokens      = 1024           // reply tokens that nobody asked under; the oldest are forgotten
+	maxEarlyReplies     = 4              // replies that are kept for each, should its question come; of up to 4 KB, usually 200 B
+	maxApprovals        = 65_536         // approval workflows whose status is remembered, and what they were opened for (about 300 B each)
+	maxWaitingCalls     = 16             // calls that are remembered to wait for one workflow; the first stay
+	maxTraces           = 65_536         // decisions whose trace event is recognised; it follows its decision at once
+	maxIDBytes          = 1024           // bytes of an id in a record; longer ids appear as "~h" and their SHA-256
+	maxRetryChain       = 8              // retries that are followed back
+	maxExpectedDuration = 48 * time.Hour // longest announced duration that is believed
+	maxApprovalWait     = 30 * 24 * time.Hour
 )
 
 // Options configure a Correlator. The zero value of each field means its
@@ -147,25 +147,25 @@ const (
 )
 
 func (o Options) withDefaults() Options {
-	fill(&o.MissingAfter, DefaultMissingAfter)
-	fill(&o.ClockSkew, DefaultClockSkew)
+	setDefault(&o.MissingAfter, DefaultMissingAfter)
+	setDefault(&o.ClockSkew, DefaultClockSkew)
 	o.ClockSkew = max(o.ClockSkew, 0)
-	fill(&o.MaxSessions, DefaultMaxSessions)
-	fill(&o.MaxCalls, DefaultMaxCalls)
-	fill(&o.MaxIDs, DefaultMaxIDs)
-	fill(&o.MaxOpenPerSession, DefaultMaxOpenPerSession)
-	fill(&o.MaxClosedPerSession, DefaultMaxClosedPerSession)
-	fill(&o.MaxIDsPerSession, DefaultMaxIDsPerSession)
+	setDefault(&o.MaxSessions, DefaultMaxSessions)
+	setDefault(&o.MaxCalls, DefaultMaxCalls)
+	setDefault(&o.MaxIDs, DefaultMaxIDs)
+	setDefault(&o.MaxOpenPerSession, DefaultMaxOpenPerSession)
+	setDefault(&o.MaxClosedPerSession, DefaultMaxClosedPerSession)
+	setDefault(&o.MaxIDsPerSession, DefaultMaxIDsPerSession)
 	// Every call that is remembered keeps its id.
 	o.MaxIDsPerSession = max(o.MaxIDsPerSession, o.MaxOpenPerSession+o.MaxClosedPerSession+1)
-	fill(&o.MaxSources, DefaultMaxSources)
-	fill(&o.MaxEventsPerSource, DefaultMaxEventsPerSource)
-	fill(&o.MaxEvents, DefaultMaxEvents)
-	fill(&o.MaxArgsBytes, DefaultMaxArgsBytes)
+	setDefault(&o.MaxSources, DefaultMaxSources)
+	setDefault(&o.MaxEventsPerSource, DefaultMaxEventsPerSource)
+	setDefault(&o.MaxEvents, DefaultMaxEvents)
+	setDefault(&o.MaxArgsBytes, DefaultMaxArgsBytes)
 	return o
 }
 
-func fill[T comparable](field *T, value T) {
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value

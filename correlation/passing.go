@@ -2,57 +2,57 @@ package correlation
 
 import "time"
 
-// pass lets time pass up to t: deadlines that lie before or at it fire, and
+// advanceTimers lets time pass up to t: deadlines that lie before or at it fire, and
 // sessions that have been idle for too long are forgotten. Until the time that it
 // finds there is nothing of the kind, unless a deadline is set that comes before.
 // That holds because sessions are ordered by when they were last seen: whoever gets
 // one to the front notes that it was seen (peek leaves it where it is). Otherwise
 // who goes on from a snapshot would forget at another time.
-func (m *machine) pass(t time.Time) {
-	if m.offline {
-		m.take(t)
+func (m *machine) advanceTimers(t time.Time) {
+	if m.fromRecording {
+		m.advanceToRecorded(t)
 	} else {
-		m.reach(t)
+		m.advanceTo(t)
 	}
-	if !m.now.Before(m.quiet) {
-		m.passDeadlines()
-		m.passFlows()
-		m.passSessions()
+	if !m.now.Before(m.nextTimer) {
+		m.expireCallDeadlines()
+		m.expireProtocolSessions()
+		m.expireSessions()
 	}
-	if m.negotiating.len() > 0 {
-		m.passNegotiations()
+	if m.negotiations.len() > 0 {
+		m.expireNegotiations()
 	}
 }
 
-// passDeadlines abandons the calls whose deadlines have come.
-func (m *machine) passDeadlines() {
+// expireCallDeadlines abandons the calls whose deadlines have come.
+func (m *machine) expireCallDeadlines() {
 	for {
-		c, ok := m.due.due(m.now)
+		c, ok := m.callDeadlines.popDue(m.now)
 		if !ok {
 			break
 		}
-		m.abandon(c, byDeadline, &fact{at: c.deadline})
+		m.abandonCall(c, closedByDeadline, &fact{at: c.deadline})
 	}
-	m.quiet = m.now.Add(sessionIdle)
-	if next, any := m.due.next(); any {
-		m.quiet = earlier(m.quiet, next.at)
+	m.nextTimer = m.now.Add(sessionIdle)
+	if next, any := m.callDeadlines.next(); any {
+		m.nextTimer = earlierTime(m.nextTimer, next.at)
 	}
 }
 
-// passSessions forgets the sessions that have been idle for too long.
-func (m *machine) passSessions() {
+// expireSessions forgets the sessions that have been idle for too long.
+func (m *machine) expireSessions() {
 	for {
 		s, ok := m.sessions.oldest()
 		if !ok {
 			return
 		}
-		if until, idle := m.idle(s.lastSeen, sessionIdle); !idle {
-			m.quiet = earlier(m.quiet, until)
+		if until, idle := m.checkIdle(s.lastActivity, sessionIdle); !idle {
+			m.nextTimer = earlierTime(m.nextTimer, until)
 			return
 		}
 		if len(s.open) > 0 { // to be looked at after another day, and nobody waits for it
 			if again, kept := m.sessions.get(s.key); kept {
-				again.lastSeen = m.here()
+				again.lastActivity = m.currentActivity()
 			}
 			continue
 		}
@@ -60,21 +60,21 @@ func (m *machine) passSessions() {
 	}
 }
 
-// soonest is the first of some points in time, if there is any.
-type soonest struct {
+// earliestTime is the first of some points in time, if there is any.
+type earliestTime struct {
 	at  time.Time
 	any bool
 }
 
-func (s *soonest) take(t time.Time) {
+func (s *earliestTime) keepEarlier(t time.Time) {
 	if !s.any || t.Before(s.at) {
 		s.at, s.any = t, true
 	}
 }
 
-func (m *machine) nextFlow(next *soonest) {
-	if w, ok := m.flows.oldest(); ok {
-		at, _ := m.idle(w.lastSeen, sessionIdle)
-		next.take(at)
+func (m *machine) nextProtocolSessionIdle(next *earliestTime) {
+	if w, ok := m.protocolSessions.oldest(); ok {
+		at, _ := m.checkIdle(w.lastActivity, sessionIdle)
+		next.keepEarlier(at)
 	}
 }

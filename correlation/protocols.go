@@ -46,37 +46,37 @@ func (p protocolSet) names() []string {
 	return list
 }
 
-// views are the protocols in which a call was announced, ended, and heard of at
+// protocolViews are the protocols in which a call was announced, ended, and heard of at
 // all.
-type views struct {
-	pres, posts, seen protocolSet
-	ran               ran // the most that any of its ends says
+type protocolViews struct {
+	announcedIn, endedIn, seenIn protocolSet
+	maxEffect                    effect // the most that any of its ends says
 }
 
-func (c *call) see(f *fact) {
+func (c *call) recordProtocol(f *fact) {
 	bit := protocolBit(f.protocol)
-	c.seen |= bit
+	c.seenIn |= bit
 	switch f.kind {
 	case kindPre:
-		c.pres |= bit
+		c.announcedIn |= bit
 	case kindPost:
-		c.posts |= bit
-		c.ran = max(c.ran, f.ran)
+		c.endedIn |= bit
+		c.maxEffect = max(c.maxEffect, f.effect)
 	}
 }
 
-// otherView tells whether an announcement that fits a call is the other
+// isOtherView tells whether an announcement that fits a call is the other
 // protocol's of one that is over already.
-func (c *call) otherView(f *fact) bool {
-	return f.kind == kindPre && f.slot.id != "" && c.hasPre && !c.pres.has(f.protocol)
+func (c *call) isOtherView(f *fact) bool {
+	return f.kind == kindPre && f.callKey.id != "" && c.hasPre && !c.announcedIn.has(f.protocol)
 }
 
-// repeated gives the call whose completion is said again by one for which
+// findRepeatedCompletion gives the call whose completion is said again by one for which
 // nothing is left: another content under the same event id, which is a finding
 // already, or the other protocol's view of the same completion.
-func (s *session) repeated(f *fact) *call {
-	sl := s.slotOf(f)
-	if sl == nil || f.slot.id == "" {
+func (s *session) findRepeatedCompletion(f *fact) *call {
+	sl := s.findGroup(f)
+	if sl == nil || f.callKey.id == "" {
 		return nil
 	}
 	return sl.latestClosed(func(c *call) bool {
@@ -84,31 +84,31 @@ func (s *session) repeated(f *fact) *call {
 	})
 }
 
-// completeAgain takes the other protocol's view of a completion. What it knows
+// completeInOtherProtocol takes the other protocol's view of a completion. What it knows
 // beyond the first counts: arguments, where the first had none, and that the call
 // ran, where the first left that open.
-func (m *machine) completeAgain(c *call, f *fact) {
-	if c.posts.has(f.protocol) {
+func (m *machine) completeInOtherProtocol(c *call, f *fact) {
+	if c.endedIn.has(f.protocol) {
 		return
 	}
-	before := c.ran
-	c.see(f)
-	c.learn(f)
-	c.sayTimes(f)
-	c.step(stepCompleted, f)
-	if f.ran != ranNo && c.execSeq == 0 {
+	before := c.maxEffect
+	c.recordProtocol(f)
+	c.applyClaims(f)
+	c.recordTimes(f)
+	c.addStep(stepCompleted, f)
+	if f.effect != noEffect && c.execSeq == 0 {
 		c.execSeq = f.seq
 	}
-	fresh := f.ran != ranNo && f.args.known && !c.executed.known
+	fresh := f.effect != noEffect && f.args.known && !c.executedArgs.known
 	if fresh {
-		c.executed = f.args
-		c.executed.raw = nil
+		c.executedArgs = f.args
+		c.executedArgs.canonical = nil
 	}
 	switch {
-	case f.ran > before:
-		m.judge(c, f)
-	case fresh && c.standing().verdict != events.Deny:
-		m.compareInput(c, f, c.standing())
+	case f.effect > before:
+		m.judgeExecution(c, f)
+	case fresh && c.effectiveVerdict().verdict != events.Deny:
+		m.compareCallInput(c, f, c.effectiveVerdict())
 	}
-	m.emit(c)
+	m.emitCall(c)
 }

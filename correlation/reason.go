@@ -13,24 +13,24 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// reason says why something could not be read: a code and a place, no values. Of
+// decodeErrorText says why something could not be read: a code and a place, no values. Of
 // what is no JSON it says no place: that would quote names of members in a finding
 // that an erasure of the message does not reach.
-func reason(err error) string {
+func decodeErrorText(err error) string {
 	var strict *strictjson.Error
 	var hook *agenthook.FieldError // AAEP's is the same type
 	switch {
 	case errors.As(err, &strict):
-		return at(string(strict.Code), "")
+		return codeAtPath(string(strict.Code), "")
 	case errors.As(err, &hook):
-		return at("wrong_type", hook.Path)
+		return codeAtPath("wrong_type", hook.Path)
 	}
 	for _, known := range cloudEventErrors {
 		if errors.Is(err, known.err) {
-			return at(known.code, "")
+			return codeAtPath(known.code, "")
 		}
 	}
-	return at("not_readable", "")
+	return codeAtPath("not_readable", "")
 }
 
 var cloudEventErrors = []struct {
@@ -48,20 +48,20 @@ var cloudEventErrors = []struct {
 	{cloudevents.ErrAmbiguous, "cloudevent_ambiguous"},
 }
 
-// at puts a code and a JSON pointer into words.
-func at(code, path string) string { return catalogue.At(code, path) }
+// codeAtPath puts a code and a JSON pointer into words.
+func codeAtPath(code, path string) string { return catalogue.At(code, path) }
 
-// wordsFor puts a violation into words: the keyword and the place, and what is
+// violationText puts a violation into words: the keyword and the place, and what is
 // missing by the name that the schema has for it.
-func wordsFor(v schemas.Violation) string {
+func violationText(v schemas.Violation) string {
 	if v.Keyword == "required" {
-		return at(v.Message, v.Path)
+		return codeAtPath(v.Message, v.Path)
 	}
-	return at(v.Keyword, v.Path)
+	return codeAtPath(v.Keyword, v.Path)
 }
 
-// instant reads RFC 3339 text; anything else is the zero time.
-func instant(text string) time.Time {
+// parseInstant reads RFC 3339 text; anything else is the zero time.
+func parseInstant(text string) time.Time {
 	if t, ok := events.PlainTime(text); ok {
 		return t
 	}

@@ -17,50 +17,50 @@ const maxReceipts = 65_536
 
 // Cases of receipt_reused.
 const (
-	detailReceiptAgain = ""
-	detailReceiptOther = "other"
+	caseReceiptAgain = ""
+	caseReceiptOther = "other"
 )
 
 func receiptKey(tenant, decisionID string) sum { return sumOf("receipt", tenant, decisionID) }
 
-// decidingSum is the receiptKey of the fact's own decision.
-func (f *fact) decidingSum() sum {
-	if f.deciding == (sum{}) {
-		f.deciding = receiptKey(f.key.tenant, f.decisionID)
+// ownReceiptKey is the receiptKey of the fact's own decision.
+func (f *fact) ownReceiptKey() sum {
+	if f.cachedReceiptKey == (sum{}) {
+		f.cachedReceiptKey = receiptKey(f.key.tenant, f.decisionID)
 	}
-	return f.deciding
+	return f.cachedReceiptKey
 }
 
-// holder is the call that a receipt is made for, whatever its occurrence.
-func holder(k sessionKey, s slotKey) sum { return sumOf(k.source, k.session, s.id, s.tool) }
+// receiptHolder is the call that a receipt is made for, whatever its occurrence.
+func receiptHolder(k sessionKey, s callKey) sum { return sumOf(k.source, k.session, s.id, s.tool) }
 
-// issue remembers which call the receipt of a decision was made for.
-func (m *machine) issue(f *fact) {
+// recordReceipt remembers which call the receipt of a decision was made for.
+func (m *machine) recordReceipt(f *fact) {
 	if f.decision.verdict == events.Allow {
-		m.receipts.put(f.decidingSum(), holder(f.key, f.slot))
+		m.receiptHolders.put(f.ownReceiptKey(), receiptHolder(f.key, f.callKey))
 	}
 }
 
-// spend holds an execution against the receipts that other executions have used,
+// checkReceiptUse holds an execution against the receipts that other executions have used,
 // and those that were made for other calls.
-func (m *machine) spend(c *call, f *fact) {
-	if f.ran == ranNo {
+func (m *machine) checkReceiptUse(c *call, f *fact) {
+	if f.effect == noEffect {
 		return
 	}
-	if f.receiptOf != "" {
-		made, known := m.receipts.get(receiptKey(f.key.tenant, f.receiptOf))
-		if known && made != holder(f.key, c.slot.key) {
-			m.report(ruleReceipt, c, f, about(c.firstEvent(), f.eventID).detail(detailReceiptOther).saying(quoted(show(f.receiptOf), "")))
+	if f.receiptDecisionID != "" {
+		made, known := m.receiptHolders.get(receiptKey(f.key.tenant, f.receiptDecisionID))
+		if known && made != receiptHolder(f.key, c.group.key) {
+			m.reportRuleFinding(ruleReceipt, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(caseReceiptOther).withText(quoteName(boundID(f.receiptDecisionID), "")))
 			return
 		}
 	}
 	if m.namesNothing(c, f) {
-		m.report(ruleForged, c, f, about(c.firstEvent(), f.eventID).detail(detailClaimDecision).grade(events.SeverityHigh).saying(quoted(show(f.receiptOf), "")))
+		m.reportRuleFinding(ruleForged, c, f, findingFrom(c.firstEvent(), f.eventID).withCase(detailClaimDecision).withSeverity(events.SeverityHigh).withText(quoteName(boundID(f.receiptDecisionID), "")))
 	}
-	if o := c.spentBy(f); o != nil {
-		v := about(o.postEvent, f.eventID).proof(standing{ledger: o.lastDecision()})
+	if o := c.findReceiptUser(f); o != nil {
+		v := findingFrom(o.postEvent, f.eventID).withVerdict(effectiveVerdict{recorded: o.lastDecision()})
 		v.seqs = append(v.seqs, o.execSeq)
-		m.report(ruleReceipt, c, f, v)
+		m.reportRuleFinding(ruleReceipt, c, f, v)
 	}
 }
 
@@ -68,45 +68,45 @@ func (m *machine) spend(c *call, f *fact) {
 // on record. Decisions are, before anybody is told of them. What the body refers to is
 // judged elsewhere: see judgeReference.
 func (m *machine) namesNothing(c *call, f *fact) bool {
-	if f.receiptOf == "" || f.receiptOf == f.reference || c.state == events.CallOrphaned || len(c.decisions) == 0 && !m.opts.RequireVerdict {
+	if f.receiptDecisionID == "" || f.receiptDecisionID == f.decisionRef || c.state == events.CallOrphaned || len(c.decisions) == 0 && !m.opts.RequireVerdict {
 		return false
 	}
-	if len(c.decisions) >= maxDecisions || c.rulesOn(f.receiptOf) {
+	if len(c.decisions) >= maxCallDecisions || c.hasDecision(f.receiptDecisionID) {
 		return false
 	}
-	if _, known := m.receipts.get(receiptKey(f.key.tenant, f.receiptOf)); known {
+	if _, known := m.receiptHolders.get(receiptKey(f.key.tenant, f.receiptDecisionID)); known {
 		return false
 	}
 	s, there := m.sources.peek(f.key.publisher())
-	return !there || s.seen.at(sumOf("decision", f.receiptOf)) == nil
+	return !there || s.firstContents.lookup(sumOf("decision", f.receiptDecisionID)) == nil
 }
 
-// spentBy is the call that has used up what c runs on; nil if there is none.
-func (c *call) spentBy(f *fact) *call {
-	st, s := c.standing(), c.session
+// findReceiptUser is the call that has used up what c runs on; nil if there is none.
+func (c *call) findReceiptUser(f *fact) *call {
+	st, s := c.effectiveVerdict(), c.session
 	switch {
-	case st.verdict != "" && !st.inherited, f.slot.id == "" && !st.inherited:
+	case st.verdict != "" && !st.inherited, f.callKey.id == "" && !st.inherited:
 		return nil
 	case st.inherited:
-		if o := s.decided(st.ledgerID()); o != nil && o != c && o.spent() {
+		if o := s.callOfDecision(st.decisionID()); o != nil && o != c && o.usedReceipt() {
 			return o
 		}
 		return nil
 	}
-	return c.slot.latestLike(f, func(o *call) bool {
-		return o != c && o.order < c.order && o.spent() && o.same(f) != different
+	return c.group.latestClosedLike(f, func(o *call) bool {
+		return o != c && o.order < c.order && o.usedReceipt() && o.compareFact(f) != argsDifferent
 	})
 }
 
-// spent tells whether a call ran on a receipt of its own.
-func (c *call) spent() bool {
+// usedReceipt tells whether a call ran on a receipt of its own.
+func (c *call) usedReceipt() bool {
 	d := c.lastDecision()
-	return c.execSeq != 0 && d != nil && d.verdict == events.Allow && d.receipt
+	return c.execSeq != 0 && d != nil && d.verdict == events.Allow && d.hasReceipt
 }
 
-func (s standing) ledgerID() string {
-	if s.ledger == nil {
+func (s effectiveVerdict) decisionID() string {
+	if s.recorded == nil {
 		return ""
 	}
-	return s.ledger.id
+	return s.recorded.id
 }

@@ -45,20 +45,20 @@ func TestEventIDsAreBounded(t *testing.T) {
 	}
 	size := func(m *machine, source string) int {
 		s, _ := m.sources.get(sourceKey{"acme", source})
-		return s.seen.len()
+		return s.firstContents.len()
 	}
 	send("silent", 90)
 	for i := range 5 {
 		send(fmt.Sprint("small", i), 8)
 	}
 	send("flood", 1000)
-	m := l.run().core.m
+	m := l.run().core.machine
 	total := 0
 	for _, s := range m.sources.all() {
-		total += s.seen.len()
+		total += s.firstContents.len()
 	}
-	if total != m.eventIDs || total > 100 {
-		t.Errorf("%d ids are remembered, counted as %d", total, m.eventIDs)
+	if total != m.eventIDCount || total > 100 {
+		t.Errorf("%d ids are remembered, counted as %d", total, m.eventIDCount)
 	}
 	if size(m, "silent") != 10 || size(m, "small0") != 8 || size(m, "flood") != 50 {
 		t.Errorf("silent %d, small %d, flood %d", size(m, "silent"), size(m, "small0"), size(m, "flood"))
@@ -73,10 +73,10 @@ func TestFullDoesNotGrow(t *testing.T) {
 	for i := range 300 {
 		l.event(set(pre(i), "metadata.tool_call_id", fmt.Sprint("c", i)))
 	}
-	m := l.run().core.m
+	m := l.run().core.machine
 	for _, s := range m.sources.all() {
-		if s.seen.len() != 64 || len(s.seen.chunks) > 2 || len(s.seen.table) != 128 {
-			t.Errorf("%d ids in %d chunks and a table of %d", s.seen.len(), len(s.seen.chunks), len(s.seen.table))
+		if s.firstContents.len() != 64 || len(s.firstContents.chunks) > 2 || len(s.firstContents.table) != 128 {
+			t.Errorf("%d ids in %d chunks and a table of %d", s.firstContents.len(), len(s.firstContents.chunks), len(s.firstContents.table))
 		}
 	}
 }
@@ -90,9 +90,9 @@ func TestConflictsAreForgotten(t *testing.T) {
 		l.event(e)
 		l.event(set(e, "tool_input.amount", 7))
 	}
-	for _, s := range l.run().core.m.sources.all() {
-		if n := len(s.others); n == 0 || n > s.seen.len() {
-			t.Errorf("%d conflicts are remembered of %d ids", n, s.seen.len())
+	for _, s := range l.run().core.machine.sources.all() {
+		if n := len(s.variants); n == 0 || n > s.firstContents.len() {
+			t.Errorf("%d conflicts are remembered of %d ids", n, s.firstContents.len())
 		}
 	}
 }

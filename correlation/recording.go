@@ -27,12 +27,12 @@ func ParseRecording(b []byte) ([]json.RawMessage, error) {
 	var err error
 	switch {
 	case len(trimmed) > 0 && trimmed[0] == '[':
-		list, err = values(trimmed, true)
-	case oneALine(trimmed):
-		list = lines(trimmed)
+		list, err = splitValues(trimmed, true)
+	case isOneEventPerLine(trimmed):
+		list = splitLines(trimmed)
 	default:
-		if list, err = values(trimmed, false); err != nil {
-			list, err = lines(trimmed), nil
+		if list, err = splitValues(trimmed, false); err != nil {
+			list, err = splitLines(trimmed), nil
 		}
 	}
 	if err == nil && len(list) > MaxRecording {
@@ -41,9 +41,9 @@ func ParseRecording(b []byte) ([]json.RawMessage, error) {
 	return list, err
 }
 
-// oneALine reports whether every line starts like an event; what does not may
+// isOneEventPerLine reports whether every line starts like an event; what does not may
 // be events over several lines.
-func oneALine(b []byte) bool {
+func isOneEventPerLine(b []byte) bool {
 	for line := range bytes.Lines(b) {
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '{' {
 			return false
@@ -52,7 +52,7 @@ func oneALine(b []byte) bool {
 	return true
 }
 
-func lines(b []byte) []json.RawMessage {
+func splitLines(b []byte) []json.RawMessage {
 	var list []json.RawMessage
 	for line := range bytes.Lines(b) {
 		if line = bytes.TrimSpace(line); len(line) > 0 {
@@ -62,9 +62,9 @@ func lines(b []byte) []json.RawMessage {
 	return list
 }
 
-// values reads the elements of an array, or a sequence of values. Duplicate
+// splitValues reads the elements of an array, or a sequence of values. Duplicate
 // keys are left for the one who reads the event.
-func values(b []byte, array bool) ([]json.RawMessage, error) {
+func splitValues(b []byte, array bool) ([]json.RawMessage, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(b), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if array {
 		if _, err := dec.ReadToken(); err != nil {

@@ -9,53 +9,53 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// refuse reports the checks that an invalid event breaks by itself. The event
+// refuseEvent reports the checks that an invalid event breaks by itself. The event
 // changes no state: it opens no session, announces, ends and excuses no call, and
 // settles no question. Its meaning is not certain, and its publisher must not gain
 // by that. Only its number in its session or mandate counts: see arrived.
-func (m *machine) refuse(f *fact) {
-	m.notes(nil, f)
+func (m *machine) refuseEvent(f *fact) {
+	m.reportEventFindings(nil, f)
 	switch {
 	case f.aaep != nil:
 		f.aaep.Seq, f.aaep.At = f.seq, f.at
-		m.breaches(f, f.origin, aaepsession.Alone(f.aaep))
-		f.number = f.aaep.Number
+		m.reportSessionFindings(f, f.origin, aaepsession.Alone(f.aaep))
+		f.refusedNumber = f.aaep.Number
 	case f.hook != nil:
 		f.hook.Seq, f.hook.At = f.seq, f.at
-		m.breaches(f, f.origin, hooksession.Alone(f.hook))
+		m.reportSessionFindings(f, f.origin, hooksession.Alone(f.hook))
 	}
-	m.arrived(f)
+	m.noteRefusedNumber(f)
 }
 
-// arrived notes the number of an event that is refused, so that the events after it
+// noteRefusedNumber notes the number of an event that is refused, so that the events after it
 // do not seem to leave it out: the finding about the event itself says what is wrong.
 // A session of which nothing is known does not begin with it.
-func (m *machine) arrived(f *fact) {
+func (m *machine) noteRefusedNumber(f *fact) {
 	if e := f.evidence; e != nil {
 		if e.Ref.ID == "" {
 			return
 		}
-		if md := m.mandate(f.key.tenant, e.Ref.ID); e.Sequence == md.last+1 {
+		if md := m.ensureMandate(f.key.tenant, e.Ref.ID); e.Sequence == md.lastNumber+1 {
 			own, _ := aump.NormaliseHash(e.Hashes.Event)
-			md.last, md.hash, md.event, md.seq = e.Sequence, own, show(e.ID), f.seq
+			md.lastNumber, md.lastHash, md.lastEvent, md.lastSeq = e.Sequence, own, boundID(e.ID), f.seq
 		}
 		return
 	}
-	if f.number == nil || f.protocol != protoAAEP {
+	if f.refusedNumber == nil || f.protocol != protoAAEP {
 		return
 	}
 	key := f.key
-	if m.offline { // else the subject names its session
-		key.session = first(f.numberIn, key.session)
+	if m.fromRecording { // else the subject names its session
+		key.session = firstNonEmpty(f.refusedSession, key.session)
 	}
-	if w, known := m.flows.peek(flowKey{key, f.protocol}); known {
-		m.breaches(f, *w.names, w.aaep.Refused(*f.number, f.eventID, f.seq))
+	if w, known := m.protocolSessions.peek(protocolSessionKey{key, f.protocol}); known {
+		m.reportSessionFindings(f, *w.origin, w.aaep.Refused(*f.refusedNumber, f.eventID, f.seq))
 	}
 }
 
-// outlined is what an event that cannot be read says of its place. It is read with
+// numberFields is what an event that cannot be read says of its place. It is read with
 // less care than events that count, since nothing else is taken from it.
-type outlined struct {
+type numberFields struct {
 	Session  string `json:"session_id"`
 	Number   *int64 `json:"sequence_number"`
 	ID       string `json:"id"`
@@ -68,15 +68,15 @@ type outlined struct {
 	} `json:"hashes"`
 }
 
-// readNumber reads the number of an event that cannot be read as a whole.
-func (f *fact) readNumber(raw []byte) {
-	var n outlined
+// readRefusedNumber reads the number of an event that cannot be read as a whole.
+func (f *fact) readRefusedNumber(raw []byte) {
+	var n numberFields
 	if err := json.Unmarshal(raw, &n); err != nil {
 		return
 	}
 	switch f.protocol {
 	case protoAAEP:
-		f.number, f.numberIn = n.Number, subject.Escape(n.Session)
+		f.refusedNumber, f.refusedSession = n.Number, subject.Escape(n.Session)
 	case protoAUMP:
 		f.evidence = &aump.Evidence{ID: n.ID, Sequence: n.Sequence, Ref: aump.Ref{ID: n.Mandate.ID}, Hashes: aump.Hashes{Event: n.Hashes.Event}}
 	}

@@ -19,7 +19,7 @@ type Output struct {
 	ID      string // of the CloudEvent; the same in every replay
 	Body    []byte // RFC 8785
 
-	call *likeness // nil for a finding
+	call *callView // nil for a finding
 }
 
 // Encode writes Subject, ID and Body if they are not there yet. Until Reuse, outputs
@@ -41,75 +41,75 @@ func (o *Output) Encode() {
 	}
 }
 
-// violation is what a finding is about, beside its rule and call.
-type violation struct {
-	events    []string
-	seqs      []uint64
-	verdict   events.Verdict
-	caseOf    string
-	what      string
-	severity  events.Severity
-	content   string // tells apart what has the same events
-	withdraws string
+// findingSpec is what a finding is about, beside its rule and call.
+type findingSpec struct {
+	events   []string
+	seqs     []uint64
+	verdict  events.Verdict
+	caseOf   string
+	text     string
+	severity events.Severity
+	content  string // tells apart what has the same events
+	retracts string
 }
 
-// about starts a violation that these events prove.
-func about(eventIDs ...string) *violation {
-	v := &violation{}
+// findingFrom starts a violation that these events prove.
+func findingFrom(eventIDs ...string) *findingSpec {
+	v := &findingSpec{}
 	for _, id := range eventIDs {
-		if id = show(id); id != "" && !slices.Contains(v.events, id) {
+		if id = boundID(id); id != "" && !slices.Contains(v.events, id) {
 			v.events = append(v.events, id)
 		}
 	}
 	return v
 }
 
-// proof adds the verdict that stood.
-func (v *violation) proof(st standing) *violation {
+// withVerdict adds the verdict that stood.
+func (v *findingSpec) withVerdict(st effectiveVerdict) *findingSpec {
 	v.verdict = st.verdict
-	if st.ledger != nil {
-		v.verdict = st.ledger.verdict
-		v.seqs = append(v.seqs, st.ledger.seq)
+	if st.recorded != nil {
+		v.verdict = st.recorded.verdict
+		v.seqs = append(v.seqs, st.recorded.seq)
 	}
 	return v
 }
 
-// proven adds the sequence of a message that is none of the call's.
-func (v *violation) proven(seq uint64) *violation {
+// withSeq adds the sequence of a message that is none of the call's.
+func (v *findingSpec) withSeq(seq uint64) *findingSpec {
 	if seq != 0 {
 		v.seqs = append(v.seqs, seq)
 	}
 	return v
 }
 
-func (v *violation) detail(caseOf string) *violation         { v.caseOf = caseOf; return v }
-func (v *violation) saying(what string) *violation           { v.what = what; return v }
-func (v *violation) grade(s events.Severity) *violation      { v.severity = s; return v }
-func (v *violation) withdrawing(findingID string) *violation { v.withdraws = findingID; return v }
-func (v *violation) distinct(content sum) *violation         { v.content = string(content[:]); return v }
+func (v *findingSpec) withCase(caseOf string) *findingSpec         { v.caseOf = caseOf; return v }
+func (v *findingSpec) withText(what string) *findingSpec           { v.text = what; return v }
+func (v *findingSpec) withSeverity(s events.Severity) *findingSpec { v.severity = s; return v }
+func (v *findingSpec) retracting(findingID string) *findingSpec    { v.retracts = findingID; return v }
+func (v *findingSpec) withContent(content sum) *findingSpec        { v.content = string(content[:]); return v }
 
-// report puts a finding out, unless it was put out before, and gives its id. c
+// reportRuleFinding puts a finding out, unless it was put out before, and gives its id. c
 // is nil where no call is concerned. Who did it is taken from the call, else
 // from the fact. What breaks a protocol's own check as well is put out under
 // that check, too.
-func (m *machine) report(r *Rule, c *call, f *fact, v *violation) string {
-	id := m.finding(r, c, f, v)
-	for _, check := range equivalents(r, c, f, v) {
-		m.finding(checkRules[check], c, f, v.as(r))
+func (m *machine) reportRuleFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+	id := m.emitFinding(r, c, f, v)
+	for _, check := range equivalentChecks(r, c, f, v) {
+		m.emitFinding(checkRules[check], c, f, v.asCheckFinding(r))
 	}
 	return id
 }
 
-// identify gives the key and the id of a finding: the same for the same
+// identifyFinding gives the key and the id of a finding: the same for the same
 // violation, whenever and however often it is seen.
-func identify(r *Rule, c *call, f *fact, v *violation) (key sum, id string) {
-	who, callID, occurrence := f.origin, f.slot, 0
+func identifyFinding(r *Rule, c *call, f *fact, v *findingSpec) (key sum, id string) {
+	who, callID, occurrence := f.origin, f.callKey, 0
 	if c != nil {
-		who, callID, occurrence = *c.session.origin, c.slot.key, c.occurrence
+		who, callID, occurrence = *c.session.origin, c.group.key, c.occurrence
 	}
 	var room [16]string
 	parts := append(room[:0], "finding", r.Name, v.caseOf, who.key.tenant, who.key.source, who.key.session,
-		callID.id, callID.tool, itoa(occurrence), v.content, v.withdraws)
+		callID.id, callID.tool, itoa(occurrence), v.content, v.retracts)
 	key = sumOf(append(parts, v.events...)...)
 	return key, hexID(findingPrefix, key)
 }
@@ -133,19 +133,19 @@ func appendHex(b []byte, s *sum) []byte {
 	return append(b, text[:]...)
 }
 
-func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
-	m.reported++
+func (m *machine) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+	m.findingsSeen++
 	who := f.origin
 	if c != nil {
 		who = *c.session.origin
 	}
-	key, id := identify(r, c, f, v)
-	mode := m.mode(who, r)
-	if mode == ModeOff && v.withdraws == "" {
+	key, id := identifyFinding(r, c, f, v)
+	mode := m.findingMode(who, r)
+	if mode == ModeOff && v.retracts == "" {
 		return id
 	}
-	seen := m.source(sourceKey{who.key.tenant, who.key.source}).emitted
-	if mode == ModeOff && !takesBack(seen, v) {
+	seen := m.ensureSource(sourceKey{who.key.tenant, who.key.source}).emittedFindings
+	if mode == ModeOff && !retractsEmitted(seen, v) {
 		return id
 	}
 	if _, again := seen.get(key); again {
@@ -153,10 +153,10 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 	}
 	seen.put(key, struct{}{})
 	finding := &events.Finding{
-		FindingID: id, Rule: r.Name, Severity: events.Severity(first(string(v.severity), string(r.Severity))),
+		FindingID: id, Rule: r.Name, Severity: events.Severity(firstNonEmpty(string(v.severity), string(r.Severity))),
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
-		EventIDs: v.events, Seqs: v.proofs(c, f), Explanation: explain(r, c, f, v), Remedy: r.Remedy,
-		DetectedAt: events.At(m.shown(m.now)), Withdraws: v.withdraws,
+		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
+		DetectedAt: events.At(m.toBrokerTime(m.now)), Withdraws: v.retracts,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {
@@ -164,27 +164,27 @@ func (m *machine) finding(r *Rule, c *call, f *fact, v *violation) string {
 	}
 	if c != nil {
 		finding.CallID, finding.ToolCallID = c.callID(), c.id
-		c.broke(r, finding.Severity, v)
+		c.noteFinding(r, finding.Severity, v)
 	}
 	m.stats.Findings++
-	about := string(appendSubject(nil, m.prefixes.findings, string(finding.Severity), who.key))
-	m.out = append(m.out, Output{Subject: about, Type: events.TypeFinding, ID: id, Finding: finding})
+	about := string(appendSubject(nil, m.subjectPrefixes.findings, string(finding.Severity), who.key))
+	m.outputs = append(m.outputs, Output{Subject: about, Type: events.TypeFinding, ID: id, Finding: finding})
 	return id
 }
 
-// broke notes on the call which rules it broke.
-func (c *call) broke(r *Rule, severity events.Severity, v *violation) {
+// noteFinding notes on the call which rules it broke.
+func (c *call) noteFinding(r *Rule, severity events.Severity, v *findingSpec) {
 	switch {
-	case v.withdraws != "":
+	case v.retracts != "":
 		c.rules = slices.DeleteFunc(c.rules, func(name string) bool { return name == r.Name })
 	case severity != events.SeverityInfo && !slices.Contains(c.rules, r.Name):
 		c.rules = append(c.rules, r.Name)
 	}
 }
 
-func explain(r *Rule, c *call, f *fact, v *violation) string {
-	if r.check {
-		return v.sentence(r)
+func explainFinding(r *Rule, c *call, f *fact, v *findingSpec) string {
+	if r.isCheck {
+		return v.checkExplanation(r)
 	}
 	text := r.Explanation
 	if special, ok := r.Cases[v.caseOf]; ok {
@@ -192,24 +192,24 @@ func explain(r *Rule, c *call, f *fact, v *violation) string {
 	}
 	tool, id, occurrence := f.tool, f.callID, 0
 	if c != nil {
-		tool, id, occurrence = first(f.tool, c.tool), c.id, c.occurrence
+		tool, id, occurrence = firstNonEmpty(f.tool, c.tool), c.id, c.occurrence
 	}
-	text = fillIn(text, func(name string) string {
+	text = expandTemplate(text, func(name string) string {
 		switch name {
 		case "tool":
-			return quoted(tool, "a tool")
+			return quoteName(tool, "a tool")
 		case "call":
 			return callName(id, occurrence)
 		case "verdict":
 			return string(v.verdict)
 		}
-		return v.what
+		return v.text
 	})
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// fillIn replaces the names in braces.
-func fillIn(text string, value func(name string) string) string {
+// expandTemplate replaces the names in braces.
+func expandTemplate(text string, value func(name string) string) string {
 	var b strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "{")
@@ -223,22 +223,22 @@ func fillIn(text string, value func(name string) string) string {
 	}
 }
 
-// sentence is the explanation of a check's finding.
-func (v *violation) sentence(r *Rule) string {
+// checkExplanation is the explanation of a check's finding.
+func (v *findingSpec) checkExplanation(r *Rule) string {
 	switch {
-	case v.withdraws != "":
-		return "An earlier finding of this check is taken back: " + first(v.what, "the log has shown more since") + "."
-	case v.what != "":
-		return strings.TrimSuffix(r.Explanation, ".") + ": " + v.what + "."
+	case v.retracts != "":
+		return "An earlier finding of this check is taken back: " + firstNonEmpty(v.text, "the log has shown more since") + "."
+	case v.text != "":
+		return strings.TrimSuffix(r.Explanation, ".") + ": " + v.text + "."
 	}
 	return r.Explanation
 }
 
-// as is the same violation in the words of a protocol's check.
-func (v *violation) as(r *Rule) *violation {
+// asCheckFinding is the same violation in the words of a protocol's check.
+func (v *findingSpec) asCheckFinding(r *Rule) *findingSpec {
 	cp := *v
-	cp.what, cp.severity = "see "+r.Name, ""
-	if v.withdraws != "" {
+	cp.text, cp.severity = "see "+r.Name, ""
+	if v.retracts != "" {
 		cp.severity = events.SeverityInfo
 	}
 	return &cp
@@ -248,17 +248,17 @@ func callName(id string, occurrence int) string {
 	if id == "" {
 		return "a call without an id"
 	}
-	name := "call " + quoted(id, "")
+	name := "call " + quoteName(id, "")
 	if occurrence > 1 {
 		name += " (occurrence " + itoa(occurrence) + ")"
 	}
 	return name
 }
 
-// quoted shows a name that a producer chose: bounded, and without anything that
+// quoteName shows a name that a producer chose: bounded, and without anything that
 // a terminal could take for a command. Of a long name there is little: redaction does
 // not know a credential by most of it.
-func quoted(s, absent string) string {
+func quoteName(s, absent string) string {
 	if s == "" {
 		return absent
 	}
@@ -269,23 +269,23 @@ func quoted(s, absent string) string {
 	return strconv.QuoteToGraphic(s)
 }
 
-// emit puts a call out if there is news of it.
-func (m *machine) emit(c *call) {
-	again := !c.records.none()
-	if again && c.open() {
+// emitCall puts a call out if there is news of it.
+func (m *machine) emitCall(c *call) {
+	again := !c.recordCounts.isZero()
+	if again && c.isOpen() {
 		return
 	}
-	st := c.standing()
-	now := c.now(&st)
-	if again && now == c.emitted {
+	st := c.effectiveVerdict()
+	now := c.currentState(&st)
+	if again && now == c.lastEmitted {
 		return
 	}
-	c.emitted = now
-	l := m.likenesses.next()
-	l.of(c, &st)
-	l.prefix, l.nth = m.prefixes.calls, c.records.add(c.state)
+	c.lastEmitted = now
+	l := m.callViewPool.next()
+	l.fillFrom(c, &st)
+	l.prefix, l.recordNumber = m.subjectPrefixes.calls, c.recordCounts.add(c.state)
 	m.stats.Records++
-	m.out = append(m.out, Output{Type: events.TypeCall, State: c.state, call: l})
+	m.outputs = append(m.outputs, Output{Type: events.TypeCall, State: c.state, call: l})
 }
 
 func appendSubject(b []byte, prefix, state string, key sessionKey) []byte {

@@ -19,7 +19,7 @@ type Rule struct {
 	Cases  map[string]string
 	Remedy string
 
-	check bool // it is a check of package catalogue
+	isCheck bool // it is a check of package catalogue
 }
 
 // Rules gives our own rules, by name: what is broken between verdict and
@@ -41,51 +41,51 @@ func Rules() []Rule {
 
 // Names of the rules.
 const (
-	ExecutedDespiteDeny      = "executed_despite_deny"
-	ExecutedWhileAskPending  = "executed_while_ask_pending"
-	ExecutedWithoutVerdict   = "executed_without_verdict"
-	ExecutedAfterExpiry      = "executed_after_expiry"
-	ExecutedBeforeVerdict    = "executed_before_verdict"
-	InputDrift               = "input_drift"
-	MissingCompletion        = "missing_completion"
-	OrphanCompletion         = "orphan_completion"
-	SchemaInvalid            = "schema_invalid"
-	ReusedToolCallID         = "reused_tool_call_id"
-	ForgedRecord             = "forged_record"
-	DuplicateEventConflict   = "duplicate_event_conflict"
-	CallAfterHandoff         = "call_after_handoff"
-	ReceiptReused            = "receipt_reused"
-	detailReusedOpen         = "open"
-	detailReusedAAEP         = "aaep"
-	detailOrphan             = ""
-	detailOrphanAgain        = "again"
-	detailDeadline           = ""
-	detailSessionEnd         = "session_end"
-	detailWithdrawn          = "withdrawn"
-	detailReplaced           = "replaced"
-	detailFailOpen           = "fail_open"
-	detailFailOpenClaimed    = "fail_open_claimed"
-	detailOnlyClaimed        = "claimed"
-	detailApprovalExpired    = "approval"
-	detailRecordedLate       = "late"
-	detailDeniedLate         = "late_denied"
-	detailInvokedFirst       = "invoked_first"
-	detailOvertaken          = "overtaken"
-	detailClaim              = "claim"
-	detailClaimNotRun        = "claim_not_run"
-	detailClaimAlone         = "claim_alone"
-	detailClaimDecision      = "claim_decision"
-	detailOtherTool          = "tool"
-	detailApprovalMismatch   = "mismatch"
-	detailApprovalLate       = "late"
-	detailApprovalRefused    = "refused"
-	detailApprovalUnrecorded = "unrecorded"
-	detailSubject            = "subject"
-	detailUndecodable        = "undecodable"
-	detailKey                = "key"
-	detailVerdict            = "verdict"
-	detailTrace              = "trace"
-	detailTraceSubject       = "trace_subject"
+	ExecutedDespiteDeny     = "executed_despite_deny"
+	ExecutedWhileAskPending = "executed_while_ask_pending"
+	ExecutedWithoutVerdict  = "executed_without_verdict"
+	ExecutedAfterExpiry     = "executed_after_expiry"
+	ExecutedBeforeVerdict   = "executed_before_verdict"
+	InputDrift              = "input_drift"
+	MissingCompletion       = "missing_completion"
+	OrphanCompletion        = "orphan_completion"
+	SchemaInvalid           = "schema_invalid"
+	ReusedToolCallID        = "reused_tool_call_id"
+	ForgedRecord            = "forged_record"
+	DuplicateEventConflict  = "duplicate_event_conflict"
+	CallAfterHandoff        = "call_after_handoff"
+	ReceiptReused           = "receipt_reused"
+	caseReusedOpen          = "open"
+	caseReusedAAEP          = "aaep"
+	caseOrphan              = ""
+	caseOrphanAgain         = "again"
+	caseDeadline            = ""
+	caseSessionEnd          = "session_end"
+	caseWithdrawn           = "withdrawn"
+	caseReplaced            = "replaced"
+	caseFailOpen            = "fail_open"
+	caseFailOpenClaimed     = "fail_open_claimed"
+	caseOnlyClaimed         = "claimed"
+	caseApprovalExpired     = "approval"
+	caseRecordedLate        = "late"
+	detailDeniedLate        = "late_denied"
+	detailInvokedFirst      = "invoked_first"
+	caseOvertaken           = "overtaken"
+	caseClaim               = "claim"
+	caseClaimNotRun         = "claim_not_run"
+	caseClaimAlone          = "claim_alone"
+	detailClaimDecision     = "claim_decision"
+	caseOtherTool           = "tool"
+	caseApprovalMismatch    = "mismatch"
+	caseApprovalLate        = "late"
+	caseApprovalRefused     = "refused"
+	caseApprovalUnrecorded  = "unrecorded"
+	caseSubject             = "subject"
+	caseUndecodable         = "undecodable"
+	caseKey                 = "key"
+	caseVerdict             = "verdict"
+	caseTrace               = "trace"
+	caseTraceSubject        = "trace_subject"
 )
 
 var (
@@ -102,10 +102,10 @@ var (
 		Inputs:      "decisions, approvals on record and in events, and what the call's completion says of its execution",
 		Explanation: "{tool} ran as {call} while the verdict was still {verdict} and nobody had approved it.",
 		Cases: map[string]string{
-			detailApprovalMismatch:   "{tool} ran as {call} on an approval that was given for something else.",
-			detailApprovalLate:       "{tool} ran as {call} on an approval that came after its time was over.",
-			detailApprovalRefused:    "{tool} ran as {call} although its approval had ended without a yes.",
-			detailApprovalUnrecorded: "{tool} ran as {call} on an approval that only its publisher knows of; the recorded verdict is still {verdict}.",
+			caseApprovalMismatch:   "{tool} ran as {call} on an approval that was given for something else.",
+			caseApprovalLate:       "{tool} ran as {call} on an approval that came after its time was over.",
+			caseApprovalRefused:    "{tool} ran as {call} although its approval had ended without a yes.",
+			caseApprovalUnrecorded: "{tool} ran as {call} on an approval that only its publisher knows of; the recorded verdict is still {verdict}.",
 		},
 		Remedy: "Have the call reviewed after the fact, and make the runtime wait for an allow before it acts.",
 	}
@@ -115,12 +115,12 @@ var (
 		Inputs:      "requests, decisions, verdicts that events claim, fail modes, and completions; of a recording only if it holds a decision",
 		Explanation: "{tool} ran as {call} without any recorded verdict.",
 		Cases: map[string]string{
-			detailFailOpen: "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
+			caseFailOpen: "{tool} ran as {call} without a verdict, because its publisher's fail mode let it pass.",
 
-			detailFailOpenClaimed: "{tool} ran as {call} and nobody had asked for a verdict. Its publisher says that its fail mode let it pass, but no request is on the log.",
-			detailOnlyClaimed:     "{tool} ran as {call} on a verdict that the publisher claims and nobody recorded.",
-			detailRecordedLate:    "A verdict on {call} of {tool} is on the log by now; it came after the execution.",
-			detailWithdrawn:       "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
+			caseFailOpenClaimed: "{tool} ran as {call} and nobody had asked for a verdict. Its publisher says that its fail mode let it pass, but no request is on the log.",
+			caseOnlyClaimed:     "{tool} ran as {call} on a verdict that the publisher claims and nobody recorded.",
+			caseRecordedLate:    "A verdict on {call} of {tool} is on the log by now; it came after the execution.",
+			caseWithdrawn:       "{tool} had a reason to run as {call} without a verdict: its publisher's fail mode, which is on the log by now.",
 		},
 		Remedy: "Route this tool through admission, or find out how the call went around it.",
 	}
@@ -130,7 +130,7 @@ var (
 		Inputs:      "the expiry of the decision or the approval, and when the execution began: by its own word if it has one, otherwise when it was reported",
 		Explanation: "{tool} ran as {call} after its allow had expired.",
 		Cases: map[string]string{
-			detailApprovalExpired: "{tool} ran as {call} after its approval had expired.",
+			caseApprovalExpired: "{tool} ran as {call} after its approval had expired.",
 		},
 		Remedy: "Make the runtime check the receipt's expiry right before it acts, and ask again when it is over.",
 	}
@@ -140,7 +140,7 @@ var (
 		Inputs:      "place and broker time of the decision, when the execution began by its own word, and the place of an AAEP invocation",
 		Explanation: "{tool} says of {call} that it started before the verdict was recorded.",
 		Cases: map[string]string{
-			detailRecordedLate: "{tool} ran as {call}, and only afterwards a verdict was recorded.",
+			caseRecordedLate:   "{tool} ran as {call}, and only afterwards a verdict was recorded.",
 			detailDeniedLate:   "{tool} ran as {call}, and only afterwards it was denied.",
 			detailInvokedFirst: "{tool} was invoked as {call} before it was denied; its end does not say whether it ran.",
 		},
@@ -152,7 +152,7 @@ var (
 		Inputs:      "tool and arguments of the request or announcement and of the execution; what a redaction hides is not compared",
 		Explanation: "{tool} ran as {call} with other arguments than were {what}.",
 		Cases: map[string]string{
-			detailOtherTool: "{call} was {what} for one tool and ran {tool}.",
+			caseOtherTool: "{call} was {what} for one tool and ran {tool}.",
 		},
 		Remedy: "Compare the admitted and the executed arguments of this call; make the runtime check the receipt against what it is about to run.",
 	}
@@ -162,9 +162,9 @@ var (
 		Inputs:      "requests, announcements and completions, the end of the session, and time passing on the log",
 		Explanation: "{tool} was announced as {call} and nothing said how it ended before its time was over.",
 		Cases: map[string]string{
-			detailSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",
-			detailWithdrawn:  "The completion of {tool} that was missing for {call} has arrived after all.",
-			detailReplaced:   "No completion of {tool} is missing for {call}: another call uses the approval that it waited for.",
+			caseSessionEnd: "{tool} was announced as {call} and its session ended without a word on how it went.",
+			caseWithdrawn:  "The completion of {tool} that was missing for {call} has arrived after all.",
+			caseReplaced:   "No completion of {tool} is missing for {call}: another call uses the approval that it waited for.",
 		},
 		Remedy: "Find out whether the call ran; make the runtime report timeouts and failures, too.",
 	}
@@ -174,8 +174,8 @@ var (
 		Inputs:      "completions, and the requests and announcements before them",
 		Explanation: "{tool} was reported as done as {call}, and nobody had asked for it or announced it.",
 		Cases: map[string]string{
-			detailWithdrawn:   "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
-			detailOrphanAgain: "{tool} was reported as done as {call}, with no call of that id open any more.",
+			caseWithdrawn:   "What announces {call} of {tool} is on the log after all; its end had overtaken it.",
+			caseOrphanAgain: "{tool} was reported as done as {call}, with no call of that id open any more.",
 		},
 		Remedy: "Check what this runtime ran outside its gate, or why its announcement was lost.",
 	}
@@ -185,7 +185,7 @@ var (
 		Inputs:      "bytes and subject of one message, and the schema of its protocol",
 		Explanation: "A message does not follow its protocol: {what}.",
 		Cases: map[string]string{
-			detailSubject: "A message was published under a subject that contradicts it: {what}.",
+			caseSubject: "A message was published under a subject that contradicts it: {what}.",
 		},
 		Remedy: "Have the publisher validate its events before it sends them; the bytes are in the log.",
 	}
@@ -195,8 +195,8 @@ var (
 		Inputs:      "requests and announcements under one id: of AgentHook those with other arguments while one is open, of AAEP all of a session",
 		Explanation: "The id of {call} was used again for another call.",
 		Cases: map[string]string{
-			detailReusedOpen: "The id of {call} was used for {tool} with other arguments while an earlier call was still open under it.",
-			detailReusedAAEP: "The id of {call} was used for a second invocation in the same session.",
+			caseReusedOpen: "The id of {call} was used for {tool} with other arguments while an earlier call was still open under it.",
+			caseReusedAAEP: "The id of {call} was used for a second invocation in the same session.",
 		},
 		Remedy: "Make the runtime give every call an id of its own; until then its verdicts and executions are easily mistaken for each other.",
 	}
@@ -206,17 +206,17 @@ var (
 		Inputs:      "decisions, keys and trace events with their signatures and subjects, and verdicts that events claim",
 		Explanation: "A decision is in the log that no admitter signed: {what}.",
 		Cases: map[string]string{
-			detailSubject:       "A decision is in the log under a subject that contradicts it: {what}.",
-			detailUndecodable:   "A message among the decisions is no decision record: {what}.",
-			detailVerdict:       "A decision is in the log with a verdict that does not exist.",
-			detailKey:           "A key was published or retired that the checkpoint key does not vouch for.",
-			detailTrace:         "A trace event is in the log that no admitter wrote for a decision: {what}.",
-			detailTraceSubject:  "A trace event is in the log under a subject that contradicts it: {what}.",
-			detailClaim:         "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
-			detailClaimNotRun:   "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
+			caseSubject:         "A decision is in the log under a subject that contradicts it: {what}.",
+			caseUndecodable:     "A message among the decisions is no decision record: {what}.",
+			caseVerdict:         "A decision is in the log with a verdict that does not exist.",
+			caseKey:             "A key was published or retired that the checkpoint key does not vouch for.",
+			caseTrace:           "A trace event is in the log that no admitter wrote for a decision: {what}.",
+			caseTraceSubject:    "A trace event is in the log under a subject that contradicts it: {what}.",
+			caseClaim:           "{tool} ran as {call} on a verdict that its publisher claims to be looser than the recorded {verdict}.",
+			caseClaimNotRun:     "The publisher of {tool} claims a looser verdict on {call} than the recorded {verdict}.",
 			detailClaimDecision: "{tool} ran as {call} on a decision that its publisher names and that is not on record: {what}.",
-			detailClaimAlone:    "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
-			detailWithdrawn:     "The verdict on {call} of {tool} that its publisher claims is on record by now.",
+			caseClaimAlone:      "The publisher of {tool} claims a verdict on {call} that is not on record: {what}.",
+			caseWithdrawn:       "The verdict on {call} of {tool} that its publisher claims is on record by now.",
 		},
 		Remedy: "Find out who could write this; do not trust anything that was done on it.",
 	}
@@ -233,7 +233,7 @@ var (
 		Inputs:      "recorded decisions that allow a handoff (aioc), and the agents of the requests and announcements after them; AgentHook's AgentHandoff and AAEP's handoff.requested do not count, as neither says that the agent stops",
 		Explanation: "{tool} was called as {call} by an agent that had handed over to another one before.",
 		Cases: map[string]string{
-			detailWithdrawn: "It was not the agent that had handed over that called {tool} as {call}.",
+			caseWithdrawn: "It was not the agent that had handed over that called {tool} as {call}.",
 		},
 		Remedy: "Make the runtime stop an agent once its handoff was accepted; have what it asked for since decided for the agent that took over.",
 	}
@@ -245,7 +245,7 @@ var ruleReceipt = &Rule{
 	Inputs:      "decisions with a receipt, executions, and the decisions that those name",
 	Explanation: "{tool} ran as {call} on a receipt that an earlier execution had used up.",
 	Cases: map[string]string{
-		detailReceiptOther: "{tool} ran as {call} on a receipt that was made for another call: it names decision {what}.",
+		caseReceiptOther: "{tool} ran as {call} on a receipt that was made for another call: it names decision {what}.",
 	},
 	Remedy: "Make the executor check every receipt against the call that it is about to run, and take each only once.",
 }
@@ -258,16 +258,16 @@ var ruleList = []*Rule{
 
 // approvalDetail says why an approval does not count.
 func approvalDetail(c *call, f *fact, a approval) string {
-	want := c.awaited()
+	want := c.awaitedApproval()
 	switch {
 	case a.status == "" || a.status == statusPending:
 		return ""
 	case a.status != statusApproved:
-		return detailApprovalRefused
-	case !agree(a.workflow, want.workflow) || !agree(a.action, want.action):
-		return detailApprovalMismatch
+		return caseApprovalRefused
+	case !agreeIfKnown(a.workflow, want.workflow) || !agreeIfKnown(a.action, want.action):
+		return caseApprovalMismatch
 	case c.approvedBy(a):
-		return detailApprovalUnrecorded
+		return caseApprovalUnrecorded
 	}
-	return detailApprovalLate
+	return caseApprovalLate
 }

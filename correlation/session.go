@@ -17,30 +17,30 @@ type session struct {
 	*origin        // never changed, and shared
 	share   *share `snapshot:"-"` // its publisher in the table of sessions
 
-	slots    slots
-	verdicts verdicts // under which decisions the session finds its calls
-	open     []*call  // in the order they were armed
-	closed   []*call  // in the order they were closed
-	early    []earlyRemark
-	refusals bool // a call was denied
-	asked    bool // a verdict was heard that lets a call wait
+	groups        callGroups
+	decisionIndex decisionIndex // under which decisions the session finds its calls
+	open          []*call       // in the order they were armed
+	closed        []*call       // in the order they were closed
+	earlyUpdates  []earlyUpdate
+	sawDenial     bool // a call was denied
+	sawAsk        bool // a verdict was heard that lets a call wait
 
-	requested bool // AgentHook: its runtime asked for admission
+	askedAdmission bool // AgentHook: its runtime asked for admission
 
-	kin int8 // the rank of what it belongs to, as far as that was known when it was active
+	parentLinkRank int8 // the rank of what it belongs to, as far as that was known when it was active
 
-	floor    int32 // highest occurrence among ids that were forgotten
-	lastSeen seen
+	occurrenceFloor int32 // highest occurrence among ids that were forgotten
+	lastActivity    activity
 }
 
-// origin is a fact's origin to keep. Sessions of one publisher share the names of
+// sharedOrigin is a fact's origin to keep. Sessions of one publisher share the names of
 // that, and a session's calls and what follows their order share all of it.
-func (m *machine) origin(f *fact) *origin {
+func (m *machine) sharedOrigin(f *fact) *origin {
 	if s, there := m.sessions.peek(f.key); there && *s.origin == f.origin {
 		return s.origin
 	}
-	if w, there := m.flows.peek(flowKey{f.key, f.protocol}); there && *w.names == f.origin {
-		return w.names
+	if w, there := m.protocolSessions.peek(protocolSessionKey{f.key, f.protocol}); there && *w.origin == f.origin {
+		return w.origin
 	}
 	o := f.origin
 	if s, there := m.sources.peek(sourceKey{o.key.tenant, o.key.source}); there {
@@ -63,110 +63,110 @@ func (s *session) owner() sourceKey { return s.key.publisher() }
 
 func (s *session) holds(h *share) { s.share = h }
 
-// slotOf finds the slot of a fact's call, nil if there is none.
-func (s *session) slotOf(f *fact) *slot {
-	if !f.looked {
-		f.looked, f.found = true, s.slots.get(f.slot, f.hashOfSlot())
+// findGroup finds the slot of a fact's call, nil if there is none.
+func (s *session) findGroup(f *fact) *callGroup {
+	if !f.groupLookedUp {
+		f.groupLookedUp, f.group = true, s.groups.get(f.callKey, f.callKeyHash())
 	}
-	return f.found
+	return f.group
 }
 
-// slot finds the slot of a fact's call, or makes it.
-func (s *session) slot(f *fact) *slot {
-	if sl := s.slotOf(f); sl != nil {
+// ensureGroup finds the slot of a fact's call, or makes it.
+func (s *session) ensureGroup(f *fact) *callGroup {
+	if sl := s.findGroup(f); sl != nil {
 		return sl
 	}
-	if s.slots.len() >= s.machine.opts.MaxIDsPerSession {
-		s.forgetSlot()
+	if s.groups.len() >= s.machine.opts.MaxIDsPerSession {
+		s.forgetGroup()
 	}
 	s.machine.countIDs(s, 1)
-	f.found = newSlot(f.slot, int(s.floor))
-	s.slots.add(f.found, f.hashOfSlot())
-	return f.found
+	f.group = newCallGroup(f.callKey, int(s.occurrenceFloor))
+	s.groups.add(f.group, f.callKeyHash())
+	return f.group
 }
 
-// forgetSlot drops the oldest id that no remembered call has. There is one:
+// forgetGroup drops the oldest id that no remembered call has. There is one:
 // more ids are kept than calls.
-func (s *session) forgetSlot() {
-	if sl := s.slots.dropEmpty(); sl != nil {
-		s.floor = max(s.floor, int32(sl.count))
+func (s *session) forgetGroup() {
+	if sl := s.groups.dropEmpty(); sl != nil {
+		s.occurrenceFloor = max(s.occurrenceFloor, int32(sl.count))
 		s.machine.countIDs(s, -1)
 	}
 }
 
-// hear takes note of a verdict that is on record or claimed.
-func (s *session) hear(v events.Verdict) {
-	s.asked = s.asked || v == events.Ask || v == events.Defer
+// noteVerdict takes note of a verdict that is on record or claimed.
+func (s *session) noteVerdict(v events.Verdict) {
+	s.sawAsk = s.sawAsk || v == events.Ask || v == events.Defer
 }
 
-// decided finds a call by one of its decisions.
-func (s *session) decided(id string) *call {
+// callOfDecision finds a call by one of its decisions.
+func (s *session) callOfDecision(id string) *call {
 	if id == "" {
 		return nil
 	}
-	return s.verdicts.get(id).unfold()
+	return s.decisionIndex.get(id).expand()
 }
 
-// highest is the highest occurrence of any id of the session.
-func (s *session) highest() int {
-	n := int(s.floor)
-	for _, sl := range s.slots.list {
+// highestOccurrence is the highest occurrence of any id of the session.
+func (s *session) highestOccurrence() int {
+	n := int(s.occurrenceFloor)
+	for _, sl := range s.groups.list {
 		n = max(n, sl.count)
 	}
 	return n
 }
 
-// remember moves a call that was just closed to the closed ones and forgets the
+// moveToClosed moves a call that was just closed to the closed ones and forgets the
 // oldest of those.
-func (s *session) remember(c *call) {
-	s.open = without(s.open, c)
+func (s *session) moveToClosed(c *call) {
+	s.open = removeCall(s.open, c)
 	s.closed = append(s.closed, c)
-	s.machine.loose = append(s.machine.loose, c)
+	s.machine.dirtyCalls = append(s.machine.dirtyCalls, c)
 	if len(s.closed) > s.machine.opts.MaxClosedPerSession {
-		s.forget(s.closed[0])
+		s.forgetCall(s.closed[0])
 		s.closed = append(s.closed[:0], s.closed[1:]...)
 	}
 }
 
-func (s *session) forget(c *call) {
-	c.slot.calls = without(c.slot.calls, c)
-	for _, id := range c.foldedJoins() {
-		if s.verdicts.get(id) == c {
-			s.verdicts.remove(id)
+func (s *session) forgetCall(c *call) {
+	c.group.calls = removeCall(c.group.calls, c)
+	for _, id := range c.compactedDecisionIDs() {
+		if s.decisionIndex.get(id) == c {
+			s.decisionIndex.remove(id)
 		}
 	}
-	c.previous = nil
-	s.machine.releaseDifferences(c)
+	c.retriedCall = nil
+	s.machine.releaseCallDifferences(c)
 	s.machine.countCalls(s, -1)
-	if len(c.slot.calls) == 0 {
+	if len(c.group.calls) == 0 {
 		s.machine.keepDenial(c)
 	}
 }
 
-// join notes that a decision and its request belong to a call.
-func (s *session) join(c *call, decisionID string) {
+// linkDecision notes that a decision and its request belong to a call.
+func (s *session) linkDecision(c *call, decisionID string) {
 	if decisionID == "" {
 		return
 	}
-	switch s.verdicts.get(decisionID) {
+	switch s.decisionIndex.get(decisionID) {
 	case c:
 		return
 	case nil:
 	default:
-		s.verdicts.remove(decisionID)
+		s.decisionIndex.remove(decisionID)
 	}
-	if len(c.joins) == maxDecisions {
-		s.verdicts.remove(c.joins[0])
-		c.joins = append(c.joins[:0], c.joins[1:]...)
+	if len(c.decisionIDs) == maxCallDecisions {
+		s.decisionIndex.remove(c.decisionIDs[0])
+		c.decisionIDs = append(c.decisionIDs[:0], c.decisionIDs[1:]...)
 	}
-	s.verdicts.put(decisionID, c)
-	if c.joins == nil {
-		c.joins = s.machine.spare.texts(1)
+	s.decisionIndex.put(decisionID, c)
+	if c.decisionIDs == nil {
+		c.decisionIDs = s.machine.freeLists.allocStrings(1)
 	}
-	c.joins = append(c.joins, decisionID)
+	c.decisionIDs = append(c.decisionIDs, decisionID)
 }
 
-func without(list []*call, c *call) []*call {
+func removeCall(list []*call, c *call) []*call {
 	for i, e := range list {
 		if e == c {
 			return append(list[:i], list[i+1:]...)
@@ -188,28 +188,28 @@ func (s *session) findOpen(fits func(*call) bool) *call {
 // findNamed gives the youngest call that fits and goes by a name, open ones before
 // closed ones.
 func (s *session) findNamed(name string, fits func(*call) bool) *call {
-	bits := nameBits(name)
+	bits := nameFilterBits(name)
 	if bits == 0 {
 		return nil
 	}
-	return s.findWhere(func(c *call) bool { return c.named(bits) }, fits)
+	return s.findCall(func(c *call) bool { return c.mayHaveName(bits) }, fits)
 }
 
-// findIn is findNamed among the calls of one slot.
-func (s *session) findIn(k slotKey, name string, fits func(*call) bool) *call {
-	bits := nameBits(name)
+// findInGroup is findNamed among the calls of one slot.
+func (s *session) findInGroup(k callKey, name string, fits func(*call) bool) *call {
+	bits := nameFilterBits(name)
 	if bits == 0 {
 		return nil
 	}
-	return s.findWhere(func(c *call) bool { return c.slot.key == k && c.named(bits) }, fits)
+	return s.findCall(func(c *call) bool { return c.group.key == k && c.mayHaveName(bits) }, fits)
 }
 
-// findWhere gives the youngest call that fits, open ones before closed ones. Only
+// findCall gives the youngest call that fits, open ones before closed ones. Only
 // what passes the filter, which gets calls as they are, is unfolded.
-func (s *session) findWhere(filter, fits func(*call) bool) *call {
+func (s *session) findCall(filter, fits func(*call) bool) *call {
 	for _, list := range [][]*call{s.open, s.closed} {
 		for i := len(list) - 1; i >= 0; i-- {
-			if c := list[i]; filter(c) && fits(c.unfold()) {
+			if c := list[i]; filter(c) && fits(c.expand()) {
 				return c
 			}
 		}

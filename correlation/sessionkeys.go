@@ -10,10 +10,10 @@ import (
 // sessionKeyers are the keys of the sessions that a Decoder reads of. One goroutine
 // uses them.
 type sessionKeyers struct {
-	ask     func(tenant, session string) (*digest.Session, bool)
-	known   map[sessionName]*digest.SessionKeyer
-	missing map[sessionName]bool // keys that were not ready
-	wanting bool                 // a key was not ready
+	lookupKey  func(tenant, session string) (*digest.Session, bool)
+	known      map[sessionName]*digest.SessionKeyer
+	missing    map[sessionName]bool // keys that were not ready
+	keyMissing bool                 // a key was not ready
 }
 
 type sessionName struct{ tenant, session string }
@@ -21,18 +21,18 @@ type sessionName struct{ tenant, session string }
 // maxSessionKeyers bounds them; each takes some 700 bytes.
 const maxSessionKeyers = 4096
 
-// of gives the key of a session, nil if there is none.
-func (s *sessionKeyers) of(tenant, session string) *digest.SessionKeyer {
-	if s.ask == nil || session == "" {
+// keyer gives the key of a session, nil if there is none.
+func (s *sessionKeyers) keyer(tenant, session string) *digest.SessionKeyer {
+	if s.lookupKey == nil || session == "" {
 		return nil
 	}
 	name := sessionName{tenant, session}
 	if k, ok := s.known[name]; ok {
 		return k
 	}
-	key, ready := s.ask(tenant, session)
+	key, ready := s.lookupKey(tenant, session)
 	if !ready {
-		s.miss(name)
+		s.recordMissing(name)
 		return nil
 	}
 	if s.known == nil || len(s.known) >= maxSessionKeyers {
@@ -43,32 +43,32 @@ func (s *sessionKeyers) of(tenant, session string) *digest.SessionKeyer {
 	return k
 }
 
-func (s *sessionKeyers) miss(name sessionName) {
-	s.wanting = true
+func (s *sessionKeyers) recordMissing(name sessionName) {
+	s.keyMissing = true
 	if s.missing == nil || len(s.missing) >= maxSessionKeyers {
 		s.missing = map[sessionName]bool{}
 	}
 	s.missing[sessionName{strings.Clone(name.tenant), strings.Clone(name.session)}] = true
 }
 
-// lacks tells whether an event is of a session whose key was not ready, and still
+// isMissing tells whether an event is of a session whose key was not ready, and still
 // is not: it need not be read before that is there.
-func (s *sessionKeyers) lacks(p subject.Parsed) bool {
+func (s *sessionKeyers) isMissing(p subject.Parsed) bool {
 	name := sessionName{p.Tenant, p.Session}
 	if len(s.missing) == 0 || p.Protocol != protoAgentHook || !s.missing[name] {
 		return false
 	}
-	if s.of(p.Tenant, p.Session); s.wanting {
+	if s.keyer(p.Tenant, p.Session); s.keyMissing {
 		return true
 	}
 	delete(s.missing, name)
 	return false
 }
 
-// keyers are the keys for the arguments of an AgentHook event, if it has any.
-func (d *Decoder) keyers(p subject.Parsed, eventType string) keyers {
+// argumentKeyers are the keys for the arguments of an AgentHook event, if it has any.
+func (d *Decoder) argumentKeyers(p subject.Parsed, eventType string) digestKeyers {
 	if k := agentHookKinds[eventType]; k != kindPre && k != kindPost {
-		return keyers{}
+		return digestKeyers{}
 	}
-	return keyers{tenant: d.digestKey(p.Tenant), session: d.sessions.of(p.Tenant, p.Session)}
+	return digestKeyers{tenant: d.digestKey(p.Tenant), session: d.sessionKeyers.keyer(p.Tenant, p.Session)}
 }

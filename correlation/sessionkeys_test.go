@@ -44,13 +44,13 @@ func TestSessionDigests(t *testing.T) {
 		"the session's, cut":    {ownKey.Form(), "different"},
 		"only a prefix of them": {digest.PrefixSession, "unknown"},
 	} {
-		ran := newArguments(input, keyers{tenant: digest.NewKeyer(tenantKey), session: ownKey.Keyer()}, nil)
-		got := map[comparison]string{equal: "equal", different: "different", unknown: "unknown"}[compare(&arguments{digest: c.admitted}, &ran)]
+		ran := newArguments(input, digestKeyers{tenant: digest.NewKeyer(tenantKey), session: ownKey.Keyer()}, nil)
+		got := map[comparison]string{argsEqual: "equal", argsDifferent: "different", argsUnknown: "unknown"}[compareArguments(&arguments{decisionDigest: c.admitted}, &ran)]
 		if got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}
-	if compare(&arguments{digest: ownKey.Digest(nil)}, &arguments{digest: otherKey.Digest(nil)}) != unknown {
+	if compareArguments(&arguments{decisionDigest: ownKey.Digest(nil)}, &arguments{decisionDigest: otherKey.Digest(nil)}) != argsUnknown {
 		t.Error("digests under two keys are compared")
 	}
 }
@@ -103,13 +103,13 @@ func TestWants(t *testing.T) {
 	}
 	ready = true
 	in := d.Decode(l.msgs[1])
-	if _, _, wants := in.Wants(); wants || digest.Form(in.reading.fact.args.keyed) != ownKey.Form() {
-		t.Errorf("with the key: %v, %s", wants, in.reading.fact.args.keyed)
+	if _, _, wants := in.Wants(); wants || digest.Form(in.event.fact.args.recordDigest) != ownKey.Form() {
+		t.Errorf("with the key: %v, %s", wants, in.event.fact.args.recordDigest)
 	}
 	for i := range maxSessionKeyers + 10 {
-		d.sessions.of("acme", itoa(i))
+		d.sessionKeyers.keyer("acme", itoa(i))
 	}
-	if n := len(d.sessions.known); n > maxSessionKeyers {
+	if n := len(d.sessionKeyers.known); n > maxSessionKeyers {
 		t.Errorf("%d keys are kept", n)
 	}
 }

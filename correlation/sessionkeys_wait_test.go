@@ -32,7 +32,7 @@ func TestMissingKey(t *testing.T) {
 			t.Errorf("sequence %d still wants its key", m.Seq)
 		}
 	}
-	if d.flatReads != 7 || len(d.sessions.missing) > 0 {
-		t.Errorf("%d events were read, %d sessions are missing", d.flatReads, len(d.sessions.missing))
+	if d.flatReads != 7 || len(d.sessionKeyers.missing) > 0 {
+		t.Errorf("%d events were read, %d sessions are missing", d.flatReads, len(d.sessionKeyers.missing))
 	}
 }

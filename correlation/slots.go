@@ -5,39 +5,39 @@ import "slices"
 // The slots of a session, and the calls that it finds by their decisions, are few
 // as a rule: up to so many are looked through one by one, which takes less room
 // than a table, and no more time.
-const fewEnough = 12
+const linearLimit = 12
 
-// slot holds the occurrences of one tool call id.
-type slot struct {
-	key     slotKey
-	calls   []*call // open and remembered, in the order they were armed
-	count   int     // occurrences so far
-	invoked string  // event id of the first AAEP invocation under this id
+// callGroup holds the occurrences of one tool call id.
+type callGroup struct {
+	key          callKey
+	calls        []*call // open and remembered, in the order they were armed
+	count        int     // occurrences so far
+	invokedEvent string  // event id of the first AAEP invocation under this id
 }
 
-// newSlot makes a slot, with room for the usual one call.
-func newSlot(k slotKey, count int) *slot {
+// newCallGroup makes a slot, with room for the usual one call.
+func newCallGroup(k callKey, count int) *callGroup {
 	made := &struct {
-		slot
+		callGroup
 		usual [1]*call
-	}{slot: slot{key: k, count: count}}
+	}{callGroup: callGroup{key: k, count: count}}
 	made.calls = made.usual[:0]
-	return &made.slot
+	return &made.callGroup
 }
 
-func (s *slot) openCalls() []*call {
+func (s *callGroup) openCalls() []*call {
 	var open []*call
 	for _, c := range s.calls {
-		if c.open() {
+		if c.isOpen() {
 			open = append(open, c)
 		}
 	}
 	return open
 }
 
-func (s *slot) oldestOpen() *call {
+func (s *callGroup) oldestOpen() *call {
 	for _, c := range s.calls {
-		if c.open() {
+		if c.isOpen() {
 			return c
 		}
 	}
@@ -45,9 +45,9 @@ func (s *slot) oldestOpen() *call {
 }
 
 // oldestOpenOf is the oldest open call of a tool.
-func (s *slot) oldestOpenOf(tool string) *call {
+func (s *callGroup) oldestOpenOf(tool string) *call {
 	for _, c := range s.calls {
-		if c.open() && c.tool == tool {
+		if c.isOpen() && c.tool == tool {
 			return c
 		}
 	}
@@ -55,37 +55,37 @@ func (s *slot) oldestOpenOf(tool string) *call {
 }
 
 // latestClosed is the youngest closed call that fits.
-func (s *slot) latestClosed(fits func(*call) bool) *call {
+func (s *callGroup) latestClosed(fits func(*call) bool) *call {
 	for i := len(s.calls) - 1; i >= 0; i-- {
-		if c := s.calls[i]; !c.open() && fits(c.unfold()) {
+		if c := s.calls[i]; !c.isOpen() && fits(c.expand()) {
 			return c
 		}
 	}
 	return nil
 }
 
-// latestLike is latestClosed for what fits no call with other arguments than a
+// latestClosedLike is latestClosed for what fits no call with other arguments than a
 // fact's.
-func (s *slot) latestLike(f *fact, fits func(*call) bool) *call {
+func (s *callGroup) latestClosedLike(f *fact, fits func(*call) bool) *call {
 	for i := len(s.calls) - 1; i >= 0; i-- {
-		if c := s.calls[i]; !c.open() && !c.differs(f) && fits(c.unfold()) {
+		if c := s.calls[i]; !c.isOpen() && !c.hasOtherArguments(f) && fits(c.expand()) {
 			return c
 		}
 	}
 	return nil
 }
 
-// slots are the slots of a session.
-type slots struct {
-	list   []*slot  // in the order they were made
-	hashes []uint32 // of their keys
-	table  []uint64 // of places in list and one, once there are many
+// callGroups are the slots of a session.
+type callGroups struct {
+	list   []*callGroup // in the order they were made
+	hashes []uint32     // of their keys
+	table  []uint64     // of places in list and one, once there are many
 }
 
-func (s *slots) len() int { return len(s.list) }
+func (s *callGroups) len() int { return len(s.list) }
 
 // get finds a slot by its key and the hash of that.
-func (s *slots) get(k slotKey, hash uint32) *slot {
+func (s *callGroups) get(k callKey, hash uint32) *callGroup {
 	if s.table == nil {
 		for i := len(s.hashes) - 1; i >= 0; i-- {
 			if s.hashes[i] == hash && s.list[i].key == k {
@@ -105,36 +105,36 @@ func (s *slots) get(k slotKey, hash uint32) *slot {
 	return nil
 }
 
-func (s *slots) add(sl *slot, hash uint32) {
+func (s *callGroups) add(sl *callGroup, hash uint32) {
 	s.list, s.hashes = append(s.list, sl), append(s.hashes, hash)
 	switch n := len(s.list); {
-	case n <= fewEnough:
+	case n <= linearLimit:
 	case 2*n > len(s.table):
-		s.index()
+		s.rebuildTable()
 	default:
-		lies(s.table, hash, uint32(n))
+		insertPosition(s.table, hash, uint32(n))
 	}
 }
 
-// index makes the table anew.
-func (s *slots) index() {
-	size := smallestTable
+// rebuildTable makes the table anew.
+func (s *callGroups) rebuildTable() {
+	size := minTableSize
 	for size < 4*len(s.list) {
 		size *= 2
 	}
 	s.table = make([]uint64, size)
 	for i, hash := range s.hashes {
-		lies(s.table, hash, uint32(i+1))
+		insertPosition(s.table, hash, uint32(i+1))
 	}
 }
 
 // dropEmpty drops the oldest slot that no remembered call has, and gives it.
-func (s *slots) dropEmpty() *slot {
+func (s *callGroups) dropEmpty() *callGroup {
 	for i, sl := range s.list {
 		if len(sl.calls) == 0 {
 			s.list, s.hashes = slices.Delete(s.list, i, i+1), slices.Delete(s.hashes, i, i+1)
 			if s.table != nil {
-				s.index()
+				s.rebuildTable()
 			}
 			return sl
 		}
@@ -142,20 +142,20 @@ func (s *slots) dropEmpty() *slot {
 	return nil
 }
 
-// verdicts are the calls of a session by the ids of their decisions.
-type verdicts struct {
-	list []ruling
+// decisionIndex are the calls of a session by the ids of their decisions.
+type decisionIndex struct {
+	list []decisionCall
 	byID map[string]*call // once there are many; then the list is empty
 }
 
-type ruling struct {
+type decisionCall struct {
 	id   string
 	call *call
 }
 
-func (v *verdicts) len() int { return len(v.list) + len(v.byID) }
+func (v *decisionIndex) len() int { return len(v.list) + len(v.byID) }
 
-func (v *verdicts) get(id string) *call {
+func (v *decisionIndex) get(id string) *call {
 	if v.byID != nil {
 		return v.byID[id]
 	}
@@ -168,14 +168,14 @@ func (v *verdicts) get(id string) *call {
 }
 
 // put notes a call under a decision under which none is noted.
-func (v *verdicts) put(id string, c *call) {
+func (v *decisionIndex) put(id string, c *call) {
 	switch {
 	case v.byID != nil:
 		v.byID[id] = c
-	case len(v.list) < fewEnough:
-		v.list = append(v.list, ruling{id, c})
+	case len(v.list) < linearLimit:
+		v.list = append(v.list, decisionCall{id, c})
 	default:
-		v.byID = make(map[string]*call, 2*fewEnough)
+		v.byID = make(map[string]*call, 2*linearLimit)
 		for _, d := range v.list {
 			v.byID[d.id] = d.call
 		}
@@ -183,7 +183,7 @@ func (v *verdicts) put(id string, c *call) {
 	}
 }
 
-func (v *verdicts) remove(id string) {
+func (v *decisionIndex) remove(id string) {
 	delete(v.byID, id)
-	v.list = slices.DeleteFunc(v.list, func(d ruling) bool { return d.id == id })
+	v.list = slices.DeleteFunc(v.list, func(d decisionCall) bool { return d.id == id })
 }

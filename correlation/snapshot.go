@@ -17,13 +17,13 @@ import (
 // log can be replayed.
 var ErrSnapshot = errors.New("the snapshot cannot be used")
 
-// meaning is to be raised when the same state means something else than before, or
+// formatVersion is to be raised when the same state means something else than before, or
 // when calls are folded otherwise. A state of another form is noticed by itself.
-const meaning = 10
+const formatVersion = 10
 
-// state is all that a Correlator knows of the log. What it was configured with
+// snapshotState is all that a Correlator knows of the log. What it was configured with
 // is no part of it, nor is a tenant's key or a session's.
-type state struct {
+type snapshotState struct {
 	Machine *machine
 	Keys    map[string]ed25519.PublicKey
 	Retired map[string]bool
@@ -45,9 +45,9 @@ func (c *Correlator) SnapshotUnless(stop func() bool) (b []byte, whole bool) {
 	if stop != nil && stop() { // before there is room for it, which takes its time, too
 		return nil, false
 	}
-	c.m.fold()
-	made := c.m.opts.kind()
-	b, err := snapshot.Append(append(make([]byte, 0, c.room()), made[:]...), &state{c.m, c.keys, c.retired}, 3*c.m.stats.Calls, stop)
+	c.machine.compactCalls()
+	made := c.machine.opts.configDigest()
+	b, err := snapshot.Append(append(make([]byte, 0, c.snapshotSize()), made[:]...), &snapshotState{c.machine, c.keys, c.retiredKeys}, 3*c.machine.stats.Calls, stop)
 	return b, err == nil
 }
 
@@ -60,32 +60,32 @@ const (
 	eventSize   = 128
 )
 
-// room is for a whole snapshot.
-func (c *Correlator) room() int {
-	return c.m.stats.Calls*callSize + c.m.sessions.len()*sessionSize + c.m.eventIDs*eventSize
+// snapshotSize is for a whole snapshot.
+func (c *Correlator) snapshotSize() int {
+	return c.machine.stats.Calls*callSize + c.machine.sessions.len()*sessionSize + c.machine.eventIDCount*eventSize
 }
 
 // Restore makes a Correlator of a snapshot. The bytes must be those of Snapshot:
 // what could have been changed must be verified before. The options must be those
 // of the Correlator that it was made of.
 func Restore(o Options, b []byte) (*Correlator, error) {
-	made := o.withDefaults().kind()
+	made := o.withDefaults().configDigest()
 	if len(b) < len(made) || [sha256.Size]byte(b) != made {
 		return nil, fmt.Errorf("%w: another version or configuration made it", ErrSnapshot)
 	}
-	s, err := snapshot.Read[state](b[len(made):])
+	s, err := snapshot.Read[snapshotState](b[len(made):])
 	if err != nil || s.Machine == nil {
 		return nil, errors.Join(ErrSnapshot, err)
 	}
 	c := New(o)
-	s.Machine.opts, s.Machine.prefixes = c.m.opts, c.m.prefixes
-	c.m = s.Machine
-	c.m.recount()
+	s.Machine.opts, s.Machine.subjectPrefixes = c.machine.opts, c.machine.subjectPrefixes
+	c.machine = s.Machine
+	c.machine.recount()
 	for kid, pub := range s.Keys {
-		c.learnKey(kid, pub)
+		c.addKey(kid, pub)
 	}
 	for kid := range s.Retired {
-		c.retired[kid] = true
+		c.retiredKeys[kid] = true
 	}
 	c.decoder = c.NewDecoder()
 	return c, nil
@@ -96,30 +96,30 @@ func Restore(o Options, b []byte) (*Correlator, error) {
 func (m *machine) recount() {
 	for _, s := range m.sessions.all() {
 		m.sessions.count(s.share, byCalls, len(s.open)+len(s.closed))
-		m.sessions.count(s.share, byIDs, s.slots.len())
+		m.sessions.count(s.share, byIDs, s.groups.len())
 	}
-	for _, w := range m.flows.all() {
-		m.flows.count(w.share, byWeight, w.weight)
+	for _, w := range m.protocolSessions.all() {
+		m.protocolSessions.count(w.share, byWeight, w.storedItems)
 	}
 }
 
-// kind tells snapshots of different forms and configurations apart.
-func (o Options) kind() [sha256.Size]byte {
+// configDigest tells snapshots of different forms and configurations apart.
+func (o Options) configDigest() [sha256.Size]byte {
 	o.TenantKey, o.SessionKey, o.KeyVoucher, o.RetireVoucher, o.Rules = nil, nil, nil, nil, nil
-	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", meaning, o, snapshot.Shape(reflect.TypeFor[state]())))
+	return sha256.Sum256(fmt.Appendf(nil, "%d\n%+v\n%s", formatVersion, o, snapshot.Shape(reflect.TypeFor[snapshotState]())))
 }
 
-// pair is an entry of a map that has an order.
-type pair[K, V any] struct {
+// keyValue is an entry of a map that has an order.
+type keyValue[K, V any] struct {
 	Key   K
 	Value V
 }
 
 // Pack gives the entries, the least recent first.
 func (l *lru[K, V]) Pack() any {
-	list := make([]pair[K, V], 0, l.n)
+	list := make([]keyValue[K, V], 0, l.n)
 	for _, v := range l.all() {
-		list = append(list, pair[K, V]{v.id(), v})
+		list = append(list, keyValue[K, V]{v.id(), v})
 	}
 	return &list
 }
@@ -127,42 +127,42 @@ func (l *lru[K, V]) Pack() any {
 // Unpack takes what Pack gave.
 func (l *lru[K, V]) Unpack(form any) {
 	*l = *newLRU[K, V]()
-	for _, p := range *form.(*[]pair[K, V]) {
+	for _, p := range *form.(*[]keyValue[K, V]) {
 		l.add(p.Value)
 	}
 }
 
-// packedWindow is a window, the oldest entry first.
-type packedWindow[K, V any] struct {
+// packedFIFOMap is a window, the oldest entry first.
+type packedFIFOMap[K, V any] struct {
 	Limit   int
-	Entries []pair[K, V]
+	Entries []keyValue[K, V]
 }
 
 // Pack gives the entries in order.
-func (w *window[K, V]) Pack() any {
-	p := &packedWindow[K, V]{w.limit, make([]pair[K, V], 0, w.n)}
+func (w *fifoMap[K, V]) Pack() any {
+	p := &packedFIFOMap[K, V]{w.limit, make([]keyValue[K, V], 0, w.n)}
 	for _, e := range w.all() {
-		p.Entries = append(p.Entries, pair[K, V]{e.key, e.value})
+		p.Entries = append(p.Entries, keyValue[K, V]{e.key, e.value})
 	}
 	return p
 }
 
 // Unpack takes what Pack gave.
-func (w *window[K, V]) Unpack(form any) {
-	p := form.(*packedWindow[K, V])
-	*w = window[K, V]{limit: p.Limit}
+func (w *fifoMap[K, V]) Unpack(form any) {
+	p := form.(*packedFIFOMap[K, V])
+	*w = fifoMap[K, V]{limit: p.Limit}
 	for _, e := range p.Entries {
 		w.put(e.Key, e.Value)
 	}
 }
 
 // Pack gives the slots in order.
-func (s *slots) Pack() any { return &s.list }
+func (s *callGroups) Pack() any { return &s.list }
 
 // Unpack takes what Pack gave.
-func (s *slots) Unpack(form any) {
-	*s = slots{}
-	for _, sl := range *form.(*[]*slot) {
+func (s *callGroups) Unpack(form any) {
+	*s = callGroups{}
+	for _, sl := range *form.(*[]*callGroup) {
 		s.add(sl, sl.key.hash())
 	}
 }
@@ -171,7 +171,7 @@ func (s *slots) Unpack(form any) {
 func (d *deadlines) Pack() any {
 	list := make([]deadline, 0, len(*d))
 	for _, x := range *d {
-		if !x.stale() {
+		if !x.isStale() {
 			list = append(list, x)
 		}
 	}

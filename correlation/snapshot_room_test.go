@@ -35,7 +35,7 @@ func TestSnapshotHasRoom(t *testing.T) {
 		for _, m := range l.msgs {
 			core.Apply(m)
 		}
-		if room, size := core.room(), len(core.Snapshot()); size > room {
+		if room, size := core.snapshotSize(), len(core.Snapshot()); size > room {
 			t.Errorf("%s: %d bytes a call, room for %d", c.name, size/calls, room/calls)
 		} else {
 			t.Logf("%s: %d bytes a call, room for %d", c.name, size/calls, room/calls)

@@ -43,11 +43,11 @@ func goingOn(t testing.TB, l *ledger, at int) (outs []Output, snapshots [2][]byt
 // come round may lie otherwise in memory; they are compared as they are written.
 func sameState(t testing.TB, a, b *Correlator) {
 	t.Helper()
-	if l := a.m.opts.MaxEventsPerSource; l < 1000 {
+	if l := a.machine.opts.MaxEventsPerSource; l < 1000 {
 		return
 	}
 	for _, c := range []*Correlator{a, b} {
-		for _, w := range c.m.flows.all() { // what one event left behind
+		for _, w := range c.machine.protocolSessions.all() { // what one event left behind
 			for _, s := range []any{w.aaep, w.hook} {
 				if v := reflect.ValueOf(s); !v.IsNil() {
 					out := v.Elem().FieldByName("out")
@@ -55,19 +55,19 @@ func sameState(t testing.TB, a, b *Correlator) {
 				}
 			}
 		}
-		c.m.spare, c.m.likenesses, c.m.loose = spare{}, likenesses{}, nil
-		c.m.sessions.Unpack(c.m.sessions.Pack())
-		c.m.flows.Unpack(c.m.flows.Pack())
-		c.m.sources.Unpack(c.m.sources.Pack())
-		c.m.negotiating.Unpack(c.m.negotiating.Pack())
-		c.m.denials.Unpack(c.m.denials.Pack())
-		c.m.recount()
-		c.m.out, c.m.due, c.m.quiet = nil, *c.m.due.Pack().(*[]deadline), time.Time{}
-		opts := c.m.opts
-		c.m.opts = Options{}
-		defer func() { c.m.opts = opts }()
+		c.machine.freeLists, c.machine.callViewPool, c.machine.dirtyCalls = callFreeLists{}, callViewPool{}, nil
+		c.machine.sessions.Unpack(c.machine.sessions.Pack())
+		c.machine.protocolSessions.Unpack(c.machine.protocolSessions.Pack())
+		c.machine.sources.Unpack(c.machine.sources.Pack())
+		c.machine.negotiations.Unpack(c.machine.negotiations.Pack())
+		c.machine.denials.Unpack(c.machine.denials.Pack())
+		c.machine.recount()
+		c.machine.outputs, c.machine.callDeadlines, c.machine.nextTimer = nil, *c.machine.callDeadlines.Pack().(*[]deadline), time.Time{}
+		opts := c.machine.opts
+		c.machine.opts = Options{}
+		defer func() { c.machine.opts = opts }()
 	}
-	if !reflect.DeepEqual(a.m, b.m) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retired, b.retired) {
+	if !reflect.DeepEqual(a.machine, b.machine) || !reflect.DeepEqual(a.keys, b.keys) || !reflect.DeepEqual(a.retiredKeys, b.retiredKeys) {
 		t.Fatal("the restored state is another one")
 	}
 }
@@ -182,9 +182,9 @@ func TestSnapshotRefusals(t *testing.T) {
 // notState are the fields that a snapshot leaves out, each for a reason that
 // stands beside it.
 var notState = []string{
-	"aaepsession.Session.out", "correlation.machine.loose", "correlation.machine.until", "correlation.machine.opts", "correlation.machine.out", "correlation.machine.prefixes", "correlation.machine.quiet", "correlation.machine.spare",
-	"correlation.machine.likenesses", "correlation.machine.glanced", "hooksession.Session.out",
-	"correlation.flow.share", "correlation.session.share", // counted again: see recount
+	"aaepsession.Session.out", "correlation.machine.dirtyCalls", "correlation.machine.recordedUntil", "correlation.machine.opts", "correlation.machine.outputs", "correlation.machine.subjectPrefixes", "correlation.machine.nextTimer", "correlation.machine.freeLists",
+	"correlation.machine.callViewPool", "correlation.machine.prefetched", "hooksession.Session.out",
+	"correlation.protocolSession.share", "correlation.session.share", // counted again: see recount
 }
 
 // TestEveryFieldIsState: whoever leaves a field out of the snapshot must say so
@@ -215,7 +215,7 @@ func TestEveryFieldIsState(t *testing.T) {
 			}
 		}
 	}
-	walk(reflect.TypeFor[state]())
+	walk(reflect.TypeFor[snapshotState]())
 	for _, name := range notState {
 		if !left[name] {
 			t.Errorf("%s is in the snapshot", name)
@@ -229,11 +229,11 @@ func TestEveryFieldIsState(t *testing.T) {
 	for f := range reflect.TypeFor[Correlator]().Fields() {
 		fields = append(fields, f.Name)
 	}
-	const known = "m space shard vouched retires keys records retired shared decoder memory"
+	const known = "machine space shard vouchForKey vouchForRetirement keys records retiredKeys sharedKeys decoder arena"
 	if got := strings.Join(fields, " "); got != known {
 		t.Errorf("a Correlator has the fields %s, known are %s: is the new one state?", got, known)
 	}
-	if !strings.Contains(snapshot.Shape(reflect.TypeFor[state]()), "unended") {
+	if !strings.Contains(snapshot.Shape(reflect.TypeFor[snapshotState]()), "unended") {
 		t.Error("the shape does not go down to the sessions")
 	}
 }
@@ -259,7 +259,7 @@ func FuzzRestore(f *testing.F) {
 // BenchmarkSnapshot writes and reads the state of a log with open calls.
 func BenchmarkSnapshot(b *testing.B) {
 	core := openCalls(b, 100_000)
-	o := core.m.opts
+	o := core.machine.opts
 	var image []byte
 	b.Run("write", func(b *testing.B) {
 		b.ReportAllocs()

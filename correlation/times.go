@@ -7,64 +7,64 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// said is what a producer says of a call's time and place in a chain.
-type said struct {
-	at          time.Time // when it happened, by the producer's own clock; zero if that is not known
+// producerTimes is what a producer says of a call's time and place in a chain.
+type producerTimes struct {
+	happenedAt  time.Time // when it happened, by the producer's own clock; zero if that is not known
 	completedAt time.Time
 	durationMS  int64
 	attempt     int64
 }
 
 func agentHookTimes(f *fact, e *agenthook.Event) {
-	f.said.at = e.Time
+	f.producerTimes.happenedAt = e.Time
 	if retry, ok := e.Retry(); ok {
-		f.said.attempt = number(retry.Attempt)
+		f.producerTimes.attempt = nonNegative(retry.Attempt)
 	}
 	if f.kind != kindPost {
 		return
 	}
-	f.said.durationMS = number(e.DurationMS())
+	f.producerTimes.durationMS = nonNegative(e.DurationMS())
 	if x, ok := e.Execution(); ok {
-		f.said.completedAt = instant(x.CompletedAt)
+		f.producerTimes.completedAt = parseInstant(x.CompletedAt)
 	}
 }
 
-// number is a producer's number, 0 if it is none that means something here.
-func number(n *int64) int64 {
+// nonNegative is a producer's number, 0 if it is none that means something here.
+func nonNegative(n *int64) int64 {
 	if n == nil || *n < 0 {
 		return 0
 	}
 	return *n
 }
 
-// sayTimes notes what a fact claims; the first word on each counts.
-func (c *call) sayTimes(f *fact) {
+// recordTimes notes what a fact claims; the first word on each counts.
+func (c *call) recordTimes(f *fact) {
 	if f.kind == kindPost {
-		takeTime(&c.claimed.StartedAt, f.startedAt)
-		takeTime(&c.claimed.CompletedAt, f.said.completedAt)
+		mergeTime(&c.claimedTimes.StartedAt, f.startedAt)
+		mergeTime(&c.claimedTimes.CompletedAt, f.producerTimes.completedAt)
 	}
-	fill(&c.claimed.DurationMS, f.said.durationMS)
-	fill(&c.claimed.Attempt, f.said.attempt)
+	setDefault(&c.claimedTimes.DurationMS, f.producerTimes.durationMS)
+	setDefault(&c.claimedTimes.Attempt, f.producerTimes.attempt)
 }
 
-func takeTime(to *events.Time, from time.Time) {
+func mergeTime(to *events.Time, from time.Time) {
 	if !from.IsZero() && to.IsZero() {
 		*to = events.At(from)
 	}
 }
 
-// parts writes what there is of a record's durations, claims and parent. decided is
+// fillOptionalParts writes what there is of a record's durations, claims and parent. decided is
 // when the verdict that counts was recorded; zero if there is none.
-func (r *written) parts(l *likeness, decided time.Time) {
+func (r *callRecordBuffer) fillOptionalParts(l *callView, decided time.Time) {
 	r.Parent, r.Claimed, r.Durations = nil, nil, nil
-	if of := &l.belongs; !of.nobody() {
-		r.parent = events.CallParent{CallID: callIDOf(of.call), Source: of.who.source, Session: of.who.session, By: links[of.rank]}
+	if of := &l.parentLink; !of.isZero() {
+		r.parent = events.CallParent{CallID: callIDOf(of.callSum), Source: of.origin.source, Session: of.origin.session, By: linkNames[of.rank]}
 		r.Parent = &r.parent
 	}
-	if l.claimed != (events.CallClaim{}) {
-		r.Claimed = &l.claimed
+	if l.claimedTimes != (events.CallClaim{}) {
+		r.Claimed = &l.claimedTimes
 	}
-	requested, started, completed := l.moments()
+	requested, started, completed := l.stepTimes()
 	r.micros = [...]int64{microsFrom(requested, decided), microsFrom(decided, started), microsFrom(started, completed)}
 	for i, to := range [...]**int64{&r.durations.Decided, &r.durations.Started, &r.durations.Ran} {
 		if *to = nil; r.micros[i] != noTimeSpan {
@@ -84,24 +84,24 @@ func microsFrom(from, to time.Time) int64 {
 	return to.Sub(from).Microseconds()
 }
 
-// moments are when the call was requested, when it started and when it ended; zero
+// stepTimes are when the call was requested, when it started and when it ended; zero
 // where that is not known.
-func (k *face) moments() (requested, started, completed time.Time) {
+func (k *publicDetails) stepTimes() (requested, started, completed time.Time) {
 	for i := range k.timeline {
 		switch e := &k.timeline[i]; e.step {
 		case stepRequested:
-			earliest(&requested, e.at())
+			keepFirstTime(&requested, e.brokerTime())
 		case stepInvoked:
-			earliest(&started, e.at())
+			keepFirstTime(&started, e.brokerTime())
 		case stepCompleted:
-			earliest(&completed, e.at())
+			keepFirstTime(&completed, e.brokerTime())
 		}
 	}
 	return requested, started, completed
 }
 
-// earliest keeps the first of the times that were seen.
-func earliest(to *time.Time, at time.Time) {
+// keepFirstTime keeps the first of the times that were seen.
+func keepFirstTime(to *time.Time, at time.Time) {
 	if to.IsZero() {
 		*to = at
 	}
@@ -141,8 +141,8 @@ type timelineEntry struct {
 	protocol string
 }
 
-func newStep(s step, seq uint64, at time.Time, eventID, protocol string) timelineEntry {
-	return timelineEntry{seq: seq, second: at.Unix(), nanos: int32(at.Nanosecond()), step: s, eventID: show(eventID), protocol: protocol}
+func newTimelineEntry(s step, seq uint64, at time.Time, eventID, protocol string) timelineEntry {
+	return timelineEntry{seq: seq, second: at.Unix(), nanos: int32(at.Nanosecond()), step: s, eventID: boundID(eventID), protocol: protocol}
 }
 
-func (e *timelineEntry) at() time.Time { return time.Unix(e.second, int64(e.nanos)).UTC() }
+func (e *timelineEntry) brokerTime() time.Time { return time.Unix(e.second, int64(e.nanos)).UTC() }

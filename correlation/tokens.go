@@ -25,64 +25,64 @@ type (
 		event string
 		seq   uint64
 	}
-	// hookPrint is what a publisher's hook was when it last called itself trusted.
-	hookPrint struct {
-		print sum
-		event string
-		seq   uint64
+	// hookFingerprint is what a publisher's hook was when it last called itself trusted.
+	hookFingerprint struct {
+		fingerprint sum
+		event       string
+		seq         uint64
 	}
 	tokenUse struct {
-		flow  flowKey
-		event string
-		seq   uint64
+		session protocolSessionKey
+		event   string
+		seq     uint64
 	}
 )
 
-// token notes whose a question's reply token is (AAEP-C-053).
-func (m *machine) token(w *flow, f *fact) {
+// recordReplyToken notes whose a question's reply token is (AAEP-C-053).
+func (m *machine) recordReplyToken(w *protocolSession, f *fact) {
 	token := f.aaep.Token()
 	if token == "" {
 		return
 	}
 	key := tokenKey{f.key.tenant, f.key.source, sumOf(token)}
-	if use, known := m.tokens.get(key); known && use.event != f.eventID {
-		b := single("AAEP-C-053", "", f)
+	if use, known := m.replyTokens.get(key); known && use.event != f.eventID {
+		b := singleEventFinding("AAEP-C-053", "", f)
 		b.Events, b.Seqs = append([]string{use.event}, b.Events...), append([]uint64{use.seq}, b.Seqs...)
-		m.breach(f, *w.names, b)
+		m.reportSessionFinding(f, *w.origin, b)
 	}
-	m.tokens.put(key, tokenUse{w.id(), f.eventID, f.seq})
-	m.asked.put(tenantToken{key.tenant, key.token}, key)
-	m.repliedBefore(w, f, tenantToken{key.tenant, key.token})
+	m.replyTokens.put(key, tokenUse{w.id(), f.eventID, f.seq})
+	m.tokenOwners.put(tenantToken{key.tenant, key.token}, key)
+	m.applyEarlyReplies(w, f, tenantToken{key.tenant, key.token})
 }
 
-// answer takes a reply. It has no session: it belongs to the question of its
+// routeQuestionReply takes a reply. It has no session: it belongs to the question of its
 // publisher that has its token or, where subscribers publish their replies
 // themselves, of the publisher in the same tenant that used the token last.
-func (m *machine) answer(f *fact) {
-	m.notes(nil, f)
-	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, m.offline
+func (m *machine) routeQuestionReply(f *fact) {
+	m.reportEventFindings(nil, f)
+	f.aaep.Seq, f.aaep.At, f.aaep.Recorded = f.seq, f.at, m.fromRecording
 	token := sumOf(f.aaep.Token())
-	use, known := m.tokens.get(tokenKey{f.key.tenant, f.key.source, token})
+	use, known := m.replyTokens.get(tokenKey{f.key.tenant, f.key.source, token})
 	if !known {
-		if key, other := m.asked.get(tenantToken{f.key.tenant, token}); other {
-			use, known = m.tokens.get(key)
+		if key, other := m.tokenOwners.get(tenantToken{f.key.tenant, token}); other {
+			use, known = m.replyTokens.get(key)
 		}
 	}
 	if !known {
-		id := m.breach(f, f.origin, aaepsession.UnknownReply(f.aaep))
-		m.keepReply(f, tenantToken{f.key.tenant, token}, id)
+		id := m.reportSessionFinding(f, f.origin, aaepsession.UnknownReply(f.aaep))
+		m.bufferEarlyReply(f, tenantToken{f.key.tenant, token}, id)
 		return
 	}
-	if w, ok := m.flows.get(use.flow); ok {
-		m.replied(w, f)
+	if w, ok := m.protocolSessions.get(use.session); ok {
+		m.applyQuestionReply(w, f)
 	}
 }
 
-func (m *machine) replied(w *flow, f *fact) {
-	w.lastSeen = m.here()
-	m.entitled(f, *w.names)
-	m.subscribed(f, *w.names)
-	m.breaches(f, *w.names, w.aaep.Apply(f.aaep))
+func (m *machine) applyQuestionReply(w *protocolSession, f *fact) {
+	w.lastActivity = m.currentActivity()
+	m.checkSubscriptionOwner(f, *w.origin)
+	m.checkReplySubscription(f, *w.origin)
+	m.reportSessionFindings(f, *w.origin, w.aaep.Apply(f.aaep))
 }
 
 // earlyReply is a reply whose question is not on the log yet: whoever asked and
@@ -96,60 +96,60 @@ type earlyReply struct {
 	reply   aaepsession.Reply
 }
 
-func (m *machine) keepReply(f *fact, k tenantToken, finding string) {
-	before, _ := m.early.get(k)
+func (m *machine) bufferEarlyReply(f *fact, k tenantToken, finding string) {
+	before, _ := m.earlyReplies.get(k)
 	if len(before) < maxEarlyReplies {
-		m.early.put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.content, f.aaep.Reply()}))
+		m.earlyReplies.put(k, append(slices.Clip(before), earlyReply{finding, f.origin, f.seq, f.at, f.contentSum, f.aaep.Reply()}))
 	}
 }
 
-// repliedBefore applies the replies that overtook their question: those whose sender
+// applyEarlyReplies applies the replies that overtook their question: those whose sender
 // says that they came after it. That nobody asked is taken back.
-func (m *machine) repliedBefore(w *flow, asked *fact, k tenantToken) {
-	replies, _ := m.early.get(k)
+func (m *machine) applyEarlyReplies(w *protocolSession, asked *fact, k tenantToken) {
+	replies, _ := m.earlyReplies.get(k)
 	if len(replies) == 0 {
 		return
 	}
-	m.early.put(k, nil)
+	m.earlyReplies.put(k, nil)
 	for _, r := range replies {
 		e := r.reply.Event(r.seq, r.at)
 		if !aaepsession.Follows(e, asked.aaep) {
 			continue
 		}
-		f := &fact{kind: kindAnswer, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, content: r.content, aaep: e}
-		m.check("AAEP-C-110", nil, f, about(asked.eventID).distinct(r.content).detail(detailWithdrawn).grade(events.SeverityInfo).
-			withdrawing(r.finding).saying("its question came later"))
-		m.replied(w, f)
+		f := &fact{kind: kindQuestionReply, origin: r.origin, protocol: protoAAEP, seq: r.seq, at: r.at, contentSum: r.content, aaep: e}
+		m.reportCheckFinding("AAEP-C-110", nil, f, findingFrom(asked.eventID).withContent(r.content).withCase(caseWithdrawn).withSeverity(events.SeverityInfo).
+			retracting(r.finding).withText("its question came later"))
+		m.applyQuestionReply(w, f)
 	}
 }
 
-// nonce notes in which attestation a nonce was used (AH-C-122).
-func (m *machine) nonce(w *flow, f *fact) {
+// checkNonce notes in which attestation a nonce was used (AH-C-122).
+func (m *machine) checkNonce(w *protocolSession, f *fact) {
 	if f.hook.Nonce() == "" {
 		return
 	}
 	key := tokenKey{f.key.tenant, f.key.source, sumOf(f.hook.Nonce())}
 	if before, used := m.nonces.get(key); used && before.event != f.eventID {
-		b := single("AH-C-122", "its nonce was used before", f)
+		b := singleEventFinding("AH-C-122", "its nonce was used before", f)
 		b.Case, b.Events, b.Seqs = "nonce", append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-		m.breach(f, *w.names, b)
+		m.reportSessionFinding(f, *w.origin, b)
 	}
 	m.nonces.put(key, nonceUse{f.eventID, f.seq})
 }
 
-// hooks compares the hooks that a session calls trusted with what they were in
+// checkHookFingerprints compares the hooks that a session calls trusted with what they were in
 // their publisher's sessions before (AH-C-129).
-func (m *machine) hooks(w *flow, f *fact) {
+func (m *machine) checkHookFingerprints(w *protocolSession, f *fact) {
 	for _, h := range f.hook.Met() {
 		key := tokenKey{f.key.tenant, f.key.source, sumOf(h.Hook)}
-		now := hookPrint{sumOf(h.Print), f.eventID, f.seq}
-		if before, known := m.prints.get(key); known && h.Unexpected && before.print != now.print {
-			b := single("AH-C-129", "an earlier session knew it with another fingerprint", f)
+		now := hookFingerprint{sumOf(h.Print), f.eventID, f.seq}
+		if before, known := m.hookFingerprints.get(key); known && h.Unexpected && before.fingerprint != now.fingerprint {
+			b := singleEventFinding("AH-C-129", "an earlier session knew it with another fingerprint", f)
 			b.Case, b.Call = h.Hook, ""
 			b.Events, b.Seqs = append([]string{before.event}, b.Events...), append([]uint64{before.seq}, b.Seqs...)
-			m.breach(f, *w.names, b)
+			m.reportSessionFinding(f, *w.origin, b)
 		}
-		m.prints.put(key, now)
+		m.hookFingerprints.put(key, now)
 	}
 }
 
@@ -160,21 +160,21 @@ type approvalStatus struct {
 	at     time.Time
 }
 
-// onRecord notes the status of an approval workflow.
-func (m *machine) onRecord(k workflowKey, status string, at time.Time) {
-	if w, known := m.ledger.get(k); !known || w.status != status {
-		m.ledger.put(k, approvalStatus{status, at})
+// recordApprovalStatus notes the status of an approval workflow.
+func (m *machine) recordApprovalStatus(k workflowKey, status string, at time.Time) {
+	if w, known := m.approvalIndex.get(k); !known || w.status != status {
+		m.approvalIndex.put(k, approvalStatus{status, at})
 	}
 }
 
-// contradicted compares what an event tells of an approval with its record
+// checkApprovalEvent compares what an event tells of an approval with its record
 // (AH-C-111).
-func (m *machine) contradicted(w *flow, f *fact) {
-	if f.kind != kindGrant || f.approval.value().workflow == "" {
+func (m *machine) checkApprovalEvent(w *protocolSession, f *fact) {
+	if f.kind != kindApproval || f.approval.valueOrZero().workflow == "" {
 		return
 	}
-	recorded, known := m.ledger.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
-	if known && granted(recorded.status) != f.approval.is(statusApproved) {
-		m.breach(f, *w.names, single("AH-C-111", "", f))
+	recorded, known := m.approvalIndex.get(workflowKey{f.key.tenant, sumOf(f.approval.workflow)})
+	if known && isGranted(recorded.status) != f.approval.hasStatus(statusApproved) {
+		m.reportSessionFinding(f, *w.origin, singleEventFinding("AH-C-111", "", f))
 	}
 }

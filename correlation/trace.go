@@ -14,11 +14,11 @@ var traceTypes = map[string]string{
 	aioc.TypeHandoffEvaluated: subject.ProtoHandoff,
 }
 
-// traced is a decision that leaves a trace event.
-type traced struct {
+// expectedTrace is a decision that leaves a trace event.
+type expectedTrace struct {
 	key      sessionKey
 	protocol string
-	seen     bool
+	received bool
 }
 
 // expectTrace remembers a decision that leaves a trace event.
@@ -27,43 +27,43 @@ func (m *machine) expectTrace(d *events.Decision) {
 		return
 	}
 	id := traceKey(d.Tenant, d.DecisionID)
-	if _, known := m.traces.get(id); !known {
-		m.traces.put(id, &traced{key: originOf(d.Tenant, d.Source, d.Session).key, protocol: d.Protocol})
+	if _, known := m.expectedTraces.get(id); !known {
+		m.expectedTraces.put(id, &expectedTrace{key: originOf(d.Tenant, d.Source, d.Session).key, protocol: d.Protocol})
 	}
 }
 
 func traceKey(tenant, decisionID string) sum { return sumOf("trace", tenant, decisionID) }
 
-// trace takes a trace event. It adds nothing to its decision, which has been
+// applyTrace takes a trace event. It adds nothing to its decision, which has been
 // there before it, but must be what it says: signed, of a decision that is
 // recorded, and under that decision's publisher and session. A second copy, which
 // proves no more than the first, is a duplicate.
-func (c *Correlator) trace(m events.LogMessage, p subject.Parsed, f *fact) {
-	if what := c.unsigned(&m, seal{}); what != "" {
-		c.forged(f, detailTrace, what)
+func (c *Correlator) applyTrace(m events.LogMessage, p subject.Parsed, f *fact) {
+	if what := c.signatureDefect(&m, verifiedSignature{}); what != "" {
+		c.reportForged(f, caseTrace, what)
 		return
 	}
 	e, err := aioc.DecodePolicyEvaluated(m.Body)
 	if err != nil {
-		c.forged(f, detailTrace, reason(err))
+		c.reportForged(f, caseTrace, decodeErrorText(err))
 		return
 	}
 	id := m.HeaderValue(events.HeaderDecisionID)
 	if named, _ := e.Metadata["decisionId"].(string); named != id {
-		c.forged(f, detailTrace, "it names another decision than its header")
+		c.reportForged(f, caseTrace, "it names another decision than its header")
 		return
 	}
-	t, known := c.m.traces.get(traceKey(p.Tenant, id))
+	t, known := c.machine.expectedTraces.get(traceKey(p.Tenant, id))
 	switch {
 	case !known:
-		c.forged(f, detailTrace, "the decision that it names is not recorded before it")
+		c.reportForged(f, caseTrace, "the decision that it names is not recorded before it")
 	case t.key != f.key || t.protocol != p.Protocol || e.Type != p.Type:
-		c.forged(f, detailTraceSubject, "publisher, session or type differ")
-	case t.seen:
-		c.m.stats.Duplicates++
+		c.reportForged(f, caseTraceSubject, "publisher, session or type differ")
+	case t.received:
+		c.machine.stats.Duplicates++
 	default:
-		t.seen = true
-		c.m.attachTrace(f, id)
+		t.received = true
+		c.machine.attachTrace(f, id)
 	}
 }
 
@@ -74,7 +74,7 @@ func (m *machine) attachTrace(f *fact, decisionID string) {
 	if !ok {
 		return
 	}
-	if c := s.decided(decisionID); c != nil {
-		c.step(stepTraced, f)
+	if c := s.callOfDecision(decisionID); c != nil {
+		c.addStep(stepTraced, f)
 	}
 }

@@ -10,9 +10,9 @@ import (
 
 // Cases of AH-C-077.
 const (
-	detailSameTarget = "target"
-	detailDenied     = "denied"
-	detailDeniedRan  = "ran"
+	caseSameTarget = "target"
+	caseDenied     = "denied"
+	caseDeniedRan  = "ran"
 )
 
 // targetOf is what an event is done to, whatever the tool and its arguments: the
@@ -26,84 +26,88 @@ func targetOf(e *agenthook.Event) sum {
 	return sumOf("target", e.Action, e.ResourceKind, e.Resource)
 }
 
-// comeback: what waits for an approval, or was denied, must not be let through
+// checkApprovalBypass: what waits for an approval, or was denied, must not be let through
 // under another id or another name (AH-C-077, H-09).
-func (m *machine) comeback(s *session, c *call, f *fact) {
-	if f.kind == kindRequest || f.approval.is(statusApproved) {
+func (m *machine) checkApprovalBypass(s *session, c *call, f *fact) {
+	if f.kind == kindRequest || f.approval.hasStatus(statusApproved) {
 		return
 	}
-	if (len(s.open) < 2 || !s.asked) && !s.refusals {
+	if (len(s.open) < 2 || !s.sawAsk) && !s.sawDenial {
 		return
 	}
 	// The verdict itself says when it rests on an approval, which it uses up.
-	if c.own().verdict != events.Allow || f.decision != nil && (f.decision.pending.is(statusApproved) || f.decision.pending.is(statusConsumed)) {
+	if c.directVerdict().verdict != events.Allow || f.decision != nil && (f.decision.approval.hasStatus(statusApproved) || f.decision.approval.hasStatus(statusConsumed)) {
 		return
 	}
-	if twin := s.findOpen(func(o *call) bool { return o.waits() && o.equivalent(c) }); twin != nil {
-		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()).in(twin))
+	if twin := s.findOpen(func(o *call) bool { return o.awaitsApproval() && o.isEquivalent(c) }); twin != nil {
+		m.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin))
 		return
 	}
-	if twin := s.findOpen(func(o *call) bool { return o.waits() && o.elsewhere(c) && o.target == c.target && c.target != (sum{}) }); twin != nil {
-		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()).in(twin).detail(detailSameTarget).saying("it is the same action on the same resource"))
+	if twin := s.findOpen(func(o *call) bool {
+		return o.awaitsApproval() && o.hasOtherIdentity(c) && o.targetSum == c.targetSum && c.targetSum != (sum{})
+	}); twin != nil {
+		m.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseSameTarget).withText("it is the same action on the same resource"))
 		return
 	}
-	if twin := s.denied(c); twin != nil {
-		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent()).in(twin).detail(detailDenied).
-			saying("it had been denied, and was allowed under another id or name").grade(events.SeverityLow))
+	if twin := s.findDeniedEquivalent(c); twin != nil {
+		m.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent()).withEventsOf(twin).withCase(caseDenied).
+			withText("it had been denied, and was allowed under another id or name").withSeverity(events.SeverityLow))
 	}
 }
 
-// ranDenied: what ran without a verdict had been denied under another id or
+// checkDeniedBypass: what ran without a verdict had been denied under another id or
 // name.
-func (m *machine) ranDenied(c *call, f *fact) {
+func (m *machine) checkDeniedBypass(c *call, f *fact) {
 	if f.protocol != protoAgentHook {
 		return
 	}
-	if twin := c.session.denied(c); twin != nil {
-		m.check("AH-C-077", c, f, about(twin.firstEvent(), c.firstEvent(), f.eventID).in(twin).detail(detailDeniedRan).
-			saying("it had been denied, and ran under another id or name without a verdict"))
+	if twin := c.session.findDeniedEquivalent(c); twin != nil {
+		m.reportCheckFinding("AH-C-077", c, f, findingFrom(twin.firstEvent(), c.firstEvent(), f.eventID).withEventsOf(twin).withCase(caseDeniedRan).
+			withText("it had been denied, and ran under another id or name without a verdict"))
 	}
 }
 
-// denied is the youngest call before c that is equivalent to it and was denied.
-func (s *session) denied(c *call) *call {
-	if !s.refusals {
+// findDeniedEquivalent is the youngest call before c that is equivalent to it and was denied.
+func (s *session) findDeniedEquivalent(c *call) *call {
+	if !s.sawDenial {
 		return nil
 	}
-	return s.findWhere(func(o *call) bool { return o.order < c.order && o != c.previous && o.wasDenied() },
-		func(o *call) bool { return o.equivalent(c) })
+	return s.findCall(func(o *call) bool { return o.order < c.order && o != c.retriedCall && o.wasDenied() },
+		func(o *call) bool { return o.isEquivalent(c) })
 }
 
-// waits tells whether a call still waits for an approval.
-func (c *call) waits() bool {
-	st := c.standing()
+// awaitsApproval tells whether a call still waits for an approval.
+func (c *call) awaitsApproval() bool {
+	st := c.effectiveVerdict()
 	if st.verdict != events.Ask && st.verdict != events.Defer {
 		return false
 	}
-	if st.ledger != nil {
-		return !c.session.machine.approvedOnRecord(c)
+	if st.recorded != nil {
+		return !c.session.machine.isApprovedOnRecord(c)
 	}
-	return !c.granted.is(statusApproved)
+	return !c.eventApproval.hasStatus(statusApproved)
 }
 
-// elsewhere tells calls apart that go by different ids or tools.
-func (c *call) elsewhere(o *call) bool { return c != o && (c.slot != o.slot || c.tool != o.tool) }
+// hasOtherIdentity tells calls apart that go by different ids or tools.
+func (c *call) hasOtherIdentity(o *call) bool {
+	return c != o && (c.group != o.group || c.tool != o.tool)
+}
 
-// equivalent tells whether two calls under different ids or names are the same
+// isEquivalent tells whether two calls under different ids or names are the same
 // tool with the same arguments (the strict key of H-09).
-func (c *call) equivalent(o *call) bool {
-	return c.elsewhere(o) && c.sameTool(o) && compare(&c.args, &o.args) == equal
+func (c *call) isEquivalent(o *call) bool {
+	return c.hasOtherIdentity(o) && c.hasSameTool(o) && compareArguments(&c.args, &o.args) == argsEqual
 }
 
-// sameTool: two names are one tool if its canonical name says so, or if they
+// hasSameTool: two names are one tool if its canonical name says so, or if they
 // differ in nothing but case and punctuation.
-func (c *call) sameTool(o *call) bool {
-	return c.tool == o.tool || (c.canonical != "" && c.canonical == o.canonical) ||
-		(strings.EqualFold(c.tool, o.tool) || spelling(c.tool) == spelling(o.tool))
+func (c *call) hasSameTool(o *call) bool {
+	return c.tool == o.tool || (c.canonicalTool != "" && c.canonicalTool == o.canonicalTool) ||
+		(strings.EqualFold(c.tool, o.tool) || normaliseToolName(c.tool) == normaliseToolName(o.tool))
 }
 
-// spelling is a tool's name without what the same name may be written with.
-func spelling(tool string) string {
+// normaliseToolName is a tool's name without what the same name may be written with.
+func normaliseToolName(tool string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsLetter(r) && !unicode.IsNumber(r) {
 			return -1

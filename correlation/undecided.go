@@ -10,20 +10,20 @@ import (
 // decided yet: it has no verdict, or one that waits for somebody. It looks at
 // every open call, so it is not for every message.
 func (c *Correlator) OldestUndecided() (since time.Time, ok bool) {
-	for _, d := range c.m.due {
-		if d.stale() || len(d.call.timeline) == 0 {
+	for _, d := range c.machine.callDeadlines {
+		if d.isStale() || len(d.call.timeline) == 0 {
 			continue
 		}
-		at := d.call.timeline[0].at()
-		if (!ok || at.Before(since)) && d.call.undecided() {
+		at := d.call.timeline[0].brokerTime()
+		if (!ok || at.Before(since)) && d.call.isUndecided() {
 			since, ok = at, true
 		}
 	}
 	return since, ok
 }
 
-func (c *call) undecided() bool {
-	switch c.own().verdict {
+func (c *call) isUndecided() bool {
+	switch c.directVerdict().verdict {
 	case events.Allow, events.Deny:
 		return false
 	}

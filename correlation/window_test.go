@@ -18,16 +18,16 @@ func TestWindowNumbers(t *testing.T) {
 	for _, limit := range []int{noLimit, 1, 7, chunkSize, 3 * chunkSize} {
 		for _, first := range []uint32{0, chunkSize - 1, 1<<32 - 1, 1<<32 - 700} {
 			random := rand.New(rand.NewPCG(uint64(limit), uint64(first)))
-			w := newWindow[sum, int](limit)
+			w := newFIFOMap[sum, int](limit)
 			w.head = first
-			var model []entry[sum, int]
+			var model []fifoEntry[sum, int]
 			for step := range 6000 {
 				if n := random.IntN(40); step%50 == 49 && n <= len(model) {
-					w.drop(n)
+					w.dropOldest(n)
 					model = model[n:]
 				}
 				k := key(random.Uint64N(2000))
-				at := slices.IndexFunc(model, func(e entry[sum, int]) bool { return e.key == k })
+				at := slices.IndexFunc(model, func(e fifoEntry[sum, int]) bool { return e.key == k })
 				if v, there := w.get(k); there != (at >= 0) || there && v != model[at].value {
 					t.Fatalf("limit %d, first %d, step %d: %d, %v", limit, first, step, v, there)
 				}
@@ -36,17 +36,17 @@ func TestWindowNumbers(t *testing.T) {
 					continue
 				}
 				if len(model) == limit && limit != noLimit {
-					model = model[atOnce(limit):]
+					model = model[evictionBatch(limit):]
 				}
-				model = append(model, entry[sum, int]{key: k, value: step})
+				model = append(model, fifoEntry[sum, int]{key: k, value: step})
 			}
 			all := w.all()
-			same := slices.EqualFunc(all, model, func(a, b entry[sum, int]) bool { return a.key == b.key && a.value == b.value })
+			same := slices.EqualFunc(all, model, func(a, b fifoEntry[sum, int]) bool { return a.key == b.key && a.value == b.value })
 			if !same || w.len() != len(model) || len(w.chunks) > len(model)/chunkSize+2 {
 				t.Errorf("limit %d, first %d: %d entries in %d chunks, want %d", limit, first, len(all), len(w.chunks), len(model))
 			}
 			for i := range model {
-				if w.nth(i) != model[i].key {
+				if w.keyAt(i) != model[i].key {
 					t.Fatalf("limit %d, first %d: the entry %d is another one", limit, first, i)
 				}
 			}

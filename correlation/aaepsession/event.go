@@ -20,10 +20,10 @@ type Event struct {
 
 	correlation string // see aaep.Event
 
-	bound string // the call that a question is about, if it says so
-	about string // the tool that it is about, if it says so
-	hints hints
-	shake *handshake // of a message about a subscription
+	questionCallID string // the call that a question is about, if it says so
+	questionTool   string // the tool that it is about, if it says so
+	hints          hintSet
+	handshake      *handshake // of a message about a subscription
 
 	// Seq and At are the message's place in the log and the broker's time. They
 	// are to be set before the event is applied.
@@ -47,7 +47,7 @@ const maxText = 1024
 
 // NewEvent reads an event.
 func NewEvent(e *aaep.Event) *Event {
-	return newEvent(e, func(key string) string { return text(e.Tree[key]) })
+	return newEvent(e, func(key string) string { return stringOf(e.Tree[key]) })
 }
 
 // NewFlatEvent reads an event of a document that was read flat. Such documents
@@ -62,20 +62,20 @@ func NewFlatEvent(e *aaep.Event, v strictjson.Value) *Event {
 }
 
 func newEvent(e *aaep.Event, member func(key string) string) *Event {
-	out := &Event{ID: bounded(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: bounded(e.CorrelationID)}
+	out := &Event{ID: boundID(e.EventID), Type: e.Type, Time: e.Time.UTC(), Number: e.SequenceNumber, Payload: e.Payload, correlation: boundID(e.CorrelationID)}
 	switch p := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
 		ours := e.Extensions[Prefix]
-		out.bound = first(text(ours["tool_call_id"]), text(p.ExtraContext["tool_call_id"]))
-		out.about = first(text(ours["tool"]), text(p.ExtraContext["tool"]))
+		out.questionCallID = firstNonEmpty(stringOf(ours["tool_call_id"]), stringOf(p.ExtraContext["tool_call_id"]))
+		out.questionTool = firstNonEmpty(stringOf(ours["tool"]), stringOf(p.ExtraContext["tool"]))
 	case *aaep.ConfirmationReply:
 		out.Time = p.Time.UTC()
 	case *aaep.ClarificationReply:
 		out.Time = p.Time.UTC()
 	}
-	switch out.shake = newHandshake(e); {
-	case out.shake == nil && !e.IsReply():
-		out.hints = read(e, member)
+	switch out.handshake = newHandshake(e); {
+	case out.handshake == nil && !e.IsReply():
+		out.hints = readHints(e, member)
 	}
 	return out
 }
@@ -106,18 +106,18 @@ func (e *Event) Subscription() string {
 	return ""
 }
 
-// automatic tells whether a program answered (AAEP 4.4.1).
-func automatic(decidedBy string) bool { return strings.HasPrefix(decidedBy, "auto:") }
+// isAutomatic tells whether a program answered (AAEP 4.4.1).
+func isAutomatic(decidedBy string) bool { return strings.HasPrefix(decidedBy, "auto:") }
 
-// when is the event's own time, else the broker's.
-func (e *Event) when() time.Time {
+// producerTime is the event's own time, else the broker's.
+func (e *Event) producerTime() time.Time {
 	if e.Time.IsZero() {
 		return e.At
 	}
 	return e.Time
 }
 
-func (e *Event) terminal() bool {
+func (e *Event) isTerminal() bool {
 	switch e.Payload.(type) {
 	case *aaep.SessionCompleted, *aaep.SessionErrored, *aaep.SessionCancelled:
 		return true
@@ -125,16 +125,16 @@ func (e *Event) terminal() bool {
 	return false
 }
 
-func text(v any) string { s, _ := v.(string); return s }
+func stringOf(v any) string { s, _ := v.(string); return s }
 
-func first(a, b string) string {
+func firstNonEmpty(a, b string) string {
 	if a != "" {
 		return a
 	}
 	return b
 }
 
-func bounded(s string) string {
+func boundID(s string) string {
 	if len(s) <= maxText {
 		return s
 	}

@@ -18,63 +18,63 @@ type handshake struct {
 	content      uint64 // hash of its bytes
 	subscription string // "" in a request and a rejection
 	version      string
-	reason       string // code of a rejection
-	terms        terms  // asked for, or granted
+	reason       string       // code of a rejection
+	capabilities capabilities // asked for, or granted
 
-	signed, elsewhere bool   // an acceptance brings a signed manifest, or says where one is
-	manifest          string // what is wrong with that, "" if nothing
+	signed, manifestLinked bool   // an acceptance brings a signed manifest, or says where one is
+	manifestProblem        string // what is wrong with that, "" if nothing
 }
 
 const handshakePrefix = "subscription."
 
-var handshakes = []string{"request", "accepted", "rejected", "renegotiate", "close"}
+var handshakeKinds = []string{"request", "accepted", "rejected", "renegotiate", "close"}
 
 // newHandshake reads one, nil if the event is something else.
 func newHandshake(e *aaep.Event) *handshake {
 	kind, ok := strings.CutPrefix(e.Type, handshakePrefix)
-	if !ok || !slices.Contains(handshakes, kind) || e.Tree == nil {
+	if !ok || !slices.Contains(handshakeKinds, kind) || e.Tree == nil {
 		return nil
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write(e.Raw)
-	h := &handshake{kind: kind, content: sum.Sum64(), subscription: bounded(text(e.Tree["subscription_id"])),
-		version: text(e.Tree["aaep_version"]), reason: bounded(text(e.Tree["reason_code"]))}
+	h := &handshake{kind: kind, content: sum.Sum64(), subscription: boundID(stringOf(e.Tree["subscription_id"])),
+		version: stringOf(e.Tree["aaep_version"]), reason: boundID(stringOf(e.Tree["reason_code"]))}
 	switch kind {
 	case "request", "renegotiate":
-		h.terms = newTerms(e.Tree["capabilities"])
+		h.capabilities = newCapabilities(e.Tree["capabilities"])
 	case "accepted":
-		h.terms = newTerms(e.Tree["honored_capabilities"])
-		h.manifests(e)
+		h.capabilities = newCapabilities(e.Tree["honored_capabilities"])
+		h.readManifest(e)
 	}
 	return h
 }
 
-func (h *handshake) manifests(e *aaep.Event) {
+func (h *handshake) readManifest(e *aaep.Event) {
 	producer, _ := e.Tree["producer"].(map[string]any)
-	token := text(e.Tree["signed_manifest"])
+	token := stringOf(e.Tree["signed_manifest"])
 	h.signed = token != ""
-	h.elsewhere = text(e.Tree["manifest_uri"]) != "" || text(producer["manifest_uri"]) != ""
+	h.manifestLinked = stringOf(e.Tree["manifest_uri"]) != "" || stringOf(producer["manifest_uri"]) != ""
 	if h.signed {
-		h.manifest = manifestDefect(token, text(producer["agent_id"]), h.version)
+		h.manifestProblem = manifestProblem(token, stringOf(producer["agent_id"]), h.version)
 	}
 }
 
-// manifestDefect says what is wrong with a signed manifest, as far as can be told
+// manifestProblem says what is wrong with a signed manifest, as far as can be told
 // without its producer's key (10.4.2).
-func manifestDefect(token, agent, version string) string {
+func manifestProblem(token, agent, version string) string {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
 		return "it is no signed document"
 	}
-	header, payload := member(parts[0]), member(parts[1])
-	alg := text(header["alg"])
+	header, payload := decodePart(parts[0]), decodePart(parts[1])
+	alg := stringOf(header["alg"])
 	versions, listed := payload["aaep_versions_supported"].([]any)
 	switch {
 	case header == nil || payload == nil:
 		return "it is no signed document"
 	case alg == "" || strings.EqualFold(alg, "none") || parts[2] == "":
 		return "it is not signed"
-	case text(payload["agent_id"]) != agent:
+	case stringOf(payload["agent_id"]) != agent:
 		return "it is another agent's"
 	case listed && version != "" && !slices.Contains(versions, any(version)):
 		return "it does not name the version that was agreed on"
@@ -82,8 +82,8 @@ func manifestDefect(token, agent, version string) string {
 	return ""
 }
 
-// member is a part of a signed document, nil if it cannot be read.
-func member(part string) map[string]any {
+// decodePart is a part of a signed document, nil if it cannot be read.
+func decodePart(part string) map[string]any {
 	b, err := base64.RawURLEncoding.DecodeString(part)
 	if err != nil || !json.Valid(b) {
 		return nil
@@ -97,4 +97,4 @@ func member(part string) map[string]any {
 
 // IsHandshake tells whether the event is a message about a subscription. It
 // belongs to no session.
-func (e *Event) IsHandshake() bool { return e.shake != nil }
+func (e *Event) IsHandshake() bool { return e.handshake != nil }

@@ -7,55 +7,55 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// judge holds an invocation against what the user was asked (AAEP 4.3.1, 6.1).
+// judgeInvocation holds an invocation against what the user was asked (AAEP 4.3.1, 6.1).
 //
 // A question names no call. It belongs to the one whose id it carries (see
 // Prefix, or extra_context.tool_call_id); otherwise the latest accepted question
 // that no invocation has used yet is the one that the next grave invocation
 // uses, one each. A harmless invocation uses only what asks about something
 // harmless.
-func (s *Session) judge(e *Event, i *invocation) {
-	a, explicit, candidates := s.binding(i)
-	if a != nil && a.usable(i) {
-		a.used, a.usedFor = i.ref, i.tool
-		s.compare(a, i, explicit)
+func (s *Session) judgeInvocation(e *Event, i *invocation) {
+	a, explicit, candidates := s.findQuestion(i)
+	if a != nil && a.coversInvocation(i) {
+		a.usedBy, a.usedByTool = i.event, i.tool
+		s.compareWithQuestion(a, i, explicit)
 		if candidates > 1 {
-			b := hint(s.breach("AAEP-C-100", "several questions could be meant", a.ref, i.ref))
+			b := asHint(s.addFinding("AAEP-C-100", "several questions could be meant", a.event, i.event))
 			b.Case, b.Call = "ambiguous", i.id
 		}
 		return
 	}
 	if a == nil {
-		a = s.obstacle(i)
+		a = s.latestUnboundQuestion(i)
 	}
-	if a == nil || !s.obstructs(a, i, explicit) {
-		s.unrelated(e, i)
-		if i.grave() {
-			s.unasked(i, nil)
+	if a == nil || !s.questionStandsAgainst(a, i, explicit) {
+		s.reportIgnoredRejections(e, i)
+		if i.isRisky() {
+			s.reportUnasked(i, nil)
 		}
 		return
 	}
-	s.against(e, a, i)
-	if i.grave() {
-		s.unasked(i, a)
+	s.reportAgainstQuestion(e, a, i)
+	if i.isRisky() {
+		s.reportUnasked(i, a)
 	}
-	a.followed = true
+	a.outcomeNoted = true
 }
 
-// binding finds the question that an invocation may use, or the one that is
+// findQuestion finds the question that an invocation may use, or the one that is
 // explicitly about it.
-func (s *Session) binding(i *invocation) (a *ask, explicit bool, candidates int) {
-	for _, c := range s.asks {
+func (s *Session) findQuestion(i *invocation) (a *userQuestion, explicit bool, candidates int) {
+	for _, c := range s.questions {
 		switch {
 		case !c.isConfirmation():
-		case c.bound != "" && c.bound == i.id:
+		case c.callID != "" && c.callID == i.id:
 			a, explicit = c, true
-		case explicit || c.bound != "" || !c.usable(i) || c.late != nil:
-		case i.grave() || !c.grave():
+		case explicit || c.callID != "" || !c.coversInvocation(i) || c.earlierInvocation != nil:
+		case i.isRisky() || !c.isRisky():
 			a = c
 			candidates++
 		default:
-			c.plain = firstOf(c.plain, i)
+			c.harmlessInvocation = firstInvocation(c.harmlessInvocation, i)
 		}
 	}
 	if explicit {
@@ -64,194 +64,194 @@ func (s *Session) binding(i *invocation) (a *ask, explicit bool, candidates int)
 	return a, explicit, candidates
 }
 
-// usable tells whether a question stands behind an invocation: it was accepted,
+// coversInvocation tells whether a question stands behind an invocation: it was accepted,
 // or took its default where that is enough, and was not used yet. Nobody accepts
 // something grave by a yes to something harmless, unless the question says that it
 // is about this call.
-func (a *ask) usable(i *invocation) bool {
-	yes := a.stage == accepted || (a.stage == defaultedAccept && !i.grave())
-	return yes && a.used == (ref{}) && !(i.grave() && a.bound == "" && a.understates(i))
+func (a *userQuestion) coversInvocation(i *invocation) bool {
+	yes := a.stage == questionAccepted || (a.stage == questionDefaultedAccept && !i.isRisky())
+	return yes && a.usedBy == (eventRef{}) && !(i.isRisky() && a.callID == "" && a.understatesRisk(i))
 }
 
-// understates tells whether a question said less than the invocation is (10.2,
+// understatesRisk tells whether a question said less than the invocation is (10.2,
 // T3). What it does not say at all is no lie.
-func (a *ask) understates(i *invocation) bool {
-	return (i.final && a.finalSaid && !a.final) || (a.riskSaid && a.risk < i.risk)
+func (a *userQuestion) understatesRisk(i *invocation) bool {
+	return (i.irreversible && a.statesReversibility && !a.irreversible) || (a.statesRisk && a.risk < i.risk)
 }
 
-func firstOf(a, b *invocation) *invocation {
+func firstInvocation(a, b *invocation) *invocation {
 	if a != nil {
 		return a
 	}
 	return b
 }
 
-// obstacle is the latest question without a binding: what stands in the way of
+// latestUnboundQuestion is the latest question without a binding: what stands in the way of
 // an invocation that has no acceptance to use.
-func (s *Session) obstacle(i *invocation) *ask {
-	for k := len(s.asks) - 1; k >= 0; k-- {
-		a := s.asks[k]
-		if a.isConfirmation() && a.bound == "" && a.late == nil && (i.grave() || !a.grave() || a.names(i)) {
+func (s *Session) latestUnboundQuestion(i *invocation) *userQuestion {
+	for k := len(s.questions) - 1; k >= 0; k-- {
+		a := s.questions[k]
+		if a.isConfirmation() && a.callID == "" && a.earlierInvocation == nil && (i.isRisky() || !a.isRisky() || a.namesTool(i)) {
 			return a
 		}
 	}
 	return nil
 }
 
-// names tells whether the question's text names the tool.
-func (a *ask) names(i *invocation) bool {
+// namesTool tells whether the question's text names the tool.
+func (a *userQuestion) namesTool(i *invocation) bool {
 	if a.tool != "" {
 		return a.tool == i.tool
 	}
-	return len(i.tool) > 3 && strings.Contains(a.text, strings.ToLower(i.tool))
+	return len(i.tool) > 3 && strings.Contains(a.actionText, strings.ToLower(i.tool))
 }
 
-// obstructs tells whether an invocation is for what a question was about. A
+// questionStandsAgainst tells whether an invocation is for what a question was about. A
 // grave one is: it needs an acceptance and has none. A harmless one is if the
 // question names it, or if it follows a rejection immediately.
-func (s *Session) obstructs(a *ask, i *invocation, explicit bool) bool {
+func (s *Session) questionStandsAgainst(a *userQuestion, i *invocation, explicit bool) bool {
 	switch {
-	case explicit || i.grave():
+	case explicit || i.isRisky():
 		return true
-	case a.stage == rejected || a.stage == defaultedReject:
-		return a.names(i) || (!a.followed && a.tool == "")
+	case a.stage == questionRejected || a.stage == questionDefaultedReject:
+		return a.namesTool(i) || (!a.outcomeNoted && a.tool == "")
 	}
-	return a.stage == pending && a.names(i) || a.stage == superseded && a.concerns(i)
+	return a.stage == questionPending && a.namesTool(i) || a.stage == questionSuperseded && a.isAbout(i)
 }
 
-// concerns tells whether a question says itself that it is about this call or tool.
+// isAbout tells whether a question says itself that it is about this call or tool.
 // The wording of its text is not enough for a question that was withdrawn.
-func (a *ask) concerns(i *invocation) bool {
-	return a.bound != "" && a.bound == i.id || a.tool != "" && a.tool == i.tool
+func (a *userQuestion) isAbout(i *invocation) bool {
+	return a.callID != "" && a.callID == i.id || a.tool != "" && a.tool == i.tool
 }
 
-// against reports what an invocation without an acceptance does instead. A question
+// reportAgainstQuestion reports what an invocation without an acceptance does instead. A question
 // that was withdrawn by leaving awaiting_input authorises nothing: until its time is
 // over, its action is as early as while the question is pending.
-func (s *Session) against(e *Event, a *ask, i *invocation) {
+func (s *Session) reportAgainstQuestion(e *Event, a *userQuestion, i *invocation) {
 	say := func(check, what string) *catalogue.Breach {
-		b := s.breach(check, what, a.ref, a.resolved, i.ref)
+		b := s.addFinding(check, what, a.event, a.resolvedBy, i.event)
 		b.Call = i.id
 		return b
 	}
 	// What that breaks is said already; this is the same for whoever looks at replies.
-	ignored := func(what string) { hint(say("AAEP-C-114", what)) }
+	ignored := func(what string) { asHint(say("AAEP-C-114", what)) }
 	early := func(what string) {
-		a.hasty = true
+		a.actedOnEarly = true
 		say("AAEP-C-103", what)
 		if a.acceptsByDefault {
 			say("AAEP-C-105", "its time was not over")
 		}
 	}
 	switch a.stage {
-	case pending:
+	case questionPending:
 		early("")
-	case rejected:
+	case questionRejected:
 		say("AAEP-C-104", "")
-		if a.notFirst {
+		if a.acceptedSecond {
 			say("AAEP-C-115", "")
 			ignored("another answer had come before it")
 		}
-	case defaultedReject:
+	case questionDefaultedReject:
 		say("AAEP-C-104", "nobody answered in time")
-		if a.lateAccept {
+		if a.acceptedLate {
 			say("AAEP-C-105", "the answer came after its time")
 			ignored("it came when its time was over")
 		}
-	case superseded:
+	case questionSuperseded:
 		switch {
-		case a.tooLate:
+		case a.acceptedAfterWithdrawal:
 			say("AAEP-C-109", "it was acted on")
 			ignored("its question had been withdrawn")
-		case a.concerns(i) && !a.over(e):
+		case a.isAbout(i) && !a.isTimeOver(e):
 			early("the question had been withdrawn without an answer")
 		}
-	case accepted, defaultedAccept:
+	case questionAccepted, questionDefaultedAccept:
 		switch {
-		case a.used == (ref{}):
-			a.used, a.usedFor = i.ref, i.tool
-			s.compare(a, i, a.bound != "")
-		case a.bound != "" || a.usedFor == i.tool: // another tool was not meant to use it
-			s.breach("AAEP-C-102", "", a.ref, a.used, i.ref).Call = i.id
+		case a.usedBy == (eventRef{}):
+			a.usedBy, a.usedByTool = i.event, i.tool
+			s.compareWithQuestion(a, i, a.callID != "")
+		case a.callID != "" || a.usedByTool == i.tool: // another tool was not meant to use it
+			s.addFinding("AAEP-C-102", "", a.event, a.usedBy, i.event).Call = i.id
 		}
 	}
 }
 
-// unasked reports a grave invocation that no acceptance stands behind. a is the
+// reportUnasked reports a grave invocation that no acceptance stands behind. a is the
 // question that it may be about.
-func (s *Session) unasked(i *invocation, a *ask) {
-	byDefault := a != nil && a.stage == defaultedAccept && a.used == i.ref
-	if !i.final {
+func (s *Session) reportUnasked(i *invocation, a *userQuestion) {
+	byDefault := a != nil && a.stage == questionDefaultedAccept && a.usedBy == i.event
+	if !i.irreversible {
 		if !byDefault {
-			b := s.breach("AAEP-C-101", "", i.ref)
+			b := s.addFinding("AAEP-C-101", "", i.event)
 			b.Call = i.id
-			i.unasked = b
+			i.unaskedFinding = b
 		}
 		return
 	}
 	if byDefault { // legal for what carries little risk, and no acceptance (A-04 of the digest)
-		b := s.breach("AAEP-C-100", "nobody answered, and the default was taken", a.ref, i.ref)
+		b := s.addFinding("AAEP-C-100", "nobody answered, and the default was taken", a.event, i.event)
 		b.Case, b.Call, b.Severity = "defaulted_accept", i.id, events.SeverityLow
 		return
 	}
-	b := s.breach("AAEP-C-100", "", i.ref)
+	b := s.addFinding("AAEP-C-100", "", i.event)
 	b.Call = i.id
-	i.unasked = b
+	i.unaskedFinding = b
 }
 
-// unrelated: an invocation that has nothing to do with a question that was
+// reportIgnoredRejections: an invocation that has nothing to do with a question that was
 // rejected shows that the rejection was not taken note of.
-func (s *Session) unrelated(e *Event, i *invocation) {
-	for _, a := range s.asks {
-		if (a.stage == rejected || a.stage == defaultedReject) && !a.followed {
-			s.breach("AAEP-C-106", "", a.ref, a.resolved, e.ref())
-			a.followed = true
+func (s *Session) reportIgnoredRejections(e *Event, i *invocation) {
+	for _, a := range s.questions {
+		if (a.stage == questionRejected || a.stage == questionDefaultedReject) && !a.outcomeNoted {
+			s.addFinding("AAEP-C-106", "", a.event, a.resolvedBy, e.eventRef())
+			a.outcomeNoted = true
 		}
 	}
 }
 
-// compare looks for a question that was answered for something else (10.2).
-func (s *Session) compare(a *ask, i *invocation, explicit bool) {
+// compareWithQuestion looks for a question that was answered for something else (10.2).
+func (s *Session) compareWithQuestion(a *userQuestion, i *invocation, explicit bool) {
 	switch {
 	case a.tool != "" && i.tool != "" && a.tool != i.tool:
-		s.lesser(a, i, "it is another tool")
-	case (a.final && !i.final && (explicit || i.grave())) || a.risk > i.risk && i.grave():
-		s.lesser(a, i, "its risk is made smaller")
+		s.reportUnderstated(a, i, "it is another tool")
+	case (a.irreversible && !i.irreversible && (explicit || i.isRisky())) || a.risk > i.risk && i.isRisky():
+		s.reportUnderstated(a, i, "its risk is made smaller")
 	case explicit && a.risk > i.risk:
-		s.lesser(a, i, "its risk is made smaller")
+		s.reportUnderstated(a, i, "its risk is made smaller")
 	}
-	if (explicit || i.grave()) && a.understates(i) {
-		b := s.lesser(a, i, "the user was told of less than it is")
+	if (explicit || i.isRisky()) && a.understatesRisk(i) {
+		b := s.reportUnderstated(a, i, "the user was told of less than it is")
 		b.Case, b.Severity = "understated", events.SeverityHigh
 	}
 }
 
-// afterwards: a question that comes when the call has been invoked already is
+// linkLateQuestion: a question that comes when the call has been invoked already is
 // what upstream's own code does (A-22 of the digest), and one finding.
-func (s *Session) afterwards(a *ask) {
-	for k := len(s.open) - 1; k >= 0; k-- {
-		i := s.open[k]
-		if i.unasked == nil || i.late != nil || (a.bound != "" && a.bound != i.id) {
+func (s *Session) linkLateQuestion(a *userQuestion) {
+	for k := len(s.openInvocations) - 1; k >= 0; k-- {
+		i := s.openInvocations[k]
+		if i.unaskedFinding == nil || i.laterQuestion != nil || (a.callID != "" && a.callID != i.id) {
 			continue
 		}
-		i.late, a.late = a, i
-		if i.unasked.Check == "AAEP-C-100" {
-			b := s.breach("AAEP-C-100", "late_confirmation, the user was asked only after the invocation", i.ref, a.ref)
-			b.Case, b.Call, b.Withdraws = "late_confirmation", i.id, i.unasked
+		i.laterQuestion, a.earlierInvocation = a, i
+		if i.unaskedFinding.Check == "AAEP-C-100" {
+			b := s.addFinding("AAEP-C-100", "late_confirmation, the user was asked only after the invocation", i.event, a.event)
+			b.Case, b.Call, b.Withdraws = "late_confirmation", i.id, i.unaskedFinding
 		}
 		return
 	}
 }
 
-// judgeLate holds a success against the question that came after its
+// judgeLateQuestion holds a success against the question that came after its
 // invocation.
-func (s *Session) judgeLate(e *Event, i *invocation) {
-	a := i.late
-	say := func(check string) { s.breach(check, "", a.ref, a.resolved, e.ref()).Call = i.id }
+func (s *Session) judgeLateQuestion(e *Event, i *invocation) {
+	a := i.laterQuestion
+	say := func(check string) { s.addFinding(check, "", a.event, a.resolvedBy, e.eventRef()).Call = i.id }
 	switch a.stage {
-	case pending:
+	case questionPending:
 		say("AAEP-C-103")
-	case rejected, defaultedReject:
+	case questionRejected, questionDefaultedReject:
 		say("AAEP-C-104")
 	}
 }

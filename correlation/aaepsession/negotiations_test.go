@@ -39,12 +39,12 @@ func TestNegotiationsAreBounded(t *testing.T) {
 			n.Negotiate(shaken(t, i, "accepted", fmt.Sprintf(`,"subscription_id":"sub_%d"`, i)))
 		}
 		n.Negotiate(shaken(t, i, "renegotiate", fmt.Sprintf(`,"subscription_id":"sub_%d","capabilities":{}`, i)))
-		if len(n.open) > maxOffers || len(n.granted) > maxGrants || len(n.recent) > maxRecent || n.open[0].terms.languages != nil || n.open[0].terms.filters != nil {
-			t.Fatalf("it keeps %d, %d, %d, %+v", len(n.open), len(n.granted), len(n.recent), n.open[0].terms)
+		if len(n.openRequests) > maxOpenRequests || len(n.subscriptions) > maxSubscriptions || len(n.recentContents) > maxRecent || n.openRequests[0].capabilities.languages != nil || n.openRequests[0].capabilities.filters != nil {
+			t.Fatalf("it keeps %d, %d, %d, %+v", len(n.openRequests), len(n.subscriptions), len(n.recentContents), n.openRequests[0].capabilities)
 		}
 	}
-	if found := n.Overdue(began.Add(1000 * time.Hour)); len(found) != 0 || len(n.open) != 0 {
-		t.Errorf("%d findings of what was forgotten, %d left", len(found), len(n.open))
+	if found := n.Overdue(began.Add(1000 * time.Hour)); len(found) != 0 || len(n.openRequests) != 0 {
+		t.Errorf("%d findings of what was forgotten, %d left", len(found), len(n.openRequests))
 	}
 }
 

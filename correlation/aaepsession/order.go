@@ -17,9 +17,9 @@ const (
 	mixedNumbers
 )
 
-// number checks the sequence number. It tells whether the event stands where it
+// checkNumber checks the sequence number. It tells whether the event stands where it
 // was emitted: one with a lower number than the last came late.
-func (s *Session) number(e *Event) (inOrder bool) {
+func (s *Session) checkNumber(e *Event) (inOrder bool) {
 	if s.numbering == mixedNumbers || (e.Number != nil && *e.Number < 0) {
 		return true
 	}
@@ -27,27 +27,27 @@ func (s *Session) number(e *Event) (inOrder bool) {
 	switch {
 	case e.Number == nil && s.numbering == withNumbers, e.Number != nil && s.numbering == withoutNumbers:
 		s.numbering = mixedNumbers
-		s.breach("AAEP-C-065", "only some events have one", e.ref())
+		s.addFinding("AAEP-C-065", "only some events have one", e.eventRef())
 		return true
 	case e.Number == nil:
 		s.numbering = withoutNumbers
 		return true
 	case s.numbering == unnumbered:
-		s.numbering, s.last = withNumbers, *e.Number
+		s.numbering, s.lastNumber = withNumbers, *e.Number
 		if starts && *e.Number != 0 {
-			s.breach("AAEP-C-065", "the session does not start at zero", e.ref())
+			s.addFinding("AAEP-C-065", "the session does not start at zero", e.eventRef())
 		}
 		return true
-	case *e.Number == s.last+1:
-		s.last++
+	case *e.Number == s.lastNumber+1:
+		s.lastNumber++
 		return true
-	case *e.Number <= s.last:
-		s.breach("AAEP-C-065", "a number comes again or late", e.ref())
-		s.cameLate(e)
+	case *e.Number <= s.lastNumber:
+		s.addFinding("AAEP-C-065", "a number comes again or late", e.eventRef())
+		s.fillGap(e)
 		return false
 	}
-	s.miss(e, gap{from: s.last + 1, to: *e.Number - 1})
-	s.last = *e.Number
+	s.reportGap(e, gap{from: s.lastNumber + 1, to: *e.Number - 1})
+	s.lastNumber = *e.Number
 	return true
 }
 
@@ -57,10 +57,10 @@ func (s *Session) Refused(number int64, id string, seq uint64) []*catalogue.Brea
 	s.out = nil
 	switch {
 	case s.numbering != withNumbers || s.ended:
-	case number == s.last+1:
-		s.last = number
-	case number <= s.last:
-		s.cameLate(&Event{ID: id, Seq: seq, Number: &number})
+	case number == s.lastNumber+1:
+		s.lastNumber = number
+	case number <= s.lastNumber:
+		s.fillGap(&Event{ID: id, Seq: seq, Number: &number})
 	}
 	return s.out
 }
@@ -68,12 +68,12 @@ func (s *Session) Refused(number int64, id string, seq uint64) []*catalogue.Brea
 // gap are numbers that were left out and have not come since.
 type gap struct {
 	from, to int64
-	said     *catalogue.Breach // shared by the parts of one
+	finding  *catalogue.Breach // shared by the parts of one
 }
 
-// miss reports that numbers are missing; they may still come.
-func (s *Session) miss(e *Event, g gap) {
-	g.said = s.breach("AAEP-C-065", "numbers are missing", e.ref())
+// reportGap reports that numbers are missing; they may still come.
+func (s *Session) reportGap(e *Event, g gap) {
+	g.finding = s.addFinding("AAEP-C-065", "numbers are missing", e.eventRef())
 	if e.ID == "" || g.to-g.from >= maxGap {
 		return // that is never filled, or nothing tells it from another
 	}
@@ -83,9 +83,9 @@ func (s *Session) miss(e *Event, g gap) {
 	s.gaps = append(s.gaps, g)
 }
 
-// cameLate takes a number that was missing, and takes back that it was once none of
+// fillGap takes a number that was missing, and takes back that it was once none of
 // those left out with it is missing any more.
-func (s *Session) cameLate(e *Event) {
+func (s *Session) fillGap(e *Event) {
 	n := *e.Number
 	i := slices.IndexFunc(s.gaps, func(g gap) bool { return g.from <= n && n <= g.to })
 	if i < 0 {
@@ -94,40 +94,40 @@ func (s *Session) cameLate(e *Event) {
 	g := s.gaps[i]
 	var left []gap
 	if g.from < n {
-		left = append(left, gap{g.from, n - 1, g.said})
+		left = append(left, gap{g.from, n - 1, g.finding})
 	}
 	if n < g.to {
-		left = append(left, gap{n + 1, g.to, g.said})
+		left = append(left, gap{n + 1, g.to, g.finding})
 	}
 	s.gaps = slices.Replace(s.gaps, i, i+1, left...)
 	if len(s.gaps) > maxGaps {
 		s.forgetGap()
 		return
 	}
-	if !slices.ContainsFunc(s.gaps, func(o gap) bool { return o.said == g.said }) {
-		s.retract(g.said, "the numbers came late", e)
+	if !slices.ContainsFunc(s.gaps, func(o gap) bool { return o.finding == g.finding }) {
+		s.retractFinding(g.finding, "the numbers came late", e)
 	}
 }
 
 // forgetGap forgets the oldest with all its parts.
 func (s *Session) forgetGap() {
-	said := s.gaps[0].said
-	s.gaps = slices.DeleteFunc(s.gaps, func(g gap) bool { return g.said == said })
+	said := s.gaps[0].finding
+	s.gaps = slices.DeleteFunc(s.gaps, func(g gap) bool { return g.finding == said })
 }
 
-// retract takes a breach back.
-func (s *Session) retract(b *catalogue.Breach, why string, e *Event) {
-	back := s.breach(b.Check, why, e.ref())
+// retractFinding takes a breach back.
+func (s *Session) retractFinding(b *catalogue.Breach, why string, e *Event) {
+	back := s.addFinding(b.Check, why, e.eventRef())
 	back.Withdraws, back.Retracts = b, true
 }
 
-// clock checks that time does not run backwards.
-func (s *Session) clock(e *Event) {
+// checkClock checks that time does not run backwards.
+func (s *Session) checkClock(e *Event) {
 	if e.Time.IsZero() {
 		return
 	}
 	if e.Time.Before(s.lastTime) {
-		s.breach("AAEP-C-066", "", e.ref())
+		s.addFinding("AAEP-C-066", "", e.eventRef())
 	}
 	s.lastTime = e.Time
 }
@@ -140,92 +140,92 @@ const (
 	stateAwaiting = "awaiting_input"
 )
 
-// phase holds the states that were announced, and what proves that they were
+// announcedPhases holds the states that were announced, and what proves that they were
 // there.
-type phase uint8
+type announcedPhases uint8
 
 const (
-	announcedCalling phase = 1 << iota
+	announcedCalling announcedPhases = 1 << iota
 	announcedWriting
 	provedWriting
 )
 
-func (s *Session) changed(e *Event, p *aaep.StateChanged) {
+func (s *Session) handleStateChange(e *Event, p *aaep.StateChanged) {
 	switch {
 	case s.state == "" && s.started && !s.restored && p.FromState != stateIdle:
-		s.breach("AAEP-C-068", "", e.ref())
-	case s.state != "" && s.state != p.FromState && !s.explained:
-		s.breach("AAEP-C-069", "", e.ref())
+		s.addFinding("AAEP-C-068", "", e.eventRef())
+	case s.state != "" && s.state != p.FromState && !s.stateExplained:
+		s.addFinding("AAEP-C-069", "", e.eventRef())
 	}
-	if p.FromState == stateCalling && p.ToState != stateCalling && len(s.open) == 1 {
-		s.breach("AAEP-C-087", "", s.open[0].ref, e.ref()).Call = s.open[0].id
+	if p.FromState == stateCalling && p.ToState != stateCalling && len(s.openInvocations) == 1 {
+		s.addFinding("AAEP-C-087", "", s.openInvocations[0].event, e.eventRef()).Call = s.openInvocations[0].id
 	}
 	if (p.FromState == stateAwaiting || s.state == stateAwaiting) && p.ToState != stateAwaiting {
-		s.supersede()
+		s.supersedeQuestions()
 	}
 	switch p.ToState {
 	case stateCalling:
-		s.phases |= announcedCalling
+		s.announcedPhases |= announcedCalling
 	case stateWriting:
-		s.phases |= announcedWriting
+		s.announcedPhases |= announcedWriting
 	}
 	if p.ToState != stateAwaiting {
-		s.unleft = ref{}
+		s.unleftQuestion = eventRef{}
 	}
-	s.state, s.explained = bounded(p.ToState), false
+	s.state, s.stateExplained = boundID(p.ToState), false
 }
 
-// quietState is said once: a question or its answer without its change of state, be
+// reportQuietState is said once: a question or its answer without its change of state, be
 // it that awaiting_input is not entered for the question, or not left by a session
 // that acts after the answer.
-func (s *Session) quietState(proof ...ref) {
-	if s.said&saidQuietState == 0 {
-		s.said |= saidQuietState
-		s.breach("AAEP-C-123", "", proof...)
+func (s *Session) reportQuietState(proof ...eventRef) {
+	if s.reportedOnce&reportedQuietState == 0 {
+		s.reportedOnce |= reportedQuietState
+		s.addFinding("AAEP-C-123", "", proof...)
 	}
 }
 
-// finish takes the terminal event.
-func (s *Session) finish(e *Event) {
+// endSession takes the terminal event.
+func (s *Session) endSession(e *Event) {
 	_, cancelled := e.Payload.(*aaep.SessionCancelled)
 	completed, _ := e.Payload.(*aaep.SessionCompleted)
-	for _, a := range s.asks {
-		s.closeAsk(e, a, cancelled)
+	for _, a := range s.questions {
+		s.closeQuestion(e, a, cancelled)
 	}
-	if s.unleft != (ref{}) && s.wentOn && !cancelled {
-		s.quietState(s.unleft, e.ref())
+	if s.unleftQuestion != (eventRef{}) && s.actedSinceAnswer && !cancelled {
+		s.reportQuietState(s.unleftQuestion, e.eventRef())
 	}
 	for _, o := range s.outputs {
 		s.closeOutput(e, o, completed != nil)
 	}
 	if completed != nil {
-		s.figures(e, completed)
+		s.checkFigures(e, completed)
 	}
 	if s.started && !s.restored {
-		s.missingPhases(e)
+		s.checkPhases(e)
 	}
-	s.ended, s.end = true, e.ref()
-	s.open, s.outputs, s.tools = nil, nil, nil
+	s.ended, s.endEvent = true, e.eventRef()
+	s.openInvocations, s.outputs, s.announcedTools = nil, nil, nil
 }
 
-func (s *Session) missingPhases(e *Event) {
-	if s.invocations > 0 && s.phases&announcedCalling == 0 {
-		s.breach("AAEP-C-070", "calling a tool", e.ref()).Case = stateCalling
+func (s *Session) checkPhases(e *Event) {
+	if s.invocationCount > 0 && s.announcedPhases&announcedCalling == 0 {
+		s.addFinding("AAEP-C-070", "calling a tool", e.eventRef()).Case = stateCalling
 	}
-	if s.phases&(provedWriting|announcedWriting) == provedWriting {
-		s.breach("AAEP-C-070", "writing output", e.ref()).Case = stateWriting
+	if s.announcedPhases&(provedWriting|announcedWriting) == provedWriting {
+		s.addFinding("AAEP-C-070", "writing output", e.eventRef()).Case = stateWriting
 	}
 }
 
-// figures compares what the last event sums up with what was seen.
-func (s *Session) figures(e *Event, p *aaep.SessionCompleted) {
+// checkFigures compares what the last event sums up with what was seen.
+func (s *Session) checkFigures(e *Event, p *aaep.SessionCompleted) {
 	if s.restored || !s.started {
 		return
 	}
-	if n := p.ToolInvocationsCount; n != nil && *n != s.invocations {
-		s.breach("AAEP-C-071", "the number of invocations", e.ref()).Case = "count"
+	if n := p.ToolInvocationsCount; n != nil && *n != s.invocationCount {
+		s.addFinding("AAEP-C-071", "the number of invocations", e.eventRef()).Case = "count"
 	}
-	if ms := p.DurationMS; ms != nil && differs(*ms, e.when().Sub(s.startTime).Milliseconds()) {
-		hint(s.breach("AAEP-C-071", "the duration", e.ref())).Case = "duration"
+	if ms := p.DurationMS; ms != nil && durationsDiffer(*ms, e.producerTime().Sub(s.startTime).Milliseconds()) {
+		asHint(s.addFinding("AAEP-C-071", "the duration", e.eventRef())).Case = "duration"
 	}
 }

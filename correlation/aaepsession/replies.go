@@ -10,94 +10,94 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
-// reply takes an answer (6.3.4). One that does not count changes nothing.
-func (s *Session) reply(e *Event, token string, r answer) {
-	i := len(s.asks) - 1
-	for ; i >= 0 && s.asks[i].token != bounded(token); i-- {
+// handleReply takes an answer (6.3.4). One that does not count changes nothing.
+func (s *Session) handleReply(e *Event, token string, r replyContent) {
+	i := len(s.questions) - 1
+	for ; i >= 0 && s.questions[i].token != boundID(token); i-- {
 	}
 	if i < 0 {
 		return
 	}
-	a := s.asks[i]
-	r.subscription, r.response = bounded(r.subscription), bounded(r.response)
-	if slices.Contains(a.answers, r) {
+	a := s.questions[i]
+	r.subscription, r.response = boundID(r.subscription), boundID(r.response)
+	if slices.Contains(a.replies, r) {
 		return // delivered again
 	}
-	if len(a.answers) < maxAnswers {
-		a.answers = append(a.answers, r)
+	if len(a.replies) < maxReplies {
+		a.replies = append(a.replies, r)
 	}
-	yes := a.isConfirmation() && r.response == accept
+	yes := a.isConfirmation() && r.response == decisionAccept
 	switch a.stage {
-	case accepted, rejected, answered:
-		s.again(e, a, r, yes)
+	case questionAccepted, questionRejected, questionAnswered:
+		s.handleSecondReply(e, a, r, yes)
 		return
-	case superseded, closed:
-		hint(s.breach("AAEP-C-109", "", a.ref, e.ref()))
-		a.tooLate = a.tooLate || yes
+	case questionSuperseded, questionClosed:
+		asHint(s.addFinding("AAEP-C-109", "", a.event, e.eventRef()))
+		a.acceptedAfterWithdrawal = a.acceptedAfterWithdrawal || yes
 		return
 	}
 	dated := !e.Time.IsZero() && !a.deadline.IsZero() && !e.Time.Before(a.deadline)
-	if a.stage != pending || a.over(e) {
-		s.breach("AAEP-C-111", "its time was over", a.ref, e.ref()).Case = "late"
-		a.lateAccept = a.lateAccept || yes
+	if a.stage != questionPending || a.isTimeOver(e) {
+		s.addFinding("AAEP-C-111", "its time was over", a.event, e.eventRef()).Case = "late"
+		a.acceptedLate = a.acceptedLate || yes
 		return
 	}
 	switch {
 	case dated:
-		b := s.breach("AAEP-C-111", "it is dated after its time, in which it came", a.ref, e.ref())
+		b := s.addFinding("AAEP-C-111", "it is dated after its time, in which it came", a.event, e.eventRef())
 		b.Case, b.Severity = "dated", events.SeverityLow
-	case !e.Time.IsZero() && e.Time.Add(clockSkew).Before(a.when):
-		s.breach("AAEP-C-111", "it is dated before its question", a.ref, e.ref()).Severity = events.SeverityLow
+	case !e.Time.IsZero() && e.Time.Add(clockSkew).Before(a.askedAt):
+		s.addFinding("AAEP-C-111", "it is dated before its question", a.event, e.eventRef()).Severity = events.SeverityLow
 	}
-	s.answer(e, a, r)
+	s.applyReply(e, a, r)
 }
 
-// again takes an answer to a question that has one: the first valid one counts
+// handleSecondReply takes an answer to a question that has one: the first valid one counts
 // (6.3.5). From another subscriber it only came second.
-func (s *Session) again(e *Event, a *ask, r answer, yes bool) {
-	b := s.breach("AAEP-C-110", "it has been answered", a.ref, e.ref())
+func (s *Session) handleSecondReply(e *Event, a *userQuestion, r replyContent, yes bool) {
+	b := s.addFinding("AAEP-C-110", "it has been answered", a.event, e.eventRef())
 	b.Case = "consumed"
-	if a.by != r.subscription {
-		hint(b)
+	if a.subscription != r.subscription {
+		asHint(b)
 	}
-	a.notFirst = a.notFirst || (yes && a.stage == rejected)
+	a.acceptedSecond = a.acceptedSecond || (yes && a.stage == questionRejected)
 }
 
-func (s *Session) answer(e *Event, a *ask, r answer) {
+func (s *Session) applyReply(e *Event, a *userQuestion, r replyContent) {
 	switch {
-	case !a.isConfirmation() && !a.accepts(r):
-		s.breach("AAEP-C-117", "", a.ref, e.ref())
+	case !a.isConfirmation() && !a.acceptsResponse(r):
+		s.addFinding("AAEP-C-117", "", a.event, e.eventRef())
 	case !a.isConfirmation():
-		s.resolve(a, answered, e.ref(), e.when())
-	case !a.allows(r.response):
-		s.breach("AAEP-C-113", "", a.ref, e.ref())
-	case r.response == accept:
-		s.resolve(a, accepted, e.ref(), e.when())
-	case r.response == reject:
-		s.resolve(a, rejected, e.ref(), e.when())
+		s.resolveQuestion(a, questionAnswered, e.eventRef(), e.producerTime())
+	case !a.allowsDecision(r.response):
+		s.addFinding("AAEP-C-113", "", a.event, e.eventRef())
+	case r.response == decisionAccept:
+		s.resolveQuestion(a, questionAccepted, e.eventRef(), e.producerTime())
+	case r.response == decisionReject:
+		s.resolveQuestion(a, questionRejected, e.eventRef(), e.producerTime())
 	}
-	if a.stage != pending {
-		a.by, a.resolvedAt = r.subscription, e.At
+	if a.stage != questionPending {
+		a.subscription, a.resolvedAt = r.subscription, e.At
 	}
-	s.explained = true
+	s.stateExplained = true
 }
 
-func (a *ask) allows(decision string) bool {
-	if len(a.allowed) == 0 {
-		return decision == accept || decision == reject
+func (a *userQuestion) allowsDecision(decision string) bool {
+	if len(a.allowedReplies) == 0 {
+		return decision == decisionAccept || decision == decisionReject
 	}
-	return slices.Contains(a.allowed, decision)
+	return slices.Contains(a.allowedReplies, decision)
 }
 
-// accepts tells whether a response is of a kind that the question asks for
+// acceptsResponse tells whether a response is of a kind that the question asks for
 // (6.5.5).
-func (a *ask) accepts(r answer) bool {
-	kinds := a.question.kinds
-	if len(kinds) == 0 && len(a.question.choices) == 0 {
+func (a *userQuestion) acceptsResponse(r replyContent) bool {
+	kinds := a.clarification.kinds
+	if len(kinds) == 0 && len(a.clarification.choices) == 0 {
 		return true
 	}
 	isText := r.kind == "string"
-	chosen := isText && slices.Contains(a.question.choices, r.response)
+	chosen := isText && slices.Contains(a.clarification.choices, r.response)
 	if len(kinds) == 0 {
 		return chosen
 	}
@@ -114,11 +114,11 @@ func (a *ask) accepts(r answer) bool {
 	})
 }
 
-// automatic: that a program answers for the user is allowed only where the user
+// checkAutomaticReply: that a program answers for the user is allowed only where the user
 // wanted it, which is nowhere on the log.
-func (s *Session) automatic(e *Event, decidedBy string) {
-	if automatic(decidedBy) {
-		s.breach("AAEP-C-118", "", e.ref())
+func (s *Session) checkAutomaticReply(e *Event, decidedBy string) {
+	if isAutomatic(decidedBy) {
+		s.addFinding("AAEP-C-118", "", e.eventRef())
 	}
 }
 
@@ -126,7 +126,7 @@ func (s *Session) automatic(e *Event, decidedBy string) {
 // (AAEP-C-110).
 func UnknownReply(e *Event) *catalogue.Breach {
 	s := Session{}
-	b := s.breach("AAEP-C-110", "nobody asked under this token", e.ref())
+	b := s.addFinding("AAEP-C-110", "nobody asked under this token", e.eventRef())
 	b.Case = "unknown"
 	return b
 }
@@ -135,16 +135,16 @@ func UnknownReply(e *Event) *catalogue.Breach {
 type Reply struct {
 	token, decidedBy string
 	clarifies        bool
-	answer           answer
+	content          replyContent
 }
 
 // Reply gives what to keep of a reply.
 func (e *Event) Reply() Reply {
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
-		return Reply{bounded(p.ReplyToken), bounded(p.DecidedBy), false, answer{bounded(p.SubscriptionID), bounded(p.Decision), "", e.Time}}
+		return Reply{boundID(p.ReplyToken), boundID(p.DecidedBy), false, replyContent{boundID(p.SubscriptionID), boundID(p.Decision), "", e.Time}}
 	case *aaep.ClarificationReply:
-		return Reply{bounded(p.ReplyToken), bounded(p.DecidedBy), true, answer{bounded(p.SubscriptionID), bounded(p.Response), p.ResponseKind, e.Time}}
+		return Reply{boundID(p.ReplyToken), boundID(p.DecidedBy), true, replyContent{boundID(p.SubscriptionID), boundID(p.Response), p.ResponseKind, e.Time}}
 	}
 	return Reply{}
 }
@@ -152,12 +152,12 @@ func (e *Event) Reply() Reply {
 // Event makes the reply of what was kept, which has its place in the log and the
 // broker's time.
 func (r Reply) Event(seq uint64, at time.Time) *Event {
-	e := &Event{Type: "confirmation.reply", Time: r.answer.time, Seq: seq, At: at}
-	e.Payload = &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.answer.subscription, Decision: r.answer.response, DecidedBy: r.decidedBy}
+	e := &Event{Type: "confirmation.reply", Time: r.content.time, Seq: seq, At: at}
+	e.Payload = &aaep.ConfirmationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Decision: r.content.response, DecidedBy: r.decidedBy}
 	if r.clarifies {
 		e.Type = "clarification.reply"
-		e.Payload = &aaep.ClarificationReply{ReplyToken: r.token, SubscriptionID: r.answer.subscription, Response: r.answer.response,
-			ResponseKind: r.answer.kind, DecidedBy: r.decidedBy}
+		e.Payload = &aaep.ClarificationReply{ReplyToken: r.token, SubscriptionID: r.content.subscription, Response: r.content.response,
+			ResponseKind: r.content.kind, DecidedBy: r.decidedBy}
 	}
 	return e
 }

@@ -17,21 +17,21 @@ import (
 
 // Bounds of one session.
 const (
-	maxOpen    = 256 // invocations that are open; the oldest are forgotten
-	maxAsks    = 64  // questions; the oldest that are resolved are forgotten first
-	maxOutputs = 64  // outputs; the oldest that are closed are forgotten first
-	maxTools   = 256 // announced tools; of longer lists nothing is checked
-	maxGaps    = 16  // stretches of missing sequence numbers; the oldest are forgotten
-	maxGap     = 256 // numbers in one; of longer ones it is not noticed that they came late
-	maxAnswers = 8   // answers to one question that are told from repeated deliveries
+	maxOpenInvocations = 256 // invocations that are open; the oldest are forgotten
+	maxQuestions       = 64  // questions; the oldest that are resolved are forgotten first
+	maxOutputs         = 64  // outputs; the oldest that are closed are forgotten first
+	maxTools           = 256 // announced tools; of longer lists nothing is checked
+	maxGaps            = 16  // stretches of missing sequence numbers; the oldest are forgotten
+	maxGap             = 256 // numbers in one; of longer ones it is not noticed that they came late
+	maxReplies         = 8   // answers to one question that are told from repeated deliveries
 )
 
 // Tolerances.
 const (
-	maxAhead  = 5 * time.Minute  // of a publisher's clock
-	maxBehind = 24 * time.Hour   // likewise
-	grace     = 10 * time.Second // for a reply on its way, in broker time
-	clockSkew = time.Second      // between the clocks of publisher and subscriber
+	maxClockAhead  = 5 * time.Minute  // of a publisher's clock
+	maxClockBehind = 24 * time.Hour   // likewise
+	replyGrace     = 10 * time.Second // for a reply on its way, in broker time
+	clockSkew      = time.Second      // between the clocks of publisher and subscriber
 )
 
 // Session is the state of one session. The zero value is a session of which
@@ -39,54 +39,54 @@ const (
 type Session struct {
 	out []*catalogue.Breach `snapshot:"-"` // of one event
 
-	begun, started, ended bool
-	restored              bool // known from before it was forgotten: counts and tables are not complete
-	start, end            ref
-	overtook              *overtaking
-	startTime             time.Time
+	hasEvents, started, ended bool
+	restored                  bool // known from before it was forgotten: counts and tables are not complete
+	startEvent, endEvent      eventRef
+	overtakenStart            *overtakenFinding
+	startTime                 time.Time
 
-	numbering numbering
-	last      int64 // sequence number
-	gaps      []gap
-	lastTime  time.Time
+	numbering  numbering
+	lastNumber int64 // sequence number
+	gaps       []gap
+	lastTime   time.Time
 
-	state     string // as the last change of state said; "" if none did
-	unleft    ref    // the question that was resolved in awaiting_input, which has not been left since; zero if none was
-	wentOn    bool   // the session acted since that question was resolved
-	explained bool   // something happened since that explains another state
-	phases    phase
+	state            string   // as the last change of state said; "" if none did
+	unleftQuestion   eventRef // the question that was resolved in awaiting_input, which has not been left since; zero if none was
+	actedSinceAnswer bool     // the session acted since that question was resolved
+	stateExplained   bool     // something happened since that explains another state
+	announcedPhases  announcedPhases
 
-	tools       map[string]bool
-	open        []*invocation
-	invocations int64
-	asks        []*ask
-	outputs     []*output
-	streams     stream
+	announcedTools  map[string]bool
+	openInvocations []*invocation
+	invocationCount int64
+	questions       []*userQuestion
+	outputs         []*streamedOutput
+	streamNaming    namingSet
 
-	hinted hints
-	said   said
+	givenHints   hintSet
+	reportedOnce onceFlags
 }
 
-// ref is an event as evidence.
-type ref struct {
+// eventRef is an event as evidence.
+type eventRef struct {
 	id  string
 	seq uint64
 }
 
-func (e *Event) ref() ref { return ref{e.ID, e.Seq} }
+func (e *Event) eventRef() eventRef { return eventRef{e.ID, e.Seq} }
 
-// said holds what is said once a session.
-type said uint8
+// onceFlags holds what is said once a session.
+type onceFlags uint8
 
 const (
-	saidSkew said = 1 << iota
-	saidQuietState
-	saidMixedOutputs
+	reportedSkew onceFlags = 1 << iota
+	reportedQuietState
+	reportedMixedOutputs
 )
 
-// breach notes a violation that these events prove. The caller may complete it
+// addFinding notes a violation that these events prove. The caller may complete it
 // before the next one is noted.
-func (s *Session) breach(check, what string, proof ...ref) *catalogue.Breach {
+func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.Breach {
 	b := &catalogue.Breach{Check: check, What: what}
 	for _, p := range proof {
 		if p.id != "" {
@@ -106,116 +106,116 @@ func (s *Session) Apply(e *Event) []*catalogue.Breach {
 	s.out = nil
 	switch p := e.Payload.(type) {
 	case *aaep.ConfirmationReply:
-		s.automatic(e, p.DecidedBy)
-		s.reply(e, p.ReplyToken, answer{p.SubscriptionID, p.Decision, "", e.Time})
+		s.checkAutomaticReply(e, p.DecidedBy)
+		s.handleReply(e, p.ReplyToken, replyContent{p.SubscriptionID, p.Decision, "", e.Time})
 		return s.out
 	case *aaep.ClarificationReply:
-		s.automatic(e, p.DecidedBy)
-		s.reply(e, p.ReplyToken, answer{p.SubscriptionID, p.Response, p.ResponseKind, e.Time})
+		s.checkAutomaticReply(e, p.DecidedBy)
+		s.handleReply(e, p.ReplyToken, replyContent{p.SubscriptionID, p.Response, p.ResponseKind, e.Time})
 		return s.out
 	}
-	s.hint(e)
-	s.skew(e)
-	if !s.lifecycle(e) {
+	s.reportHints(e)
+	s.checkSkew(e)
+	if !s.checkLifecycle(e) {
 		return s.out
 	}
-	if inOrder := s.number(e); inOrder {
-		s.clock(e)
+	if inOrder := s.checkNumber(e); inOrder {
+		s.checkClock(e)
 	}
-	s.elapse(e)
-	s.follow(e)
+	s.expireQuestions(e)
+	s.noteOutcomesSeen(e)
 	switch p := e.Payload.(type) {
 	case *aaep.SessionStarted:
-		s.begin(e, p)
+		s.startSession(e, p)
 	case *aaep.StateChanged:
-		s.changed(e, p)
+		s.handleStateChange(e, p)
 	case *aaep.ProgressUpdated:
-		s.progressed()
+		s.noteProgress()
 	case *aaep.ToolInvoked:
-		s.invoked(e, p)
+		s.handleInvocation(e, p)
 	case *aaep.ToolCompleted:
-		s.completed(e, p)
+		s.handleCompletion(e, p)
 	case *aaep.OutputStreaming:
-		s.streamed(e, p)
+		s.handleChunk(e, p)
 	case *aaep.AwaitingConfirmation:
-		s.confirm(e, p)
+		s.askConfirmation(e, p)
 	case *aaep.AwaitingClarification:
-		s.clarify(e, p)
+		s.askClarification(e, p)
 	case *aaep.HandoffRequested:
-		s.explained = true
+		s.stateExplained = true
 	}
-	if e.terminal() {
-		s.finish(e)
+	if e.isTerminal() {
+		s.endSession(e)
 	}
 	return s.out
 }
 
-// lifecycle tells whether there is more to say about the event than that it
+// checkLifecycle tells whether there is more to say about the event than that it
 // comes at the wrong time (AAEP 4.1, 4.5.1).
-func (s *Session) lifecycle(e *Event) bool {
+func (s *Session) checkLifecycle(e *Event) bool {
 	_, starts := e.Payload.(*aaep.SessionStarted)
 	switch {
 	case starts && s.started:
-		s.breach("AAEP-C-061", "", s.start, e.ref())
-		s.breach("AAEP-C-051", "", s.start, e.ref())
+		s.addFinding("AAEP-C-061", "", s.startEvent, e.eventRef())
+		s.addFinding("AAEP-C-051", "", s.startEvent, e.eventRef())
 		if s.ended { // take it for the session that it says it is
-			*s = Session{out: s.out, begun: true, hinted: s.hinted, said: s.said}
+			*s = Session{out: s.out, hasEvents: true, givenHints: s.givenHints, reportedOnce: s.reportedOnce}
 		}
 		if e.Number != nil && *e.Number == 0 {
 			s.numbering = unnumbered // it counts from the beginning, too
 		}
 	case starts || s.restored:
-	case !s.started && !s.begun:
-		if b := s.breach("AAEP-C-060", "", e.ref()); e.ID != "" {
-			s.overtook = &overtaking{b, e.Time, e.Number}
+	case !s.started && !s.hasEvents:
+		if b := s.addFinding("AAEP-C-060", "", e.eventRef()); e.ID != "" {
+			s.overtakenStart = &overtakenFinding{b, e.Time, e.Number}
 		}
 	}
-	s.begun = true
+	s.hasEvents = true
 	if !s.ended || starts {
 		return true
 	}
-	if e.terminal() {
-		s.breach("AAEP-C-062", "", s.end, e.ref())
+	if e.isTerminal() {
+		s.addFinding("AAEP-C-062", "", s.endEvent, e.eventRef())
 	} else {
-		s.breach("AAEP-C-063", "", s.end, e.ref())
+		s.addFinding("AAEP-C-063", "", s.endEvent, e.eventRef())
 	}
 	return false
 }
 
-// overtaking is an event that came before another, and what was said of it for that.
-type overtaking struct {
-	said   *catalogue.Breach
-	time   time.Time
-	number *int64
+// overtakenFinding is an event that came before another, and what was said of it for that.
+type overtakenFinding struct {
+	finding *catalogue.Breach
+	time    time.Time
+	number  *int64
 }
 
-// by tells whether the other was emitted before it, by its number or else its time.
-func (o *overtaking) by(other *Event) bool {
+// isEarlier tells whether the other was emitted before it, by its number or else its time.
+func (o *overtakenFinding) isEarlier(other *Event) bool {
 	if o.number != nil && other.Number != nil {
 		return *other.Number < *o.number
 	}
 	return !other.Time.IsZero() && other.Time.Before(o.time)
 }
 
-func (s *Session) begin(e *Event, p *aaep.SessionStarted) {
+func (s *Session) startSession(e *Event, p *aaep.SessionStarted) {
 	if !s.started {
-		s.start, s.startTime = e.ref(), e.when()
+		s.startEvent, s.startTime = e.eventRef(), e.producerTime()
 	}
-	if o := s.overtook; o != nil && o.by(e) {
-		s.retract(o.said, "its start was under way", e)
+	if o := s.overtakenStart; o != nil && o.isEarlier(e) {
+		s.retractFinding(o.finding, "its start was under way", e)
 	}
-	s.overtook = nil
+	s.overtakenStart = nil
 	s.started = true
 	if len(p.ToolsAvailable) > 0 && len(p.ToolsAvailable) <= maxTools {
-		s.tools = make(map[string]bool, len(p.ToolsAvailable))
+		s.announcedTools = make(map[string]bool, len(p.ToolsAvailable))
 		for _, t := range p.ToolsAvailable {
-			s.tools[bounded(t)] = true
+			s.announcedTools[boundID(t)] = true
 		}
 	}
 }
 
 // Unstarted tells whether the session has events and never started.
-func (s *Session) Unstarted() bool { return s.begun && !s.started && !s.restored }
+func (s *Session) Unstarted() bool { return s.hasEvents && !s.started && !s.restored }
 
 // Running tells whether the session has started and not ended.
 func (s *Session) Running() bool { return s.started && !s.ended }
@@ -227,32 +227,32 @@ func (s *Session) Silent() *catalogue.Breach {
 		return nil
 	}
 	q := Session{}
-	return q.breach("AAEP-C-064", "", s.start)
+	return q.addFinding("AAEP-C-064", "", s.startEvent)
 }
 
 // Weight is how many things the session remembers, each of at most a few KB and
 // usually of 100 bytes.
 func (s *Session) Weight() int {
-	return 1 + len(s.gaps) + len(s.tools) + len(s.open) + len(s.asks) + len(s.outputs)
+	return 1 + len(s.gaps) + len(s.announcedTools) + len(s.openInvocations) + len(s.questions) + len(s.outputs)
 }
 
 // Memory is what is kept of a session that is forgotten otherwise.
 type Memory uint8
 
 const (
-	memoryKnown Memory = 1 << iota
-	memoryStarted
-	memoryEnded
+	tombstoneKnown Memory = 1 << iota
+	tombstoneStarted
+	tombstoneEnded
 )
 
 // Memory gives what to keep of the session.
 func (s *Session) Memory() Memory {
-	m := memoryKnown
+	m := tombstoneKnown
 	if s.started {
-		m |= memoryStarted
+		m |= tombstoneStarted
 	}
 	if s.ended {
-		m |= memoryEnded
+		m |= tombstoneEnded
 	}
 	return m
 }
@@ -262,5 +262,5 @@ func Restore(m Memory) *Session {
 	if m == 0 {
 		return &Session{}
 	}
-	return &Session{begun: true, restored: true, started: m&memoryStarted != 0, ended: m&memoryEnded != 0}
+	return &Session{hasEvents: true, restored: true, started: m&tombstoneStarted != 0, ended: m&tombstoneEnded != 0}
 }

@@ -36,17 +36,17 @@ func TestBounds(t *testing.T) {
 		s.Apply(event(t, i, "tool.invoked", fmt.Sprintf(`,"tool":"t","tool_call_id":"call_%d"`, i)))
 		s.Apply(event(t, i, "output.streaming", fmt.Sprintf(`,"output_id":"out_%d","chunk":"","position":0,"complete":%v`, i, i%2 == 0)))
 	}
-	if len(s.open) != maxOpen || len(s.asks) != maxAsks || len(s.outputs) != maxOutputs || s.Weight() != 1+maxOpen+maxAsks+maxOutputs {
-		t.Errorf("%d invocations, %d questions, %d outputs", len(s.open), len(s.asks), len(s.outputs))
+	if len(s.openInvocations) != maxOpenInvocations || len(s.questions) != maxQuestions || len(s.outputs) != maxOutputs || s.Weight() != 1+maxOpenInvocations+maxQuestions+maxOutputs {
+		t.Errorf("%d invocations, %d questions, %d outputs", len(s.openInvocations), len(s.questions), len(s.outputs))
 	}
-	for i := range 2 * maxAnswers {
+	for i := range 2 * maxReplies {
 		reply, err := aaep.Decode(fmt.Appendf(nil, `{"type":"confirmation.reply","reply_token":"rpl_999","decision":"perhaps%d"}`, i), strictjson.DefaultLimits)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.Apply(NewEvent(reply))
 	}
-	if n := len(s.asks[maxAsks-1].answers); n != maxAnswers {
+	if n := len(s.questions[maxQuestions-1].replies); n != maxReplies {
 		t.Errorf("%d answers are remembered", n)
 	}
 }

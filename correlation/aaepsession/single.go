@@ -17,12 +17,12 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// hints are the checks of one event that it fails and no schema makes, as bits,
+// hintSet are the checks of one event that it fails and no schema makes, as bits,
 // so that an event that fails none costs nothing.
-type hints uint16
+type hintSet uint16
 
 const (
-	versionInID hints = 1 << iota
+	versionInID hintSet = 1 << iota
 	noLanguage
 	tooLarge
 	tooWide
@@ -34,7 +34,7 @@ const (
 	customReplies
 	oddTimeout
 	noSummary
-	looseMark
+	leadingMark
 	secretText
 	tokenText
 )
@@ -66,62 +66,62 @@ const (
 	maxBytes, maxFields, maxDepth, maxString = 64 << 10, 32, 8, 16 << 10
 )
 
-// texts are the fields that people read. A chunk goes on where the one before
+// readableFields are the fields that people read. A chunk goes on where the one before
 // it ended, so it is not among them.
-var texts = []string{"summary_terse", "summary_normal", "summary_detailed", "description", "args_summary", "request_text",
+var readableFields = []string{"summary_terse", "summary_normal", "summary_detailed", "description", "args_summary", "request_text",
 	"output_summary", "error_message", "remediation_hint", "partial_result", "action", "consequence", "question", "context", "reason"}
 
-var versioned = regexp.MustCompile(`[-_]v?[0-9]+\.[0-9]+`)
+var versionSuffix = regexp.MustCompile(`[-_]v?[0-9]+\.[0-9]+`)
 
-// read finds the hints of an event.
-func read(e *aaep.Event, member func(key string) string) hints {
-	h := size(e) | wording(e, member)
+// readHints finds the hints of an event.
+func readHints(e *aaep.Event, member func(key string) string) hintSet {
+	h := sizeHints(e) | textHints(e, member)
 	id, version := e.Producer.AgentID, e.Producer.AgentVersion
-	h.add(versionInID, (version != "" && strings.Contains(id, version)) || strings.Contains(id, ".") && versioned.MatchString(id))
+	h.addIf(versionInID, (version != "" && strings.Contains(id, version)) || strings.Contains(id, ".") && versionSuffix.MatchString(id))
 	switch p := e.Payload.(type) {
 	case *aaep.ToolCompleted:
-		h.add(noErrorMessage, p.ErrorMessage == "" && (p.Status == "error" || p.Status == "timeout"))
-		h.add(noSummary, p.Summaries.Normal == "")
+		h.addIf(noErrorMessage, p.ErrorMessage == "" && (p.Status == "error" || p.Status == "timeout"))
+		h.addIf(noSummary, p.Summaries.Normal == "")
 	case *aaep.AwaitingConfirmation:
-		h |= confirmation(p)
+		h |= confirmationHints(p)
 	case *aaep.AwaitingClarification:
-		h.add(oddDefault, p.DefaultResponse != nil && !answers(p, *p.DefaultResponse))
-		h.add(oddTimeout, outside(p.TimeoutSeconds, [2]int64{60, 300}))
-		h.add(noSummary, p.Summaries.Normal == "")
+		h.addIf(oddDefault, p.DefaultResponse != nil && !acceptsAnswer(p, *p.DefaultResponse))
+		h.addIf(oddTimeout, isOutside(p.TimeoutSeconds, [2]int64{60, 300}))
+		h.addIf(noSummary, p.Summaries.Normal == "")
 	case *aaep.StateChanged:
-		h.add(noSummary, p.Summaries.Normal == "")
+		h.addIf(noSummary, p.Summaries.Normal == "")
 	case *aaep.ProgressUpdated:
-		h.add(noSummary, p.Summaries.Normal == "")
+		h.addIf(noSummary, p.Summaries.Normal == "")
 	case *aaep.HandoffRequested:
-		h.add(noSummary, p.Summaries.Normal == "")
+		h.addIf(noSummary, p.Summaries.Normal == "")
 	}
 	return h
 }
 
-func (h *hints) add(bit hints, is bool) {
+func (h *hintSet) addIf(bit hintSet, is bool) {
 	if is {
 		*h |= bit
 	}
 }
 
-func size(e *aaep.Event) hints {
-	var h hints
-	h.add(tooLarge, len(e.Raw) > maxBytes)
-	h.add(tooWide, len(e.Tree) > maxFields)
+func sizeHints(e *aaep.Event) hintSet {
+	var h hintSet
+	h.addIf(tooLarge, len(e.Raw) > maxBytes)
+	h.addIf(tooWide, len(e.Tree) > maxFields)
 	for _, v := range e.Tree {
-		deep, long := extent(v, maxDepth+1)
-		h.add(tooDeep, deep > maxDepth)
-		h.add(longText, long > maxString)
+		deep, long := valueExtent(v, maxDepth+1)
+		h.addIf(tooDeep, deep > maxDepth)
+		h.addIf(longText, long > maxString)
 	}
 	return h
 }
 
-// extent says how deep a value is nested, and how long its longest text is, in
+// valueExtent says how deep a value is nested, and how long its longest text is, in
 // bytes. Below most levels it does not look.
-func extent(v any, most int) (deep, long int) {
+func valueExtent(v any, most int) (deep, long int) {
 	below := func(child any) {
 		if most > 0 {
-			d, l := extent(child, most-1)
+			d, l := valueExtent(child, most-1)
 			deep, long = max(deep, d), max(long, l)
 		}
 	}
@@ -142,22 +142,22 @@ func extent(v any, most int) (deep, long int) {
 	return 0, 0
 }
 
-func wording(e *aaep.Event, member func(key string) string) hints {
-	var h hints
+func textHints(e *aaep.Event, member func(key string) string) hintSet {
+	var h hintSet
 	spoken := false
 	tokens := bytes.Contains(e.Raw, replyToken)
-	for _, key := range texts {
+	for _, key := range readableFields {
 		s := member(key)
 		if s == "" {
 			continue
 		}
 		spoken = true
 		r, _ := utf8.DecodeRuneInString(s)
-		h.add(tokenText, tokens && showsToken(s))
-		h.add(looseMark, r >= 0x300 && unicode.Is(unicode.M, r))
+		h.addIf(tokenText, tokens && showsToken(s))
+		h.addIf(leadingMark, r >= 0x300 && unicode.Is(unicode.M, r))
 	}
-	h.add(secretText, secrets.Suspect(e.Raw) && holdsSecret(e))
-	h.add(noLanguage, spoken && (e.Localization == nil || e.Localization.PrimaryLanguage == ""))
+	h.addIf(secretText, secrets.Suspect(e.Raw) && holdsSecret(e))
+	h.addIf(noLanguage, spoken && (e.Localization == nil || e.Localization.PrimaryLanguage == ""))
 	return h
 }
 
@@ -181,39 +181,39 @@ func holdsSecret(e *aaep.Event) bool {
 	return found
 }
 
-// timeouts are the recommended times to answer, in seconds (6.4.2).
-var timeouts = map[[2]bool]map[string][2]int64{
+// recommendedTimeouts are the recommended times to answer, in seconds (6.4.2).
+var recommendedTimeouts = map[[2]bool]map[string][2]int64{
 	{true}:  {"high": {180, 600}, "medium": {60, 180}},
 	{false}: {"low": {30, 90}, "": {30, 90}},
 }
 
-func confirmation(p *aaep.AwaitingConfirmation) hints {
-	var h hints
-	final := lasting(p)
+func confirmationHints(p *aaep.AwaitingConfirmation) hintSet {
+	var h hintSet
+	final := isIrreversible(p)
 	safe := p.RiskLevel == "" || p.RiskLevel == "low"
-	h.add(riskyDefault, p.DefaultDecision == "accept" && ((final && safe) || (!final && p.RiskLevel == "high")))
-	h.add(customReplies, slices.ContainsFunc(p.AllowedReplies, func(r string) bool { return r != accept && r != reject }))
-	if span, known := timeouts[[2]bool{final}][p.RiskLevel]; known {
-		h.add(oddTimeout, outside(p.TimeoutSeconds, span))
+	h.addIf(riskyDefault, p.DefaultDecision == "accept" && ((final && safe) || (!final && p.RiskLevel == "high")))
+	h.addIf(customReplies, slices.ContainsFunc(p.AllowedReplies, func(r string) bool { return r != decisionAccept && r != decisionReject }))
+	if span, known := recommendedTimeouts[[2]bool{final}][p.RiskLevel]; known {
+		h.addIf(oddTimeout, isOutside(p.TimeoutSeconds, span))
 	}
-	h.add(noSummary, p.Summaries.Normal == "")
+	h.addIf(noSummary, p.Summaries.Normal == "")
 	return h
 }
 
-// lasting tells whether an action cannot be undone (A-07 of the digest: either
+// isIrreversible tells whether an action cannot be undone (A-07 of the digest: either
 // field says so).
-func lasting(p *aaep.AwaitingConfirmation) bool {
+func isIrreversible(p *aaep.AwaitingConfirmation) bool {
 	return isTrue(p.Irreversible) || p.Reversibility == "irreversible"
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }
 
-func outside(seconds *int64, span [2]int64) bool {
+func isOutside(seconds *int64, span [2]int64) bool {
 	return seconds != nil && (*seconds < span[0] || *seconds > span[1])
 }
 
-// answers tells whether a text is one of the answers that a question accepts.
-func answers(p *aaep.AwaitingClarification, response string) bool {
+// acceptsAnswer tells whether a text is one of the answers that a question accepts.
+func acceptsAnswer(p *aaep.AwaitingClarification, response string) bool {
 	if len(p.AcceptedResponseKinds) == 0 && len(p.Choices) == 0 {
 		return true
 	}
@@ -234,24 +234,24 @@ func answers(p *aaep.AwaitingClarification, response string) bool {
 	})
 }
 
-// hint reports the checks that an event fails by itself.
-func (s *Session) hint(e *Event) {
+// reportHints reports the checks that an event fails by itself.
+func (s *Session) reportHints(e *Event) {
 	for left := e.hints; left != 0; left &= left - 1 {
 		bit := left & -left
 		c := hintChecks[bits.TrailingZeros16(uint16(bit))]
-		if c.once && s.hinted&bit != 0 {
+		if c.once && s.givenHints&bit != 0 {
 			continue
 		}
-		s.hinted |= bit
-		s.breach(c.check, c.what, e.ref())
+		s.givenHints |= bit
+		s.addFinding(c.check, c.what, e.eventRef())
 	}
 }
 
 // Hints reports the checks that an event of no session fails by itself, but for
 // those that are said once a session.
 func Hints(e *Event) []*catalogue.Breach {
-	s := Session{hinted: ^hints(0)}
-	s.hint(e)
+	s := Session{givenHints: ^hintSet(0)}
+	s.reportHints(e)
 	return s.out
 }
 
@@ -268,18 +268,18 @@ func Alone(e *Event) []*catalogue.Breach {
 	return Hints(e)
 }
 
-// skew compares an event's time with that of its receipt. A recording does not say
+// checkSkew compares an event's time with that of its receipt. A recording does not say
 // when its events were received: it is known only that they were by Event.Until.
-func (s *Session) skew(e *Event) {
-	if e.Time.IsZero() || s.said&saidSkew != 0 {
+func (s *Session) checkSkew(e *Event) {
+	if e.Time.IsZero() || s.reportedOnce&reportedSkew != 0 {
 		return
 	}
 	received := e.At
 	if e.Recorded && !e.Until.IsZero() {
 		received = e.Until
 	}
-	if e.Time.Sub(received) > maxAhead || e.At.Sub(e.Time) > maxBehind {
-		s.said |= saidSkew
-		s.breach("AAEP-C-067", "", e.ref()).Severity = events.SeverityInfo
+	if e.Time.Sub(received) > maxClockAhead || e.At.Sub(e.Time) > maxClockBehind {
+		s.reportedOnce |= reportedSkew
+		s.addFinding("AAEP-C-067", "", e.eventRef()).Severity = events.SeverityInfo
 	}
 }

@@ -7,28 +7,28 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
-// output is one streamed output (AAEP 4.3.3).
-type output struct {
-	id       string
-	first    ref
-	position int64 // of the last chunk
-	next     int64 // where the next chunk begins, in characters
-	units    int64 // the same in UTF-16 units
-	complete bool
-	hole     *hole // nil if nothing is missing, or nothing that may come late
+// streamedOutput is one streamed output (AAEP 4.3.3).
+type streamedOutput struct {
+	id           string
+	firstEvent   eventRef
+	lastPosition int64 // of the last chunk
+	nextPosition int64 // where the next chunk begins, in characters
+	nextUTF16    int64 // the same in UTF-16 units
+	complete     bool
+	missing      *missingRange // nil if nothing is missing, or nothing that may come late
 }
 
-// hole is what is missing of an output, in characters.
-type hole struct {
+// missingRange is what is missing of an output, in characters.
+type missingRange struct {
 	from, to int64
-	overtaking
+	overtakenFinding
 }
 
-// fills takes a chunk that was under way when a later one came, and tells whether it
+// fillMissing takes a chunk that was under way when a later one came, and tells whether it
 // is one.
-func (s *Session) fills(o *output, e *Event, p *aaep.OutputStreaming) bool {
-	h := o.hole
-	if h == nil || p.Position == nil || *p.Position != h.from || !h.by(e) {
+func (s *Session) fillMissing(o *streamedOutput, e *Event, p *aaep.OutputStreaming) bool {
+	h := o.missing
+	if h == nil || p.Position == nil || *p.Position != h.from || !h.isEarlier(e) {
 		return false
 	}
 	end := h.from + int64(utf8.RuneCountInString(p.Chunk))
@@ -36,42 +36,42 @@ func (s *Session) fills(o *output, e *Event, p *aaep.OutputStreaming) bool {
 		return false
 	}
 	if h.from = end; end == h.to {
-		s.retract(h.said, "what was missing came late", e)
-		o.hole = nil
+		s.retractFinding(h.finding, "what was missing came late", e)
+		o.missing = nil
 	}
 	return true
 }
 
-// stream says whether chunks name their output.
-type stream uint8
+// namingSet says whether chunks name their output.
+type namingSet uint8
 
 const (
-	streamNamed stream = 1 << iota
+	streamNamed namingSet = 1 << iota
 	streamUnnamed
 )
 
-func (s *Session) streamed(e *Event, p *aaep.OutputStreaming) {
-	s.explained, s.wentOn = true, true
-	s.phases |= provedWriting
-	s.mixed(e, p.OutputID != "")
-	o := s.output(bounded(p.OutputID))
+func (s *Session) handleChunk(e *Event, p *aaep.OutputStreaming) {
+	s.stateExplained, s.actedSinceAnswer = true, true
+	s.announcedPhases |= provedWriting
+	s.checkMixedNaming(e, p.OutputID != "")
+	o := s.findOutput(boundID(p.OutputID))
 	done := isTrue(p.Complete)
 	if o == nil {
-		o = &output{id: bounded(p.OutputID), first: e.ref()}
+		o = &streamedOutput{id: boundID(p.OutputID), firstEvent: e.eventRef()}
 		s.addOutput(o)
 		if p.Position != nil {
-			o.advance(p)
+			o.advancePast(p)
 		}
 		o.complete = done
 		return
 	}
-	if s.fills(o, e, p) {
+	if s.fillMissing(o, e, p) {
 		return
 	}
 	if o.complete {
-		s.breach("AAEP-C-143", "", o.first, e.ref())
+		s.addFinding("AAEP-C-143", "", o.firstEvent, e.eventRef())
 		if done {
-			s.breach("AAEP-C-142", "closed again", o.first, e.ref())
+			s.addFinding("AAEP-C-142", "closed again", o.firstEvent, e.eventRef())
 		}
 		return
 	}
@@ -79,36 +79,36 @@ func (s *Session) streamed(e *Event, p *aaep.OutputStreaming) {
 	if p.Position == nil {
 		return
 	}
-	s.position(e, p, o, done)
-	o.advance(p)
+	s.checkPosition(e, p, o, done)
+	o.advancePast(p)
 }
 
-func (s *Session) position(e *Event, p *aaep.OutputStreaming, o *output, done bool) {
+func (s *Session) checkPosition(e *Event, p *aaep.OutputStreaming, o *streamedOutput, done bool) {
 	at := *p.Position
 	switch {
-	case at == o.next, at == o.position && done && p.Chunk == "":
-	case at < o.position:
-		s.breach("AAEP-C-140", "", o.first, e.ref())
-	case at == o.units:
-		s.breach("AAEP-C-141", "it counts UTF-16 units, not characters", o.first, e.ref()).Case = "unit"
+	case at == o.nextPosition, at == o.lastPosition && done && p.Chunk == "":
+	case at < o.lastPosition:
+		s.addFinding("AAEP-C-140", "", o.firstEvent, e.eventRef())
+	case at == o.nextUTF16:
+		s.addFinding("AAEP-C-141", "it counts UTF-16 units, not characters", o.firstEvent, e.eventRef()).Case = "unit"
 	default:
-		b := s.breach("AAEP-C-141", "", o.first, e.ref())
-		if o.hole = nil; at > o.next && e.ID != "" {
-			o.hole = &hole{o.next, at, overtaking{b, e.Time, e.Number}}
+		b := s.addFinding("AAEP-C-141", "", o.firstEvent, e.eventRef())
+		if o.missing = nil; at > o.nextPosition && e.ID != "" {
+			o.missing = &missingRange{o.nextPosition, at, overtakenFinding{b, e.Time, e.Number}}
 		}
 	}
 }
 
-func (o *output) advance(p *aaep.OutputStreaming) {
-	o.position = *p.Position
-	o.next = o.position + int64(utf8.RuneCountInString(p.Chunk))
-	o.units = o.position
+func (o *streamedOutput) advancePast(p *aaep.OutputStreaming) {
+	o.lastPosition = *p.Position
+	o.nextPosition = o.lastPosition + int64(utf8.RuneCountInString(p.Chunk))
+	o.nextUTF16 = o.lastPosition
 	for _, r := range p.Chunk {
-		o.units += int64(max(utf16.RuneLen(r), 1))
+		o.nextUTF16 += int64(max(utf16.RuneLen(r), 1))
 	}
 }
 
-func (s *Session) output(id string) *output {
+func (s *Session) findOutput(id string) *streamedOutput {
 	for _, o := range s.outputs {
 		if o.id == id {
 			return o
@@ -117,7 +117,7 @@ func (s *Session) output(id string) *output {
 	return nil
 }
 
-func (s *Session) addOutput(o *output) {
+func (s *Session) addOutput(o *streamedOutput) {
 	if len(s.outputs) >= maxOutputs {
 		drop := 0
 		for i, old := range s.outputs {
@@ -131,23 +131,23 @@ func (s *Session) addOutput(o *output) {
 	s.outputs = append(s.outputs, o)
 }
 
-func (s *Session) mixed(e *Event, named bool) {
+func (s *Session) checkMixedNaming(e *Event, named bool) {
 	bit := streamUnnamed
 	if named {
 		bit = streamNamed
 	}
-	if s.streams |= bit; s.streams == streamNamed|streamUnnamed && s.said&saidMixedOutputs == 0 {
-		s.said |= saidMixedOutputs
-		s.breach("AAEP-C-144", "", e.ref())
+	if s.streamNaming |= bit; s.streamNaming == streamNamed|streamUnnamed && s.reportedOnce&reportedMixedOutputs == 0 {
+		s.reportedOnce |= reportedMixedOutputs
+		s.addFinding("AAEP-C-144", "", e.eventRef())
 	}
 }
 
-func (s *Session) closeOutput(e *Event, o *output, succeeded bool) {
+func (s *Session) closeOutput(e *Event, o *streamedOutput, succeeded bool) {
 	if o.complete {
 		return
 	}
-	b := s.breach("AAEP-C-142", "never closed", o.first, e.ref())
+	b := s.addFinding("AAEP-C-142", "never closed", o.firstEvent, e.eventRef())
 	if !succeeded {
-		hint(b)
+		asHint(b)
 	}
 }

@@ -8,38 +8,38 @@ import (
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 )
 
-// grant is a subscription that was accepted.
-type grant struct {
-	id                      string
-	replies, clarifications answerTo
-	closed                  ref
-	closedAt                time.Time
+// acceptedSubscription is a subscription that was accepted.
+type acceptedSubscription struct {
+	id                     string
+	mayConfirm, mayClarify optionalFlag
+	closed                 eventRef
+	closedAt               time.Time
 }
 
-func (n *Negotiations) grant(h *handshake) {
+func (n *Negotiations) addSubscription(h *handshake) {
 	if h.subscription == "" {
 		return
 	}
-	g := grant{id: h.subscription, replies: h.terms.replies, clarifications: h.terms.clarifications}
-	if i := n.find(h.subscription); i >= 0 {
-		n.granted[i] = g
+	g := acceptedSubscription{id: h.subscription, mayConfirm: h.capabilities.mayConfirm, mayClarify: h.capabilities.mayClarify}
+	if i := n.findSubscription(h.subscription); i >= 0 {
+		n.subscriptions[i] = g
 		return
 	}
-	if len(n.granted) >= maxGrants {
-		n.granted = slices.Delete(n.granted, 0, 1)
+	if len(n.subscriptions) >= maxSubscriptions {
+		n.subscriptions = slices.Delete(n.subscriptions, 0, 1)
 	}
-	n.granted = append(n.granted, g)
+	n.subscriptions = append(n.subscriptions, g)
 }
 
-func (n *Negotiations) find(subscription string) int {
-	return slices.IndexFunc(n.granted, func(g grant) bool { return g.id == subscription })
+func (n *Negotiations) findSubscription(subscription string) int {
+	return slices.IndexFunc(n.subscriptions, func(g acceptedSubscription) bool { return g.id == subscription })
 }
 
-func (n *Negotiations) close(e *Event) {
-	id := e.shake.subscription
-	n.open = slices.DeleteFunc(n.open, func(o *offer) bool { return o.renews != "" && o.renews == id })
-	if i := n.find(id); i >= 0 && n.granted[i].closed == (ref{}) {
-		n.granted[i].closed, n.granted[i].closedAt = e.ref(), e.At
+func (n *Negotiations) closeSubscription(e *Event) {
+	id := e.handshake.subscription
+	n.openRequests = slices.DeleteFunc(n.openRequests, func(o *subscriptionRequest) bool { return o.renewedSubscription != "" && o.renewedSubscription == id })
+	if i := n.findSubscription(id); i >= 0 && n.subscriptions[i].closed == (eventRef{}) {
+		n.subscriptions[i].closed, n.subscriptions[i].closedAt = e.eventRef(), e.At
 	}
 }
 
@@ -47,21 +47,21 @@ func (n *Negotiations) close(e *Event) {
 // own to give, or is closed (AAEP-C-112); nil if it may come from there as far as
 // is known.
 func (n *Negotiations) Entitled(e *Event) *catalogue.Breach {
-	i := n.find(bounded(e.Subscription()))
+	i := n.findSubscription(boundID(e.Subscription()))
 	if e.Subscription() == "" || i < 0 {
 		return nil
 	}
-	g := n.granted[i]
-	may := g.clarifications
+	g := n.subscriptions[i]
+	may := g.mayClarify
 	if strings.HasPrefix(e.Type, "confirmation") {
-		may = g.replies
+		may = g.mayConfirm
 	}
 	q := Session{}
 	switch {
-	case g.closed != (ref{}) && e.At.Sub(g.closedAt) > grace:
-		return q.breach("AAEP-C-112", "its subscription was closed before", g.closed, e.ref())
-	case may == no:
-		return q.breach("AAEP-C-112", "its subscription was accepted as one that does not reply", e.ref())
+	case g.closed != (eventRef{}) && e.At.Sub(g.closedAt) > replyGrace:
+		return q.addFinding("AAEP-C-112", "its subscription was closed before", g.closed, e.eventRef())
+	case may == flagFalse:
+		return q.addFinding("AAEP-C-112", "its subscription was accepted as one that does not reply", e.eventRef())
 	}
 	return nil
 }

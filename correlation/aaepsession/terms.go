@@ -8,44 +8,44 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
-// terms are the capabilities of a handshake, as far as what is granted can go
+// capabilities are the capabilities of a handshake, as far as what is granted can go
 // beyond what was asked for (AAEP 5.4.4). What is absent is not compared.
-type terms struct {
-	rate       int64 // events per second; 0 if it is absent
-	languages  []string
-	boundaries []string
-	levels     []string
-	extensions []string
-	filters    *filters
+type capabilities struct {
+	eventsPerSecond int64 // events per second; 0 if it is absent
+	languages       []string
+	boundaries      []string
+	levels          []string
+	extensions      []string
+	filters         *eventFilters
 
-	replies, clarifications, signedOnly answerTo
+	mayConfirm, mayClarify, signedOnly optionalFlag
 }
 
-// answerTo is a flag that may be absent.
-type answerTo uint8
+// optionalFlag is a flag that may be absent.
+type optionalFlag uint8
 
 const (
-	unsaid answerTo = iota
-	no
-	yes
+	flagAbsent optionalFlag = iota
+	flagFalse
+	flagTrue
 )
 
-type filters struct{ include, exclude []string }
+type eventFilters struct{ include, exclude []string }
 
-// maxTerms bounds each list of terms, in bytes; of longer ones nothing is
+// maxCapabilityBytes bounds each list of terms, in bytes; of longer ones nothing is
 // compared.
-const maxTerms = 2048
+const maxCapabilityBytes = 2048
 
-func newTerms(v any) terms {
+func newCapabilities(v any) capabilities {
 	m, _ := v.(map[string]any)
-	t := terms{
-		languages: listOf(m["languages"]), boundaries: listOf(m["coalesce_boundaries"]),
-		levels: listOf(m["supported_conformance_levels"]), extensions: listOf(m["supported_extensions"]),
-		replies: flagOf(m["supports_confirmation_reply"]), clarifications: flagOf(m["supports_clarification_reply"]),
-		signedOnly: flagOf(m["accept_signed_manifests_only"]),
+	t := capabilities{
+		languages: parseList(m["languages"]), boundaries: parseList(m["coalesce_boundaries"]),
+		levels: parseList(m["supported_conformance_levels"]), extensions: parseList(m["supported_extensions"]),
+		mayConfirm: parseFlag(m["supports_confirmation_reply"]), mayClarify: parseFlag(m["supports_clarification_reply"]),
+		signedOnly: parseFlag(m["accept_signed_manifests_only"]),
 	}
 	if n, ok := m["max_events_per_second"].(json.Number); ok {
-		t.rate, _ = n.Int64()
+		t.eventsPerSecond, _ = n.Int64()
 	}
 	if f, ok := m["event_filters"].(map[string]any); ok {
 		t.filters = newFilters(f)
@@ -53,18 +53,18 @@ func newTerms(v any) terms {
 	return t
 }
 
-func flagOf(v any) answerTo {
+func parseFlag(v any) optionalFlag {
 	switch v {
 	case true:
-		return yes
+		return flagTrue
 	case false:
-		return no
+		return flagFalse
 	}
-	return unsaid
+	return flagAbsent
 }
 
-// listOf reads a list of texts or numbers, nil if it is none or too long.
-func listOf(v any) []string {
+// parseList reads a list of texts or numbers, nil if it is none or too long.
+func parseList(v any) []string {
 	items, _ := v.([]any)
 	var list []string
 	size := 0
@@ -78,7 +78,7 @@ func listOf(v any) []string {
 		default:
 			return nil
 		}
-		if size += len(s) + 16; size > maxTerms {
+		if size += len(s) + 16; size > maxCapabilityBytes {
 			return nil
 		}
 		list = append(list, strings.Clone(s))
@@ -87,15 +87,15 @@ func listOf(v any) []string {
 }
 
 // newFilters reads event filters, nil if there is more in them than is compared.
-func newFilters(m map[string]any) *filters {
-	f := &filters{include: []string{"aaep:agent.*"}}
+func newFilters(m map[string]any) *eventFilters {
+	f := &eventFilters{include: []string{"aaep:agent.*"}}
 	if v, there := m["include"]; there {
-		if f.include = listOf(v); f.include == nil {
+		if f.include = parseList(v); f.include == nil {
 			return nil
 		}
 	}
 	if v, there := m["exclude"]; there {
-		if f.exclude = listOf(v); f.exclude == nil {
+		if f.exclude = parseList(v); f.exclude == nil {
 			if items, ok := v.([]any); !ok || len(items) > 0 {
 				return nil
 			}
@@ -104,9 +104,9 @@ func newFilters(m map[string]any) *filters {
 	return f
 }
 
-// lets tells whether events of a type pass: exclude goes before include (A-23 of
+// passesType tells whether events of a type pass: exclude goes before include (A-23 of
 // the digest).
-func (f *filters) lets(kind string) bool {
+func (f *eventFilters) passesType(kind string) bool {
 	fits := func(pattern string) bool {
 		pattern = aaep.NormaliseType(pattern)
 		start, open := strings.CutSuffix(pattern, "*")
@@ -115,45 +115,45 @@ func (f *filters) lets(kind string) bool {
 	return slices.ContainsFunc(f.include, fits) && !slices.ContainsFunc(f.exclude, fits)
 }
 
-// filterable are the core events that a filter may hold back: critical ones pass
+// filterableTypes are the core events that a filter may hold back: critical ones pass
 // all of them (5.5.4).
-var filterable = []string{
+var filterableTypes = []string{
 	aaep.TypeSessionStarted, aaep.TypeSessionCompleted, aaep.TypeSessionCancelled, aaep.TypeStateChanged,
 	aaep.TypeProgressUpdated, aaep.TypeToolInvoked, aaep.TypeToolCompleted, aaep.TypeOutputStreaming,
 }
 
-// beyond says in what granted terms go beyond those that were asked for; "" if in
+// excessOver says in what granted terms go beyond those that were asked for; "" if in
 // nothing.
-func (granted terms) beyond(asked terms) string {
-	looser := func(kind string) bool { return granted.filters.lets(kind) && !asked.filters.lets(kind) }
+func (granted capabilities) excessOver(asked capabilities) string {
+	looser := func(kind string) bool { return granted.filters.passesType(kind) && !asked.filters.passesType(kind) }
 	switch {
-	case asked.rate > 0 && granted.rate > asked.rate:
+	case asked.eventsPerSecond > 0 && granted.eventsPerSecond > asked.eventsPerSecond:
 		return "more events a second"
-	case asked.languages != nil && !within(granted.languages, asked.languages, sameLanguage):
+	case asked.languages != nil && !isSubset(granted.languages, asked.languages, sameLanguage):
 		return "other languages"
-	case asked.boundaries != nil && !within(granted.boundaries, asked.boundaries, same):
+	case asked.boundaries != nil && !isSubset(granted.boundaries, asked.boundaries, sameText):
 		return "other boundaries"
-	case asked.levels != nil && !within(granted.levels, asked.levels, same):
+	case asked.levels != nil && !isSubset(granted.levels, asked.levels, sameText):
 		return "other levels"
-	case asked.extensions != nil && !within(granted.extensions, asked.extensions, same):
+	case asked.extensions != nil && !isSubset(granted.extensions, asked.extensions, sameText):
 		return "other extensions"
-	case asked.filters != nil && granted.filters != nil && slices.ContainsFunc(filterable, looser):
+	case asked.filters != nil && granted.filters != nil && slices.ContainsFunc(filterableTypes, looser):
 		return "looser filters"
-	case asked.replies == no && granted.replies == yes, asked.clarifications == no && granted.clarifications == yes:
+	case asked.mayConfirm == flagFalse && granted.mayConfirm == flagTrue, asked.mayClarify == flagFalse && granted.mayClarify == flagTrue:
 		return "replies"
-	case asked.signedOnly == yes && granted.signedOnly == no:
+	case asked.signedOnly == flagTrue && granted.signedOnly == flagFalse:
 		return "manifests without a signature"
 	}
 	return ""
 }
 
-func within(granted, asked []string, like func(a, b string) bool) bool {
+func isSubset(granted, asked []string, like func(a, b string) bool) bool {
 	return !slices.ContainsFunc(granted, func(g string) bool {
 		return !slices.ContainsFunc(asked, func(a string) bool { return like(g, a) })
 	})
 }
 
-func same(a, b string) bool { return a == b }
+func sameText(a, b string) bool { return a == b }
 
 // sameLanguage takes a language and its variants for the same.
 func sameLanguage(a, b string) bool {

@@ -10,27 +10,27 @@ import (
 // numbers and hashes promise (AUMP's runtime level). AUMP gives its checks no
 // identifiers; these are ours.
 var aumpEvidence = []Check{
-	aump("001", "evidence-event.schema.json", Must, medium, ScopeEvent, "event", "An evidence event does not follow the schema.", "Have the runtime validate evidence before it publishes it; the bytes are in the log."),
-	aump("002", "evidence_mandate_mismatch", Must, medium, ScopeSession, "event, recorded decisions of its session", "An evidence event names another mandate than the session's decisions were made under.", fixMandate),
-	aump("003", "evidence_mandate_hash_mismatch", Must, medium, ScopeSession, "event, changes of mandates and recorded decisions", "An evidence event names a mandate with another hash than it ever had.", fixMandate),
-	aump("004", "mandate_inactive", Must, high, ScopeSession, "events that say allowed, changes of mandates", "Something was allowed under a mandate that had been revoked.", "Have what was done reviewed; make the runtime ask whether a mandate still holds."),
-	aump("005", "mandate_expired, mandate_inactive, scope_violation", Must, high, ScopeSession, "events that say allowed, and decisions before them under the mandate of that very hash, which found it expired, not begun or without bounds; the mandate itself is not on the log", "Something was allowed under a mandate that had expired, not begun, or has no bounds.", fixMandate),
-	aumpNot("006", "evidence_event_type_not_required", Must, ScopeEvent, "event, mandate", "An evidence event is of a type that its mandate does not ask for.", "The log names mandates by id and hash and, as they are private, holds nothing of what is in them; countersign mandate validate decides it from the mandate and the event."),
-	aumpNot("007", "evidence_retention_mismatch", Must, ScopeEvent, "event, mandate", "An evidence event is kept otherwise than its mandate wants.", "The log names mandates by id and hash and, as they are private, holds nothing of what is in them; countersign mandate validate decides it from the mandate and the event."),
-	aump("008", "evidence_private_field_leak", Must, high, ScopeEvent, "event, by what it says of itself; full transcripts may hold them", "An evidence event holds private fields that its retention does not allow.", "Keep private fields out of evidence; erase this session's secrets if they got into it."),
-	aump("009", "hashes.event_hash", Derived, medium, ScopeEvent, "event", "An evidence event's own hash is not its hash.", fixHashes),
-	aump("010", "hashes.previous_event_hash", Derived, medium, ScopeSession, "events of a mandate, in order of their numbers", "An evidence event is not chained to the one before it.", fixHashes),
-	aump("011", "sequence", Derived, low, ScopeSession, "events of a mandate", "The numbers of a mandate's evidence do not run from one in steps of one.", "Number a mandate's evidence from 1, without gaps, however many runtimes record it."),
-	aump("012", "id", Derived, medium, ScopeSession, "events of the publisher", "One evidence id came with two contents.", fixIDs),
+	aumpCheck("001", "evidence-event.schema.json", Must, medium, ScopeEvent, "event", "An evidence event does not follow the schema.", "Have the runtime validate evidence before it publishes it; the bytes are in the log."),
+	aumpCheck("002", "evidence_mandate_mismatch", Must, medium, ScopeSession, "event, recorded decisions of its session", "An evidence event names another mandate than the session's decisions were made under.", fixMandate),
+	aumpCheck("003", "evidence_mandate_hash_mismatch", Must, medium, ScopeSession, "event, changes of mandates and recorded decisions", "An evidence event names a mandate with another hash than it ever had.", fixMandate),
+	aumpCheck("004", "mandate_inactive", Must, high, ScopeSession, "events that say allowed, changes of mandates", "Something was allowed under a mandate that had been revoked.", "Have what was done reviewed; make the runtime ask whether a mandate still holds."),
+	aumpCheck("005", "mandate_expired, mandate_inactive, scope_violation", Must, high, ScopeSession, "events that say allowed, and decisions before them under the mandate of that very hash, which found it expired, not begun or without bounds; the mandate itself is not on the log", "Something was allowed under a mandate that had expired, not begun, or has no bounds.", fixMandate),
+	aumpUndecidable("006", "evidence_event_type_not_required", Must, ScopeEvent, "event, mandate", "An evidence event is of a type that its mandate does not ask for.", "The log names mandates by id and hash and, as they are private, holds nothing of what is in them; countersign mandate validate decides it from the mandate and the event."),
+	aumpUndecidable("007", "evidence_retention_mismatch", Must, ScopeEvent, "event, mandate", "An evidence event is kept otherwise than its mandate wants.", "The log names mandates by id and hash and, as they are private, holds nothing of what is in them; countersign mandate validate decides it from the mandate and the event."),
+	aumpCheck("008", "evidence_private_field_leak", Must, high, ScopeEvent, "event, by what it says of itself; full transcripts may hold them", "An evidence event holds private fields that its retention does not allow.", "Keep private fields out of evidence; erase this session's secrets if they got into it."),
+	aumpCheck("009", "hashes.event_hash", Derived, medium, ScopeEvent, "event", "An evidence event's own hash is not its hash.", fixHashes),
+	aumpCheck("010", "hashes.previous_event_hash", Derived, medium, ScopeSession, "events of a mandate, in order of their numbers", "An evidence event is not chained to the one before it.", fixHashes),
+	aumpCheck("011", "sequence", Derived, low, ScopeSession, "events of a mandate", "The numbers of a mandate's evidence do not run from one in steps of one.", "Number a mandate's evidence from 1, without gaps, however many runtimes record it."),
+	aumpCheck("012", "id", Derived, medium, ScopeSession, "events of the publisher", "One evidence id came with two contents.", fixIDs),
 }
 
-func aump(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
+func aumpCheck(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
 	return Check{ID: "AUMP-E-" + n, Protocol: subject.ProtoAUMP, Level: l, Severity: s, Scope: scope, Inputs: inputs,
-		Ref: cite("AUMP", "AUMP", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
+		Ref: citeReferences("AUMP", "AUMP", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
 }
 
-func aumpNot(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
-	c := aump(n, ref, l, info, scope, inputs, explanation, "")
+func aumpUndecidable(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
+	c := aumpCheck(n, ref, l, info, scope, inputs, explanation, "")
 	c.Status, c.Reason = Undecidable, reason
 	return c
 }

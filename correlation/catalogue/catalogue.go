@@ -82,8 +82,8 @@ type Breach struct {
 // All gives the catalogue in order of the identifiers, AAEP first and AUMP last. The caller
 // may change the result.
 func All() []Check {
-	return slices.Concat(aaepEvents, aaepSessions, aaepConfirmations, aaepElsewhere,
-		hookEvents, hookSessions, hookTrust, hookElsewhere, aumpEvidence)
+	return slices.Concat(aaepEvents, aaepSessions, aaepConfirmations, aaepTransport,
+		agentHookEvents, agentHookSessions, agentHookTrust, agentHookDeployments, aumpEvidence)
 }
 
 // At puts a code and a JSON pointer into words: bounded, and without anything
@@ -108,31 +108,31 @@ const (
 	critical = events.SeverityCritical
 )
 
-// aaep and hook make entries that are implemented, by their number.
-func aaep(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
+// aaepCheck and hook make entries that are implemented, by their number.
+func aaepCheck(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
 	return Check{ID: "AAEP-C-" + n, Protocol: subject.ProtoAAEP, Level: l, Severity: s, Scope: scope, Inputs: inputs,
-		Ref: cite("AAEP", "AAEP", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
+		Ref: citeReferences("AAEP", "AAEP", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
 }
 
-func hook(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
+func agentHookCheck(n, ref string, l Level, s events.Severity, scope Scope, inputs, explanation, remedy string) Check {
 	return Check{ID: "AH-C-" + n, Protocol: subject.ProtoAgentHook, Level: l, Severity: s, Scope: scope, Inputs: inputs,
-		Ref: cite("AgentHook", "AgentHook SPEC", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
+		Ref: citeReferences("AgentHook", "AgentHook SPEC", ref), Explanation: explanation, Remedy: remedy, Status: Implemented}
 }
 
-// cite names the documents of references: sections, which have a digit or stand in
+// citeReferences names the documents of references: sections, which have a digit or stand in
 // an appendix, are of the specification, and of what has no number (CONFORMANCE, a
 // reason code) the protocol is said. Proposals, RFCs and our own documents have
 // names of their own.
-func cite(protocol, specification, refs string) string {
+func citeReferences(protocol, specification, refs string) string {
 	var cited []string
 	inSpec := false
 	for _, ref := range strings.Split(refs, ", ") {
 		was := inSpec
-		inSpec = section.MatchString(ref)
+		inSpec = sectionPattern.MatchString(ref)
 		switch {
 		case inSpec && !was:
 			ref = specification + " " + ref
-		case !inSpec && !named.MatchString(ref):
+		case !inSpec && !namedDocument.MatchString(ref):
 			ref = protocol + " " + ref
 		}
 		cited = append(cited, ref)
@@ -141,19 +141,19 @@ func cite(protocol, specification, refs string) string {
 }
 
 var (
-	section = regexp.MustCompile(`^([0-9]|[A-Z](\.|$))`)
-	named   = regexp.MustCompile(`^(AHP-|RFC |docs/)`)
+	sectionPattern = regexp.MustCompile(`^([0-9]|[A-Z](\.|$))`)
+	namedDocument  = regexp.MustCompile(`^(AHP-|RFC |docs/)`)
 )
 
-// aaepNot and hookNot make entries that the log does not decide.
-func aaepNot(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
-	c := aaep(n, ref, l, info, scope, inputs, explanation, "")
+// aaepUndecidable and hookNot make entries that the log does not decide.
+func aaepUndecidable(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
+	c := aaepCheck(n, ref, l, info, scope, inputs, explanation, "")
 	c.Status, c.Reason = Undecidable, reason
 	return c
 }
 
-func hookNot(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
-	c := hook(n, ref, l, info, scope, inputs, explanation, "")
+func agentHookUndecidable(n, ref string, l Level, scope Scope, inputs, explanation, reason string) Check {
+	c := agentHookCheck(n, ref, l, info, scope, inputs, explanation, "")
 	c.Status, c.Reason = Undecidable, reason
 	return c
 }

@@ -79,7 +79,7 @@ type Profile struct {
 
 // Profiles gives every profile, in the order in which reports list them. The
 // caller may change the result.
-func Profiles() []Profile { return slices.Concat(hookProfiles, aaepLevels) }
+func Profiles() []Profile { return slices.Concat(agentHookProfiles, aaepLevels) }
 
 // Named finds a profile.
 func Named(name string) (Profile, bool) {
@@ -91,9 +91,9 @@ func Named(name string) (Profile, bool) {
 	return Profile{}, false
 }
 
-// reasons are why no log decides a check, by its id; those that are decided are
+// undecidableReasons are why no log decides a check, by its id; those that are decided are
 // not in it.
-var reasons = func() map[string]string {
+var undecidableReasons = func() map[string]string {
 	m := map[string]string{}
 	for _, c := range catalogue.All() {
 		if c.Status == catalogue.Undecidable {
@@ -103,39 +103,39 @@ var reasons = func() map[string]string {
 	return m
 }()
 
-// undecided says why no log decides a requirement, "" if it is decided.
-func (r Requirement) undecided() string {
+// undecidableReason says why no log decides a requirement, "" if it is decided.
+func (r Requirement) undecidableReason() string {
 	if r.Reason != "" || len(r.Checks) == 0 {
 		return r.Reason
 	}
 	for _, c := range r.Checks {
-		if reasons[c] == "" {
+		if undecidableReasons[c] == "" {
 			return ""
 		}
 	}
-	return reasons[r.Checks[0]]
+	return undecidableReasons[r.Checks[0]]
 }
 
-// must makes the requirement that one check is about.
-func must(id, text, check string, needs ...Facet) Requirement {
+// checkRequirement makes the requirement that one check is about.
+func checkRequirement(id, text, check string, needs ...Facet) Requirement {
 	return Requirement{ID: id, Text: text, Checks: []string{check}, Needs: needs}
 }
 
-// hard makes one that no score outweighs.
-func hard(id, text string, needs Facet, checks ...string) Requirement {
+// hardRequirement makes one that no score outweighs.
+func hardRequirement(id, text string, needs Facet, checks ...string) Requirement {
 	return Requirement{ID: id, Text: text, Checks: checks, Needs: []Facet{needs}, Hard: true}
 }
 
-// shows makes the requirement that a type of event appears.
-func shows(id, text, exposes string, need Facet) Requirement {
+// typeRequirement makes the requirement that a type of event appears.
+func typeRequirement(id, text, exposes string, need Facet) Requirement {
 	return Requirement{ID: id, Text: text, Needs: []Facet{need}, Exposes: exposes}
 }
 
-// until makes a requirement one that is not held as long as something is open.
-func until(open Facet, r Requirement) Requirement { r.Open = open; return r }
+// notWhileOpen makes a requirement one that is not held as long as something is open.
+func notWhileOpen(open Facet, r Requirement) Requirement { r.Open = open; return r }
 
-// lacking makes a requirement one that is broken by what lacks what it is about.
-func lacking(what Facet, r Requirement) Requirement { r.Breaks = what; return r }
+// brokenBy makes a requirement one that is broken by what lacks what it is about.
+func brokenBy(what Facet, r Requirement) Requirement { r.Breaks = what; return r }
 
-// tight makes a requirement that hints break, too.
-func tight(r Requirement) Requirement { r.Hints = true; return r }
+// withHints makes a requirement that hints break, too.
+func withHints(r Requirement) Requirement { r.Hints = true; return r }

@@ -61,7 +61,7 @@ func TestTables(t *testing.T) {
 					t.Errorf("%s/%s: there is no check %s", p.Name, q.ID, c)
 				}
 			}
-			if q.undecided() == "" && len(q.Needs) == 0 {
+			if q.undecidableReason() == "" && len(q.Needs) == 0 {
 				t.Errorf("%s/%s: nothing says when it is exercised", p.Name, q.ID)
 			}
 		}
@@ -250,7 +250,7 @@ func TestBounded(t *testing.T) {
 	for i := range 2 * maxCalls {
 		tally.Event(subject.ProtoAgentHook, "", "", []byte(hookEvent(i, "PreToolUse", fmt.Sprintf(`,"tool_name":"t","evidence_phase":"pre_commit","metadata":{"tool_call_id":"c%d"}`, i))))
 	}
-	o := tally.of(subject.ProtoAgentHook, place{"courier", "s1"})
+	o := tally.sessionTally(subject.ProtoAgentHook, sessionKey{"courier", "s1"})
 	if len(o.calls) != maxCalls || len(o.ids) != maxIDs {
 		t.Errorf("%d calls, %d ids", len(o.calls), len(o.ids))
 	}
@@ -268,8 +268,8 @@ func TestTenants(t *testing.T) {
 		change, _ := events.Encode(events.RulesChange{Tenant: tenant, Rules: map[string]string{"rule-" + tenant: events.RuleOff, "warned": events.RuleWarn}})
 		tally.Message(space, "acme", events.LogMessage{Subject: space.Control("GOV", events.ControlRules), Body: change})
 	}
-	if got := tally.Publishers(subject.ProtoAgentHook); !slices.Equal(got, []Subject{{Source: "rt-acme"}}) || !tally.off["rule-acme"] || len(tally.off) != 1 {
-		t.Errorf("%v, off %v", got, tally.off)
+	if got := tally.Publishers(subject.ProtoAgentHook); !slices.Equal(got, []Subject{{Source: "rt-acme"}}) || !tally.rulesOff["rule-acme"] || len(tally.rulesOff) != 1 {
+		t.Errorf("%v, off %v", got, tally.rulesOff)
 	}
 }
 

@@ -102,19 +102,19 @@ const (
 	Renewal     Facet = "requests for other terms of a subscription"
 )
 
-// facets collects what an event shows.
-type facets []Facet
+// facetList collects what an event shows.
+type facetList []Facet
 
-func (f *facets) addIf(is bool, list ...Facet) {
+func (f *facetList) addIf(is bool, list ...Facet) {
 	if is {
 		*f = append(*f, list...)
 	}
 }
 
-// hookFacets are those of an AgentHook event, but for those that take more than
+// agentHookFacets are those of an AgentHook event, but for those that take more than
 // one event.
-func hookFacets(e *agenthook.Event) facets {
-	f := facets{Event, TypeOf(e.EventType)}
+func agentHookFacets(e *agenthook.Event) facetList {
+	f := facetList{Event, TypeOf(e.EventType)}
 	is := func(types ...string) bool { return slices.Contains(types, e.EventType) }
 	pre, post := is(agenthook.PreToolUse), is(agenthook.PostToolUse)
 	f.addIf(pre || post, Tool)
@@ -133,7 +133,7 @@ func hookFacets(e *agenthook.Event) facets {
 	f.addIf(pre && e.ToolInput != nil, Input)
 	f.addIf(is(agenthook.ToolCallValidated, agenthook.ToolCallRedacted, agenthook.ToolCallRetried), Steps)
 	if len(e.Metadata) > 0 {
-		f.blocks(e, pre, post)
+		f.addBlocks(e, pre, post)
 	}
 	if post {
 		x, said := e.Execution()
@@ -144,7 +144,7 @@ func hookFacets(e *agenthook.Event) facets {
 	return f
 }
 
-func (f *facets) blocks(e *agenthook.Event, pre, post bool) {
+func (f *facetList) addBlocks(e *agenthook.Event, pre, post bool) {
 	has := func(key string) bool { _, ok := e.Metadata[key]; return ok }
 	f.addIf(has("instance_id") || has("managed_runtime"), Instance)
 	f.addIf(has("reasoning_chars"), Reasoning)
@@ -154,7 +154,7 @@ func (f *facets) blocks(e *agenthook.Event, pre, post bool) {
 	f.addIf(post && (has("tool_input_executed") || e.ToolInput != nil), Executed)
 	if v, ok := e.AdmissionVerdict(); ok {
 		f.addIf(pre, Stamped)
-		f.verdict(events.Verdict(v.Verdict))
+		f.addVerdict(events.Verdict(v.Verdict))
 	}
 	if mode, ok := e.FailMode(); ok {
 		f.addIf(mode.Triggered, FailMode)
@@ -170,7 +170,7 @@ func (f *facets) blocks(e *agenthook.Event, pre, post bool) {
 		f.addIf(true, Risk)
 		f.addIf(pre && r.RequiresHumanApproval != nil && *r.RequiresHumanApproval, NeedsHuman)
 	}
-	f.identity(e, pre)
+	f.addIdentity(e, pre)
 	if w, ok := e.Metadata["web"].(map[string]any); ok {
 		f.addIf(true, Web)
 		f.addIf(w["content_hash"] != nil || w["screenshot_hash"] != nil, WebHash)
@@ -178,7 +178,7 @@ func (f *facets) blocks(e *agenthook.Event, pre, post bool) {
 	}
 }
 
-func (f *facets) identity(e *agenthook.Event, pre bool) {
+func (f *facetList) addIdentity(e *agenthook.Event, pre bool) {
 	hashes := 0
 	count := func(hash string) {
 		if hash != "" {
@@ -203,23 +203,23 @@ func (f *facets) identity(e *agenthook.Event, pre bool) {
 	f.addIf(hashes > 1, Hashes)
 }
 
-// verdict: what a verdict gives to judge, whoever says it.
-func (f *facets) verdict(v events.Verdict) {
+// addVerdict: what a verdict gives to judge, whoever says it.
+func (f *facetList) addVerdict(v events.Verdict) {
 	f.addIf(v == events.Deny, Refusal, Obstacle)
 	f.addIf(v == events.Ask || v == events.Defer, Pending, Obstacle)
 }
 
 // decisionFacets are those of a recorded decision.
-func decisionFacets(v events.Verdict) facets {
-	f := facets{Verdict}
-	f.verdict(v)
+func decisionFacets(v events.Verdict) facetList {
+	f := facetList{Verdict}
+	f.addVerdict(v)
 	f.addIf(v == events.Ask || v == events.Defer, Asked)
 	return f
 }
 
 // aaepFacets are those of an AAEP event or reply.
-func aaepFacets(e *aaep.Event) facets {
-	f := facets{Event, TypeOf(e.Type)}
+func aaepFacets(e *aaep.Event) facetList {
+	f := facetList{Event, TypeOf(e.Type)}
 	f.addIf(e.IsTerminal(), Terminal)
 	f.addIf(e.SequenceNumber != nil, Numbered)
 	switch p := e.Payload.(type) {
@@ -248,17 +248,17 @@ func aaepFacets(e *aaep.Event) facets {
 	case *aaep.ClarificationReply:
 		f.addIf(true, Reply)
 	}
-	f.addIf(slices.Contains(announced, e.Type), Announced)
-	f.addIf(!e.IsReply() && spoken(e.Tree), Texts)
+	f.addIf(slices.Contains(announcedTypes, e.Type), Announced)
+	f.addIf(!e.IsReply() && hasReadableText(e.Tree), Texts)
 	return f
 }
 
 // handshakeFacets are those of a message about a subscription.
-func handshakeFacets(e *aaep.Event) facets {
-	var f facets
+func handshakeFacets(e *aaep.Event) facetList {
+	var f facetList
 	capabilities, _ := e.Tree["capabilities"].(map[string]any)
 	_, signed := e.Tree["signed_manifest"]
-	switch strings.TrimPrefix(e.Type, handshake) {
+	switch strings.TrimPrefix(e.Type, handshakePrefix) {
 	case "request":
 		f.addIf(true, Offered)
 		f.addIf(capabilities["accept_signed_manifests_only"] == true, SignedOnly)
@@ -273,18 +273,18 @@ func handshakeFacets(e *aaep.Event) facets {
 	return f
 }
 
-// handshake begins the types of messages about subscriptions, which have no
+// handshakePrefix begins the types of messages about subscriptions, which have no
 // envelope.
-const handshake = "subscription."
+const handshakePrefix = "subscription."
 
-// announced are the types that people hear and whose schema does not ask for a
+// announcedTypes are the types that people hear and whose schema does not ask for a
 // normal summary.
-var announced = []string{aaep.TypeToolCompleted, aaep.TypeAwaitingConfirmation, aaep.TypeAwaitingClarification,
+var announcedTypes = []string{aaep.TypeToolCompleted, aaep.TypeAwaitingConfirmation, aaep.TypeAwaitingClarification,
 	aaep.TypeStateChanged, aaep.TypeProgressUpdated, aaep.TypeHandoffRequested}
 
-var texts = []string{"summary_terse", "summary_normal", "summary_detailed", "description", "args_summary", "request_text",
+var readableFields = []string{"summary_terse", "summary_normal", "summary_detailed", "description", "args_summary", "request_text",
 	"output_summary", "error_message", "action", "consequence", "question", "context", "reason"}
 
-func spoken(tree map[string]any) bool {
-	return slices.ContainsFunc(texts, func(key string) bool { s, _ := tree[key].(string); return s != "" })
+func hasReadableText(tree map[string]any) bool {
+	return slices.ContainsFunc(readableFields, func(key string) bool { s, _ := tree[key].(string); return s != "" })
 }

@@ -23,7 +23,7 @@ func (t *Tally) Message(space subject.Space, tenant string, m events.LogMessage)
 	case err != nil:
 	case p.Class == subject.Control && p.Kind == events.ControlRules:
 		if c, err := events.DecodeRecord[events.RulesChange](m.Body); err == nil && c.Tenant == tenant {
-			t.switches(c)
+			t.applyRulesChange(c)
 		}
 	case p.Tenant != tenant:
 	case p.Class == subject.Events && p.Type == subject.TypeRequest:
@@ -45,7 +45,7 @@ func (t *Tally) Message(space subject.Space, tenant string, m events.LogMessage)
 	}
 }
 
-func (t *Tally) switches(c events.RulesChange) {
+func (t *Tally) applyRulesChange(c events.RulesChange) {
 	for rule, mode := range c.Rules {
 		if mode == events.RuleOff {
 			t.Off(rule)
@@ -57,7 +57,7 @@ func (t *Tally) switches(c events.RulesChange) {
 // and what correlation.Check found in it.
 func Recording(protocol string, lines []json.RawMessage, found []events.Finding) *Tally {
 	t := New()
-	x := recorded{byEvent: map[string]place{}, byCall: map[string]place{}, bySession: map[string]place{}}
+	x := recordingIndex{byEvent: map[string]sessionKey{}, byCall: map[string]sessionKey{}, bySession: map[string]sessionKey{}}
 	var later []json.RawMessage
 	for _, raw := range lines {
 		one := reading.Read(protocol, raw)
@@ -71,30 +71,30 @@ func Recording(protocol string, lines []json.RawMessage, found []events.Finding)
 		}
 		t.Event(protocol, one.Publisher, "", line)
 		if protocol == subject.ProtoAgentHook {
-			x.add(line, one.Publisher)
+			x.addEvent(line, one.Publisher)
 		}
 	}
-	producer := t.producer(protocol, later)
+	producer := t.handshakeProducer(protocol, later)
 	for _, line := range later {
 		if protocol == subject.ProtoAgentHook || isAnswer(line) {
-			t.answer(protocol, x, line)
+			t.addAnswer(protocol, x, line)
 		} else {
 			t.Event(protocol, producer, "", line)
 		}
 	}
-	t.findings(protocol, found)
+	t.addRecordedFindings(protocol, found)
 	return t
 }
 
-// findings takes those of a recording. Replies say nothing of whom they are to:
+// addRecordedFindings takes those of a recording. Replies say nothing of whom they are to:
 // what is found of them is about the recording's publisher, if it has one only.
-func (t *Tally) findings(protocol string, found []events.Finding) {
+func (t *Tally) addRecordedFindings(protocol string, found []events.Finding) {
 	publishers := t.Publishers(protocol)
 	for _, f := range found {
 		if f.Source == "" && len(publishers) == 1 {
 			f.Source = publishers[0].Source
 		} else if f.Source == "" {
-			t.of(protocol, place{session: f.Session})
+			t.sessionTally(protocol, sessionKey{session: f.Session})
 		}
 		t.Finding(f)
 	}
@@ -111,9 +111,9 @@ func isAnswer(line []byte) bool {
 	return err == nil && shape.Decision != nil && shape.EventType == nil && shape.Type == nil
 }
 
-// producer is whose the handshakes of a recording are, as a request does not say to
+// handshakeProducer is whose the handshakes of a recording are, as a request does not say to
 // whom it goes: the only publisher of events or, without any, who accepts.
-func (t *Tally) producer(protocol string, handshakes []json.RawMessage) string {
+func (t *Tally) handshakeProducer(protocol string, handshakes []json.RawMessage) string {
 	if list := t.Publishers(protocol); len(list) > 0 {
 		if len(list) == 1 {
 			return list[0].Source
@@ -121,7 +121,7 @@ func (t *Tally) producer(protocol string, handshakes []json.RawMessage) string {
 		return ""
 	}
 	for _, line := range handshakes {
-		if e, _ := aaep.Decode(line, strictjson.DefaultLimits); e != nil && e.Type == handshake+"accepted" {
+		if e, _ := aaep.Decode(line, strictjson.DefaultLimits); e != nil && e.Type == handshakePrefix+"accepted" {
 			return e.Producer.AgentID
 		}
 	}
@@ -135,33 +135,33 @@ func isHandshake(line []byte) bool {
 	}
 	err := strictjson.Unmarshal(line, &shape)
 	kind, _ := shape.Type.(string)
-	return err == nil && strings.HasPrefix(kind, handshake)
+	return err == nil && strings.HasPrefix(kind, handshakePrefix)
 }
 
-// recorded finds the events that answers are about.
-type recorded struct{ byEvent, byCall, bySession map[string]place }
+// recordingIndex finds the events that answers are about.
+type recordingIndex struct{ byEvent, byCall, bySession map[string]sessionKey }
 
-func (x recorded) add(line []byte, publisher string) {
+func (x recordingIndex) addEvent(line []byte, publisher string) {
 	e, _ := agenthook.Decode(line, strictjson.DefaultLimits)
 	if e == nil {
 		return
 	}
-	at := place{cmp.Or(publisher, e.Source), e.SessionID}
-	for key, in := range map[string]map[string]place{"e" + e.EventID: x.byEvent, "c" + e.ToolCallID(): x.byCall, "s" + e.SessionID: x.bySession} {
+	at := sessionKey{cmp.Or(publisher, e.Source), e.SessionID}
+	for key, in := range map[string]map[string]sessionKey{"e" + e.EventID: x.byEvent, "c" + e.ToolCallID(): x.byCall, "s" + e.SessionID: x.bySession} {
 		if _, there := in[key[1:]]; !there && len(key) > 1 {
 			in[key[1:]] = at
 		}
 	}
 }
 
-func (t *Tally) answer(protocol string, x recorded, line []byte) {
+func (t *Tally) addAnswer(protocol string, x recordingIndex, line []byte) {
 	var box struct {
 		Decision events.Decision `json:"decision"`
 	}
 	if err := strictjson.Unmarshal(line, &box); err == nil {
 		d := box.Decision
 		d.Protocol = cmp.Or(d.Protocol, protocol)
-		at := x.of(agenthook.NormaliseID(d.EventID), d.Session, d.ToolCallID)
+		at := x.lookup(agenthook.NormaliseID(d.EventID), d.Session, d.ToolCallID)
 		d.Source, d.Session = cmp.Or(d.Source, at.source), cmp.Or(d.Session, at.session)
 		t.Decision(d)
 		return
@@ -170,20 +170,20 @@ func (t *Tally) answer(protocol string, x recorded, line []byte) {
 	if err != nil || protocol != subject.ProtoAgentHook {
 		return
 	}
-	at := x.of(agenthook.NormaliseID(reply.EventID), "", "")
-	var f facets
-	f.verdict(events.Verdict(reply.Decision))
-	t.of(protocol, place{shown(at.source), shown(at.session)}).add(f)
+	at := x.lookup(agenthook.NormaliseID(reply.EventID), "", "")
+	var f facetList
+	f.addVerdict(events.Verdict(reply.Decision))
+	t.sessionTally(protocol, sessionKey{boundID(at.source), boundID(at.session)}).addFacets(f)
 }
 
-func (x recorded) of(event, session, call string) place {
+func (x recordingIndex) lookup(event, session, call string) sessionKey {
 	for _, look := range []struct {
-		in  map[string]place
+		in  map[string]sessionKey
 		key string
 	}{{x.byEvent, event}, {x.bySession, session}, {x.byCall, call}} {
 		if at, there := look.in[look.key]; there && look.key != "" {
 			return at
 		}
 	}
-	return place{session: session}
+	return sessionKey{session: session}
 }

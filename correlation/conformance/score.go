@@ -48,70 +48,70 @@ type Report struct {
 	Lines          []Line  `json:"requirements"`
 }
 
-const mostSeqs = 8
+const maxSeqs = 8
 
 // Report judges a subject by a profile. notExposed are the event types that the
 // publisher declares its runtime not to expose; what appeared nonetheless is not
 // excused.
 func (t *Tally) Report(p Profile, s Subject, notExposed map[string]bool) Report {
-	view := t.view(p.Protocol, s)
+	view := t.viewOf(p.Protocol, s)
 	r := Report{Subject: s, Profile: p.Name, CheckedAgainst: p.Title, Percent: p.Percent}
 	for _, q := range p.Requirements {
-		l := t.judge(q, view, notExposed)
+		l := t.judgeRequirement(q, view, notExposed)
 		r.Lines = append(r.Lines, l)
-		r.Score.count(l.Outcome)
+		r.Score.addOutcome(l.Outcome)
 	}
-	r.Outcome = r.outcome()
+	r.Outcome = r.ownOutcome()
 	if lower, ok := Named(p.Includes); ok {
 		below := t.Report(lower, s, notExposed)
 		r.Includes = &below
-		r.Outcome = worse(r.Outcome, below.Outcome)
+		r.Outcome = worseOutcome(r.Outcome, below.Outcome)
 	}
 	return r
 }
 
 // Claims tells whether a subject shows a sign of claiming a profile.
 func (t *Tally) Claims(p Profile, s Subject) bool {
-	v := t.view(p.Protocol, s)
+	v := t.viewOf(p.Protocol, s)
 	return len(p.Signs) == 0 || slices.ContainsFunc(p.Signs, func(f Facet) bool { return v.counts[f] > 0 })
 }
 
-// view is all that was seen of a subject.
-type view struct {
-	counts   map[Facet]uint64
-	standing map[string][]finding
-	partial  bool
+// subjectView is all that was seen of a subject.
+type subjectView struct {
+	counts           map[Facet]uint64
+	standingFindings map[string][]standingFinding
+	partial          bool
 }
 
-func (t *Tally) view(protocol string, s Subject) view {
-	v := view{counts: map[Facet]uint64{}, standing: map[string][]finding{}}
-	for p, o := range t.observed[protocol] {
-		if !s.covers(p) {
+func (t *Tally) viewOf(protocol string, s Subject) subjectView {
+	v := subjectView{counts: map[Facet]uint64{}, standingFindings: map[string][]standingFinding{}}
+	for p, o := range t.sessions[protocol] {
+		if !s.coversSession(p) {
 			continue
 		}
 		for f, n := range o.counts {
 			v.counts[f] += n
 		}
-		if hook := t.observed[subject.ProtoAgentHook][p]; protocol == subject.ProtoAAEP && hook != nil {
+		if hook := t.sessions[subject.ProtoAgentHook][p]; protocol == subject.ProtoAAEP && hook != nil {
 			v.counts[OtherSide] += hook.counts[Began]
 		}
 		v.partial = v.partial || o.partial
-		o.close(v.counts)
+		o.addOpenCounts(v.counts)
 	}
 	if v.counts[PreCommit] == 0 { // it has no call that waits: whatever else they claim is no gate
 		v.counts[Unphased] = v.counts[TypeOf(agenthook.PreToolUse)]
 	}
-	for p, at := range t.found {
-		if !s.covers(p) {
+	for p, at := range t.findingsBySession {
+		if !s.coversSession(p) {
 			continue
 		}
 		for rule, list := range at.standing {
-			if ownRule(rule) && t.observed[protocol][p] == nil {
+			if isOwnRule(rule) && t.sessions[protocol][p] == nil {
 				continue // it is about the other protocol's calls
 			}
 			for _, id := range slices.Sorted(maps.Keys(list)) {
-				if !at.withdrawn[id] {
-					v.standing[rule] = append(v.standing[rule], list[id])
+				if !at.retracted[id] {
+					v.standingFindings[rule] = append(v.standingFindings[rule], list[id])
 				}
 			}
 		}
@@ -119,10 +119,10 @@ func (t *Tally) view(protocol string, s Subject) view {
 	return v
 }
 
-// ownRule tells rules that hold in every protocol from a protocol's checks.
-func ownRule(rule string) bool { return strings.ToLower(rule) == rule }
+// isOwnRule tells rules that hold in every protocol from a protocol's checks.
+func isOwnRule(rule string) bool { return strings.ToLower(rule) == rule }
 
-func (t *Tally) judge(q Requirement, v view, notExposed map[string]bool) Line {
+func (t *Tally) judgeRequirement(q Requirement, v subjectView, notExposed map[string]bool) Line {
 	l := Line{ID: q.ID, Text: q.Text, Checks: q.Checks, Hard: q.Hard, Partial: v.partial}
 	exercised := len(q.Needs) > 0
 	for _, need := range q.Needs {
@@ -133,20 +133,20 @@ func (t *Tally) judge(q Requirement, v view, notExposed map[string]bool) Line {
 		l.Judged = 0
 	}
 	for _, check := range q.Checks {
-		l.take(check, v.standing[check], q.Hints)
+		l.addFindings(check, v.standingFindings[check], q.Hints)
 	}
 	if n := v.counts[q.Breaks]; q.Breaks != "" && n > 0 {
 		l.Broke, l.Count = append(l.Broke, string(q.Breaks)), l.Count+int(n)
 	}
 	slices.Sort(l.Seqs)
 	l.Seqs = slices.Compact(l.Seqs)
-	l.Seqs = l.Seqs[:min(len(l.Seqs), mostSeqs)]
-	off := slices.ContainsFunc(q.Checks, func(c string) bool { return t.off[c] })
+	l.Seqs = l.Seqs[:min(len(l.Seqs), maxSeqs)]
+	off := slices.ContainsFunc(q.Checks, func(c string) bool { return t.rulesOff[c] })
 	switch {
 	case l.Count > 0:
 		l.Outcome = Broken
-	case q.undecided() != "":
-		l.Outcome, l.Reason = Undecidable, q.undecided()
+	case q.undecidableReason() != "":
+		l.Outcome, l.Reason = Undecidable, q.undecidableReason()
 	case off:
 		l.Outcome, l.Reason = Undecidable, "A rule that it takes is, or was, switched off for this tenant."
 	case exercised && v.counts[q.Open] > 0:
@@ -161,8 +161,8 @@ func (t *Tally) judge(q Requirement, v view, notExposed map[string]bool) Line {
 	return l
 }
 
-// take adds the findings of a rule.
-func (l *Line) take(rule string, list []finding, hints bool) {
+// addFindings adds the findings of a rule.
+func (l *Line) addFindings(rule string, list []standingFinding, hints bool) {
 	n := 0
 	for _, f := range list {
 		if f.hint && !hints {
@@ -176,7 +176,7 @@ func (l *Line) take(rule string, list []finding, hints bool) {
 	}
 }
 
-func (s *Score) count(o Outcome) {
+func (s *Score) addOutcome(o Outcome) {
 	s.Total++
 	switch o {
 	case Held:
@@ -192,9 +192,9 @@ func (s *Score) count(o Outcome) {
 	}
 }
 
-// outcome is that of the profile's own requirements. It is met if enough held,
+// ownOutcome is that of the profile's own requirements. It is met if enough held,
 // not met if not enough could hold any more, and otherwise not shown.
-func (r Report) outcome() Outcome {
+func (r Report) ownOutcome() Outcome {
 	asked := r.Score.Total - r.Score.Excused
 	shown := true
 	for _, l := range r.Lines {
@@ -212,8 +212,8 @@ func (r Report) outcome() Outcome {
 	return NotShown
 }
 
-var order = []Outcome{Met, NotShown, NotMet}
+var outcomeOrder = []Outcome{Met, NotShown, NotMet}
 
-func worse(a, b Outcome) Outcome {
-	return order[max(slices.Index(order, a), slices.Index(order, b))]
+func worseOutcome(a, b Outcome) Outcome {
+	return outcomeOrder[max(slices.Index(outcomeOrder, a), slices.Index(outcomeOrder, b))]
 }

@@ -21,35 +21,35 @@ const (
 	maxTokens = 65_536
 )
 
-// place is a session of a publisher.
-type place struct{ source, session string }
+// sessionKey is a session of a publisher.
+type sessionKey struct{ source, session string }
 
 // Tally folds the traffic of one tenant. It is not safe for concurrent use.
 type Tally struct {
-	observed map[string]map[place]*observed // by protocol
-	found    map[place]*found
-	off      map[string]bool
-	asked    map[string]place // the session of a question, by reply token
+	sessions          map[string]map[sessionKey]*sessionTally // by protocol
+	findingsBySession map[sessionKey]*sessionFindings
+	rulesOff          map[string]bool
+	questionSessions  map[string]sessionKey // the session of a question, by reply token
 }
 
-// found are a session's findings, by rule.
-type found struct {
-	standing  map[string]map[string]finding // by rule and finding_id
-	withdrawn map[string]bool
+// sessionFindings are a session's findings, by rule.
+type sessionFindings struct {
+	standing  map[string]map[string]standingFinding // by rule and finding_id
+	retracted map[string]bool
 }
 
-type finding struct {
+type standingFinding struct {
 	hint bool
 	seqs []uint64
 }
 
 // New makes a Tally that has seen nothing.
 func New() *Tally {
-	return &Tally{observed: map[string]map[place]*observed{}, found: map[place]*found{}, off: map[string]bool{}, asked: map[string]place{}}
+	return &Tally{sessions: map[string]map[sessionKey]*sessionTally{}, findingsBySession: map[sessionKey]*sessionFindings{}, rulesOff: map[string]bool{}, questionSessions: map[string]sessionKey{}}
 }
 
-// shown bounds an id as findings do.
-func shown(s string) string {
+// boundID bounds an id as findings do.
+func boundID(s string) string {
 	const longest = 1024
 	if len(s) <= longest {
 		return s
@@ -57,15 +57,15 @@ func shown(s string) string {
 	return subject.Escape(s)
 }
 
-func (t *Tally) of(protocol string, p place) *observed {
-	sessions := t.observed[protocol]
+func (t *Tally) sessionTally(protocol string, p sessionKey) *sessionTally {
+	sessions := t.sessions[protocol]
 	if sessions == nil {
-		sessions = map[place]*observed{}
-		t.observed[protocol] = sessions
+		sessions = map[sessionKey]*sessionTally{}
+		t.sessions[protocol] = sessions
 	}
 	o := sessions[p]
 	if o == nil {
-		o = &observed{counts: map[Facet]uint64{}, ids: map[uint64]bool{}, calls: map[string]callClaim{}}
+		o = &sessionTally{counts: map[Facet]uint64{}, ids: map[uint64]bool{}, calls: map[string]callState{}}
 		sessions[p] = o
 	}
 	return o
@@ -79,33 +79,33 @@ func (t *Tally) Event(protocol, source, session string, raw []byte) {
 	case subject.ProtoAgentHook:
 		e, _ := agenthook.Decode(raw, strictjson.DefaultLimits)
 		if e != nil {
-			t.hook(e, place{shown(cmp.Or(source, e.Source)), shown(e.SessionID)})
+			t.addAgentHook(e, sessionKey{boundID(cmp.Or(source, e.Source)), boundID(e.SessionID)})
 			return
 		}
 	case subject.ProtoAAEP:
 		e, _ := aaep.Decode(raw, strictjson.DefaultLimits)
 		if e != nil {
-			t.aaep(e, place{shown(cmp.Or(source, e.Producer.AgentID)), shown(e.SessionID)}, raw)
+			t.addAAEP(e, sessionKey{boundID(cmp.Or(source, e.Producer.AgentID)), boundID(e.SessionID)}, raw)
 			return
 		}
 	default:
 		return
 	}
-	t.of(protocol, place{shown(source), shown(session)}).event("", facets{Event})
+	t.sessionTally(protocol, sessionKey{boundID(source), boundID(session)}).addEvent("", facetList{Event})
 }
 
-func (t *Tally) hook(e *agenthook.Event, p place) {
-	o := t.of(subject.ProtoAgentHook, p)
-	fresh := o.event(e.EventID, hookFacets(e))
+func (t *Tally) addAgentHook(e *agenthook.Event, p sessionKey) {
+	o := t.sessionTally(subject.ProtoAgentHook, p)
+	fresh := o.addEvent(e.EventID, agentHookFacets(e))
 	id := e.ToolCallID()
 	switch {
 	case !fresh:
 	case e.EventType == agenthook.PreLLMCall:
-		o.models++
+		o.openModelCalls++
 	case e.EventType == agenthook.PostLLMCall, e.EventType == agenthook.ErrorOccurred && id == "": // H-13
-		o.models--
+		o.openModelCalls--
 	}
-	if e.EventType == agenthook.PostToolUse && (e.Governed() || o.governed(id)) {
+	if e.EventType == agenthook.PostToolUse && (e.Governed() || o.isGoverned(id)) {
 		o.counts[GovernedPost]++
 	}
 	verdict, stamped := e.AdmissionVerdict()
@@ -113,7 +113,7 @@ func (t *Tally) hook(e *agenthook.Event, p place) {
 	excused := is && mode.Triggered
 	pre := e.EventType == agenthook.PreToolUse
 	if pre && e.Governed() && id != "" {
-		o.remember("governed\x00" + id)
+		o.rememberID("governed\x00" + id)
 	}
 	if id == "" {
 		id = "event " + e.EventID
@@ -122,11 +122,11 @@ func (t *Tally) hook(e *agenthook.Event, p place) {
 	denied := stamped && verdict.Verdict == string(events.Deny)
 	o.ended = o.ended || e.EventType == agenthook.SessionEnd
 	if pre || excused || e.Closes() {
-		o.call(id, callClaim{claims: waits, answered: stamped || excused, announced: pre && e.ToolCallID() != "", over: e.Closes() || denied})
+		o.addCall(id, callState{needsVerdict: waits, hasVerdict: stamped || excused, announced: pre && e.ToolCallID() != "", ended: e.Closes() || denied})
 	}
 }
 
-func (t *Tally) aaep(e *aaep.Event, p place, raw []byte) {
+func (t *Tally) addAAEP(e *aaep.Event, p sessionKey, raw []byte) {
 	token := ""
 	switch q := e.Payload.(type) {
 	case *aaep.AwaitingConfirmation:
@@ -134,42 +134,42 @@ func (t *Tally) aaep(e *aaep.Event, p place, raw []byte) {
 	case *aaep.AwaitingClarification:
 		token = q.ReplyToken
 	case *aaep.ConfirmationReply:
-		p = t.question(q.ReplyToken, p)
+		p = t.questionSession(q.ReplyToken, p)
 	case *aaep.ClarificationReply:
-		p = t.question(q.ReplyToken, p)
+		p = t.questionSession(q.ReplyToken, p)
 	}
-	if token != "" && len(t.asked) < maxTokens {
-		t.asked[token] = p
+	if token != "" && len(t.questionSessions) < maxTokens {
+		t.questionSessions[token] = p
 	}
-	if strings.HasPrefix(e.Type, handshake) {
-		o, list := t.of(subject.ProtoAAEP, p), handshakeFacets(e)
-		o.add(list)
+	if strings.HasPrefix(e.Type, handshakePrefix) {
+		o, list := t.sessionTally(subject.ProtoAAEP, p), handshakeFacets(e)
+		o.addFacets(list)
 		switch {
 		case slices.Contains(list, Answered):
-			o.waiting--
-		case (slices.Contains(list, Offered) || slices.Contains(list, Renewal)) && !o.remember("asked\x00"+string(raw)):
-			o.waiting++
+			o.openRequests--
+		case (slices.Contains(list, Offered) || slices.Contains(list, Renewal)) && !o.rememberID("asked\x00"+string(raw)):
+			o.openRequests++
 		}
 		return
 	}
 	if e.IsReply() {
-		t.of(subject.ProtoAAEP, p).add(aaepFacets(e))
+		t.sessionTally(subject.ProtoAAEP, p).addFacets(aaepFacets(e))
 		return
 	}
-	o := t.of(subject.ProtoAAEP, p)
-	o.event(e.EventID, aaepFacets(e))
+	o := t.sessionTally(subject.ProtoAAEP, p)
+	o.addEvent(e.EventID, aaepFacets(e))
 	o.ended = o.ended || e.IsTerminal()
 	switch e.Payload.(type) {
 	case *aaep.ToolInvoked:
-		o.call(e.ToolCallID(), callClaim{announced: e.ToolCallID() != ""})
+		o.addCall(e.ToolCallID(), callState{announced: e.ToolCallID() != ""})
 	case *aaep.ToolCompleted:
-		o.call(e.ToolCallID(), callClaim{over: true})
+		o.addCall(e.ToolCallID(), callState{ended: true})
 	}
 }
 
-// question is where a reply belongs: it has no session of its own.
-func (t *Tally) question(token string, p place) place {
-	if q, known := t.asked[token]; known {
+// questionSession is where a reply belongs: it has no session of its own.
+func (t *Tally) questionSession(token string, p sessionKey) sessionKey {
+	if q, known := t.questionSessions[token]; known {
 		return q
 	}
 	return p
@@ -185,7 +185,7 @@ func (t *Tally) Request(protocol, source, session string, raw []byte) {
 	if e == nil {
 		return
 	}
-	o := t.of(protocol, place{shown(source), shown(cmp.Or(e.SessionID, session))})
+	o := t.sessionTally(protocol, sessionKey{boundID(source), boundID(cmp.Or(e.SessionID, session))})
 	if e.ToolInput != nil {
 		o.counts[Input]++
 	}
@@ -194,35 +194,35 @@ func (t *Tally) Request(protocol, source, session string, raw []byte) {
 // Decision takes a recorded decision.
 func (t *Tally) Decision(d events.Decision) {
 	if d.Protocol == subject.ProtoAgentHook || d.Protocol == subject.ProtoAAEP {
-		o := t.of(d.Protocol, place{shown(d.Source), shown(d.Session)})
-		o.add(decisionFacets(d.Verdict))
+		o := t.sessionTally(d.Protocol, sessionKey{boundID(d.Source), boundID(d.Session)})
+		o.addFacets(decisionFacets(d.Verdict))
 		if d.Verdict == events.Deny && d.ToolCallID != "" {
-			o.call(d.ToolCallID, callClaim{over: true})
+			o.addCall(d.ToolCallID, callState{ended: true})
 		}
 	}
 }
 
 // Finding takes a finding, or what takes one back.
 func (t *Tally) Finding(f events.Finding) {
-	p := place{f.Source, f.Session}
-	at := t.found[p]
+	p := sessionKey{f.Source, f.Session}
+	at := t.findingsBySession[p]
 	if at == nil {
-		at = &found{standing: map[string]map[string]finding{}, withdrawn: map[string]bool{}}
-		t.found[p] = at
+		at = &sessionFindings{standing: map[string]map[string]standingFinding{}, retracted: map[string]bool{}}
+		t.findingsBySession[p] = at
 	}
 	if f.Withdraws != "" {
-		at.withdrawn[f.Withdraws] = true
+		at.retracted[f.Withdraws] = true
 		return
 	}
 	if at.standing[f.Rule] == nil {
-		at.standing[f.Rule] = map[string]finding{}
+		at.standing[f.Rule] = map[string]standingFinding{}
 	}
-	at.standing[f.Rule][f.FindingID] = finding{f.Severity == events.SeverityInfo, f.Seqs}
+	at.standing[f.Rule][f.FindingID] = standingFinding{f.Severity == events.SeverityInfo, f.Seqs}
 }
 
 // Off notes that a rule was switched off for the tenant for a part of the log at
 // least: that nothing was found of it proves nothing.
-func (t *Tally) Off(rule string) { t.off[rule] = true }
+func (t *Tally) Off(rule string) { t.rulesOff[rule] = true }
 
 // Subject is whom a report is about: a publisher, or one session of it.
 type Subject struct {
@@ -235,7 +235,7 @@ type Subject struct {
 // Publishers lists who published events in a protocol, in order.
 func (t *Tally) Publishers(protocol string) []Subject {
 	seen := map[string]bool{}
-	for p := range t.observed[protocol] {
+	for p := range t.sessions[protocol] {
 		seen[p.source] = true
 	}
 	var list []Subject
@@ -248,7 +248,7 @@ func (t *Tally) Publishers(protocol string) []Subject {
 // Sessions lists a publisher's sessions in a protocol, in order.
 func (t *Tally) Sessions(protocol, source string) []Subject {
 	var list []Subject
-	for p := range t.observed[protocol] {
+	for p := range t.sessions[protocol] {
 		if p.source == source {
 			list = append(list, Subject{p.source, p.session, p.session == ""})
 		}
@@ -257,6 +257,6 @@ func (t *Tally) Sessions(protocol, source string) []Subject {
 	return list
 }
 
-func (s Subject) covers(p place) bool {
+func (s Subject) coversSession(p sessionKey) bool {
 	return p.source == s.Source && (s.Session == p.session || (s.Session == "" && !s.Sessionless))
 }

@@ -156,8 +156,8 @@ func Complete(protocol string, short Tree, n int) any {
 	return e
 }
 
-// asks are the members of questions that a line need not have.
-var asks = map[string]Tree{
+// questionDefaults are the members of questions that a line need not have.
+var questionDefaults = map[string]Tree{
 	"awaiting.confirmation":  {"action": "Do it.", "consequence": "It is done.", "timeout_seconds": 60, "default_decision": "reject", "risk_level": "low", "irreversible": false},
 	"awaiting.clarification": {"question": "Which one?", "timeout_seconds": 120},
 }
@@ -175,7 +175,7 @@ func CompleteAAEP(short Tree, n int) Tree {
 	if strings.Contains(typ, ":") {
 		e["type"] = typ
 	}
-	maps.Copy(e, asks[typ])
+	maps.Copy(e, questionDefaults[typ])
 	if typ == "output.streaming" {
 		delete(e, "summary_normal")
 	}
@@ -226,17 +226,17 @@ func completeGoverned(c Case) {
 		delete(line, "bare")
 		switch line["t"] {
 		case "PreToolUse":
-			inputs[call] = or(line["tool_input"])
-			if !bare && governed(m) {
+			inputs[call] = orEmpty(line["tool_input"])
+			if !bare && hasGovernance(m) {
 				fillIn(line, Tree{"action": "read", "resource_kind": "unknown", "resource": "unknown", "resource_scope": "unknown", "operation_risk": "unknown"})
 				tool, _ := line["tool_name"].(string)
-				fillIn(m, Tree{"risk": Tree{"risk_class": "unknown"}, "tool_identity": Tree{"canonical_name": "tool." + canonical(tool), "provider_name": cmp.Or(tool, "pay_invoice"), "source": "other"}})
+				fillIn(m, Tree{"risk": Tree{"risk_class": "unknown"}, "tool_identity": Tree{"canonical_name": "tool." + canonicalToolName(tool), "provider_name": cmp.Or(tool, "pay_invoice"), "source": "other"}})
 			}
 		case "PostToolUse":
-			if !bare && governed(m) {
+			if !bare && hasGovernance(m) {
 				fillIn(m, Tree{"execution": Tree{"outcome": "succeeded"}})
 				if x, _ := m["execution"].(map[string]any); line["tool_input"] == nil && (x["outcome"] == "succeeded" || x["outcome"] == "failed") {
-					fillIn(m, Tree{"tool_input_executed": or(inputs[call])})
+					fillIn(m, Tree{"tool_input_executed": orEmpty(inputs[call])})
 				} else if line["tool_input"] != nil {
 					fillIn(m, Tree{"tool_input_executed": line["tool_input"]})
 				}
@@ -245,16 +245,16 @@ func completeGoverned(c Case) {
 	}
 }
 
-// or is arguments, none if they are not given.
-func or(input any) any {
+// orEmpty is arguments, none if they are not given.
+func orEmpty(input any) any {
 	if input == nil {
 		return Tree{}
 	}
 	return input
 }
 
-// governed tells whether metadata have a block of AHP-013.
-func governed(m Tree) bool {
+// hasGovernance tells whether metadata have a block of AHP-013.
+func hasGovernance(m Tree) bool {
 	return slices.ContainsFunc([]string{"provider_translation", "risk", "validation", "redaction", "retry", "execution"}, func(k string) bool { _, there := m[k]; return there })
 }
 
@@ -267,8 +267,8 @@ func fillIn(t, members Tree) {
 	}
 }
 
-// canonical makes a tool's name fit for a canonical one.
-func canonical(tool string) string {
+// canonicalToolName makes a tool's name fit for a canonical one.
+func canonicalToolName(tool string) string {
 	return cmp.Or(strings.Trim(strings.ToLower(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(tool, "_")), "_"), "pay_invoice")
 }
 

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func clone(t Tree) (c Tree) {
+func cloneTree(t Tree) (c Tree) {
 	b, err := json.Marshal(t)
 	if err == nil {
 		err = json.Unmarshal(b, &c)
@@ -20,7 +20,7 @@ func clone(t Tree) (c Tree) {
 
 // Set changes a member by its dotted path; nil removes it.
 func Set(t Tree, path string, v any) Tree {
-	c := clone(t)
+	c := cloneTree(t)
 	node := c
 	keys := strings.Split(path, ".")
 	for _, k := range keys[:len(keys)-1] {

@@ -2,43 +2,43 @@ package hooksession
 
 import "time"
 
-// workflow is an approval as the session's events tell of it.
-type workflow struct {
+// approvalWorkflow is an approval as the session's events tell of it.
+type approvalWorkflow struct {
 	status             string
-	ref                ref // the event that said so
+	event              eventRef // the event that said so
 	requested, expires time.Time
 }
 
-// terminal are the states that an approval does not leave.
-var terminal = map[string]bool{"approved": true, "denied": true, "expired": true, "cancelled": true}
+// finalStatuses are the states that an approval does not leave.
+var finalStatuses = map[string]bool{"approved": true, "denied": true, "expired": true, "cancelled": true}
 
-// approve follows an approval from event to event (SPEC 10, AHP-007).
-func (s *Session) approve(x *Event) {
+// trackApproval follows an approval from event to event (SPEC 10, AHP-007).
+func (s *Session) trackApproval(x *Event) {
 	a := x.approval
 	if a == nil || a.Status == "" || x.VoidApproval {
 		return
 	}
-	key := bounded(first(a.WorkflowID, x.Call))
+	key := boundID(firstNonEmpty(a.WorkflowID, x.Call))
 	w := s.workflows.get(key)
 	if w == nil || key == "" {
-		w = &workflow{}
+		w = &approvalWorkflow{}
 	}
-	if terminal[w.status] && a.Status != w.status {
-		s.breach("AH-C-102", "", w.ref, x.ref()).Call = x.Call
+	if finalStatuses[w.status] && a.Status != w.status {
+		s.addFinding("AH-C-102", "", w.event, x.eventRef()).Call = x.Call
 	}
-	if at := instant(a.RequestedAt); !at.IsZero() {
+	if at := parseInstant(a.RequestedAt); !at.IsZero() {
 		w.requested = at
 	}
-	if at := instant(a.ExpiresAt); !at.IsZero() {
+	if at := parseInstant(a.ExpiresAt); !at.IsZero() {
 		w.expires = at
 	}
-	decided := instant(a.DecidedAt)
+	decided := parseInstant(a.DecidedAt)
 	early := !w.requested.IsZero() && decided.Before(w.requested)
 	late := !w.expires.IsZero() && decided.After(w.expires)
 	if !decided.IsZero() && (early || late) {
-		s.breach("AH-C-109", "", w.ref, x.ref()).Call = x.Call
+		s.addFinding("AH-C-109", "", w.event, x.eventRef()).Call = x.Call
 	}
-	w.status, w.ref = bounded(a.Status), x.ref()
+	w.status, w.event = boundID(a.Status), x.eventRef()
 	if key != "" {
 		s.workflows.put(key, w, maxWorkflows)
 	}

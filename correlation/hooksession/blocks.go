@@ -4,38 +4,38 @@ import "github.com/countersign-dev/countersign/events/agenthook"
 
 // attestation is what a runtime says of its gate (SPEC 6).
 type attestation struct {
-	session, nonce   string
-	issued, expires  string
-	authenticity     string
-	signed           bool
-	gated, noBypass  bool // what it claims
-	closed           bool // without a verdict nothing runs
-	documents        bool // it says what happens without one
-	canDeny, hasList bool // an enforcing subscriber of PreToolUse can deny
+	session, nonce             string
+	issued, expires            string
+	authenticity               string
+	signed                     bool
+	claimsGate, claimsNoBypass bool // what it claims
+	failsClosed                bool // without a verdict nothing runs
+	statesFailMode             bool // it says what happens without one
+	canDeny, listsSubscribers  bool // an enforcing subscriber of PreToolUse can deny
 }
 
 func newAttestation(b map[string]any) *attestation {
 	a := &attestation{
-		session: bounded(text(b, "session_id")), nonce: bounded(text(b, "nonce")),
-		issued: text(b, "issued_at"), expires: text(b, "expires_at"),
-		authenticity: text(b, "authenticity"), signed: text(b, "signature") != "", closed: text(b, "fail_mode") == "fail_closed", documents: text(b, "fail_mode") != "",
+		session: boundID(stringMember(b, "session_id")), nonce: boundID(stringMember(b, "nonce")),
+		issued: stringMember(b, "issued_at"), expires: stringMember(b, "expires_at"),
+		authenticity: stringMember(b, "authenticity"), signed: stringMember(b, "signature") != "", failsClosed: stringMember(b, "fail_mode") == "fail_closed", statesFailMode: stringMember(b, "fail_mode") != "",
 	}
 	claims, _ := b["claims"].(map[string]any)
-	a.gated, _ = claims["tool_calls_are_runtime_gated"].(bool)
-	a.noBypass, _ = claims["do_not_bypass_gate"].(bool)
+	a.claimsGate, _ = claims["tool_calls_are_runtime_gated"].(bool)
+	a.claimsNoBypass, _ = claims["do_not_bypass_gate"].(bool)
 	list, ok := b["active_subscribers"].([]any)
-	a.hasList = ok
+	a.listsSubscribers = ok
 	for _, s := range list {
 		sub, _ := s.(map[string]any)
 		deny, _ := sub["can_deny"].(bool)
-		if deny && text(sub, "mode") == "enforce" && listens(sub["events"]) {
+		if deny && stringMember(sub, "mode") == "enforce" && coversPreToolUse(sub["events"]) {
 			a.canDeny = true
 		}
 	}
 	return a
 }
 
-func listens(v any) bool {
+func coversPreToolUse(v any) bool {
 	events, _ := v.([]any)
 	for _, e := range events {
 		if e == "PreToolUse" || e == "*" {
@@ -47,15 +47,15 @@ func listens(v any) bool {
 
 // hookTrust is one metadata.hook_trust entry (AHP-008).
 type hookTrust struct {
-	id, runtime, event, status   string
-	fingerprint, alg, source     string
-	expectedPrint, observedPrint string
+	id, runtime, hookEvent, status           string
+	fingerprint, alg, source                 string
+	expectedFingerprint, observedFingerprint string
 }
 
 const maxHooks = 32 // of one event
 
-// trusts reads one hook_trust object or an array of them.
-func trusts(v any) []hookTrust {
+// readHookTrust reads one hook_trust object or an array of them.
+func readHookTrust(v any) []hookTrust {
 	switch v := v.(type) {
 	case map[string]any:
 		return []hookTrust{newHookTrust(v)}
@@ -73,88 +73,88 @@ func trusts(v any) []hookTrust {
 
 func newHookTrust(m map[string]any) hookTrust {
 	return hookTrust{
-		id: bounded(text(m, "hook_id")), runtime: text(m, "runtime"), event: text(m, "hook_event"), status: text(m, "trust_status"),
-		fingerprint: bounded(text(m, "fingerprint")), alg: text(m, "fingerprint_alg"), source: text(m, "source"),
-		expectedPrint: bounded(text(m, "expected_fingerprint")), observedPrint: bounded(text(m, "observed_fingerprint")),
+		id: boundID(stringMember(m, "hook_id")), runtime: stringMember(m, "runtime"), hookEvent: stringMember(m, "hook_event"), status: stringMember(m, "trust_status"),
+		fingerprint: boundID(stringMember(m, "fingerprint")), alg: stringMember(m, "fingerprint_alg"), source: stringMember(m, "source"),
+		expectedFingerprint: boundID(stringMember(m, "expected_fingerprint")), observedFingerprint: boundID(stringMember(m, "observed_fingerprint")),
 	}
 }
 
-func (h hookTrust) complete() bool {
-	named := h.id != "" && h.runtime != "" && h.event != ""
-	return named && trustWords[h.status] && trustSources[h.source] && (h.fingerprint == "" || h.alg == "sha256")
+func (h hookTrust) isComplete() bool {
+	named := h.id != "" && h.runtime != "" && h.hookEvent != ""
+	return named && trustStatuses[h.status] && trustSources[h.source] && (h.fingerprint == "" || h.alg == "sha256")
 }
 
 // contract is what a runtime_contract requires (AHP-009).
 type contract struct {
-	required map[string]bool // hook events
-	closed   bool            // it fails closed
-	// documents: it says how it fails.
-	documents bool
+	requiredHooks map[string]bool // hook events
+	failsClosed   bool            // it fails closed
+	// statesFailMode: it says how it fails.
+	statesFailMode bool
 }
 
 func newContract(m map[string]any) *contract {
-	c := &contract{required: map[string]bool{}, closed: text(m, "fail_mode") == "fail_closed", documents: text(m, "fail_mode") != ""}
+	c := &contract{requiredHooks: map[string]bool{}, failsClosed: stringMember(m, "fail_mode") == "fail_closed", statesFailMode: stringMember(m, "fail_mode") != ""}
 	list, _ := m["required_hooks"].([]any)
 	for _, h := range list[:min(len(list), maxHooks)] {
 		if name, ok := h.(string); ok {
-			c.required[bounded(name)] = true
+			c.requiredHooks[boundID(name)] = true
 		}
 	}
 	return c
 }
 
-// distrusted are the words for hooks that are not to be relied on.
-var distrusted = words("modified", "untrusted", "disabled", "unknown")
+// distrustedStatuses are the words for hooks that are not to be relied on.
+var distrustedStatuses = wordSet("modified", "untrusted", "disabled", "unknown")
 
-// web is metadata.web (AHP-012).
-type web struct {
-	search, set, action, parent, evidence, url string
-	pick
-	hasResults bool
-	results    map[string]int64 // ranks, 0 if a result has none
-	uses       []string         // evidence ids
-	contents   [2][2]string     // reference and hash
+// webBlock is metadata.web (AHP-012).
+type webBlock struct {
+	searchID, resultSetID, actionID, parentEventID, evidenceID, url string
+	selectedResult
+	hasResults    bool
+	results       map[string]int64 // ranks, 0 if a result has none
+	usedEvidence  []string         // evidence ids
+	contentHashes [2][2]string     // reference and hash
 }
 
-// pick is a result that was selected.
-type pick struct {
-	selected string
+// selectedResult is a result that was selected.
+type selectedResult struct {
+	resultID string
 	rank     int64
-	ranked   bool
+	hasRank  bool
 }
 
 const maxResults = 64 // of one event
 
-func newWeb(b map[string]any) *web {
-	w := &web{
-		search: bounded(text(b, "search_id")), set: bounded(text(b, "result_set_id")),
-		action: bounded(text(b, "action_id")), parent: bounded(agenthook.NormaliseID(text(b, "parent_event_id"))), evidence: bounded(text(b, "evidence_id")),
-		url: first(text(b, "url"), text(b, "final_url")),
-		contents: [2][2]string{
-			{bounded(text(b, "content_ref")), bounded(text(b, "content_hash"))},
-			{bounded(text(b, "screenshot_ref")), bounded(text(b, "screenshot_hash"))},
+func newWebBlock(b map[string]any) *webBlock {
+	w := &webBlock{
+		searchID: boundID(stringMember(b, "search_id")), resultSetID: boundID(stringMember(b, "result_set_id")),
+		actionID: boundID(stringMember(b, "action_id")), parentEventID: boundID(agenthook.NormaliseID(stringMember(b, "parent_event_id"))), evidenceID: boundID(stringMember(b, "evidence_id")),
+		url: firstNonEmpty(stringMember(b, "url"), stringMember(b, "final_url")),
+		contentHashes: [2][2]string{
+			{boundID(stringMember(b, "content_ref")), boundID(stringMember(b, "content_hash"))},
+			{boundID(stringMember(b, "screenshot_ref")), boundID(stringMember(b, "screenshot_hash"))},
 		},
 	}
-	w.selected = bounded(text(b, "selected_result_id"))
-	w.rank, w.ranked = number(b["selected_rank"])
+	w.resultID = boundID(stringMember(b, "selected_result_id"))
+	w.rank, w.hasRank = intMember(b["selected_rank"])
 	if list, ok := b["results"].([]any); ok {
 		w.hasResults, w.results = true, map[string]int64{}
 		for _, r := range list[:min(len(list), maxResults)] {
 			m, _ := r.(map[string]any)
-			w.results[bounded(text(m, "result_id"))], _ = number(m["rank"])
+			w.results[boundID(stringMember(m, "result_id"))], _ = intMember(m["rank"])
 		}
 		w.hasResults = len(list) <= maxResults
 	}
 	ids, _ := b["evidence_ids"].([]any)
 	for _, id := range ids[:min(len(ids), maxResults)] {
 		if s, ok := id.(string); ok {
-			w.uses = append(w.uses, bounded(s))
+			w.usedEvidence = append(w.usedEvidence, boundID(s))
 		}
 	}
 	return w
 }
 
-func first(a, b string) string {
+func firstNonEmpty(a, b string) string {
 	if a != "" {
 		return a
 	}

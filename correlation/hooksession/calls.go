@@ -5,121 +5,121 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// governed is a call whose event is one of the action-governance profile.
-type governed struct {
-	pre       ref
-	call      string
-	unstamped ref               // it lacks pre_commit or a verdict; zero if it does not, need not, or that was said
-	phased    bool              // it claims pre_commit
-	stamped   bool              // it has a verdict
-	decided   bool              // a verdict on it is on record
-	failed    bool              // its validation failed
-	over      bool              // it was said how it ended
-	said      *catalogue.Breach // AH-C-032, if that was found of it
+// governedCall is a call whose event is one of the action-governance profile.
+type governedCall struct {
+	preEvent         eventRef
+	callID           string
+	unstampedEvent   eventRef          // it lacks pre_commit or a verdict; zero if it does not, need not, or that was said
+	claimsPreCommit  bool              // it claims pre_commit
+	carriesVerdict   bool              // it has a verdict
+	verdictRecorded  bool              // a verdict on it is on record
+	validationFailed bool              // its validation failed
+	ended            bool              // it was said how it ended
+	unstampedFinding *catalogue.Breach // AH-C-032, if that was found of it
 }
 
-// failure: an error about no call ends a model call, too (H-13 of the digest).
-func (s *Session) failure(x *Event) {
+// handleError: an error about no call ends a model call, too (H-13 of the digest).
+func (s *Session) handleError(x *Event) {
 	if x.FailMode && x.Call != "" {
-		s.excuse(x)
+		s.retractUnstamped(x)
 	}
-	s.failedOpen(x)
+	s.checkFailedOpen(x)
 	if x.Call == "" {
-		s.endLLM(x)
+		s.endModelCall(x)
 	}
 }
 
-// failedOpen: the fail mode let a call pass, and the session's attestation or
+// checkFailedOpen: the fail mode let a call pass, and the session's attestation or
 // contract says that it does not (SPEC 4, 6).
-func (s *Session) failedOpen(x *Event) {
-	var documented ref
+func (s *Session) checkFailedOpen(x *Event) {
+	var documented eventRef
 	switch {
-	case !x.letPass:
+	case !x.letCallPass:
 		return
-	case s.attested != nil && s.attested.closed:
-		documented = s.attestation
-	case s.contract != nil && s.contract.closed:
-		documented = s.contracted
+	case s.attestation != nil && s.attestation.failsClosed:
+		documented = s.attestationEvent
+	case s.contract != nil && s.contract.failsClosed:
+		documented = s.contractEvent
 	default:
 		return
 	}
-	b := s.breach("AH-C-072", "a call was let pass without a verdict, and the session says that it fails closed", documented, x.ref())
+	b := s.addFinding("AH-C-072", "a call was let pass without a verdict, and the session says that it fails closed", documented, x.eventRef())
 	b.Case, b.Call = "fail_mode", x.Call
 }
 
 // Documents tells whether the session's attestation or contract says what happens
 // without a verdict.
 func (s *Session) Documents() bool {
-	return s.attested != nil && s.attested.documents || s.contract != nil && s.contract.documents
+	return s.attestation != nil && s.attestation.statesFailMode || s.contract != nil && s.contract.statesFailMode
 }
 
-// excuse: the fail mode fired for a call, which then needs no verdict. Events
+// retractUnstamped: the fail mode fired for a call, which then needs no verdict. Events
 // overtake each other: the call may be announced later, or be over.
-func (s *Session) excuse(x *Event) {
-	g := s.governed.get(x.Call)
+func (s *Session) retractUnstamped(x *Event) {
+	g := s.governedCalls.get(x.Call)
 	switch {
-	case g == nil || (g.over && g.lacks() == "" && g.said == nil):
-		s.excused.put(x.Call, x.ref(), maxEarly)
-	case g.said != nil && len(g.said.Events) > 0:
-		b := s.breach("AH-C-032", "its fail mode had fired", x.ref())
-		b.Call, b.Withdraws, b.Retracts = x.Call, g.said, true
+	case g == nil || (g.ended && g.missingPart() == "" && g.unstampedFinding == nil):
+		s.failModeFired.put(x.Call, x.eventRef(), maxFailModeFired)
+	case g.unstampedFinding != nil && len(g.unstampedFinding.Events) > 0:
+		b := s.addFinding("AH-C-032", "its fail mode had fired", x.eventRef())
+		b.Call, b.Withdraws, b.Retracts = x.Call, g.unstampedFinding, true
 	}
 	if g != nil {
-		g.unstamped, g.said = ref{}, nil
+		g.unstampedEvent, g.unstampedFinding = eventRef{}, nil
 	}
 }
 
-func (s *Session) pre(x *Event) {
-	excused := s.excused.take(x.Call)
-	if s.acted == (ref{}) {
-		s.acted = x.ref()
+func (s *Session) announceCall(x *Event) {
+	excused := s.failModeFired.removeKey(x.Call)
+	if s.firstCall == (eventRef{}) {
+		s.firstCall = x.eventRef()
 	}
-	if s.attested != nil && s.attested.gated && x.phase != agenthook.PhasePreCommit && !s.ungated {
-		s.ungated = true
-		s.breach("AH-C-124", "a call does not claim pre_commit", s.attestation, x.ref()).Call = x.Call
+	if s.attestation != nil && s.attestation.claimsGate && x.phase != agenthook.PhasePreCommit && !s.reportedUngated {
+		s.reportedUngated = true
+		s.addFinding("AH-C-124", "a call does not claim pre_commit", s.attestationEvent, x.eventRef()).Call = x.Call
 	}
 	if !x.governed || x.Call == "" {
 		return
 	}
-	g := &governed{pre: x.ref(), call: x.Call, failed: x.failed, phased: x.phase == agenthook.PhasePreCommit, stamped: x.verdict != ""}
-	if (!g.phased || !g.stamped) && !excused {
-		g.unstamped = x.ref()
+	g := &governedCall{preEvent: x.eventRef(), callID: x.Call, validationFailed: x.validationFailed, claimsPreCommit: x.phase == agenthook.PhasePreCommit, carriesVerdict: x.verdict != ""}
+	if (!g.claimsPreCommit || !g.carriesVerdict) && !excused {
+		g.unstampedEvent = x.eventRef()
 	}
-	if old := s.governed.get(x.Call); old != nil {
-		s.unstamped(old, x.ref())
+	if old := s.governedCalls.get(x.Call); old != nil {
+		s.reportUnstamped(old, x.eventRef())
 	}
-	s.governed.put(x.Call, g, maxGoverned)
+	s.governedCalls.put(x.Call, g, maxGoverned)
 }
 
-// lacks says what an admission-bound call lacks, "" if nothing or if it is none. It
+// missingPart says what an admission-bound call lacks, "" if nothing or if it is none. It
 // is admission-bound if it claims so or if a verdict on it is on record, whatever it
 // says itself.
-func (g *governed) lacks() string {
+func (g *governedCall) missingPart() string {
 	switch {
-	case g.unstamped == (ref{}) || !g.phased && !g.decided:
+	case g.unstampedEvent == (eventRef{}) || !g.claimsPreCommit && !g.verdictRecorded:
 		return ""
-	case !g.stamped:
+	case !g.carriesVerdict:
 		return "the verdict is missing"
 	}
 	return "a verdict on it is on record, and it does not claim pre_commit"
 }
 
-// stamp notes that a copy of the event has the verdict.
-func (g *governed) stamp() {
-	if g.stamped = true; g.phased {
-		g.unstamped = ref{}
+// markStamped notes that a copy of the event has the verdict.
+func (g *governedCall) markStamped() {
+	if g.carriesVerdict = true; g.claimsPreCommit {
+		g.unstampedEvent = eventRef{}
 	}
 }
 
-// unstamped: phase and verdict must be on the event, unless the fail mode fired. x is
+// reportUnstamped: phase and verdict must be on the event, unless the fail mode fired. x is
 // what showed that they are not.
-func (s *Session) unstamped(g *governed, x ref) {
-	if g == nil || g.lacks() == "" {
+func (s *Session) reportUnstamped(g *governedCall, x eventRef) {
+	if g == nil || g.missingPart() == "" {
 		return
 	}
-	g.said = s.breach("AH-C-032", g.lacks(), g.unstamped, x)
-	g.said.Call = g.call
-	g.unstamped = ref{}
+	g.unstampedFinding = s.addFinding("AH-C-032", g.missingPart(), g.unstampedEvent, x)
+	g.unstampedFinding.Call = g.callID
+	g.unstampedEvent = eventRef{}
 }
 
 // Decided notes that a verdict is on record on a call that the event pre announced,
@@ -127,74 +127,74 @@ func (s *Session) unstamped(g *governed, x ref) {
 // verdict may come until then.
 func (s *Session) Decided(call, pre string) []*catalogue.Breach {
 	s.out = nil
-	if g := s.governed.get(call); g != nil && g.pre.id == pre {
-		if g.decided = true; g.over {
-			s.unstamped(g, ref{})
+	if g := s.governedCalls.get(call); g != nil && g.preEvent.id == pre {
+		if g.verdictRecorded = true; g.ended {
+			s.reportUnstamped(g, eventRef{})
 		}
 	}
 	return s.out
 }
 
-func (s *Session) post(x *Event) {
-	g := s.governed.get(x.Call)
+func (s *Session) endCall(x *Event) {
+	g := s.governedCalls.get(x.Call)
 	if g == nil {
 		if x.governed {
-			s.afterwards(x, x.ref())
+			s.checkEndedCall(x, x.eventRef())
 		}
 		return
 	}
-	s.unstamped(g, x.ref())
-	g.over = true
-	s.afterwards(x, g.pre)
-	if g.failed && x.execution != nil && x.execution.Outcome == "succeeded" {
-		s.breach("AH-C-037", "succeeded", g.pre, x.ref()).Call = x.Call
+	s.reportUnstamped(g, x.eventRef())
+	g.ended = true
+	s.checkEndedCall(x, g.preEvent)
+	if g.validationFailed && x.execution != nil && x.execution.Outcome == "succeeded" {
+		s.addFinding("AH-C-037", "succeeded", g.preEvent, x.eventRef()).Call = x.Call
 	}
 }
 
-// afterwards: what a governed call must say when it is over (AHP-013).
-func (s *Session) afterwards(x *Event, pre ref) {
+// checkEndedCall: what a governed call must say when it is over (AHP-013).
+func (s *Session) checkEndedCall(x *Event, pre eventRef) {
 	what := ""
 	switch {
 	case x.Call == "":
 		what = "tool_call_id"
 	case x.execution == nil || x.execution.Outcome == "":
 		what = "the outcome"
-	case !x.executed && !x.execution.DidNotRun(false):
+	case !x.hasExecuted && !x.execution.DidNotRun(false):
 		what = "the executed input"
 	}
 	if what != "" {
-		s.breach("AH-C-033", what+" is missing", pre, x.ref()).Call = x.Call
+		s.addFinding("AH-C-033", what+" is missing", pre, x.eventRef()).Call = x.Call
 	}
 }
 
-// attest checks a session's attestation (SPEC 6).
-func (s *Session) attest(x *Event) {
-	if a := x.attest; a != nil {
-		if s.worked != (ref{}) && s.attested == nil && !s.restored {
-			s.breach("AH-C-121", "", s.worked, x.ref())
+// checkAttestation checks a session's attestation (SPEC 6).
+func (s *Session) checkAttestation(x *Event) {
+	if a := x.attestation; a != nil {
+		if s.firstBoundary != (eventRef{}) && s.attestation == nil && !s.restored {
+			s.addFinding("AH-C-121", "", s.firstBoundary, x.eventRef())
 		}
-		s.validity(x, a)
-		s.attested, s.attestation = a, x.ref()
-		if a.gated && a.hasList && !a.canDeny {
-			s.breach("AH-C-124", "no subscriber could deny", x.ref()).Case = "subscriber"
+		s.checkAttestationValidity(x, a)
+		s.attestation, s.attestationEvent = a, x.eventRef()
+		if a.claimsGate && a.listsSubscribers && !a.canDeny {
+			s.addFinding("AH-C-124", "no subscriber could deny", x.eventRef()).Case = "subscriber"
 		}
 	}
 	switch x.Type {
 	case agenthook.SessionStart, agenthook.PreLLMCall, agenthook.UserPromptSubmit:
-		if s.worked == (ref{}) {
-			s.worked = x.ref()
+		if s.firstBoundary == (eventRef{}) {
+			s.firstBoundary = x.eventRef()
 		}
 	}
 }
 
-func (s *Session) validity(x *Event, a *attestation) {
+func (s *Session) checkAttestationValidity(x *Event, a *attestation) {
 	if a.session != "" && a.session != x.Session {
-		s.breach("AH-C-122", "it is for another session", x.ref()).Case = "session"
+		s.addFinding("AH-C-122", "it is for another session", x.eventRef()).Case = "session"
 	}
-	issued, expires := instant(a.issued), instant(a.expires)
+	issued, expires := parseInstant(a.issued), parseInstant(a.expires)
 	early := !issued.IsZero() && x.Time.Add(attestSkew).Before(issued)
 	late := !expires.IsZero() && x.Time.After(expires)
 	if !x.Time.IsZero() && (early || late) {
-		s.breach("AH-C-122", "it is for another time", x.ref()).Case = "time"
+		s.addFinding("AH-C-122", "it is for another time", x.eventRef()).Case = "time"
 	}
 }

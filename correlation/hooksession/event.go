@@ -22,31 +22,31 @@ type Event struct {
 	FailMode bool   // the publisher's fail mode fired
 	Unknown  bool   // a governed call answers "unknown" where the profile wants to know
 
-	phase       string
-	correlation string // its correlation id, which may be an event's
-	instances   []string
-	named       string // the session that managed_runtime names
-	verdict     string
-	approval    *agenthook.Approval
+	phase          string
+	correlation    string // its correlation id, which may be an event's
+	instances      []string
+	runtimeSession string // the session that managed_runtime names
+	verdict        string
+	approval       *agenthook.Approval
 	// VoidApproval says that the approval block does not follow its schema: nothing is
 	// approved by it.
-	VoidApproval bool
-	execution    *agenthook.Execution
-	executed     bool // it says what ran
-	retries      bool
-	letPass      bool // it let a call pass
-	governed     bool // it has a block of AHP-013, or its publisher is registered for the profile
-	partly       bool // its publisher's manifest says that its type is exposed in part only
-	failed       bool // its validation failed
+	VoidApproval     bool
+	execution        *agenthook.Execution
+	hasExecuted      bool // it says what ran
+	isRetry          bool
+	letCallPass      bool // it let a call pass
+	governed         bool // it has a block of AHP-013, or its publisher is registered for the profile
+	partlyExposed    bool // its publisher's manifest says that its type is exposed in part only
+	validationFailed bool // its validation failed
 
-	web    *web
-	attest *attestation
-	hooks  []hookTrust
-	needs  *contract
+	webBlock    *webBlock
+	attestation *attestation
+	hooks       []hookTrust
+	contract    *contract
 	// listsHooks: it tells of its runtime's hooks, not only of the one that it came from.
-	listsHooks bool
-	local      []finding
-	met        []Met
+	listsHooks      bool
+	eventFindings   []eventFinding
+	introducedHooks []Met
 
 	// Seq and At are the message's place in the log and the broker's time. They
 	// are to be set before the event is applied.
@@ -54,9 +54,9 @@ type Event struct {
 	At  time.Time
 }
 
-// finding is a check that an event fails by itself.
-type finding struct {
-	check, what string
+// eventFinding is a check that an event fails by itself.
+type eventFinding struct {
+	check, text string
 	hint        bool
 }
 
@@ -64,7 +64,7 @@ type finding struct {
 // and their SHA-256.
 const maxText = 1024
 
-func bounded(s string) string {
+func boundID(s string) string {
 	if len(s) <= maxText {
 		return s
 	}
@@ -73,43 +73,43 @@ func bounded(s string) string {
 
 // NewEvent reads an event.
 func NewEvent(e *agenthook.Event) *Event {
-	out := &Event{ID: bounded(e.EventID), Type: e.EventType, Session: bounded(e.SessionID), Call: bounded(e.ToolCallID()),
-		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlation: bounded(agenthook.NormaliseID(e.CorrelationID))}
+	out := &Event{ID: boundID(e.EventID), Type: e.EventType, Session: boundID(e.SessionID), Call: boundID(e.ToolCallID()),
+		Family: e.Source, Time: e.Time.UTC(), phase: e.EvidencePhase, correlation: boundID(agenthook.NormaliseID(e.CorrelationID))}
 	if e.HasMetadata() {
-		out.blocks(e)
+		out.readBlocks(e)
 	}
-	out.check(e)
+	out.checkEvent(e)
 	return out
 }
 
-func (x *Event) blocks(e *agenthook.Event) {
+func (x *Event) readBlocks(e *agenthook.Event) {
 	if v, ok := e.AdmissionVerdict(); ok {
 		x.verdict = v.Verdict
 	}
 	x.approval, _ = e.Approval()
 	x.execution, _ = e.Execution()
-	x.executed = e.HasExecuted()
+	x.hasExecuted = e.HasExecuted()
 	if r, ok := e.Retry(); ok {
-		x.retries = r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1)
+		x.isRetry = r.PreviousToolCallID != "" || (r.Attempt != nil && *r.Attempt > 1)
 	}
 	if m, ok := e.FailMode(); ok {
-		x.FailMode, x.letPass = m.Triggered, m.Triggered && m.Outcome == "allow"
+		x.FailMode, x.letCallPass = m.Triggered, m.Triggered && m.Outcome == "allow"
 	}
 	x.governed = e.Governed()
 	x.Unknown = x.governed && e.EventType == agenthook.PreToolUse && AnswersUnknown(e)
 	if v, ok := e.Validation(); ok {
-		x.failed = v.Status == "failed"
+		x.validationFailed = v.Status == "failed"
 	}
-	x.identity(e.Metadata)
+	x.readIdentity(e.Metadata)
 	if block, ok := e.Metadata["web"].(map[string]any); ok {
-		x.web = newWeb(block)
+		x.webBlock = newWebBlock(block)
 	}
 	if block, ok := e.Metadata["runtime_attestation"].(map[string]any); ok {
-		x.attest = newAttestation(block)
+		x.attestation = newAttestation(block)
 	}
 	x.hooks, x.listsHooks = hooksIn(e.Metadata)
 	if block, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
-		x.needs = newContract(block)
+		x.contract = newContract(block)
 	}
 }
 
@@ -118,13 +118,13 @@ func (x *Event) blocks(e *agenthook.Event) {
 // only, which excuses what they lack. It is to be called before the event is
 // applied.
 func (x *Event) Registered(governs, partly bool) {
-	x.partly = partly
+	x.partlyExposed = partly
 	if !governs || x.governed {
 		return
 	}
 	x.governed = true
-	x.failsIf(x.Type == agenthook.PreToolUse, "AH-C-031", "its publisher is registered for the profile, and it has none of its blocks")
-	x.failsIf(x.Type != agenthook.PreToolUse && schemas.ProfileCovers(x.Type) && x.Call == "", "AH-C-030", "its publisher is registered for the profile, and it has no tool_call_id")
+	x.addFindingIf(x.Type == agenthook.PreToolUse, "AH-C-031", "its publisher is registered for the profile, and it has none of its blocks")
+	x.addFindingIf(x.Type != agenthook.PreToolUse && schemas.ProfileCovers(x.Type) && x.Call == "", "AH-C-030", "its publisher is registered for the profile, and it has no tool_call_id")
 }
 
 // AnswersUnknown tells whether a call says "unknown" where AHP-013 wants to know.
@@ -136,29 +136,29 @@ func AnswersUnknown(e *agenthook.Event) bool {
 	return e.Action == unknown || e.ResourceKind == unknown || e.ResourceScope == unknown || e.OperationRisk == unknown || e.Resource == unknown
 }
 
-func (x *Event) identity(metadata map[string]any) {
-	if id := text(metadata, "instance_id"); id != "" {
-		x.instances = append(x.instances, bounded(id))
+func (x *Event) readIdentity(metadata map[string]any) {
+	if id := stringMember(metadata, "instance_id"); id != "" {
+		x.instances = append(x.instances, boundID(id))
 	}
 	if m, ok := metadata["managed_runtime"].(map[string]any); ok {
-		if id := text(m, "instance_id"); id != "" {
-			x.instances = append(x.instances, bounded(id))
+		if id := stringMember(m, "instance_id"); id != "" {
+			x.instances = append(x.instances, boundID(id))
 		}
-		x.named = bounded(text(m, "session_id"))
+		x.runtimeSession = boundID(stringMember(m, "session_id"))
 	}
 }
 
 // Nonce is that of the event's attestation, "" if it has none.
 func (x *Event) Nonce() string {
-	if x.attest == nil {
+	if x.attestation == nil {
 		return ""
 	}
-	return x.attest.nonce
+	return x.attestation.nonce
 }
 
-func text(m map[string]any, key string) string { s, _ := m[key].(string); return s }
+func stringMember(m map[string]any, key string) string { s, _ := m[key].(string); return s }
 
-func instant(s string) time.Time {
+func parseInstant(s string) time.Time {
 	if t, ok := events.PlainTime(s); ok {
 		return t
 	}
@@ -169,21 +169,21 @@ func instant(s string) time.Time {
 	return t.UTC()
 }
 
-// profile judges an event of a governed call by the action-governance profile,
+// profileFindings judges an event of a governed call by the action-governance profile,
 // but for what can only be said when the call ends. One that was read flat passes
 // it.
-func profile(e *agenthook.Event) []finding {
+func profileFindings(e *agenthook.Event) []eventFinding {
 	if !schemas.ProfileCovers(e.EventType) || e.Tree == nil {
 		return nil
 	}
-	var found []finding
+	var found []eventFinding
 	seen := map[string]bool{"AH-C-032": true, "AH-C-033": true} // decided when the call ends
 	for _, v := range schemas.Default().AgentHookProfile(e.Tree, schemas.FormEvidence) {
 		if seen[v.Check] {
 			continue
 		}
 		seen[v.Check] = true
-		found = append(found, finding{check: v.Check, what: catalogue.At(v.Keyword, v.Path)})
+		found = append(found, eventFinding{check: v.Check, text: catalogue.At(v.Keyword, v.Path)})
 	}
 	return found
 }

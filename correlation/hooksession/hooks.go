@@ -8,10 +8,10 @@ import (
 	"github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// hookPrint is what a hook was when the session last told of it.
-type hookPrint struct {
-	text    string // of its fingerprint
-	trusted bool
+// hookFingerprint is what a hook was when the session last told of it.
+type hookFingerprint struct {
+	fingerprint string // of its fingerprint
+	trusted     bool
 }
 
 // Met is a hook that calls itself trusted with a fingerprint with which it had not
@@ -24,25 +24,25 @@ type Met struct {
 }
 
 // Met are the hooks that the event introduced when it was applied.
-func (x *Event) Met() []Met { return x.met }
+func (x *Event) Met() []Met { return x.introducedHooks }
 
-// trust compares what a hook is with what it should be (AHP-008).
-func (s *Session) trust(x *Event) {
+// checkHookTrust compares what a hook is with what it should be (AHP-008).
+func (s *Session) checkHookTrust(x *Event) {
 	for _, h := range x.hooks {
-		before := s.prints.get(h.id)
-		observed := strings.ToLower(first(h.observedPrint, h.fingerprint)) // hexadecimal digits, in either case
-		expected := first(strings.ToLower(h.expectedPrint), before.text)
-		now := hookPrint{observed, h.status == "trusted"}
+		before := s.hookFingerprints.get(h.id)
+		observed := strings.ToLower(firstNonEmpty(h.observedFingerprint, h.fingerprint)) // hexadecimal digits, in either case
+		expected := firstNonEmpty(strings.ToLower(h.expectedFingerprint), before.fingerprint)
+		now := hookFingerprint{observed, h.status == "trusted"}
 		if now.trusted && observed != "" && expected != "" && observed != expected {
-			s.breach("AH-C-129", "", x.ref()).Case = h.id
+			s.addFinding("AH-C-129", "", x.eventRef()).Case = h.id
 		}
 		if observed == "" || h.id == "" {
 			continue
 		}
 		if now.trusted && now != before {
-			x.met = append(x.met, Met{h.id, observed, expected == "" && !s.prints.lost() && !s.restored})
+			x.introducedHooks = append(x.introducedHooks, Met{h.id, observed, expected == "" && !s.hookFingerprints.hasForgotten() && !s.restored})
 		}
-		s.prints.put(h.id, now, maxPrints)
+		s.hookFingerprints.put(h.id, now, maxFingerprints)
 	}
 }
 
@@ -51,12 +51,12 @@ func (s *Session) trust(x *Event) {
 func hooksIn(metadata map[string]any) (list []hookTrust, whole bool) {
 	for _, block := range [...]string{"managed_runtime", "runtime_attestation"} {
 		if b, ok := metadata[block].(map[string]any); ok {
-			list = append(list, trusts(b["hooks"])...)
+			list = append(list, readHookTrust(b["hooks"])...)
 		}
 	}
 	whole = len(list) > 0
 	_, many := metadata["hook_trust"].([]any)
-	return append(list, trusts(metadata["hook_trust"])...), whole || many
+	return append(list, readHookTrust(metadata["hook_trust"])...), whole || many
 }
 
 // Trusting tells whether an event names hooks and calls all of them trusted.
@@ -73,26 +73,26 @@ func Trusting(e *agenthook.Event) bool {
 	return len(list) > 0
 }
 
-// required: a hook that the contract requires is not to be relied on, and the
+// checkRequiredHooks: a hook that the contract requires is not to be relied on, and the
 // runtime would go on without it (SPEC 9, AHP-009). Which came first is no matter.
-func (s *Session) required(x *Event) {
-	if x.needs != nil {
-		s.contract, s.contracted = x.needs, x.ref()
-		for _, hook := range s.unreliable.keys() {
-			s.relies(hook, s.unreliable.get(hook), x)
+func (s *Session) checkRequiredHooks(x *Event) {
+	if x.contract != nil {
+		s.contract, s.contractEvent = x.contract, x.eventRef()
+		for _, hook := range s.unreliableHooks.keys() {
+			s.reportUnreliableHook(hook, s.unreliableHooks.get(hook), x)
 		}
 	}
 	for _, h := range x.hooks {
-		if distrusted[h.status] && h.event != "" {
-			s.unreliable.put(bounded(h.event), x.ref(), maxPrints)
-			s.relies(bounded(h.event), s.contracted, x)
+		if distrustedStatuses[h.status] && h.hookEvent != "" {
+			s.unreliableHooks.put(boundID(h.hookEvent), x.eventRef(), maxFingerprints)
+			s.reportUnreliableHook(boundID(h.hookEvent), s.contractEvent, x)
 		}
 	}
 }
 
-func (s *Session) relies(hook string, other ref, x *Event) {
-	if c := s.contract; c != nil && c.required[hook] && !c.closed && s.unreliable.has(hook) {
-		s.breach("AH-C-130", "", other, x.ref()).Case = hook
+func (s *Session) reportUnreliableHook(hook string, other eventRef, x *Event) {
+	if c := s.contract; c != nil && c.requiredHooks[hook] && !c.failsClosed && s.unreliableHooks.has(hook) {
+		s.addFinding("AH-C-130", "", other, x.eventRef()).Case = hook
 	}
 }
 
@@ -112,36 +112,36 @@ var hookBits = func() map[string]hookSet {
 	return bits
 }()
 
-// occasions are what shows that a hook had something to tell of: for what it comes
+// hookOccasions are what shows that a hook had something to tell of: for what it comes
 // before, the end of that.
-var occasions = map[string]string{
+var hookOccasions = map[string]string{
 	agenthook.PreToolUse: agenthook.PostToolUse, agenthook.PreLLMCall: agenthook.PostLLMCall, agenthook.SessionStart: agenthook.SessionEnd,
 }
 
 // Requested notes that the hook of an event asked for admission: the copy of its
 // request is not the event, but shows that the hook was there.
-func (s *Session) Requested(eventType string) { s.seen |= hookBits[eventType] }
+func (s *Session) Requested(eventType string) { s.seenHooks |= hookBits[eventType] }
 
-// see notes the hooks that an event is of or tells of.
-func (s *Session) see(x *Event) {
-	s.seen |= hookBits[x.Type]
+// noteHooks notes the hooks that an event is of or tells of.
+func (s *Session) noteHooks(x *Event) {
+	s.seenHooks |= hookBits[x.Type]
 	for _, h := range x.hooks {
-		s.seen |= hookBits[h.event]
+		s.seenHooks |= hookBits[h.hookEvent]
 	}
 	s.listsHooks = s.listsHooks || x.listsHooks
 }
 
-// unseen: a hook that the contract requires was never there (AHP-009). That no
+// checkUnseenHooks: a hook that the contract requires was never there (AHP-009). That no
 // event came from it shows that only where there was something to tell of; or else
 // it is not among the hooks that the session lists.
-func (s *Session) unseen(x *Event) {
+func (s *Session) checkUnseenHooks(x *Event) {
 	if s.contract == nil || s.restored {
 		return
 	}
-	for _, hook := range slices.Sorted(maps.Keys(s.contract.required)) {
+	for _, hook := range slices.Sorted(maps.Keys(s.contract.requiredHooks)) {
 		bit := hookBits[hook]
-		if bit != 0 && s.seen&bit == 0 && (s.listsHooks || s.seen&hookBits[occasions[hook]] != 0) {
-			s.breach("AH-C-132", "a hook that it requires was never seen", s.contracted, x.ref()).Case = hook
+		if bit != 0 && s.seenHooks&bit == 0 && (s.listsHooks || s.seenHooks&hookBits[hookOccasions[hook]] != 0) {
+			s.addFinding("AH-C-132", "a hook that it requires was never seen", s.contractEvent, x.eventRef()).Case = hook
 		}
 	}
 }

@@ -12,24 +12,24 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// contents are the members of metadata that hold what a call or a model call was
+// contentMembers are the members of metadata that hold what a call or a model call was
 // about. What stands in them is a matter of redaction, not of the metadata's form.
-var contents = map[string]bool{"tool_input_executed": true, "reasoning_content": true, "response_content": true, "response_text": true}
+var contentMembers = map[string]bool{"tool_input_executed": true, "reasoning_content": true, "response_content": true, "response_text": true}
 
 // trustBlocks are those of which AH-C-131 speaks.
 var trustBlocks = map[string]bool{"hook_trust": true, "runtime_contract": true}
 
-// secrets looks for credentials of well-known forms where no credential belongs,
+// checkSecrets looks for credentials of well-known forms where no credential belongs,
 // and for what the event says of itself that they contradict.
-func (x *Event) secrets(e *agenthook.Event) {
+func (x *Event) checkSecrets(e *agenthook.Event) {
 	if !secrets.Suspect(e.Raw) {
 		return
 	}
-	tree := whole(e)
+	tree := documentOf(e)
 	meta, _ := tree["metadata"].(map[string]any)
 	said := false
 	for _, key := range slices.Sorted(maps.Keys(meta)) {
-		if contents[key] {
+		if contentMembers[key] {
 			continue
 		}
 		below, found := secrets.In(meta[key])
@@ -38,22 +38,22 @@ func (x *Event) secrets(e *agenthook.Event) {
 		}
 		where := catalogue.At("a secret", "/metadata/"+key+below)
 		if !said {
-			x.fails("AH-C-016", where)
+			x.addFinding("AH-C-016", where)
 		}
 		said = true
 		if trustBlocks[key] {
-			x.fails("AH-C-131", where)
+			x.addFinding("AH-C-131", where)
 		}
 	}
 	below, found := secrets.In(tree)
-	if found && !x.contradicted(e, catalogue.At("a secret", below)) {
-		x.embedded(tree)
+	if found && !x.checkSecretDenied(e, catalogue.At("a secret", below)) {
+		x.checkEmbeddedSecret(tree)
 	}
 }
 
-// embedded: a governed call brings a secret along instead of a reference to it,
+// checkEmbeddedSecret: a governed call brings a secret along instead of a reference to it,
 // and its event does not deny that (AHP-013).
-func (x *Event) embedded(tree map[string]any) {
+func (x *Event) checkEmbeddedSecret(tree map[string]any) {
 	if !x.governed {
 		return
 	}
@@ -63,47 +63,47 @@ func (x *Event) embedded(tree map[string]any) {
 		value any
 	}{{"/tool_input", tree["tool_input"]}, {"/metadata/tool_input_executed", meta["tool_input_executed"]}, {"/metadata/execution", meta["execution"]}} {
 		if below, found := secrets.In(in.value); found {
-			x.fails("AH-C-045", catalogue.At("a secret", in.path+below))
+			x.addFinding("AH-C-045", catalogue.At("a secret", in.path+below))
 			return
 		}
 	}
 }
 
-// maxBulk is the size of an event from which what a governed call brings along or
+// maxGovernedBytes is the size of an event from which what a governed call brings along or
 // gives back counts as large. AHP-013 names none; it is the largest that AgentHook
 // recommends for anything (SPEC 3).
-const maxBulk = 64 << 10
+const maxGovernedBytes = 64 << 10
 
-// bulky: a governed event is that large.
-func (x *Event) bulky(e *agenthook.Event) {
-	x.failsIf(x.governed && len(e.Raw) > maxBulk, "AH-C-045", "the event is over 64 KiB")
+// checkSize: a governed event is that large.
+func (x *Event) checkSize(e *agenthook.Event) {
+	x.addFindingIf(x.governed && len(e.Raw) > maxGovernedBytes, "AH-C-045", "the event is over 64 KiB")
 }
 
-// contradicted: the event holds a secret and says that it does not, or that
+// checkSecretDenied: the event holds a secret and says that it does not, or that
 // nothing had to be redacted.
-func (x *Event) contradicted(e *agenthook.Event, where string) (is bool) {
+func (x *Event) checkSecretDenied(e *agenthook.Event, where string) (is bool) {
 	if r, ok := e.Risk(); ok && r.ContainsSecret != nil && !*r.ContainsSecret {
-		x.fails("AH-C-039", where)
+		x.addFinding("AH-C-039", where)
 		is = true
 	}
 	if r, ok := e.Redaction(); ok && r.Applied != nil && !*r.Applied {
-		x.fails("AH-C-038", "nothing was redacted, and there is "+where)
+		x.addFinding("AH-C-038", "nothing was redacted, and there is "+where)
 		is = true
 	}
 	return is
 }
 
-// cleartext: what an event lists as redacted must not be readable in it. How
+// checkRedacted: what an event lists as redacted must not be readable in it. How
 // publishers mask values is not agreed on, so it is a hint.
-func (x *Event) cleartext(e *agenthook.Event) {
+func (x *Event) checkRedacted(e *agenthook.Event) {
 	fields := e.RedactedFields()
 	if len(fields) == 0 {
 		return
 	}
-	tree := whole(e)
+	tree := documentOf(e)
 	for _, field := range fields[:min(len(fields), maxFields)] {
-		if v, there := locate(tree, field); there && !hidden(v) {
-			x.hint("AH-C-038", "a field that is listed as redacted seems to be readable")
+		if v, there := lookupPath(tree, field); there && !looksRedacted(v) {
+			x.addHint("AH-C-038", "a field that is listed as redacted seems to be readable")
 			return
 		}
 	}
@@ -111,8 +111,8 @@ func (x *Event) cleartext(e *agenthook.Event) {
 
 const maxFields = 64 // of a redaction block
 
-// whole is the document that an event is of.
-func whole(e *agenthook.Event) map[string]any {
+// documentOf is the document that an event is of.
+func documentOf(e *agenthook.Event) map[string]any {
 	if e.Tree != nil {
 		return e.Tree
 	}
@@ -123,9 +123,9 @@ func whole(e *agenthook.Event) map[string]any {
 	return tree
 }
 
-// locate follows a path as publishers write it: with dots, slashes or both, with
+// lookupPath follows a path as publishers write it: with dots, slashes or both, with
 // or without a beginning.
-func locate(tree map[string]any, path string) (v any, there bool) {
+func lookupPath(tree map[string]any, path string) (v any, there bool) {
 	v = tree
 	path = strings.NewReplacer("/", ".", "[", ".", "]", "").Replace(strings.TrimLeft(path, "$./"))
 	for _, step := range strings.Split(path, ".") {
@@ -147,24 +147,24 @@ func locate(tree map[string]any, path string) (v any, there bool) {
 	return v, true
 }
 
-// hidden tells whether a value looks like what is left of a redacted one.
-func hidden(v any) bool {
+// looksRedacted tells whether a value looks like what is left of a redacted one.
+func looksRedacted(v any) bool {
 	switch v := v.(type) {
 	case nil:
 		return true
 	case string:
-		return masked(v)
+		return looksMasked(v)
 	case map[string]any:
-		return !slices.ContainsFunc(slices.Collect(maps.Values(v)), func(m any) bool { return !hidden(m) })
+		return !slices.ContainsFunc(slices.Collect(maps.Values(v)), func(m any) bool { return !looksRedacted(m) })
 	case []any:
-		return !slices.ContainsFunc(v, func(m any) bool { return !hidden(m) })
+		return !slices.ContainsFunc(v, func(m any) bool { return !looksRedacted(m) })
 	}
 	return false
 }
 
 var maskWords = []string{"redact", "mask", "remov", "hidden", "omitted", "withheld", "sha256", "hmac", "hash", "token"}
 
-func masked(s string) bool {
+func looksMasked(s string) bool {
 	lower := strings.ToLower(s)
 	if slices.ContainsFunc(maskWords, func(w string) bool { return strings.Contains(lower, w) }) {
 		return true

@@ -20,14 +20,14 @@ import (
 
 // Bounds of one session.
 const (
-	maxOpenLLM   = 64
-	maxWorkflows = 64
-	maxGoverned  = 256
-	maxPrints    = 64
-	maxWeb       = 256 // of each kind of web id
-	maxSets      = 16  // result sets
-	maxOutputs   = 64  // outputs that evidence can be used in
-	maxEarly     = 64  // calls whose fail mode fired before they were announced
+	maxOpenModelCalls = 64
+	maxWorkflows      = 64
+	maxGoverned       = 256
+	maxFingerprints   = 64
+	maxWebIDs         = 256 // of each kind of web id
+	maxResultSets     = 16  // result sets
+	maxOutputs        = 64  // outputs that evidence can be used in
+	maxFailModeFired  = 64  // calls whose fail mode fired before they were announced
 )
 
 const attestSkew = 5 * time.Minute
@@ -37,78 +37,78 @@ const attestSkew = 5 * time.Minute
 type Session struct {
 	out []*catalogue.Breach `snapshot:"-"` // of one event
 
-	begun, ended     bool
-	restored         bool // known from before it was forgotten
-	start, end       ref
-	lastTime         time.Time
-	instance         string
-	worked           ref // the first boundary at which it should have attested
-	attested         *attestation
-	attestation      ref
-	acted            ref // the first call
-	models           models
-	workflows        table[*workflow]
-	governed         table[*governed]
-	excused          table[ref] // by call: its fail mode fired before it was announced
-	prints           table[hookPrint]
-	contract         *contract
-	contracted       ref
-	unreliable       table[ref] // hook events whose hook is not to be relied on
-	seen             hookSet
-	listsHooks       bool
-	webState         *webState
-	outputs          table[struct{}] // events that tell of an output
-	ungated          bool            // said that calls do not wait though the session claims a gate
-	saidInstance     bool
-	saidRuntimeNamed bool
-	hinted           map[string]bool
+	hasEvents, ended       bool
+	restored               bool // known from before it was forgotten
+	startEvent, endEvent   eventRef
+	lastTime               time.Time
+	instance               string
+	firstBoundary          eventRef // the first boundary at which it should have attested
+	attestation            *attestation
+	attestationEvent       eventRef
+	firstCall              eventRef // the first call
+	modelCalls             modelCalls
+	workflows              fifoMap[*approvalWorkflow]
+	governedCalls          fifoMap[*governedCall]
+	failModeFired          fifoMap[eventRef] // by call: its fail mode fired before it was announced
+	hookFingerprints       fifoMap[hookFingerprint]
+	contract               *contract
+	contractEvent          eventRef
+	unreliableHooks        fifoMap[eventRef] // hook events whose hook is not to be relied on
+	seenHooks              hookSet
+	listsHooks             bool
+	webState               *webState
+	outputEvents           fifoMap[struct{}] // events that tell of an output
+	reportedUngated        bool              // said that calls do not wait though the session claims a gate
+	reportedInstance       bool
+	reportedRuntimeSession bool
+	givenHints             map[string]bool
 }
 
-// ref is an event as evidence.
-type ref struct {
+// eventRef is an event as evidence.
+type eventRef struct {
 	id  string
 	seq uint64
 }
 
-func (x *Event) ref() ref { return ref{x.ID, x.Seq} }
+func (x *Event) eventRef() eventRef { return eventRef{x.ID, x.Seq} }
 
-// table is a map that forgets its oldest entries. Most sessions have nothing in
+// fifoMap is a map that forgets its oldest entries. Most sessions have nothing in
 // most of theirs.
-type table[V any] struct{ *filled[V] }
+type fifoMap[V any] struct{ *fifoEntries[V] }
 
-type filled[V any] struct {
+type fifoEntries[V any] struct {
 	entries map[string]V
 	order   []string
 	dropped bool
 }
 
-func (t table[V]) find(k string) (v V, ok bool) {
-	if t.filled != nil {
+func (t fifoMap[V]) find(k string) (v V, ok bool) {
+	if t.fifoEntries != nil {
 		v, ok = t.entries[k]
 	}
 	return v, ok
 }
 
-func (t table[V]) get(k string) V { v, _ := t.find(k); return v }
+func (t fifoMap[V]) get(k string) V { v, _ := t.find(k); return v }
 
-func (t table[V]) has(k string) bool { _, ok := t.find(k); return ok }
+func (t fifoMap[V]) has(k string) bool { _, ok := t.find(k); return ok }
 
 // keys are those of the entries, the oldest first.
-func (t table[V]) keys() []string {
-	if t.filled == nil {
+func (t fifoMap[V]) keys() []string {
+	if t.fifoEntries == nil {
 		return nil
 	}
 	return t.order
 }
 
-func (t table[V]) len() int { return len(t.keys()) }
+func (t fifoMap[V]) len() int { return len(t.keys()) }
 
-// lost tells whether entries have been forgotten.
-func (t table[V]) lost() bool { return t.filled != nil && t.dropped }
+// hasForgotten tells whether entries have been forgotten.
+func (t fifoMap[V]) hasForgotten() bool { return t.fifoEntries != nil && t.dropped }
 
-func (t *table[V]) put(k string, v V, most int) {
-	if t.filled == nil {
-		t.filled = &filled[V]{entries: map[string]V{}}
+func (t *fifoMap[V]) put(k string, v V, most int) {
+	if t.fifoEntries == nil {
+		t.fifoEntries = &fifoEntries[V]{entries: map[string]V{}}
 	}
 	if _, there := t.entries[k]; !there {
 		if len(t.order) >= most {
@@ -121,8 +121,8 @@ func (t *table[V]) put(k string, v V, most int) {
 	t.entries[k] = v
 }
 
-// take removes an entry and tells whether it was there.
-func (t *table[V]) take(k string) bool {
+// removeKey removes an entry and tells whether it was there.
+func (t *fifoMap[V]) removeKey(k string) bool {
 	if !t.has(k) {
 		return false
 	}
@@ -131,7 +131,7 @@ func (t *table[V]) take(k string) bool {
 	return true
 }
 
-func (s *Session) breach(check, what string, proof ...ref) *catalogue.Breach {
+func (s *Session) addFinding(check, what string, proof ...eventRef) *catalogue.Breach {
 	b := &catalogue.Breach{Check: check, What: what}
 	for _, p := range proof {
 		if p.id != "" {
@@ -147,41 +147,43 @@ func (s *Session) breach(check, what string, proof ...ref) *catalogue.Breach {
 
 // Gated tells whether the session's attestation claims that calls do not get
 // around its gate.
-func (s *Session) Gated() bool { return s.attested != nil && (s.attested.gated || s.attested.noBypass) }
+func (s *Session) Gated() bool {
+	return s.attestation != nil && (s.attestation.claimsGate || s.attestation.claimsNoBypass)
+}
 
 // Apply takes the next event of the session and gives the violations that it
 // proves, in order.
 func (s *Session) Apply(x *Event) []*catalogue.Breach {
 	s.out = nil
-	s.alone(x)
-	s.order(x)
-	s.see(x)
-	s.identity(x)
-	s.attest(x)
-	s.output(x)
+	s.reportEventFindings(x)
+	s.checkOrder(x)
+	s.noteHooks(x)
+	s.checkIdentity(x)
+	s.checkAttestation(x)
+	s.noteOutput(x)
 	switch x.Type {
 	case agenthook.PreLLMCall:
-		s.preLLM(x)
+		s.announceModelCall(x)
 	case agenthook.PostLLMCall:
-		s.postLLM(x)
+		s.reportModelCall(x)
 	case agenthook.ErrorOccurred:
-		s.failure(x)
+		s.handleError(x)
 	case agenthook.PreToolUse:
-		s.pre(x)
+		s.announceCall(x)
 	case agenthook.PostToolUse:
-		s.post(x)
+		s.endCall(x)
 	case agenthook.RuntimeContractLoaded:
-		if s.acted != (ref{}) {
-			s.breach("AH-C-132", "it came after the call", s.acted, x.ref())
+		if s.firstCall != (eventRef{}) {
+			s.addFinding("AH-C-132", "it came after the call", s.firstCall, x.eventRef())
 		}
 	case agenthook.SessionEnd:
-		s.finish(x)
+		s.endSession(x)
 	}
-	s.approve(x)
-	s.trust(x)
-	s.required(x)
-	if x.web != nil {
-		s.browse(x)
+	s.trackApproval(x)
+	s.checkHookTrust(x)
+	s.checkRequiredHooks(x)
+	if x.webBlock != nil {
+		s.handleWebEvent(x)
 	}
 	return s.out
 }
@@ -189,13 +191,13 @@ func (s *Session) Apply(x *Event) []*catalogue.Breach {
 // Amend takes another copy of an event that was applied, which differs in what
 // it says of verdict and approval.
 func (s *Session) Amend(x *Event) {
-	if g := s.governed.get(x.Call); g != nil && x.verdict != "" {
-		g.stamp()
+	if g := s.governedCalls.get(x.Call); g != nil && x.verdict != "" {
+		g.markStamped()
 	}
 	if x.AsksForWeb() && x.verdict != "" && s.webState != nil {
-		if a, known := s.webState.actions.find(x.web.action); known {
+		if a, known := s.webState.actions.find(x.webBlock.actionID); known {
 			a.verdict = x.verdict
-			s.webState.actions.put(x.web.action, a, maxWeb)
+			s.webState.actions.put(x.webBlock.actionID, a, maxWebIDs)
 		}
 	}
 }
@@ -203,86 +205,86 @@ func (s *Session) Amend(x *Event) {
 // Alone reports what is wrong with an event of no session.
 func Alone(x *Event) []*catalogue.Breach {
 	s := Session{}
-	s.alone(x)
+	s.reportEventFindings(x)
 	return s.out
 }
 
-// alone reports the checks that an event fails by itself; hints once a session.
-func (s *Session) alone(x *Event) {
-	for _, f := range x.local {
-		if f.hint && s.hinted[f.check] || x.partly && f.check == "AH-C-031" {
+// reportEventFindings reports the checks that an event fails by itself; hints once a session.
+func (s *Session) reportEventFindings(x *Event) {
+	for _, f := range x.eventFindings {
+		if f.hint && s.givenHints[f.check] || x.partlyExposed && f.check == "AH-C-031" {
 			continue
 		}
-		b := s.breach(f.check, f.what, x.ref())
+		b := s.addFinding(f.check, f.text, x.eventRef())
 		b.Call = x.Call
-		if b.Case = f.what; f.hint {
-			if s.hinted == nil {
-				s.hinted = map[string]bool{}
+		if b.Case = f.text; f.hint {
+			if s.givenHints == nil {
+				s.givenHints = map[string]bool{}
 			}
-			s.hinted[f.check] = true
+			s.givenHints[f.check] = true
 			b.Severity = events.SeverityInfo
 		}
 	}
 }
 
-// order checks that a session's events lie between its start and its end, and
+// checkOrder checks that a session's events lie between its start and its end, and
 // that its time does not run backwards (CONFORMANCE, Bronze).
-func (s *Session) order(x *Event) {
+func (s *Session) checkOrder(x *Event) {
 	switch {
 	case s.ended && x.Type == agenthook.SessionStart:
-		*s = Session{out: s.out, begun: true, hinted: s.hinted} // the id is used again
-		s.start = x.ref()
+		*s = Session{out: s.out, hasEvents: true, givenHints: s.givenHints} // the id is used again
+		s.startEvent = x.eventRef()
 	case s.ended:
-		s.breach("AH-C-056", "it came after the end", s.end, x.ref())
-	case x.Type == agenthook.SessionStart && s.begun && !s.restored:
-		s.breach("AH-C-056", "the start did not come first", s.start, x.ref())
-	case !s.begun:
-		s.start = x.ref()
+		s.addFinding("AH-C-056", "it came after the end", s.endEvent, x.eventRef())
+	case x.Type == agenthook.SessionStart && s.hasEvents && !s.restored:
+		s.addFinding("AH-C-056", "the start did not come first", s.startEvent, x.eventRef())
+	case !s.hasEvents:
+		s.startEvent = x.eventRef()
 	}
 	// A runtime may load its contract before it has a session to speak of.
-	s.begun = s.begun || x.Type != agenthook.RuntimeContractLoaded
+	s.hasEvents = s.hasEvents || x.Type != agenthook.RuntimeContractLoaded
 	if x.Time.IsZero() {
 		return
 	}
 	if x.Time.Before(s.lastTime) {
-		s.breach("AH-C-054", "", x.ref())
+		s.addFinding("AH-C-054", "", x.eventRef())
 	}
 	s.lastTime = x.Time
 }
 
-func (s *Session) identity(x *Event) {
-	if x.named != "" && x.named != x.Session && !s.saidRuntimeNamed {
-		s.saidRuntimeNamed = true
-		s.breach("AH-C-055", "the runtime names another session", x.ref()).Case = "session"
+func (s *Session) checkIdentity(x *Event) {
+	if x.runtimeSession != "" && x.runtimeSession != x.Session && !s.reportedRuntimeSession {
+		s.reportedRuntimeSession = true
+		s.addFinding("AH-C-055", "the runtime names another session", x.eventRef()).Case = "session"
 	}
 	for _, id := range x.instances {
 		if s.instance == "" {
 			s.instance = id
 		}
-		if s.instance != id && !s.saidInstance {
-			s.saidInstance = true
-			s.breach("AH-C-055", "another instance takes part", x.ref()).Case = "instance"
+		if s.instance != id && !s.reportedInstance {
+			s.reportedInstance = true
+			s.addFinding("AH-C-055", "another instance takes part", x.eventRef()).Case = "instance"
 		}
 	}
 }
 
-// finish takes the end of the session.
-func (s *Session) finish(x *Event) {
-	s.finishLLM(x)
-	for _, call := range s.governed.keys() {
-		s.unstamped(s.governed.get(call), x.ref())
+// endSession takes the end of the session.
+func (s *Session) endSession(x *Event) {
+	s.reportUnendedModelCalls(x)
+	for _, call := range s.governedCalls.keys() {
+		s.reportUnstamped(s.governedCalls.get(call), x.eventRef())
 	}
-	s.unseen(x)
-	s.ended, s.end = true, x.ref()
+	s.checkUnseenHooks(x)
+	s.ended, s.endEvent = true, x.eventRef()
 }
 
 // Weight is how many things the session remembers, each of at most about 1 KB
 // and usually of 100 bytes.
 func (s *Session) Weight() int {
-	n := 1 + len(s.models.open) + len(s.models.unended) + s.workflows.len() + s.governed.len() + s.excused.len() + s.unreliable.len() + s.prints.len() + s.outputs.len()
+	n := 1 + len(s.modelCalls.openCalls) + len(s.modelCalls.unendedFindings) + s.workflows.len() + s.governedCalls.len() + s.failModeFired.len() + s.unreliableHooks.len() + s.hookFingerprints.len() + s.outputEvents.len()
 	if w := s.webState; w != nil {
-		n += w.events.len() + w.searches.len() + maxResults*w.sets.len() + w.evidence.len() +
-			w.actions.len() + w.hashes.len() + w.lackWeight()
+		n += w.webEvents.len() + w.searches.len() + maxResults*w.resultSets.len() + w.evidence.len() +
+			w.actions.len() + w.contentHashes.len() + w.missingItems()
 	}
 	return n
 }
@@ -291,16 +293,16 @@ func (s *Session) Weight() int {
 type Memory uint8
 
 const (
-	memoryKnown Memory = 1 << iota
-	memoryEnded
+	tombstoneKnown Memory = 1 << iota
+	tombstoneEnded
 )
 
 // Memory gives what to keep of the session.
 func (s *Session) Memory() Memory {
 	if s.ended {
-		return memoryKnown | memoryEnded
+		return tombstoneKnown | tombstoneEnded
 	}
-	return memoryKnown
+	return tombstoneKnown
 }
 
 // Restore makes a session of what was kept of it; of zero, a new one.
@@ -308,5 +310,5 @@ func Restore(m Memory) *Session {
 	if m == 0 {
 		return &Session{}
 	}
-	return &Session{begun: true, restored: true, ended: m&memoryEnded != 0}
+	return &Session{hasEvents: true, restored: true, ended: m&tombstoneEnded != 0}
 }

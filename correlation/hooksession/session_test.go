@@ -36,7 +36,7 @@ func TestBounds(t *testing.T) {
 		s.Apply(event(t, i, "ErrorOccurred", fmt.Sprintf(`"tool_call_id":"x%d","error_type":"admission_fail_mode","fail_mode_triggered":true,"outcome":"deny"`, i)))
 		s.Apply(event(t, i, "SessionStart", fmt.Sprintf(`"hook_trust":{"hook_id":"h999","hook_event":"E%d","trust_status":"modified"}`, i)))
 	}
-	most := maxEarly + maxPrints + 1 + maxOpenLLM + maxWorkflows + maxGoverned + maxPrints + 5*maxWeb + maxResults*maxSets + maxOutputs
+	most := maxFailModeFired + maxFingerprints + 1 + maxOpenModelCalls + maxWorkflows + maxGoverned + maxFingerprints + 5*maxWebIDs + maxResults*maxResultSets + maxOutputs
 	if w := s.Weight(); w != most {
 		t.Errorf("it remembers %d things, want %d", w, most)
 	}
@@ -74,8 +74,8 @@ func TestUnendedBounds(t *testing.T) {
 			s.Apply(event(t, 1000+i, "SessionEnd", ""))
 		}
 	}
-	if w := s.Weight(); w != 1+maxOpenLLM {
-		t.Errorf("it remembers %d things, want %d", w, 1+maxOpenLLM)
+	if w := s.Weight(); w != 1+maxOpenModelCalls {
+		t.Errorf("it remembers %d things, want %d", w, 1+maxOpenModelCalls)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestLacksBounds(t *testing.T) {
 	for i := range 1000 {
 		s.Apply(timed(i, "EvidenceUsedInOutput", fmt.Sprintf(`"web":{"evidence_ids":["e%d","f%d"]}`, i, i)))
 	}
-	if w, most := s.Weight(), 1+maxWeb+3*maxLacks; w != most {
+	if w, most := s.Weight(), 1+maxWebIDs+3*maxPrerequisites; w != most {
 		t.Errorf("it remembers %d things, want %d", w, most)
 	}
 	for i := range 1000 {
@@ -105,7 +105,7 @@ func TestLacksBounds(t *testing.T) {
 			}
 		}
 	}
-	if back != maxLacks || s.webState.lackWeight() != 0 {
-		t.Errorf("%d are taken back, want %d; %d things are left", back, maxLacks, s.webState.lackWeight())
+	if back != maxPrerequisites || s.webState.missingItems() != 0 {
+		t.Errorf("%d are taken back, want %d; %d things are left", back, maxPrerequisites, s.webState.missingItems())
 	}
 }

@@ -17,12 +17,12 @@ const (
 )
 
 var (
-	sha256Text   = regexp.MustCompile(`^sha256:[A-Fa-f0-9]{64}$`)
-	trustWords   = words("trusted", "modified", "untrusted", "disabled", "unknown", "not_supported")
-	trustSources = words("", "runtime", "publisher", "bus", "local_config", "registry", "operator")
+	sha256Pattern = regexp.MustCompile(`^sha256:[A-Fa-f0-9]{64}$`)
+	trustStatuses = wordSet("trusted", "modified", "untrusted", "disabled", "unknown", "not_supported")
+	trustSources  = wordSet("", "runtime", "publisher", "bus", "local_config", "registry", "operator")
 )
 
-func words(list ...string) map[string]bool {
+func wordSet(list ...string) map[string]bool {
 	m := map[string]bool{}
 	for _, w := range list {
 		m[w] = true
@@ -30,84 +30,86 @@ func words(list ...string) map[string]bool {
 	return m
 }
 
-func (x *Event) fails(check, what string) {
-	x.local = append(x.local, finding{check: check, what: what})
+func (x *Event) addFinding(check, what string) {
+	x.eventFindings = append(x.eventFindings, eventFinding{check: check, text: what})
 }
-func (x *Event) hint(check, what string) { x.local = append(x.local, finding{check, what, true}) }
-func (x *Event) failsIf(is bool, check, what string) {
+func (x *Event) addHint(check, what string) {
+	x.eventFindings = append(x.eventFindings, eventFinding{check, what, true})
+}
+func (x *Event) addFindingIf(is bool, check, what string) {
 	if is {
-		x.fails(check, what)
+		x.addFinding(check, what)
 	}
 }
 
-// check makes the checks of one event that no envelope schema makes.
-func (x *Event) check(e *agenthook.Event) {
+// checkEvent makes the checks of one event that no envelope schema makes.
+func (x *Event) checkEvent(e *agenthook.Event) {
 	if _, bus := e.Annotations["bus"]; bus || e.Annotations["collector"] != nil {
-		x.hint("AH-C-014", "")
+		x.addHint("AH-C-014", "")
 	}
 	switch e.EventType {
 	case agenthook.PostLLMCall:
-		x.llm(e.Metadata)
+		x.checkModelCall(e.Metadata)
 	case agenthook.AgentHandoff:
-		x.uncorrelated("a handoff")
+		x.checkCorrelated("a handoff")
 	case agenthook.PreToolUse:
-		if x.retries {
-			x.uncorrelated("a retry")
+		if x.isRetry {
+			x.checkCorrelated("a retry")
 		}
 		if x.phase == agenthook.PhasePreCommit && x.Call == "" {
-			x.hint("AH-C-087", "it claims pre_commit and has no id")
+			x.addHint("AH-C-087", "it claims pre_commit and has no id")
 		}
 	}
-	x.secrets(e)
+	x.checkSecrets(e)
 	if !e.HasMetadata() {
 		return
 	}
-	x.cleartext(e)
-	x.bulky(e)
-	x.authorises(e)
-	x.governance(e)
-	x.approvals(e)
-	x.trust(e)
+	x.checkRedacted(e)
+	x.checkSize(e)
+	x.checkVerdictPhase(e)
+	x.checkGovernance(e)
+	x.checkApproval(e)
+	x.checkTrust(e)
 }
 
-// authorises: a verdict on an event that does not claim to come before what it
+// checkVerdictPhase: a verdict on an event that does not claim to come before what it
 // announces authorises nothing (SPEC 4).
-func (x *Event) authorises(e *agenthook.Event) {
+func (x *Event) checkVerdictPhase(e *agenthook.Event) {
 	switch {
 	case x.verdict == "" || !agenthook.IsPre(e.EventType) || x.phase == agenthook.PhasePreCommit:
 	case x.phase == "":
-		x.hint("AH-C-013", "it carries a verdict and says nothing of its phase")
+		x.addHint("AH-C-013", "it carries a verdict and says nothing of its phase")
 	default:
-		x.fails("AH-C-013", "it carries a verdict and claims another phase")
+		x.addFinding("AH-C-013", "it carries a verdict and claims another phase")
 	}
 }
 
-func (x *Event) uncorrelated(what string) {
+func (x *Event) checkCorrelated(what string) {
 	if x.correlation == "" {
-		x.hint("AH-C-060", what)
+		x.addHint("AH-C-060", what)
 	}
 }
 
-func (x *Event) llm(m map[string]any) {
-	reasoning, response := text(m, "reasoning_content"), text(m, "response_content")
-	x.failsIf(len(reasoning) > maxReasoning, "AH-C-017", "the reasoning")
-	x.failsIf(len(response) > maxResponse, "AH-C-017", "the response")
+func (x *Event) checkModelCall(m map[string]any) {
+	reasoning, response := stringMember(m, "reasoning_content"), stringMember(m, "response_content")
+	x.addFindingIf(len(reasoning) > maxReasoning, "AH-C-017", "the reasoning")
+	x.addFindingIf(len(response) > maxResponse, "AH-C-017", "the response")
 	for _, key := range []string{"model", "provider", "tokens_input", "tokens_output", "response_content"} {
 		if _, there := m[key]; !there {
-			x.hint("AH-C-058", key+" is missing")
+			x.addHint("AH-C-058", key+" is missing")
 			break
 		}
 	}
-	in, okIn := number(m["tokens_input"])
-	out, okOut := number(m["tokens_output"])
-	total, okTotal := number(m["total_tokens"])
-	x.failsIf(okIn && okOut && okTotal && in+out != total, "AH-C-058", "the tokens do not add up")
-	if chars, ok := number(m["reasoning_chars"]); ok {
-		x.failsIf(chars < int64(utf8.RuneCountInString(reasoning)), "AH-C-059", "")
+	in, okIn := intMember(m["tokens_input"])
+	out, okOut := intMember(m["tokens_output"])
+	total, okTotal := intMember(m["total_tokens"])
+	x.addFindingIf(okIn && okOut && okTotal && in+out != total, "AH-C-058", "the tokens do not add up")
+	if chars, ok := intMember(m["reasoning_chars"]); ok {
+		x.addFindingIf(chars < int64(utf8.RuneCountInString(reasoning)), "AH-C-059", "")
 	}
 }
 
-func number(v any) (int64, bool) {
+func intMember(v any) (int64, bool) {
 	n, ok := v.(json.Number)
 	if !ok {
 		return 0, false
@@ -116,45 +118,45 @@ func number(v any) (int64, bool) {
 	return i, err == nil
 }
 
-// governance makes the checks of the action-governance blocks (AHP-013).
-func (x *Event) governance(e *agenthook.Event) {
+// checkGovernance makes the checks of the action-governance blocks (AHP-013).
+func (x *Event) checkGovernance(e *agenthook.Event) {
 	if x.governed {
-		x.local = append(x.local, profile(e)...)
+		x.eventFindings = append(x.eventFindings, profileFindings(e)...)
 	}
 	identity, hasIdentity := e.ToolIdentity()
 	translation, hasTranslation := e.ProviderTranslation()
 	if hasIdentity && hasTranslation {
-		x.failsIf(identity.Source != translation.ProviderSurface, "AH-C-035", "")
+		x.addFindingIf(identity.Source != translation.ProviderSurface, "AH-C-035", "")
 	}
 	// The provider's name of a tool is what its events call it (AHP-011).
 	alias := hasIdentity && identity.ProviderName != "" && identity.ProviderName != e.ToolName && identity.CanonicalName == e.ToolName
-	x.failsIf(alias, "AH-C-018", "")
-	x.schemaHashes(e)
+	x.addFindingIf(alias, "AH-C-018", "")
+	x.checkSchemaHashes(e)
 	if r, ok := e.Retry(); ok {
-		x.failsIf(r.Attempt != nil && *r.Attempt > 1 && r.PreviousToolCallID == "", "AH-C-040", "")
+		x.addFindingIf(r.Attempt != nil && *r.Attempt > 1 && r.PreviousToolCallID == "", "AH-C-040", "")
 	}
-	x.failsIf(x.failed && x.verdict == "allow", "AH-C-037", "allowed")
-	x.executionBlock(e)
+	x.addFindingIf(x.validationFailed && x.verdict == "allow", "AH-C-037", "allowed")
+	x.checkExecutionBlock(e)
 	switch e.EventType {
 	case agenthook.ToolCallValidated:
-		x.failsIf(x.verdict != "" && x.phase != agenthook.PhasePreCommit, "AH-C-044", "a gate is not pre_commit")
+		x.addFindingIf(x.verdict != "" && x.phase != agenthook.PhasePreCommit, "AH-C-044", "a gate is not pre_commit")
 	case agenthook.ToolCallRedacted, agenthook.ToolCallRetried:
-		x.failsIf(x.verdict == "" && x.phase != agenthook.PhaseObservational, "AH-C-044", "an observation is not observational")
+		x.addFindingIf(x.verdict == "" && x.phase != agenthook.PhaseObservational, "AH-C-044", "an observation is not observational")
 	}
 }
 
-func (x *Event) schemaHashes(e *agenthook.Event) {
+func (x *Event) checkSchemaHashes(e *agenthook.Event) {
 	seen := ""
-	for _, h := range hashesOf(e) {
+	for _, h := range schemaHashesOf(e) {
 		if h != "" && seen != "" && h != seen {
-			x.fails("AH-C-036", "")
+			x.addFinding("AH-C-036", "")
 			return
 		}
-		seen = first(seen, h)
+		seen = firstNonEmpty(seen, h)
 	}
 }
 
-func hashesOf(e *agenthook.Event) [3]string {
+func schemaHashesOf(e *agenthook.Event) [3]string {
 	var h [3]string
 	if b, ok := e.ToolIdentity(); ok {
 		h[0] = b.SchemaHash
@@ -168,62 +170,62 @@ func hashesOf(e *agenthook.Event) [3]string {
 	return h
 }
 
-func (x *Event) executionBlock(e *agenthook.Event) {
+func (x *Event) checkExecutionBlock(e *agenthook.Event) {
 	b := x.execution
 	if b == nil {
 		return
 	}
-	began, ended := instant(b.StartedAt), instant(b.CompletedAt)
-	x.failsIf(!began.IsZero() && !ended.IsZero() && ended.Before(began), "AH-C-041", "it ends before it begins")
-	if outer, ok := number(e.Metadata["duration_ms"]); ok && b.DurationMS != nil {
-		x.failsIf(outer != *b.DurationMS, "AH-C-041", "it gives two durations")
+	began, ended := parseInstant(b.StartedAt), parseInstant(b.CompletedAt)
+	x.addFindingIf(!began.IsZero() && !ended.IsZero() && ended.Before(began), "AH-C-041", "it ends before it begins")
+	if outer, ok := intMember(e.Metadata["duration_ms"]); ok && b.DurationMS != nil {
+		x.addFindingIf(outer != *b.DurationMS, "AH-C-041", "it gives two durations")
 	}
 	if lasted := e.DurationMS(); lasted != nil && !began.IsZero() && !ended.Before(began) {
-		x.failsIf(exceeds(*lasted, ended.Sub(began).Milliseconds()), "AH-C-041", "its duration is longer than the time between its start and its end")
+		x.addFindingIf(exceedsSpan(*lasted, ended.Sub(began).Milliseconds()), "AH-C-041", "its duration is longer than the time between its start and its end")
 	}
-	x.failsIf(b.ResultHash != "" && !sha256Text.MatchString(b.ResultHash), "AH-C-041", "its hash is none")
+	x.addFindingIf(b.ResultHash != "" && !sha256Pattern.MatchString(b.ResultHash), "AH-C-041", "its hash is none")
 }
 
-// exceeds tells whether a duration in milliseconds is longer than the span that holds
+// exceedsSpan tells whether a duration in milliseconds is longer than the span that holds
 // it, by more than a second and a quarter: clocks may show whole seconds. A shorter
 // duration is none of the span's business, since an execution may pause.
-func exceeds(duration, span int64) bool {
+func exceedsSpan(duration, span int64) bool {
 	return duration-span > 1000 && duration-span > duration/4
 }
 
-func (x *Event) approvals(e *agenthook.Event) {
+func (x *Event) checkApproval(e *agenthook.Event) {
 	block, there := e.Metadata["approval"].(map[string]any)
 	if !there {
 		return
 	}
 	if wrong := schemas.Default().Validate("agenthook/approval", block); len(wrong) > 0 {
 		x.VoidApproval = true
-		x.fails("AH-C-100", catalogue.At(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path))
+		x.addFinding("AH-C-100", catalogue.At(wrong[0].Keyword, "/metadata/approval"+wrong[0].Path))
 	}
 	if x.approval.ApprovalURL != "" {
-		x.hint("AH-C-107", "")
+		x.addHint("AH-C-107", "")
 	}
 	if who := x.approval.ReviewerRef; who != "" {
-		self := who == e.AgentID || who == text(e.Metadata, "user_id") || who == text(e.Metadata, "instance_id")
-		x.failsIf(self, "AH-C-110", "")
+		self := who == e.AgentID || who == stringMember(e.Metadata, "user_id") || who == stringMember(e.Metadata, "instance_id")
+		x.addFindingIf(self, "AH-C-110", "")
 	}
 }
 
-// trust makes the checks of attestations, hooks and contracts (SPEC 6, 9).
-func (x *Event) trust(e *agenthook.Event) {
-	if x.attest != nil {
+// checkTrust makes the checks of attestations, hooks and contracts (SPEC 6, 9).
+func (x *Event) checkTrust(e *agenthook.Event) {
+	if x.attestation != nil {
 		block := e.Metadata["runtime_attestation"]
 		if wrong := schemas.Default().Validate("agenthook/runtime-attestation", block); len(wrong) > 0 {
-			x.fails("AH-C-120", catalogue.At(wrong[0].Keyword, "/metadata/runtime_attestation"+wrong[0].Path))
+			x.addFinding("AH-C-120", catalogue.At(wrong[0].Keyword, "/metadata/runtime_attestation"+wrong[0].Path))
 		}
-		x.failsIf(x.attest.authenticity == "signed" && !x.attest.signed, "AH-C-123", "")
+		x.addFindingIf(x.attestation.authenticity == "signed" && !x.attestation.signed, "AH-C-123", "")
 	}
 	for _, h := range x.hooks {
-		x.failsIf(!h.complete(), "AH-C-128", "")
-		x.failsIf(h.fingerprint != "" && !sha256Text.MatchString(h.fingerprint), "AH-C-133", "of a hook")
+		x.addFindingIf(!h.isComplete(), "AH-C-128", "")
+		x.addFindingIf(h.fingerprint != "" && !sha256Pattern.MatchString(h.fingerprint), "AH-C-133", "of a hook")
 	}
 	if c, ok := e.Metadata["runtime_contract"].(map[string]any); ok {
-		hash := text(c, "contract_hash")
-		x.failsIf(hash != "" && !sha256Text.MatchString(hash), "AH-C-133", "of a contract")
+		hash := stringMember(c, "contract_hash")
+		x.addFindingIf(hash != "" && !sha256Pattern.MatchString(hash), "AH-C-133", "of a contract")
 	}
 }

@@ -10,208 +10,208 @@ import (
 
 // webState is what a session's web events have told so far (AHP-012).
 type webState struct {
-	events   table[struct{}]
-	searches table[struct{}]
-	sets     table[*web]
-	evidence table[struct{}]
-	actions  table[webAction]
-	hashes   table[string]
-	lacks    []*lack
-	profiled ref // the first event of the profile's own types
+	webEvents     fifoMap[struct{}]
+	searches      fifoMap[struct{}]
+	resultSets    fifoMap[*webBlock]
+	evidence      fifoMap[struct{}]
+	actions       fifoMap[webAction]
+	contentHashes fifoMap[string]
+	missing       []*missingPrerequisite
+	profileEvent  eventRef // the first event of the profile's own types
 }
 
 // profileTypes are the events of the web-evidence profile.
-var profileTypes = words(agenthook.WebSearchRequested, agenthook.WebSearchResultsReturned, agenthook.WebResultSelected, agenthook.WebPageRead,
+var profileTypes = wordSet(agenthook.WebSearchRequested, agenthook.WebSearchResultsReturned, agenthook.WebResultSelected, agenthook.WebPageRead,
 	agenthook.WebActionRequested, agenthook.WebActionCompleted, agenthook.EvidenceUsedInOutput)
 
-// named: who uses the profile's types names no others for web activity. AgentHook
+// checkWebTypes: who uses the profile's types names no others for web activity. AgentHook
 // may come to name more, so it is a hint.
-func (s *Session) named(x *Event) {
+func (s *Session) checkWebTypes(x *Event) {
 	st := s.webState
 	switch {
 	case profileTypes[x.Type]:
-		if st.profiled == (ref{}) {
-			st.profiled = x.ref()
+		if st.profileEvent == (eventRef{}) {
+			st.profileEvent = x.eventRef()
 		}
-	case st.profiled != (ref{}) && !agenthook.Known(x.Type) && strings.HasPrefix(x.Type, "Web"):
-		b := s.breach("AH-C-140", "a type of its own", st.profiled, x.ref())
+	case st.profileEvent != (eventRef{}) && !agenthook.Known(x.Type) && strings.HasPrefix(x.Type, "Web"):
+		b := s.addFinding("AH-C-140", "a type of its own", st.profileEvent, x.eventRef())
 		b.Severity = events.SeverityInfo
 	}
 }
 
 // webAction is a web action that was requested.
 type webAction struct {
-	ref     ref
+	event   eventRef
 	gated   bool
 	verdict string
 }
 
 // AsksForWeb tells whether the event announces a web action.
-func (x *Event) AsksForWeb() bool { return x.Type == agenthook.WebActionRequested && x.web != nil }
+func (x *Event) AsksForWeb() bool { return x.Type == agenthook.WebActionRequested && x.webBlock != nil }
 
 // Admitted takes the recorded verdict on the event; it counts, whatever the event
 // says of it. It is to be set before the event is applied.
 func (x *Event) Admitted(verdict string) { x.verdict = verdict }
 
-func (s *Session) browse(x *Event) {
+func (s *Session) handleWebEvent(x *Event) {
 	if s.webState == nil {
 		s.webState = &webState{}
 	}
-	w, st := x.web, s.webState
-	s.named(x)
-	if w.parent != "" && !st.events.has(w.parent) && !s.outputs.has(w.parent) && !st.events.lost() && !s.restored {
-		b := s.breach("AH-C-141", "its parent is not known", x.ref())
+	w, st := x.webBlock, s.webState
+	s.checkWebTypes(x)
+	if w.parentEventID != "" && !st.webEvents.has(w.parentEventID) && !s.outputEvents.has(w.parentEventID) && !st.webEvents.hasForgotten() && !s.restored {
+		b := s.addFinding("AH-C-141", "its parent is not known", x.eventRef())
 		b.Case = "parent"
-		s.lacks(x, b, parentEvent, w.parent)
+		s.addMissing(x, b, needsParentEvent, w.parentEventID)
 	}
 	switch x.Type {
 	case agenthook.WebSearchRequested:
-		st.searches.put(w.search, struct{}{}, maxWeb)
-		s.tells(x, search, w.search)
+		st.searches.put(w.searchID, struct{}{}, maxWebIDs)
+		s.satisfyMissing(x, needsSearch, w.searchID)
 	case agenthook.WebSearchResultsReturned:
-		s.results(x, w)
+		s.handleSearchResults(x, w)
 	case agenthook.WebResultSelected:
-		s.selected(x, w)
+		s.handleSelection(x, w)
 	case agenthook.WebPageRead:
-		if w.url == "" && w.selected == "" {
-			s.breach("AH-C-141", "a page was read that is not named", x.ref()).Case = "page"
+		if w.url == "" && w.resultID == "" {
+			s.addFinding("AH-C-141", "a page was read that is not named", x.eventRef()).Case = "page"
 		}
 	case agenthook.WebActionRequested:
-		st.actions.put(w.action, webAction{x.ref(), x.phase == agenthook.PhasePreCommit, x.verdict}, maxWeb)
-		s.tells(x, action, w.action)
+		st.actions.put(w.actionID, webAction{x.eventRef(), x.phase == agenthook.PhasePreCommit, x.verdict}, maxWebIDs)
+		s.satisfyMissing(x, needsAction, w.actionID)
 	case agenthook.WebActionCompleted:
-		s.webCompleted(x, w)
+		s.completeWebAction(x, w)
 	case agenthook.EvidenceUsedInOutput:
-		s.used(x, w)
+		s.checkUsedEvidence(x, w)
 	}
-	s.contents(x, w)
-	if w.evidence != "" && x.Type != agenthook.EvidenceUsedInOutput {
-		st.evidence.put(w.evidence, struct{}{}, maxWeb)
-		s.tells(x, evidence, w.evidence)
+	s.checkContentHashes(x, w)
+	if w.evidenceID != "" && x.Type != agenthook.EvidenceUsedInOutput {
+		st.evidence.put(w.evidenceID, struct{}{}, maxWebIDs)
+		s.satisfyMissing(x, needsEvidence, w.evidenceID)
 	}
 	if x.ID != "" {
-		st.events.put(x.ID, struct{}{}, maxWeb)
-		s.tells(x, parentEvent, x.ID)
+		st.webEvents.put(x.ID, struct{}{}, maxWebIDs)
+		s.satisfyMissing(x, needsParentEvent, x.ID)
 	}
 }
 
-func (s *Session) results(x *Event, w *web) {
+func (s *Session) handleSearchResults(x *Event, w *webBlock) {
 	st := s.webState
-	if !st.searches.has(w.search) && !st.searches.lost() && !s.restored {
-		b := s.breach("AH-C-141", "nobody had requested the search", x.ref())
+	if !st.searches.has(w.searchID) && !st.searches.hasForgotten() && !s.restored {
+		b := s.addFinding("AH-C-141", "nobody had requested the search", x.eventRef())
 		b.Case = "search"
-		s.lacks(x, b, search, w.search)
+		s.addMissing(x, b, needsSearch, w.searchID)
 	}
-	if w.set != "" {
-		st.sets.put(w.set, w, maxSets)
-		s.tells(x, resultSet, w.set)
+	if w.resultSetID != "" {
+		st.resultSets.put(w.resultSetID, w, maxResultSets)
+		s.satisfyMissing(x, needsResultSet, w.resultSetID)
 	}
 }
 
-func (s *Session) selected(x *Event, w *web) {
-	set, known := s.webState.sets.find(w.set)
+func (s *Session) handleSelection(x *Event, w *webBlock) {
+	set, known := s.webState.resultSets.find(w.resultSetID)
 	switch {
-	case s.restored || (!known && s.webState.sets.lost()):
+	case s.restored || (!known && s.webState.resultSets.hasForgotten()):
 	case !known:
-		b := s.breach("AH-C-141", "the result set is not known", x.ref())
+		b := s.addFinding("AH-C-141", "the result set is not known", x.eventRef())
 		b.Case = "set"
-		s.lacks(x, b, resultSet, w.set)
+		s.addMissing(x, b, needsResultSet, w.resultSetID)
 	default:
-		s.picked(w.pick, set, x.ref())
+		s.checkSelection(w.selectedResult, set, x.eventRef())
 	}
 }
 
-// picked holds what was selected against the set that it is from.
-func (s *Session) picked(p pick, set *web, by ref) {
+// checkSelection holds what was selected against the set that it is from.
+func (s *Session) checkSelection(p selectedResult, set *webBlock, by eventRef) {
 	if !set.hasResults {
 		return
 	}
-	rank, there := set.results[p.selected]
+	rank, there := set.results[p.resultID]
 	if !there {
-		s.breach("AH-C-141", "the result is not in its set", by).Case = "result"
-	} else if p.ranked && rank != 0 && rank != p.rank {
-		s.breach("AH-C-141", "the result has another rank", by).Case = "rank"
+		s.addFinding("AH-C-141", "the result is not in its set", by).Case = "result"
+	} else if p.hasRank && rank != 0 && rank != p.rank {
+		s.addFinding("AH-C-141", "the result has another rank", by).Case = "rank"
 	}
 }
 
-func (s *Session) webCompleted(x *Event, w *web) {
-	a, known := s.webState.actions.find(w.action)
+func (s *Session) completeWebAction(x *Event, w *webBlock) {
+	a, known := s.webState.actions.find(w.actionID)
 	switch {
-	case s.restored || (!known && s.webState.actions.lost()):
+	case s.restored || (!known && s.webState.actions.hasForgotten()):
 	case !known:
-		s.lacks(x, s.breach("AH-C-142", "", x.ref()), action, w.action)
+		s.addMissing(x, s.addFinding("AH-C-142", "", x.eventRef()), needsAction, w.actionID)
 	default:
-		s.wentOn(a, x.ref())
+		s.checkWebVerdict(a, x.eventRef())
 	}
 }
 
-// wentOn judges an action that was completed.
-func (s *Session) wentOn(a webAction, by ref) {
+// checkWebVerdict judges an action that was completed.
+func (s *Session) checkWebVerdict(a webAction, by eventRef) {
 	if a.gated && a.verdict != "allow" {
-		s.breach("AH-C-145", "", a.ref, by)
+		s.addFinding("AH-C-145", "", a.event, by)
 	}
 }
 
-// output notes an event that tells of an output: evidence can be used in it.
-func (s *Session) output(x *Event) {
+// noteOutput notes an event that tells of an output: evidence can be used in it.
+func (s *Session) noteOutput(x *Event) {
 	if x.ID == "" || x.Type != agenthook.ModelResponse && x.Type != agenthook.PostLLMCall {
 		return
 	}
-	s.outputs.put(x.ID, struct{}{}, maxOutputs)
+	s.outputEvents.put(x.ID, struct{}{}, maxOutputs)
 	if s.webState != nil {
-		s.tells(x, outputEvent, x.ID)
-		s.tells(x, parentEvent, x.ID)
+		s.satisfyMissing(x, needsOutputEvent, x.ID)
+		s.satisfyMissing(x, needsParentEvent, x.ID)
 	}
 }
 
-// linked: evidence is used in an output, which the event names by the id of the
+// checkOutputLink: evidence is used in an output, which the event names by the id of the
 // event that tells of it: as its parent or in its correlation id (AH-C-143).
-func (s *Session) linked(x *Event, w *web) {
-	if s.restored || s.outputs.has(w.parent) || s.outputs.has(x.correlation) {
+func (s *Session) checkOutputLink(x *Event, w *webBlock) {
+	if s.restored || s.outputEvents.has(w.parentEventID) || s.outputEvents.has(x.correlation) {
 		return
 	}
-	named := w.parent
-	if named == "" || s.webState.events.has(named) {
+	named := w.parentEventID
+	if named == "" || s.webState.webEvents.has(named) {
 		named = x.correlation
 	}
 	switch {
 	case named == "":
-		s.breach("AH-C-143", "it is linked to no output", x.ref()).Case = "output"
-	case !s.outputs.lost():
-		b := s.breach("AH-C-143", "the output that it is linked to is not known", x.ref())
+		s.addFinding("AH-C-143", "it is linked to no output", x.eventRef()).Case = "output"
+	case !s.outputEvents.hasForgotten():
+		b := s.addFinding("AH-C-143", "the output that it is linked to is not known", x.eventRef())
 		b.Case = "output"
-		s.lacks(x, b, outputEvent, named)
+		s.addMissing(x, b, needsOutputEvent, named)
 	}
 }
 
-func (s *Session) used(x *Event, w *web) {
-	s.linked(x, w)
+func (s *Session) checkUsedEvidence(x *Event, w *webBlock) {
+	s.checkOutputLink(x, w)
 	st := s.webState
-	if st.evidence.lost() || s.restored {
+	if st.evidence.hasForgotten() || s.restored {
 		return
 	}
-	unknown := slices.DeleteFunc(append(slices.Clone(w.uses), w.evidence), func(id string) bool { return id == "" || st.evidence.has(id) })
+	unknown := slices.DeleteFunc(append(slices.Clone(w.usedEvidence), w.evidenceID), func(id string) bool { return id == "" || st.evidence.has(id) })
 	if len(unknown) > 0 {
-		s.lacks(x, s.breach("AH-C-143", "", x.ref()), evidence, unknown...)
+		s.addMissing(x, s.addFinding("AH-C-143", "", x.eventRef()), needsEvidence, unknown...)
 	}
 }
 
-func (s *Session) contents(x *Event, w *web) {
-	for _, c := range w.contents {
+func (s *Session) checkContentHashes(x *Event, w *webBlock) {
+	for _, c := range w.contentHashes {
 		reference, hash := c[0], c[1]
 		if hash == "" {
 			continue
 		}
-		if !sha256Text.MatchString(hash) {
-			s.breach("AH-C-144", "a hash is none", x.ref()).Case = "form"
+		if !sha256Pattern.MatchString(hash) {
+			s.addFinding("AH-C-144", "a hash is none", x.eventRef()).Case = "form"
 			continue
 		}
 		if reference == "" {
 			continue
 		}
-		if known, there := s.webState.hashes.find(reference); there && !strings.EqualFold(known, hash) {
-			s.breach("AH-C-144", "one content has two hashes", x.ref()).Case = "differs"
+		if known, there := s.webState.contentHashes.find(reference); there && !strings.EqualFold(known, hash) {
+			s.addFinding("AH-C-144", "one content has two hashes", x.eventRef()).Case = "differs"
 		}
-		s.webState.hashes.put(reference, hash, maxWeb)
+		s.webState.contentHashes.put(reference, hash, maxWebIDs)
 	}
 }

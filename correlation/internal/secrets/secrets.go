@@ -22,7 +22,7 @@ var markers = [][]byte{
 	[]byte("PRIVATE KEY-----"), []byte("eyJ"), []byte("Bearer "), []byte(`\u00`),
 }
 
-var forms = regexp.MustCompile(strings.Join([]string{
+var secretForms = regexp.MustCompile(strings.Join([]string{
 	`\b(AKIA|ASIA)[A-Z0-9]{16}\b`,
 	`\bgh[pousr]_[A-Za-z0-9]{36,}`,
 	`\bgithub_pat_[A-Za-z0-9_]{22,}`,
@@ -36,10 +36,10 @@ var forms = regexp.MustCompile(strings.Join([]string{
 	`\bBearer [A-Za-z0-9._~+/-]{20,}`,
 }, "|"))
 
-// pairs tell of two bytes in a row which markers have them: bit 2i is the first two of
+// markerPairs tell of two bytes in a row which markers have them: bit 2i is the first two of
 // marker i, bit 2i+1 its second two. Looking at every second pair of a document misses
 // none.
-var pairs = func() (pairs [2][256]uint64) {
+var markerPairs = func() (pairs [2][256]uint64) {
 	for i, m := range markers {
 		for from := range 2 {
 			bit := uint64(1) << (2*i + from)
@@ -54,7 +54,7 @@ var pairs = func() (pairs [2][256]uint64) {
 // there is none of these forms in any of its texts.
 func Suspect(raw []byte) bool {
 	for i := 0; i+1 < len(raw); i += 2 {
-		for found := pairs[0][raw[i]] & pairs[1][raw[i+1]]; found != 0; found &= found - 1 {
+		for found := markerPairs[0][raw[i]] & markerPairs[1][raw[i+1]]; found != 0; found &= found - 1 {
 			bit := bits.TrailingZeros64(found)
 			if from := i - bit%2; from >= 0 && bytes.HasPrefix(raw[from:], markers[bit/2]) {
 				return true
@@ -65,7 +65,7 @@ func Suspect(raw []byte) bool {
 }
 
 // Holds tells whether a text holds a secret.
-func Holds(text string) bool { return forms.MatchString(text) }
+func Holds(text string) bool { return secretForms.MatchString(text) }
 
 // In gives the JSON pointer of the first text below v that holds a secret; of an
 // object's members those with these names are left out.

@@ -20,7 +20,7 @@ var (
 func codecOf(t reflect.Type) *codec {
 	codecsMu.Lock()
 	defer codecsMu.Unlock()
-	return compile(t)
+	return compileCodec(t)
 }
 
 var (
@@ -28,9 +28,9 @@ var (
 	packerType = reflect.TypeFor[Packer]()
 )
 
-// compile makes the codec of a type. It is registered before it is complete, for
+// compileCodec makes the codec of a type. It is registered before it is complete, for
 // types may refer to themselves.
-func compile(t reflect.Type) *codec {
+func compileCodec(t reflect.Type) *codec {
 	if c := codecs[t]; c != nil {
 		return c
 	}
@@ -41,47 +41,47 @@ func compile(t reflect.Type) *codec {
 	case t == timeType:
 		made = codec{encodeTime, decodeTime}
 	case reflect.PointerTo(t).Implements(packerType):
-		made = packed(t)
+		made = packerCodec(t)
 	default:
-		made = byKind(t)
+		made = kindCodec(t)
 	}
 	*c = made
 	return c
 }
 
-func byKind(t reflect.Type) codec {
+func kindCodec(t reflect.Type) codec {
 	size := t.Size()
 	switch t.Kind() {
 	case reflect.Bool:
 		return codec{
 			func(e *encoder, p unsafe.Pointer) { e.b = append(e.b, *(*byte)(p)) },
-			func(d *decoder, p unsafe.Pointer) { *(*bool)(p) = d.take(1)[0] == 1 },
+			func(d *decoder, p unsafe.Pointer) { *(*bool)(p) = d.takeBytes(1)[0] == 1 },
 		}
 	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
 		return codec{
-			func(e *encoder, p unsafe.Pointer) { e.b = binary.AppendVarint(e.b, signed(p, size)) },
+			func(e *encoder, p unsafe.Pointer) { e.b = binary.AppendVarint(e.b, readSigned(p, size)) },
 			func(d *decoder, p unsafe.Pointer) { setSigned(p, size, d.varint()) },
 		}
 	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 		return codec{
-			func(e *encoder, p unsafe.Pointer) { e.b = binary.AppendUvarint(e.b, unsigned(p, size)) },
+			func(e *encoder, p unsafe.Pointer) { e.b = binary.AppendUvarint(e.b, readUnsigned(p, size)) },
 			func(d *decoder, p unsafe.Pointer) { setUnsigned(p, size, d.uvarint()) },
 		}
 	case reflect.String:
 		return codec{
-			func(e *encoder, p unsafe.Pointer) { e.text(*(*string)(p)) },
-			func(d *decoder, p unsafe.Pointer) { *(*string)(p) = d.text() },
+			func(e *encoder, p unsafe.Pointer) { e.writeText(*(*string)(p)) },
+			func(d *decoder, p unsafe.Pointer) { *(*string)(p) = d.readText() },
 		}
 	case reflect.Array:
-		return array(t)
+		return arrayCodec(t)
 	case reflect.Slice:
-		return slice(t)
+		return sliceCodec(t)
 	case reflect.Map:
-		return mapping(t)
+		return mapCodec(t)
 	case reflect.Struct:
-		return structure(t)
+		return structCodec(t)
 	case reflect.Pointer:
-		return pointer(t)
+		return pointerCodec(t)
 	}
 	panic(fmt.Sprintf("snapshot: %v is a %v, which cannot be written", t, t.Kind()))
 }
@@ -97,9 +97,9 @@ func decodeTime(d *decoder, p unsafe.Pointer) {
 	*(*time.Time)(p) = time.Unix(seconds, int64(d.uvarint())).UTC()
 }
 
-func packed(t reflect.Type) codec {
+func packerCodec(t reflect.Type) codec {
 	form := reflect.TypeOf(reflect.New(t).Interface().(Packer).Pack()).Elem()
-	inner := compile(form)
+	inner := compileCodec(form)
 	at := func(p unsafe.Pointer) Packer { return reflect.NewAt(t, p).Interface().(Packer) }
 	return codec{
 		func(e *encoder, p unsafe.Pointer) { inner.enc(e, reflect.ValueOf(at(p).Pack()).UnsafePointer()) },
@@ -111,15 +111,15 @@ func packed(t reflect.Type) codec {
 	}
 }
 
-func array(t reflect.Type) codec {
+func arrayCodec(t reflect.Type) codec {
 	n, elem := t.Len(), t.Elem()
 	if elem.Kind() == reflect.Uint8 {
 		return codec{
 			func(e *encoder, p unsafe.Pointer) { e.b = append(e.b, unsafe.Slice((*byte)(p), n)...) },
-			func(d *decoder, p unsafe.Pointer) { copy(unsafe.Slice((*byte)(p), n), d.take(n)) },
+			func(d *decoder, p unsafe.Pointer) { copy(unsafe.Slice((*byte)(p), n), d.takeBytes(n)) },
 		}
 	}
-	c, stride := compile(elem), elem.Size()
+	c, stride := compileCodec(elem), elem.Size()
 	each := func(p unsafe.Pointer, do func(unsafe.Pointer)) {
 		for i := range n {
 			do(unsafe.Add(p, uintptr(i)*stride))
@@ -131,41 +131,41 @@ func array(t reflect.Type) codec {
 	}
 }
 
-// header is how a slice lies in memory.
-type header struct {
+// sliceHeader is how a slice lies in memory.
+type sliceHeader struct {
 	data     unsafe.Pointer
 	len, cap int
 }
 
-// slice writes the length and one, zero being nil, and the elements.
-func slice(t reflect.Type) codec {
+// sliceCodec writes the length and one, zero being nil, and the elements.
+func sliceCodec(t reflect.Type) codec {
 	elem := t.Elem()
 	if elem.Kind() == reflect.Uint8 {
 		return codec{
 			func(e *encoder, p unsafe.Pointer) {
 				b := *(*[]byte)(p)
-				e.length(b == nil, len(b))
+				e.writeLength(b == nil, len(b))
 				e.b = append(e.b, b...)
 			},
 			func(d *decoder, p unsafe.Pointer) {
-				if n, there := d.length(); there {
-					*(*[]byte)(p) = append([]byte{}, d.take(n)...)
+				if n, there := d.readLength(); there {
+					*(*[]byte)(p) = append([]byte{}, d.takeBytes(n)...)
 				}
 			},
 		}
 	}
-	c, stride := compile(elem), elem.Size()
+	c, stride := compileCodec(elem), elem.Size()
 	return codec{
 		func(e *encoder, p unsafe.Pointer) {
-			h := (*header)(p)
-			e.length(h.data == nil, h.len)
+			h := (*sliceHeader)(p)
+			e.writeLength(h.data == nil, h.len)
 			for i := range h.len {
-				e.element()
+				e.checkStop()
 				c.enc(e, unsafe.Add(h.data, uintptr(i)*stride))
 			}
 		},
 		func(d *decoder, p unsafe.Pointer) {
-			n, there := d.length()
+			n, there := d.readLength()
 			if !there {
 				return
 			}
@@ -179,10 +179,10 @@ func slice(t reflect.Type) codec {
 	}
 }
 
-// mapping writes the entries in the order of what their keys are written as.
-func mapping(t reflect.Type) codec {
+// mapCodec writes the entries in the order of what their keys are written as.
+func mapCodec(t reflect.Type) codec {
 	key, elem := t.Key(), t.Elem()
-	kc, ec := compile(key), compile(elem)
+	kc, ec := compileCodec(key), compileCodec(elem)
 	type entry struct {
 		from, to int // of the key in the text of all keys
 		value    unsafe.Pointer
@@ -190,7 +190,7 @@ func mapping(t reflect.Type) codec {
 	return codec{
 		func(e *encoder, p unsafe.Pointer) {
 			m := reflect.NewAt(t, p).Elem()
-			e.length(m.IsNil(), m.Len())
+			e.writeLength(m.IsNil(), m.Len())
 			if m.Len() == 0 {
 				return
 			}
@@ -208,13 +208,13 @@ func mapping(t reflect.Type) codec {
 			}
 			slices.SortFunc(list, func(a, b entry) int { return bytes.Compare(plain.b[a.from:a.to], plain.b[b.from:b.to]) })
 			for _, x := range list {
-				e.element()
+				e.checkStop()
 				e.b = append(e.b, plain.b[x.from:x.to]...)
 				ec.enc(e, x.value)
 			}
 		},
 		func(d *decoder, p unsafe.Pointer) {
-			n, there := d.length()
+			n, there := d.readLength()
 			if !there {
 				return
 			}
@@ -242,14 +242,14 @@ func fieldsOf(t reflect.Type) (fields []reflect.StructField) {
 	return fields
 }
 
-func structure(t reflect.Type) codec {
+func structCodec(t reflect.Type) codec {
 	type field struct {
 		*codec
 		offset uintptr
 	}
 	var fields []field
 	for _, f := range fieldsOf(t) {
-		fields = append(fields, field{compile(f.Type), f.Offset})
+		fields = append(fields, field{compileCodec(f.Type), f.Offset})
 	}
 	return codec{
 		func(e *encoder, p unsafe.Pointer) {
@@ -273,9 +273,9 @@ const (
 	pointsBack
 )
 
-func pointer(t reflect.Type) codec {
+func pointerCodec(t reflect.Type) codec {
 	elem := t.Elem()
-	c := compile(elem)
+	c := compileCodec(elem)
 	return codec{
 		func(e *encoder, p unsafe.Pointer) {
 			at := *(*unsafe.Pointer)(p)
@@ -283,12 +283,12 @@ func pointer(t reflect.Type) codec {
 				e.b = append(e.b, pointsNowhere)
 				return
 			}
-			if n, known := e.objects[object{at, c}]; known {
+			if n, known := e.objects[pointedObject{at, c}]; known {
 				e.b = binary.AppendUvarint(e.b, pointsBack+n)
 				return
 			}
-			e.element()
-			e.objects[object{at, c}] = uint64(len(e.objects))
+			e.checkStop()
+			e.objects[pointedObject{at, c}] = uint64(len(e.objects))
 			e.b = append(e.b, pointsNew)
 			c.enc(e, at)
 		},
@@ -296,14 +296,14 @@ func pointer(t reflect.Type) codec {
 			switch n := d.uvarint(); n {
 			case pointsNowhere:
 			case pointsNew:
-				d.enter()
+				d.enterObject()
 				v := reflect.New(elem)
 				reflect.NewAt(t, p).Elem().Set(v)
-				d.objects = append(d.objects, object{v.UnsafePointer(), c})
+				d.objects = append(d.objects, pointedObject{v.UnsafePointer(), c})
 				c.dec(d, v.UnsafePointer())
 				d.depth--
 			default:
-				o := d.object(n - pointsBack)
+				o := d.objectAt(n - pointsBack)
 				if o.of != c {
 					panic("a pointer to another type")
 				}

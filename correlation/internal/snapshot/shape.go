@@ -10,11 +10,11 @@ import (
 // with one shape must not be read with another.
 func Shape(t reflect.Type) string {
 	var b strings.Builder
-	shape(&b, t, map[reflect.Type]bool{})
+	writeShape(&b, t, map[reflect.Type]bool{})
 	return b.String()
 }
 
-func shape(b *strings.Builder, t reflect.Type, seen map[reflect.Type]bool) {
+func writeShape(b *strings.Builder, t reflect.Type, seen map[reflect.Type]bool) {
 	fmt.Fprintf(b, "%v %v", t, t.Kind())
 	if seen[t] || t == timeType {
 		b.WriteString("\n")
@@ -24,20 +24,20 @@ func shape(b *strings.Builder, t reflect.Type, seen map[reflect.Type]bool) {
 	switch {
 	case reflect.PointerTo(t).Implements(packerType):
 		b.WriteString(" as ")
-		shape(b, reflect.TypeOf(reflect.New(t).Interface().(Packer).Pack()).Elem(), seen)
+		writeShape(b, reflect.TypeOf(reflect.New(t).Interface().(Packer).Pack()).Elem(), seen)
 	case t.Kind() == reflect.Struct:
 		b.WriteString(" of\n")
 		for _, f := range fieldsOf(t) {
 			b.WriteString(f.Name + " ")
-			shape(b, f.Type, seen)
+			writeShape(b, f.Type, seen)
 		}
 	case t.Kind() == reflect.Map:
 		b.WriteString(" of ")
-		shape(b, t.Key(), seen)
-		shape(b, t.Elem(), seen)
+		writeShape(b, t.Key(), seen)
+		writeShape(b, t.Elem(), seen)
 	case t.Kind() == reflect.Slice, t.Kind() == reflect.Array, t.Kind() == reflect.Pointer:
 		b.WriteString(" of ")
-		shape(b, t.Elem(), seen)
+		writeShape(b, t.Elem(), seen)
 	default:
 		b.WriteString("\n")
 	}

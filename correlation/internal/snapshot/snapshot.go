@@ -52,14 +52,14 @@ func Append(b []byte, root any, objects int, stop func() bool) (_ []byte, err er
 		}
 	}()
 	v := reflect.ValueOf(root)
-	e := &encoder{b: b, objects: make(map[object]uint64, objects), cache: new(cache), stop: stop}
+	e := &encoder{b: b, objects: make(map[pointedObject]uint64, objects), cache: new(textCache), stop: stop}
 	codecOf(v.Type()).enc(e, unsafe.Pointer(&[1]unsafe.Pointer{v.UnsafePointer()}))
 	return e.b, nil
 }
 
 // Read reads what Append wrote of the same type, and gives a pointer to it.
 func Read[T any](b []byte) (root *T, err error) {
-	d := &decoder{b: b, cache: new(cache)}
+	d := &decoder{b: b, cache: new(textCache)}
 	defer func() {
 		if r := recover(); r != nil {
 			root, err = nil, fmt.Errorf("%w: %v", ErrDamaged, r)
@@ -72,9 +72,9 @@ func Read[T any](b []byte) (root *T, err error) {
 	return root, nil
 }
 
-// object is something that pointers lead to: a struct and its first field have
+// pointedObject is something that pointers lead to: a struct and its first field have
 // one address.
-type object struct {
+type pointedObject struct {
 	at unsafe.Pointer
 	of *codec
 }
@@ -83,10 +83,10 @@ type object struct {
 // Both forget the same ones.
 const cacheSize = 1 << 13
 
-type cache [cacheSize]string
+type textCache [cacheSize]string
 
-// longText is above what is worth remembering.
-const longText = 128
+// maxCachedText is above what is worth remembering.
+const maxCachedText = 128
 
 // cacheSlot looks at the length and the last bytes, in which ids differ.
 func cacheSlot(s string) uint32 {
@@ -98,33 +98,33 @@ func cacheSlot(s string) uint32 {
 }
 
 type encoder struct {
-	b       []byte
-	objects map[object]uint64
-	cache   *cache // nil: nothing is remembered
-	stop    func() bool
-	ask     int // how long b is when stop is asked again
+	b             []byte
+	objects       map[pointedObject]uint64
+	cache         *textCache // nil: nothing is remembered
+	stop          func() bool
+	nextStopCheck int // how long b is when stop is asked again
 }
 
-// askEvery is how many bytes are written, which takes a few milliseconds, before
+// stopCheckBytes is how many bytes are written, which takes a few milliseconds, before
 // somebody who wants no more of them is heard.
-const askEvery = 256 << 10
+const stopCheckBytes = 256 << 10
 
-// element comes before each element of what can be long. It ends the writing by a
+// checkStop comes before each element of what can be long. It ends the writing by a
 // panic, which Append turns into an error.
-func (e *encoder) element() {
-	if len(e.b) < e.ask {
+func (e *encoder) checkStop() {
+	if len(e.b) < e.nextStopCheck {
 		return
 	}
 	if e.stop() {
 		panic(ErrStopped)
 	}
-	e.ask = len(e.b) + askEvery
+	e.nextStopCheck = len(e.b) + stopCheckBytes
 }
 
 type decoder struct {
 	b       []byte
-	objects []object
-	cache   *cache
+	objects []pointedObject
+	cache   *textCache
 	depth   int
 }
 

@@ -87,7 +87,7 @@ func written(tb testing.TB, b []byte, root any, objects int) []byte {
 // Whoever wants no snapshot any more is heard soon, wherever it is: in a list, in a
 // map, in objects that lead to each other. Who does not is given all of it.
 func TestStopped(t *testing.T) {
-	text := strings.Repeat("x", askEvery/8)
+	text := strings.Repeat("x", stopCheckBytes/8)
 	list, set, head := make([]string, 64), map[word]string{}, (*node)(nil)
 	for i := range list {
 		list[i] = text
@@ -100,7 +100,7 @@ func TestStopped(t *testing.T) {
 		if b, err := Append(nil, root, 0, func() bool { asked++; return false }); err != nil || !bytes.Equal(b, want) {
 			t.Fatalf("%s: %v, %d bytes, want %d", name, err, len(b), len(want))
 		}
-		if least := len(want) / askEvery / 2; asked < least {
+		if least := len(want) / stopCheckBytes / 2; asked < least {
 			t.Errorf("%s: asked %d times in %d bytes, want %d times at least", name, asked, len(want), least)
 		}
 		for last := range asked {

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-func signed(p unsafe.Pointer, size uintptr) int64 {
+func readSigned(p unsafe.Pointer, size uintptr) int64 {
 	switch size {
 	case 1:
 		return int64(*(*int8)(p))
@@ -30,7 +30,7 @@ func setSigned(p unsafe.Pointer, size uintptr, n int64) {
 	}
 }
 
-func unsigned(p unsafe.Pointer, size uintptr) uint64 {
+func readUnsigned(p unsafe.Pointer, size uintptr) uint64 {
 	switch size {
 	case 1:
 		return uint64(*(*uint8)(p))
@@ -55,8 +55,8 @@ func setUnsigned(p unsafe.Pointer, size uintptr, n uint64) {
 	}
 }
 
-// length writes how many elements follow, and one; zero is nil.
-func (e *encoder) length(isNil bool, n int) {
+// writeLength writes how many elements follow, and one; zero is nil.
+func (e *encoder) writeLength(isNil bool, n int) {
 	if isNil {
 		e.b = append(e.b, 0)
 		return
@@ -64,10 +64,10 @@ func (e *encoder) length(isNil bool, n int) {
 	e.b = binary.AppendUvarint(e.b, uint64(n)+1)
 }
 
-// length reads how many elements follow; there is false for nil. Every element
+// readLength reads how many elements follow; there is false for nil. Every element
 // of a state takes a byte at least, so that no length can ask for more memory
 // than the snapshot is long.
-func (d *decoder) length() (n int, there bool) {
+func (d *decoder) readLength() (n int, there bool) {
 	u := d.uvarint()
 	if u == 0 {
 		return 0, false
@@ -78,9 +78,9 @@ func (d *decoder) length() (n int, there bool) {
 	return int(u - 1), true
 }
 
-// text writes a text, or the place in the cache where it is.
-func (e *encoder) text(s string) {
-	if e.cache == nil || s == "" || len(s) > longText {
+// writeText writes a text, or the place in the cache where it is.
+func (e *encoder) writeText(s string) {
+	if e.cache == nil || s == "" || len(s) > maxCachedText {
 		e.b = append(e.b, 0)
 		e.b = binary.AppendUvarint(e.b, uint64(len(s)))
 		e.b = append(e.b, s...)
@@ -97,7 +97,7 @@ func (e *encoder) text(s string) {
 	e.b = append(e.b, s...)
 }
 
-func (d *decoder) text() string {
+func (d *decoder) readText() string {
 	if slot := d.uvarint(); slot > cacheSize || slot > 0 && d.cache == nil {
 		panic("a text that is nowhere")
 	} else if slot > 0 {
@@ -107,14 +107,14 @@ func (d *decoder) text() string {
 	if n > uint64(len(d.b)) {
 		panic("a text that goes beyond the end")
 	}
-	s := string(d.take(int(n)))
-	if d.cache != nil && s != "" && len(s) <= longText {
+	s := string(d.takeBytes(int(n)))
+	if d.cache != nil && s != "" && len(s) <= maxCachedText {
 		d.cache[cacheSlot(s)] = s
 	}
 	return s
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) takeBytes(n int) []byte {
 	if n > len(d.b) {
 		panic("it ends too early")
 	}
@@ -145,13 +145,13 @@ func (d *decoder) uvarint() uint64 {
 // session's calls lead to each other, and there are not many of them.
 const maxDepth = 100_000
 
-func (d *decoder) enter() {
+func (d *decoder) enterObject() {
 	if d.depth++; d.depth > maxDepth {
 		panic("it is nested too deeply")
 	}
 }
 
-func (d *decoder) object(n uint64) object {
+func (d *decoder) objectAt(n uint64) pointedObject {
 	if n >= uint64(len(d.objects)) {
 		panic("a pointer to what does not follow")
 	}
