@@ -83,9 +83,6 @@ func TestTreeNodes(t *testing.T) {
 	if n := rowsIn(t, db, "tree_hashes", shard); n != 9 { // 2300/256, one of them twice
 		t.Errorf("%d hashes are stored of %d", n, len(all))
 	}
-	if n := rowsIn(t, db, "tree_nodes", shard); n != 0 {
-		t.Errorf("%d hashes are stored as before", n)
-	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	mixed := append(slices.Clone(all), all[50], all[0], all[50])
 	rng.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })

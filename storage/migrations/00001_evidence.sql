@@ -76,17 +76,6 @@ ENGINE = MergeTree
 ORDER BY (shard, level, tile, n)
 SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1, index_granularity = 256, min_rows_to_fsync_after_merge = 1;
 
--- The same of every fourth level, by tlog index: not written any more.
-CREATE TABLE IF NOT EXISTS tree_nodes
-(
-    shard LowCardinality(String),
-    idx   UInt64 CODEC(Delta, ZSTD),
-    hash  FixedString(32) CODEC(NONE)
-)
-ENGINE = MergeTree
-ORDER BY (shard, idx)
-SETTINGS non_replicated_deduplication_window = 10000, fsync_after_insert = 1, fsync_part_directory = 1, index_granularity = 256;
-
 CREATE TABLE IF NOT EXISTS checkpoints
 (
     shard   LowCardinality(String),
