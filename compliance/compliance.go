@@ -110,9 +110,6 @@ func (k *Checker) Check(c evidence.BundleContents) (problems []evidence.Problem)
 	case k.StatementKey != nil:
 		problems = append(problems, problem(CodeStatement, evidence.MemberStatement, "there is none, and one by key %s is demanded", keyID(k.StatementKey)))
 	}
-	if c.Manifest.Format == evidence.BundleFormat {
-		return problems
-	}
 	return append(append(problems, k.derived(c)...), k.table(c)...)
 }
 

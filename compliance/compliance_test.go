@@ -29,7 +29,7 @@ func public(k ed25519.PrivateKey) ed25519.PublicKey { return k.Public().(ed25519
 func bundle(t testing.TB, w *world, key ed25519.PrivateKey) []byte {
 	t.Helper()
 	in := w.input("acme", "s1")
-	in.Attach = compliance.Attach
+	in.Attach, in.Extra = compliance.Attach, compliance.Extra(stored{})
 	if key != nil {
 		in.Sign = compliance.Signer(key)
 	}
@@ -76,7 +76,7 @@ func TestBundleWithReportControlsAndStatement(t *testing.T) {
 		t.Error("the same evidence gives other bytes")
 	}
 	names, members := unzip(t, file)
-	if got := strings.Join(names, " "); got != "manifest.json README.txt checkpoint.txt keys.json records.jsonl proofs.json decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl report.html controls.json statement.dsse.json" {
+	if got := strings.Join(names, " "); got != "manifest.json README.txt checkpoint.txt keys.json records.jsonl proofs.json decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl records.parquet in_force.json report.html controls.json statement.dsse.json" {
 		t.Error(got)
 	}
 	if n := bytes.Count(members["calls.jsonl"], []byte("\n")); n != 2 || len(members["approvals.jsonl"]) != 0 {
@@ -164,6 +164,7 @@ func TestChangedByteInAnyMember(t *testing.T) {
 func forge(t testing.TB, w *world, key ed25519.PrivateKey, change func(name string, data []byte) []byte) []byte {
 	t.Helper()
 	in := w.input("acme", "s1")
+	in.Extra = compliance.Extra(stored{})
 	in.Attach = func(c evidence.BundleContents) ([]evidence.BundleMember, error) {
 		list, err := compliance.Attach(c)
 		for i := range list {
@@ -248,7 +249,7 @@ func TestStatementOfAnotherBundle(t *testing.T) {
 	w := sampleWorld(t)
 	_, members := unzip(t, bundle(t, w, statementKey))
 	foreign := w.input("acme", "s2")
-	foreign.Attach = compliance.Attach
+	foreign.Attach, foreign.Extra = compliance.Attach, compliance.Extra(stored{})
 	foreign.Sign = func(evidence.BundleContents, []evidence.ManifestMember) ([]byte, error) {
 		return members[evidence.MemberStatement], nil
 	}

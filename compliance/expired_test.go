@@ -77,7 +77,7 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 		file []byte
 		want string
 		some bool
-	}{"from before": {before, "", false}, "a session": {gone, evidence.BundleFormatV4, true}, "that went on": {goes, evidence.BundleFormatV4, true}, "a range": {whole, evidence.RangeFormatV3, true}} {
+	}{"from before": {before, "", false}, "a session": {gone, evidence.BundleFormat, true}, "that went on": {goes, evidence.BundleFormat, true}, "a range": {whole, evidence.RangeFormat, true}} {
 		rep := verify(t, w, tc.file, &compliance.Checker{})
 		if !rep.OK || (rep.Expired > 0) != tc.some {
 			t.Errorf("%s: %+v", name, rep)

@@ -91,7 +91,7 @@ func decidedWorld(t testing.TB) (*world, stored) {
 	return w, stored{changes: []inforce.Change{{Seq: 0, At: events.At(begin), Change: events.PolicyChange{Revision: 7, Digest: w.policy.Digest, Author: "dana", Message: "mail only", Documents: docs}}}}
 }
 
-// fullBundle is a session's bundle in the newest format.
+// fullBundle is a session's bundle with the policies that decided.
 func fullBundle(t testing.TB, w *world, src inforce.Source, key ed25519.PrivateKey, change func(*evidence.BundleInput)) []byte {
 	t.Helper()
 	in := w.input("acme", "s1")
@@ -117,7 +117,7 @@ func fullRange(t testing.TB, w *world, src inforce.Source, change func(*evidence
 	return writeRange(t, in)
 }
 
-func TestNewestFormats(t *testing.T) {
+func TestBundleAndRange(t *testing.T) {
 	w, src := decidedWorld(t)
 	session := fullBundle(t, w, src, statementKey, nil)
 	if !bytes.Equal(session, fullBundle(t, w, src, statementKey, nil)) {
@@ -309,30 +309,9 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// The members of one format under another's name are refused.
-func TestFormatsAreNotMixed(t *testing.T) {
-	w, src := decidedWorld(t)
-	old := writeRange(t, w.ranged("acme", 0, w.n+1))
-	for name, tc := range map[string]struct {
-		file       []byte
-		from, to   string
-		wantReason string
-	}{
-		"session": {fullBundle(t, w, src, nil, nil), "bundle/v3", "bundle/v2", "unknown member"},
-		"range":   {fullRange(t, w, src, nil), "range/v2", "range/v1", "the members are those of"},
-		"old":     {old, "range/v1", "range/v2", "the members are those of"},
-	} {
-		bad := bytes.Replace(tc.file, []byte(tc.from), []byte(tc.to), 1)
-		_, err := evidence.VerifyBundle(bytes.NewReader(bad), int64(len(bad)), w.vkey)
-		if !errors.Is(err, evidence.ErrBundle) || !strings.Contains(err.Error(), tc.wantReason) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
 // Nothing in a file that anybody changed makes the check of it fail in another way
 // than by saying so.
-func FuzzVerifyNewest(f *testing.F) {
+func FuzzVerifyDecided(f *testing.F) {
 	w, src := decidedWorld(f)
 	files := [][]byte{fullBundle(f, w, src, statementKey, nil), fullRange(f, w, src, nil)}
 	f.Add([]byte("PK"), 0, 0, false)

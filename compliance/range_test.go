@@ -34,7 +34,7 @@ func (s *spool) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReade
 // another.
 func (w *world) ranged(tenant string, from, to int) evidence.RangeInput {
 	in := evidence.RangeInput{Shard: shard, Tenant: tenant, From: begin.Add(time.Duration(from) * time.Second), To: begin.Add(time.Duration(to) * time.Second),
-		Checkpoint: w.checkpoint(), Keys: w.keys(), Attach: compliance.Attach, Nodes: w.ReadHashes,
+		Checkpoint: w.checkpoint(), Keys: w.keys(), Attach: compliance.Attach, Extra: compliance.Extra(stored{}), Nodes: w.ReadHashes,
 		Spool: func(string) (evidence.Spool, error) { return &spool{}, nil }}
 	in.Rows = func(yield func(evidence.Row) error) error {
 		for _, r := range w.rows {
@@ -99,7 +99,7 @@ func TestRangeRoundTrip(t *testing.T) {
 		t.Error("the same evidence gives other bytes")
 	}
 	names, members := unzip(t, writeRange(t, in))
-	if strings.Join(names, " ") != "manifest.json README.txt checkpoint.txt keys.json records.jsonl cover.jsonl decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl report.html controls.json" {
+	if strings.Join(names, " ") != "manifest.json README.txt checkpoint.txt keys.json records.jsonl cover.jsonl decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl records.parquet in_force.json report.html controls.json" {
 		t.Error(names)
 	}
 	if bytes.Contains(members["records.jsonl"], []byte(`"tenant":"other"`)) || !strings.Contains(string(members["report.html"]), "Evidence of tenant") {
@@ -118,6 +118,7 @@ func TestRangeRefuses(t *testing.T) {
 		"another time":    {func(in *evidence.RangeInput) { in.From = in.From.Add(5 * time.Second) }, evidence.ErrBundle},
 		"turned round":    {func(in *evidence.RangeInput) { in.From, in.To = in.To, in.From }, evidence.ErrBundle},
 		"no report":       {func(in *evidence.RangeInput) { in.Attach = nil }, evidence.ErrBundle},
+		"no table":        {func(in *evidence.RangeInput) { in.Extra = nil }, evidence.ErrBundle},
 		"not yet signed":  {func(in *evidence.RangeInput) { in.Checkpoint = mixed(t, 1).checkpoint() }, evidence.ErrBundle},
 		"another's shard": {func(in *evidence.RangeInput) { in.Shard = "GOV@1" }, evidence.ErrBundle},
 		"no tree": {func(in *evidence.RangeInput) {
@@ -221,6 +222,7 @@ func TestRangeFilesThatCannotBeRead(t *testing.T) {
 	}{
 		"cut short":   {good[:len(good)-1], "not a ZIP"},
 		"newer":       {bytes.Replace(good, []byte("range/v1"), []byte("range/v9"), 1), `format "countersign/range/v9"; this program reads`},
+		"earlier":     {bytes.Replace(good, []byte("range/v1"), []byte("range/v3"), 1), "What a build before the first release wrote is not read: export it again"},
 		"zip slip":    {bytes.ReplaceAll(good, []byte("report.html"), []byte("../rep.html")), `unknown member "../rep.html"`},
 		"other order": {bytes.ReplaceAll(good, []byte("calls.jsonl"), []byte("cover.jsonl")), "cover.jsonl"},
 	} {

@@ -11,14 +11,10 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// The members that the later formats add. Calls and approvals follow from the
-// records; the report and the controls are made by who exports, and are checked
-// by their digests in the manifest and by whoever knows how they are made; the
-// statement is a signature over all others and may be missing.
+// The members that people read, and the statement. The report and the controls are
+// made by an AttachFunc, and are checked by their digests in the manifest and by a
+// BundleCheck; the statement is a signature over all others and may be missing.
 const (
-	memberCalls     = "calls.jsonl"
-	memberApprovals = "approvals.jsonl"
-
 	MemberReport    = "report.html"
 	MemberControls  = "controls.json"
 	MemberStatement = "statement.dsse.json"
@@ -43,7 +39,7 @@ type BundleContents struct {
 	CheckpointText string
 	Keys           []events.KeyRecord
 	Members        map[string][]byte // by name, when a bundle is read; of a range's, those that are not records or follow from them
-	InForce        []byte            // the member MemberInForce, of the formats that have it
+	InForce        []byte            // the member MemberInForce
 	Expired        []ExpiredNote     // why Manifest.Expired records are not among Records
 
 	rows    []Row                               // of Records
@@ -104,12 +100,6 @@ type listed struct {
 }
 
 func (in BundleInput) attach(c BundleContents) ([]listed, error) {
-	if in.Attach == nil {
-		if in.Sign != nil {
-			return nil, fmt.Errorf("%w: a bundle of the first format has no statement", ErrBundle)
-		}
-		return nil, nil
-	}
 	made, err := in.Attach(c)
 	if err != nil {
 		return nil, err
@@ -157,59 +147,39 @@ func (c BundleContents) Digests() []ManifestMember {
 	return list
 }
 
-func knownFormat(format string) bool { return slices.Contains(sessionFormats, format) }
-
 func unknownFormat(format string) error {
-	return fmt.Errorf("%w: %s: format %.60q; this program reads %s", ErrBundle, memberManifest, format, strings.Join(slices.Concat(sessionFormats, rangeFormats), ", "))
+	return fmt.Errorf("%w: %s: format %.60q; this program reads %s and %s. What a build before the first release wrote is not read: export it again",
+		ErrBundle, memberManifest, format, BundleFormat, RangeFormat)
 }
 
-func bodyMembers(format string) int {
-	if format == BundleFormat {
-		return 2
+// sessionNames lists the members of a session's bundle in their order.
+func sessionNames(expired, statement bool) []string {
+	names := []string{memberManifest, memberReadme, memberCheckpoint, memberKeys, memberRecords, memberProofs}
+	for _, b := range bodies {
+		names = append(names, b.name)
 	}
-	return len(bodies)
-}
-
-// namesOf lists the members of a format in their order.
-func namesOf(format string, statement bool) []string {
-	if format == BundleFormat {
-		return memberNames
-	}
-	names := append(slices.Clone(memberNames), memberCalls, memberApprovals)
-	names = append(names, attachedNames(format)...)
+	names = append(names, attachedNames(expired)...)
 	if statement {
 		names = append(names, MemberStatement)
 	}
 	return names
 }
 
-// layout tells by the names of the members which ones a file should have.
+// layout lists the members that a file should have, with those of the optional ones
+// that it has.
 func layout(r io.ReaderAt, size int64) []string {
 	there, _ := zipNames(r, size)
-	if !slices.ContainsFunc(there, func(n string) bool { return slices.Contains(namesOf(BundleFormatV4, true)[len(memberNames):], n) }) {
-		return memberNames
-	}
-	format := BundleFormatV2
-	if hasExtra(there) {
-		format = BundleFormatV3
-	}
-	if slices.Contains(there, memberExpiries) {
-		format = BundleFormatV4
-	}
-	return namesOf(format, slices.Contains(there, MemberStatement))
+	return sessionNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement))
 }
 
-// checkLayout compares the members with the format that the manifest names.
-func (b *bundle) checkLayout() error {
-	want := namesOf(b.manifest.Format, true)
-	for _, name := range namesOf(BundleFormatV4, true) {
-		_, there := b.files[name]
-		switch {
-		case there && !slices.Contains(want, name):
-			return fmt.Errorf("%w: unknown member %.80q in a bundle of format %q", ErrBundle, name, b.manifest.Format)
-		case !there && slices.Contains(want, name) && name != MemberStatement:
-			return fmt.Errorf("%w: member %s is missing", ErrBundle, name)
-		}
+// expiriesStated compares the member that says which texts expired, there or not,
+// with the manifest, which says how many are.
+func expiriesStated(m Manifest, there bool) error {
+	switch {
+	case m.Expired > 0 && !there:
+		return fmt.Errorf("%w: member %s is missing, and the manifest says that %d texts expired", ErrBundle, memberExpiries, m.Expired)
+	case m.Expired == 0 && there:
+		return fmt.Errorf("%w: member %s is there, and the manifest says of no text that it expired", ErrBundle, memberExpiries)
 	}
 	return nil
 }
@@ -217,7 +187,7 @@ func (b *bundle) checkLayout() error {
 // attached pairs the attachments with the manifest's entries, so that the
 // manifest can be derived again; one that it does not list is named.
 func (b *bundle) attached() (list []listed, unlisted []string) {
-	for _, name := range attachedNames(b.manifest.Format) {
+	for _, name := range attachedNames(b.manifest.Expired > 0) {
 		i := slices.IndexFunc(b.manifest.Members, func(m ManifestMember) bool { return m.Name == name })
 		if i < 0 {
 			unlisted = append(unlisted, name)
@@ -234,10 +204,17 @@ func (b *bundle) contents() BundleContents {
 		CheckpointText: string(b.files[memberCheckpoint]), Keys: b.keys, Members: b.files, InForce: b.files[MemberInForce], rows: rows}
 }
 
-// newerFormat says of a file that does not have the members it should have that
-// it is of a format this program does not know, if that is so.
-func newerFormat(r io.ReaderAt, size int64, err error) error {
-	if format := formatOf(r, size); strings.HasPrefix(format, "countersign/") && !knownFormat(format) && !slices.Contains(rangeFormats, format) {
+// otherFormat says of a file that does not have the members it should have that
+// another version of this program made it, if that is so. Builds before the first
+// release gave the same names to formats without a table.
+func otherFormat(r io.ReaderAt, size int64, err error) error {
+	format := formatOf(r, size)
+	ours := format == BundleFormat || format == RangeFormat
+	there, _ := zipNames(r, size)
+	if strings.HasPrefix(format, "countersign/") && !(ours && slices.Contains(there, MemberTable)) {
+		if ours {
+			return fmt.Errorf("%w. What a build before the first release wrote is not read: export it again", err)
+		}
 		return unknownFormat(format)
 	}
 	return err

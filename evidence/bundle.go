@@ -15,13 +15,9 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// The formats of a session's bundle that WriteBundle writes and VerifyBundle
-// reads: the later ones have more members, see attachments.go.
-const (
-	BundleFormat   = "countersign/bundle/v1"
-	BundleFormatV2 = "countersign/bundle/v2"
-	BundleFormatV3 = "countersign/bundle/v3"
-)
+// BundleFormat is the format of a session's bundle that WriteBundle writes and
+// VerifyBundle reads.
+const BundleFormat = "countersign/bundle/v1"
 
 // MaxBundleSize bounds what VerifyBundle reads, and with it its memory.
 const MaxBundleSize = 512 << 20
@@ -36,9 +32,9 @@ const (
 	memberProofs     = "proofs.json"
 	memberDecisions  = "decisions.jsonl"
 	memberFindings   = "findings.jsonl"
+	memberCalls      = "calls.jsonl"
+	memberApprovals  = "approvals.jsonl"
 )
-
-var memberNames = []string{memberManifest, memberReadme, memberCheckpoint, memberKeys, memberRecords, memberProofs, memberDecisions, memberFindings}
 
 // BundleInput is one session's evidence to be exported. Proofs lead from each
 // row to Checkpoint, a signed note as it was stored; Keys are the vouched
@@ -54,13 +50,12 @@ type BundleInput struct {
 	// its proof that it is in Checkpoint.
 	Expiries []ExpiryRecord
 
-	// Attach makes the members that people read, see AttachmentNames. With it the
-	// bundle has format BundleFormatV2.
+	// Attach makes the members that people read, see AttachmentNames. Required.
 	Attach AttachFunc
-	// Extra makes what the third format adds; it needs Attach.
+	// Extra makes the table and the list of what decided. Required.
 	Extra *Extra
 	// Sign makes the member MemberStatement from the digests of all others, the
-	// manifest included; nil leaves it out. It needs Attach.
+	// manifest included; nil leaves it out.
 	Sign func(BundleContents, []ManifestMember) ([]byte, error)
 }
 
@@ -162,8 +157,8 @@ func WriteBundle(w io.Writer, in BundleInput) error {
 }
 
 func (in BundleInput) records(c Checkpoint) ([]Record, error) {
-	if len(in.Rows) == 0 || len(in.Proofs) != len(in.Rows) || in.Session == "" || c.Shard != in.Shard {
-		return nil, fmt.Errorf("%w: it needs a session with records, a proof for each, and a checkpoint of their shard", ErrBundle)
+	if len(in.Rows) == 0 || len(in.Proofs) != len(in.Rows) || in.Session == "" || c.Shard != in.Shard || in.Attach == nil || in.Extra == nil {
+		return nil, fmt.Errorf("%w: it needs a session with records, a proof for each, a checkpoint of their shard, a report and a table", ErrBundle)
 	}
 	records := make([]Record, len(in.Rows))
 	for i, row := range in.Rows {
@@ -184,14 +179,7 @@ func (in BundleInput) header(c Checkpoint) Manifest {
 	if prefix == "" {
 		prefix = subject.DefaultPrefix
 	}
-	format := BundleFormat
-	switch {
-	case in.Attach != nil && in.Extra != nil:
-		format = BundleFormatV3
-	case in.Attach != nil:
-		format = BundleFormatV2
-	}
-	return Manifest{Format: format, Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, SubjectPrefix: prefix,
+	return Manifest{Format: BundleFormat, Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, SubjectPrefix: prefix,
 		CheckpointSize: c.Size, CheckpointRoot: c.Root.String()}
 }
 
@@ -199,7 +187,7 @@ func (in BundleInput) header(c Checkpoint) Manifest {
 type parts struct{ checkpoint, keys, proofs member }
 
 // bodies lists the members that hold the bodies of records of one kind, a line
-// each, in their order in the file; the first format has the first two.
+// each, in their order in the file.
 var bodies = []struct{ name, kind string }{
 	{memberDecisions, KindDecision}, {memberFindings, KindFinding}, {memberCalls, KindCall}, {memberApprovals, KindApproval},
 }
@@ -225,7 +213,7 @@ func assemble(m Manifest, records []Record, p parts, attached []listed) ([]membe
 		}
 	}
 	members := []member{{memberReadme, []byte(readme(m))}, p.checkpoint, p.keys, {memberRecords, all.Bytes()}, p.proofs}
-	for _, b := range bodies[:bodyMembers(m.Format)] {
+	for _, b := range bodies {
 		members = append(members, member{b.name, lines[b.kind].Bytes()})
 	}
 	for _, f := range members {
@@ -247,7 +235,7 @@ func hexSum(b []byte) string {
 }
 
 func readme(m Manifest) string {
-	if slices.Contains(rangeFormats, m.Format) {
+	if m.Format == RangeFormat {
 		return rangeReadme(m)
 	}
 	return fmt.Sprintf(`Evidence of one agent session, exported by Countersign.
@@ -274,5 +262,5 @@ manifest.json, decisions.jsonl, findings.jsonl and this text are derived from
 the records for convenience; nothing rests on them, and the manifest is not
 signed. That the session has no record after the last one here, only the whole
 log can show.
-%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeAttached[m.Format])
+%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeExtra+readmeReport)
 }

@@ -12,15 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// The formats of bundles in which texts have expired. A line of records.jsonl is
-// then either a record or, of one without a text, its row; and one more member has
-// the expiry records that say why.
-const (
-	BundleFormatV4 = "countersign/bundle/v4"
-	RangeFormatV3  = "countersign/range/v3"
-
-	memberExpiries = "expiries.json"
-)
+// memberExpiries is there where texts have expired: it has the expiry records that
+// say why. A line of records.jsonl is either a record or, of one without a text, its
+// row.
+const memberExpiries = "expiries.json"
 
 // ExpiredNote says what a bundle's expiry records say, for people.
 type ExpiredNote struct {
@@ -168,10 +163,6 @@ func (in BundleInput) expired(c *BundleContents, records []Record) ([]listed, er
 	if c.Manifest.Expired = expiredIn(records); c.Manifest.Expired == 0 {
 		return nil, nil
 	}
-	if in.Attach == nil || in.Extra == nil {
-		return nil, fmt.Errorf("%w: texts have expired, and only bundles of the newest format can say so", ErrBundle)
-	}
-	c.Manifest.Format = BundleFormatV4
 	l, notes, err := expiriesMember(in.Expiries, records[0].Seq, records[len(records)-1].Seq)
 	c.Expired = notes
 	return []listed{l}, err

@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"slices"
 )
 
-// The members that the third format of a session's bundle and the second of a
-// range's add. Nothing here knows how they are made: they are checked by their
-// digests in the manifest, and by whoever does (BundleCheck).
+// The members beside the records and the report. Nothing here knows how they are
+// made: they are checked by their digests in the manifest, and by a BundleCheck.
 const (
 	// MemberTable has the records as a table for programs that analyse.
 	MemberTable = "records.parquet"
@@ -17,15 +15,7 @@ const (
 	MemberInForce = "in_force.json"
 )
 
-// sessionFormats and rangeFormats are what is read, oldest first.
-var (
-	sessionFormats = []string{BundleFormat, BundleFormatV2, BundleFormatV3, BundleFormatV4}
-	rangeFormats   = []string{RangeFormat, RangeFormatV2, RangeFormatV3}
-)
-
-var extraNames = []string{MemberTable, MemberInForce}
-
-// Extra makes the members that the newest formats add.
+// Extra makes the members MemberTable and MemberInForce.
 type Extra struct {
 	// Table writes MemberTable from the records (BundleContents.EachRow). The same
 	// records must give the same bytes.
@@ -35,29 +25,19 @@ type Extra struct {
 	InForce func(BundleContents) ([]byte, error)
 }
 
-// attachedNames lists the members of a format that do not follow from the
-// records by rules of this package.
-func attachedNames(format string) []string {
-	switch format {
-	case BundleFormat:
-		return nil
-	case BundleFormatV2, RangeFormat:
-		return AttachmentNames
-	case BundleFormatV4, RangeFormatV3:
-		return append(slices.Concat(extraNames, AttachmentNames), memberExpiries)
+// attachedNames lists the members that do not follow from the records by rules of
+// this package, in their order. The list of expiry records is there if some record
+// has no text.
+func attachedNames(expired bool) []string {
+	names := append([]string{MemberTable, MemberInForce}, AttachmentNames...)
+	if expired {
+		names = append(names, memberExpiries)
 	}
-	return slices.Concat(extraNames, AttachmentNames)
-}
-
-func hasExtra(names []string) bool {
-	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(extraNames, n) })
+	return names
 }
 
 // whole makes the members of a session, and tells the contents of them.
 func (x *Extra) whole(c *BundleContents) ([]listed, error) {
-	if x == nil {
-		return nil, nil
-	}
 	var table bytes.Buffer
 	if err := x.Table(*c, &table); err != nil {
 		return nil, fmt.Errorf("making %s: %w", MemberTable, err)
@@ -81,12 +61,6 @@ func (x *Extra) inForce(c *BundleContents) (l listed, err error) {
 
 func listedOf(name string, data []byte) listed {
 	return listed{member{name, data}, ManifestMember{Name: name, Size: len(data), SHA256: hexSum(data)}}
-}
-
-// readmeAttached is the end of the README, by format.
-var readmeAttached = map[string]string{
-	BundleFormatV2: readmeReport, RangeFormat: readmeReport, BundleFormatV3: readmeExtra + readmeReport, RangeFormatV2: readmeExtra + readmeReport,
-	BundleFormatV4: readmeExtra + readmeReport, RangeFormatV3: readmeExtra + readmeReport,
 }
 
 const readmeExtra = `

@@ -48,13 +48,15 @@ func TestWriteBundleRefuses(t *testing.T) {
 	f := newFixture(t)
 	f.session()
 	in := f.sessionInput("sess-a")
-	good := BundleInput{Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, Rows: in.Rows, Proofs: in.Proofs, Checkpoint: in.Checkpoint.Text}
+	good := BundleInput{Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, Rows: in.Rows, Proofs: in.Proofs, Checkpoint: in.Checkpoint.Text, Attach: plainAttachments, Extra: plainExtra}
 	for name, change := range map[string]func(*BundleInput){
 		"no rows":       func(b *BundleInput) { b.Rows, b.Proofs = nil, nil },
 		"no proof":      func(b *BundleInput) { b.Proofs = b.Proofs[1:] },
 		"no session":    func(b *BundleInput) { b.Session = "" },
 		"other session": func(b *BundleInput) { b.Session = "x" },
 		"other shard":   func(b *BundleInput) { b.Shard = "x" },
+		"no report":     func(b *BundleInput) { b.Attach = nil },
+		"no table":      func(b *BundleInput) { b.Extra = nil },
 		"no checkpoint": func(b *BundleInput) { b.Checkpoint = "" },
 		"broken record": func(b *BundleInput) { b.Rows = slices.Clone(b.Rows); b.Rows[0].Record = "{" },
 	} {
@@ -70,7 +72,7 @@ func TestWriteBundleRefuses(t *testing.T) {
 // an attacker would.
 func repack(t *testing.T, b []byte, change func(map[string][]byte)) []byte {
 	t.Helper()
-	members, err := unpackZip(bytes.NewReader(b), int64(len(b)), memberNames)
+	members, err := unpackZip(bytes.NewReader(b), int64(len(b)), sessionNames(false, false))
 	must(t, err)
 	files := map[string][]byte{}
 	for _, m := range members {
@@ -146,6 +148,16 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 		must(t, w.Close())
 		return buf.Bytes()
 	}
+	names := sessionNames(false, false)
+	without := func(gone ...string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(gone, n) })
+	}
+	var earlier bytes.Buffer // the first of the formats that there were before the first release
+	var members []member
+	for _, n := range []string{memberManifest, memberReadme, memberCheckpoint, memberKeys, memberRecords, memberProofs, memberDecisions, memberFindings} {
+		members = append(members, member{n, []byte(`{"format":"countersign/bundle/v1"}`)})
+	}
+	must(t, packZip(&earlier, members))
 	with := func(change func(map[string][]byte)) []byte { return repack(t, good, change) }
 	for name, tc := range map[string]struct {
 		file []byte
@@ -157,12 +169,16 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 		"unknown member": {zipped([]string{memberManifest, "evil.sh"}, zip.Store), `unknown member "evil.sh"`},
 		"zip slip":       {zipped([]string{"../../etc/passwd"}, zip.Store), `unknown member "../../etc/passwd"`},
 		"twice":          {zipped([]string{memberManifest, memberManifest}, zip.Store), `"manifest.json" is there twice`},
-		"order":          {zipped(append([]string{memberReadme, memberManifest}, memberNames[2:]...), zip.Store), `"README.txt" is out of order`},
-		"no proofs":      {zipped(slices.DeleteFunc(slices.Clone(memberNames), func(n string) bool { return n == memberProofs }), zip.Store), "member proofs.json is missing"},
-		"missing":        {zipped(memberNames[:3], zip.Store), "member keys.json is missing"},
-		"compressed":     {zipped(memberNames, zip.Deflate), "manifest.json is not stored plainly"},
-		"other format":   {with(replace(memberManifest, "bundle/v1", "bundle/v9")), `manifest.json: format "countersign/bundle/v9"; this program reads countersign/bundle/v1, `},
-		"format of more": {with(replace(memberManifest, "bundle/v1", "bundle/v2")), "member calls.jsonl is missing"},
+		"order":          {zipped(append([]string{memberReadme, memberManifest}, names[2:]...), zip.Store), `"README.txt" is out of order`},
+		"no proofs":      {zipped(without(memberProofs), zip.Store), "member proofs.json is missing"},
+		"missing":        {zipped(names[:3], zip.Store), "member keys.json is missing"},
+		"compressed":     {zipped(names, zip.Deflate), "manifest.json is not stored plainly"},
+		"other format":   {with(replace(memberManifest, "bundle/v1", "bundle/v9")), `manifest.json: format "countersign/bundle/v9"; this program reads countersign/bundle/v1 and countersign/range/v1. What a build before the first release wrote is not read: export it again`},
+		"earlier build":  {with(replace(memberManifest, "bundle/v1", "bundle/v4")), `manifest.json: format "countersign/bundle/v4"; this program reads`},
+		"its first":      {earlier.Bytes(), "member calls.jsonl is missing. What a build before the first release wrote is not read: export it again"},
+		"a range's":      {with(replace(memberManifest, "bundle/v1", "range/v1")), `unknown member "proofs.json"`},
+		"expired":        {with(replace(memberManifest, `"records":7`, `"expired":1,"records":7`)), "member expiries.json is missing, and the manifest says that 1 texts expired"},
+		"none expired":   {zipped(slices.Concat(names, []string{memberExpiries}), zip.Store), "manifest.json"},
 		"manifest json":  {with(func(m map[string][]byte) { m[memberManifest] = []byte("{") }), "manifest.json: not_json"},
 		"manifest extra": {with(replace(memberManifest, `{`, `{"a":1,`)), "manifest.json: a member is unknown"},
 		"keys":           {with(func(m map[string][]byte) { m[memberKeys] = []byte(`{"a":1,"a":2}`) }), "keys.json: duplicate_key"},

@@ -36,7 +36,7 @@ func VerifyBundleWith(r io.ReaderAt, size int64, verifierKey string, checks ...B
 	}
 	members, err := unpackZip(r, size, layout(r, size))
 	if err != nil {
-		return Report{}, newerFormat(r, size, err)
+		return Report{}, otherFormat(r, size, err)
 	}
 	b, err := readBundle(members)
 	if err != nil {
@@ -103,13 +103,14 @@ func (b *bundle) readManifest() error {
 	if _, err := strictjson.ParseObject(raw, bundleLimits); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, memberManifest, err)
 	}
-	if err := strictjson.Unmarshal(raw, &head); err != nil || !knownFormat(head.Format) {
+	if err := strictjson.Unmarshal(raw, &head); err != nil || head.Format != BundleFormat {
 		return unknownFormat(head.Format)
 	}
 	if err := b.decode(memberManifest, &b.manifest); err != nil {
 		return err
 	}
-	return b.checkLayout()
+	_, there := b.files[memberExpiries]
+	return expiriesStated(b.manifest, there)
 }
 
 // decode reads a JSON member strictly.
@@ -130,7 +131,7 @@ func (b *bundle) readRecords() error {
 		line++
 		text, rest, ok := bytes.Cut(raw, []byte("\n"))
 		row, rec, err := readLine(text)
-		if err != nil || !ok || rec.expired != nil && b.manifest.Format != BundleFormatV4 {
+		if err != nil || !ok || rec.expired != nil && b.manifest.Expired == 0 {
 			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, line, ErrRecord)
 		}
 		b.records = append(b.records, rec)
@@ -173,7 +174,6 @@ func (b *bundle) verify(key note.Verifier) Report {
 func (b *bundle) compare(rep *Report) {
 	header := BundleInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
 		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.header(b.checkpoint)
-	header.Format = b.manifest.Format
 	keys, err1 := events.Encode(b.keys)
 	proofs, err2 := events.Encode(b.proofs)
 	attached, unlisted := b.attached()

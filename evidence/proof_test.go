@@ -94,7 +94,7 @@ func TestBundleChecks(t *testing.T) {
 	signed, _, err := Cosign(w, f.checkpoint(), note.VerifierList(f.verifier), nil, nil, testStart)
 	must(t, err)
 	var buf bytes.Buffer
-	must(t, WriteBundle(&buf, BundleInput{Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, Rows: in.Rows, Proofs: in.Proofs, Checkpoint: signed, Keys: in.ReceiptKeys}))
+	must(t, WriteBundle(&buf, BundleInput{Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, Rows: in.Rows, Proofs: in.Proofs, Checkpoint: signed, Keys: in.ReceiptKeys, Attach: plainAttachments, Extra: plainExtra}))
 	k := f.retirement()
 	for name, tc := range map[string]struct {
 		check BundleCheck

@@ -12,13 +12,7 @@ import (
 func (rw *rangeWriter) header() Manifest {
 	m := BundleInput{Shard: rw.in.Shard, Tenant: rw.in.Tenant, Space: rw.in.Space}.header(rw.c)
 	m.Format, m.From, m.To = RangeFormat, events.At(rw.in.From), events.At(rw.in.To)
-	if rw.in.Extra != nil {
-		m.Format = RangeFormatV2
-	}
-	if m.Expired = rw.expired; m.Expired > 0 {
-		m.Format = RangeFormatV3
-	}
-	m.Records, m.Seqs = rw.count, []uint64{rw.first, rw.last}
+	m.Records, m.Expired, m.Seqs = rw.count, rw.expired, []uint64{rw.first, rw.last}
 	return m
 }
 
@@ -42,21 +36,17 @@ func (rw *rangeWriter) contents() BundleContents {
 	return c
 }
 
-// extra makes the members of Extra: the table is a stream, whose name is given.
-func (rw *rangeWriter) extra(c *BundleContents) (table []string, inForce []listed, err error) {
-	x := rw.in.Extra
-	if x == nil {
-		return nil, nil, nil
-	}
+// extra makes the members of Extra: the table, which is a stream, and the list of
+// what decided.
+func (rw *rangeWriter) extra(c *BundleContents) (inForce listed, err error) {
 	s := rw.streams[MemberTable]
-	if err := x.Table(*c, s); err != nil {
-		return nil, nil, fmt.Errorf("making %s: %w", MemberTable, err)
+	if err := rw.in.Extra.Table(*c, s); err != nil {
+		return listed{}, fmt.Errorf("making %s: %w", MemberTable, err)
 	}
 	if err := s.buf.Flush(); err != nil {
-		return nil, nil, err
+		return listed{}, err
 	}
-	l, err := x.inForce(c)
-	return []string{MemberTable}, []listed{l}, err
+	return rw.in.Extra.inForce(c)
 }
 
 // pack makes what follows from the streams, and writes it all.
@@ -68,9 +58,6 @@ func (rw *rangeWriter) pack(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		if rw.in.Extra == nil {
-			return fmt.Errorf("%w: texts have expired, and only bundles of the newest format can say so", ErrBundle)
-		}
 		contents.Expired, expiries = notes, []listed{l}
 	}
 	m := contents.Manifest
@@ -78,7 +65,7 @@ func (rw *rangeWriter) pack(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	table, inForce, err := rw.extra(&contents)
+	inForce, err := rw.extra(&contents)
 	if err != nil {
 		return err
 	}
@@ -86,12 +73,12 @@ func (rw *rangeWriter) pack(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	attached = slices.Concat(inForce, attached, expiries)
+	attached = slices.Concat([]listed{inForce}, attached, expiries)
 	entries := []zipEntry{whole(memberReadme, []byte(readme(m))), whole(memberCheckpoint, []byte(rw.in.Checkpoint)), whole(memberKeys, keys)}
 	for _, e := range entries {
 		m.Members = append(m.Members, e.listed())
 	}
-	for _, name := range append(slices.Clone(rangeStreams), table...) {
+	for _, name := range append(slices.Clone(rangeStreams), MemberTable) {
 		entries, m.Members = append(entries, rw.streams[name].entry()), append(m.Members, rw.streams[name].listed())
 	}
 	for _, a := range attached {

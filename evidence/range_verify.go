@@ -28,12 +28,11 @@ const maxSmallMember = 64 << 20
 // isRange reports whether a file is meant to be the bundle of a range.
 func isRange(r io.ReaderAt, size int64) bool {
 	there, _ := zipNames(r, size)
-	return slices.Contains(rangeFormats, formatOf(r, size)) || slices.Contains(there, memberCover)
+	return formatOf(r, size) == RangeFormat || slices.Contains(there, memberCover)
 }
 
 // rangeBundle is a range's bundle while it is verified.
 type rangeBundle struct {
-	layout   string // the format that the members are those of
 	entries  map[string]zipEntry
 	order    []zipEntry
 	contents BundleContents
@@ -46,25 +45,14 @@ type rangeBundle struct {
 // several times and holds little of it.
 func verifyRange(r io.ReaderAt, size int64, key note.Verifier, checks []BundleCheck) (Report, error) {
 	there, _ := zipNames(r, size)
-	layout := RangeFormat
-	if hasExtra(there) {
-		layout = RangeFormatV2
-	}
-	if slices.Contains(there, memberExpiries) {
-		layout = RangeFormatV3
-	}
-	entries, err := openEntries(r, size, rangeNames(layout, slices.Contains(there, MemberStatement)))
+	entries, err := openEntries(r, size, rangeNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement)))
 	if err != nil {
-		return Report{}, newerFormat(r, size, err)
+		return Report{}, otherFormat(r, size, err)
 	}
-	switch format := formatOf(r, size); {
-	case format == "" || format == layout:
-	case slices.Contains(rangeFormats, format):
-		return Report{}, fmt.Errorf("%w: %s: format %q, and the members are those of %q", ErrBundle, memberManifest, format, layout)
-	default:
+	if format := formatOf(r, size); format != "" && format != RangeFormat {
 		return Report{}, unknownFormat(format)
 	}
-	b := &rangeBundle{layout: layout, entries: map[string]zipEntry{}, order: entries, sums: map[string]ManifestMember{}}
+	b := &rangeBundle{entries: map[string]zipEntry{}, order: entries, sums: map[string]ManifestMember{}}
 	for _, e := range entries {
 		b.entries[e.name] = e
 	}
@@ -117,7 +105,11 @@ func (b *rangeBundle) read() error {
 		return fmt.Errorf("%w: %s: %w", ErrBundle, memberCheckpoint, err)
 	}
 	b.contents.InForce = b.contents.Members[MemberInForce]
-	if data, there := b.contents.Members[memberExpiries]; there {
+	data, there := b.contents.Members[memberExpiries]
+	if err := expiriesStated(b.contents.Manifest, there); err != nil {
+		return err
+	}
+	if there {
 		if b.expiries, b.contents.Expired, err = readExpiries(data); err != nil {
 			return err
 		}
@@ -145,8 +137,8 @@ func (b *rangeBundle) verify(key note.Verifier) (Report, error) {
 	in := RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, From: m.From.Time, To: m.To.Time}
 	err := eachRow(b.entries[memberRecords].open(), func(row Row, rec Record) error {
 		if rec.expired != nil {
-			if b.expired++; b.layout != RangeFormatV3 {
-				return fmt.Errorf("%w: %s: a line without a record in format %q", ErrBundle, memberRecords, b.layout)
+			if b.expired++; m.Expired == 0 {
+				return fmt.Errorf("%w: %s: a line without a record, and the manifest names none", ErrBundle, memberRecords)
 			}
 		}
 		in.judge(v, row, rec)
@@ -212,15 +204,15 @@ func (b *rangeBundle) compare(rep *Report) error {
 	}
 	want := (&rangeWriter{in: RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, Space: subject.Space{Prefix: m.SubjectPrefix}, From: m.From.Time, To: m.To.Time},
 		c: b.contents.Checkpoint, count: rep.Records, expired: b.expired, first: rep.From, last: rep.To}).header()
-	want.Format = b.layout
-	for _, name := range rangeNames(b.layout, false)[1:] {
+	attached := attachedNames(m.Expired > 0)
+	for _, name := range rangeNames(m.Expired > 0, false)[1:] {
 		i := slices.IndexFunc(m.Members, func(l ManifestMember) bool { return l.Name == name })
 		if i < 0 {
 			rep.add(CodeMember, 0, name, "the manifest does not list it")
 			continue
 		}
 		line := b.sums[name]
-		if slices.Contains(attachedNames(b.layout), name) {
+		if slices.Contains(attached, name) {
 			line = m.Members[i] // nothing here knows what they should be
 		}
 		want.Members = append(want.Members, line)

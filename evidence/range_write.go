@@ -17,12 +17,9 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// The formats of a bundle of everything of a tenant between two times, in one
-// shard: the second has the members of Extra.
-const (
-	RangeFormat   = "countersign/range/v1"
-	RangeFormatV2 = "countersign/range/v2"
-)
+// RangeFormat is the format of a bundle of everything of a tenant between two times,
+// in one shard.
+const RangeFormat = "countersign/range/v1"
 
 // MaxRangeSize bounds the bundle of a range.
 const MaxRangeSize = 1 << 42
@@ -56,7 +53,7 @@ type RangeInput struct {
 	// Spool makes an empty file for a member.
 	Spool  func(member string) (Spool, error)
 	Attach AttachFunc // required
-	Extra  *Extra     // makes the bundle one of RangeFormatV2
+	Extra  *Extra     // required
 	// Reread, if it is there, is called for each record that is read again, once
 	// all are written: for the report, and for each of Extra's members.
 	Reread func()
@@ -68,8 +65,8 @@ type RangeInput struct {
 var rangeStreams = []string{memberRecords, memberCover, memberDecisions, memberFindings, memberCalls, memberApprovals}
 
 // rangeNames lists the members of a range's bundle in their order.
-func rangeNames(format string, statement bool) []string {
-	names := slices.Concat([]string{memberManifest, memberReadme, memberCheckpoint, memberKeys}, rangeStreams, attachedNames(format))
+func rangeNames(expired, statement bool) []string {
+	names := slices.Concat([]string{memberManifest, memberReadme, memberCheckpoint, memberKeys}, rangeStreams, attachedNames(expired))
 	if statement {
 		names = append(names, MemberStatement)
 	}
@@ -129,15 +126,11 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if c.Shard != in.Shard || in.Tenant == "" || in.Attach == nil || !in.From.Before(in.To) {
-		return 0, fmt.Errorf("%w: it needs a tenant, a range, a report, and a checkpoint of the shard", ErrBundle)
+	if c.Shard != in.Shard || in.Tenant == "" || in.Attach == nil || in.Extra == nil || !in.From.Before(in.To) {
+		return 0, fmt.Errorf("%w: it needs a tenant, a range, a report, a table, and a checkpoint of the shard", ErrBundle)
 	}
 	rw := &rangeWriter{in: in, c: c, streams: map[string]*spooled{}}
-	names := rangeStreams
-	if in.Extra != nil {
-		names = append(slices.Clone(names), MemberTable)
-	}
-	for _, name := range names {
+	for _, name := range append(slices.Clone(rangeStreams), MemberTable) {
 		file, err := in.Spool(name)
 		if err != nil {
 			return 0, err

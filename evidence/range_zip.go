@@ -208,5 +208,5 @@ Whether a sequence that is not here is another tenant's, only the whole log can
 show: a record that was left out is noticed if its session has records here
 before and after it, and not otherwise. Records of the pipeline itself (changes of policies, mandates, keys)
 belong to no tenant and are not here.
-%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeAttached[m.Format])
+%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeExtra+readmeReport)
 }
