@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"testing"
 	"time"
 
@@ -241,23 +240,4 @@ func (f *fixture) sessionInput(session string) SessionInput {
 		}
 	}
 	return in
-}
-
-func (f *fixture) bundle(session string) []byte {
-	f.t.Helper()
-	in := f.sessionInput(session)
-	var buf bytes.Buffer
-	must(f.t, WriteBundle(&buf, BundleInput{Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, Rows: in.Rows, Proofs: in.Proofs,
-		Checkpoint: in.Checkpoint.Text, Keys: in.ReceiptKeys, Attach: plainAttachments, Extra: plainExtra}))
-	return buf.Bytes()
-}
-
-// plainAttachments and plainExtra make members that nothing here looks into.
-func plainAttachments(BundleContents) ([]BundleMember, error) {
-	return []BundleMember{{MemberReport, []byte("a page")}, {MemberControls, []byte("an index")}}, nil
-}
-
-var plainExtra = &Extra{
-	Table:   func(_ BundleContents, w io.Writer) error { _, err := io.WriteString(w, "a table"); return err },
-	InForce: func(BundleContents) ([]byte, error) { return []byte("a list"), nil },
 }

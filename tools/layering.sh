@@ -9,10 +9,11 @@ while read -r pkg imports; do
   for i in $imports; do
     case "$i" in "$mod"/*) i=${i#"$mod"/} ;; *) continue ;; esac
     case "$rel" in
-      events*|schemas*)               bad='^(admission|correlation|evidence|streams|storage|client|cmd)(/|$)' ;;
-      admission*|correlation*|evidence*) bad='^(streams|storage|client|cmd)(/|$)' ;;
-      streams*|storage*)              bad='^(admission|correlation|evidence|client|cmd|schemas)(/|$)' ;;
-      client*)                        bad='^(storage|correlation|cmd)(/|$)' ;;
+      events*|schemas*)               bad='^(admission|correlation|evidence|compliance|streams|storage|client|cmd)(/|$)' ;;
+      admission*|correlation*|evidence*) bad='^(compliance|streams|storage|client|cmd)(/|$)' ;;
+      compliance*)                    bad='^(streams|storage|client|cmd)(/|$)' ;;
+      streams*|storage*)              bad='^(admission|correlation|evidence|compliance|client|cmd|schemas)(/|$)' ;;
+      client*)                        bad='^(storage|correlation|compliance|cmd)(/|$)' ;;
       *) continue ;;
     esac
     if [[ $i =~ $bad ]]; then

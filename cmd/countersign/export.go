@@ -12,9 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
-	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/compliance/browser"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/compliance/bundle"
 )
 
 type exportCmd struct {
@@ -120,14 +119,11 @@ func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, t *targ
 func writeSession(ctx context.Context, l ledger.Ledger, t *target.Target, s ledger.Session, path string, key ed25519.PrivateKey) error {
 	decided := newTexts(ctx, l, t, s.Shard)
 	defer decided.close()
-	in := evidence.BundleInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,
-		Checkpoint: s.Checkpoint, Keys: s.Keys, Expiries: s.Expiries, Attach: compliance.Attach, Extra: compliance.Extra(decided)}
-	if key != nil {
-		in.Sign = compliance.Signer(key)
-	}
+	in := bundle.Input{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,
+		Checkpoint: s.Checkpoint, Keys: s.Keys, Expiries: s.Expiries, Decided: decided, SignKey: key}
 	err := wholefile.Stream(path, 0o600, func(f io.Writer) error {
 		w := bufio.NewWriter(f)
-		err := evidence.WriteBundle(w, in)
+		err := bundle.Write(w, in)
 		return errors.Join(err, w.Flush())
 	})
 	if err != nil {

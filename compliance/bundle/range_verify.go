@@ -1,4 +1,4 @@
-package evidence
+package bundle
 
 import (
 	"bytes"
@@ -8,19 +8,14 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"math"
 	"slices"
-	"time"
 
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
 )
-
-// rangeGrace is how long after the beginning of a range a decision may have its
-// request before it: they are committed together, within this time at the most.
-const rangeGrace = 10 * time.Second
 
 // maxSmallMember bounds the members that are read as a whole.
 const maxSmallMember = 64 << 20
@@ -35,45 +30,38 @@ func isRange(r io.ReaderAt, size int64) bool {
 type rangeBundle struct {
 	entries  map[string]zipEntry
 	order    []zipEntry
-	contents BundleContents
-	sums     map[string]ManifestMember // as read
-	expiries []ExpiryRecord
+	contents contents
+	sums     map[string]Member // as read
+	expiries []evidence.ExpiryRecord
 	expired  int // lines without a text
 }
 
-// verifyRange is VerifyBundleWith for the bundle of a range. It reads the file
-// several times and holds little of it.
-func verifyRange(r io.ReaderAt, size int64, key note.Verifier, checks []BundleCheck) (Report, error) {
+// proveRange checks the bundle of a range by the rules of the format. It reads the
+// file several times and holds little of it.
+func proveRange(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Report, c contents, err error) {
 	there, _ := zipNames(r, size)
 	entries, err := openEntries(r, size, rangeNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement)))
 	if err != nil {
-		return Report{}, otherFormat(r, size, err)
+		return rep, c, otherFormat(r, size, err)
 	}
 	if format := formatOf(r, size); format != "" && format != RangeFormat {
-		return Report{}, unknownFormat(format)
+		return rep, c, unknownFormat(format)
 	}
-	b := &rangeBundle{entries: map[string]zipEntry{}, order: entries, sums: map[string]ManifestMember{}}
+	b := &rangeBundle{entries: map[string]zipEntry{}, order: entries, sums: map[string]Member{}}
 	for _, e := range entries {
 		b.entries[e.name] = e
 	}
 	if err := b.read(); err != nil {
-		return Report{}, err
+		return rep, c, err
 	}
-	rep, err := b.verify(key)
-	if err != nil {
-		return Report{}, err
+	if rep, err = b.verify(key); err != nil {
+		return rep, c, err
 	}
 	if err := b.compare(&rep); err != nil {
-		return Report{}, err
-	}
-	for _, check := range checks {
-		for _, p := range check(b.contents) {
-			rep.problem(p)
-		}
+		return rep, c, err
 	}
 	b.intact(r, size, &rep)
-	rep.OK = rep.Total == 0
-	return rep, nil
+	return rep, b.contents, nil
 }
 
 // read reads the members that are not streams.
@@ -84,15 +72,15 @@ func (b *rangeBundle) read() error {
 			continue
 		}
 		if e.size > maxSmallMember {
-			return fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrBundle, name, e.size, maxSmallMember)
+			return fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, name, e.size, maxSmallMember)
 		}
 		data, err := io.ReadAll(e.open())
 		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrBundle, name, err)
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
 		}
 		b.contents.Members[name] = data
 	}
-	one := &bundle{files: b.contents.Members}
+	one := &sessionBundle{files: b.contents.Members}
 	if err := one.decode(memberManifest, &b.contents.Manifest); err != nil {
 		return err
 	}
@@ -101,8 +89,8 @@ func (b *rangeBundle) read() error {
 	}
 	b.contents.CheckpointText = string(b.contents.Members[memberCheckpoint])
 	var err error
-	if b.contents.Checkpoint, err = PeekCheckpoint(b.contents.CheckpointText); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrBundle, memberCheckpoint, err)
+	if b.contents.Checkpoint, err = evidence.PeekCheckpoint(b.contents.CheckpointText); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, memberCheckpoint, err)
 	}
 	b.contents.InForce = b.contents.Members[MemberInForce]
 	data, there := b.contents.Members[memberExpiries]
@@ -114,8 +102,10 @@ func (b *rangeBundle) read() error {
 			return err
 		}
 	}
-	b.contents.each = func(yield func(Row, Record) error) error { return rereadRows(b.entries[memberRecords].open(), yield) }
-	b.contents.open = func(name string) io.Reader {
+	b.contents.each = func(yield func(evidence.Row, evidence.Record) error) error {
+		return rereadRows(b.entries[memberRecords].open(), yield)
+	}
+	b.contents.open = func(name string) io.ReadSeeker {
 		if e, there := b.entries[name]; there {
 			return e.open()
 		}
@@ -126,72 +116,56 @@ func (b *rangeBundle) read() error {
 
 // verify checks records, cover, checkpoint and keys: all that the bundle's worth
 // rests on.
-func (b *rangeBundle) verify(key note.Verifier) (Report, error) {
+func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 	m := b.contents.Manifest
-	v := NewVerifier(VerifyOptions{Shard: b.contents.Checkpoint.Shard, Space: subject.Space{Prefix: m.SubjectPrefix}, Keys: []note.Verifier{key},
-		Checkpoints: []Published{{memberCheckpoint, b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Expiries: b.expiries, Part: &Part{First: 1, Judged: math.MaxUint64}})
-	v.rep.Tenant = m.Tenant
-	signed := v.marks.take(v.rep)
-	c := &coverReader{lines: newLines(b.entries[memberCover].open()), tree: &v.tree}
+	v := evidence.NewRangeVerifier(evidence.VerifyOptions{Shard: b.contents.Checkpoint.Shard, Space: subject.Space{Prefix: m.SubjectPrefix}, Keys: []note.Verifier{key},
+		Checkpoints: []evidence.Published{{Source: memberCheckpoint, Text: b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Expiries: b.expiries}, m.From.Time)
+	rep := v.Report()
+	rep.Tenant = m.Tenant
+	var tree evidence.Tree
+	c := &coverReader{lines: newLines(b.entries[memberCover].open()), tree: &tree}
 	derived := b.derived()
 	in := RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, From: m.From.Time, To: m.To.Time}
-	err := eachRow(b.entries[memberRecords].open(), func(row Row, rec Record) error {
-		if rec.expired != nil {
+	err := eachRow(b.entries[memberRecords].open(), func(row evidence.Row, rec evidence.Record) error {
+		if row.Expired() {
 			if b.expired++; m.Expired == 0 {
-				return fmt.Errorf("%w: %s: a line without a record, and the manifest names none", ErrBundle, memberRecords)
+				return fmt.Errorf("%w: %s: a line without a record, and the manifest names none", ErrInvalid, memberRecords)
 			}
 		}
-		in.judge(v, row, rec)
-		derived.take(rec)
+		if in.fits(row, rec, rep.To) != nil {
+			add(rep, evidence.CodeRecords, row.Seq, memberRecords, "not of the tenant and range that the manifest names, or not in order")
+		}
+		v.Row(row)
+		derived.take(row, rec)
 		return c.leaf(row)
 	})
 	if err == nil {
 		err = c.finish(b.contents.Checkpoint.Size)
 	}
 	if err != nil {
-		return Report{}, err
+		return evidence.Report{}, err
 	}
-	v.settle()
-	v.rep.Sessions = len(v.heads)
-	if signed != nil && (c.wrong || v.tree.Size() != signed.Size || v.tree.Root() != signed.Root) {
-		v.rep.add(CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
+	v.Settle()
+	if signed, ok := v.Signed(); ok && (c.wrong || tree.Size() != signed.Size || tree.Root() != signed.Root) {
+		add(rep, evidence.CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
 	}
-	if v.rep.Records == 0 {
-		v.rep.add(CodeRecords, 0, memberRecords, "it is empty")
+	if rep.Records == 0 {
+		add(rep, evidence.CodeRecords, 0, memberRecords, "it is empty")
 	}
-	derived.finish(v.rep)
-	return *v.rep, nil
-}
-
-// judge checks one record of the range by itself and in its session.
-func (in RangeInput) judge(v *Verifier, row Row, rec Record) {
-	if in.fits(row, rec, v.rep.To) != nil {
-		v.rep.add(CodeRecords, row.Seq, memberRecords, "not of the tenant and range that the manifest names, or not in order")
-	}
-	if v.trust.judged == math.MaxUint64 && !rec.BrokerTime.Before(in.From.Add(rangeGrace)) {
-		v.trust.judged = row.Seq
-	}
-	if v.rep.Records++; v.rep.Records == 1 {
-		v.rep.From = row.Seq
-	}
-	v.rep.To = row.Seq
-	var x Examined
-	v.own.Examine(&row, &x)
-	v.alone(&x)
-	v.chain(&x)
-	v.trust.row(&x)
+	derived.finish(rep)
+	return *rep, nil
 }
 
 // compare derives what is small again, and compares every member with its line
 // in the manifest.
-func (b *rangeBundle) compare(rep *Report) error {
+func (b *rangeBundle) compare(rep *evidence.Report) error {
 	for _, e := range b.order {
 		sum := sha256.New()
 		n, err := io.Copy(sum, e.open())
 		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrBundle, e.name, err)
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, e.name, err)
 		}
-		b.sums[e.name] = ManifestMember{Name: e.name, Size: int(n), SHA256: hex.EncodeToString(sum.Sum(nil))}
+		b.sums[e.name] = Member{Name: e.name, Size: int(n), SHA256: hex.EncodeToString(sum.Sum(nil))}
 		if e.name != MemberStatement {
 			b.contents.digests = append(b.contents.digests, b.sums[e.name])
 		}
@@ -199,16 +173,16 @@ func (b *rangeBundle) compare(rep *Report) error {
 	m := b.contents.Manifest
 	for _, listed := range m.Members {
 		if got, there := b.sums[listed.Name]; there && got != listed {
-			rep.add(CodeMember, 0, listed.Name, "not the file that the manifest lists")
+			add(rep, evidence.CodeMember, 0, listed.Name, "not the file that the manifest lists")
 		}
 	}
 	want := (&rangeWriter{in: RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, Space: subject.Space{Prefix: m.SubjectPrefix}, From: m.From.Time, To: m.To.Time},
 		c: b.contents.Checkpoint, count: rep.Records, expired: b.expired, first: rep.From, last: rep.To}).header()
 	attached := attachedNames(m.Expired > 0)
 	for _, name := range rangeNames(m.Expired > 0, false)[1:] {
-		i := slices.IndexFunc(m.Members, func(l ManifestMember) bool { return l.Name == name })
+		i := slices.IndexFunc(m.Members, func(l Member) bool { return l.Name == name })
 		if i < 0 {
-			rep.add(CodeMember, 0, name, "the manifest does not list it")
+			add(rep, evidence.CodeMember, 0, name, "the manifest does not list it")
 			continue
 		}
 		line := b.sums[name]
@@ -220,18 +194,18 @@ func (b *rangeBundle) compare(rep *Report) error {
 	text, err1 := events.Encode(want)
 	keys, err2 := events.Encode(b.contents.Keys)
 	if err := errors.Join(err1, err2); err != nil {
-		return fmt.Errorf("%w: %w", ErrBundle, err)
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	for name, data := range map[string][]byte{memberManifest: text, memberReadme: []byte(readme(want)), memberKeys: keys} {
 		if got := b.contents.Members[name]; !bytes.Equal(got, data) {
-			rep.add(CodeMember, 0, name, "not what follows from the records, first at byte %d", firstDifference(got, data))
+			add(rep, evidence.CodeMember, 0, name, "not what follows from the records, first at byte %d", firstDifference(got, data))
 		}
 	}
 	return nil
 }
 
 // intact packs the file again and compares.
-func (b *rangeBundle) intact(r io.ReaderAt, size int64, rep *Report) {
+func (b *rangeBundle) intact(r io.ReaderAt, size int64, rep *evidence.Report) {
 	c := &comparer{r: r, size: size, diff: -1}
 	for i, e := range b.order {
 		crc := crc32.NewIEEE()
@@ -244,6 +218,6 @@ func (b *rangeBundle) intact(r io.ReaderAt, size int64, rep *Report) {
 		c.diff = c.at
 	}
 	if c.diff >= 0 {
-		rep.add(CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", c.diff)
+		add(rep, evidence.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", c.diff)
 	}
 }
