@@ -48,7 +48,7 @@ lint: check-tools ## gofmt, go vet, staticcheck, layering
 
 bench: engine ## admission latency beside its floors, then the micro benchmarks
 	@$(BIN)/countersign bench admit
-	@go test -run '^$$' -bench . -benchmem ./events/... ./schemas/... ./admission/... ./correlation/... ./evidence/...
+	@go test -run '^$$' -bench . -benchmem ./events/... ./schemas/... ./admission/... ./correlation/... ./evidence/... ./compliance/...
 
 bench-audit: engine ## the auditor beside its floors, and auditors' questions among a million rows (ROWS=10000000 for ten, KEEP=dir to go on with them later)
 	@$(BIN)/countersign bench audit --rows $(or $(ROWS),1000000) $(if $(KEEP),--keep $(KEEP))

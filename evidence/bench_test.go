@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -104,17 +103,6 @@ func BenchmarkTreeAppend(b *testing.B) {
 	var t Tree
 	for b.Loop() {
 		t.Append([32]byte{})
-	}
-}
-
-func BenchmarkVerifyBundle(b *testing.B) {
-	f := newFixture(b)
-	f.session()
-	file := f.bundle("sess-a")
-	for b.Loop() {
-		if rep, err := VerifyBundle(bytes.NewReader(file), int64(len(file)), f.vkey); err != nil || !rep.OK {
-			b.Fatal(err, rep.Problems)
-		}
 	}
 }
 

@@ -64,15 +64,9 @@ func signedAt(s note.Signature) time.Time {
 	return time.Unix(int64(min(binary.BigEndian.Uint64(b[keyHash:]), last)), 0).UTC()
 }
 
-// CosignedBy gives a check of a bundle that finds nothing wrong: it tells which of
-// the witnesses signed the checkpoint.
-func CosignedBy(witnesses []note.Verifier, tell func([]Cosignature)) BundleCheck {
-	witnesses = distinct(witnesses)
-	return func(c BundleContents) []Problem {
-		tell(Cosignatures(c.CheckpointText, witnesses))
-		return nil
-	}
-}
+// DistinctWitnesses are the keys without those that are there twice: a witness given
+// twice is no quorum of two.
+func DistinctWitnesses(witnesses []note.Verifier) []note.Verifier { return distinct(witnesses) }
 
 // HasCosignature reports whether somebody else than the log signed a checkpoint, by
 // the names before the signatures alone: it judges none.

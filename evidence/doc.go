@@ -6,8 +6,8 @@
 // one leaf to an RFC 6962 Merkle tree whose root is signed in checkpoints
 // (architecture section 6; docs/evidence-format.md has every byte). Builder
 // makes records, Tree and Checkpoint the log, Verifier checks a whole shard,
-// VerifySession a session with inclusion proofs, WriteBundle and VerifyBundle
-// the file that leaves the house.
+// VerifySession a session with inclusion proofs, RangeVerifier the records between
+// two times. compliance/bundle makes the files in which evidence is handed out.
 //
 // The package is pure: keys, nonces, stored hashes and rows come in, records,
 // proofs and reports go out. It reads no clock, no randomness and no files.

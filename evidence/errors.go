@@ -31,8 +31,4 @@ var (
 	ErrFork = errors.New("evidence: the log has another history than the one that was signed")
 	// ErrProof says that a text is not a proof that can be read.
 	ErrProof = errors.New("evidence: not a readable proof")
-	// ErrBundle says that a file is not an export bundle that can be read.
-	ErrBundle = errors.New("evidence: not a readable export bundle")
-	// ErrEmpty says that a range has no record.
-	ErrEmpty = errors.New("evidence: no record in this range")
 )

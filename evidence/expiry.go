@@ -24,6 +24,21 @@ type ExpiryRecord struct {
 	Proof tlog.RecordProof
 }
 
+// ExpiredNote says what an expiry record says, for people.
+type ExpiredNote struct {
+	Policy string
+	At     events.Time
+}
+
+// ExpiryIn reads the expiry record in a row. It does not verify it.
+func ExpiryIn(r Row) (e events.Expiry, ok bool) {
+	rec, err := ParseRecord([]byte(r.Record))
+	if err == nil {
+		e, err = events.DecodeRecord[events.Expiry](rec.Body)
+	}
+	return e, err == nil
+}
+
 // Expired reports whether a row has no text: then only its columns can be read.
 func (r Row) Expired() bool { return r.Record == "" }
 

@@ -241,12 +241,3 @@ func (f *fixture) sessionInput(session string) SessionInput {
 	}
 	return in
 }
-
-func (f *fixture) bundle(session string) []byte {
-	f.t.Helper()
-	in := f.sessionInput(session)
-	var buf bytes.Buffer
-	must(f.t, WriteBundle(&buf, BundleInput{Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, Rows: in.Rows, Proofs: in.Proofs,
-		Checkpoint: in.Checkpoint.Text, Keys: in.ReceiptKeys}))
-	return buf.Bytes()
-}

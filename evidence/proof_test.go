@@ -1,7 +1,6 @@
 package evidence
 
 import (
-	"bytes"
 	"errors"
 	"strings"
 	"testing"
@@ -85,31 +84,30 @@ func FuzzVerifyProof(f *testing.F) {
 	})
 }
 
-func TestBundleChecks(t *testing.T) {
+func TestRetiredKeys(t *testing.T) {
 	f := newFixture(t)
 	f.session()
-	w, v := witness(t, "w")
-	_, other := witness(t, "other")
 	in := f.sessionInput("sess-a")
-	signed, _, err := Cosign(w, f.checkpoint(), note.VerifierList(f.verifier), nil, nil, testStart)
-	must(t, err)
-	var buf bytes.Buffer
-	must(t, WriteBundle(&buf, BundleInput{Shard: in.Shard, Tenant: in.Tenant, Session: in.Session, Rows: in.Rows, Proofs: in.Proofs, Checkpoint: signed, Keys: in.ReceiptKeys}))
 	k := f.retirement()
 	for name, tc := range map[string]struct {
-		check BundleCheck
-		want  string
+		retired []events.KeyRetirement
+		want    string
 	}{
-		"its witness":      {WitnessCheck([]note.Verifier{v}, 0), ""},
-		"one of two":       {WitnessCheck([]note.Verifier{v, other}, 1), ""},
-		"two of two":       {WitnessCheck([]note.Verifier{v, other}, 0), "witness_quorum@0"},
-		"nothing retired":  {RetiredCheck(f.verifier, nil), ""},
-		"retired later on": {RetiredCheck(f.verifier, []events.KeyRetirement{k}), ""},
-		"retired before":   {RetiredCheck(f.verifier, []events.KeyRetirement{f.retiredAt(-1)}), "decision_key_retired@3 approval_key_retired@10"},
+		"nothing retired":  {nil, ""},
+		"retired later on": {[]events.KeyRetirement{k}, ""},
+		"retired before":   {[]events.KeyRetirement{f.retiredAt(-1)}, "decision_key_retired@3 approval_key_retired@10"},
 	} {
-		rep, err := VerifyBundleWith(bytes.NewReader(buf.Bytes()), int64(buf.Len()), f.vkey, tc.check)
-		if err != nil || codes(rep) != tc.want || rep.OK != (tc.want == "") {
-			t.Errorf("%s: %v %s, want %s", name, err, codes(rep), tc.want)
+		problems, err := RetiredKeys(f.verifier, in.ReceiptKeys, tc.retired, func(yield func(Record) error) error {
+			for _, row := range in.Rows {
+				rec, err := ParseRecord([]byte(row.Record))
+				if err := errors.Join(err, yield(rec)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if got := codes(Report{Problems: problems}); err != nil || got != tc.want {
+			t.Errorf("%s: %s, want %s (%v)", name, got, tc.want, err)
 		}
 	}
 }

@@ -74,8 +74,6 @@ type Record struct {
 	Reason       string              `json:"reason,omitempty"`
 
 	RedactionPolicy string `json:"redaction_policy,omitempty"`
-
-	expired *Row // in a bundle: there is no text, only this
 }
 
 // Canonical gives the record's text: RFC 8785. Body must be in that form

@@ -79,6 +79,22 @@ func (t *Tree) appendLeaf(h tlog.Hash) {
 	t.size++
 }
 
+// AppendSubtree appends a complete subtree of 1<<level leaves, given by its root; a
+// leaf is one of level 0. false says that it cannot stand at this place.
+func (t *Tree) AppendSubtree(level int, h tlog.Hash) bool {
+	if level < 0 || level > 52 || t.size&(1<<level-1) != 0 || t.size+1<<level > MaxSeq {
+		return false
+	}
+	for at := level; t.size>>at&1 == 1; at++ {
+		last := len(t.peaks) - 1
+		h = tlog.NodeHash(t.peaks[last], h)
+		t.peaks = t.peaks[:last]
+	}
+	t.peaks = append(t.peaks, h)
+	t.size += 1 << level
+	return true
+}
+
 // Size is the number of leaves.
 func (t *Tree) Size() int64 { return t.size }
 

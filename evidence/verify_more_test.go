@@ -60,10 +60,6 @@ func TestBatchedSignatures(t *testing.T) {
 	if rep := VerifySession(f.sessionInput("sess-a")); !rep.OK || rep.Decisions != 5 {
 		t.Fatalf("%+v", rep)
 	}
-	b := f.bundle("sess-a")
-	if rep, err := verifyBundle(f, b); err != nil || !rep.OK {
-		t.Fatalf("%v %+v", err, rep)
-	}
 	rows := f.rows()
 	rewrite(&rows[6], func(r *Record) { // another's share
 		other, _ := ParseRecord([]byte(rows[7].Record))

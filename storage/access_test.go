@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -144,8 +145,31 @@ func TestMigrateTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := count(t, db, "SELECT toUInt64(max(version_id)) FROM goose_db_version"); n != uint64(len(files)) {
+	if n := count(t, db, "SELECT toUInt64(max(version_id)) FROM schema_version"); n != uint64(len(files)) {
 		t.Errorf("version %d, want %d", n, len(files))
+	}
+}
+
+// Tables without the version table of this build are those of an earlier one: nothing
+// is made among them.
+func TestEarlierBuildIsRefused(t *testing.T) {
+	for name, statement := range map[string]string{
+		"its version table": "CREATE TABLE goose_db_version (version_id Int64) ENGINE = MergeTree ORDER BY version_id",
+		"one of its tables": "CREATE TABLE evidence (shard String, seq UInt64) ENGINE = MergeTree ORDER BY (shard, seq)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			db := openDB(t, startEngine(t, t.TempDir(), 0).DSN())
+			if err := db.conn.Exec(t.Context(), statement); err != nil {
+				t.Fatal(err)
+			}
+			err := db.Migrate(t.Context())
+			if !errors.Is(err, ErrEarlierBuild) || !strings.Contains(err.Error(), "DROP DATABASE countersign") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want ErrEarlierBuild and what to do, in a line", err)
+			}
+			if n := count(t, db, "SELECT count() FROM system.tables WHERE database = currentDatabase()"); n != 1 {
+				t.Errorf("%d tables are there, want the one that was", n)
+			}
+		})
 	}
 }
 

@@ -58,7 +58,6 @@ var auditorTables = []struct{ name, rows string }{
 	{"approvals", "tenant = $"},
 	{"redactions", "tenant = $"},
 	{"changes", "tenant = $"},
-	{"tree_nodes", ""},
 	{"tree_hashes", ""},
 	{"checkpoints", ""},
 }

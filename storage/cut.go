@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
-	"golang.org/x/mod/sumdb/tlog"
 )
 
 // CutBehind takes away the rows of a shard behind a sequence, from the evidence, the
@@ -15,7 +14,9 @@ import (
 // shard may run.
 func (db *DB) CutBehind(ctx context.Context, shard string, seq uint64) error {
 	type part struct{ table, condition string }
-	parts := []part{{"evidence", fmt.Sprintf("seq > %d", seq)}, {"tree_nodes", fmt.Sprintf("idx >= %d", tlog.StoredHashCount(int64(seq)))}}
+	// A stored hash goes when the last of its leaves, which is that of sequence
+	// (n + 1) * 2^level, is behind: made again, it can be another one.
+	parts := []part{{"evidence", fmt.Sprintf("seq > %d", seq)}, {"tree_hashes", fmt.Sprintf("bitShiftLeft(n + 1, level) > %d", seq)}}
 	for _, t := range derived {
 		parts = append(parts, part{t.name, fmt.Sprintf("seq > %d", seq)})
 	}

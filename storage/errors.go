@@ -31,6 +31,9 @@ var (
 	ErrAmbiguous = errors.New("it is unknown whether the rows were stored")
 	// ErrBatch: the rows given to a writer do not form a batch (see InsertEvidence).
 	ErrBatch = errors.New("not a valid batch")
+	// ErrEarlierBuild: the database has the tables of a build from before the first
+	// release, which this one does not read.
+	ErrEarlierBuild = errors.New("the tables were made by an earlier build, from before the first release, and are not read")
 	// ErrNotFound: nothing in the database matches.
 	ErrNotFound = errors.New("not found")
 )

@@ -3,12 +3,15 @@ package storage
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"time"
 
 	"github.com/ClickHouse/clickhouse-go/v2"
+	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 	"github.com/pressly/goose/v3"
+	"github.com/pressly/goose/v3/database"
 )
 
 //go:embed migrations/*.sql
@@ -21,13 +24,18 @@ const (
 	migratePause    = 100 * time.Millisecond
 )
 
-// Migrate brings the tables up to date. It may be called by several processes at
-// a time: every statement of every migration can be run again.
+// Migrate makes the tables, or brings them up to date. It may be called by several
+// processes at a time: every statement of every migration can be run again. The
+// tables of a build from before the first release are ErrEarlierBuild; they stay as
+// they are.
 func (db *DB) Migrate(ctx context.Context) error {
 	var err error
 	for range migrateAttempts {
 		if err = db.migrate(ctx); err == nil {
 			return nil
+		}
+		if errors.Is(err, ErrEarlierBuild) {
+			break
 		}
 		select {
 		case <-ctx.Done():
@@ -38,9 +46,10 @@ func (db *DB) Migrate(ctx context.Context) error {
 	return fmt.Errorf("migrating %s: %w", db.where(), err)
 }
 
-func (db *DB) migrate(ctx context.Context) error { return db.migrateTo(ctx, goose.MaxVersion) }
-
-func (db *DB) migrateTo(ctx context.Context, version int64) error {
+func (db *DB) migrate(ctx context.Context) error {
+	if err := db.refuseEarlierBuild(ctx); err != nil {
+		return err
+	}
 	options := *db.options
 	options.Settings = clickhouse.Settings{"async_insert": 0, "materialized_views_ignore_errors": 0}
 	conn := clickhouse.OpenDB(&options)
@@ -49,10 +58,35 @@ func (db *DB) migrateTo(ctx context.Context, version int64) error {
 	if err != nil {
 		return err
 	}
-	p, err := goose.NewProvider(goose.DialectClickHouse, conn, files, goose.WithDisableGlobalRegistry(true))
+	store, err := database.NewStore(database.DialectClickHouse, versionTable)
 	if err != nil {
 		return err
 	}
-	_, err = p.UpTo(ctx, version)
+	p, err := goose.NewProvider("", conn, files, goose.WithStore(store), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	_, err = p.Up(ctx)
+	return err
+}
+
+// refuseEarlierBuild looks for tables of ours, or the version table of earlier
+// builds, in a database without the version table of this one. The migrations make
+// the version table first, so no database that they began is refused.
+func (db *DB) refuseEarlierBuild(ctx context.Context) error {
+	ours := map[string]bool{earlierVersionTable: true}
+	for at := range parseSchema(schemaText) {
+		ours[at.table] = true
+	}
+	earlier, versioned := false, false
+	err := db.each(ctx, "SELECT name FROM system.tables WHERE database = currentDatabase()", func(r driver.Rows) error {
+		var name string
+		err := r.Scan(&name)
+		earlier, versioned = earlier || ours[name], versioned || name == versionTable
+		return err
+	})
+	if err == nil && earlier && !versioned {
+		err = fmt.Errorf("%w: name another database in the DSN, or drop this one (DROP DATABASE %s) and begin anew", ErrEarlierBuild, db.database)
+	}
 	return err
 }

@@ -23,9 +23,13 @@ var schemaText string
 // Column is empty where it is about the whole table or view.
 type SchemaDifference struct{ Table, Column, Detail string }
 
-// versionTable is where the migrations note which of them were made. It is the
-// library's, and no answer rests on it.
-const versionTable = "goose_db_version"
+// versionTable is where the migrations note which of them were made. No answer rests
+// on it. Builds before the first release had other migrations, noted in
+// earlierVersionTable.
+const (
+	versionTable        = "schema_version"
+	earlierVersionTable = "goose_db_version"
+)
 
 // codeAccessDenied is ClickHouse's ACCESS_DENIED.
 const codeAccessDenied = 497

@@ -118,36 +118,5 @@ func (r treeRead) tiles(ctx context.Context, list []tileAt) (tileSet, error) {
 	for _, at := range list {
 		tiles[at] = &tile{shard: r.shard, at: at}
 	}
-	if err := r.db.fetchTiles(ctx, r.shard, list, tiles); err != nil {
-		return nil, err
-	}
-	return tiles, r.fetchBefore(ctx, list, tiles)
-}
-
-// lacks lists the hashes that a tile is asked for and has not.
-func (r treeRead) lacks(at tileAt, tiles tileSet) (missing []uint64) {
-	for _, i := range r.asked[at] {
-		_, span := tileOf(r.idx[i])
-		missing = tiles[at].missing(span, missing)
-	}
-	return missing
-}
-
-// fetchBefore looks for stored hashes that are missing where an earlier version
-// put them.
-func (r treeRead) fetchBefore(ctx context.Context, list []tileAt, tiles tileSet) error {
-	if list[0].level == 0 {
-		return nil
-	}
-	var missing []uint64
-	for _, at := range list {
-		missing = append(missing, r.lacks(at, tiles)...)
-	}
-	slices.Sort(missing)
-	for part := range slices.Chunk(slices.Compact(missing), tilesPerQuery*8) {
-		if err := r.db.fetchTreeNodes(ctx, r.shard, part, tiles); err != nil {
-			return err
-		}
-	}
-	return nil
+	return tiles, r.db.fetchTiles(ctx, r.shard, list, tiles)
 }

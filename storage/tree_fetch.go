@@ -11,7 +11,6 @@ import (
 	"github.com/ClickHouse/ch-go/proto"
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
-	"golang.org/x/mod/sumdb/tlog"
 )
 
 // codeIllegalPrewhere is ClickHouse's ILLEGAL_PREWHERE: what was asked is a view.
@@ -96,22 +95,6 @@ func (db *DB) hashRows(ctx context.Context, query string, stored bool, tiles til
 		tiles.put(int(level), n, hash)
 		return nil
 	})
-}
-
-// fetchTreeNodes reads hashes by their tlog index, as they were stored before.
-func (db *DB) fetchTreeNodes(ctx context.Context, shard string, indexes []uint64, tiles tileSet) error {
-	return db.each(ctx, "SELECT idx, hash FROM tree_nodes WHERE shard = {shard:String} AND idx IN ("+numbers(indexes)+")", func(r driver.Rows) error {
-		var index uint64
-		var text string
-		if err := r.Scan(&index, &text); err != nil {
-			return err
-		}
-		var hash [32]byte
-		copy(hash[:], text)
-		level, n := tlog.SplitStoredHashIndex(int64(index))
-		tiles.put(level, uint64(n), hash)
-		return nil
-	}, arg("shard", shard))
 }
 
 // numbers is a list for IN; there is no sequence and no index of the last number.

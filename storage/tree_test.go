@@ -83,9 +83,6 @@ func TestTreeNodes(t *testing.T) {
 	if n := rowsIn(t, db, "tree_hashes", shard); n != 9 { // 2300/256, one of them twice
 		t.Errorf("%d hashes are stored of %d", n, len(all))
 	}
-	if n := rowsIn(t, db, "tree_nodes", shard); n != 0 {
-		t.Errorf("%d hashes are stored as before", n)
-	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	mixed := append(slices.Clone(all), all[50], all[0], all[50])
 	rng.Shuffle(len(mixed), func(i, j int) { mixed[i], mixed[j] = mixed[j], mixed[i] })
@@ -114,45 +111,6 @@ func TestHighTiles(t *testing.T) {
 	}
 	pair := tlog.NodeHash(nodes[258].Hash, nodes[259].Hash)
 	wantNodes(t, db, shard, append(nodes, TreeNode{uint64(tlog.StoredHashIndex(17, 129)), pair}))
-}
-
-// beforeTiles stores hashes as versions before did: every fourth level, by index.
-func beforeTiles(t *testing.T, db *DB, shard string, all []TreeNode) {
-	t.Helper()
-	shards, idx, hash := []string{}, []uint64{}, []string{}
-	for _, n := range all {
-		if level, _ := tlog.SplitStoredHashIndex(int64(n.Index)); level > 0 && level%4 == 0 {
-			shards, idx, hash = append(shards, shard), append(idx, n.Index), append(hash, string(n.Hash[:]))
-		}
-	}
-	if err := db.insert(t.Context(), "INSERT INTO tree_nodes (shard, idx, hash)", randomToken(), shards, idx, hash); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// A shard that an earlier version began and this one goes on with: the migration
-// copies what is needed, and what an earlier auditor stored after it is found too.
-func TestTreeOfBefore(t *testing.T) {
-	db := openDB(t, startEngine(t, t.TempDir(), 0).DSN())
-	if err := db.migrateTo(t.Context(), 4); err != nil {
-		t.Fatal(err)
-	}
-	shard := testShard(t)
-	rows := rowsOf(shard, 1, 3000)
-	all := treeOf(t, rows)
-	parts := [][]TreeNode{all[:2500], all[2500:4000], all[4000:]}
-	beforeTiles(t, db, shard, parts[0])
-	for range 2 {
-		if err := db.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := rowsIn(t, db, "tree_hashes", shard); n != 4 {
-		t.Errorf("%d hashes were copied, want those of level 8: 4", n)
-	}
-	beforeTiles(t, db, shard, parts[1])
-	storeTree(t, db, shard, rows, parts[2])
-	wantNodes(t, db, shard, all)
 }
 
 func TestTwoHashesAtOnePlace(t *testing.T) {

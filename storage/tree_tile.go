@@ -71,16 +71,6 @@ func (t *tile) index(i int) uint64 {
 	return uint64(tlog.StoredHashIndex(t.at.level, int64(t.at.n*tileWidth)+int64(i)))
 }
 
-// missing appends the indexes of those hashes of a span that were not found.
-func (t *tile) missing(s span, list []uint64) []uint64 {
-	for i := s.from; i < s.from+1<<s.height; i++ {
-		if t.states[i] == hashAbsent {
-			list = append(list, t.index(i))
-		}
-	}
-	return list
-}
-
 // hash makes a hash from its span.
 func (t *tile) hash(s span) ([32]byte, error) {
 	if s.height == 0 {

@@ -177,7 +177,7 @@ func (b *benchAudit) audit(ctx context.Context) (auditResult, error) {
 // empty takes all evidence away.
 func (b *benchAudit) empty(ctx context.Context) error {
 	var tables []string
-	err := b.conn.QueryRow(ctx, `SELECT groupArray(name) FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name NOT LIKE 'goose%'`).Scan(&tables)
+	err := b.conn.QueryRow(ctx, `SELECT groupArray(name) FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name != 'schema_version'`).Scan(&tables)
 	for _, table := range tables {
 		err = errors.Join(err, b.conn.Exec(ctx, "TRUNCATE TABLE "+table))
 	}

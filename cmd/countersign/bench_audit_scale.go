@@ -128,7 +128,7 @@ func (s scaled) tree(ctx context.Context, show func(done, total uint64)) error {
 func (b *benchAudit) treeSize(ctx context.Context) (auditResult, error) {
 	var disk, rows uint64
 	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sum(rows) FROM system.parts
-		WHERE active AND database = currentDatabase() AND table IN ('tree_hashes', 'tree_nodes')`).Scan(&disk, &rows)
+		WHERE active AND database = currentDatabase() AND table = 'tree_hashes'`).Scan(&disk, &rows)
 	if err != nil {
 		return auditResult{}, err
 	}

@@ -10,9 +10,8 @@ import (
 	"os"
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
-	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/compliance/browser"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
@@ -120,14 +119,11 @@ func (c *exportCmd) pick(ctx context.Context, io stdio, l evidencereader.Ledger,
 func writeSession(ctx context.Context, l evidencereader.Ledger, t *target.Target, s evidencereader.Session, path string, key ed25519.PrivateKey) error {
 	decided := newTexts(ctx, l, t, s.Shard)
 	defer decided.close()
-	in := evidence.BundleInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,
-		Checkpoint: s.Checkpoint, Keys: s.Keys, Expiries: s.Expiries, Attach: compliance.Attach, Extra: compliance.Extra(decided)}
-	if key != nil {
-		in.Sign = compliance.Signer(key)
-	}
+	in := bundle.Input{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,
+		Checkpoint: s.Checkpoint, Keys: s.Keys, Expiries: s.Expiries, Decided: decided, SignKey: key}
 	err := atomicfile.Stream(path, 0o600, func(f io.Writer) error {
 		w := bufio.NewWriter(f)
-		err := evidence.WriteBundle(w, in)
+		err := bundle.Write(w, in)
 		return errors.Join(err, w.Flush())
 	})
 	if err != nil {

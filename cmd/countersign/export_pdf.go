@@ -9,13 +9,13 @@ import (
 	"path/filepath"
 
 	"github.com/countersign-dev/countersign/compliance/browser"
-	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 )
 
 // printToPDF prints the report of a bundle that was just written.
-func printToPDF(ctx context.Context, program, bundle, out string) (err error) {
-	page, err := reportOf(bundle)
+func printToPDF(ctx context.Context, program, from, out string) (err error) {
+	page, err := reportOf(from)
 	if err != nil {
 		return err
 	}
@@ -24,7 +24,7 @@ func printToPDF(ctx context.Context, program, bundle, out string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	file := filepath.Join(dir, evidence.MemberReport)
+	file := filepath.Join(dir, bundle.MemberReport)
 	if err := os.WriteFile(file, page, 0o600); err != nil {
 		return err
 	}
@@ -43,8 +43,8 @@ func printToPDF(ctx context.Context, program, bundle, out string) (err error) {
 	return atomicfile.Write(out, pdf, 0o600)
 }
 
-func reportOf(bundle string) ([]byte, error) {
-	f, err := os.Open(bundle)
+func reportOf(from string) ([]byte, error) {
+	f, err := os.Open(from)
 	if err != nil {
 		return nil, err
 	}
@@ -53,9 +53,9 @@ func reportOf(bundle string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	page := evidence.BundleFile(f, info.Size(), evidence.MemberReport)
+	page := bundle.File(f, info.Size(), bundle.MemberReport)
 	if page == nil {
-		return nil, fmt.Errorf("%s has no %s", bundle, evidence.MemberReport)
+		return nil, fmt.Errorf("%s has no %s", from, bundle.MemberReport)
 	}
 	return page, nil
 }

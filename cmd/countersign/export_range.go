@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/target"
-	"github.com/countersign-dev/countersign/compliance"
+	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -52,12 +52,9 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.
 	}
 	decided := newTexts(ctx, own, t, shard)
 	defer decided.close()
-	r.Input.Attach, r.Input.Extra = compliance.Attach, compliance.Extra(decided)
+	r.Input.Decided, r.Input.SignKey = decided, plan.key
 	again, told := uint64(0), countProgress(io, "making list, table and report")
 	r.Input.Reread = func() { again++; told(again, 3*r.Count) }
-	if plan.key != nil {
-		r.Input.Sign = compliance.Signer(plan.key)
-	}
 	n, err := writeRange(c.Out, r.Input)
 	if err != nil {
 		return err
@@ -129,7 +126,7 @@ func (c *exportCmd) audited(ctx context.Context, io stdio, l evidencereader.Ledg
 
 // writeRange writes a bundle whole or not at all. Its parts lie beside it until
 // it is done.
-func writeRange(path string, in evidence.RangeInput) (n int, err error) {
+func writeRange(path string, in bundle.RangeInput) (n int, err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".export-*")
 	if err != nil {
 		return 0, fmt.Errorf("writing the bundle: %w", err)
@@ -141,7 +138,7 @@ func writeRange(path string, in evidence.RangeInput) (n int, err error) {
 		}
 		err = errors.Join(err, os.RemoveAll(dir))
 	}()
-	in.Spool = func(member string) (evidence.Spool, error) {
+	in.Spool = func(member string) (bundle.Spool, error) {
 		f, err := os.OpenFile(filepath.Join(dir, member), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err == nil {
 			spools = append(spools, f)
@@ -151,7 +148,7 @@ func writeRange(path string, in evidence.RangeInput) (n int, err error) {
 	err = atomicfile.Stream(path, 0o600, func(f io.Writer) error {
 		w := bufio.NewWriterSize(f, 1<<16)
 		var err error
-		n, err = evidence.WriteRange(w, in)
+		n, err = bundle.WriteRange(w, in)
 		return errors.Join(err, w.Flush())
 	})
 	if err != nil {

@@ -7,22 +7,21 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/countersign-dev/countersign/compliance"
+	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/compliance/statement"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
 	"github.com/countersign-dev/countersign/internal/service/keys"
 )
 
-// bundleChecker checks what is in a bundle for people: that report and controls
-// follow from the records, and who signed the statement.
-func bundleChecker(key, statementFlag string) (*compliance.Checker, error) {
-	var c compliance.Checker
+// bundleOptions say who must have signed the statement of a bundle, and which keys
+// are known.
+func bundleOptions(key, statementFlag string) (o bundle.Options, err error) {
 	if public, err := statement.ParseKey(key); err == nil {
-		c.Known = []ed25519.PublicKey{public}
+		o.Known = []ed25519.PublicKey{public}
 	}
 	if statementFlag == "" {
-		return &c, nil
+		return o, nil
 	}
 	text := statementFlag
 	if b, err := os.ReadFile(statementFlag); err == nil {
@@ -30,10 +29,10 @@ func bundleChecker(key, statementFlag string) (*compliance.Checker, error) {
 	}
 	public, err := statement.ParseKey(text)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--statement-key: %.80q is neither a file nor a key: %w", statementFlag, err)}
+		return o, usageError{fmt.Errorf("--statement-key: %.80q is neither a file nor a key: %w", statementFlag, err)}
 	}
-	c.StatementKey = public
-	return &c, nil
+	o.StatementKey = public
+	return o, nil
 }
 
 // Names of the files of a statement key.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
@@ -32,26 +33,19 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 	if info.IsDir() {
 		return usageError{fmt.Errorf("--bundle: %s is a directory", c.Bundle)}
 	}
-	var checks []evidence.BundleCheck
-	var cosigned []evidence.Cosignature
-	if len(a.witnesses) > 0 {
-		checks = append(checks, evidence.WitnessCheck(a.witnesses, c.Quorum),
-			evidence.CosignedBy(a.witnesses, func(list []evidence.Cosignature) { cosigned = list }))
-	}
-	if len(a.retired) > 0 {
-		checks = append(checks, evidence.RetiredCheck(a.keys[0], a.retired))
-	}
-	attached, err := bundleChecker(a.public, c.StatementKey)
+	options, err := bundleOptions(a.public, c.StatementKey)
 	if err != nil {
 		return err
 	}
-	rep, err := evidence.VerifyBundleWith(f, info.Size(), a.public, append(checks, attached.Check)...)
+	options.Witnesses, options.Quorum, options.Retired = a.witnesses, c.Quorum, a.retired
+	result, err := bundle.Verify(f, info.Size(), a.public, options)
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.Bundle, err)
 	}
+	rep := result.Report
 	foremost(&rep)
-	rep.Cosigned, rep.RestsOn = cosigned, bundleBasis(rep)
-	for _, note := range attached.Notes {
+	rep.RestsOn = bundleBasis(rep)
+	for _, note := range result.Notes {
 		fmt.Fprintln(io.err, "note:", clean(note, 400))
 	}
 	if c.AtLeast > 0 && int64(rep.Records) < c.AtLeast {

@@ -36,14 +36,14 @@ const (
 	maxPolicies = 5_000 // that no decision names
 )
 
-// Collect makes the member for a bundle: what its decisions name, and every set
-// of policies that was in force between its first and its last record.
-func Collect(c evidence.BundleContents, src Source) ([]byte, error) {
+// Collect makes the file for records of a tenant: what their decisions name, and
+// every set of policies that was in force between the first and the last record.
+func Collect(tenant string, records func(yield func(evidence.Record) error) error, src Source) ([]byte, error) {
 	var refs Refs
-	if err := c.Each(func(r evidence.Record) error { refs.Add(r); return nil }); err != nil {
+	if err := records(func(r evidence.Record) error { refs.Add(r); return nil }); err != nil {
 		return nil, err
 	}
-	col := collector{tenant: c.Manifest.Tenant, src: src, refs: &refs, held: map[set]Change{}}
+	col := collector{tenant: tenant, src: src, refs: &refs, held: map[set]Change{}}
 	if err := src.Changes(refs.last, col.change); err != nil {
 		return nil, fmt.Errorf("reading the changes of policies: %w", err)
 	}

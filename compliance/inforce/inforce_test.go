@@ -93,7 +93,14 @@ func (f fake) Mandate(id string) ([]string, string, error) {
 // collect makes the file for decisions, and makes sure that it passes its check.
 func collect(t testing.TB, src Source, records ...evidence.Record) File {
 	t.Helper()
-	b, err := Collect(evidence.BundleContents{Manifest: evidence.Manifest{Tenant: "acme"}, Records: records}, src)
+	b, err := Collect("acme", func(yield func(evidence.Record) error) error {
+		for _, r := range records {
+			if err := yield(r); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, src)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"io"
-
-	"github.com/countersign-dev/countersign/evidence"
 )
 
 // Result is what comparing a table with the records gave.
@@ -18,36 +16,31 @@ type Result struct {
 // maxFooter bounds the part of a file that is searched for its edition.
 const maxFooter = 4 << 20
 
-// Compare makes the table of a bundle's records again and compares it with the
-// one that is there, byte by byte. The file itself is never decoded, so nothing
-// in it can do harm.
-func Compare(c evidence.BundleContents) (Result, error) {
-	file := c.Open(evidence.MemberTable)
-	if file == nil {
-		return Result{}, nil
-	}
+// Compare makes the table of records again and compares it with a file, byte by
+// byte. The file itself is never decoded, so nothing in it can do harm.
+func Compare(rows Rows, file io.ReadSeeker) (Result, error) {
 	cmp := &comparer{file: file, diff: -1}
-	if err := Write(c, cmp); err != nil && !errors.Is(err, errDiffers) {
+	if err := Write(rows, cmp); err != nil && !errors.Is(err, errDiffers) {
 		return Result{}, err
 	}
 	cmp.end()
 	if cmp.diff < 0 {
 		return Result{Same: true}, nil
 	}
-	tail, err := tailOf(c.Open(evidence.MemberTable))
+	tail, err := tailOf(file)
 	return Result{At: cmp.diff, Foreign: !bytes.Contains(tail, []byte(Edition))}, err
 }
 
-// tailOf gives the end of a stream.
-func tailOf(r io.Reader) ([]byte, error) {
-	if s, ok := r.(io.Seeker); ok {
-		if size, err := s.Seek(0, io.SeekEnd); err == nil {
-			if _, err := s.Seek(max(0, size-maxFooter), io.SeekStart); err != nil {
-				return nil, err
-			}
-		}
+// tailOf gives the end of a file.
+func tailOf(file io.ReadSeeker) ([]byte, error) {
+	size, err := file.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = file.Seek(max(0, size-maxFooter), io.SeekStart)
 	}
-	return io.ReadAll(io.LimitReader(r, maxFooter))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(file, maxFooter))
 }
 
 var errDiffers = errors.New("differs")

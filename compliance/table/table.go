@@ -63,10 +63,13 @@ type row struct {
 	RecordHash   string  `parquet:"record_hash"`
 }
 
-// Write writes the table of a bundle's records; it is evidence.Extra's Table.
-func Write(c evidence.BundleContents, w io.Writer) error {
+// Rows hands over records in their order, each with its canonical text and its hash.
+type Rows func(yield func(evidence.Row, evidence.Record) error) error
+
+// Write writes the table of records.
+func Write(rows Rows, w io.Writer) error {
 	t := newWriter(w)
-	if err := c.EachRow(t.add); err != nil {
+	if err := rows(t.add); err != nil {
 		return err
 	}
 	return t.close()

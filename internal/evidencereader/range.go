@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/countersign-dev/countersign/compliance/bundle"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/storage"
@@ -17,11 +18,11 @@ import (
 // proves it is held; the records are read when they are asked for.
 type Range struct {
 	Count uint64 // records
-	Input evidence.RangeInput
+	Input bundle.RangeInput
 }
 
 // TenantRange finds a tenant's records between two times. What its bundle needs
-// beside is for the caller to fill in: Spool, Attach and Sign.
+// beside is for the caller to fill in: Spool, Decided and SignKey.
 func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, progress func(done, total uint64)) (Range, error) {
 	n, err := l.DB.CountTenant(ctx, shard, tenant, from, to)
 	if err != nil {
@@ -37,7 +38,7 @@ func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to 
 	if err != nil {
 		return Range{}, fmt.Errorf("reading the checkpoint: %w", err)
 	}
-	r := Range{Count: n, Input: evidence.RangeInput{Shard: shard, Tenant: tenant, Space: l.Space, From: from, To: to, Checkpoint: cp.Note}}
+	r := Range{Count: n, Input: bundle.RangeInput{Shard: shard, Tenant: tenant, Space: l.Space, From: from, To: to, Checkpoint: cp.Note}}
 	if r.Input.Keys, _, err = l.keyHistory(ctx, shard); err != nil {
 		return Range{}, err
 	}

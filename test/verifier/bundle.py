@@ -12,20 +12,23 @@ import statement
 from record import Session, included
 from signed import Bad, Checkpoint, Key, standard, vouched
 
-FIRST, SECOND, THIRD, FOURTH = "countersign/bundle/v1", "countersign/bundle/v2", "countersign/bundle/v3", "countersign/bundle/v4"
-V1 = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json", "records.jsonl", "proofs.json", "decisions.jsonl", "findings.jsonl")
-V2 = V1 + ("calls.jsonl", "approvals.jsonl", "report.html", "controls.json")
-V3 = V2[:-2] + ("records.parquet", "in_force.json") + V2[-2:]
-V4 = V3 + (expired.NAME,)
-NAMES = {V4: FOURTH, V4 + (statement.NAME,): FOURTH, V1: FIRST, V2: SECOND, V2 + (statement.NAME,): SECOND, V3: THIRD, V3 + (statement.NAME,): THIRD}
+HEAD = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json")
+BODIES = ("decisions.jsonl", "findings.jsonl", "calls.jsonl", "approvals.jsonl")
+TAIL = ("records.parquet", "in_force.json", "report.html", "controls.json")
 LAST = 253402300799  # the last second of the year 9999
 KINDS = {"decisions.jsonl": "decision", "findings.jsonl": "finding", "calls.jsonl": "call", "approvals.jsonl": "approval"}
+
+
+def layouts(names):
+    """The members with and without those that may be missing."""
+    return [names + gone + signed for gone in ((), (expired.NAME,)) for signed in ((), (statement.NAME,))]
 
 
 class Bundle:
     """A bundle under verification. failures lists what does not hold, by member."""
 
-    names = NAMES
+    format = "countersign/bundle/v1"
+    layouts = layouts(HEAD + ("records.jsonl", "proofs.json") + BODIES + TAIL)
 
     def __init__(self, raw, key_text, witnesses=()):
         self.failures, self.raw, self.session, self.checkpoint = [], raw, None, None
@@ -62,9 +65,8 @@ class Bundle:
 
     def check_archive(self):
         names = tuple(m.name for m in self.members)
-        if names not in self.names:
-            raise Bad("the members are %s, not %s" % (", ".join(names) or "none", ", or ".join(", ".join(n) for n in self.names)))
-        self.format = self.names[names]
+        if names not in self.layouts:
+            raise Bad("the members are %s, not %s" % (", ".join(names) or "none", ", or ".join(", ".join(n) for n in self.layouts)))
         at = archive.differs(self.raw, self.members, self.behind)
         if at:
             self.failures.append((at[0], "the ZIP differs from its one form at byte %d" % at[1]))
@@ -155,6 +157,8 @@ class Bundle:
     def check_listed(self, listed):
         if [e["name"] for e in listed] != [m.name for m in self.members[1:] if m.name != statement.NAME] or any(set(e) != {"name", "size", "sha256"} for e in listed):
             raise Bad("it does not list the other members")
+        if (expired.NAME in self.files) != (self.session.expired > 0):
+            raise Bad("%s is %s, and %d texts expired" % (expired.NAME, "there" if expired.NAME in self.files else "missing", self.session.expired))
 
     def check_digests(self):
         for entry in self.manifest.get("members", []):

@@ -8,15 +8,10 @@ import canonical
 import expired
 import merkle
 import statement
-from bundle import KINDS, Bundle
+from bundle import BODIES, HEAD, KINDS, TAIL, Bundle, layouts
 from record import Record, Session, need
 from signed import Bad, standard
 
-FIRST, SECOND, THIRD = "countersign/range/v1", "countersign/range/v2", "countersign/range/v3"
-STREAMS = ("records.jsonl", "cover.jsonl", "decisions.jsonl", "findings.jsonl", "calls.jsonl", "approvals.jsonl")
-V1 = ("manifest.json", "README.txt", "checkpoint.txt", "keys.json") + STREAMS + ("report.html", "controls.json")
-V2 = V1[:-2] + ("records.parquet", "in_force.json") + V1[-2:]
-V3 = V2 + (expired.NAME,)
 WHOLE = ("manifest.json", "checkpoint.txt", "keys.json", expired.NAME, statement.NAME)
 GRACE = datetime.timedelta(seconds=10)
 
@@ -74,7 +69,8 @@ class Sessions(Session):
 
 
 class Range(Bundle):
-    names = {V1: FIRST, V1 + (statement.NAME,): FIRST, V2: SECOND, V2 + (statement.NAME,): SECOND, V3: THIRD, V3 + (statement.NAME,): THIRD}
+    format = "countersign/range/v1"
+    layouts = layouts(HEAD + ("records.jsonl", "cover.jsonl") + BODIES + TAIL)
 
     def read(self):
         self.by_name = {m.name: m for m in self.members}

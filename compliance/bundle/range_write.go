@@ -1,7 +1,8 @@
-package evidence
+package bundle
 
 import (
 	"bufio"
+	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -13,16 +14,15 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
 )
 
-// The formats of a bundle of everything of a tenant between two times, in one
-// shard: the second has the members of Extra.
-const (
-	RangeFormat   = "countersign/range/v1"
-	RangeFormatV2 = "countersign/range/v2"
-)
+// RangeFormat is the format of a bundle of everything of a tenant between two times,
+// in one shard.
+const RangeFormat = "countersign/range/v1"
 
 // MaxRangeSize bounds the bundle of a range.
 const MaxRangeSize = 1 << 42
@@ -48,19 +48,19 @@ type RangeInput struct {
 	From, To      time.Time // broker time; To is excluded
 	Checkpoint    string
 	Keys          []events.KeyRecord
-	Expiries      []ExpiryRecord // as in BundleInput
+	Expiries      []evidence.ExpiryRecord // as in Input
 	// Rows hands over the records in the order of their sequences.
-	Rows func(yield func(Row) error) error
+	Rows func(yield func(evidence.Row) error) error
 	// Nodes gives stored hashes of the tree, by their indexes.
 	Nodes func(indexes []int64) ([]tlog.Hash, error)
 	// Spool makes an empty file for a member.
-	Spool  func(member string) (Spool, error)
-	Attach AttachFunc // required
-	Extra  *Extra     // makes the bundle one of RangeFormatV2
+	Spool func(member string) (Spool, error)
+	// Decided and SignKey are as in Input.
+	Decided inforce.Source
+	SignKey ed25519.PrivateKey
 	// Reread, if it is there, is called for each record that is read again, once
-	// all are written: for the report, and for each of Extra's members.
+	// all are written: for the report, the table and the list of what decided.
 	Reread func()
-	Sign   func(BundleContents, []ManifestMember) ([]byte, error)
 }
 
 // rangeStreams are the members that grow with the range, in their order in the
@@ -68,8 +68,8 @@ type RangeInput struct {
 var rangeStreams = []string{memberRecords, memberCover, memberDecisions, memberFindings, memberCalls, memberApprovals}
 
 // rangeNames lists the members of a range's bundle in their order.
-func rangeNames(format string, statement bool) []string {
-	names := slices.Concat([]string{memberManifest, memberReadme, memberCheckpoint, memberKeys}, rangeStreams, attachedNames(format))
+func rangeNames(expired, statement bool) []string {
+	names := slices.Concat([]string{memberManifest, memberReadme, memberCheckpoint, memberKeys}, rangeStreams, attachedNames(expired))
 	if statement {
 		names = append(names, MemberStatement)
 	}
@@ -102,20 +102,20 @@ func (s *spooled) line(b []byte) error {
 }
 
 func (s *spooled) entry() zipEntry {
-	return zipEntry{s.name, s.size, s.crc.Sum32(), func() io.Reader { return io.NewSectionReader(s.file, 0, s.size) }}
+	return zipEntry{s.name, s.size, s.crc.Sum32(), func() io.ReadSeeker { return io.NewSectionReader(s.file, 0, s.size) }}
 }
 
-func (s *spooled) listed() ManifestMember {
-	return ManifestMember{Name: s.name, Size: int(s.size), SHA256: hex.EncodeToString(s.sum.Sum(nil))}
+func (s *spooled) listed() Member {
+	return Member{Name: s.name, Size: int(s.size), SHA256: hex.EncodeToString(s.sum.Sum(nil))}
 }
 
 // rangeWriter writes the streamed members.
 type rangeWriter struct {
 	in      RangeInput
-	c       Checkpoint
+	c       evidence.Checkpoint
 	streams map[string]*spooled
-	rows    []Row // of the batch
-	at      int64 // leaves covered so far
+	rows    []evidence.Row // of the batch
+	at      int64          // leaves covered so far
 	count   int
 	expired int // of them: without a text
 	first   uint64
@@ -125,19 +125,15 @@ type rangeWriter struct {
 // WriteRange writes the bundle of a range as a ZIP; the same input gives the same
 // bytes. How many records there are, it says when it is done; none is ErrEmpty.
 func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
-	c, err := PeekCheckpoint(in.Checkpoint)
+	c, err := evidence.PeekCheckpoint(in.Checkpoint)
 	if err != nil {
 		return 0, err
 	}
-	if c.Shard != in.Shard || in.Tenant == "" || in.Attach == nil || !in.From.Before(in.To) {
-		return 0, fmt.Errorf("%w: it needs a tenant, a range, a report, and a checkpoint of the shard", ErrBundle)
+	if c.Shard != in.Shard || in.Tenant == "" || in.Decided == nil || !in.From.Before(in.To) {
+		return 0, fmt.Errorf("%w: it needs a tenant, a range, the texts of what decided, and a checkpoint of the shard", ErrInvalid)
 	}
 	rw := &rangeWriter{in: in, c: c, streams: map[string]*spooled{}}
-	names := rangeStreams
-	if in.Extra != nil {
-		names = append(slices.Clone(names), MemberTable)
-	}
-	for _, name := range names {
+	for _, name := range append(slices.Clone(rangeStreams), MemberTable) {
 		file, err := in.Spool(name)
 		if err != nil {
 			return 0, err
@@ -157,7 +153,7 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 }
 
 // row takes the next record.
-func (rw *rangeWriter) row(r Row) error {
+func (rw *rangeWriter) row(r evidence.Row) error {
 	rec, err := recordOf(r)
 	if err != nil {
 		return fmt.Errorf("sequence %d: %w", r.Seq, err)
@@ -166,15 +162,15 @@ func (rw *rangeWriter) row(r Row) error {
 		return err
 	}
 	if int64(rec.Seq) > rw.c.Size {
-		return fmt.Errorf("%w: sequence %d is newer than the checkpoint; try again in a moment", ErrBundle, r.Seq)
+		return fmt.Errorf("%w: sequence %d is newer than the checkpoint; try again in a moment", ErrInvalid, r.Seq)
 	}
 	if rw.count == 0 {
 		rw.first = r.Seq
 	}
 	rw.count, rw.last = rw.count+1, r.Seq
 	line := []byte(r.Record)
-	if rec.expired != nil {
-		if line, err = rec.line(); err != nil {
+	if r.Expired() {
+		if line, err = lineOf(r, rec); err != nil {
 			return err
 		}
 		rw.expired++
@@ -182,25 +178,25 @@ func (rw *rangeWriter) row(r Row) error {
 	if err := rw.streams[memberRecords].line(line); err != nil {
 		return err
 	}
-	if name := bodyMember(rec.Kind); name != "" && rec.expired == nil {
+	if name := bodyMember(rec.Kind); name != "" && !r.Expired() {
 		if err := rw.streams[name].line(rec.Body); err != nil {
 			return err
 		}
 	}
-	if rw.rows = append(rw.rows, Row{Seq: r.Seq}); len(rw.rows) < rangeBatch {
+	if rw.rows = append(rw.rows, evidence.Row{Seq: r.Seq}); len(rw.rows) < rangeBatch {
 		return nil
 	}
 	return rw.cover()
 }
 
 // fits checks that a record belongs into the range, behind the one before.
-func (in RangeInput) fits(r Row, rec Record, last uint64) error {
+func (in RangeInput) fits(r evidence.Row, rec evidence.Record, last uint64) error {
 	t := rec.BrokerTime.Time
 	switch {
 	case rec.Seq != r.Seq || rec.Shard != in.Shard || rec.Tenant != in.Tenant || t.Before(in.From) || !t.Before(in.To):
-		return fmt.Errorf("%w: sequence %d is not of this tenant and range", ErrBundle, r.Seq)
+		return fmt.Errorf("%w: sequence %d is not of this tenant and range", ErrInvalid, r.Seq)
 	case r.Seq <= last:
-		return fmt.Errorf("%w: sequence %d comes after %d", ErrBundle, r.Seq, last)
+		return fmt.Errorf("%w: sequence %d comes after %d", ErrInvalid, r.Seq, last)
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package evidence
+package bundle
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 	"io"
 
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence"
 )
 
 // maxLine bounds a line of a member: a record with a body of the largest size,
@@ -57,7 +58,7 @@ func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, l.n, err)
+			return fmt.Errorf("%w: %s line %d: %w", ErrInvalid, memberRecords, l.n, err)
 		}
 		if err := yield(l.n, text); err != nil {
 			return err
@@ -66,11 +67,11 @@ func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
 }
 
 // eachRow reads the member of records.
-func eachRow(r io.Reader, yield func(Row, Record) error) error {
+func eachRow(r io.Reader, yield func(evidence.Row, evidence.Record) error) error {
 	return eachLine(r, func(n int, text []byte) error {
 		row, rec, err := readLine(text)
 		if err != nil {
-			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, n, ErrRecord)
+			return fmt.Errorf("%w: %s line %d: %w", ErrInvalid, memberRecords, n, evidence.ErrRecord)
 		}
 		return yield(row, rec)
 	})
@@ -79,15 +80,15 @@ func eachRow(r io.Reader, yield func(Row, Record) error) error {
 // rereadRows reads the member of records once more, after every line of it was
 // found to be a record: it does not look for that again, which is most of the
 // work. Those without a text it leaves out.
-func rereadRows(r io.Reader, yield func(Row, Record) error) error {
+func rereadRows(r io.Reader, yield func(evidence.Row, evidence.Record) error) error {
 	return eachLine(r, func(n int, text []byte) error {
-		var rec Record
+		var rec evidence.Record
 		if bytes.HasPrefix(text, expiredPrefix) {
 			return nil
 		}
 		if err := strictjson.Unmarshal(text, &rec); err != nil {
-			return fmt.Errorf("%w: %s line %d: %w", ErrBundle, memberRecords, n, ErrRecord)
+			return fmt.Errorf("%w: %s line %d: %w", ErrInvalid, memberRecords, n, evidence.ErrRecord)
 		}
-		return yield(Built{Record: rec, Canonical: text, Hash: HashRecord(text)}.Row(), rec)
+		return yield(evidence.Built{Record: rec, Canonical: text, Hash: evidence.HashRecord(text)}.Row(), rec)
 	})
 }

@@ -1,4 +1,4 @@
-package evidence
+package bundle
 
 import (
 	"archive/zip"
@@ -15,17 +15,17 @@ type zipEntry struct {
 	name string
 	size int64
 	crc  uint32
-	open func() io.Reader
+	open func() io.ReadSeeker
 }
 
 func whole(name string, data []byte) zipEntry {
-	return zipEntry{name, int64(len(data)), crc32.ChecksumIEEE(data), func() io.Reader { return bytes.NewReader(data) }}
+	return zipEntry{name, int64(len(data)), crc32.ChecksumIEEE(data), func() io.ReadSeeker { return bytes.NewReader(data) }}
 }
 
 // listed is the manifest's line of an entry that is in memory.
-func (e zipEntry) listed() ManifestMember {
+func (e zipEntry) listed() Member {
 	data, _ := io.ReadAll(e.open()) // a bytes.Reader
-	return ManifestMember{Name: e.name, Size: len(data), SHA256: hexSum(data)}
+	return Member{Name: e.name, Size: len(data), SHA256: hexSum(data)}
 }
 
 // packEntries is packZip for members that are read from elsewhere.
@@ -34,7 +34,7 @@ func packEntries(w io.Writer, entries []zipEntry) error {
 	offset, total := int64(0), int64(0)
 	for _, e := range entries {
 		if total += e.size; total > MaxRangeSize {
-			return fmt.Errorf("%w: it would be larger than %d GB; export a shorter range", ErrBundle, MaxRangeSize>>30)
+			return fmt.Errorf("%w: it would be larger than %d GB; export a shorter range", ErrInvalid, MaxRangeSize>>30)
 		}
 	}
 	for _, e := range entries {
@@ -48,7 +48,7 @@ func packEntries(w io.Writer, entries []zipEntry) error {
 			return err
 		}
 		if n != e.size {
-			return fmt.Errorf("%w: %s changed while it was written", ErrBundle, e.name)
+			return fmt.Errorf("%w: %s changed while it was written", ErrInvalid, e.name)
 		}
 		offset += int64(len(local)) + n
 	}
@@ -161,7 +161,7 @@ func zipEnd(dir []byte, entries int, offset int64) []byte {
 func openEntries(r io.ReaderAt, size int64, names []string) ([]zipEntry, error) {
 	z, err := zip.NewReader(r, size)
 	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return nil, fmt.Errorf("%w: not a ZIP file, or cut short", ErrBundle)
+		return nil, fmt.Errorf("%w: not a ZIP file, or cut short", ErrInvalid)
 	}
 	if err := checkNames(z.File, names); err != nil {
 		return nil, err
@@ -169,44 +169,14 @@ func openEntries(r io.ReaderAt, size int64, names []string) ([]zipEntry, error) 
 	out := make([]zipEntry, 0, len(names))
 	for _, f := range z.File {
 		if f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 || f.Flags != 0 || f.CompressedSize64 > uint64(size) {
-			return nil, fmt.Errorf("%w: %s is not stored plainly, or claims more bytes than the file has", ErrBundle, f.Name)
+			return nil, fmt.Errorf("%w: %s is not stored plainly, or claims more bytes than the file has", ErrInvalid, f.Name)
 		}
 		at, err := f.DataOffset()
 		if err != nil || at+int64(f.CompressedSize64) > size {
-			return nil, fmt.Errorf("%w: %s cannot be found in the file", ErrBundle, f.Name)
+			return nil, fmt.Errorf("%w: %s cannot be found in the file", ErrInvalid, f.Name)
 		}
 		length := int64(f.CompressedSize64)
-		out = append(out, zipEntry{f.Name, length, f.CRC32, func() io.Reader { return io.NewSectionReader(r, at, length) }})
+		out = append(out, zipEntry{f.Name, length, f.CRC32, func() io.ReadSeeker { return io.NewSectionReader(r, at, length) }})
 	}
 	return out, nil
-}
-
-func rangeReadme(m Manifest) string {
-	return fmt.Sprintf(`Evidence of everything of one tenant between two times, exported by Countersign.
-
-  tenant      %q
-  range       %s to %s (excluded), by the log's clock
-  shard       %s
-  records     %d, log sequences %d to %d
-  checkpoint  size %d, root %s
-
-To verify it, offline, with nothing but this file and the checkpoint key that
-its owner published:
-
-  countersign verify --bundle THIS.zip --key CHECKPOINT.vkey
-
-Why it can be believed: records.jsonl holds one canonical JSON record a line.
-Each names the hash of the one before it in its session; sessions may have begun
-before the range and may go on after it. cover.jsonl holds, from left to right,
-the subtrees of the log's Merkle tree that have no record of this file in them:
-with the records, they give the root in checkpoint.txt, which is signed by the
-checkpoint key. keys.json holds the keys that signed the decisions, vouched for
-by the same checkpoint key. Values marked [redacted:...] were taken out of this
-copy; each has a commitment in its record.
-
-Whether a sequence that is not here is another tenant's, only the whole log can
-show: a record that was left out is noticed if its session has records here
-before and after it, and not otherwise. Records of the pipeline itself (changes of policies, mandates, keys)
-belong to no tenant and are not here.
-%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeAttached[m.Format])
 }

@@ -1,4 +1,4 @@
-package compliance_test
+package bundle
 
 import (
 	"bytes"
@@ -14,7 +14,6 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/countersign-dev/countersign/admission/policy"
-	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/compliance/table"
 	"github.com/countersign-dev/countersign/events"
@@ -91,45 +90,42 @@ func decidedWorld(t testing.TB) (*world, stored) {
 	return w, stored{changes: []inforce.Change{{Seq: 0, At: events.At(begin), Change: events.PolicyChange{Revision: 7, Digest: w.policy.Digest, Author: "dana", Message: "mail only", Documents: docs}}}}
 }
 
-// fullBundle is a session's bundle in the newest format.
-func fullBundle(t testing.TB, w *world, src inforce.Source, key ed25519.PrivateKey, change func(*evidence.BundleInput)) []byte {
+// fullBundle is a session's bundle with the policies that decided.
+func fullBundle(t testing.TB, w *world, src inforce.Source, key ed25519.PrivateKey, change func(*Input)) []byte {
 	t.Helper()
 	in := w.input("acme", "s1")
-	in.Attach, in.Extra = compliance.Attach, compliance.Extra(src)
-	if key != nil {
-		in.Sign = compliance.Signer(key)
-	}
+	in.Decided, in.SignKey = src, key
 	if change != nil {
 		change(&in)
 	}
 	var out bytes.Buffer
-	ok(t, evidence.WriteBundle(&out, in))
+	ok(t, Write(&out, in))
 	return out.Bytes()
 }
 
-func fullRange(t testing.TB, w *world, src inforce.Source, change func(*evidence.RangeInput)) []byte {
+func fullRange(t testing.TB, w *world, src inforce.Source, change func(*RangeInput)) []byte {
 	t.Helper()
 	in := w.ranged("acme", 0, w.n+1)
-	in.Extra, in.Sign = compliance.Extra(src), compliance.Signer(statementKey)
+	in.Decided, in.SignKey = src, statementKey
 	if change != nil {
 		change(&in)
 	}
 	return writeRange(t, in)
 }
 
-func TestNewestFormats(t *testing.T) {
+func TestBundleAndRange(t *testing.T) {
 	w, src := decidedWorld(t)
 	session := fullBundle(t, w, src, statementKey, nil)
 	if !bytes.Equal(session, fullBundle(t, w, src, statementKey, nil)) {
 		t.Error("the same session gives other bytes")
 	}
 	for name, file := range map[string][]byte{"session": session, "range": fullRange(t, w, src, nil)} {
-		c := compliance.Checker{StatementKey: public(statementKey)}
-		if rep := verify(t, w, file, &c); !rep.OK || len(c.Notes) != 0 {
-			t.Errorf("%s: %s, notes %q", name, codes(rep), c.Notes)
+		c := Options{StatementKey: public(statementKey)}
+		if rep := verify(t, w, file, c); !rep.OK || len(rep.Notes) != 0 {
+			t.Errorf("%s: %s, notes %q", name, codes(rep), rep.Notes)
 		}
 		names, members := unzip(t, file)
-		if !slices.Contains(names, evidence.MemberTable) || !strings.Contains(string(members[evidence.MemberReport]), "name: mail") {
+		if !slices.Contains(names, MemberTable) || !strings.Contains(string(members[MemberReport]), "name: mail") {
 			t.Errorf("%s: members %v, or the report has no text of the policy", name, names)
 		}
 		for member, data := range members { // one changed byte is found and named
@@ -138,7 +134,7 @@ func TestNewestFormats(t *testing.T) {
 			if len(data) == 0 {
 				continue
 			}
-			rep, err := evidence.VerifyBundleWith(bytes.NewReader(bad), int64(len(bad)), w.vkey, (&compliance.Checker{}).Check)
+			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
 			if err != nil && !strings.Contains(err.Error(), member) || err == nil && !slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool { return p.Field == member }) {
 				t.Errorf("%s: a changed byte of %s: %v, %v", name, member, err, rep.Problems)
 			}
@@ -164,7 +160,7 @@ func TestTableHasTheRecords(t *testing.T) {
 	w, src := decidedWorld(t)
 	for name, file := range map[string][]byte{"session": fullBundle(t, w, src, nil, nil), "range": fullRange(t, w, src, nil)} {
 		_, members := unzip(t, file)
-		data := members[evidence.MemberTable]
+		data := members[MemberTable]
 		rows, err := parquet.Read[tableRow](bytes.NewReader(data), int64(len(data)))
 		ok(t, err)
 		lines := strings.SplitAfter(string(members["records.jsonl"]), "\n")
@@ -192,49 +188,39 @@ func TestDoctoredTableIsFound(t *testing.T) {
 	other := newWorld(t)
 	other.policy = w.policy
 	other.call("acme", "s1", events.Deny)
+	const found = "bundle_table in records.parquet"
 	for name, tc := range map[string]struct {
-		table func(evidence.BundleContents, io.Writer) error
+		table func(files map[string][]byte) []byte
 		want  string
 		notes int
 	}{
-		"the same": {table.Write, "", 0},
-		"of other records": {func(_ evidence.BundleContents, out io.Writer) error {
+		"the same": {func(m map[string][]byte) []byte { return m[MemberTable] }, "", 0},
+		"of other records": {func(map[string][]byte) []byte {
 			_, m := unzip(t, fullBundle(t, other, src, nil, nil))
-			_, err := out.Write(m[evidence.MemberTable])
-			return err
-		}, "bundle_table in records.parquet", 0},
-		"one row left out": {func(c evidence.BundleContents, out io.Writer) error {
-			if len(c.Records) == 0 { // a range's are not held
-				_, err := out.Write([]byte(table.Edition))
-				return err
-			}
-			c.Records = c.Records[:len(c.Records)-1]
-			return table.Write(c, out)
-		}, "bundle_table in records.parquet", 0},
-		"cut short": {func(c evidence.BundleContents, out io.Writer) error {
+			return m[MemberTable]
+		}, found, 0},
+		"one row left out": {func(m map[string][]byte) []byte {
+			left := bytes.Count(m[memberRecords], []byte("\n")) - 1
 			var b bytes.Buffer
-			err := table.Write(c, &b)
-			_, _ = out.Write(b.Bytes()[:b.Len()-1])
-			return err
-		}, "bundle_table in records.parquet", 0},
-		"more behind": {func(c evidence.BundleContents, out io.Writer) error {
-			err := table.Write(c, out)
-			_, _ = out.Write([]byte("x"))
-			return err
-		}, "bundle_table in records.parquet", 0},
-		"by another version": {func(_ evidence.BundleContents, out io.Writer) error {
-			_, err := out.Write([]byte("PAR1 something else PAR1"))
-			return err
-		}, "", 1},
+			ok(t, table.Write(func(yield func(evidence.Row, evidence.Record) error) error {
+				return eachRow(bytes.NewReader(m[memberRecords]), func(row evidence.Row, rec evidence.Record) error {
+					if left--; left < 0 {
+						return nil
+					}
+					return yield(row, rec)
+				})
+			}, &b))
+			return b.Bytes()
+		}, found, 0},
+		"cut short":          {func(m map[string][]byte) []byte { return m[MemberTable][:len(m[MemberTable])-1] }, found, 0},
+		"more behind":        {func(m map[string][]byte) []byte { return append(bytes.Clone(m[MemberTable]), 'x') }, found, 0},
+		"by another version": {func(map[string][]byte) []byte { return []byte("PAR1 something else PAR1") }, "", 1},
 	} {
-		for kind, file := range map[string][]byte{
-			"session": fullBundle(t, w, src, nil, func(in *evidence.BundleInput) { in.Extra.Table = tc.table }),
-			"range":   fullRange(t, w, src, func(in *evidence.RangeInput) { in.Extra.Table = tc.table }),
-		} {
-			c := compliance.Checker{Known: []ed25519.PublicKey{public(statementKey)}}
-			rep := verify(t, w, file, &c)
-			if codes(rep) != tc.want || len(c.Notes) != tc.notes {
-				t.Errorf("%s, %s: %s, want %s; notes %q", name, kind, codes(rep), tc.want, c.Notes)
+		for kind, file := range map[string][]byte{"session": fullBundle(t, w, src, statementKey, nil), "range": fullRange(t, w, src, nil)} {
+			bad := forge(t, file, statementKey, func(m map[string][]byte) { m[MemberTable] = tc.table(m) })
+			rep := verify(t, w, bad, Options{Known: []ed25519.PublicKey{public(statementKey)}})
+			if codes(rep) != tc.want || len(rep.Notes) != tc.notes {
+				t.Errorf("%s, %s: %s, want %s; notes %q", name, kind, codes(rep), tc.want, rep.Notes)
 			}
 		}
 	}
@@ -244,7 +230,7 @@ func TestDoctoredTableIsFound(t *testing.T) {
 func TestDoctoredPoliciesAreFound(t *testing.T) {
 	w, src := decidedWorld(t)
 	_, members := unzip(t, fullBundle(t, w, src, nil, nil))
-	good := members[evidence.MemberInForce]
+	good := members[MemberInForce]
 	for name, tc := range map[string]struct{ old, fresh, says string }{
 		"nothing":            {`"policies"`, `"policies"`, ""},
 		"text":               {"reason: harmless", "reason: hamrless", "the text does not give the digest"},
@@ -256,15 +242,8 @@ func TestDoctoredPoliciesAreFound(t *testing.T) {
 		"not canonical":      {`{"format"`, `{ "format"`, "RFC 8785"},
 		"a duplicate member": {`{"format"`, `{"format":"","format"`, "not a list of policies"},
 	} {
-		file := fullBundle(t, w, src, nil, func(in *evidence.BundleInput) {
-			in.Extra.InForce = func(evidence.BundleContents) ([]byte, error) {
-				if !bytes.Contains(good, []byte(tc.old)) {
-					t.Fatalf("%s: %s", name, good)
-				}
-				return bytes.Replace(good, []byte(tc.old), []byte(tc.fresh), 1), nil
-			}
-		})
-		rep := verify(t, w, file, &compliance.Checker{})
+		file := forge(t, fullBundle(t, w, src, nil, nil), nil, swap(MemberInForce, tc.old, tc.fresh))
+		rep := verify(t, w, file, Options{})
 		if tc.says == "" {
 			if !rep.OK {
 				t.Errorf("%s: %v", name, rep.Problems)
@@ -272,67 +251,59 @@ func TestDoctoredPoliciesAreFound(t *testing.T) {
 			continue
 		}
 		if !slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool {
-			return p.Code == compliance.CodeInForce && p.Field == evidence.MemberInForce && strings.Contains(p.Detail, tc.says)
+			return p.Code == CodeInForce && p.Field == MemberInForce && strings.Contains(p.Detail, tc.says)
 		}) {
 			t.Errorf("%s: %v", name, rep.Problems)
 		}
 	}
 }
 
+var errGone = errors.New("the hash is gone")
+
+// goneTexts is a Source that cannot be read.
+type goneTexts struct{ stored }
+
+func (goneTexts) Changes(uint64, func(inforce.Change) error) error { return errGone }
+
+// fullSpool has no room.
+type fullSpool struct{ spool }
+
+func (*fullSpool) Write([]byte) (int, error) { return 0, errGone }
+
 // What is missing when a bundle is written is an error, and no half of a bundle.
 func TestWriterRefuses(t *testing.T) {
 	w, src := decidedWorld(t)
-	gone := errors.New("the hash is gone")
-	for name, change := range map[string]func(*evidence.RangeInput){
-		"missing proofs": func(in *evidence.RangeInput) { in.Nodes = func([]int64) ([]tlog.Hash, error) { return nil, gone } },
-		"no place":       func(in *evidence.RangeInput) { in.Spool = func(string) (evidence.Spool, error) { return nil, gone } },
-		"a broken table": func(in *evidence.RangeInput) {
-			in.Extra.Table = func(evidence.BundleContents, io.Writer) error { return gone }
+	for name, change := range map[string]func(*RangeInput){
+		"missing proofs": func(in *RangeInput) { in.Nodes = func([]int64) ([]tlog.Hash, error) { return nil, errGone } },
+		"no place":       func(in *RangeInput) { in.Spool = func(string) (Spool, error) { return nil, errGone } },
+		"no place for the table": func(in *RangeInput) {
+			in.Spool = func(name string) (Spool, error) {
+				if name == MemberTable {
+					return &fullSpool{}, nil
+				}
+				return &spool{}, nil
+			}
 		},
-		"texts not there": func(in *evidence.RangeInput) {
-			in.Extra.InForce = func(evidence.BundleContents) ([]byte, error) { return nil, gone }
-		},
+		"texts not there": func(in *RangeInput) { in.Decided = goneTexts{} },
 	} {
 		in := w.ranged("acme", 2, w.n+1) // there are records before it
-		in.Extra = compliance.Extra(src)
+		in.Decided = src
 		change(&in)
 		var out bytes.Buffer
-		if _, err := evidence.WriteRange(&out, in); !errors.Is(err, gone) || out.Len() > 0 {
+		if _, err := WriteRange(&out, in); !errors.Is(err, errGone) || out.Len() > 0 {
 			t.Errorf("%s: %v, %d bytes written", name, err, out.Len())
 		}
 	}
 	in := w.input("acme", "s1")
-	in.Attach, in.Extra = compliance.Attach, compliance.Extra(src)
-	in.Extra.Table = func(evidence.BundleContents, io.Writer) error { return gone }
-	if err := evidence.WriteBundle(io.Discard, in); !errors.Is(err, gone) {
+	in.Decided = goneTexts{}
+	if err := Write(io.Discard, in); !errors.Is(err, errGone) {
 		t.Error(err)
-	}
-}
-
-// The members of one format under another's name are refused.
-func TestFormatsAreNotMixed(t *testing.T) {
-	w, src := decidedWorld(t)
-	old := writeRange(t, w.ranged("acme", 0, w.n+1))
-	for name, tc := range map[string]struct {
-		file       []byte
-		from, to   string
-		wantReason string
-	}{
-		"session": {fullBundle(t, w, src, nil, nil), "bundle/v3", "bundle/v2", "unknown member"},
-		"range":   {fullRange(t, w, src, nil), "range/v2", "range/v1", "the members are those of"},
-		"old":     {old, "range/v1", "range/v2", "the members are those of"},
-	} {
-		bad := bytes.Replace(tc.file, []byte(tc.from), []byte(tc.to), 1)
-		_, err := evidence.VerifyBundle(bytes.NewReader(bad), int64(len(bad)), w.vkey)
-		if !errors.Is(err, evidence.ErrBundle) || !strings.Contains(err.Error(), tc.wantReason) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }
 
 // Nothing in a file that anybody changed makes the check of it fail in another way
 // than by saying so.
-func FuzzVerifyNewest(f *testing.F) {
+func FuzzVerifyDecided(f *testing.F) {
 	w, src := decidedWorld(f)
 	files := [][]byte{fullBundle(f, w, src, statementKey, nil), fullRange(f, w, src, nil)}
 	f.Add([]byte("PK"), 0, 0, false)
@@ -345,7 +316,7 @@ func FuzzVerifyNewest(f *testing.F) {
 		}
 		at, cut = min(max(at, 0), len(good)), min(max(cut, 0), len(good))
 		bad := slices.Concat(good[:at], patch, good[max(at, cut):])
-		rep, err := evidence.VerifyBundleWith(bytes.NewReader(bad), int64(len(bad)), w.vkey, (&compliance.Checker{}).Check)
+		rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
 		if err == nil && rep.OK && !bytes.Equal(bad, good) {
 			t.Error("a changed bundle verifies")
 		}

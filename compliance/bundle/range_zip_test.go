@@ -1,8 +1,9 @@
-package evidence
+package bundle
 
 import (
 	"archive/zip"
 	"bytes"
+	"errors"
 	"hash/crc32"
 	"io"
 	"testing"
@@ -20,6 +21,8 @@ func (z *zeros) Read(p []byte) (int, error) {
 	z.left -= int64(n)
 	return n, nil
 }
+
+func (z *zeros) Seek(int64, int) (int64, error) { return 0, errors.ErrUnsupported }
 
 // sparse is a file that holds only what is not zero, in blocks.
 type sparse struct {
@@ -69,7 +72,7 @@ func (s *sparse) ReadAt(p []byte, off int64) (n int, err error) {
 func nothingOf(name string, size int64) zipEntry {
 	crc := crc32.NewIEEE()
 	_, _ = io.Copy(crc, &zeros{size})
-	return zipEntry{name, size, crc.Sum32(), func() io.Reader { return &zeros{size} }}
+	return zipEntry{name, size, crc.Sum32(), func() io.ReadSeeker { return &zeros{size} }}
 }
 
 // Beyond what four bytes can say the ZIP has extensions, in the one form; any ZIP
@@ -87,9 +90,9 @@ func TestZipBeyond4GB(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := &sparse{blocks: map[int64][]byte{}}
-			must(t, packEntries(file, entries))
+			ok(t, packEntries(file, entries))
 			z, err := zip.NewReader(file, file.size)
-			must(t, err)
+			ok(t, err)
 			var names []string
 			for i, f := range z.File {
 				names = append(names, f.Name)
@@ -98,9 +101,9 @@ func TestZipBeyond4GB(t *testing.T) {
 				}
 				if f.UncompressedSize64 < 100 {
 					r, err := f.Open()
-					must(t, err)
+					ok(t, err)
 					got, err := io.ReadAll(r)
-					must(t, err)
+					ok(t, err)
 					want, _ := io.ReadAll(entries[i].open())
 					if !bytes.Equal(got, want) {
 						t.Errorf("%s holds %q", f.Name, got)
@@ -108,12 +111,12 @@ func TestZipBeyond4GB(t *testing.T) {
 				}
 			}
 			read, err := openEntries(file, file.size, names)
-			must(t, err)
+			ok(t, err)
 			for i := range read {
 				read[i].crc = entries[i].crc
 			}
 			c := &comparer{r: file, size: file.size, diff: -1}
-			must(t, packEntries(c, read))
+			ok(t, packEntries(c, read))
 			if c.diff >= 0 || c.at != file.size {
 				t.Errorf("packed again it differs at byte %d of %d", c.diff, file.size)
 			}
@@ -125,12 +128,12 @@ func TestZipBeyond4GB(t *testing.T) {
 func TestZipFormIsOne(t *testing.T) {
 	members := []member{{memberManifest, []byte("{}")}, {memberReadme, nil}, {memberRecords, bytes.Repeat([]byte("x"), 1000)}}
 	var a, b bytes.Buffer
-	must(t, packZip(&a, members))
+	ok(t, packZip(&a, members))
 	var entries []zipEntry
 	for _, m := range members {
 		entries = append(entries, whole(m.name, m.data))
 	}
-	must(t, packEntries(&b, entries))
+	ok(t, packEntries(&b, entries))
 	if !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Error("streamed members are packed in another form")
 	}

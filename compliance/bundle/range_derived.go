@@ -1,9 +1,11 @@
-package evidence
+package bundle
 
 import (
 	"bytes"
 	"errors"
 	"io"
+
+	"github.com/countersign-dev/countersign/evidence"
 )
 
 // derivedReader compares the members that follow from the records with them.
@@ -20,9 +22,9 @@ func (b *rangeBundle) derived() *derivedReader {
 	return d
 }
 
-func (d *derivedReader) take(r Record) {
+func (d *derivedReader) take(row evidence.Row, r evidence.Record) {
 	l := d.lines[r.Kind]
-	if l == nil || r.expired != nil || d.bad[r.Kind] > 0 {
+	if l == nil || row.Expired() || d.bad[r.Kind] > 0 {
 		return
 	}
 	if text, err := l.next(); err != nil || !bytes.Equal(text, r.Body) {
@@ -30,13 +32,13 @@ func (d *derivedReader) take(r Record) {
 	}
 }
 
-func (d *derivedReader) finish(rep *Report) {
+func (d *derivedReader) finish(rep *evidence.Report) {
 	for _, body := range bodies {
 		if _, err := d.lines[body.kind].next(); d.bad[body.kind] == 0 && !errors.Is(err, io.EOF) {
 			d.bad[body.kind] = d.lines[body.kind].n
 		}
 		if at := d.bad[body.kind]; at > 0 {
-			rep.add(CodeMember, 0, body.name, "not what follows from the records, first in line %d", at)
+			add(rep, evidence.CodeMember, 0, body.name, "not what follows from the records, first in line %d", at)
 		}
 	}
 }

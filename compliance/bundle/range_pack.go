@@ -1,38 +1,32 @@
-package evidence
+package bundle
 
 import (
-	"fmt"
 	"io"
 	"slices"
 	"strings"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
 )
 
 func (rw *rangeWriter) header() Manifest {
-	m := BundleInput{Shard: rw.in.Shard, Tenant: rw.in.Tenant, Space: rw.in.Space}.header(rw.c)
+	m := Input{Shard: rw.in.Shard, Tenant: rw.in.Tenant, Space: rw.in.Space}.header(rw.c)
 	m.Format, m.From, m.To = RangeFormat, events.At(rw.in.From), events.At(rw.in.To)
-	if rw.in.Extra != nil {
-		m.Format = RangeFormatV2
-	}
-	if m.Expired = rw.expired; m.Expired > 0 {
-		m.Format = RangeFormatV3
-	}
-	m.Records, m.Seqs = rw.count, []uint64{rw.first, rw.last}
+	m.Records, m.Expired, m.Seqs = rw.count, rw.expired, []uint64{rw.first, rw.last}
 	return m
 }
 
 // contents is what the attachments and the statement are made from.
-func (rw *rangeWriter) contents() BundleContents {
+func (rw *rangeWriter) contents() contents {
 	keys := slices.Clone(rw.in.Keys)
 	slices.SortFunc(keys, func(a, b events.KeyRecord) int { return strings.Compare(a.KeyID, b.KeyID) })
 	if keys == nil {
 		keys = []events.KeyRecord{}
 	}
-	c := BundleContents{Manifest: rw.header(), Checkpoint: rw.c, CheckpointText: rw.in.Checkpoint, Keys: keys}
+	c := contents{Manifest: rw.header(), Checkpoint: rw.c, CheckpointText: rw.in.Checkpoint, Keys: keys}
 	records := rw.streams[memberRecords].entry()
-	c.each = func(yield func(Row, Record) error) error {
-		return rereadRows(records.open(), func(row Row, rec Record) error {
+	c.each = func(yield func(evidence.Row, evidence.Record) error) error {
+		return rereadRows(records.open(), func(row evidence.Row, rec evidence.Record) error {
 			if rw.in.Reread != nil {
 				rw.in.Reread()
 			}
@@ -42,56 +36,50 @@ func (rw *rangeWriter) contents() BundleContents {
 	return c
 }
 
-// extra makes the members of Extra: the table is a stream, whose name is given.
-func (rw *rangeWriter) extra(c *BundleContents) (table []string, inForce []listed, err error) {
-	x := rw.in.Extra
-	if x == nil {
-		return nil, nil, nil
-	}
+// made makes the table, which is a stream, the list of what decided, the report and
+// the controls.
+func (rw *rangeWriter) made(c *contents) ([]listed, error) {
 	s := rw.streams[MemberTable]
-	if err := x.Table(*c, s); err != nil {
-		return nil, nil, fmt.Errorf("making %s: %w", MemberTable, err)
+	if err := writeTable(*c, s); err != nil {
+		return nil, err
 	}
 	if err := s.buf.Flush(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	l, err := x.inForce(c)
-	return []string{MemberTable}, []listed{l}, err
+	decided, err := inForceOf(c, rw.in.Decided)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := pagesOf(*c)
+	return append([]listed{decided}, pages...), err
 }
 
 // pack makes what follows from the streams, and writes it all.
 func (rw *rangeWriter) pack(w io.Writer) error {
-	contents := rw.contents()
+	held := rw.contents()
 	var expiries []listed
 	if rw.expired > 0 {
 		l, notes, err := expiriesMember(rw.in.Expiries, rw.first, rw.last)
 		if err != nil {
 			return err
 		}
-		if rw.in.Extra == nil {
-			return fmt.Errorf("%w: texts have expired, and only bundles of the newest format can say so", ErrBundle)
-		}
-		contents.Expired, expiries = notes, []listed{l}
+		held.Expired, expiries = notes, []listed{l}
 	}
-	m := contents.Manifest
-	keys, err := events.Encode(contents.Keys)
+	m := held.Manifest
+	keys, err := events.Encode(held.Keys)
 	if err != nil {
 		return err
 	}
-	table, inForce, err := rw.extra(&contents)
+	attached, err := rw.made(&held)
 	if err != nil {
 		return err
 	}
-	attached, err := BundleInput{Attach: rw.in.Attach}.attach(contents)
-	if err != nil {
-		return err
-	}
-	attached = slices.Concat(inForce, attached, expiries)
+	attached = append(attached, expiries...)
 	entries := []zipEntry{whole(memberReadme, []byte(readme(m))), whole(memberCheckpoint, []byte(rw.in.Checkpoint)), whole(memberKeys, keys)}
 	for _, e := range entries {
 		m.Members = append(m.Members, e.listed())
 	}
-	for _, name := range append(slices.Clone(rangeStreams), table...) {
+	for _, name := range append(slices.Clone(rangeStreams), MemberTable) {
 		entries, m.Members = append(entries, rw.streams[name].entry()), append(m.Members, rw.streams[name].listed())
 	}
 	for _, a := range attached {
@@ -102,8 +90,8 @@ func (rw *rangeWriter) pack(w io.Writer) error {
 		return err
 	}
 	entries = slices.Insert(entries, 0, whole(memberManifest, manifest))
-	if rw.in.Sign != nil {
-		data, err := rw.in.Sign(contents, append([]ManifestMember{entries[0].listed()}, m.Members...))
+	if rw.in.SignKey != nil {
+		data, err := signStatement(rw.in.SignKey, held, append([]Member{entries[0].listed()}, m.Members...))
 		if err != nil {
 			return err
 		}

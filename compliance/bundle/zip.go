@@ -1,4 +1,4 @@
-package evidence
+package bundle
 
 import (
 	"archive/zip"
@@ -68,12 +68,12 @@ func zipCommon(m member) []byte {
 // unpackZip reads the members of a bundle: exactly names, in their order. It
 // reads no more than the file has bytes.
 func unpackZip(r io.ReaderAt, size int64, names []string) ([]member, error) {
-	if size > MaxBundleSize {
-		return nil, fmt.Errorf("%w: %d bytes, at most %d are read", ErrBundle, size, MaxBundleSize)
+	if size > MaxSize {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d are read", ErrInvalid, size, MaxSize)
 	}
 	z, err := zip.NewReader(r, size)
 	if err != nil && !errors.Is(err, zip.ErrInsecurePath) {
-		return nil, fmt.Errorf("%w: not a ZIP file, or cut short", ErrBundle)
+		return nil, fmt.Errorf("%w: not a ZIP file, or cut short", ErrInvalid)
 	}
 	if err := checkNames(z.File, names); err != nil {
 		return nil, err
@@ -82,19 +82,19 @@ func unpackZip(r io.ReaderAt, size int64, names []string) ([]member, error) {
 	left := uint64(size)
 	for _, f := range z.File {
 		if f.Method != zip.Store || f.CompressedSize64 != f.UncompressedSize64 || f.Flags != 0 {
-			return nil, fmt.Errorf("%w: %s is not stored plainly; bundles are not compressed", ErrBundle, f.Name)
+			return nil, fmt.Errorf("%w: %s is not stored plainly; bundles are not compressed", ErrInvalid, f.Name)
 		}
 		if f.CompressedSize64 > left {
-			return nil, fmt.Errorf("%w: %s claims more bytes than the file has", ErrBundle, f.Name)
+			return nil, fmt.Errorf("%w: %s claims more bytes than the file has", ErrInvalid, f.Name)
 		}
 		left -= f.CompressedSize64
 		raw, err := f.OpenRaw() // the CRC is compared with everything else, in intact
 		if err != nil {
-			return nil, fmt.Errorf("%w: %s cannot be found in the file", ErrBundle, f.Name)
+			return nil, fmt.Errorf("%w: %s cannot be found in the file", ErrInvalid, f.Name)
 		}
 		data, err := io.ReadAll(io.LimitReader(raw, int64(f.CompressedSize64)))
 		if err != nil || uint64(len(data)) != f.CompressedSize64 {
-			return nil, fmt.Errorf("%w: %s is cut short", ErrBundle, f.Name)
+			return nil, fmt.Errorf("%w: %s is cut short", ErrInvalid, f.Name)
 		}
 		members = append(members, member{f.Name, data})
 	}
@@ -106,20 +106,20 @@ func checkNames(files []*zip.File, names []string) error {
 	for _, f := range files {
 		switch {
 		case seen[f.Name]:
-			return fmt.Errorf("%w: member %.80q is there twice", ErrBundle, f.Name)
+			return fmt.Errorf("%w: member %.80q is there twice", ErrInvalid, f.Name)
 		case !slices.Contains(names, f.Name):
-			return fmt.Errorf("%w: unknown member %.80q", ErrBundle, f.Name)
+			return fmt.Errorf("%w: unknown member %.80q", ErrInvalid, f.Name)
 		}
 		seen[f.Name] = true
 	}
 	for _, name := range names {
 		if !seen[name] {
-			return fmt.Errorf("%w: member %s is missing", ErrBundle, name)
+			return fmt.Errorf("%w: member %s is missing", ErrInvalid, name)
 		}
 	}
 	for i, f := range files {
 		if f.Name != names[i] {
-			return fmt.Errorf("%w: member %.80q is out of order", ErrBundle, f.Name)
+			return fmt.Errorf("%w: member %.80q is out of order", ErrInvalid, f.Name)
 		}
 	}
 	return nil
@@ -191,4 +191,15 @@ func zipMember(r io.ReaderAt, size int64, name string, most uint64) []byte {
 		return data
 	}
 	return nil
+}
+
+// firstDifference is the first place in which two texts differ.
+func firstDifference(a, b []byte) int {
+	n := min(len(a), len(b))
+	for i := range n {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
 }

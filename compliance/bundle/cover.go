@@ -1,4 +1,4 @@
-package evidence
+package bundle
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence"
 )
 
 // A cover proves many leaves of a tree at once, in less space than their
@@ -49,34 +50,18 @@ func between(a, b int64) (list []subtree) {
 // stored is the place of the subtree's root among a tree's stored hashes.
 func (s subtree) stored() int64 { return tlog.StoredHashIndex(s.level, s.n) }
 
-// appendSubtree appends a complete subtree of 1<<level leaves; false says that it
-// cannot stand at this place.
-func (t *Tree) appendSubtree(level int, h tlog.Hash) bool {
-	if level < 0 || level > 52 || t.size&(1<<level-1) != 0 || t.size+1<<level > MaxSeq {
-		return false
-	}
-	for at := level; t.size>>at&1 == 1; at++ {
-		last := len(t.peaks) - 1
-		h = tlog.NodeHash(t.peaks[last], h)
-		t.peaks = t.peaks[:last]
-	}
-	t.peaks = append(t.peaks, h)
-	t.size += 1 << level
-	return true
-}
-
 // coverReader appends records and cover to a tree in their order.
 type coverReader struct {
 	lines *lines
-	tree  *Tree
+	tree  *evidence.Tree
 	wrong bool
 }
 
-func (c *coverReader) leaf(r Row) error {
+func (c *coverReader) leaf(r evidence.Row) error {
 	if err := c.end(int64(r.Seq) - 1); err != nil || c.wrong {
 		return err
 	}
-	c.tree.appendLeaf(LeafHash(r.RecordHash))
+	c.wrong = !c.tree.AppendSubtree(0, evidence.LeafHash(r.RecordHash))
 	return nil
 }
 
@@ -89,14 +74,14 @@ func (c *coverReader) end(size int64) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %s: %w", ErrBundle, memberCover, err)
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, memberCover, err)
 		}
 		var n coverNode
 		if err := strictjson.Unmarshal(text, &n, strictjson.RejectUnknown); err != nil {
-			return fmt.Errorf("%w: %s line %d: not a subtree", ErrBundle, memberCover, c.lines.n)
+			return fmt.Errorf("%w: %s line %d: not a subtree", ErrInvalid, memberCover, c.lines.n)
 		}
 		again, err := events.Encode(n)
-		c.wrong = err != nil || !bytes.Equal(again, text) || !c.tree.appendSubtree(n.Level, n.Hash)
+		c.wrong = err != nil || !bytes.Equal(again, text) || !c.tree.AppendSubtree(n.Level, n.Hash)
 	}
 	c.wrong = c.wrong || c.tree.Size() > size
 	return nil

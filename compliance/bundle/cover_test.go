@@ -1,4 +1,4 @@
-package evidence
+package bundle
 
 import (
 	"bytes"
@@ -10,12 +10,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
 )
 
 // treeOf makes a log of size records.
-func treeOf(size int) (t Tree, hashes []tlog.Hash, rows []Row) {
+func treeOf(size int) (t evidence.Tree, hashes []tlog.Hash, rows []evidence.Row) {
 	for i := range size {
-		r := Row{Seq: uint64(i + 1), RecordHash: [32]byte{byte(i), byte(i >> 8), 1}}
+		r := evidence.Row{Seq: uint64(i + 1), RecordHash: [32]byte{byte(i), byte(i >> 8), 1}}
 		for _, n := range t.Append(r.RecordHash) {
 			hashes = append(hashes, n.Hash)
 		}
@@ -25,7 +26,7 @@ func treeOf(size int) (t Tree, hashes []tlog.Hash, rows []Row) {
 }
 
 // coverOf is the cover of some rows, a line each.
-func coverOf(t rapid.TB, hashes []tlog.Hash, rows []Row, size int64) (list []string) {
+func coverOf(t rapid.TB, hashes []tlog.Hash, rows []evidence.Row, size int64) (list []string) {
 	at := int64(0)
 	add := func(to int64) {
 		for _, s := range between(at, to) {
@@ -45,12 +46,12 @@ func coverOf(t rapid.TB, hashes []tlog.Hash, rows []Row, size int64) (list []str
 }
 
 // climb appends rows and cover, and gives the root, if they fit.
-func climb(cover []string, rows []Row, size int64) (root tlog.Hash, fits bool, err error) {
+func climb(cover []string, rows []evidence.Row, size int64) (root tlog.Hash, fits bool, err error) {
 	var text bytes.Buffer
 	for _, line := range cover {
 		fmt.Fprintln(&text, line)
 	}
-	var tree Tree
+	var tree evidence.Tree
 	c := &coverReader{lines: newLines(&text), tree: &tree}
 	for _, r := range rows {
 		if err := c.leaf(r); err != nil {
@@ -69,7 +70,7 @@ func TestCoverGivesTheRoot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		size := rapid.IntRange(1, 300).Draw(t, "size")
 		tree, hashes, all := treeOf(size)
-		var rows []Row
+		var rows []evidence.Row
 		rare := rapid.IntRange(1, 9).Draw(t, "rare")
 		for _, r := range all {
 			if rapid.IntRange(0, rare).Draw(t, "take") == 0 {
@@ -84,7 +85,7 @@ func TestCoverGivesTheRoot(t *testing.T) {
 		if len(cover) > (len(rows)+1)*2*10 {
 			t.Errorf("%d subtrees for %d records of %d", len(cover), len(rows), size)
 		}
-		damaged := func(what string, cover []string, rows []Row) {
+		damaged := func(what string, cover []string, rows []evidence.Row) {
 			if root, fits, err := climb(cover, rows, int64(size)); err == nil && fits && root == tree.Root() {
 				t.Errorf("%s: the root is met all the same", what)
 			}
@@ -96,7 +97,7 @@ func TestCoverGivesTheRoot(t *testing.T) {
 		}
 		if len(rows) > 0 {
 			damaged("a record less", cover, rows[1:])
-			other := append([]Row{{Seq: rows[0].Seq, RecordHash: [32]byte{9, 9, 9}}}, rows[1:]...)
+			other := append([]evidence.Row{{Seq: rows[0].Seq, RecordHash: [32]byte{9, 9, 9}}}, rows[1:]...)
 			damaged("another record", cover, other)
 		}
 	})

@@ -1,4 +1,4 @@
-package compliance_test
+package bundle
 
 import (
 	"bytes"
@@ -143,8 +143,8 @@ func (w *world) keys() []events.KeyRecord {
 }
 
 // input is the bundle of a session.
-func (w *world) input(tenant, session string) evidence.BundleInput {
-	in := evidence.BundleInput{Shard: shard, Tenant: tenant, Session: session, Checkpoint: w.checkpoint(), Keys: w.keys()}
+func (w *world) input(tenant, session string) Input {
+	in := Input{Shard: shard, Tenant: tenant, Session: session, Checkpoint: w.checkpoint(), Keys: w.keys(), Decided: stored{}}
 	for _, r := range w.rows {
 		if r.Tenant == tenant && r.Session == session {
 			p, err := evidence.InclusionProof(w, w.tree.Size(), r.Seq)

@@ -1,4 +1,4 @@
-package compliance_test
+package bundle
 
 import (
 	"archive/zip"
@@ -13,7 +13,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -29,12 +28,9 @@ func public(k ed25519.PrivateKey) ed25519.PublicKey { return k.Public().(ed25519
 func bundle(t testing.TB, w *world, key ed25519.PrivateKey) []byte {
 	t.Helper()
 	in := w.input("acme", "s1")
-	in.Attach = compliance.Attach
-	if key != nil {
-		in.Sign = compliance.Signer(key)
-	}
+	in.SignKey = key
 	var out bytes.Buffer
-	ok(t, evidence.WriteBundle(&out, in))
+	ok(t, Write(&out, in))
 	return out.Bytes()
 }
 
@@ -46,9 +42,9 @@ func sampleWorld(t testing.TB) *world {
 	return w
 }
 
-func verify(t testing.TB, w *world, file []byte, c *compliance.Checker) evidence.Report {
+func verify(t testing.TB, w *world, file []byte, o Options) Result {
 	t.Helper()
-	rep, err := evidence.VerifyBundleWith(bytes.NewReader(file), int64(len(file)), w.vkey, c.Check)
+	rep, err := Verify(bytes.NewReader(file), int64(len(file)), w.vkey, o)
 	ok(t, err)
 	return rep
 }
@@ -76,16 +72,16 @@ func TestBundleWithReportControlsAndStatement(t *testing.T) {
 		t.Error("the same evidence gives other bytes")
 	}
 	names, members := unzip(t, file)
-	if got := strings.Join(names, " "); got != "manifest.json README.txt checkpoint.txt keys.json records.jsonl proofs.json decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl report.html controls.json statement.dsse.json" {
+	if got := strings.Join(names, " "); got != "manifest.json README.txt checkpoint.txt keys.json records.jsonl proofs.json decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl records.parquet in_force.json report.html controls.json statement.dsse.json" {
 		t.Error(got)
 	}
 	if n := bytes.Count(members["calls.jsonl"], []byte("\n")); n != 2 || len(members["approvals.jsonl"]) != 0 {
 		t.Errorf("%d calls", n)
 	}
-	c := compliance.Checker{StatementKey: public(statementKey)}
-	rep := verify(t, w, file, &c)
-	if !rep.OK || rep.Records != 7 || rep.Decisions != 2 || len(c.Notes) != 0 {
-		t.Errorf("%+v, notes %q", rep, c.Notes)
+	c := Options{StatementKey: public(statementKey)}
+	rep := verify(t, w, file, c)
+	if !rep.OK || rep.Records != 7 || rep.Decisions != 2 || len(rep.Notes) != 0 {
+		t.Errorf("%+v, notes %q", rep, rep.Notes)
 	}
 	if !strings.Contains(string(members["report.html"]), "executed_despite_deny") || strings.Contains(string(members["report.html"]), "example.invalid") {
 		t.Error("the report is not of this session")
@@ -144,8 +140,7 @@ func TestChangedByteInAnyMember(t *testing.T) {
 			at := bytes.Index(file, data) + len(data)/2
 			bad := bytes.Clone(file)
 			bad[at] ^= 1
-			c := compliance.Checker{}
-			rep, err := evidence.VerifyBundleWith(bytes.NewReader(bad), int64(len(bad)), w.vkey, c.Check)
+			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
 			if err != nil {
 				if !strings.Contains(err.Error(), member) {
 					t.Errorf("%s: %s: the error names another member: %v", name, member, err)
@@ -159,39 +154,57 @@ func TestChangedByteInAnyMember(t *testing.T) {
 	}
 }
 
-// forge makes a bundle as somebody would who changes what he likes and writes a
-// manifest that fits.
-func forge(t testing.TB, w *world, key ed25519.PrivateKey, change func(name string, data []byte) []byte) []byte {
+// pack writes members as a file in its one form.
+func pack(t testing.TB, names []string, files map[string][]byte) []byte {
 	t.Helper()
-	in := w.input("acme", "s1")
-	in.Attach = func(c evidence.BundleContents) ([]evidence.BundleMember, error) {
-		list, err := compliance.Attach(c)
-		for i := range list {
-			list[i].Data = change(list[i].Name, list[i].Data)
+	var entries []zipEntry
+	for _, name := range names {
+		if data, there := files[name]; there {
+			entries = append(entries, whole(name, data))
 		}
-		return list, err
-	}
-	if key != nil {
-		in.Sign = compliance.Signer(key)
 	}
 	var out bytes.Buffer
-	ok(t, evidence.WriteBundle(&out, in))
+	ok(t, packEntries(&out, entries))
 	return out.Bytes()
 }
 
-func swap(member, old, fresh string) func(string, []byte) []byte {
-	return func(name string, data []byte) []byte {
-		if name != member {
-			return data
+// forge changes members of a bundle as an attacker would: with a manifest that fits
+// and, where there is a key, a statement.
+func forge(t testing.TB, file []byte, key ed25519.PrivateKey, change func(files map[string][]byte)) []byte {
+	t.Helper()
+	names, files := unzip(t, file)
+	change(files)
+	var m Manifest
+	ok(t, json.Unmarshal(files[memberManifest], &m))
+	m.Members = slices.DeleteFunc(m.Members, func(l Member) bool { _, there := files[l.Name]; return !there })
+	for i, l := range m.Members {
+		m.Members[i] = listedOf(l.Name, files[l.Name]).entry
+	}
+	var err error
+	files[memberManifest], err = events.Encode(m)
+	ok(t, err)
+	delete(files, MemberStatement)
+	if key != nil {
+		c := contents{Manifest: m}
+		c.Checkpoint, err = evidence.PeekCheckpoint(string(files[memberCheckpoint]))
+		ok(t, err)
+		files[MemberStatement], err = signStatement(key, c, append([]Member{listedOf(memberManifest, files[memberManifest]).entry}, m.Members...))
+		ok(t, err)
+	}
+	return pack(t, names, files)
+}
+
+// swap replaces a text in a member.
+func swap(name, old, fresh string) func(map[string][]byte) {
+	return func(files map[string][]byte) {
+		if !bytes.Contains(files[name], []byte(old)) {
+			panic(name + " has no " + old)
 		}
-		if !bytes.Contains(data, []byte(old)) {
-			panic(member + " has no " + old)
-		}
-		return bytes.Replace(data, []byte(old), []byte(fresh), 1)
+		files[name] = bytes.Replace(files[name], []byte(old), []byte(fresh), 1)
 	}
 }
 
-func codes(rep evidence.Report) string {
+func codes(rep Result) string {
 	var list []string
 	for _, p := range rep.Problems {
 		list = append(list, string(p.Code)+" in "+p.Field)
@@ -202,20 +215,20 @@ func codes(rep evidence.Report) string {
 func TestDoctoredReportAndControlsAreFound(t *testing.T) {
 	w := sampleWorld(t)
 	for name, tc := range map[string]struct {
-		change func(string, []byte) []byte
+		change func(map[string][]byte)
 		want   string
 		notes  int
 	}{
-		"nothing":                     {func(_ string, b []byte) []byte { return b }, "", 0},
-		"report":                      {swap(evidence.MemberReport, "critical", "harmless"), "bundle_report in report.html", 0},
-		"controls":                    {swap(evidence.MemberControls, `"soc2:CC6.1"`, `"soc2:CC6.9"`), "bundle_controls in controls.json", 0},
-		"report of another version":   {swap(evidence.MemberReport, "countersign/report/v2 ", "countersign/report/v0 "), "", 1},
-		"controls of another edition": {swap(evidence.MemberControls, `"edition": "20`, `"edition": "19`), "", 1},
+		"nothing":                     {func(map[string][]byte) {}, "", 0},
+		"report":                      {swap(MemberReport, "critical", "harmless"), "bundle_report in report.html", 0},
+		"controls":                    {swap(MemberControls, `"soc2:CC6.1"`, `"soc2:CC6.9"`), "bundle_controls in controls.json", 0},
+		"report of another version":   {swap(MemberReport, "countersign/report/v2 ", "countersign/report/v0 "), "", 1},
+		"controls of another edition": {swap(MemberControls, `"edition": "20`, `"edition": "19`), "", 1},
 	} {
-		c := compliance.Checker{StatementKey: public(statementKey)}
-		rep := verify(t, w, forge(t, w, statementKey, tc.change), &c)
-		if codes(rep) != tc.want || rep.OK != (tc.want == "") || len(c.Notes) != tc.notes {
-			t.Errorf("%s: %s, want %s; notes %q", name, codes(rep), tc.want, c.Notes)
+		c := Options{StatementKey: public(statementKey)}
+		rep := verify(t, w, forge(t, bundle(t, w, statementKey), statementKey, tc.change), c)
+		if codes(rep) != tc.want || rep.OK != (tc.want == "") || len(rep.Notes) != tc.notes {
+			t.Errorf("%s: %s, want %s; notes %q", name, codes(rep), tc.want, rep.Notes)
 		}
 	}
 }
@@ -225,20 +238,20 @@ func TestWhoSigned(t *testing.T) {
 	signed, unsigned := bundle(t, w, statementKey), bundle(t, w, nil)
 	for name, tc := range map[string]struct {
 		file    []byte
-		checker compliance.Checker
+		checker Options
 		want    string
 		notes   int
 	}{
-		"by the key":            {signed, compliance.Checker{StatementKey: public(statementKey)}, "", 0},
-		"by another":            {signed, compliance.Checker{StatementKey: public(otherKey)}, "bundle_statement in statement.dsse.json", 0},
-		"by whom ever":          {signed, compliance.Checker{}, "", 1},
-		"by a known key":        {signed, compliance.Checker{Known: []ed25519.PublicKey{public(otherKey), public(statementKey)}}, "", 0},
-		"unsigned":              {unsigned, compliance.Checker{}, "", 0},
-		"unsigned, and must be": {unsigned, compliance.Checker{StatementKey: public(statementKey)}, "bundle_statement in statement.dsse.json", 0},
+		"by the key":            {signed, Options{StatementKey: public(statementKey)}, "", 0},
+		"by another":            {signed, Options{StatementKey: public(otherKey)}, "bundle_statement in statement.dsse.json", 0},
+		"by whom ever":          {signed, Options{}, "", 1},
+		"by a known key":        {signed, Options{Known: []ed25519.PublicKey{public(otherKey), public(statementKey)}}, "", 0},
+		"unsigned":              {unsigned, Options{}, "", 0},
+		"unsigned, and must be": {unsigned, Options{StatementKey: public(statementKey)}, "bundle_statement in statement.dsse.json", 0},
 	} {
-		rep := verify(t, w, tc.file, &tc.checker)
-		if codes(rep) != tc.want || len(tc.checker.Notes) != tc.notes {
-			t.Errorf("%s: %q, want %q; notes %q", name, codes(rep), tc.want, tc.checker.Notes)
+		rep := verify(t, w, tc.file, tc.checker)
+		if codes(rep) != tc.want || len(rep.Notes) != tc.notes {
+			t.Errorf("%s: %q, want %q; notes %q", name, codes(rep), tc.want, rep.Notes)
 		}
 	}
 }
@@ -248,14 +261,12 @@ func TestStatementOfAnotherBundle(t *testing.T) {
 	w := sampleWorld(t)
 	_, members := unzip(t, bundle(t, w, statementKey))
 	foreign := w.input("acme", "s2")
-	foreign.Attach = compliance.Attach
-	foreign.Sign = func(evidence.BundleContents, []evidence.ManifestMember) ([]byte, error) {
-		return members[evidence.MemberStatement], nil
-	}
+	foreign.SignKey = statementKey
 	var out bytes.Buffer
-	ok(t, evidence.WriteBundle(&out, foreign))
-	c := compliance.Checker{StatementKey: public(statementKey)}
-	rep := verify(t, w, out.Bytes(), &c)
+	ok(t, Write(&out, foreign))
+	names, files := unzip(t, out.Bytes())
+	files[MemberStatement] = members[MemberStatement]
+	rep := verify(t, w, pack(t, names, files), Options{StatementKey: public(statementKey)})
 	if rep.OK || !strings.Contains(rep.Problems[len(rep.Problems)-1].Detail, "other evidence") {
 		t.Errorf("%+v", rep.Problems)
 	}

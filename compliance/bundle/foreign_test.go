@@ -1,4 +1,4 @@
-package compliance_test
+package bundle
 
 import (
 	"bytes"
@@ -92,7 +92,7 @@ func TestAnotherProgramReadsTheTable(t *testing.T) {
 	for name, file := range files {
 		t.Run(name, func(t *testing.T) {
 			_, members := unzip(t, file)
-			rows := r.rows(t, "t_"+name, members[evidence.MemberTable])
+			rows := r.rows(t, "t_"+name, members[MemberTable])
 			lines := strings.Split(strings.TrimSuffix(string(members["records.jsonl"]), "\n"), "\n")
 			if len(rows) != len(lines) || len(rows) < 4 {
 				t.Fatalf("%d rows, %d lines", len(rows), len(lines))

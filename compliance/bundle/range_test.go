@@ -1,4 +1,4 @@
-package compliance_test
+package bundle
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -32,10 +31,10 @@ func (s *spool) ReadAt(p []byte, off int64) (int, error) { return bytes.NewReade
 
 // ranged is the input for everything of a tenant from one second of the log to
 // another.
-func (w *world) ranged(tenant string, from, to int) evidence.RangeInput {
-	in := evidence.RangeInput{Shard: shard, Tenant: tenant, From: begin.Add(time.Duration(from) * time.Second), To: begin.Add(time.Duration(to) * time.Second),
-		Checkpoint: w.checkpoint(), Keys: w.keys(), Attach: compliance.Attach, Nodes: w.ReadHashes,
-		Spool: func(string) (evidence.Spool, error) { return &spool{}, nil }}
+func (w *world) ranged(tenant string, from, to int) RangeInput {
+	in := RangeInput{Shard: shard, Tenant: tenant, From: begin.Add(time.Duration(from) * time.Second), To: begin.Add(time.Duration(to) * time.Second),
+		Checkpoint: w.checkpoint(), Keys: w.keys(), Decided: stored{}, Nodes: w.ReadHashes,
+		Spool: func(string) (Spool, error) { return &spool{}, nil }}
 	in.Rows = func(yield func(evidence.Row) error) error {
 		for _, r := range w.rows {
 			if r.Tenant == tenant && !r.BrokerTime.Before(in.From) && r.BrokerTime.Before(in.To) {
@@ -49,10 +48,10 @@ func (w *world) ranged(tenant string, from, to int) evidence.RangeInput {
 	return in
 }
 
-func writeRange(t testing.TB, in evidence.RangeInput) []byte {
+func writeRange(t testing.TB, in RangeInput) []byte {
 	t.Helper()
 	var out bytes.Buffer
-	if _, err := evidence.WriteRange(&out, in); err != nil {
+	if _, err := WriteRange(&out, in); err != nil {
 		t.Fatal(err)
 	}
 	return out.Bytes()
@@ -80,17 +79,17 @@ func TestRangeRoundTrip(t *testing.T) {
 	for _, r := range [][2]int{{0, w.n + 1}, {1, 2}, {13, 57}, {40, w.n + 1}, {0, 30}, {30, 31}} {
 		for _, tenant := range []string{"acme", "other"} {
 			in := w.ranged(tenant, r[0], r[1])
-			in.Sign = compliance.Signer(statementKey)
+			in.SignKey = statementKey
 			var out bytes.Buffer
-			n, err := evidence.WriteRange(&out, in)
-			if errors.Is(err, evidence.ErrEmpty) {
+			n, err := WriteRange(&out, in)
+			if errors.Is(err, ErrEmpty) {
 				continue
 			}
 			ok(t, err)
-			c := compliance.Checker{StatementKey: public(statementKey)}
-			rep := verify(t, w, out.Bytes(), &c)
-			if !rep.OK || rep.Records != n || rep.Tenant != tenant || rep.Signed != int64(w.n) || len(c.Notes) > 0 {
-				t.Errorf("%s %v: %+v, notes %q", tenant, r, rep, c.Notes)
+			c := Options{StatementKey: public(statementKey)}
+			rep := verify(t, w, out.Bytes(), c)
+			if !rep.OK || rep.Records != n || rep.Tenant != tenant || rep.Signed != int64(w.n) || len(rep.Notes) > 0 {
+				t.Errorf("%s %v: %+v, notes %q", tenant, r, rep, rep.Notes)
 			}
 		}
 	}
@@ -99,7 +98,7 @@ func TestRangeRoundTrip(t *testing.T) {
 		t.Error("the same evidence gives other bytes")
 	}
 	names, members := unzip(t, writeRange(t, in))
-	if strings.Join(names, " ") != "manifest.json README.txt checkpoint.txt keys.json records.jsonl cover.jsonl decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl report.html controls.json" {
+	if strings.Join(names, " ") != "manifest.json README.txt checkpoint.txt keys.json records.jsonl cover.jsonl decisions.jsonl findings.jsonl calls.jsonl approvals.jsonl records.parquet in_force.json report.html controls.json" {
 		t.Error(names)
 	}
 	if bytes.Contains(members["records.jsonl"], []byte(`"tenant":"other"`)) || !strings.Contains(string(members["report.html"]), "Evidence of tenant") {
@@ -110,17 +109,17 @@ func TestRangeRoundTrip(t *testing.T) {
 func TestRangeRefuses(t *testing.T) {
 	w := mixed(t, 4)
 	for name, tc := range map[string]struct {
-		change func(*evidence.RangeInput)
+		change func(*RangeInput)
 		want   error
 	}{
-		"empty":           {func(in *evidence.RangeInput) { in.Rows = func(func(evidence.Row) error) error { return nil } }, evidence.ErrEmpty},
-		"another tenant":  {func(in *evidence.RangeInput) { in.Tenant = "x" }, evidence.ErrBundle},
-		"another time":    {func(in *evidence.RangeInput) { in.From = in.From.Add(5 * time.Second) }, evidence.ErrBundle},
-		"turned round":    {func(in *evidence.RangeInput) { in.From, in.To = in.To, in.From }, evidence.ErrBundle},
-		"no report":       {func(in *evidence.RangeInput) { in.Attach = nil }, evidence.ErrBundle},
-		"not yet signed":  {func(in *evidence.RangeInput) { in.Checkpoint = mixed(t, 1).checkpoint() }, evidence.ErrBundle},
-		"another's shard": {func(in *evidence.RangeInput) { in.Shard = "GOV@1" }, evidence.ErrBundle},
-		"no tree": {func(in *evidence.RangeInput) {
+		"empty":           {func(in *RangeInput) { in.Rows = func(func(evidence.Row) error) error { return nil } }, ErrEmpty},
+		"another tenant":  {func(in *RangeInput) { in.Tenant = "x" }, ErrInvalid},
+		"another time":    {func(in *RangeInput) { in.From = in.From.Add(5 * time.Second) }, ErrInvalid},
+		"turned round":    {func(in *RangeInput) { in.From, in.To = in.To, in.From }, ErrInvalid},
+		"no texts":        {func(in *RangeInput) { in.Decided = nil }, ErrInvalid},
+		"not yet signed":  {func(in *RangeInput) { in.Checkpoint = mixed(t, 1).checkpoint() }, ErrInvalid},
+		"another's shard": {func(in *RangeInput) { in.Shard = "GOV@1" }, ErrInvalid},
+		"no tree": {func(in *RangeInput) {
 			in.Nodes = func([]int64) ([]tlog.Hash, error) { return nil, io.ErrUnexpectedEOF }
 		}, io.ErrUnexpectedEOF},
 	} {
@@ -130,7 +129,7 @@ func TestRangeRefuses(t *testing.T) {
 		if name == "another tenant" || name == "another time" {
 			in.Rows = rows
 		}
-		if _, err := evidence.WriteRange(io.Discard, in); !errors.Is(err, tc.want) {
+		if _, err := WriteRange(io.Discard, in); !errors.Is(err, tc.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -140,7 +139,7 @@ func TestRangeRefuses(t *testing.T) {
 func TestChangedByteInARange(t *testing.T) {
 	w := mixed(t, 6)
 	in := w.ranged("acme", 5, w.n-3)
-	in.Sign = compliance.Signer(statementKey)
+	in.SignKey = statementKey
 	file := writeRange(t, in)
 	names, members := unzip(t, file)
 	for _, member := range names {
@@ -151,8 +150,7 @@ func TestChangedByteInARange(t *testing.T) {
 			}
 			bad := bytes.Clone(file)
 			bad[bytes.Index(file, append([]byte(member), data...))+len(member)+part] ^= 2
-			c := compliance.Checker{}
-			rep, err := evidence.VerifyBundleWith(bytes.NewReader(bad), int64(len(bad)), w.vkey, c.Check)
+			rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
 			if err != nil && !strings.Contains(err.Error(), member) {
 				t.Errorf("%s: the error names another member: %v", member, err)
 			}
@@ -165,7 +163,7 @@ func TestChangedByteInARange(t *testing.T) {
 	for i := 0; i < len(file); i += step {
 		bad := bytes.Clone(file)
 		bad[i] ^= 1
-		rep, err := evidence.VerifyBundle(bytes.NewReader(bad), int64(len(bad)), w.vkey)
+		rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
 		if err == nil && rep.OK {
 			t.Fatalf("byte %d of %d changed and nobody noticed", i, len(file))
 		}
@@ -197,7 +195,7 @@ func TestRangeWithoutARecord(t *testing.T) {
 			}
 			return nil
 		}
-		rep, err := evidence.VerifyBundle(bytes.NewReader(writeRange(t, in)), int64(len(writeRange(t, in))), w.vkey)
+		rep, err := Verify(bytes.NewReader(writeRange(t, in)), int64(len(writeRange(t, in))), w.vkey, Options{})
 		ok(t, err)
 		found := codes(rep)
 		if name == "left out" { // the exporter cannot hide it: the chain has a gap, though the cover fits
@@ -221,11 +219,12 @@ func TestRangeFilesThatCannotBeRead(t *testing.T) {
 	}{
 		"cut short":   {good[:len(good)-1], "not a ZIP"},
 		"newer":       {bytes.Replace(good, []byte("range/v1"), []byte("range/v9"), 1), `format "countersign/range/v9"; this program reads`},
+		"earlier":     {bytes.Replace(good, []byte("range/v1"), []byte("range/v3"), 1), "What a build before the first release wrote is not read: export it again"},
 		"zip slip":    {bytes.ReplaceAll(good, []byte("report.html"), []byte("../rep.html")), `unknown member "../rep.html"`},
 		"other order": {bytes.ReplaceAll(good, []byte("calls.jsonl"), []byte("cover.jsonl")), "cover.jsonl"},
 	} {
-		_, err := evidence.VerifyBundle(bytes.NewReader(tc.file), int64(len(tc.file)), w.vkey)
-		if !errors.Is(err, evidence.ErrBundle) || !strings.Contains(err.Error(), tc.says) {
+		_, err := Verify(bytes.NewReader(tc.file), int64(len(tc.file)), w.vkey, Options{})
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.says) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -274,17 +273,16 @@ func TestRangeOf50000RecordsInBoundedMemory(t *testing.T) {
 		}
 		return nil
 	}
-	in.Spool = func(name string) (evidence.Spool, error) { return os.Create(filepath.Join(dir, name)) }
+	in.Spool = func(name string) (Spool, error) { return os.Create(filepath.Join(dir, name)) }
 	peak := watchMemory(t)
 	file, err := os.Create(filepath.Join(dir, "range.zip"))
 	ok(t, err)
 	defer file.Close()
-	n, err := evidence.WriteRange(file, in)
+	n, err := WriteRange(file, in)
 	ok(t, err)
-	c := compliance.Checker{}
 	info, err := file.Stat()
 	ok(t, err)
-	rep, err := evidence.VerifyBundleWith(file, info.Size(), w.vkey, c.Check)
+	rep, err := Verify(file, info.Size(), w.vkey, Options{})
 	ok(t, err)
 	used := peak()
 	t.Logf("%d records, %d MB, %d MB of memory beside the log itself", n, info.Size()>>20, used>>20)
@@ -337,7 +335,7 @@ func FuzzVerifyRange(f *testing.F) {
 	f.Fuzz(func(t *testing.T, patch []byte, at, cut int) {
 		at, cut = min(max(at, 0), len(good)), min(max(cut, 0), len(good))
 		bad := slices.Concat(good[:at], patch, good[max(at, cut):])
-		rep, err := evidence.VerifyBundle(bytes.NewReader(bad), int64(len(bad)), w.vkey)
+		rep, err := Verify(bytes.NewReader(bad), int64(len(bad)), w.vkey, Options{})
 		if err == nil && rep.OK && !bytes.Equal(bad, good) {
 			t.Error("a changed bundle verifies")
 		}

@@ -1,14 +1,15 @@
-package compliance_test
+package bundle
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -54,7 +55,7 @@ func second(t *testing.T, w *world, file []byte) (code int, out string) {
 	dir := t.TempDir()
 	ok(t, os.WriteFile(filepath.Join(dir, "b.zip"), file, 0o600))
 	ok(t, os.WriteFile(filepath.Join(dir, "key"), []byte(w.vkey+"\n"), 0o600))
-	cmd := exec.Command(path, "-I", "../test/verifier/verify.py", "--bundle", filepath.Join(dir, "b.zip"), "--key", filepath.Join(dir, "key"))
+	cmd := exec.Command(path, "-I", "../../test/verifier/verify.py", "--bundle", filepath.Join(dir, "b.zip"), "--key", filepath.Join(dir, "key"))
 	b, err := cmd.CombinedOutput()
 	if cmd.ProcessState == nil {
 		t.Fatal(err)
@@ -69,16 +70,16 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 	before := fullBundle(t, w, src, nil, nil)
 	session := "s1"
 	x := w.expire("acme", session)
-	gone := fullBundle(t, w, src, nil, func(in *evidence.BundleInput) { in.Expiries = w.proved(x) })
+	gone := fullBundle(t, w, src, nil, func(in *Input) { in.Expiries = w.proved(x) })
 	w.call("acme", session, events.Allow) // it goes on
-	goes := fullBundle(t, w, src, nil, func(in *evidence.BundleInput) { in.Expiries = w.proved(x) })
-	whole := fullRange(t, w, src, func(in *evidence.RangeInput) { in.Expiries = w.proved(x) })
+	goes := fullBundle(t, w, src, nil, func(in *Input) { in.Expiries = w.proved(x) })
+	whole := fullRange(t, w, src, func(in *RangeInput) { in.Expiries = w.proved(x) })
 	for name, tc := range map[string]struct {
 		file []byte
 		want string
 		some bool
-	}{"from before": {before, "", false}, "a session": {gone, evidence.BundleFormatV4, true}, "that went on": {goes, evidence.BundleFormatV4, true}, "a range": {whole, evidence.RangeFormatV3, true}} {
-		rep := verify(t, w, tc.file, &compliance.Checker{})
+	}{"from before": {before, "", false}, "a session": {gone, Format, true}, "that went on": {goes, Format, true}, "a range": {whole, RangeFormat, true}} {
+		rep := verify(t, w, tc.file, Options{})
 		if !rep.OK || (rep.Expired > 0) != tc.some {
 			t.Errorf("%s: %+v", name, rep)
 		}
@@ -86,7 +87,7 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 		if tc.some && (!bytes.Contains(members["manifest.json"], []byte(tc.want)) || !bytes.Contains(members["manifest.json"], []byte(`"expired":`))) {
 			t.Errorf("%s: %s", name, members["manifest.json"])
 		}
-		if says := strings.Contains(string(members[evidence.MemberReport]), "the tenant&#39;s retention policy let the text go, on "); says != tc.some {
+		if says := strings.Contains(string(members[MemberReport]), "the tenant&#39;s retention policy let the text go, on "); says != tc.some {
 			t.Errorf("%s: the report says that something expired: %v", name, says)
 		}
 		if code, out := second(t, w, tc.file); code != 0 || tc.some && !strings.Contains(out, "expired") {
@@ -95,10 +96,10 @@ func TestBundlesOfExpiredRecords(t *testing.T) {
 	}
 	for name, list := range map[string][]evidence.ExpiryRecord{"without the expiry record": nil, "without its proof": {x}} {
 		for kind, file := range map[string][]byte{
-			"session": fullBundle(t, w, src, nil, func(in *evidence.BundleInput) { in.Expiries = list }),
-			"range":   fullRange(t, w, src, func(in *evidence.RangeInput) { in.Expiries = list }),
+			"session": fullBundle(t, w, src, nil, func(in *Input) { in.Expiries = list }),
+			"range":   fullRange(t, w, src, func(in *RangeInput) { in.Expiries = list }),
 		} {
-			if rep := verify(t, w, file, &compliance.Checker{}); rep.OK || rep.ByCode[evidence.CodeTextMissing] == 0 {
+			if rep := verify(t, w, file, Options{}); rep.OK || rep.ByCode[evidence.CodeTextMissing] == 0 {
 				t.Errorf("a %s %s: %s", kind, name, codes(rep))
 			}
 			if code, out := second(t, w, file); code != 1 {
@@ -118,15 +119,89 @@ func TestDoctoredExpiredRow(t *testing.T) {
 		"the kind":        func(r *evidence.Row) { r.Kind = evidence.KindControl },
 		"a text that was": func(r *evidence.Row) { r.Kind = evidence.KindCall },
 	} {
-		bad := fullBundle(t, w, src, nil, func(in *evidence.BundleInput) {
+		bad := fullBundle(t, w, src, nil, func(in *Input) {
 			in.Expiries = w.proved(x)
 			change(&in.Rows[0])
 		})
-		if rep := verify(t, w, bad, &compliance.Checker{}); rep.OK {
+		if rep := verify(t, w, bad, Options{}); rep.OK {
 			t.Errorf("%s: it holds", name)
 		}
 		if code, out := second(t, w, bad); code != 1 {
 			t.Errorf("%s: the second verifier says %d: %s", name, code, out)
 		}
 	}
+}
+
+// The list of expiry records is there exactly if the manifest says that texts
+// expired: for both verifiers, and whatever else fits.
+func TestExpiriesAreStated(t *testing.T) {
+	w, src := decidedWorld(t)
+	none := map[string][]byte{"session": fullBundle(t, w, src, nil, nil), "range": fullRange(t, w, src, func(in *RangeInput) { in.SignKey = nil })}
+	x := w.expire("acme", "s1")
+	some := map[string][]byte{"session": fullBundle(t, w, src, nil, func(in *Input) { in.Expiries = w.proved(x) }),
+		"range": fullRange(t, w, src, func(in *RangeInput) { in.Expiries, in.SignKey = w.proved(x), nil })}
+	for kind := range none {
+		names, files := unzip(t, none[kind])
+		files[memberExpiries] = []byte("[]")
+		var m Manifest
+		ok(t, json.Unmarshal(files[memberManifest], &m))
+		m.Members = append(m.Members, listedOf(memberExpiries, files[memberExpiries]).entry)
+		files[memberManifest] = w.encode(m)
+		for what, tc := range map[string]struct {
+			file []byte
+			says string
+		}{
+			"missing":  {forge(t, some[kind], nil, func(m map[string][]byte) { delete(m, memberExpiries) }), "member expiries.json is missing, and the manifest says that"},
+			"too many": {pack(t, append(names, memberExpiries), files), "member expiries.json is there, and the manifest says of no text"},
+		} {
+			_, err := Verify(bytes.NewReader(tc.file), int64(len(tc.file)), w.vkey, Options{})
+			if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.says) {
+				t.Errorf("%s, %s: %v", kind, what, err)
+			}
+			if code, out := second(t, w, tc.file); code != 1 || !strings.Contains(out, map[string]string{"missing": "nothing says why", "too many": "manifest.json: expiries.json is there"}[what]) {
+				t.Errorf("%s, %s: the second verifier says %d: %s", kind, what, code, out)
+			}
+		}
+	}
+}
+
+// Whatever a line is, it is read to what gives the same line again, or refused.
+func FuzzReadLine(f *testing.F) {
+	w, _ := decidedWorld(f)
+	rows := []evidence.Row{w.rows[1]}
+	w.expire("acme", "s1")
+	for _, r := range append(rows, w.rows[1]) {
+		rec, err := recordOf(r)
+		ok(f, err)
+		text, err := lineOf(r, rec)
+		ok(f, err)
+		f.Add(text)
+	}
+	f.Add([]byte(`{"expired":{}}`))
+	f.Add([]byte(`{"expired":{"body_digest":"","broker_time":"2026-11-20T06:42:00.000000000Z","kind":"event","record_hash":"00","seq":1,"session":"s","shard":"x","subject":"y","tenant":"t"}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		row, rec, err := readLine(text)
+		if err != nil {
+			return
+		}
+		again, err := lineOf(row, rec)
+		if err != nil || string(again) != string(text) || row.Seq != rec.Seq {
+			t.Fatalf("%q: %q, %v", text, again, err)
+		}
+	})
+}
+
+func FuzzReadExpiries(f *testing.F) {
+	w, _ := decidedWorld(f)
+	l, _, err := expiriesMember([]evidence.ExpiryRecord{w.expire("acme", "s1")}, 1, 20)
+	ok(f, err)
+	f.Add(l.data)
+	f.Add([]byte("[]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		list, notes, err := readExpiries(data)
+		if err == nil && len(list) != len(notes) {
+			t.Fatalf("%d records, %d notes", len(list), len(notes))
+		}
+		evidence.NewVerifier(evidence.VerifyOptions{Shard: shard, Expiries: list})
+	})
 }

@@ -1,0 +1,163 @@
+package bundle
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/compliance/controls"
+	"github.com/countersign-dev/countersign/compliance/report"
+	"github.com/countersign-dev/countersign/compliance/statement"
+	"github.com/countersign-dev/countersign/compliance/table"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// Codes of the problems that only bundles have.
+const (
+	CodeReport    evidence.Code = "bundle_report"    // the report is not what follows from the records
+	CodeControls  evidence.Code = "bundle_controls"  // likewise the controls
+	CodeStatement evidence.Code = "bundle_statement" // the statement does not hold, or is not by the key it should be by
+	CodeTable     evidence.Code = "bundle_table"     // the table is not what follows from the records
+	CodeInForce   evidence.Code = "bundle_in_force"  // policies and mandates are not those that the decisions name
+)
+
+// Options say what is asked of a bundle beside that it holds.
+type Options struct {
+	// Witnesses are keys of outside witnesses. Quorum of them, all if it is 0, must
+	// have signed the checkpoint; the report lists those that did.
+	Witnesses []note.Verifier
+	Quorum    int
+	// Retired are retirements of keys that are known from elsewhere: a bundle cannot
+	// show what happened in the rest of the log.
+	Retired []events.KeyRetirement
+	// StatementKey must have signed the statement; nil lets any key do, and a note
+	// then names it.
+	StatementKey ed25519.PublicKey
+	// Known are further keys whose statements need no note, such as the checkpoint
+	// key that the bundle is verified with.
+	Known []ed25519.PublicKey
+}
+
+// checker makes the checks that the format's own rules do not.
+type checker struct {
+	Options
+	rep   *evidence.Report
+	notes []string // what was not checked, or only in part
+}
+
+func add(rep *evidence.Report, code evidence.Code, seq uint64, member, format string, args ...any) {
+	rep.Add(evidence.Problem{Code: code, Seq: seq, Field: member, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (k *checker) check(c contents, key note.Verifier) {
+	k.witnesses(c)
+	if len(k.Retired) > 0 {
+		problems, _ := evidence.RetiredKeys(key, c.Keys, k.Retired, c.Each) // that the records can be read was seen before
+		k.rep.Add(problems...)
+	}
+	raw, signed := c.Members[MemberStatement]
+	switch {
+	case signed:
+		k.statement(c, raw)
+	case k.StatementKey != nil:
+		add(k.rep, CodeStatement, 0, MemberStatement, "there is none, and one by key %s is demanded", keyID(k.StatementKey))
+	}
+	k.pages(c)
+	k.table(c)
+}
+
+// witnesses demands the quorum, if there are witnesses.
+func (k *checker) witnesses(c contents) {
+	if len(k.Witnesses) == 0 {
+		return
+	}
+	list := evidence.DistinctWitnesses(k.Witnesses)
+	quorum := k.Quorum
+	if quorum <= 0 {
+		quorum = len(list)
+	}
+	k.rep.Cosigned = evidence.Cosignatures(c.CheckpointText, list)
+	if have := len(k.rep.Cosigned); have < quorum {
+		add(k.rep, evidence.CodeWitnesses, 0, memberCheckpoint, "signed by %d of the %d witnesses, and %d are asked for", have, len(list), quorum)
+	}
+}
+
+// table makes the table of the records again, where this version of the program
+// can.
+func (k *checker) table(c contents) {
+	r, err := table.Compare(c.EachRow, c.Open(MemberTable))
+	switch {
+	case err != nil:
+		add(k.rep, CodeTable, 0, MemberTable, "cannot be made again: %v", err)
+	case r.Same:
+	case r.Foreign:
+		k.foreign(MemberTable)
+	default:
+		add(k.rep, CodeTable, 0, MemberTable, "not the table that follows from the records, first at byte %d", r.At)
+	}
+}
+
+func keyID(key ed25519.PublicKey) string { return statement.Opened{Key: key}.KeyID() }
+
+func (k *checker) statement(c contents, raw []byte) {
+	o, err := statement.Open(raw)
+	if err != nil {
+		add(k.rep, CodeStatement, 0, MemberStatement, "%v", err)
+		return
+	}
+	for _, d := range o.Compare(subjects(c.Digests()), predicate(c)) {
+		add(k.rep, CodeStatement, 0, MemberStatement, "%s", d)
+	}
+	switch {
+	case k.StatementKey != nil && !o.Key.Equal(k.StatementKey):
+		add(k.rep, CodeStatement, 0, MemberStatement, "signed by key %s, not by %s", o.KeyID(), keyID(k.StatementKey))
+	case k.StatementKey == nil && !k.known(o.Key):
+		k.notes = append(k.notes, fmt.Sprintf("the statement is signed by key %s; whose key that is was not checked: give --statement-key", o.KeyID()))
+	}
+}
+
+func (k *checker) known(key ed25519.PublicKey) bool {
+	for _, other := range k.Known {
+		if key.Equal(other) {
+			return true
+		}
+	}
+	return false
+}
+
+// pages makes report and controls again, where this version of the program can.
+func (k *checker) pages(c contents) {
+	page, index, wrong, err := pages(c)
+	for _, w := range wrong {
+		add(k.rep, CodeInForce, 0, MemberInForce, "%s", w)
+	}
+	if err != nil {
+		add(k.rep, CodeReport, 0, MemberReport, "cannot be made again: %v", err)
+		return
+	}
+	got := c.Members[MemberReport]
+	switch {
+	case bytes.Equal(got, page):
+	case bytes.Contains(firstPart(got), []byte(`<meta name="generator" content="`+report.Edition()+`">`)):
+		add(k.rep, CodeReport, 0, MemberReport, "not the report that follows from the records")
+	default:
+		k.foreign(MemberReport)
+	}
+	got = c.Members[MemberControls]
+	switch {
+	case bytes.Equal(got, index):
+	case bytes.Contains(firstPart(got), []byte(`"edition": "`+controls.All().Edition+`"`)):
+		add(k.rep, CodeControls, 0, MemberControls, "not the controls that follow from the records")
+	default:
+		k.foreign(MemberControls)
+	}
+}
+
+func (k *checker) foreign(member string) {
+	k.notes = append(k.notes, member+" was made by another version of this program, so it was only compared with the manifest: believe the records, not it")
+}
+
+func firstPart(b []byte) []byte { return b[:min(len(b), 4096)] }

@@ -1,0 +1,168 @@
+package bundle
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// memberExpiries is there where texts have expired: it has the expiry records that
+// say why. A line of records.jsonl is either a record or, of one without a text, its
+// row.
+const memberExpiries = "expiries.json"
+
+// expiredRow is a row without a text, as a line of records.jsonl.
+type expiredRow struct {
+	BodyDigest string      `json:"body_digest"`
+	BrokerTime events.Time `json:"broker_time"`
+	Kind       string      `json:"kind"`
+	RecordHash string      `json:"record_hash"` // hex
+	Seq        uint64      `json:"seq"`
+	Session    string      `json:"session"`
+	Shard      string      `json:"shard"`
+	Subject    string      `json:"subject"`
+	Tenant     string      `json:"tenant"`
+}
+
+type expiredLine struct {
+	Expired expiredRow `json:"expired"`
+}
+
+var expiredPrefix = []byte(`{"expired":`)
+
+// recordOf reads a row: its record or, if it has no text, what its columns say.
+func recordOf(r evidence.Row) (evidence.Record, error) {
+	if !r.Expired() {
+		return evidence.ParseRecord([]byte(r.Record))
+	}
+	return evidence.Record{V: evidence.Version, Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject,
+		BrokerTime: events.At(r.BrokerTime), BodyDigest: r.BodyDigest}, nil
+}
+
+// lineOf is what a record is in records.jsonl.
+func lineOf(row evidence.Row, r evidence.Record) ([]byte, error) {
+	if !row.Expired() {
+		return r.Canonical()
+	}
+	return events.Encode(expiredLine{expiredRow{r.BodyDigest, r.BrokerTime, r.Kind, hex.EncodeToString(row.RecordHash[:]), r.Seq, r.Session, r.Shard, r.Subject, r.Tenant}})
+}
+
+// readLine reads a line of records.jsonl.
+func readLine(text []byte) (evidence.Row, evidence.Record, error) {
+	if !bytes.HasPrefix(text, expiredPrefix) {
+		rec, err := evidence.ParseRecord(text)
+		return evidence.Built{Record: rec, Canonical: text, Hash: evidence.HashRecord(text)}.Row(), rec, err
+	}
+	var l expiredLine
+	if err := strictjson.Unmarshal(text, &l, strictjson.RejectUnknown); err != nil {
+		return evidence.Row{}, evidence.Record{}, evidence.ErrRecord
+	}
+	x := l.Expired
+	row := evidence.Row{Shard: x.Shard, Seq: x.Seq, Tenant: x.Tenant, Session: x.Session, Kind: x.Kind, Subject: x.Subject, BrokerTime: x.BrokerTime.Time, BodyDigest: x.BodyDigest}
+	hash, err := hex.DecodeString(x.RecordHash)
+	if err != nil || len(hash) != len(row.RecordHash) || x.Seq == 0 || x.Seq > evidence.MaxSeq {
+		return evidence.Row{}, evidence.Record{}, evidence.ErrRecord
+	}
+	copy(row.RecordHash[:], hash)
+	rec, _ := recordOf(row) // it has no text that could be wrong
+	if again, err := lineOf(row, rec); err != nil || !bytes.Equal(again, text) {
+		return evidence.Row{}, evidence.Record{}, evidence.ErrRecord
+	}
+	return row, rec, nil
+}
+
+// expiredIn counts the rows without a text.
+func expiredIn(rows []evidence.Row) (n int) {
+	for _, r := range rows {
+		if r.Expired() {
+			n++
+		}
+	}
+	return n
+}
+
+// expiryEntry is one entry of expiries.json.
+type expiryEntry struct {
+	Path   []tlog.Hash `json:"path"` // base64, from the leaf's sibling upwards
+	Record string      `json:"record"`
+}
+
+// expiriesMember makes the member of the expiry records that name one of some
+// sequences.
+func expiriesMember(list []evidence.ExpiryRecord, first, last uint64) (l listed, notes []evidence.ExpiredNote, err error) {
+	entries := []expiryEntry{}
+	for _, x := range list {
+		e, ok := evidence.ExpiryIn(x.Row)
+		if !ok || !names(e, first, last) {
+			continue
+		}
+		entries = append(entries, expiryEntry{append([]tlog.Hash{}, x.Proof...), x.Row.Record})
+		notes = append(notes, evidence.ExpiredNote{Policy: e.Policy, At: e.At})
+	}
+	data, err := events.Encode(entries)
+	if err == nil && len(data) > maxSmallMember {
+		err = fmt.Errorf("%w: %s has %d bytes, at most %d are read; export a shorter range", ErrInvalid, memberExpiries, len(data), maxSmallMember)
+	}
+	return listedOf(memberExpiries, data), notes, err
+}
+
+// names reports whether an expiry has a sequence in a range.
+func names(e events.Expiry, first, last uint64) bool {
+	for _, s := range e.Sessions {
+		if slices.ContainsFunc(s.Sequences, func(span events.Span) bool { return span[0] <= last && span[1] >= first }) {
+			return true
+		}
+	}
+	return false
+}
+
+// readExpiries reads the member; what it says counts only as far as it verifies.
+func readExpiries(data []byte) (list []evidence.ExpiryRecord, notes []evidence.ExpiredNote, err error) {
+	var entries []expiryEntry
+	if err := strictjson.Unmarshal(data, &entries, strictjson.RejectUnknown); err != nil {
+		return nil, nil, fmt.Errorf("%w: %s: a member is unknown or has the wrong type", ErrInvalid, memberExpiries)
+	}
+	if again, err := events.Encode(entries); err != nil || !bytes.Equal(again, data) {
+		return nil, nil, fmt.Errorf("%w: %s: not in its canonical form", ErrInvalid, memberExpiries)
+	}
+	for i, x := range entries {
+		row, _, err := readLine([]byte(x.Record))
+		e, ok := evidence.ExpiryIn(row)
+		if err != nil || row.Expired() || !ok {
+			return nil, nil, fmt.Errorf("%w: %s: entry %d is no expiry record", ErrInvalid, memberExpiries, i)
+		}
+		list, notes = append(list, evidence.ExpiryRecord{Row: row, Proof: x.Path}), append(notes, evidence.ExpiredNote{Policy: e.Policy, At: e.At})
+	}
+	return list, notes, nil
+}
+
+// expired counts the records of a session's bundle that have no text, and gives the
+// member that says why.
+func (in Input) expired(c *contents) (list []listed, err error) {
+	if c.Manifest.Expired = expiredIn(in.Rows); c.Manifest.Expired == 0 {
+		return nil, nil
+	}
+	l, notes, err := expiriesMember(in.Expiries, in.Rows[0].Seq, in.Rows[len(in.Rows)-1].Seq)
+	c.Expired = notes
+	return []listed{l}, err
+}
+
+// withText are the records that have their text, and their rows.
+func withText(rows []evidence.Row, records []evidence.Record) (r []evidence.Row, list []evidence.Record) {
+	if expiredIn(rows) == 0 {
+		return rows, records
+	}
+	for i, row := range rows {
+		if !row.Expired() {
+			r, list = append(r, row), append(list, records[i])
+		}
+	}
+	return r, list
+}

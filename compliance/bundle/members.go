@@ -1,0 +1,131 @@
+package bundle
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"fmt"
+	"io"
+
+	"github.com/countersign-dev/countersign/compliance/inforce"
+	"github.com/countersign-dev/countersign/compliance/report"
+	"github.com/countersign-dev/countersign/compliance/statement"
+	"github.com/countersign-dev/countersign/compliance/table"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// The members beside the records and what follows from them by rules of the format.
+// The statement is a signature over all others and may be missing.
+const (
+	MemberTable     = "records.parquet" // the records as a table for programs that analyse
+	MemberInForce   = "in_force.json"   // the policies and mandates that decided
+	MemberReport    = "report.html"
+	MemberControls  = "controls.json"
+	MemberStatement = "statement.dsse.json"
+)
+
+// listed is a member beside what the manifest says of it.
+type listed struct {
+	member
+	entry Member
+}
+
+func listedOf(name string, data []byte) listed {
+	return listed{member{name, data}, Member{Name: name, Size: len(data), SHA256: hexSum(data)}}
+}
+
+// made makes the table, the list of what decided, the report and the controls of a
+// session, and tells the contents of the list.
+func (in Input) made(c *contents) ([]listed, error) {
+	var rows bytes.Buffer
+	if err := writeTable(*c, &rows); err != nil {
+		return nil, err
+	}
+	decided, err := inForceOf(c, in.Decided)
+	if err != nil {
+		return nil, err
+	}
+	pages, err := pagesOf(*c)
+	return append([]listed{listedOf(MemberTable, rows.Bytes()), decided}, pages...), err
+}
+
+func writeTable(c contents, w io.Writer) error {
+	if err := table.Write(c.EachRow, w); err != nil {
+		return fmt.Errorf("making %s: %w", MemberTable, err)
+	}
+	return nil
+}
+
+func inForceOf(c *contents, src inforce.Source) (l listed, err error) {
+	if c.InForce, err = inforce.Collect(c.Manifest.Tenant, c.Each, src); err != nil {
+		return l, fmt.Errorf("making %s: %w", MemberInForce, err)
+	}
+	if len(c.InForce) > maxSmallMember {
+		return l, fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, MemberInForce, len(c.InForce), maxSmallMember)
+	}
+	return listedOf(MemberInForce, c.InForce), nil
+}
+
+func pagesOf(c contents) ([]listed, error) {
+	page, index, _, err := pages(c)
+	if err != nil {
+		return nil, err
+	}
+	return []listed{listedOf(MemberReport, page), listedOf(MemberControls, index)}, nil
+}
+
+// pages makes the report and the controls. It also says what is wrong with the list
+// of what decided.
+func pages(c contents) (page, index []byte, wrong []string, err error) {
+	m := c.Manifest
+	b := report.New(report.Source{Shard: m.Shard, Tenant: m.Tenant, Session: m.Session, From: m.From.Time, To: m.To.Time,
+		Space: subject.Space{Prefix: m.SubjectPrefix}, Checkpoint: c.Checkpoint, Note: c.CheckpointText, Keys: c.Keys,
+		Expired: m.Expired, Expiries: c.Expired})
+	var refs inforce.Refs
+	if err := c.Each(func(r evidence.Record) error { b.Add(r); refs.Add(r); return nil }); err != nil {
+		return nil, nil, nil, err
+	}
+	f, wrong := refs.Check(c.InForce)
+	b.InForce(f)
+	var out bytes.Buffer
+	if err := b.Render(&out); err != nil {
+		return nil, nil, nil, fmt.Errorf("making the report: %w", err)
+	}
+	index, err = b.Bearing().Encode()
+	return out.Bytes(), index, wrong, err
+}
+
+// sign adds the statement, if there is to be one.
+func (in Input) sign(c contents, members []member) ([]member, error) {
+	if in.SignKey == nil {
+		return members, nil
+	}
+	list := make([]Member, len(members))
+	for i, m := range members {
+		list[i] = Member{Name: m.name, Size: len(m.data), SHA256: hexSum(m.data)}
+	}
+	c.Manifest.Records = len(in.Rows)
+	data, err := signStatement(in.SignKey, c, list)
+	if err != nil {
+		return nil, err
+	}
+	return append(members, member{MemberStatement, data}), nil
+}
+
+// signStatement signs the statement of a bundle over its other members.
+func signStatement(key ed25519.PrivateKey, c contents, members []Member) ([]byte, error) {
+	return statement.Sign(key, subjects(members), predicate(c))
+}
+
+func subjects(members []Member) []statement.Subject {
+	out := make([]statement.Subject, len(members))
+	for i, m := range members {
+		out[i] = statement.Subject{Name: m.Name, Digest: map[string]string{"sha256": m.SHA256}}
+	}
+	return out
+}
+
+func predicate(c contents) statement.Predicate {
+	return statement.Predicate{Format: c.Manifest.Format, Tenant: c.Manifest.Tenant, Session: c.Manifest.Session, Shard: c.Manifest.Shard,
+		From: c.Manifest.From.String(), To: c.Manifest.To.String(), Records: c.Manifest.Records, Checkpoint: statement.Checkpoint{Size: c.Checkpoint.Size, Root: c.Checkpoint.Root.String()}}
+}

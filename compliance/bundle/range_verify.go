@@ -1,0 +1,223 @@
+package bundle
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"slices"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// maxSmallMember bounds the members that are read as a whole.
+const maxSmallMember = 64 << 20
+
+// isRange reports whether a file is meant to be the bundle of a range.
+func isRange(r io.ReaderAt, size int64) bool {
+	there, _ := zipNames(r, size)
+	return formatOf(r, size) == RangeFormat || slices.Contains(there, memberCover)
+}
+
+// rangeBundle is a range's bundle while it is verified.
+type rangeBundle struct {
+	entries  map[string]zipEntry
+	order    []zipEntry
+	contents contents
+	sums     map[string]Member // as read
+	expiries []evidence.ExpiryRecord
+	expired  int // lines without a text
+}
+
+// proveRange checks the bundle of a range by the rules of the format. It reads the
+// file several times and holds little of it.
+func proveRange(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Report, c contents, err error) {
+	there, _ := zipNames(r, size)
+	entries, err := openEntries(r, size, rangeNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement)))
+	if err != nil {
+		return rep, c, otherFormat(r, size, err)
+	}
+	if format := formatOf(r, size); format != "" && format != RangeFormat {
+		return rep, c, unknownFormat(format)
+	}
+	b := &rangeBundle{entries: map[string]zipEntry{}, order: entries, sums: map[string]Member{}}
+	for _, e := range entries {
+		b.entries[e.name] = e
+	}
+	if err := b.read(); err != nil {
+		return rep, c, err
+	}
+	if rep, err = b.verify(key); err != nil {
+		return rep, c, err
+	}
+	if err := b.compare(&rep); err != nil {
+		return rep, c, err
+	}
+	b.intact(r, size, &rep)
+	return rep, b.contents, nil
+}
+
+// read reads the members that are not streams.
+func (b *rangeBundle) read() error {
+	b.contents.Members = map[string][]byte{}
+	for name, e := range b.entries {
+		if slices.Contains(rangeStreams, name) || name == MemberTable {
+			continue
+		}
+		if e.size > maxSmallMember {
+			return fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, name, e.size, maxSmallMember)
+		}
+		data, err := io.ReadAll(e.open())
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
+		}
+		b.contents.Members[name] = data
+	}
+	one := &sessionBundle{files: b.contents.Members}
+	if err := one.decode(memberManifest, &b.contents.Manifest); err != nil {
+		return err
+	}
+	if err := one.decode(memberKeys, &b.contents.Keys); err != nil {
+		return err
+	}
+	b.contents.CheckpointText = string(b.contents.Members[memberCheckpoint])
+	var err error
+	if b.contents.Checkpoint, err = evidence.PeekCheckpoint(b.contents.CheckpointText); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, memberCheckpoint, err)
+	}
+	b.contents.InForce = b.contents.Members[MemberInForce]
+	data, there := b.contents.Members[memberExpiries]
+	if err := expiriesStated(b.contents.Manifest, there); err != nil {
+		return err
+	}
+	if there {
+		if b.expiries, b.contents.Expired, err = readExpiries(data); err != nil {
+			return err
+		}
+	}
+	b.contents.each = func(yield func(evidence.Row, evidence.Record) error) error {
+		return rereadRows(b.entries[memberRecords].open(), yield)
+	}
+	b.contents.open = func(name string) io.ReadSeeker {
+		if e, there := b.entries[name]; there {
+			return e.open()
+		}
+		return nil
+	}
+	return nil
+}
+
+// verify checks records, cover, checkpoint and keys: all that the bundle's worth
+// rests on.
+func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
+	m := b.contents.Manifest
+	v := evidence.NewRangeVerifier(evidence.VerifyOptions{Shard: b.contents.Checkpoint.Shard, Space: subject.Space{Prefix: m.SubjectPrefix}, Keys: []note.Verifier{key},
+		Checkpoints: []evidence.Published{{Source: memberCheckpoint, Text: b.contents.CheckpointText}}, ReceiptKeys: b.contents.Keys, Expiries: b.expiries}, m.From.Time)
+	rep := v.Report()
+	rep.Tenant = m.Tenant
+	var tree evidence.Tree
+	c := &coverReader{lines: newLines(b.entries[memberCover].open()), tree: &tree}
+	derived := b.derived()
+	in := RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, From: m.From.Time, To: m.To.Time}
+	err := eachRow(b.entries[memberRecords].open(), func(row evidence.Row, rec evidence.Record) error {
+		if row.Expired() {
+			if b.expired++; m.Expired == 0 {
+				return fmt.Errorf("%w: %s: a line without a record, and the manifest names none", ErrInvalid, memberRecords)
+			}
+		}
+		if in.fits(row, rec, rep.To) != nil {
+			add(rep, evidence.CodeRecords, row.Seq, memberRecords, "not of the tenant and range that the manifest names, or not in order")
+		}
+		v.Row(row)
+		derived.take(row, rec)
+		return c.leaf(row)
+	})
+	if err == nil {
+		err = c.finish(b.contents.Checkpoint.Size)
+	}
+	if err != nil {
+		return evidence.Report{}, err
+	}
+	v.Settle()
+	if signed, ok := v.Signed(); ok && (c.wrong || tree.Size() != signed.Size || tree.Root() != signed.Root) {
+		add(rep, evidence.CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
+	}
+	if rep.Records == 0 {
+		add(rep, evidence.CodeRecords, 0, memberRecords, "it is empty")
+	}
+	derived.finish(rep)
+	return *rep, nil
+}
+
+// compare derives what is small again, and compares every member with its line
+// in the manifest.
+func (b *rangeBundle) compare(rep *evidence.Report) error {
+	for _, e := range b.order {
+		sum := sha256.New()
+		n, err := io.Copy(sum, e.open())
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInvalid, e.name, err)
+		}
+		b.sums[e.name] = Member{Name: e.name, Size: int(n), SHA256: hex.EncodeToString(sum.Sum(nil))}
+		if e.name != MemberStatement {
+			b.contents.digests = append(b.contents.digests, b.sums[e.name])
+		}
+	}
+	m := b.contents.Manifest
+	for _, listed := range m.Members {
+		if got, there := b.sums[listed.Name]; there && got != listed {
+			add(rep, evidence.CodeMember, 0, listed.Name, "not the file that the manifest lists")
+		}
+	}
+	want := (&rangeWriter{in: RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, Space: subject.Space{Prefix: m.SubjectPrefix}, From: m.From.Time, To: m.To.Time},
+		c: b.contents.Checkpoint, count: rep.Records, expired: b.expired, first: rep.From, last: rep.To}).header()
+	attached := attachedNames(m.Expired > 0)
+	for _, name := range rangeNames(m.Expired > 0, false)[1:] {
+		i := slices.IndexFunc(m.Members, func(l Member) bool { return l.Name == name })
+		if i < 0 {
+			add(rep, evidence.CodeMember, 0, name, "the manifest does not list it")
+			continue
+		}
+		line := b.sums[name]
+		if slices.Contains(attached, name) {
+			line = m.Members[i] // nothing here knows what they should be
+		}
+		want.Members = append(want.Members, line)
+	}
+	text, err1 := events.Encode(want)
+	keys, err2 := events.Encode(b.contents.Keys)
+	if err := errors.Join(err1, err2); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	for name, data := range map[string][]byte{memberManifest: text, memberReadme: []byte(readme(want)), memberKeys: keys} {
+		if got := b.contents.Members[name]; !bytes.Equal(got, data) {
+			add(rep, evidence.CodeMember, 0, name, "not what follows from the records, first at byte %d", firstDifference(got, data))
+		}
+	}
+	return nil
+}
+
+// intact packs the file again and compares.
+func (b *rangeBundle) intact(r io.ReaderAt, size int64, rep *evidence.Report) {
+	c := &comparer{r: r, size: size, diff: -1}
+	for i, e := range b.order {
+		crc := crc32.NewIEEE()
+		if _, err := io.Copy(crc, e.open()); err == nil {
+			b.order[i].crc = crc.Sum32()
+		}
+	}
+	_ = packEntries(c, b.order) // a comparer does not fail
+	if c.diff < 0 && c.at != size {
+		c.diff = c.at
+	}
+	if c.diff >= 0 {
+		add(rep, evidence.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", c.diff)
+	}
+}

@@ -1,0 +1,368 @@
+package bundle
+
+import (
+	"archive/zip"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// fixture is a log with one of everything in it.
+type fixture struct{ *world }
+
+func newFixture(t testing.TB) fixture { return fixture{newWorld(t)} }
+
+const (
+	plainEvent  = `{"schema_version":1,"event_id":"8c4f9d12-7a8b-4c3d-9e2f-1a2b3c4d5e6f","event_type":"PostToolUse","source":"runtime-1","session_id":"sess-a","tool_name":"search","tool_input":{"query":"weather"},"metadata":{"tool_call_id":"call-7"}}`
+	secretEvent = `{"event_type":"PreToolUse","session_id":"sess-a","tool_input":{"to":"a@example.invalid","headers":{"Authorization":"Bearer abcdef0123456789"}}}`
+)
+
+// admit logs a request and its decision as the admitter does.
+func (f fixture) admit(session, id string, verdict events.Verdict, body string) {
+	f.t.Helper()
+	s, keyed := subject.Space{}, digest.NewSession(derived("session/acme/"+session))
+	f.log(s.Request("acme", "runtime-1", "agenthook", session), map[string][]string{events.HeaderDecisionID: {id}}, []byte(body))
+	record := f.encode(events.Decision{DecisionID: id, Tenant: "acme", Protocol: "agenthook", Source: "runtime-1", Session: session, ToolCallID: "call-1", Tool: "send_email",
+		ArgsDigest: keyed.Digest([]byte("{}")), RequestDigest: keyed.Digest([]byte(body)), Verdict: verdict,
+		Reasons: []events.Reason{{Evaluator: "tool_policy", Code: "rule_matched"}}, DecidedAt: events.At(begin)})
+	f.signed(s.Decision("acme", string(verdict), session), record)
+}
+
+func (f fixture) signed(subj string, record []byte) {
+	f.t.Helper()
+	sig, err := f.receipt.SignDetached(signing.TypeRecord, record)
+	ok(f.t, err)
+	f.log(subj, map[string][]string{events.HeaderSignature: {sig}}, record)
+}
+
+// session fills the log with one of everything.
+func (f fixture) session() {
+	f.t.Helper()
+	s := subject.Space{}
+	f.log(s.Control("GOV", events.ControlKey), nil, f.encode(f.keys()[0]))
+	f.admit("sess-a", "0199a000-0000-7000-8000-000000000001", events.Allow, plainEvent)
+	f.log(s.Event("acme", "runtime-1", "agenthook", "sess-a", "PreToolUse"), map[string][]string{"Content-Type": {"application/json"}, "X-Api-Key": {"abc"}}, []byte(secretEvent))
+	f.admit("sess-b", "0199a000-0000-7000-8000-000000000002", events.Deny, secretEvent)
+	f.log(s.Event("acme", "runtime-1", "aaep", "sess-a", "agent.tool.invoked"), nil, []byte("{not json"))
+	f.log(s.Call("acme", "completed", "sess-a"), nil, f.encode(events.Call{CallID: "c-1", Tenant: "acme", Source: "runtime-1", Protocol: "agenthook", Session: "sess-a", Occurrence: 1, State: events.CallCompleted, Timeline: []events.TimelineEntry{}}))
+	f.log(s.Finding("acme", "high", "sess-a"), nil, f.encode(events.Finding{FindingID: "f-1", Rule: "input_drift", Severity: events.SeverityHigh, Tenant: "acme", Session: "sess-a", EventIDs: []string{"e1"}, Explanation: "ran with token=Zx81kQ instead"}))
+	f.signed(s.Approval("acme", "pending", "wf-1"), f.encode(events.Approval{WorkflowID: "wf-1", Tenant: "acme", Status: "pending", Session: "sess-a", ActionDigest: digest.Keyed(derived("x"), nil), RequestedAt: events.At(begin)}))
+	f.log(s.Event("acme", "runtime-1", "aaep", "", "agent.progress.updated"), nil, []byte(`{"progress":{"percent":0.50}}`))
+	f.log(s.Control("GOV", events.ControlTick), nil, f.encode(events.Tick{Shard: "GOV", Due: events.At(begin)}))
+	f.log("gov.events.acme", nil, []byte(plainEvent))
+}
+
+func (f fixture) bundle(session string) []byte {
+	f.t.Helper()
+	var buf bytes.Buffer
+	ok(f.t, Write(&buf, f.input("acme", session)))
+	return buf.Bytes()
+}
+
+// places lists the first problem of each code that the format's own rules find.
+func places(rep evidence.Report) string {
+	var out []string
+	seen := map[evidence.Code]bool{CodeReport: true, CodeControls: true, CodeTable: true, CodeInForce: true}
+	for _, p := range rep.Problems {
+		if !seen[p.Code] {
+			seen[p.Code] = true
+			out = append(out, fmt.Sprintf("%s@%d", p.Code, p.Seq))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func verifyBundle(f fixture, b []byte) (Result, error) {
+	return Verify(bytes.NewReader(b), int64(len(b)), f.vkey, Options{})
+}
+
+func TestBundleRoundTrip(t *testing.T) {
+	f := newFixture(t)
+	f.session()
+	for _, session := range []string{"sess-a", "sess-b"} {
+		b := f.bundle(session)
+		if !bytes.Equal(b, f.bundle(session)) {
+			t.Error("the same session gives other bytes")
+		}
+		rep, err := verifyBundle(f, b)
+		ok(t, err)
+		if !rep.OK || rep.Session != session || rep.Tenant != "acme" || rep.Signed != 13 || rep.Decisions != 1 {
+			t.Errorf("%+v", rep)
+		}
+	}
+	z, err := zip.NewReader(bytes.NewReader(f.bundle("sess-a")), int64(len(f.bundle("sess-a"))))
+	ok(t, err)
+	for _, file := range z.File { // any ZIP program reads it, checksums included
+		r, err := file.Open()
+		ok(t, err)
+		if _, err := io.ReadAll(r); err != nil {
+			t.Errorf("%s: %v", file.Name, err)
+		}
+	}
+}
+
+func TestWriteBundleRefuses(t *testing.T) {
+	f := newFixture(t)
+	f.session()
+	good := f.input("acme", "sess-a")
+	for name, change := range map[string]func(*Input){
+		"no rows":       func(b *Input) { b.Rows, b.Proofs = nil, nil },
+		"no proof":      func(b *Input) { b.Proofs = b.Proofs[1:] },
+		"no session":    func(b *Input) { b.Session = "" },
+		"other session": func(b *Input) { b.Session = "x" },
+		"other shard":   func(b *Input) { b.Shard = "x" },
+		"no texts":      func(b *Input) { b.Decided = nil },
+		"no checkpoint": func(b *Input) { b.Checkpoint = "" },
+		"broken record": func(b *Input) { b.Rows = slices.Clone(b.Rows); b.Rows[0].Record = "{" },
+	} {
+		bad := good
+		change(&bad)
+		if err := Write(io.Discard, bad); !errors.Is(err, ErrInvalid) && !errors.Is(err, evidence.ErrCheckpoint) && !errors.Is(err, evidence.ErrRecord) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// repack changes members and packs them again, and nothing that says what they are.
+func repack(t *testing.T, b []byte, change func(map[string][]byte)) []byte {
+	t.Helper()
+	names, files := unzip(t, b)
+	change(files)
+	return pack(t, names, files)
+}
+
+func TestBundleTampering(t *testing.T) {
+	f := newFixture(t)
+	f.session()
+	good := f.bundle("sess-a")
+	for name, tc := range map[string]struct {
+		change func(map[string][]byte)
+		codes  string
+		field  string // named by one of the problems
+	}{
+		"record": {swap(memberRecords, `"weather"`, `"whether"`), "inclusion_proof@2 session_chain@3 bundle_member@0", memberRecords},
+		"last record": {func(m map[string][]byte) {
+			lines := bytes.SplitAfter(m[memberRecords], []byte("\n"))
+			m[memberRecords] = bytes.Join(lines[:6], nil)
+		}, "bundle_proofs@0 bundle_member@0", memberProofs},
+		"proof":           {swap(memberProofs, `"path":["`, `"path":["AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=","`), "inclusion_proof@2 bundle_member@0", memberProofs},
+		"proof size":      {swap(memberProofs, `"size":13`, `"size":12`), "bundle_proofs@0 bundle_member@0", memberProofs},
+		"checkpoint":      {swap(memberCheckpoint, "\n13\n", "\n14\n"), "checkpoint_invalid@0 bundle_proofs@0 bundle_member@0", memberCheckpoint},
+		"key":             {swap(memberKeys, `"use":"receipt"`, `"use":"receibt"`), "key_vouch@0 decision_key_unknown@3 approval_key_unknown@10 bundle_member@0", memberKeys},
+		"no keys":         {func(m map[string][]byte) { m[memberKeys] = []byte("[]") }, "decision_key_unknown@3 approval_key_unknown@10 bundle_member@0", memberKeys},
+		"readme":          {swap(memberReadme, "offline", "online"), "bundle_member@0", memberReadme},
+		"finding":         {swap(memberFindings, "high", "low"), "bundle_member@0", memberFindings},
+		"decision":        {swap(memberDecisions, "allow", "deny"), "bundle_member@0", memberDecisions},
+		"manifest":        {swap(memberManifest, `"records":7`, `"records":8`), "bundle_member@0", memberManifest},
+		"manifest tenant": {swap(memberManifest, `"tenant":"acme"`, `"tenant":"acne"`), "bundle_member@0", memberManifest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rep, err := verifyBundle(f, repack(t, good, tc.change))
+			ok(t, err)
+			named := slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool { return p.Field == tc.field })
+			if places(rep.Report) != tc.codes || rep.OK || !named {
+				t.Errorf("%s, want %s (%v)", places(rep.Report), tc.codes, rep.Problems)
+			}
+		})
+	}
+}
+
+func TestBundleThatCannotBeRead(t *testing.T) {
+	f := newFixture(t)
+	f.session()
+	good := f.bundle("sess-a")
+	zipped := func(names []string, method uint16) []byte {
+		var buf bytes.Buffer
+		w := zip.NewWriter(&buf)
+		for _, n := range names {
+			m, err := w.CreateHeader(&zip.FileHeader{Name: n, Method: method})
+			ok(t, err)
+			_, err = m.Write([]byte("{}"))
+			ok(t, err)
+		}
+		ok(t, w.Close())
+		return buf.Bytes()
+	}
+	names := sessionNames(false, false)
+	without := func(gone ...string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return slices.Contains(gone, n) })
+	}
+	var earlier bytes.Buffer // the first of the formats that there were before the first release
+	var members []member
+	for _, n := range []string{memberManifest, memberReadme, memberCheckpoint, memberKeys, memberRecords, memberProofs, memberDecisions, memberFindings} {
+		members = append(members, member{n, []byte(`{"format":"countersign/bundle/v1"}`)})
+	}
+	ok(t, packZip(&earlier, members))
+	with := func(change func(map[string][]byte)) []byte { return repack(t, good, change) }
+	for name, tc := range map[string]struct {
+		file []byte
+		says string
+	}{
+		"empty":          {nil, "not a ZIP"},
+		"truncated":      {good[:len(good)-1], "not a ZIP"},
+		"half":           {good[:len(good)/2], "not a ZIP"},
+		"unknown member": {zipped([]string{memberManifest, "evil.sh"}, zip.Store), `unknown member "evil.sh"`},
+		"zip slip":       {zipped([]string{"../../etc/passwd"}, zip.Store), `unknown member "../../etc/passwd"`},
+		"twice":          {zipped([]string{memberManifest, memberManifest}, zip.Store), `"manifest.json" is there twice`},
+		"order":          {zipped(append([]string{memberReadme, memberManifest}, names[2:]...), zip.Store), `"README.txt" is out of order`},
+		"no proofs":      {zipped(without(memberProofs), zip.Store), "member proofs.json is missing"},
+		"missing":        {zipped(names[:3], zip.Store), "member keys.json is missing"},
+		"compressed":     {zipped(names, zip.Deflate), "manifest.json is not stored plainly"},
+		"other format":   {with(swap(memberManifest, "bundle/v1", "bundle/v9")), `manifest.json: format "countersign/bundle/v9"; this program reads countersign/bundle/v1 and countersign/range/v1. What a build before the first release wrote is not read: export it again`},
+		"earlier build":  {with(swap(memberManifest, "bundle/v1", "bundle/v4")), `manifest.json: format "countersign/bundle/v4"; this program reads`},
+		"its first":      {earlier.Bytes(), "member calls.jsonl is missing. What a build before the first release wrote is not read: export it again"},
+		"a range's":      {with(swap(memberManifest, "bundle/v1", "range/v1")), `unknown member "proofs.json"`},
+		"expired":        {with(swap(memberManifest, `"records":7`, `"expired":1,"records":7`)), "member expiries.json is missing, and the manifest says that 1 texts expired"},
+		"manifest json":  {with(func(m map[string][]byte) { m[memberManifest] = []byte("{") }), "manifest.json: not_json"},
+		"manifest extra": {with(swap(memberManifest, `{`, `{"a":1,`)), "manifest.json: a member is unknown"},
+		"keys":           {with(func(m map[string][]byte) { m[memberKeys] = []byte(`{"a":1,"a":2}`) }), "keys.json: duplicate_key"},
+		"proofs":         {with(func(m map[string][]byte) { m[memberProofs] = []byte(`[]`) }), "proofs.json"},
+		"checkpoint":     {with(func(m map[string][]byte) { m[memberCheckpoint] = []byte("x") }), "checkpoint.txt"},
+		"record":         {with(swap(memberRecords, `"v":1}`, `"v":1 }`)), "records.jsonl line 1"},
+		"record line":    {with(func(m map[string][]byte) { m[memberRecords] = bytes.TrimSuffix(m[memberRecords], []byte("\n")) }), "records.jsonl line 7"},
+		"no records":     {with(func(m map[string][]byte) { m[memberRecords] = nil }), "records.jsonl is empty"},
+	} {
+		_, err := verifyBundle(f, tc.file)
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.says) {
+			t.Errorf("%s: %v, want %q", name, err, tc.says)
+		}
+	}
+	if _, err := Verify(bytes.NewReader(good), MaxSize+1, f.vkey, Options{}); !errors.Is(err, ErrInvalid) {
+		t.Errorf("too large: %v", err)
+	}
+	if _, err := Verify(bytes.NewReader(good), int64(len(good)), "nonsense", Options{}); !errors.Is(err, signing.ErrCheckpointKey) {
+		t.Errorf("key: %v", err)
+	}
+	bomb := bytes.Clone(good)
+	at := bytes.Index(bomb, []byte("PK\x01\x02"))
+	copy(bomb[at+20:], []byte{0xff, 0xff, 0xff, 0x0f, 0xff, 0xff, 0xff, 0x0f}) // the directory claims 256 MiB
+	if _, err := verifyBundle(f, bomb); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "more bytes than the file") {
+		t.Errorf("bomb: %v", err)
+	}
+	hidden := append([]byte("#!/bin/sh\n"), good...) // data before the archive, which ZIP programs do not mind
+	if rep, err := verifyBundle(f, hidden); err == nil && rep.OK {
+		t.Error("hidden data passed")
+	}
+}
+
+// Not one byte of a bundle can change without the verification failing.
+func TestAnyChangedByteOfABundleIsFound(t *testing.T) {
+	f := newFixture(t)
+	f.admit("s", "0199a000-0000-7000-8000-000000000001", events.Allow, "{}")
+	good := f.bundle("s")
+	step := 1
+	if testing.Short() {
+		step = 37
+	}
+	for i := 0; i < len(good); i += step {
+		bad := bytes.Clone(good)
+		bad[i] ^= 1 << (i % 8)
+		if rep, err := verifyBundle(f, bad); err == nil && rep.OK {
+			t.Fatalf("byte %d of %d changed and nobody noticed", i, len(good))
+		}
+	}
+}
+
+func FuzzVerifyBundle(f *testing.F) {
+	x := newFixture(f)
+	x.session()
+	good := x.bundle("sess-b")
+	f.Add([]byte("PK"), 0, 0)
+	f.Add([]byte(`{"format":"countersign/bundle/v1"}`), 40, 200)
+	f.Add([]byte{}, 100, 101)
+	f.Fuzz(func(t *testing.T, patch []byte, at, cut int) {
+		at, cut = min(max(at, 0), len(good)), min(max(cut, 0), len(good))
+		bad := slices.Concat(good[:at], patch, good[max(at, cut):])
+		rep, err := verifyBundle(x, bad)
+		if err == nil && rep.OK && !bytes.Equal(bad, good) {
+			t.Error("a changed bundle verifies")
+		}
+	})
+}
+
+func TestProofsSurviveTheirFile(t *testing.T) {
+	want := proofsFile{Size: 3, Proofs: []recordProof{{Seq: 1, Path: []tlog.Hash{{1}, {2}}}}}
+	b, err := events.Encode(want)
+	ok(t, err)
+	got, err := events.DecodeRecord[proofsFile](b)
+	ok(t, err)
+	if got.Size != 3 || got.Proofs[0].Path[1] != want.Proofs[0].Path[1] {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What is asked of a bundle beside that it holds: witnesses, and keys that were not
+// retired by then.
+func TestBundleOptions(t *testing.T) {
+	f := newFixture(t)
+	f.session()
+	key, err := signing.CheckpointVerifier(f.vkey)
+	ok(t, err)
+	witness := func(name string) (evidence.Witness, note.Verifier) {
+		skey, vkey, err := evidence.NewWitnessKey(bytes.NewReader(derived(name)), name)
+		ok(t, err)
+		w, err := evidence.WitnessSigner(skey + "\n")
+		ok(t, err)
+		v, err := evidence.NewWitness(vkey)
+		ok(t, err)
+		return w, v
+	}
+	w, v := witness("w")
+	_, other := witness("other")
+	in := f.input("acme", "sess-a")
+	in.Checkpoint, _, err = evidence.Cosign(w, in.Checkpoint, note.VerifierList(key), nil, nil, begin)
+	ok(t, err)
+	var buf bytes.Buffer
+	ok(t, Write(&buf, in))
+	retired := func(after time.Duration) []events.KeyRetirement {
+		k := events.KeyRetirement{KeyID: f.receipt.ID, Use: "receipt", RetiredAt: events.At(begin.Add(after))}
+		var err error
+		k.Vouch, err = signing.Retire(f.signer, k)
+		ok(t, err)
+		return []events.KeyRetirement{k}
+	}
+	for name, tc := range map[string]struct {
+		options Options
+		want    string
+	}{
+		"its witness":      {Options{Witnesses: []note.Verifier{v}}, ""},
+		"twice":            {Options{Witnesses: []note.Verifier{v, v}, Quorum: 2}, "witness_quorum@0"},
+		"one of two":       {Options{Witnesses: []note.Verifier{v, other}, Quorum: 1}, ""},
+		"two of two":       {Options{Witnesses: []note.Verifier{v, other}}, "witness_quorum@0"},
+		"retired later on": {Options{Retired: retired(time.Hour)}, ""},
+		"retired before":   {Options{Retired: retired(-time.Second)}, "decision_key_retired@3 approval_key_retired@10"},
+	} {
+		rep, err := Verify(bytes.NewReader(buf.Bytes()), int64(buf.Len()), f.vkey, tc.options)
+		if err != nil || places(rep.Report) != tc.want || rep.OK != (tc.want == "") {
+			t.Errorf("%s: %v %s, want %s", name, err, places(rep.Report), tc.want)
+		}
+		if cosigned := len(tc.options.Witnesses) > 0; cosigned != (len(rep.Cosigned) == 1) {
+			t.Errorf("%s: cosigned by %v", name, rep.Cosigned)
+		}
+	}
+}
+
+func BenchmarkVerify(b *testing.B) {
+	f := newFixture(b)
+	f.session()
+	file := f.bundle("sess-a")
+	for b.Loop() {
+		if rep, err := verifyBundle(f, file); err != nil || !rep.OK {
+			b.Fatal(err, rep.Problems)
+		}
+	}
+}

@@ -1,0 +1,235 @@
+package bundle
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+)
+
+// jsonLimits bound the JSON members; they are as large as their session.
+var jsonLimits = strictjson.Limits{MaxBytes: MaxSize, MaxDepth: 16}
+
+// Result is the report of a verification, and what was not checked or only in part,
+// for people.
+type Result struct {
+	evidence.Report
+	Notes []string
+}
+
+// Verify checks a bundle, of a session or of a range, against a checkpoint key, which
+// must have come another way than the bundle. A file that cannot be read as a bundle
+// is an error that names the member; everything else is in the report, problems with
+// a member's name in Field.
+func Verify(r io.ReaderAt, size int64, verifierKey string, o Options) (Result, error) {
+	key, err := signing.CheckpointVerifier(verifierKey)
+	if err != nil {
+		return Result{}, err
+	}
+	prove := proveSession
+	if isRange(r, size) {
+		prove = proveRange
+	}
+	rep, c, err := prove(r, size, key)
+	if err != nil {
+		return Result{}, err
+	}
+	k := checker{Options: o, rep: &rep}
+	k.check(c, key)
+	rep.OK = rep.Total == 0
+	return Result{rep, k.notes}, nil
+}
+
+// proveSession checks a session's bundle by the rules of the format.
+func proveSession(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Report, c contents, err error) {
+	members, err := unpackZip(r, size, layout(r, size))
+	if err != nil {
+		return rep, c, otherFormat(r, size, err)
+	}
+	b, err := readBundle(members)
+	if err != nil {
+		return rep, c, err
+	}
+	rep = b.verify(key)
+	b.compare(&rep)
+	if at := intact(r, size, members); at >= 0 {
+		add(&rep, evidence.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", at)
+	}
+	return rep, b.contents(), nil
+}
+
+// sessionBundle is a session's bundle taken apart.
+type sessionBundle struct {
+	files      map[string][]byte
+	manifest   Manifest
+	keys       []events.KeyRecord
+	proofs     proofsFile
+	records    []evidence.Record
+	checkpoint evidence.Checkpoint // not yet verified
+	rows       []evidence.Row
+	expiries   []evidence.ExpiryRecord
+	expired    []evidence.ExpiredNote
+}
+
+func readBundle(members []member) (*sessionBundle, error) {
+	b := &sessionBundle{files: map[string][]byte{}}
+	for _, m := range members {
+		b.files[m.name] = m.data
+	}
+	if err := b.readManifest(); err != nil {
+		return nil, err
+	}
+	if err := b.decode(memberKeys, &b.keys); err != nil {
+		return nil, err
+	}
+	if err := b.decode(memberProofs, &b.proofs); err != nil {
+		return nil, err
+	}
+	var err error
+	if data, there := b.files[memberExpiries]; there {
+		if b.expiries, b.expired, err = readExpiries(data); err != nil {
+			return nil, err
+		}
+	}
+	if b.checkpoint, err = evidence.PeekCheckpoint(string(b.files[memberCheckpoint])); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, memberCheckpoint, err)
+	}
+	return b, b.readRecords()
+}
+
+func (b *sessionBundle) readManifest() error {
+	var head struct {
+		Format string `json:"format"`
+	}
+	raw := b.files[memberManifest]
+	if _, err := strictjson.ParseObject(raw, jsonLimits); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, memberManifest, err)
+	}
+	if err := strictjson.Unmarshal(raw, &head); err != nil || head.Format != Format {
+		return unknownFormat(head.Format)
+	}
+	if err := b.decode(memberManifest, &b.manifest); err != nil {
+		return err
+	}
+	_, there := b.files[memberExpiries]
+	return expiriesStated(b.manifest, there)
+}
+
+// decode reads a JSON member strictly.
+func (b *sessionBundle) decode(name string, into any) error {
+	raw := b.files[name]
+	if _, err := strictjson.Parse(raw, jsonLimits); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrInvalid, name, err)
+	}
+	if err := strictjson.Unmarshal(raw, into, strictjson.RejectUnknown); err != nil {
+		return fmt.Errorf("%w: %s: a member is unknown or has the wrong type", ErrInvalid, name)
+	}
+	return nil
+}
+
+func (b *sessionBundle) readRecords() error {
+	raw, line := b.files[memberRecords], 0
+	for len(raw) > 0 {
+		line++
+		text, rest, ok := bytes.Cut(raw, []byte("\n"))
+		row, rec, err := readLine(text)
+		if err != nil || !ok || row.Expired() && b.manifest.Expired == 0 {
+			return fmt.Errorf("%w: %s line %d: %w", ErrInvalid, memberRecords, line, evidence.ErrRecord)
+		}
+		b.records = append(b.records, rec)
+		b.rows = append(b.rows, row)
+		raw = rest
+	}
+	if line == 0 {
+		return fmt.Errorf("%w: %s is empty", ErrInvalid, memberRecords)
+	}
+	return nil
+}
+
+// verify checks records, proofs, checkpoint and keys: all that the bundle's
+// worth rests on.
+func (b *sessionBundle) verify(key note.Verifier) evidence.Report {
+	in := evidence.SessionInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
+		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}, Keys: []note.Verifier{key},
+		Checkpoint: evidence.Published{Source: memberCheckpoint, Text: string(b.files[memberCheckpoint])},
+		Rows:       b.rows, Proofs: make([]tlog.RecordProof, len(b.rows)), ReceiptKeys: b.keys, Expiries: b.expiries}
+	paired := len(b.proofs.Proofs) == len(b.rows) && b.proofs.Size == b.checkpoint.Size
+	for i, p := range b.proofs.Proofs {
+		if i < len(b.rows) && p.Seq == b.rows[i].Seq {
+			in.Proofs[i] = p.Path
+		} else {
+			paired = false
+		}
+	}
+	rep := evidence.VerifySession(in)
+	if !paired {
+		add(&rep, evidence.CodeProofs, 0, memberProofs, "not one proof for each record, in order, to the checkpoint's size")
+	}
+	if in.Session == "" {
+		add(&rep, evidence.CodeRecords, 0, memberRecords, "the records belong to no session")
+	}
+	return rep
+}
+
+// compare derives every member that follows from the records again and reports
+// those that differ.
+func (b *sessionBundle) compare(rep *evidence.Report) {
+	header := Input{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
+		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.header(b.checkpoint)
+	keys, err1 := events.Encode(b.keys)
+	proofs, err2 := events.Encode(b.proofs)
+	attached, unlisted := b.attached()
+	for _, name := range unlisted {
+		add(rep, evidence.CodeMember, 0, name, "the manifest does not list it")
+	}
+	want, err3 := assemble(header, b.rows, b.records, parts{member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs}}, attached)
+	if err1 != nil || err2 != nil || err3 != nil {
+		add(rep, evidence.CodeMember, 0, memberManifest, "the members cannot be derived again")
+		return
+	}
+	for _, m := range want {
+		if got := b.files[m.name]; !bytes.Equal(got, m.data) {
+			add(rep, evidence.CodeMember, 0, m.name, "not what follows from the records, first at byte %d", firstDifference(got, m.data))
+		}
+	}
+	for _, listed := range b.manifest.Members {
+		if data, there := b.files[listed.Name]; there && (len(data) != listed.Size || hexSum(data) != listed.SHA256) {
+			add(rep, evidence.CodeMember, 0, listed.Name, "not the file that the manifest lists")
+		}
+	}
+}
+
+// attached pairs the attachments with the manifest's entries, so that the
+// manifest can be derived again; one that it does not list is named.
+func (b *sessionBundle) attached() (list []listed, unlisted []string) {
+	for _, name := range attachedNames(b.manifest.Expired > 0) {
+		i := slices.IndexFunc(b.manifest.Members, func(m Member) bool { return m.Name == name })
+		if i < 0 {
+			unlisted = append(unlisted, name)
+			continue
+		}
+		list = append(list, listed{member{name, b.files[name]}, b.manifest.Members[i]})
+	}
+	return list, unlisted
+}
+
+func (b *sessionBundle) contents() contents {
+	rows, records := withText(b.rows, b.records)
+	return contents{Manifest: b.manifest, Records: records, Expired: b.expired, Checkpoint: b.checkpoint,
+		CheckpointText: string(b.files[memberCheckpoint]), Keys: b.keys, Members: b.files, InForce: b.files[MemberInForce], rows: rows}
+}
+
+// File reads one member of a bundle, without verifying anything; nil if it
+// is not there.
+func File(r io.ReaderAt, size int64, name string) []byte {
+	return zipMember(r, size, name, MaxSize)
+}
