@@ -11,7 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/client"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -91,7 +91,7 @@ func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
 	}
 	defer func() { _ = l.DB.Close() }()
 	terms.Tenant = t.Tenant
-	own, restsOn, done, err := c.proved(ctx, io, l, t, ledger.Wanted{Tenant: t.Tenant, Others: q.Name == storage.QuestionMissing})
+	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant, Others: q.Name == storage.QuestionMissing})
 	if err != nil {
 		return err
 	}

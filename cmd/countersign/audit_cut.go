@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/evidence"
 )
 

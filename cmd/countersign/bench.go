@@ -8,8 +8,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/examples"
 	"github.com/countersign-dev/countersign/streams"
 )

@@ -8,9 +8,9 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
 )
 
 type benchAuditCmd struct {

@@ -7,8 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -188,7 +188,7 @@ const proofsOfSession = 70
 
 // nextProof proves records that lie near each other, as those of a session do.
 func (s scaled) nextProof(ctx context.Context) (auditResult, error) {
-	l := ledger.Ledger{DB: s.b.db}
+	l := evidencereader.Reader{DB: s.b.db}
 	return s.b.timed(lookups/3, fmt.Sprintf("%d inclusion proofs at once, of records side by side", proofsOfSession), func() error {
 		first := 1 + rand.Uint64N(uint64(s.size())-proofsOfSession)
 		seqs := make([]uint64, proofsOfSession)

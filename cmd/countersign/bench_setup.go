@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
 )
 
 // benchSetup is a pipeline that lives for one benchmark, in a directory of its

@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -57,7 +57,7 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.proved(ctx, io, l, t, ledger.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}

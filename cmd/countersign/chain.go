@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 type chainCmd struct {
@@ -43,7 +43,7 @@ func (c *chainCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // session gives the session's records: proved to be all, if that was asked for.
-func (c *chainCmd) session(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target) (parts []ledger.ProvedSession, b basis, err error) {
+func (c *chainCmd) session(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target) (parts []evidencereader.ProvedSession, b basis, err error) {
 	if !c.Proved {
 		parts, err = unprovedSession(ctx, l, t.Tenant, c.Session)
 		return parts, restsOnIndex, err
@@ -80,7 +80,7 @@ type expiredLine struct {
 // unprovedColumns are what is said of an expired record and cannot be proved.
 var unprovedColumns = []string{"kind", "subject", "broker_time", "body_digest"}
 
-func printChainJSON(io stdio, s ledger.Session, gone map[uint64]string, proved bool) error {
+func printChainJSON(io stdio, s evidencereader.Session, gone map[uint64]string, proved bool) error {
 	for _, r := range s.Rows {
 		line := chainLine{Record: json.RawMessage(r.Record), RecordHash: hex.EncodeToString(r.RecordHash[:]), Proved: proved}
 		if r.Expired() {
@@ -95,7 +95,7 @@ func printChainJSON(io stdio, s ledger.Session, gone map[uint64]string, proved b
 }
 
 // printChain prints a session; gone says why records have no text.
-func printChain(io stdio, s ledger.Session, gone map[uint64]string, asJSON, proved bool) error {
+func printChain(io stdio, s evidencereader.Session, gone map[uint64]string, asJSON, proved bool) error {
 	if asJSON {
 		return printChainJSON(io, s, gone, proved)
 	}

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/approval"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -96,7 +96,7 @@ func TestColumnsOfEveryTable(t *testing.T) {
 		},
 		"an argument": func(_ stdio, p *printer, x string) { p.item(x, approval.Item{Value: "v"}) },
 		"a chain": func(io stdio, _ *printer, x string) {
-			_ = printChain(io, ledger.Session{Rows: []evidence.Row{{Kind: x}}}, nil, false, false)
+			_ = printChain(io, evidencereader.Session{Rows: []evidence.Row{{Kind: x}}}, nil, false, false)
 		},
 		"a listing": func(io stdio, _ *printer, x string) { _ = listing{{x, x, x}, {"abcd", "b", "c"}}.print(io.out) },
 		"a rule": func(io stdio, _ *printer, x string) {

@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/conformance"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -153,9 +153,9 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 
 // sessionRows gives what is recorded of a session, the replies to questions,
 // which name none, and the switches of rules.
-func sessionRows(ctx context.Context, l ledger.Ledger, tenant, session string, since time.Time, take func(storage.EvidenceRow) error) error {
+func sessionRows(ctx context.Context, l evidencereader.Reader, tenant, session string, since time.Time, take func(storage.EvidenceRow) error) error {
 	parts, err := l.Session(ctx, tenant, session)
-	if errors.Is(err, ledger.ErrNoSession) {
+	if errors.Is(err, evidencereader.ErrNoSession) {
 		if like := knownSession(ctx, l.DB, tenant, session); like != nil {
 			return like
 		}
@@ -185,7 +185,7 @@ func sessionRows(ctx context.Context, l ledger.Ledger, tenant, session string, s
 	return nil
 }
 
-func tenantRows(ctx context.Context, l ledger.Ledger, tenant string, since time.Time, take func(storage.EvidenceRow) error) error {
+func tenantRows(ctx context.Context, l evidencereader.Reader, tenant string, since time.Time, take func(storage.EvidenceRow) error) error {
 	shards, err := l.Shards(ctx)
 	if err != nil {
 		return err

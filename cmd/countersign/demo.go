@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/examples"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 type demoCmd struct {
@@ -141,7 +141,7 @@ func (d *demo) prove(ctx context.Context, t *target.Target) error {
 }
 
 // verify recomputes every shard and fails unless the result is as it should be.
-func (d *demo) verify(ctx context.Context, l ledger.Ledger, key string, want bool) error {
+func (d *demo) verify(ctx context.Context, l evidencereader.Reader, key string, want bool) error {
 	keys, err := verifiers(key)
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func (d *demo) verify(ctx context.Context, l ledger.Ledger, key string, want boo
 		return err
 	}
 	for _, s := range shards {
-		rep, err := l.Verify(ctx, s, ledger.VerifyOptions{Keys: keys})
+		rep, err := l.Verify(ctx, s, evidencereader.VerifyOptions{Keys: keys})
 		if err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func (d *demo) verify(ctx context.Context, l ledger.Ledger, key string, want boo
 }
 
 // export writes the bundle and verifies it as a stranger would.
-func (d *demo) export(ctx context.Context, l ledger.Ledger, t *target.Target, s ledger.Session) error {
+func (d *demo) export(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session) error {
 	d.title("The compliance bundle of the session, verified from the file and the public key alone")
 	if err := l.Prove(ctx, &s); err != nil {
 		return err

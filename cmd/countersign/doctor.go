@@ -11,10 +11,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -297,7 +297,7 @@ func (d doctor) keys(ctx context.Context) []examined {
 
 // schema: whether the tables are what the migrations make; nothing is found if so.
 func (d doctor) schema(ctx context.Context, db *storage.DB) []examined {
-	list, _, err := ledger.Ledger{DB: db}.SchemaProblems(ctx)
+	list, _, err := evidencereader.Reader{DB: db}.SchemaProblems(ctx)
 	switch {
 	case err != nil:
 		return one("evidence", levelUnsafe, "%v", err)

@@ -6,8 +6,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -15,7 +15,7 @@ import (
 // command that lists some of it says what is not in the list.
 
 // whyGone says of the rows without a text why that is so, by their sequences.
-func whyGone(ctx context.Context, reasons *ledger.Reasons, rows []evidence.Row) (map[uint64]string, error) {
+func whyGone(ctx context.Context, reasons *evidencereader.Reasons, rows []evidence.Row) (map[uint64]string, error) {
 	list := map[uint64]string{}
 	for _, r := range rows {
 		why, err := reasons.Of(ctx, r)
@@ -31,7 +31,7 @@ func whyGone(ctx context.Context, reasons *ledger.Reasons, rows []evidence.Row) 
 
 // noteExpired says on standard error how much of what was asked for has expired,
 // of a session or, with none, of the tenant, and what that means for the answer.
-func noteExpired(ctx context.Context, io stdio, l ledger.Ledger, tenant, session, meaning string) error {
+func noteExpired(ctx context.Context, io stdio, l evidencereader.Reader, tenant, session, meaning string) error {
 	gone, err := l.DB.Gone(ctx, tenant, session)
 	if err != nil || gone.Records == 0 {
 		return err
@@ -53,11 +53,11 @@ const notListed = "what they held is not in this list"
 
 // expiredRows counts rows without a text while others are handed on.
 type expiredRows struct {
-	reasons *ledger.Reasons
+	reasons *evidencereader.Reasons
 	why     map[string]int
 }
 
-func newExpiredRows(l ledger.Ledger) *expiredRows {
+func newExpiredRows(l evidencereader.Reader) *expiredRows {
 	return &expiredRows{l.Reasons(), map[string]int{}}
 }
 

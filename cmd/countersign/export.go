@@ -9,12 +9,12 @@ import (
 	"io"
 	"os"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/compliance/browser"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 type exportCmd struct {
@@ -65,7 +65,7 @@ func (c *exportCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // exportSession writes the bundle of a session.
-func (c *exportCmd) exportSession(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, plan exportPlan) error {
+func (c *exportCmd) exportSession(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) error {
 	s, restsOn, err := c.pick(ctx, io, l, t)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (c *exportCmd) nextSteps(io stdio, plan exportPlan) {
 }
 
 // pick gives the part of the session that is exported, and what it rests on.
-func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target) (s ledger.Session, restsOn basis, err error) {
+func (c *exportCmd) pick(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target) (s evidencereader.Session, restsOn basis, err error) {
 	parts, restsOn, err := c.session(ctx, io, l, t, c.Key, c.Session)
 	if err != nil {
 		return s, restsOn, err
@@ -112,12 +112,12 @@ func (c *exportCmd) pick(ctx context.Context, io stdio, l ledger.Ledger, t *targ
 			return p.Session, restsOn, nil
 		}
 	}
-	return s, restsOn, fmt.Errorf("%w in shard %s", ledger.ErrNoSession, c.Shard)
+	return s, restsOn, fmt.Errorf("%w in shard %s", evidencereader.ErrNoSession, c.Shard)
 }
 
 // writeSession writes the bundle of a session that was proved, whole or not at all,
 // with a statement if there is a key to sign it with.
-func writeSession(ctx context.Context, l ledger.Ledger, t *target.Target, s ledger.Session, path string, key ed25519.PrivateKey) error {
+func writeSession(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session, path string, key ed25519.PrivateKey) error {
 	decided := newTexts(ctx, l, t, s.Shard)
 	defer decided.close()
 	in := evidence.BundleInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Rows: s.Rows, Proofs: s.Proofs,

@@ -11,11 +11,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/compliance/format"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -45,7 +45,7 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 			return err
 		}
 	}
-	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, ledger.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ type scanFunc func(func(storage.EvidenceRow) error) error
 
 // formatSource finds the records: all incarnations of the log for a session, one
 // for a range, as for bundles.
-func (c *exportCmd) formatSource(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, plan exportPlan, shard string) (scanFunc, error) {
+func (c *exportCmd) formatSource(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan, shard string) (scanFunc, error) {
 	if !plan.ranged {
 		return func(fn func(storage.EvidenceRow) error) error {
 			found := false
@@ -114,14 +114,14 @@ func (c *exportCmd) formatSource(ctx context.Context, io stdio, l ledger.Ledger,
 				return fn(r)
 			})
 			if err == nil && !found {
-				err = fmt.Errorf("%w: tenant %q, session %q", ledger.ErrNoSession, clean(t.Tenant, 60), clean(c.Session, 60))
+				err = fmt.Errorf("%w: tenant %q, session %q", evidencereader.ErrNoSession, clean(t.Tenant, 60), clean(c.Session, 60))
 			}
 			return err
 		}, nil
 	}
 	n, err := l.DB.CountTenant(ctx, shard, t.Tenant, plan.from, plan.to)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: tenant %q, %s to %s, shard %s", ledger.ErrEmptyRange, clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), clean(shard, 80))
+		err = fmt.Errorf("%w: tenant %q, %s to %s, shard %s", evidencereader.ErrEmptyRange, clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), clean(shard, 80))
 	}
 	tell := countProgress(io, "exporting")
 	var done uint64

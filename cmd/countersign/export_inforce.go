@@ -9,11 +9,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/compliance/inforce"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -22,7 +22,7 @@ import (
 // large for that, and mandates, in the buckets. It is an inforce.Source.
 type texts struct {
 	ctx    context.Context
-	l      ledger.Ledger
+	l      evidencereader.Reader
 	t      *target.Target
 	shard  string
 	nc     *nats.Conn
@@ -30,7 +30,7 @@ type texts struct {
 	absent string // why there are no buckets to ask
 }
 
-func newTexts(ctx context.Context, l ledger.Ledger, t *target.Target, shard string) *texts {
+func newTexts(ctx context.Context, l evidencereader.Reader, t *target.Target, shard string) *texts {
 	return &texts{ctx: ctx, l: l, t: t, shard: shard}
 }
 

@@ -9,32 +9,32 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
 // openLedger connects to the evidence.
-func openLedger(ctx context.Context, t *target.Target) (ledger.Ledger, error) {
+func openLedger(ctx context.Context, t *target.Target) (evidencereader.Reader, error) {
 	dsn, err := t.DSN()
 	if err != nil {
-		return ledger.Ledger{}, err
+		return evidencereader.Reader{}, err
 	}
 	db, err := storage.Open(ctx, dsn)
 	if err != nil {
-		return ledger.Ledger{}, err
+		return evidencereader.Reader{}, err
 	}
-	return ledger.Ledger{DB: db, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, nil
+	return evidencereader.Reader{DB: db, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, nil
 }
 
 // evidenceOf finds the running system and opens its evidence. The caller closes
 // the ledger's DB.
-func evidenceOf(ctx context.Context, f target.Flags) (*target.Target, ledger.Ledger, error) {
+func evidenceOf(ctx context.Context, f target.Flags) (*target.Target, evidencereader.Reader, error) {
 	t, err := f.Resolve()
 	if err != nil {
-		return nil, ledger.Ledger{}, err
+		return nil, evidencereader.Reader{}, err
 	}
 	l, err := openLedger(ctx, t)
 	return t, l, err

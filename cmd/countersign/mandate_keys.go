@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
 )

@@ -8,13 +8,13 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/client"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/compliance/otlp"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -93,7 +93,7 @@ func (c *otelCmd) session(ctx context.Context, io stdio, t *target.Target, s *ot
 		return nil
 	})
 	if err == nil && !found {
-		return fmt.Errorf("%w: tenant %q, session %q", ledger.ErrNoSession, clean(t.Tenant, 60), clean(c.Session, 60))
+		return fmt.Errorf("%w: tenant %q, session %q", evidencereader.ErrNoSession, clean(t.Tenant, 60), clean(c.Session, 60))
 	}
 	return errors.Join(err, flush())
 }

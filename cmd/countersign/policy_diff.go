@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/textdiff"
 	"github.com/countersign-dev/countersign/cmd/internal/policyset"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
-	"github.com/countersign-dev/countersign/cmd/internal/textdiff"
 )
 
 type policyDiffCmd struct {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 // hostile is what a producer, or somebody with access to the database, may
@@ -44,7 +44,7 @@ func TestNothingUntrustedControlsTheTerminal(t *testing.T) {
 		}, 2},
 		"chain": {func() {
 			row := evidence.Row{Kind: hostile, Record: hostile}
-			_ = printChain(stdio{out: &out}, ledger.Session{Shard: hostile, Tenant: hostile, Session: hostile, Rows: []evidence.Row{row}}, nil, false, false)
+			_ = printChain(stdio{out: &out}, evidencereader.Session{Shard: hostile, Tenant: hostile, Session: hostile, Rows: []evidence.Row{row}}, nil, false, false)
 		}, 2},
 		"report":       {func() { printReport(p, evidence.Report{Shard: hostile, Session: hostile, OK: true}) }, 2},
 		"error":        {func() { report(stdio{err: &out}, errors.New("a server said "+strings.ReplaceAll(hostile, "\n", ""))) }, 1},

@@ -8,9 +8,9 @@ import (
 	"os/signal"
 	"syscall"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -56,8 +56,8 @@ var (
 
 // prover verifies the evidence that an answer is to rest on.
 type prover struct {
-	l       ledger.Ledger
-	options ledger.VerifyOptions
+	l       evidencereader.Reader
+	options evidencereader.VerifyOptions
 	asked   bool   // the published checkpoints are among the options
 	shard   string // the incarnation of the log that exists now, if there is a server to ask
 	last    uint64 // how far it goes
@@ -68,7 +68,7 @@ var errOneTenant = errors.New("this database shows one tenant's records: that no
 
 // newProver reads the key to verify against, and the published checkpoints if there
 // is a server to ask. errOneTenant says that nothing can be proved to be complete.
-func newProver(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, key string) (*prover, error) {
+func newProver(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, key string) (*prover, error) {
 	public, err := checkpointKey(key, t)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func newProver(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target,
 	case one:
 		return nil, errOneTenant
 	}
-	p := &prover{l: l, options: ledger.VerifyOptions{Keys: keys, Progress: countProgress(io, "proving")}}
+	p := &prover{l: l, options: evidencereader.VerifyOptions{Keys: keys, Progress: countProgress(io, "proving")}}
 	log, err := connectLog(ctx, t)
 	switch {
 	case errors.Is(err, target.ErrNoServer):
@@ -98,13 +98,13 @@ func newProver(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target,
 }
 
 // session picks a session out of all records.
-func (p *prover) session(ctx context.Context, tenant, session string) ([]ledger.ProvedSession, basis, error) {
+func (p *prover) session(ctx context.Context, tenant, session string) ([]evidencereader.ProvedSession, basis, error) {
 	defer fewerCollections()()
 	picked, whole, err := p.l.PickSession(ctx, tenant, session, p.options)
-	if err != nil && !errors.Is(err, ledger.ErrNoSession) {
+	if err != nil && !errors.Is(err, evidencereader.ErrNoSession) {
 		return nil, basis{}, err
 	}
-	if wrong := ledger.Unproved(whole); wrong != nil {
+	if wrong := evidencereader.Unproved(whole); wrong != nil {
 		return nil, basis{}, wrong
 	}
 	b := p.basis(whole)
@@ -117,7 +117,7 @@ func (p *prover) session(ctx context.Context, tenant, session string) ([]ledger.
 // copy verifies one shard, or all with an empty name, and gives a ledger of an
 // engine of the command's own that holds what was wanted of it, and nothing that was
 // not proved. The caller calls done.
-func (p *prover) copy(ctx context.Context, cacheDir, shard string, want ledger.Wanted) (own ledger.Ledger, b basis, done func(), err error) {
+func (p *prover) copy(ctx context.Context, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Reader, b basis, done func(), err error) {
 	db, done, err := ownEngine(ctx, cacheDir)
 	if err != nil {
 		return own, b, nil, err
@@ -128,7 +128,7 @@ func (p *prover) copy(ctx context.Context, cacheDir, shard string, want ledger.W
 		done()
 		return own, b, nil, err
 	}
-	return ledger.Ledger{DB: db, Tree: p.l.DB, Stream: p.l.Stream, Space: p.l.Space}, p.basis(whole), done, nil
+	return evidencereader.Reader{DB: db, Tree: p.l.DB, Stream: p.l.Stream, Space: p.l.Space}, p.basis(whole), done, nil
 }
 
 // ownEngine starts an engine with empty tables in a directory of its own. done stops
@@ -199,7 +199,7 @@ func (p *prover) basis(whole []evidence.Report) basis {
 
 // proved gives the ledger to answer from: that of the tenant's proved records, if that
 // was asked for. The caller calls done.
-func (f proveFlags) proved(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, want ledger.Wanted) (own ledger.Ledger, b basis, done func(), err error) {
+func (f proveFlags) proved(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, want evidencereader.Wanted) (own evidencereader.Reader, b basis, done func(), err error) {
 	if !f.Proved {
 		return l, restsOnIndex, func() {}, nil
 	}
@@ -213,7 +213,7 @@ func (f proveFlags) proved(ctx context.Context, io stdio, l ledger.Ledger, t *ta
 // shard gives the ledger to read from: that of the proved records of one shard, or of
 // all with an empty name, unless the scan was left out or the database shows one
 // tenant only. The caller calls done.
-func (f scanFlags) shard(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, key, cacheDir, shard string, want ledger.Wanted) (own ledger.Ledger, b basis, done func(), err error) {
+func (f scanFlags) shard(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, key, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Reader, b basis, done func(), err error) {
 	if f.SkipScan {
 		return l, provesSome, func() {}, nil
 	}
@@ -229,7 +229,7 @@ func (f scanFlags) shard(ctx context.Context, io stdio, l ledger.Ledger, t *targ
 
 // session gives a session's records, proved to be all unless the scan was left out
 // or the database shows one tenant only.
-func (f scanFlags) session(ctx context.Context, io stdio, l ledger.Ledger, t *target.Target, key, session string) (parts []ledger.ProvedSession, b basis, err error) {
+func (f scanFlags) session(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, key, session string) (parts []evidencereader.ProvedSession, b basis, err error) {
 	if !f.SkipScan {
 		p, err := newProver(ctx, io, l, t, key)
 		if err == nil {
@@ -244,10 +244,10 @@ func (f scanFlags) session(ctx context.Context, io stdio, l ledger.Ledger, t *ta
 }
 
 // unprovedSession reads a session out of the index.
-func unprovedSession(ctx context.Context, l ledger.Ledger, tenant, session string) (list []ledger.ProvedSession, err error) {
+func unprovedSession(ctx context.Context, l evidencereader.Reader, tenant, session string) (list []evidencereader.ProvedSession, err error) {
 	parts, err := l.Session(ctx, tenant, session)
 	for _, s := range parts {
-		list = append(list, ledger.ProvedSession{Session: s, Why: l.Reasons()})
+		list = append(list, evidencereader.ProvedSession{Session: s, Why: l.Reasons()})
 	}
 	return list, err
 }

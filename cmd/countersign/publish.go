@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/client"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"

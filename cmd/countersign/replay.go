@@ -10,18 +10,18 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/correlator"
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/cmd/internal/sessionkeys"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 type replayCmd struct {
@@ -182,7 +182,7 @@ func (c *replayCmd) pasts(ctx context.Context, io stdio, t *target.Target) (list
 	if err != nil {
 		return nil, nil, err
 	}
-	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, "", ledger.Wanted{Tenant: t.Tenant, Others: true, Texts: c.Whole})
+	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, "", evidencereader.Wanted{Tenant: t.Tenant, Others: true, Texts: c.Whole})
 	if err != nil {
 		return nil, nil, errors.Join(err, l.DB.Close())
 	}
@@ -198,7 +198,7 @@ func (c *replayCmd) pasts(ctx context.Context, io stdio, t *target.Target) (list
 }
 
 // evidencePasts gives each incarnation of the log that there is evidence of.
-func (c *replayCmd) evidencePasts(ctx context.Context, l ledger.Ledger, tenant string) (list []past, err error) {
+func (c *replayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, tenant string) (list []past, err error) {
 	parts, err := l.Session(ctx, tenant, c.Session)
 	if err != nil {
 		return nil, likeSession(ctx, l.DB, tenant, c.Session, err)

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -16,14 +16,14 @@ import (
 // are redacted and in canonical form.
 type pastEvidence struct {
 	db     *storage.DB
-	part   ledger.Session
+	part   evidencereader.Session
 	tenant string
 	hidden map[uint64]bool
 }
 
 // whole refuses a session of which some texts are gone: what would come of the rest
 // is not what happened.
-func whole(ctx context.Context, l ledger.Ledger, part ledger.Session) error {
+func whole(ctx context.Context, l evidencereader.Reader, part evidencereader.Session) error {
 	gone, err := whyGone(ctx, l.Reasons(), part.Rows)
 	if err != nil || len(gone) == 0 {
 		return err

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aaep"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -86,7 +86,7 @@ func (p *pastLog) session(ctx context.Context) (*recording, error) {
 		return nil, err
 	}
 	if own == 0 && len(written) == 0 {
-		return nil, fmt.Errorf("%w in the log of stream %s: tenant %q, session %.100q", ledger.ErrNoSession, p.log.Stream, p.tenant, p.name)
+		return nil, fmt.Errorf("%w in the log of stream %s: tenant %q, session %.100q", evidencereader.ErrNoSession, p.log.Stream, p.tenant, p.name)
 	}
 	slices.Sort(workflows)
 	approvals, err := p.read(ctx, slices.Compact(workflows), st.LastSeq)

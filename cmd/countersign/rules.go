@@ -11,7 +11,7 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/admitter"
 	"github.com/countersign-dev/countersign/cmd/internal/auditor"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"

@@ -12,11 +12,11 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -35,7 +35,7 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.proved(ctx, io, l, t, ledger.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ type step struct {
 
 // stepsOf reads the records of a session. One that is none, or is missing, is
 // said to be so, and so is one that expired (gone).
-func stepsOf(s ledger.Session, gone map[uint64]string) []step {
+func stepsOf(s evidencereader.Session, gone map[uint64]string) []step {
 	steps := make([]step, 0, len(s.Rows))
 	var last uint64 // session index
 	for i, r := range s.Rows {
@@ -170,13 +170,13 @@ func knownSession(ctx context.Context, db *storage.DB, tenant, session string) e
 	if len(like) > 0 {
 		hint = "did you mean " + strings.Join(quotedAll(like), ", ") + "?"
 	}
-	return fmt.Errorf("%w: tenant %q, session %.100q (%s)", ledger.ErrNoSession, tenant, session, hint)
+	return fmt.Errorf("%w: tenant %q, session %.100q (%s)", evidencereader.ErrNoSession, tenant, session, hint)
 }
 
 // likeSession is an error of reading a session, with names that look like it if it
 // has no evidence.
 func likeSession(ctx context.Context, db *storage.DB, tenant, session string, err error) error {
-	if errors.Is(err, ledger.ErrNoSession) {
+	if errors.Is(err, evidencereader.ErrNoSession) {
 		return cmp.Or(knownSession(ctx, db, tenant, session), err)
 	}
 	return err

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 // Columns of a timeline: sequence, others between, time, kind.
@@ -19,7 +19,7 @@ const (
 )
 
 // printSession writes a session as people read it.
-func printSession(p *printer, s ledger.Session, steps []step, kin *family) {
+func printSession(p *printer, s evidencereader.Session, steps []step, kin *family) {
 	first, last := steps[0].At, steps[len(steps)-1].At
 	p.printf("%s\n", p.paint(bold, fmt.Sprintf("session %s of tenant %s", clean(s.Session, 80), clean(s.Tenant, 40))))
 	p.printf("  shard %s: %s, %s\n", clean(s.Shard, 80), plural(len(steps), "record"), overview(steps))

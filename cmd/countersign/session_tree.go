@@ -4,9 +4,9 @@ import (
 	"context"
 	"strings"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -27,7 +27,7 @@ type family struct {
 
 // familyOf looks for the relatives of a session; nil if it has none. What says who
 // belongs to whom are the call records of the one that belongs.
-func familyOf(ctx context.Context, db *storage.DB, tenant string, s ledger.Session) (*family, error) {
+func familyOf(ctx context.Context, db *storage.DB, tenant string, s evidencereader.Session) (*family, error) {
 	f := family{top: s.Session, children: map[string][]storage.Kin{}}
 	from := s.Rows[0].Seq
 	for known := map[string]bool{f.top: true}; len(known) < kinSteps; known[f.top] = true {

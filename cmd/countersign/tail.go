@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/client"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )

@@ -9,9 +9,9 @@ import (
 	"runtime/debug"
 	"slices"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 type verifyCmd struct {
@@ -83,20 +83,20 @@ func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
 
 // session verifies one session: the records that say they are of it, picked out of
 // all there are, or out of the index where that cannot be or is not wanted.
-func (c *verifyCmd) session(ctx context.Context, io stdio, l ledger.Ledger, tenant string, log *openedLog, a against) (reports []evidence.Report, err error) {
+func (c *verifyCmd) session(ctx context.Context, io stdio, l evidencereader.Reader, tenant string, log *openedLog, a against) (reports []evidence.Report, err error) {
 	one, err := l.DB.OneTenant(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var picked []ledger.ProvedSession
+	var picked []evidencereader.ProvedSession
 	var whole []evidence.Report
 	if scan := !one && !c.SkipScan; scan {
 		picked, whole, err = c.pickSession(ctx, io, l, tenant, log, a)
 	} else {
-		var parts []ledger.Session
+		var parts []evidencereader.Session
 		parts, err = l.Session(ctx, tenant, c.Session)
 		for _, s := range parts {
-			picked = append(picked, ledger.ProvedSession{Session: s})
+			picked = append(picked, evidencereader.ProvedSession{Session: s})
 		}
 	}
 	if err != nil {
@@ -115,7 +115,7 @@ func (c *verifyCmd) session(ctx context.Context, io stdio, l ledger.Ledger, tena
 		reports = append(reports, rep)
 	}
 	for _, rep := range whole { // records of the session may be hidden in a shard that shows none
-		if _, hides := rep.Hides(); hides && !slices.ContainsFunc(picked, func(s ledger.ProvedSession) bool { return s.Shard == rep.Shard }) {
+		if _, hides := rep.Hides(); hides && !slices.ContainsFunc(picked, func(s evidencereader.ProvedSession) bool { return s.Shard == rep.Shard }) {
 			reports[len(reports)-1].Complete(rep)
 		}
 	}
@@ -123,16 +123,16 @@ func (c *verifyCmd) session(ctx context.Context, io stdio, l ledger.Ledger, tena
 }
 
 // pickSession picks the session out of everything that is stored.
-func (c *verifyCmd) pickSession(ctx context.Context, io stdio, l ledger.Ledger, tenant string, log *openedLog, a against) ([]ledger.ProvedSession, []evidence.Report, error) {
-	o := ledger.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: countProgress(io, "verifying"), Workers: c.Workers}
+func (c *verifyCmd) pickSession(ctx context.Context, io stdio, l evidencereader.Reader, tenant string, log *openedLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
+	o := evidencereader.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: countProgress(io, "verifying"), Workers: c.Workers}
 	if log != nil {
 		o.Published = append(o.Published, log.published...)
 		o.Log, o.LogOf = log.message, log.shard
 	}
 	defer fewerCollections()()
 	picked, whole, err := l.PickSession(ctx, tenant, c.Session, o)
-	if errors.Is(err, ledger.ErrNoSession) {
-		err = cmp.Or(ledger.Unproved(whole), err)
+	if errors.Is(err, evidencereader.ErrNoSession) {
+		err = cmp.Or(evidencereader.Unproved(whole), err)
 	}
 	return picked, whole, err
 }
@@ -151,9 +151,9 @@ func (c *verifyCmd) sessionBasis(whole evidence.Report, log *openedLog) string {
 
 // sessionPart verifies the records of a session in one shard; the last of the
 // session's shards is the one that it is asked for more of.
-func (c *verifyCmd) sessionPart(ctx context.Context, l ledger.Ledger, s ledger.Session, last bool, log *openedLog, a against) (rep evidence.Report, err error) {
+func (c *verifyCmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *openedLog, a against) (rep evidence.Report, err error) {
 	// Records that cannot be proved are the report's business.
-	if err := l.Prove(ctx, &s); err != nil && !ledger.Damaged(err) {
+	if err := l.Prove(ctx, &s); err != nil && !evidencereader.Damaged(err) {
 		return rep, err
 	}
 	in := evidence.SessionInput{
@@ -186,7 +186,7 @@ func (c *verifyCmd) sessionPart(ctx context.Context, l ledger.Ledger, s ledger.S
 
 // cosignedOf adds to the checkpoints that were kept the newest one in the evidence
 // that a witness signed of a session's shard.
-func cosignedOf(ctx context.Context, l ledger.Ledger, s ledger.Session, kept []evidence.Published) ([]evidence.Published, error) {
+func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) ([]evidence.Published, error) {
 	note, err := l.Cosigned(ctx, s.Shard, 0)
 	if err != nil || note == "" {
 		return kept, err
@@ -196,7 +196,7 @@ func cosignedOf(ctx context.Context, l ledger.Ledger, s ledger.Session, kept []e
 
 // extensions proves that the newest checkpoint extends those that were kept of
 // its shard. One that cannot be read is of every shard.
-func extensions(ctx context.Context, l ledger.Ledger, s ledger.Session, kept []evidence.Published) (list []evidence.Extension, err error) {
+func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) (list []evidence.Extension, err error) {
 	newest, err := evidence.PeekCheckpoint(s.Checkpoint)
 	if err != nil {
 		return nil, nil // verification says so
@@ -214,7 +214,7 @@ func extensions(ctx context.Context, l ledger.Ledger, s ledger.Session, kept []e
 	return list, nil
 }
 
-func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *openedLog, a against) (reports []evidence.Report, err error) {
+func (c *verifyCmd) shards(ctx context.Context, io stdio, l evidencereader.Reader, log *openedLog, a against) (reports []evidence.Report, err error) {
 	switch one, err := l.DB.OneTenant(ctx); {
 	case err != nil:
 		return nil, err
@@ -235,7 +235,7 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *
 	if err != nil {
 		return nil, err
 	}
-	o := ledger.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.cosigners(), Progress: countProgress(io, "verifying"),
+	o := evidencereader.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.cosigners(), Progress: countProgress(io, "verifying"),
 		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog, Derived: !c.SkipScan, History: history}
 	defer fewerCollections()()
 	for i, shard := range shards {
@@ -248,7 +248,7 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *
 		}
 		rep, err := l.Verify(ctx, shard, o)
 		switch {
-		case errors.Is(err, ledger.ErrEmptyRange) && len(shards) > 1:
+		case errors.Is(err, evidencereader.ErrEmptyRange) && len(shards) > 1:
 			fmt.Fprintf(io.err, "note: %v\n", err)
 		case err != nil:
 			return nil, err
@@ -265,14 +265,14 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l ledger.Ledger, log *
 		}
 	}
 	if len(reports) == 0 {
-		return nil, ledger.ErrEmptyRange
+		return nil, evidencereader.ErrEmptyRange
 	}
 	return reports, wholeDatabase(ctx, l, &reports[len(reports)-1])
 }
 
 // wholeDatabase adds to the last report what is wrong with the database and is of no
 // shard.
-func wholeDatabase(ctx context.Context, l ledger.Ledger, last *evidence.Report) error {
+func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.Report) error {
 	stray, err := l.StrayDerived(ctx)
 	if err != nil {
 		return err
@@ -295,12 +295,12 @@ func fewerCollections() (restore func()) {
 
 // pick lists the incarnations to verify. One that a published checkpoint speaks
 // of is among them, even when not a single row of it is left.
-func (c *verifyCmd) pick(ctx context.Context, l ledger.Ledger, published []evidence.Published) ([]string, error) {
+func (c *verifyCmd) pick(ctx context.Context, l evidencereader.Reader, published []evidence.Published) ([]string, error) {
 	if c.Shard != "" {
 		return []string{c.Shard}, nil
 	}
 	shards, err := l.Shards(ctx)
-	if err != nil && !errors.Is(err, ledger.ErrNoEvidence) {
+	if err != nil && !errors.Is(err, evidencereader.ErrNoEvidence) {
 		return nil, err
 	}
 	for _, p := range published {

@@ -8,10 +8,10 @@ import (
 	"os"
 	"slices"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -104,7 +104,7 @@ func (c *verifyCmd) proof(io stdio, a against) error {
 }
 
 // prove writes the proof of one record, and checks it first.
-func (c *verifyCmd) prove(ctx context.Context, io stdio, l ledger.Ledger, a against) error {
+func (c *verifyCmd) prove(ctx context.Context, io stdio, l evidencereader.Reader, a against) error {
 	shard := c.Shard
 	if shard == "" {
 		shards, err := l.Shards(ctx)

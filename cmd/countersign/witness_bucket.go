@@ -8,11 +8,11 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -108,7 +108,7 @@ func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
 	return nil
 }
 
-func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l ledger.Ledger, text string, log note.Verifier) (cosign.Judged, error) {
+func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l evidencereader.Reader, text string, log note.Verifier) (cosign.Judged, error) {
 	trusted, err := cosign.Trusted(ctx, box.js)
 	if err != nil {
 		return cosign.Judged{}, err
@@ -127,7 +127,7 @@ func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l ledger.
 const takenInWait = 20 * time.Second
 
 // takenIn waits until the evidence has what was handed in.
-func takenIn(ctx context.Context, l ledger.Ledger, j cosign.Judged) error {
+func takenIn(ctx context.Context, l evidencereader.Reader, j cosign.Judged) error {
 	ctx, cancel := context.WithTimeout(ctx, takenInWait)
 	defer cancel()
 	for {

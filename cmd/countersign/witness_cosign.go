@@ -10,10 +10,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 // open reads the witness's key and the log's, and what was signed before. The
@@ -60,10 +60,10 @@ func (c *witnessFlags) witness() (evidence.Witness, error) {
 type proofSource struct {
 	ctx    context.Context
 	t      *target.Target
-	opened *ledger.Ledger
+	opened *evidencereader.Reader
 }
 
-func (p *proofSource) open() (*ledger.Ledger, error) {
+func (p *proofSource) open() (*evidencereader.Reader, error) {
 	if p.opened == nil {
 		l, err := openLedger(p.ctx, p.t)
 		if err != nil {
@@ -85,7 +85,7 @@ type cosigner struct {
 	witness  evidence.Witness
 	known    note.Verifiers // the log's key
 	memory   *witnessMemory
-	database func() (*ledger.Ledger, error) // for proofs; whoever made it closes it
+	database func() (*evidencereader.Reader, error) // for proofs; whoever made it closes it
 }
 
 // sign signs once. What was signed is in the memory, on disk, before anybody

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -76,7 +76,7 @@ func (c *witnessListCmd) Run(ctx context.Context, io stdio) error {
 func number(n int64) string { return fmt.Sprint(n) }
 
 // lines finds the newest checkpoint of each witness.
-func (c *witnessListCmd) lines(ctx context.Context, l ledger.Ledger, trusted []cosign.Witness) (lines []witnessLine, newest int64, err error) {
+func (c *witnessListCmd) lines(ctx context.Context, l evidencereader.Reader, trusted []cosign.Witness) (lines []witnessLine, newest int64, err error) {
 	if len(trusted) == 0 {
 		return nil, 0, nil
 	}

@@ -25,7 +25,7 @@ type flagTypes map[string]*ast.StructType
 
 // packages whose structs flags are made of, by the name they are used under.
 var flagPackages = map[string]string{
-	"main": "cmd/countersign", "daemon": "cmd/internal/daemon", "target": "cmd/internal/target",
+	"main": "cmd/countersign", "daemon": "cmd/internal/daemon", "target": "cmd/internal/cli/target",
 	"admitter": "cmd/internal/admitter", "correlator": "cmd/internal/correlator", "auditor": "cmd/internal/auditor",
 }
 

@@ -10,12 +10,12 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -47,8 +47,8 @@ func (c *custody) verified(sessions ...string) evidence.Report {
 	c.step(func(ctx context.Context, k *custodian) {
 		v, err := signing.CheckpointVerifier(k.a.public)
 		rig.OK(c, err)
-		l := ledger.Ledger{DB: k.a.db, Stream: "GOV"}
-		rep, err = l.Verify(ctx, k.a.shard, ledger.VerifyOptions{Keys: []note.Verifier{v}})
+		l := evidencereader.Reader{DB: k.a.db, Stream: "GOV"}
+		rep, err = l.Verify(ctx, k.a.shard, evidencereader.VerifyOptions{Keys: []note.Verifier{v}})
 		rig.OK(c, err)
 		for _, session := range sessions {
 			parts, err := l.Session(ctx, "acme", session)

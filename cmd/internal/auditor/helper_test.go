@@ -18,10 +18,10 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
-	"github.com/countersign-dev/countersign/cmd/internal/ledger"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/examples"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -113,12 +113,12 @@ func garbage(body string) streams.Msg {
 	return streams.Msg{Subject: "gov.events.acme.rt1.agenthook.~.unknown", Body: []byte(body)}
 }
 
-func ledgerOf(tb testing.TB, dsn string) ledger.Ledger {
+func ledgerOf(tb testing.TB, dsn string) evidencereader.Reader {
 	tb.Helper()
 	db, err := storage.Open(tb.Context(), dsn)
 	rig.OK(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
-	return ledger.Ledger{DB: db, Stream: streams.DefaultShard}
+	return evidencereader.Reader{DB: db, Stream: streams.DefaultShard}
 }
 
 // holds demands that the newest shard's evidence is that of the whole log, once
@@ -140,7 +140,7 @@ func holds(t *testing.T, n *rig.NATS, dsn string) {
 	}
 	v, err := keys.CheckpointVerifier(n.Keys, "")
 	rig.OK(t, err)
-	rep, err := l.Verify(t.Context(), shard, ledger.VerifyOptions{
+	rep, err := l.Verify(t.Context(), shard, evidencereader.VerifyOptions{
 		Keys: []note.Verifier{v}, AtLeast: int64(want), Published: []evidence.Published{{Source: "NATS", Text: string(published.Body)}},
 	})
 	rig.OK(t, err)

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
-	"github.com/countersign-dev/countersign/cmd/internal/target"
 )
 
 func TestStateKeepsPasswordsAndAddsNewOnes(t *testing.T) {

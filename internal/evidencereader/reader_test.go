@@ -1,4 +1,4 @@
-package ledger
+package evidencereader
 
 import (
 	"bytes"
@@ -54,7 +54,7 @@ func database(t testing.TB) *storage.DB {
 	}
 	engine.once.Do(func() {
 		ctx := context.Background()
-		if engine.dir, engine.err = os.MkdirTemp("", "ledger-test-*"); engine.err != nil {
+		if engine.dir, engine.err = os.MkdirTemp("", "evidencereader-test-*"); engine.err != nil {
 			return
 		}
 		if engine.e, engine.err = storage.StartEngine(ctx, storage.EngineOptions{DataDir: engine.dir, Embedded: true, MaxMemory: 1 << 30}); engine.err != nil {
@@ -86,7 +86,7 @@ var created = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 // shard is evidence in a real database.
 type shard struct {
-	Ledger
+	Reader
 	t      testing.TB
 	name   string
 	signer note.Signer
@@ -105,7 +105,7 @@ func newShard(t testing.TB, n int) *shard {
 	t.Helper()
 	db := database(t)
 	engine.shards++
-	s := &shard{Ledger: Ledger{DB: db, Stream: "GOV"}, t: t, name: fmt.Sprintf("GOV@20261120T0900%02d.000000000Z", engine.shards), notes: map[int]string{}}
+	s := &shard{Reader: Reader{DB: db, Stream: "GOV"}, t: t, name: fmt.Sprintf("GOV@20261120T0900%02d.000000000Z", engine.shards), notes: map[int]string{}}
 	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(bytes.Repeat([]byte{3}, 32)))
 	ok(t, err)
 	s.signer, err = signing.CheckpointSigner(skey)
