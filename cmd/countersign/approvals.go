@@ -115,7 +115,7 @@ func (c *approvalsListCmd) Run(ctx context.Context, io stdio) error {
 		p.printf("nothing waits for you\n")
 	}
 	for _, v := range all.Workflows {
-		p.workflow(v, time.Now())
+		printWorkflowLine(p, v, time.Now())
 	}
 	return nil
 }
@@ -135,6 +135,6 @@ func (c *approvalsShowCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil || c.JSON {
 		return r.raw(reply, err)
 	}
-	newPrinter(io.out).preview(*reply.Workflow, time.Now())
+	printPreview(newPrinter(io.out), *reply.Workflow, time.Now())
 	return nil
 }

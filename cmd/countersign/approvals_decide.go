@@ -54,7 +54,7 @@ func (c *approvalsApproveCmd) Run(ctx context.Context, io stdio) error {
 			return r.raw(reply, err)
 		}
 		digest = reply.Workflow.PreviewDigest
-		newPrinter(io.err).preview(*reply.Workflow, time.Now())
+		printPreview(newPrinter(io.err), *reply.Workflow, time.Now())
 		if !c.Yes && !agreed(io) {
 			return errors.New("not approved: nobody agreed")
 		}

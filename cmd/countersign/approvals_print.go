@@ -12,8 +12,8 @@ var statusColour = map[approval.Status]string{
 	approval.Pending: yellow, approval.Approved: green, approval.Consumed: green, approval.Denied: red, approval.Cancelled: faint, approval.Expired: faint,
 }
 
-// workflow prints one line of a list.
-func (p *printer) workflow(v approval.View, now time.Time) {
+// printWorkflowLine prints one line of a list.
+func printWorkflowLine(p *printer, v approval.View, now time.Time) {
 	p.printf("%s  %s  %s %s %s\n", clean(v.WorkflowID, 48), p.paint(statusColour[v.Status], pad(string(v.Status), 9)),
 		pad(or(v.Tool, "-"), 24), pad(v.Source, 16), clean(standing(v, now), 100))
 }
@@ -40,9 +40,9 @@ func standing(v approval.View, now time.Time) string {
 	return text
 }
 
-// preview prints all that a reviewer may see.
-func (p *printer) preview(v approval.View, now time.Time) {
-	p.workflow(v, now)
+// printPreview prints all that a reviewer may see.
+func printPreview(p *printer, v approval.View, now time.Time) {
+	printWorkflowLine(p, v, now)
 	pre := v.Preview
 	if pre == nil {
 		return
@@ -58,10 +58,10 @@ func (p *printer) preview(v approval.View, now time.Time) {
 		}
 	}
 	if pre.Resource != nil {
-		p.item("resource", *pre.Resource)
+		printItem(p, "resource", *pre.Resource)
 	}
 	for _, i := range pre.Arguments {
-		p.item("argument "+i.Path, i)
+		printItem(p, "argument "+i.Path, i)
 	}
 	if pre.More > 0 {
 		p.printf("  and %d more arguments\n", pre.More)
@@ -69,7 +69,7 @@ func (p *printer) preview(v approval.View, now time.Time) {
 	p.printf("  %-14s %s\n", "preview", v.PreviewDigest)
 }
 
-func (p *printer) item(what string, i approval.Item) {
+func printItem(p *printer, what string, i approval.Item) {
 	text := i.Type
 	if i.Size > 0 {
 		text = fmt.Sprintf("%s of %d", i.Type, i.Size)

@@ -79,7 +79,7 @@ type auditAskCmd struct {
 func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
 	q, known := storage.QuestionNamed(c.Question)
 	if !known {
-		return usageError{fmt.Errorf("no question %q: see countersign audit questions", c.Question)}
+		return usageError{Err: fmt.Errorf("no question %q: see countersign audit questions", c.Question)}
 	}
 	terms, err := c.terms(q)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
 	defer done()
 	a, err := own.DB.Ask(ctx, q, terms)
 	if errors.Is(err, storage.ErrTerms) {
-		return usageError{fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrTerms.Error()+": "))}
+		return usageError{Err: fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrTerms.Error()+": "))}
 	}
 	if err != nil {
 		return err
@@ -121,11 +121,11 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.Terms, err error) {
 	now := time.Now()
 	for name, text := range map[string]string{"agent": c.Agent, "id": c.ID, "session": c.Session, "since": c.Since, "until": c.Until} {
 		if text != "" && !slices.Contains(q.Needs, name) {
-			return t, usageError{fmt.Errorf("question %q does not know --%s", q.Name, name)}
+			return t, usageError{Err: fmt.Errorf("question %q does not know --%s", q.Name, name)}
 		}
 	}
 	if c.Limit < 1 {
-		return t, usageError{fmt.Errorf("--limit %d: at least 1", c.Limit)}
+		return t, usageError{Err: fmt.Errorf("--limit %d: at least 1", c.Limit)}
 	}
 	t = storage.Terms{Agent: c.Agent, ID: c.ID, Session: c.Session, Most: c.Limit}
 	for _, f := range []struct {
@@ -136,7 +136,7 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.Terms, err error) {
 			continue
 		}
 		if *f.at, err = moment(f.text, now); err != nil {
-			return t, usageError{fmt.Errorf("--%s %w", f.name, err)}
+			return t, usageError{Err: fmt.Errorf("--%s %w", f.name, err)}
 		}
 	}
 	return t, nil

@@ -45,7 +45,7 @@ func (c *auditCutCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	signed, err := log.newestCheckpoint(ctx, note.VerifierList(keys...), position)
+	signed, err := newestCheckpoint(ctx, log, note.VerifierList(keys...), position)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (c *auditCutCmd) Run(ctx context.Context, io stdio) error {
 
 // newestCheckpoint is the size of the largest checkpoint that was published of the
 // shard, holds, and is not above a size; 0 if there is none.
-func (l *openedLog) newestCheckpoint(ctx context.Context, known note.Verifiers, most uint64) (size uint64, err error) {
+func newestCheckpoint(ctx context.Context, l *openedLog, known note.Verifiers, most uint64) (size uint64, err error) {
 	history, err := l.history(ctx)
 	for _, p := range history {
 		c, err := evidence.OpenCheckpoint(p.Text, known)

@@ -18,11 +18,11 @@ type auditDir struct {
 
 func (d auditDir) engine() (string, error) {
 	if d.DataDir == "" {
-		d.DataDir = defaultDataDir()
+		d.DataDir = target.DefaultDataDir()
 	}
 	dir := filepath.Join(d.DataDir, "clickhouse")
 	if _, err := os.Stat(dir); err != nil {
-		return "", usageError{fmt.Errorf("%s is no data directory of `countersign up`: %w; for a ClickHouse of your own give --sql", d.DataDir, err)}
+		return "", usageError{Err: fmt.Errorf("%s is no data directory of `countersign up`: %w; for a ClickHouse of your own give --sql", d.DataDir, err)}
 	}
 	return dir, nil
 }
@@ -39,7 +39,7 @@ type auditGrantCmd struct {
 func (c *auditGrantCmd) Run(io stdio) error {
 	a, password, err := storage.NewAuditor(c.User, c.Tenant)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	if c.SQL {
 		for _, s := range a.Statements(c.Database) {

@@ -53,7 +53,7 @@ func (c *benchAuditCmd) Run(ctx context.Context, io stdio) (err error) {
 		return err
 	}
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
 		defer cancel()
 		err = errors.Join(err, pipe.Stop(stop))
 	}()

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
+	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/cmd/internal/supervise"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -253,7 +254,7 @@ func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, e
 
 // stop ends the processes, the service first.
 func (b *correlateBench) stop(ctx context.Context) (err error) {
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
 	defer cancel()
 	slices.Reverse(b.procs)
 	for _, p := range b.procs {

@@ -59,7 +59,7 @@ func (b *correlateBench) child(ctx context.Context, info any, env []string, args
 		return err
 	}
 	p, err := supervise.Run(ctx, supervise.Command{
-		Path: exe, Args: append([]string{serviceArg}, args...), Env: env, Log: b.childLog, Nice: pipeline.Niceness(args[0]),
+		Path: exe, Args: append([]string{pipeline.ServiceArg}, args...), Env: env, Log: b.childLog, Nice: pipeline.Niceness(args[0]),
 	}, info)
 	if err == nil {
 		b.procs = append(b.procs, p)

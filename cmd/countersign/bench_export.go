@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -41,7 +42,7 @@ type exportResult struct {
 // else's.
 func (c *benchExportCmd) Run(ctx context.Context, io stdio) (err error) {
 	if c.Records < benchSample || c.Share < 1 {
-		return usageError{fmt.Errorf("--records must be at least %d, --share at least 1", benchSample)}
+		return usageError{Err: fmt.Errorf("--records must be at least %d, --share at least 1", benchSample)}
 	}
 	dir, err := os.MkdirTemp(c.Dir, "countersign-bench-")
 	if err != nil {
@@ -53,7 +54,7 @@ func (c *benchExportCmd) Run(ctx context.Context, io stdio) (err error) {
 		return err
 	}
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
 		defer cancel()
 		err = errors.Join(err, engine.Stop(stop))
 	}()

@@ -38,7 +38,7 @@ func (s benchSetup) run(ctx context.Context, io stdio, measure func(*pipeline.Pi
 		return err
 	}
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
 		defer cancel()
 		err = errors.Join(err, pipe.Stop(stop))
 	}()

@@ -48,7 +48,7 @@ const soakStep = 100 * time.Millisecond
 
 func (c *benchSoakCmd) Run(ctx context.Context, io stdio) error {
 	if c.WarmUp >= c.Duration || c.Rate < 1 {
-		return usageError{errors.New("--warm-up must be shorter than --duration, and --rate at least 1")}
+		return usageError{Err: errors.New("--warm-up must be shorter than --duration, and --rate at least 1")}
 	}
 	setup := benchSetup{SyncInterval: c.SyncInterval, Policies: 100, CacheDir: c.CacheDir}
 	return setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.soak(ctx, io, p.Ready()) })

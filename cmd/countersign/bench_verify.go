@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
@@ -45,7 +46,7 @@ type verifyResult struct {
 
 func (c *benchVerifyCmd) Run(ctx context.Context, io stdio) (err error) {
 	if c.Records < benchSample || c.Share < 1 || c.Runs < 1 || c.Proofs < 1 {
-		return usageError{fmt.Errorf("--records must be at least %d, --share, --runs and --proofs at least 1", benchSample)}
+		return usageError{Err: fmt.Errorf("--records must be at least %d, --share, --runs and --proofs at least 1", benchSample)}
 	}
 	dir, err := os.MkdirTemp("", "countersign-bench-")
 	if err != nil {
@@ -57,7 +58,7 @@ func (c *benchVerifyCmd) Run(ctx context.Context, io stdio) (err error) {
 		return err
 	}
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
 		defer cancel()
 		err = errors.Join(err, engine.Stop(stop))
 	}()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -91,7 +90,7 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 }
 
 func (c *callsCmd) print(io stdio, p *printer, r storage.EvidenceRow) error {
-	body, call, err := bodyOf[events.Call](r)
+	body, call, err := evidencereader.DecodeRow[events.Call](r)
 	decided, started, ran := durationsOf(call)
 	switch {
 	case err != nil && c.JSON:
@@ -125,7 +124,7 @@ func verdictsSoFar(ctx context.Context, db *storage.DB, tenant string, rows []st
 	open := map[callPlace]events.Call{}
 	var sessions []string
 	for _, r := range rows {
-		if _, call, err := bodyOf[events.Call](r); err == nil && call.State == events.CallOpen && call.Verdict == "" && len(call.Timeline) > 0 {
+		if _, call, err := evidencereader.DecodeRow[events.Call](r); err == nil && call.State == events.CallOpen && call.Verdict == "" && len(call.Timeline) > 0 {
 			open[callPlace{r.Shard, r.Seq}] = call
 			sessions = append(sessions, r.Session)
 		}
@@ -145,11 +144,6 @@ func verdictsSoFar(ctx context.Context, db *storage.DB, tenant string, rows []st
 	}
 	return list, err
 }
-
-var stateColour = map[events.CallState]string{events.CallCompleted: green, events.CallFailed: yellow, events.CallDenied: red,
-	events.CallAbandoned: yellow, events.CallOrphaned: red, events.CallOpen: blue}
-
-var matchColour = map[string]string{"equal": green, "drift": red, "inconclusive": yellow}
 
 // callName is the id of a call, with its occurrence where it is not the first.
 func callName(c events.Call) string {
@@ -181,70 +175,4 @@ func inSeconds(d time.Duration) *float64 {
 	return &s
 }
 
-// bodyOf reads the record in a row.
-func bodyOf[T any](r storage.EvidenceRow) (body json.RawMessage, record T, err error) {
-	rec, err := evidence.ParseRecord([]byte(r.Record))
-	if err != nil {
-		return nil, record, err
-	}
-	return rec.Body, record, json.Unmarshal(rec.Body, &record)
-}
-
 func place(r storage.EvidenceRow) string { return r.BrokerTime.UTC().Format("2006-01-02 15:04:05.000") }
-
-// short writes a duration with three digits or so.
-func short(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "-"
-	case d < time.Second:
-		return fmt.Sprintf("%.3g ms", d.Seconds()*1000)
-	case d < time.Minute:
-		return fmt.Sprintf("%.3g s", d.Seconds())
-	}
-	return d.Round(time.Second).String()
-}
-
-func sinceFlag(text string, limit int) (since time.Time, err error) {
-	if limit < 0 {
-		return since, usageError{fmt.Errorf("--limit %d is below zero", limit)}
-	}
-	if text == "" {
-		return since, nil
-	}
-	if since, err = moment(text, time.Now()); err != nil {
-		return since, usageError{fmt.Errorf("--since %w", err)}
-	}
-	return since, nil
-}
-
-// oneMore asks for one more than is shown, to see whether there is more.
-func oneMore(limit int) int {
-	if limit == 0 {
-		return 0
-	}
-	return limit + 1
-}
-
-func newest[T any](rows []T, limit int) (shown []T, more bool) {
-	if limit > 0 && len(rows) > limit {
-		return rows[len(rows)-limit:], true
-	}
-	return rows, false
-}
-
-// endList says how much of something was listed, and whether that is all of it. A
-// list for programs is JSON and nothing else; that it was cut must be said all the
-// same, or a count of its lines would be taken for the number there is.
-func endList(io stdio, p *printer, json bool, n int, more bool, what string) {
-	text := plural(n, what)
-	if more {
-		text = "the newest " + text + "; there are more (--limit, --since)"
-	}
-	switch {
-	case !json:
-		p.printf("%s\n", p.paint(faint, text))
-	case more:
-		fmt.Fprintf(io.err, "note: %s\n", text)
-	}
-}

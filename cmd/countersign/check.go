@@ -29,7 +29,7 @@ func (c *checkCmd) Run(_ context.Context, io stdio) error {
 	if c.Now != "" {
 		var err error
 		if o.Now, err = parseNow(c.Now); err != nil {
-			return usageError{err}
+			return usageError{Err: err}
 		}
 	}
 	input, err := readInput(io, c.File)
@@ -38,17 +38,17 @@ func (c *checkCmd) Run(_ context.Context, io stdio) error {
 	}
 	recording, err := correlation.ParseRecording(input)
 	if err != nil {
-		return usageError{fmt.Errorf("%s: %w", c.File, err)}
+		return usageError{Err: fmt.Errorf("%s: %w", c.File, err)}
 	}
 	if len(recording) == 0 && c.Fail {
-		return usageError{fmt.Errorf("%s holds no event: that nothing is found in it is no good news", c.File)}
+		return usageError{Err: fmt.Errorf("%s holds no event: that nothing is found in it is no good news", c.File)}
 	}
 	if len(recording) == 0 {
 		fmt.Fprintf(io.err, "countersign: %s holds no event\n", clean(c.File, 120))
 	}
 	findings, err := correlation.Check(c.Protocol, recording, o)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	enc := json.NewEncoder(io.out)
 	enc.SetEscapeHTML(false)

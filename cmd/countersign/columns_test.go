@@ -87,14 +87,14 @@ func TestColumnsOfEveryTable(t *testing.T) {
 		"a decision": func(_ stdio, p *printer, x string) {
 			p.decision(events.Decision{Verdict: events.Deny, Tool: x, ToolCallID: x})
 		},
-		"a call": func(_ stdio, p *printer, x string) { p.callNews(events.Call{Tool: x, ToolCallID: x}) },
+		"a call": func(_ stdio, p *printer, x string) { printCallNews(p, events.Call{Tool: x, ToolCallID: x}) },
 		"an approval": func(_ stdio, p *printer, x string) {
-			p.approvalNews(events.Approval{Status: x, Tool: x, WorkflowID: x, Approver: "a"})
+			printApprovalNews(p, events.Approval{Status: x, Tool: x, WorkflowID: x, Approver: "a"})
 		},
 		"a workflow": func(_ stdio, p *printer, x string) {
-			p.workflow(approval.View{Tool: x, Source: x}, time.Time{})
+			printWorkflowLine(p, approval.View{Tool: x, Source: x}, time.Time{})
 		},
-		"an argument": func(_ stdio, p *printer, x string) { p.item(x, approval.Item{Value: "v"}) },
+		"an argument": func(_ stdio, p *printer, x string) { printItem(p, x, approval.Item{Value: "v"}) },
 		"a chain": func(io stdio, _ *printer, x string) {
 			_ = printChain(io, evidencereader.Session{Rows: []evidence.Row{{Kind: x}}}, nil, false, false)
 		},

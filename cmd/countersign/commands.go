@@ -1,12 +1,5 @@
 package main
 
-import (
-	"fmt"
-	"runtime/debug"
-
-	"github.com/alecthomas/kong"
-)
-
 // commands is the whole command line; each command is a struct with its flags
 // and a Run method in a file of its own.
 type commands struct {
@@ -44,17 +37,4 @@ type commands struct {
 	Provision   provisionCmd   `cmd:"" help:"Create keys, streams and buckets for a system that 'up' does not run."`
 	Engine      engineCmd      `cmd:"" help:"The embedded ClickHouse engine."`
 	Bench       benchCmd       `cmd:"" help:"Measure this machine, beside the floors."`
-}
-
-type versionFlag bool
-
-// BeforeReset prints the version before anything else is looked at.
-func (versionFlag) BeforeReset(app *kong.Kong) error {
-	version := "devel"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		version = info.Main.Version
-	}
-	fmt.Fprintln(app.Stdout, "countersign", version)
-	app.Exit(exitOK)
-	return nil
 }

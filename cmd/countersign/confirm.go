@@ -26,6 +26,9 @@ type unconfirmedError struct {
 	wait time.Duration
 }
 
+// ExitCode tells it from a change that was not made.
+func (e unconfirmedError) ExitCode() int { return exitUnconfirmed }
+
 func (e unconfirmedError) Error() string {
 	names := make([]string, len(e.late))
 	for i, l := range e.late {

@@ -63,13 +63,13 @@ func (c *conformanceCmd) Run(ctx context.Context, io stdio) error {
 
 func (c *conformanceCmd) profiles() ([]conformance.Profile, error) {
 	if c.File != "" && c.Declared {
-		return nil, usageError{errors.New("--declared is about a running system: give a recording's manifest with --manifest FILE")}
+		return nil, usageError{Err: errors.New("--declared is about a running system: give a recording's manifest with --manifest FILE")}
 	}
 	if c.File == "" && (c.Protocol != "" || c.Now != "") {
-		return nil, usageError{errors.New("--protocol and --now are for a recording: name its file")}
+		return nil, usageError{Err: errors.New("--protocol and --now are for a recording: name its file")}
 	}
 	if c.File != "" && c.Protocol != subject.ProtoAAEP && c.Protocol != subject.ProtoAgentHook {
-		return nil, usageError{errors.New("a recording needs --protocol aaep or --protocol agenthook")}
+		return nil, usageError{Err: errors.New("a recording needs --protocol aaep or --protocol agenthook")}
 	}
 	list := conformance.Profiles()
 	if c.Protocol != "" {
@@ -85,7 +85,7 @@ func (c *conformanceCmd) profiles() ([]conformance.Profile, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return nil, usageError{fmt.Errorf("there is no profile %.60q here; there are %s", c.Profile, strings.Join(names, ", "))}
+	return nil, usageError{Err: fmt.Errorf("there is no profile %.60q here; there are %s", c.Profile, strings.Join(names, ", "))}
 }
 
 // recording folds a file, and what check finds in it.
@@ -94,7 +94,7 @@ func (c *conformanceCmd) recording(io stdio) (*conformance.Tally, error) {
 	if c.Now != "" {
 		var err error
 		if o.Now, err = parseNow(c.Now); err != nil {
-			return nil, usageError{err}
+			return nil, usageError{Err: err}
 		}
 	}
 	input, err := readInput(io, c.File)
@@ -103,11 +103,11 @@ func (c *conformanceCmd) recording(io stdio) (*conformance.Tally, error) {
 	}
 	lines, err := correlation.ParseRecording(input)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", c.File, err)}
+		return nil, usageError{Err: fmt.Errorf("%s: %w", c.File, err)}
 	}
 	found, err := correlation.Check(c.Protocol, lines, o)
 	if err != nil {
-		return nil, usageError{err}
+		return nil, usageError{Err: err}
 	}
 	return conformance.Recording(c.Protocol, lines, found), nil
 }

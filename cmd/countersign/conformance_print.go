@@ -21,7 +21,7 @@ func (c *conformanceCmd) excused() (map[string]bool, error) {
 	list := map[string]bool{}
 	for _, typ := range c.NotExposed {
 		if !agenthook.Known(typ) {
-			return nil, usageError{fmt.Errorf("--not-exposed %.60q is no event type of AgentHook", typ)}
+			return nil, usageError{Err: fmt.Errorf("--not-exposed %.60q is no event type of AgentHook", typ)}
 		}
 		list[typ] = true
 	}
@@ -30,18 +30,18 @@ func (c *conformanceCmd) excused() (map[string]bool, error) {
 	}
 	b, err := os.ReadFile(c.Manifest)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("reading the manifest: %w", err)}
+		return nil, usageError{Err: fmt.Errorf("reading the manifest: %w", err)}
 	}
 	tree, err := strictjson.ParseObject(b, strictjson.DefaultLimits)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", c.Manifest, err)}
+		return nil, usageError{Err: fmt.Errorf("%s: %w", c.Manifest, err)}
 	}
 	if wrong := schemas.Default().Validate("agenthook/publisher-manifest", tree); len(wrong) > 0 {
-		return nil, usageError{fmt.Errorf("%s is no publisher manifest: %s %s", c.Manifest, wrong[0].Path, wrong[0].Message)}
+		return nil, usageError{Err: fmt.Errorf("%s is no publisher manifest: %s %s", c.Manifest, wrong[0].Path, wrong[0].Message)}
 	}
 	var doc manifestEvents
 	if err := json.Unmarshal(b, &doc); err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", c.Manifest, err)}
+		return nil, usageError{Err: fmt.Errorf("%s: %w", c.Manifest, err)}
 	}
 	for typ, state := range doc.AgentHook.Events {
 		if notExposed(state) {

@@ -48,7 +48,7 @@ type controlsShowCmd struct {
 func (c *controlsShowCmd) Run(io stdio) error {
 	e, found := controls.Find(c.ID)
 	if !found {
-		return usageError{fmt.Errorf("there is no control %.60q in the index; \"countersign controls list\" has them all", c.ID)}
+		return usageError{Err: fmt.Errorf("there is no control %.60q in the index; \"countersign controls list\" has them all", c.ID)}
 	}
 	if c.JSON {
 		return writeLines(io.out, []controls.Entry{e})

@@ -65,7 +65,7 @@ func (c *demoCmd) Run(ctx context.Context, io stdio) (err error) {
 		return err
 	}
 	defer func() {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
 		defer cancel()
 		err = errors.Join(err, d.pipe.Stop(stop))
 	}()

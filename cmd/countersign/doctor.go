@@ -53,7 +53,7 @@ func (c *doctorCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if c.Timeout <= 0 {
-		return usageError{errors.New("--timeout must be above zero")}
+		return usageError{Err: errors.New("--timeout must be above zero")}
 	}
 	o, err := operate(ctx, t)
 	if err != nil {

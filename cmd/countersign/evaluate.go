@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/correlation"
@@ -28,28 +27,28 @@ type evaluateCmd struct {
 
 func (c *evaluateCmd) Run(_ context.Context, io stdio) error {
 	if !slices.Contains(admission.Protocols(), c.Protocol) {
-		return usageError{fmt.Errorf("--protocol must be one of %s", strings.Join(admission.Protocols(), ", "))}
+		return usageError{Err: fmt.Errorf("--protocol must be one of %s", strings.Join(admission.Protocols(), ", "))}
 	}
 	now, err := parseNow(c.Now)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	snap := admission.EvaluatorsOnly()
 	if c.Policy != "" {
 		_, set, err := loadPolicies(c.Policy)
 		if err != nil {
-			return usageError{err}
+			return usageError{Err: err}
 		}
 		snap = &admission.Snapshot{Policies: set}
 	}
 	snap.Strict, snap.Profile = c.Strict, admission.Profile(c.Profile)
 	mandates, err := loadMandates(c.Mandates)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	publishers, err := loadPublishers(c.Publishers)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	input, err := readInput(io, c.File)
 	if err != nil {
@@ -74,16 +73,4 @@ func requests(input []byte) []json.RawMessage {
 		return []json.RawMessage{whole}
 	}
 	return lines
-}
-
-// parseNow reads --now.
-func parseNow(text string) (time.Time, error) {
-	if text == "" {
-		return time.Now(), nil
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return t, fmt.Errorf("--now %q is not an RFC 3339 time such as 2026-11-20T09:00:00Z", text)
-	}
-	return t, nil
 }

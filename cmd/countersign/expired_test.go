@@ -142,7 +142,7 @@ func TestReadersSayWhatExpired(t *testing.T) {
 			args = append(args, "--key", key)
 		}
 		var out bytes.Buffer
-		code := run(t.Context(), args, stdio{in: strings.NewReader(""), out: &out, err: &out})
+		code := newProgram().run(t.Context(), args, stdio{in: strings.NewReader(""), out: &out, err: &out})
 		said := strings.Join(strings.Fields(out.String()), " ")
 		if code != tc.code {
 			t.Errorf("%s: exit %d: %s", tc.args, code, said)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -13,7 +12,6 @@ import (
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
-	"github.com/countersign-dev/countersign/streams"
 )
 
 // signatureCheck is what the record's signature is worth.
@@ -77,7 +75,7 @@ type keyBook struct {
 // key vouches for or, if no checkpoint key is known, all.
 func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (keyBook, error) {
 	book := keyBook{signing.KeySet{}, map[string]uint64{}}
-	err := each(ctx, l, l.Space.Control(l.Stream, events.ControlKey), 1, func(m events.LogMessage) error {
+	err := l.Each(ctx, l.Space.Control(l.Stream, events.ControlKey), 1, func(m events.LogMessage) error {
 		k, err := events.DecodeRecord[events.KeyRecord](m.Body)
 		if err != nil || known != nil && !signing.CheckVouch(known, k) {
 			return nil
@@ -90,7 +88,7 @@ func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (k
 	if err != nil {
 		return book, fmt.Errorf("reading the published keys: %w", err)
 	}
-	err = each(ctx, l, l.Space.Control(l.Stream, events.ControlKeyRetired), 1, func(m events.LogMessage) error {
+	err = l.Each(ctx, l.Space.Control(l.Stream, events.ControlKeyRetired), 1, func(m events.LogMessage) error {
 		k, err := events.DecodeRecord[events.KeyRetirement](m.Body)
 		if _, twice := book.retired[k.KeyID]; err == nil && !twice && (known == nil || signing.CheckRetirement(known, k)) {
 			book.retired[k.KeyID] = m.Seq
@@ -100,32 +98,13 @@ func publishedKeys(ctx context.Context, l recorded.Log, known note.Verifiers) (k
 	return book, err
 }
 
-var errEnough = errors.New("enough")
-
-// each gives fn the messages of a subject from a sequence on, in order.
-func each(ctx context.Context, l recorded.Log, subj string, from uint64, fn func(events.LogMessage) error) error {
-	for next := from; ; {
-		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, subj, next)
-		if err != nil || m == nil {
-			return err
-		}
-		if err := fn(*m); err != nil {
-			if errors.Is(err, errEnough) {
-				return nil
-			}
-			return err
-		}
-		next = m.Seq + 1
-	}
-}
-
 // approvalSteps are the records of the workflow that a decision names.
 func approvalSteps(ctx context.Context, l recorded.Log, d events.Decision) (list []approvalStep, err error) {
 	if d.Approval == nil {
 		return nil, nil
 	}
 	filter := strings.TrimSuffix(l.Space.All(subject.Approvals), ">") + subject.Escape(d.Tenant) + ".*." + subject.Escape(d.Approval.WorkflowID)
-	err = each(ctx, l, filter, 1, func(m events.LogMessage) error {
+	err = l.Each(ctx, filter, 1, func(m events.LogMessage) error {
 		if a, err := events.DecodeRecord[events.Approval](m.Body); err == nil && a.WorkflowID == d.Approval.WorkflowID {
 			list = append(list, approvalStep{m.Seq, a})
 		}

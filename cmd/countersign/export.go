@@ -142,7 +142,7 @@ func (c *exportCmd) taken(path string) error {
 		return nil
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return usageError{fmt.Errorf("%s exists; give --force to overwrite it", path)}
+		return usageError{Err: fmt.Errorf("%s exists; give --force to overwrite it", path)}
 	}
 	return nil
 }
@@ -154,7 +154,7 @@ func (c *exportCmd) chromium() (string, error) {
 	}
 	program, err := browser.Find(c.Chromium)
 	if err != nil {
-		return "", usageError{fmt.Errorf("--pdf: %w", err)}
+		return "", usageError{Err: fmt.Errorf("--pdf: %w", err)}
 	}
 	return program, nil
 }

@@ -28,7 +28,7 @@ var errNoLine = errors.New("nothing to write in this format")
 // exportFormat writes lines in somebody else's format instead of a bundle.
 func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 	if err := c.formatUsage(); err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	plan, err := c.plan()
 	if err != nil {

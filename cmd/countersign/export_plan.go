@@ -29,12 +29,12 @@ func (c *exportCmd) plan() (p exportPlan, err error) {
 	}
 	switch p.ranged = c.From != "" || c.To != ""; {
 	case p.ranged && c.Session != "":
-		return p, usageError{errors.New("give --session, or --from and --to; a session is always exported whole")}
+		return p, usageError{Err: errors.New("give --session, or --from and --to; a session is always exported whole")}
 	case !p.ranged && c.Session == "":
-		return p, usageError{errors.New("give --session SESSION, or --from TIME --to TIME for everything of the tenant")}
+		return p, usageError{Err: errors.New("give --session SESSION, or --from TIME --to TIME for everything of the tenant")}
 	case p.ranged:
 		if p.from, p.to, err = exportRange(c.From, c.To, time.Now()); err != nil {
-			return p, usageError{err}
+			return p, usageError{Err: err}
 		}
 	}
 	if p.chromium, err = c.chromium(); err != nil {
@@ -81,10 +81,10 @@ func exportTime(flag, text string) (time.Time, error) {
 func statementKey(path string) (ed25519.PrivateKey, error) {
 	seed, err := keys.Seed(filepath.Dir(path), filepath.Base(path))
 	if errors.Is(err, keys.ErrMissing) {
-		return nil, usageError{fmt.Errorf("--sign-key: there is no file %s; make one with: countersign keys statement --keys DIR", path)}
+		return nil, usageError{Err: fmt.Errorf("--sign-key: there is no file %s; make one with: countersign keys statement --keys DIR", path)}
 	}
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--sign-key: %w", err)}
+		return nil, usageError{Err: fmt.Errorf("--sign-key: %w", err)}
 	}
 	return ed25519.NewKeyFromSeed(seed), nil
 }

@@ -30,7 +30,7 @@ func bundleChecker(key, statementFlag string) (*compliance.Checker, error) {
 	}
 	public, err := statement.ParseKey(text)
 	if err != nil {
-		return nil, usageError{fmt.Errorf("--statement-key: %.80q is neither a file nor a key: %w", statementFlag, err)}
+		return nil, usageError{Err: fmt.Errorf("--statement-key: %.80q is neither a file nor a key: %w", statementFlag, err)}
 	}
 	c.StatementKey = public
 	return &c, nil

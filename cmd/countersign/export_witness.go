@@ -20,13 +20,13 @@ func (c *exportCmd) witnessed(ctx context.Context, l evidencereader.Reader, shar
 		}
 		switch cp, err := evidence.PeekCheckpoint(string(b)); {
 		case err != nil:
-			return "", usageError{fmt.Errorf("--witnessed: %s: %w", path, err)}
+			return "", usageError{Err: fmt.Errorf("--witnessed: %s: %w", path, err)}
 		case cp.Shard != shard:
-			return "", usageError{fmt.Errorf("--witnessed: %s is a checkpoint of %s, and the evidence is of %s", path, clean(cp.Shard, 80), shard)}
+			return "", usageError{Err: fmt.Errorf("--witnessed: %s is a checkpoint of %s, and the evidence is of %s", path, clean(cp.Shard, 80), shard)}
 		}
 		notes = append(notes, string(b))
 		if _, err := evidence.MergeSignatures(notes...); err != nil {
-			return "", usageError{fmt.Errorf("--witnessed: %s is another checkpoint than %s; a bundle has one, with the signatures of all witnesses", path, c.Witnessed[0])}
+			return "", usageError{Err: fmt.Errorf("--witnessed: %s is another checkpoint than %s; a bundle has one, with the signatures of all witnesses", path, c.Witnessed[0])}
 		}
 	}
 	if len(notes) == 0 {

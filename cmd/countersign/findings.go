@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
@@ -77,7 +74,7 @@ func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
 }
 
 func (c *findingsCmd) print(io stdio, p *printer, r storage.MarkedFinding) error {
-	body, f, err := bodyOf[events.Finding](r.EvidenceRow)
+	body, f, err := evidencereader.DecodeRow[events.Finding](r.EvidenceRow)
 	switch {
 	case err != nil && c.JSON:
 		return nil // verify says so
@@ -113,38 +110,4 @@ func where(f events.Finding) string {
 		text += ", proved by " + sequences(f.Seqs)
 	}
 	return text
-}
-
-func sequences(list []uint64) string {
-	const most = 8
-	texts := make([]string, 0, most)
-	for _, s := range list[:min(most, len(list))] {
-		texts = append(texts, fmt.Sprint(s))
-	}
-	if len(list) > most {
-		texts = append(texts, "…")
-	}
-	return strings.Join(texts, ", ")
-}
-
-// knownRule refuses a rule that nothing is ever found for: whoever mistypes it
-// must not read the empty list as good news.
-func knownRule(name string) error {
-	if name == "" {
-		return nil
-	}
-	var names []string
-	for _, r := range allRules() {
-		names = append(names, r.ID)
-	}
-	if slices.Contains(names, name) {
-		return nil
-	}
-	hint := ""
-	for _, n := range names {
-		if strings.EqualFold(n, name) || strings.EqualFold(strings.ReplaceAll(n, "_", "-"), name) {
-			hint = "; did you mean " + n + "?"
-		}
-	}
-	return usageError{fmt.Errorf("there is no rule %.80q%s (countersign rules list)", name, hint)}
 }

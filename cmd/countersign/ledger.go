@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -47,16 +46,16 @@ func checkpointKey(flag string, t *target.Target) (string, error) {
 		flag = t.ReadyInfo().PublicKey
 	}
 	if flag == "" {
-		return "", usageError{fmt.Errorf("no public key to verify against: give --key FILE (checkpoint.pub of the installation), or --ready-file FILE")}
+		return "", usageError{Err: fmt.Errorf("no public key to verify against: give --key FILE (checkpoint.pub of the installation), or --ready-file FILE")}
 	}
 	if b, err := os.ReadFile(flag); err == nil {
 		flag = string(b)
 	} else if !strings.Contains(flag, "+") { // a key has plus signs, so this was meant to be a file
-		return "", usageError{fmt.Errorf("reading the public key: %w", err)}
+		return "", usageError{Err: fmt.Errorf("reading the public key: %w", err)}
 	}
 	flag = strings.TrimSpace(flag)
 	if _, err := signing.CheckpointVerifier(flag); err != nil {
-		return "", usageError{fmt.Errorf("--key: %w", err)}
+		return "", usageError{Err: fmt.Errorf("--key: %w", err)}
 	}
 	return flag, nil
 }
@@ -67,11 +66,4 @@ func verifiers(key string) ([]note.Verifier, error) {
 		return nil, err
 	}
 	return []note.Verifier{v}, nil
-}
-
-// compactJSON writes one value a line.
-func compactJSON(io stdio, v any) error {
-	enc := json.NewEncoder(io.out)
-	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
 }

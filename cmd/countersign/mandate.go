@@ -31,10 +31,10 @@ type mandateValidateCmd struct {
 func (c *mandateValidateCmd) Run(io stdio) error {
 	now, err := parseNow(c.Now)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	if c.File == "-" && c.Mandate == "-" {
-		return usageError{errors.New("only one of the two files can be standard input")}
+		return usageError{Err: errors.New("only one of the two files can be standard input")}
 	}
 	doc, err := readInput(io, c.File)
 	if err != nil {
@@ -48,7 +48,7 @@ func (c *mandateValidateCmd) Run(io stdio) error {
 	}
 	report, err := aump.Validate(c.Kind, doc, against, now)
 	if err != nil {
-		return usageError{fmt.Errorf("mandate validate %s: %w", c.Kind, err)}
+		return usageError{Err: fmt.Errorf("mandate validate %s: %w", c.Kind, err)}
 	}
 	enc := json.NewEncoder(io.out)
 	enc.SetEscapeHTML(false)

@@ -35,7 +35,7 @@ type heldMandate struct {
 // nil, if the id is unknown; revision is then what the next put must name.
 func (b *mandateBucket) newest(ctx context.Context, id string) (held *heldMandate, revision uint64, err error) {
 	if !mandate.ValidID(id) {
-		return nil, 0, usageError{fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", clean(id, 64))}
+		return nil, 0, usageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", clean(id, 64))}
 	}
 	e, err := streams.KVLast(ctx, b.js, streams.BucketMandates, mandate.Key(b.tenant, id))
 	if err != nil {

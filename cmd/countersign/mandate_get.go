@@ -93,7 +93,7 @@ func (b *mandateBucket) at(ctx context.Context, id string, revision uint64) (*he
 // mandate away, or cannot be read, has no ID.
 func (b *mandateBucket) history(ctx context.Context, id string) (list []heldMandate, err error) {
 	if !mandate.ValidID(id) {
-		return nil, usageError{fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", clean(id, 64))}
+		return nil, usageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", clean(id, 64))}
 	}
 	revisions, err := streams.KVHistory(ctx, b.js, streams.BucketMandates, mandate.Key(b.tenant, id))
 	if err != nil {

@@ -29,7 +29,7 @@ type mandateRevokeCmd struct {
 
 func (c *mandateRevokeCmd) Run(ctx context.Context, io stdio) error {
 	if strings.TrimSpace(c.Reason) == "" || len(c.Reason) > maxReason {
-		return usageError{fmt.Errorf("--reason must say why, in at most %d bytes", maxReason)}
+		return usageError{Err: fmt.Errorf("--reason must say why, in at most %d bytes", maxReason)}
 	}
 	b, err := openMandates(ctx, c.Flags)
 	if err != nil {
@@ -75,7 +75,7 @@ func (b *mandateBucket) named(ctx context.Context, id, hash string) (string, err
 	if hash != "" {
 		normal, ok := aump.NormaliseHash(hash)
 		if !ok || !mandate.ValidID(id) {
-			return "", usageError{errors.New("--hash must be sha256- and 64 hex digits, and the id one of a mandate")}
+			return "", usageError{Err: errors.New("--hash must be sha256- and 64 hex digits, and the id one of a mandate")}
 		}
 		return normal, nil
 	}

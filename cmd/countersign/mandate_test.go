@@ -12,7 +12,7 @@ import (
 func invoke(t *testing.T, stdin string, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = run(t.Context(), args, stdio{strings.NewReader(stdin), &o, &e})
+	code = newProgram().run(t.Context(), args, stdio{in: strings.NewReader(stdin), out: &o, err: &e})
 	return code, o.String(), e.String()
 }
 

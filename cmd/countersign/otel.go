@@ -32,9 +32,9 @@ const otelBatch = 500
 func (c *otelCmd) Run(ctx context.Context, io stdio) error {
 	switch {
 	case c.Follow == (c.Session != ""):
-		return usageError{errors.New("give --session SESSION, or --follow")}
+		return usageError{Err: errors.New("give --session SESSION, or --follow")}
 	case !c.Follow && (c.Since != "" || c.Position != ""):
-		return usageError{errors.New("--since and --position are for --follow; a session is always sent whole")}
+		return usageError{Err: errors.New("--since and --position are for --follow; a session is always sent whole")}
 	}
 	t, err := c.Resolve()
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *otelCmd) begin(o *client.FollowOptions) (err error) {
 	}
 	if c.Since != "" {
 		if o.Since, err = moment(c.Since, time.Now()); err != nil {
-			return usageError{fmt.Errorf("--since %w", err)}
+			return usageError{Err: fmt.Errorf("--since %w", err)}
 		}
 	}
 	return nil

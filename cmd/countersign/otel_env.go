@@ -79,11 +79,11 @@ var otelVariables = []struct {
 func otelEnvironment(getenv func(string) string) error {
 	get := func(name string) string { return strings.TrimSpace(getenv(name)) }
 	if strings.EqualFold(get("OTEL_SDK_DISABLED"), "true") {
-		return usageError{errors.New("OTEL_SDK_DISABLED is true, so nothing would be sent: unset it for this command")}
+		return usageError{Err: errors.New("OTEL_SDK_DISABLED is true, so nothing would be sent: unset it for this command")}
 	}
 	for _, name := range []string{"OTEL_TRACES_EXPORTER", "OTEL_LOGS_EXPORTER"} {
 		if v := get(name); v != "" && !slices.Contains(strings.Split(v, ","), otelExporter) {
-			return usageError{fmt.Errorf("%s is %q; this command sends by %s only: unset it", name, clean(v, 40), otelExporter)}
+			return usageError{Err: fmt.Errorf("%s is %q; this command sends by %s only: unset it", name, clean(v, 40), otelExporter)}
 		}
 	}
 	for _, v := range otelVariables {
@@ -94,7 +94,7 @@ func otelEnvironment(getenv func(string) string) error {
 				continue
 			}
 			if err := v.wrong(value); err != nil {
-				return usageError{fmt.Errorf("%s %w", name, err)}
+				return usageError{Err: fmt.Errorf("%s %w", name, err)}
 			}
 		}
 	}
@@ -109,10 +109,10 @@ func otelClientCertificates(get func(string) string) error {
 		switch c, k := get(certificate), get(key); {
 		case c == "" && k == "":
 		case c == "" || k == "":
-			return usageError{fmt.Errorf("%s and %s go together", certificate, key)}
+			return usageError{Err: fmt.Errorf("%s and %s go together", certificate, key)}
 		default:
 			if _, err := tls.LoadX509KeyPair(c, k); err != nil {
-				return usageError{fmt.Errorf("%s and %s: %w", certificate, key, err)}
+				return usageError{Err: fmt.Errorf("%s and %s: %w", certificate, key, err)}
 			}
 		}
 	}

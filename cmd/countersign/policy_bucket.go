@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unicode/utf8"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -132,4 +133,29 @@ func (b *policyBucket) revision(ctx context.Context, revision uint64) (pushed, e
 		return p, fmt.Errorf("revision %d: %w", revision, err)
 	}
 	return p, nil
+}
+
+// pushTo puts the policies of a directory in force on a running pipeline.
+func pushTo(ctx context.Context, r target.Ready, dir string) error {
+	docs, _, err := loadPolicies(dir)
+	if err != nil {
+		return err
+	}
+	return pushDocs(ctx, r, docs)
+}
+
+// pushDocs makes docs, and nothing else, what is in force.
+func pushDocs(ctx context.Context, r target.Ready, docs []policy.Document) error {
+	b, err := openPoliciesAt(ctx, target.FromReady(r))
+	if err != nil {
+		return err
+	}
+	defer b.nc.Close()
+	for i, d := range docs {
+		if !utf8.Valid(d.Data) { // it must deny, not be mended on the way
+			docs[i].Data = []byte("this file was not UTF-8\n")
+		}
+	}
+	_, _, err = b.push(ctx, docs, "countersign", "")
+	return err
 }

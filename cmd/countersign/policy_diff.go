@@ -22,7 +22,7 @@ type policyDiffCmd struct {
 
 func (c *policyDiffCmd) Run(ctx context.Context, io stdio) error {
 	if c.Dir == "" && c.Revision == 0 {
-		return usageError{fmt.Errorf("give a directory, or --revision N, to compare with what is in force")}
+		return usageError{Err: fmt.Errorf("give a directory, or --revision N, to compare with what is in force")}
 	}
 	var to []policy.Document
 	var err error

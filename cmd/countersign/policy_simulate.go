@@ -14,7 +14,6 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
 
@@ -33,14 +32,14 @@ func (c *policySimulateCmd) Run(ctx context.Context, io stdio) error {
 	now := time.Now()
 	since, err := moment(c.Since, now)
 	if err != nil {
-		return usageError{fmt.Errorf("--since %w", err)}
+		return usageError{Err: fmt.Errorf("--since %w", err)}
 	}
 	until, err := moment(c.Until, now)
 	if err != nil {
-		return usageError{fmt.Errorf("--until %w", err)}
+		return usageError{Err: fmt.Errorf("--until %w", err)}
 	}
 	if since.After(until) {
-		return usageError{fmt.Errorf("--since lies after --until")}
+		return usageError{Err: fmt.Errorf("--since lies after --until")}
 	}
 	_, set, err := loadPolicies(c.Dir)
 	if err != nil {
@@ -65,30 +64,6 @@ func (c *policySimulateCmd) Run(ctx context.Context, io stdio) error {
 		return exitCode(exitFailed)
 	}
 	return nil
-}
-
-// moment reads a time, or a duration back from now; "" is now.
-func moment(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(or(text, "0s")); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	if t, err := events.ParseTime(text); err == nil {
-		return t, nil
-	}
-	return time.Time{}, fmt.Errorf("%.60q is neither a duration such as 24h nor an RFC 3339 time such as 2026-11-20T09:00:00Z", text)
-}
-
-// openLog connects to the log as operator.
-func openLog(ctx context.Context, f target.Flags) (recorded.Log, func(), string, error) {
-	t, err := f.Resolve()
-	if err != nil {
-		return recorded.Log{}, nil, "", err
-	}
-	o, err := operate(ctx, t)
-	if err != nil {
-		return recorded.Log{}, nil, "", err
-	}
-	return recorded.Log{JS: o.js, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, o.nc.Close, t.Tenant, nil
 }
 
 // simulation decides recorded requests again.

@@ -47,18 +47,18 @@ type testReport struct {
 func (c *policyTestCmd) Run(io stdio) error {
 	now, err := parseNow(c.Now)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	files, err := tableFiles(c.Tables)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	sets := &testedSets{only: c.Policy, byDir: map[string]*testedSet{}}
 	rep := testReport{Uncovered: []string{}}
 	for _, file := range files {
 		t, err := runTable(file, sets, now)
 		if err != nil {
-			return usageError{err}
+			return usageError{Err: err}
 		}
 		rep.Passed, rep.Failed = rep.Passed+t.Passed, rep.Failed+t.Failed
 		rep.Tables = append(rep.Tables, t)

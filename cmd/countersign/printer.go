@@ -49,11 +49,24 @@ func (p *printer) printf(format string, args ...any) {
 	fmt.Fprintf(p.w, format, args...)
 }
 
+// line writes one line as it is, and says whether it could be written.
+func (p *printer) line(text string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, err := fmt.Fprintln(p.w, text)
+	return err
+}
+
 var verdictColour = map[events.Verdict]string{events.Allow: green, events.Ask: yellow, events.Defer: yellow, events.Deny: red}
 
 var severityColour = map[events.Severity]string{
 	events.SeverityInfo: faint, events.SeverityLow: blue, events.SeverityMedium: yellow, events.SeverityHigh: red, events.SeverityCritical: red,
 }
+
+var stateColour = map[events.CallState]string{events.CallCompleted: green, events.CallFailed: yellow, events.CallDenied: red,
+	events.CallAbandoned: yellow, events.CallOrphaned: red, events.CallOpen: blue}
+
+var matchColour = map[string]string{"equal": green, "drift": red, "inconclusive": yellow}
 
 // cleanLines is clean for text that may have several lines and any length.
 func cleanLines(s string) string {
@@ -114,11 +127,4 @@ func codes(reasons []events.Reason) string {
 		list = append(list, code)
 	}
 	return strings.Join(list, ", ")
-}
-
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
 }

@@ -46,9 +46,13 @@ func TestNothingUntrustedControlsTheTerminal(t *testing.T) {
 			row := evidence.Row{Kind: hostile, Record: hostile}
 			_ = printChain(stdio{out: &out}, evidencereader.Session{Shard: hostile, Tenant: hostile, Session: hostile, Rows: []evidence.Row{row}}, nil, false, false)
 		}, 2},
-		"report":       {func() { printReport(p, evidence.Report{Shard: hostile, Session: hostile, OK: true}) }, 2},
-		"error":        {func() { report(stdio{err: &out}, errors.New("a server said "+strings.ReplaceAll(hostile, "\n", ""))) }, 1},
-		"usage":        {func() { report(stdio{err: &out}, usageError{errors.New(strings.ReplaceAll(hostile, "\n", ""))}) }, 1},
+		"report": {func() { printReport(p, evidence.Report{Shard: hostile, Session: hostile, OK: true}) }, 2},
+		"error": {func() {
+			report("countersign", stdio{err: &out}, errors.New("a server said "+strings.ReplaceAll(hostile, "\n", "")))
+		}, 1},
+		"usage": {func() {
+			report("countersign", stdio{err: &out}, usageError{Err: errors.New(strings.ReplaceAll(hostile, "\n", ""))})
+		}, 1},
 		"doctor":       {func() { _ = (&doctorCmd{}).report(stdio{out: &out}, one("c", levelOK, "%s", hostile)) }, 1},
 		"tail, people": {func() { _, _ = (&tailCmd{}).print(p, message(`{"verdict":"deny","tool":"\u001b[2J\nx"}`)) }, 1},
 		"tail, JSON":   {func() { _, _ = (&tailCmd{JSON: true}).print(p, message("{\n\"tool\":\n\"\\u001b[2J\"}")) }, 1},
@@ -119,16 +123,16 @@ func TestColourIsForTerminals(t *testing.T) {
 
 func TestReportExitCodes(t *testing.T) {
 	for want, err := range map[int]error{
-		exitOK: nil, exitFailed: errors.New("x"), exitUsage: fmt.Errorf("y: %w", usageError{errors.New("x")}),
+		exitOK: nil, exitFailed: errors.New("x"), exitUsage: fmt.Errorf("y: %w", usageError{Err: errors.New("x")}),
 		exitPending: exitCode(exitPending), exitDenied: fmt.Errorf("y: %w", exitCode(exitDenied)),
 	} {
 		var out bytes.Buffer
-		if got := report(stdio{err: &out}, err); got != want {
+		if got := report("countersign", stdio{err: &out}, err); got != want {
 			t.Errorf("%v: exit code %d, want %d", err, got, want)
 		}
 	}
 	var out bytes.Buffer
-	if got := report(stdio{err: &out}, fmt.Errorf("starting: %w", context.Canceled)); got != exitFailed || out.Len() > 0 {
+	if got := report("countersign", stdio{err: &out}, fmt.Errorf("starting: %w", context.Canceled)); got != exitFailed || out.Len() > 0 {
 		t.Errorf("interrupted: %d %q", got, out.String())
 	}
 }

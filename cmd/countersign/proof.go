@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
@@ -255,7 +256,7 @@ func unprovedSession(ctx context.Context, l evidencereader.Reader, tenant, sessi
 // orSkip says how to go on without a key.
 func orSkip(err error) error {
 	if usage := (usageError{}); errors.As(err, &usage) {
-		return usageError{fmt.Errorf("%w (or --skip-scan, and what comes of it is not proved)", usage.error)}
+		return usageError{Err: fmt.Errorf("%w (or --skip-scan, and what comes of it is not proved)", usage)}
 	}
 	return err
 }
@@ -273,4 +274,11 @@ func printBasis(io stdio, json bool, lines int, b basis) {
 	case b.note != "":
 		fmt.Fprintf(io.err, "note: %s\n", b.note)
 	}
+}
+
+// fewerCollections lets the collector run less often until the returned function
+// is called: what verification keeps is small beside what it reads.
+func fewerCollections() (restore func()) {
+	before := debug.SetGCPercent(400)
+	return func() { debug.SetGCPercent(before) }
 }

@@ -23,7 +23,7 @@ type provisionCmd struct {
 
 func (c *provisionCmd) Run(ctx context.Context, io stdio) error {
 	if c.Keys == "" && !c.Streams {
-		return usageError{errors.New("nothing to do: give --keys DIR, --streams or both")}
+		return usageError{Err: errors.New("nothing to do: give --keys DIR, --streams or both")}
 	}
 	if c.Keys != "" {
 		if err := keys.Ensure(c.Keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile); err != nil {

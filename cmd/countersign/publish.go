@@ -31,10 +31,10 @@ func (c *publishCmd) Run(ctx context.Context, io stdio) error {
 	}
 	recording, err := correlation.ParseRecording(input)
 	if err != nil {
-		return usageError{fmt.Errorf("%s: %w", c.File, err)}
+		return usageError{Err: fmt.Errorf("%s: %w", c.File, err)}
 	}
 	if len(recording) == 0 {
-		return usageError{fmt.Errorf("%s holds no event", c.File)}
+		return usageError{Err: fmt.Errorf("%s holds no event", c.File)}
 	}
 	list := make([][]byte, len(recording))
 	for i, e := range recording {
@@ -45,11 +45,11 @@ func (c *publishCmd) Run(ctx context.Context, io stdio) error {
 		publisher = t.Publisher()
 	}
 	if publisher == "" {
-		return usageError{errors.New("no publisher named: give --publisher, --user or --ready-file")}
+		return usageError{Err: errors.New("no publisher named: give --publisher, --user or --ready-file")}
 	}
 	msgs, err := client.Messages(subject.Space{Prefix: c.Prefix}, t.Tenant, publisher, c.Protocol, list...)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	nc, err := t.Connect(ctx, target.Runtime)
 	if err != nil {

@@ -108,7 +108,7 @@ func (c *publisherGetCmd) Run(ctx context.Context, io stdio) error {
 func (b *publisherBucket) key(name string) (string, error) {
 	key := publisher.Key(b.tenant, name)
 	if _, _, err := publisher.ParseKey(key); err != nil {
-		return "", usageError{fmt.Errorf("%q is not the name of a document, such as tools.mail (publisher list)", clean(name, 80))}
+		return "", usageError{Err: fmt.Errorf("%q is not the name of a document, such as tools.mail (publisher list)", clean(name, 80))}
 	}
 	return key, nil
 }

@@ -25,7 +25,7 @@ type redactionTestCmd struct {
 
 func (c *redactionTestCmd) Run(io stdio) error {
 	if !slices.Contains(subject.Protocols, c.Protocol) {
-		return usageError{fmt.Errorf("--protocol must be one of %s", strings.Join(subject.Protocols, ", "))}
+		return usageError{Err: fmt.Errorf("--protocol must be one of %s", strings.Join(subject.Protocols, ", "))}
 	}
 	policy := redaction.Builtin()
 	if c.Policy != "" {
@@ -42,7 +42,7 @@ func (c *redactionTestCmd) Run(io stdio) error {
 	for _, h := range c.Header {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || name == "" {
-			return usageError{fmt.Errorf("--header must be NAME:VALUE, not %q", clean(name, 40))}
+			return usageError{Err: fmt.Errorf("--header must be NAME:VALUE, not %q", clean(name, 40))}
 		}
 		header[name] = append(header[name], strings.TrimSpace(value))
 	}

@@ -74,10 +74,10 @@ type output struct {
 
 func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 	if c.MissingAfter <= 0 {
-		return usageError{fmt.Errorf("--missing-after must be above zero")}
+		return usageError{Err: fmt.Errorf("--missing-after must be above zero")}
 	}
 	if c.MaxCalls < 0 || c.MaxSessions < 0 {
-		return usageError{fmt.Errorf("--max-calls and --max-sessions must not be below zero (0 is the default)")}
+		return usageError{Err: fmt.Errorf("--max-calls and --max-sessions must not be below zero (0 is the default)")}
 	}
 	t, err := c.Resolve()
 	if err != nil {

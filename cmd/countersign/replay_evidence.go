@@ -70,7 +70,7 @@ func (p *pastEvidence) session(ctx context.Context) (*recording, error) {
 // consumed is what the newest cursor says.
 func (p *pastEvidence) consumed(ctx context.Context) (consumed uint64, err error) {
 	err = p.db.LastCursor(ctx, p.part.Shard, func(r storage.EvidenceRow) error {
-		if _, c, err := bodyOf[events.Cursor](r); err == nil {
+		if _, c, err := evidencereader.DecodeRow[events.Cursor](r); err == nil {
 			consumed = c.Consumed
 		}
 		return nil

@@ -137,9 +137,9 @@ func (p *pastLog) read(ctx context.Context, subjects []string, to uint64) (list 
 	g.SetLimit(readers)
 	for _, subj := range subjects {
 		g.Go(func() error {
-			return each(ctx, p.log, subj, 1, func(m events.LogMessage) error {
+			return p.log.Each(ctx, subj, 1, func(m events.LogMessage) error {
 				if m.Seq > to {
-					return errEnough
+					return recorded.ErrEnough
 				}
 				mu.Lock()
 				defer mu.Unlock()

@@ -210,8 +210,10 @@ func TestReplayUnderTheCorrelatorsBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := func(args ...string) *replayCmd {
-		var cli commands
-		parser, err := kong.New(&cli, kong.NamedMapper("session", sessionName{}))
+		var cli struct {
+			Replay replayCmd `cmd:""`
+		}
+		parser, err := kong.New(&cli, sessionNames)
 		if err != nil {
 			t.Fatal(err)
 		}

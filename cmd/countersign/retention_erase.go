@@ -37,15 +37,15 @@ const erasePoll = 200 * time.Millisecond
 func (c *retentionEraseCmd) Run(ctx context.Context, io stdio) error {
 	seqs := strings.Join(c.Seq, ",")
 	if scope := (retention.Scope{Session: c.Session, Subject: c.Subject, Seqs: seqs}); scope == (retention.Scope{}) {
-		return usageError{errors.New("say what: --session S, --subject ID or --seq N")}
+		return usageError{Err: errors.New("say what: --session S, --subject ID or --seq N")}
 	}
 	if seqs != "" {
 		if _, err := retention.ParseSeqs(seqs); err != nil {
-			return usageError{fmt.Errorf("--seq: %w", err)}
+			return usageError{Err: fmt.Errorf("--seq: %w", err)}
 		}
 	}
 	if c.Quiet < 0 || c.Wait < 0 {
-		return usageError{errors.New("--quiet and --wait must not be negative")}
+		return usageError{Err: errors.New("--quiet and --wait must not be negative")}
 	}
 	b, err := openRetention(ctx, c.Flags)
 	if err != nil {

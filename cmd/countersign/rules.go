@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -117,17 +116,6 @@ func (c *rulesListCmd) Run(ctx context.Context, io stdio) error {
 	return t.print(io.out)
 }
 
-func writeLines[T any](w io.Writer, list []T) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	for _, r := range list {
-		if err := enc.Encode(r); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 type rulesShowCmd struct {
 	ID   string `arg:"" help:"Of a rule or check, as findings name it: input_drift, AAEP-C-100, AH-C-075."`
 	JSON bool   `name:"json" help:"As JSON."`
@@ -143,7 +131,7 @@ func (c *rulesShowCmd) Run(io stdio) error {
 		}
 		return r.print(io.out)
 	}
-	return usageError{fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", c.ID)}
+	return usageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", c.ID)}
 }
 
 func (r ruleLine) print(out io.Writer) error {
@@ -161,4 +149,26 @@ func (r ruleLine) print(out io.Writer) error {
 		t.row("case "+name, r.Cases[name])
 	}
 	return t.print(out)
+}
+
+// knownRule refuses a rule that nothing is ever found for: whoever mistypes it
+// must not read the empty list as good news.
+func knownRule(name string) error {
+	if name == "" {
+		return nil
+	}
+	var names []string
+	for _, r := range allRules() {
+		names = append(names, r.ID)
+	}
+	if slices.Contains(names, name) {
+		return nil
+	}
+	hint := ""
+	for _, n := range names {
+		if strings.EqualFold(n, name) || strings.EqualFold(strings.ReplaceAll(n, "_", "-"), name) {
+			hint = "; did you mean " + n + "?"
+		}
+	}
+	return usageError{Err: fmt.Errorf("there is no rule %.80q%s (countersign rules list)", name, hint)}
 }

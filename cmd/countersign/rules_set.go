@@ -52,14 +52,14 @@ func decidable(name string) (string, error) {
 		switch {
 		case !strings.EqualFold(r.ID, name):
 		case r.Status == catalogue.Undecidable:
-			return "", usageError{fmt.Errorf("%s has no findings: %s", r.ID, r.Reason)}
+			return "", usageError{Err: fmt.Errorf("%s has no findings: %s", r.ID, r.Reason)}
 		case r.auditors:
-			return "", usageError{fmt.Errorf("%s cannot be switched: it is the auditor's, and says what is wrong with the evidence", r.ID)}
+			return "", usageError{Err: fmt.Errorf("%s cannot be switched: it is the auditor's, and says what is wrong with the evidence", r.ID)}
 		default:
 			return r.ID, nil
 		}
 	}
-	return "", usageError{fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", name)}
+	return "", usageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", name)}
 }
 
 // rulesBucket is the bucket of switches as an operator sees it.

@@ -1,23 +1,14 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"reflect"
-	"strings"
 	"time"
-
-	"github.com/alecthomas/kong"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
-	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
-	"github.com/countersign-dev/countersign/storage"
 )
 
 type sessionCmd struct {
@@ -134,60 +125,6 @@ func printSteps(io stdio, steps []step) error {
 		}
 	}
 	return nil
-}
-
-// sessionName reads the name of a session and gives the one under which records
-// have it: subjects hold no long ones.
-type sessionName struct{}
-
-func (sessionName) Decode(ctx *kong.DecodeContext, to reflect.Value) error {
-	var name string
-	if err := ctx.Scan.PopValueInto("session", &name); err != nil {
-		return err
-	}
-	to.SetString(subject.Value(name))
-	return nil
-}
-
-// knownSession is the error for a session that has no evidence, with names that
-// look like it; nil if it has some.
-func knownSession(ctx context.Context, db *storage.DB, tenant, session string) error {
-	like, err := db.SessionsLike(ctx, tenant, session, 6)
-	if err != nil {
-		return err
-	}
-	for _, name := range like {
-		if name == session {
-			return nil
-		}
-	}
-	for n := len([]rune(session)) / 2; len(like) == 0 && n >= 2; n /= 2 {
-		if like, err = db.SessionsLike(ctx, tenant, string([]rune(session)[:n]), 6); err != nil {
-			return err
-		}
-	}
-	hint := "evidence is there a moment after the log; countersign doctor says how far it is behind"
-	if len(like) > 0 {
-		hint = "did you mean " + strings.Join(quotedAll(like), ", ") + "?"
-	}
-	return fmt.Errorf("%w: tenant %q, session %.100q (%s)", evidencereader.ErrNoSession, tenant, session, hint)
-}
-
-// likeSession is an error of reading a session, with names that look like it if it
-// has no evidence.
-func likeSession(ctx context.Context, db *storage.DB, tenant, session string, err error) error {
-	if errors.Is(err, evidencereader.ErrNoSession) {
-		return cmp.Or(knownSession(ctx, db, tenant, session), err)
-	}
-	return err
-}
-
-func quotedAll(names []string) []string {
-	list := make([]string, len(names))
-	for i, n := range names {
-		list[i] = fmt.Sprintf("%.80q", n)
-	}
-	return list
 }
 
 // pauseShown is how long nothing must have happened for it to be said.

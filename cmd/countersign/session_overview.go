@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
@@ -43,11 +42,4 @@ func overview(steps []step) string {
 		}
 	}
 	return plural(decisions, "decision") + ", " + plural(len(calls), "call") + ", " + plural(findings, "finding")
-}
-
-func plural(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }

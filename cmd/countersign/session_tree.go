@@ -76,7 +76,7 @@ func newestOf(list []storage.Kin) ([]storage.Kin, bool) {
 func parentOf(ctx context.Context, db *storage.DB, tenant, shard, session string) (parent *events.CallParent, first uint64, err error) {
 	rows, err := db.LatestCalls(ctx, tenant, storage.CallFilter{Session: session})
 	for _, r := range rows {
-		_, c, wrong := bodyOf[events.Call](r)
+		_, c, wrong := evidencereader.DecodeRow[events.Call](r)
 		if r.Shard != shard || wrong != nil {
 			continue
 		}

@@ -36,7 +36,7 @@ type tailCmd struct {
 
 func (c *tailCmd) Run(ctx context.Context, io stdio) error {
 	if c.Since != "" && c.After > 0 {
-		return usageError{errors.New("--since and --after exclude each other")}
+		return usageError{Err: errors.New("--since and --after exclude each other")}
 	}
 	if err := knownRule(c.Rule); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (c *tailCmd) begin(o *client.FollowOptions) (err error) {
 	o.From.After = c.After
 	if c.Since != "" {
 		if o.Since, err = moment(c.Since, time.Now()); err != nil {
-			return usageError{fmt.Errorf("--since %w", err)}
+			return usageError{Err: fmt.Errorf("--since %w", err)}
 		}
 	}
 	return nil
@@ -128,15 +128,4 @@ func (c *tailCmd) kinds() (list []string) {
 		}
 	}
 	return list
-}
-
-// troubleOn tells once that nothing can be heard, and once that it can again.
-func troubleOn(io stdio) func(error) {
-	return func(err error) {
-		if err == nil {
-			fmt.Fprintln(io.err, "countersign: there again; nothing was missed")
-			return
-		}
-		fmt.Fprintf(io.err, "countersign: waiting: %v\n", err)
-	}
 }

@@ -3,14 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 
-	"github.com/countersign-dev/countersign/client"
-	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -34,8 +28,7 @@ func (c *tailCmd) print(p *printer, out events.Output) (printed bool, err error)
 		if err := json.Compact(&line, out.Record); err != nil {
 			return false, nil
 		}
-		_, err := fmt.Fprintln(p.w, line.String())
-		return true, err
+		return true, p.line(line.String())
 	}
 	tell(p)
 	return true, nil
@@ -58,51 +51,22 @@ func (c *tailCmd) read(class subject.Class, record []byte) (tell func(*printer),
 	case subject.Calls:
 		var call events.Call
 		err := json.Unmarshal(record, &call)
-		return func(p *printer) { p.callNews(call) }, err == nil && ofSession(c.Session, call.Session) && like(c.Tool, call.Tool) && like(c.Agent, call.Agent)
+		return func(p *printer) { printCallNews(p, call) }, err == nil && ofSession(c.Session, call.Session) && like(c.Tool, call.Tool) && like(c.Agent, call.Agent)
 	case subject.Approvals:
 		var a events.Approval
 		err := json.Unmarshal(record, &a)
-		return func(p *printer) { p.approvalNews(a) }, err == nil && like(c.Tool, a.Tool) && ofSession(c.Session, a.Session) && c.Agent == ""
+		return func(p *printer) { printApprovalNews(p, a) }, err == nil && like(c.Tool, a.Tool) && ofSession(c.Session, a.Session) && c.Agent == ""
 	}
 	return nil, false
 }
 
-func (p *printer) callNews(c events.Call) {
+func printCallNews(p *printer, c events.Call) {
 	p.printf("%-12s  %s  %s %s %s\n", "call", p.paint(stateColour[c.State], pad(string(c.State), 9)),
 		pad(c.Tool, 24), pad(or(c.ToolCallID, "-"), 20), clean(or(c.Outcome, "-"), 40))
 }
 
-func (p *printer) approvalNews(a events.Approval) {
+func printApprovalNews(p *printer, a events.Approval) {
 	p.printf("%-12s  %s  %s %s %s\n", a.ChangedAt.Format("15:04:05.000"), pad(a.Status, 9), pad(or(a.Tool, "-"), 24), fill(clean(a.WorkflowID, 40), 20), clean(a.Approver, 40))
-}
-
-// positionIn reads a kept position; there is none if there is no file.
-func positionIn(path string) (at client.Position, err error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return at, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(text, &at)
-	}
-	if err == nil && at.Log == "" {
-		err = errors.New("it names no log")
-	}
-	if err != nil {
-		return at, fmt.Errorf("%s holds no position: %w (move it away to begin anew)", path, err)
-	}
-	return at, nil
-}
-
-func keepPosition(path string, at client.Position) error {
-	text, err := json.Marshal(at)
-	if err != nil {
-		return err
-	}
-	if err := wholefile.Write(path, append(text, '\n'), 0o600); err != nil {
-		return fmt.Errorf("keeping the position: %w", err)
-	}
-	return nil
 }
 
 // ofSession tells whether a record's session is the wanted one, by its name or by

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/rs/zerolog"
 	"go.yaml.in/yaml/v3"
@@ -22,8 +21,6 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
 )
-
-func natsMain(args []string) int { return pipeline.NATSMain(args) }
 
 type upCmd struct {
 	DataDir        string `help:"Keys, passwords, log and evidence live here (default: $XDG_DATA_HOME/countersign)." env:"COUNTERSIGN_DATA" placeholder:"DIR"`
@@ -57,9 +54,6 @@ type upConfig struct {
 	LogLevel       string `yaml:"log-level"`
 }
 
-// stopTimeout is how long a clean stop may take in all.
-const stopTimeout = 45 * time.Second
-
 func (c *upCmd) Run(ctx context.Context, io stdio) error {
 	if err := c.settle(); err != nil {
 		return err
@@ -87,7 +81,7 @@ func (c *upCmd) Run(ctx context.Context, io stdio) error {
 	}
 	err = c.serve(ctx, io, p, ready)
 	ready.remove()
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
 	defer cancel()
 	return errors.Join(err, p.Stop(stop))
 }
@@ -126,14 +120,14 @@ func (c *upCmd) settle() error {
 	var f upConfig
 	if c.Config != "" {
 		if err := readConfig(c.Config, &f); err != nil {
-			return usageError{err}
+			return usageError{Err: err}
 		}
 	}
 	for _, s := range []struct {
 		flag            *string
 		file, otherwise string
 	}{
-		{&c.DataDir, f.DataDir, defaultDataDir()}, {&c.ReadyFile, f.ReadyFile, ""}, {&c.Tenant, f.Tenant, "acme"},
+		{&c.DataDir, f.DataDir, target.DefaultDataDir()}, {&c.ReadyFile, f.ReadyFile, ""}, {&c.Tenant, f.Tenant, "acme"},
 		{&c.Policy, f.Policy, ""}, {&c.Host, f.Host, streams.DefaultHost}, {&c.ClickHouse, f.ClickHouse, ""}, {&c.HTTP, f.HTTP, ""},
 		{&c.SyncInterval, f.SyncInterval, streams.DefaultSyncInterval}, {&c.CacheDir, f.CacheDir, ""}, {&c.LogLevel, f.LogLevel, "info"},
 	} {
@@ -146,7 +140,7 @@ func (c *upCmd) settle() error {
 		c.ClickHousePort = f.ClickHousePort
 	}
 	if err := c.check(); err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	abs, err := filepath.Abs(c.DataDir)
 	c.DataDir = abs
@@ -194,17 +188,6 @@ func readConfig(path string, into any) error {
 	return nil
 }
 
-func defaultDataDir() string {
-	if base := os.Getenv("XDG_DATA_HOME"); base != "" {
-		return filepath.Join(base, "countersign")
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return ""
-	}
-	return filepath.Join(home, ".local", "share", "countersign")
-}
-
 // policies reads what is to be in force from the start. A path that is no
 // directory is a mistake in the call. No usable set in it is none: the pipeline
 // starts all the same, denies everything, says why, and is unhealthy until a good
@@ -215,9 +198,9 @@ func (c *upCmd) policies(log zerolog.Logger) ([]policy.Document, error) {
 		return nil, nil
 	}
 	if st, err := os.Stat(c.Policy); err != nil {
-		return nil, usageError{fmt.Errorf("reading the policies: %w", err)}
+		return nil, usageError{Err: fmt.Errorf("reading the policies: %w", err)}
 	} else if !st.IsDir() {
-		return nil, usageError{fmt.Errorf("--policy %s is not a directory", c.Policy)}
+		return nil, usageError{Err: fmt.Errorf("--policy %s is not a directory", c.Policy)}
 	}
 	docs, _, err := loadPolicies(c.Policy)
 	if err == nil {
@@ -229,29 +212,4 @@ func (c *upCmd) policies(log zerolog.Logger) ([]policy.Document, error) {
 		return nil, nil
 	}
 	return docs, err
-}
-
-// pushTo puts the policies of a directory in force on a running pipeline.
-func pushTo(ctx context.Context, r target.Ready, dir string) error {
-	docs, _, err := loadPolicies(dir)
-	if err != nil {
-		return err
-	}
-	return pushDocs(ctx, r, docs)
-}
-
-// pushDocs makes docs, and nothing else, what is in force.
-func pushDocs(ctx context.Context, r target.Ready, docs []policy.Document) error {
-	b, err := openPoliciesAt(ctx, target.FromReady(r))
-	if err != nil {
-		return err
-	}
-	defer b.nc.Close()
-	for i, d := range docs {
-		if !utf8.Valid(d.Data) { // it must deny, not be mended on the way
-			docs[i].Data = []byte("this file was not UTF-8\n")
-		}
-	}
-	_, _, err = b.push(ctx, docs, "countersign", "")
-	return err
 }

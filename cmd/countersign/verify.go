@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"runtime/debug"
 	"slices"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
@@ -219,7 +217,7 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l evidencereader.Reade
 	case err != nil:
 		return nil, err
 	case one:
-		return nil, usageError{errors.New("this database shows one tenant's records, and a shard has everybody's: verify a --session of it, or ask whoever may read all of it")}
+		return nil, usageError{Err: errors.New("this database shows one tenant's records, and a shard has everybody's: verify a --session of it, or ask whoever may read all of it")}
 	}
 	published := slices.Clone(a.kept)
 	var history []evidence.Published
@@ -286,13 +284,6 @@ func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.
 	return err
 }
 
-// fewerCollections lets the collector run less often until the returned function
-// is called: what verification keeps is small beside what it reads.
-func fewerCollections() (restore func()) {
-	before := debug.SetGCPercent(400)
-	return func() { debug.SetGCPercent(before) }
-}
-
 // pick lists the incarnations to verify. One that a published checkpoint speaks
 // of is among them, even when not a single row of it is left.
 func (c *verifyCmd) pick(ctx context.Context, l evidencereader.Reader, published []evidence.Published) ([]string, error) {
@@ -313,20 +304,4 @@ func (c *verifyCmd) pick(ctx context.Context, l evidencereader.Reader, published
 	}
 	slices.Sort(shards)
 	return shards, nil
-}
-
-// readSmall reads a file that a flag names, none larger than it may be.
-func readSmall(flag, path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", flag, err)}
-	}
-	if info.Size() > most {
-		return nil, usageError{fmt.Errorf("%s: %s has %d bytes, at most %d are read", flag, path, info.Size(), most)}
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, usageError{fmt.Errorf("%s: %w", flag, err)}
-	}
-	return b, nil
 }

@@ -28,7 +28,6 @@ type against struct {
 
 // Bounds of what the flags name.
 const (
-	maxKeptFile    = 64 << 10
 	maxReceiptFile = 64 << 20
 )
 
@@ -65,7 +64,7 @@ func (c *verifyCmd) against() (a against, err error) {
 		}
 		k, err := events.DecodeRecord[events.KeyRetirement](bytes.TrimSpace(b))
 		if err != nil {
-			return a, usageError{fmt.Errorf("--retired: %s is not the retirement of a key: %w", path, err)}
+			return a, usageError{Err: fmt.Errorf("--retired: %s is not the retirement of a key: %w", path, err)}
 		}
 		a.retired = append(a.retired, k)
 	}
@@ -77,7 +76,7 @@ func (c *verifyCmd) against() (a against, err error) {
 			continue
 		}
 		if *bound.into, err = events.ParseTime(bound.text); err != nil {
-			return a, usageError{fmt.Errorf("%s: want a time such as 2026-11-20T09:00:00Z", flag)}
+			return a, usageError{Err: fmt.Errorf("%s: want a time such as 2026-11-20T09:00:00Z", flag)}
 		}
 	}
 	return a, nil
@@ -107,7 +106,7 @@ func (c *verifyCmd) consistent() error {
 		{c.Workers < 0, "--workers must not be negative"},
 	} {
 		if rule.broken {
-			return usageError{errors.New(rule.says)}
+			return usageError{Err: errors.New(rule.says)}
 		}
 	}
 	return nil
@@ -141,10 +140,10 @@ func witnessKey(given string) (v note.Verifier, text string, err error) {
 	if b, err := os.ReadFile(given); err == nil {
 		text = string(b)
 	} else if !strings.Contains(given, "+") { // a key has plus signs, so this was meant to be a file
-		return nil, "", usageError{fmt.Errorf("reading the witness's key: %w", err)}
+		return nil, "", usageError{Err: fmt.Errorf("reading the witness's key: %w", err)}
 	}
 	if v, err = evidence.NewWitness(text); err != nil {
-		return nil, "", usageError{fmt.Errorf("the witness's key: %w", err)}
+		return nil, "", usageError{Err: fmt.Errorf("the witness's key: %w", err)}
 	}
 	return v, strings.TrimSpace(text), nil
 }

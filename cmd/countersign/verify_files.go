@@ -22,7 +22,7 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 	}
 	f, err := os.Open(c.Bundle)
 	if err != nil {
-		return usageError{fmt.Errorf("reading the bundle: %w", err)}
+		return usageError{Err: fmt.Errorf("reading the bundle: %w", err)}
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
@@ -30,7 +30,7 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 		return err
 	}
 	if info.IsDir() {
-		return usageError{fmt.Errorf("--bundle: %s is a directory", c.Bundle)}
+		return usageError{Err: fmt.Errorf("--bundle: %s is a directory", c.Bundle)}
 	}
 	var checks []evidence.BundleCheck
 	var cosigned []evidence.Cosignature

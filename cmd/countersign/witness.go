@@ -34,11 +34,11 @@ type witnessKeyCmd struct {
 func (c *witnessKeyCmd) Run(io stdio) error {
 	skey, vkey, err := evidence.NewWitnessKey(rand.Reader, c.Name)
 	if err != nil {
-		return usageError{err}
+		return usageError{Err: err}
 	}
 	err = wholefile.Create(c.Out, []byte(skey+"\n"), 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return usageError{fmt.Errorf("%s exists; a witness keeps its key", c.Out)}
+		return usageError{Err: fmt.Errorf("%s exists; a witness keeps its key", c.Out)}
 	}
 	if err == nil {
 		err = wholefile.Write(c.Out+".pub", []byte(vkey+"\n"), 0o644)

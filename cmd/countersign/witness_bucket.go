@@ -54,7 +54,7 @@ func (c *witnessDistrustCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if e == nil || e.Deleted {
-		return usageError{fmt.Errorf("%s is no witness whose signatures are taken; see countersign witness list", clean(c.Name, 200))}
+		return usageError{Err: fmt.Errorf("%s is no witness whose signatures are taken; see countersign witness list", clean(c.Name, 200))}
 	}
 	if err := b.kv.Delete(ctx, cosign.TrustedKey(c.Name)); err != nil {
 		return fmt.Errorf("removing the key: %w", err)

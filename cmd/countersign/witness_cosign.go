@@ -37,10 +37,10 @@ func (c *witnessFlags) open(t *target.Target) (w evidence.Witness, log note.Veri
 func (c *witnessFlags) witness() (evidence.Witness, error) {
 	info, err := os.Stat(c.Key)
 	if err != nil {
-		return evidence.Witness{}, usageError{fmt.Errorf("--key: %w (make one with: countersign witness key)", err)}
+		return evidence.Witness{}, usageError{Err: fmt.Errorf("--key: %w (make one with: countersign witness key)", err)}
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return evidence.Witness{}, usageError{fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace the key if others had access", c.Key, info.Mode().Perm())}
+		return evidence.Witness{}, usageError{Err: fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace the key if others had access", c.Key, info.Mode().Perm())}
 	}
 	b, err := readSmall("--key", c.Key, 4096)
 	if err != nil {
@@ -51,7 +51,7 @@ func (c *witnessFlags) witness() (evidence.Witness, error) {
 	}
 	w, err := evidence.WitnessSigner(string(b))
 	if err != nil {
-		err = usageError{fmt.Errorf("--key: %w", err)}
+		err = usageError{Err: fmt.Errorf("--key: %w", err)}
 	}
 	return w, err
 }

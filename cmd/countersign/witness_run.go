@@ -27,7 +27,7 @@ type witnessRunCmd struct {
 // tried again; another history, or a shorter one, ends it with an error.
 func (c *witnessRunCmd) Run(ctx context.Context, io stdio) error {
 	if c.Every <= 0 {
-		return usageError{errors.New("--every must be above zero")}
+		return usageError{Err: errors.New("--every must be above zero")}
 	}
 	t, err := c.Resolve()
 	if err != nil {

@@ -23,6 +23,13 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
+// ServiceArg is the first argument under which the pipeline starts its own binary
+// again as one of its services (package child).
+const ServiceArg = "__service"
+
+// StopTimeout is how long a clean stop may take in all.
+const StopTimeout = 45 * time.Second
+
 // Options say what to run and where. Zero ports mean free ones.
 type Options struct {
 	DataDir        string // keys, passwords, log and evidence; created if missing
@@ -198,7 +205,7 @@ func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
 		return nil, err
 	}
 	var info NATSInfo
-	proc, err := supervise.Run(ctx, supervise.Command{Path: p.opt.Exe, Args: []string{"__service", "nats", path}, Log: p.opt.ChildLog}, &info)
+	proc, err := supervise.Run(ctx, supervise.Command{Path: p.opt.Exe, Args: []string{ServiceArg, "nats", path}, Log: p.opt.ChildLog}, &info)
 	if err != nil {
 		return nil, err
 	}
@@ -253,7 +260,7 @@ func (p *Pipeline) startService(name string) func(context.Context) (supervise.Pr
 		p.mu.Unlock()
 		var info daemon.ReadyInfo
 		proc, err := supervise.Run(ctx, supervise.Command{
-			Path: p.opt.Exe, Args: []string{"__service", name}, Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name),
+			Path: p.opt.Exe, Args: []string{ServiceArg, name}, Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name),
 		}, &info)
 		if err != nil {
 			return nil, err

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+func or(s, other string) string {
+	if s == "" {
+		return other
+	}
+	return s
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+func sequences(list []uint64) string {
+	const most = 8
+	texts := make([]string, 0, most)
+	for _, s := range list[:min(most, len(list))] {
+		texts = append(texts, fmt.Sprint(s))
+	}
+	if len(list) > most {
+		texts = append(texts, "…")
+	}
+	return strings.Join(texts, ", ")
+}
+
+// short writes a duration with three digits or so.
+func short(d time.Duration) string {
+	switch {
+	case d < 0:
+		return "-"
+	case d < time.Second:
+		return fmt.Sprintf("%.3g ms", d.Seconds()*1000)
+	case d < time.Minute:
+		return fmt.Sprintf("%.3g s", d.Seconds())
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+)
+
+// parseNow reads --now.
+func parseNow(text string) (time.Time, error) {
+	if text == "" {
+		return time.Now(), nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return t, fmt.Errorf("--now %q is not an RFC 3339 time such as 2026-11-20T09:00:00Z", text)
+	}
+	return t, nil
+}
+
+// moment reads a time, or a duration back from now; "" is now.
+func moment(text string, now time.Time) (time.Time, error) {
+	if d, err := time.ParseDuration(or(text, "0s")); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	if t, err := events.ParseTime(text); err == nil {
+		return t, nil
+	}
+	return time.Time{}, fmt.Errorf("%.60q is neither a duration such as 24h nor an RFC 3339 time such as 2026-11-20T09:00:00Z", text)
+}
