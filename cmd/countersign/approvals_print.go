@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ var statusColour = map[approval.Status]string{
 // printWorkflowLine prints one line of a list.
 func printWorkflowLine(p *printer, v approval.View, now time.Time) {
 	p.printf("%s  %s  %s %s %s\n", clean(v.WorkflowID, 48), p.paint(statusColour[v.Status], pad(string(v.Status), 9)),
-		pad(or(v.Tool, "-"), 24), pad(v.Source, 16), clean(standing(v, now), 100))
+		pad(cmp.Or(v.Tool, "-"), 24), pad(v.Source, 16), clean(standing(v, now), 100))
 }
 
 // standing says what a workflow waits for, or how it ended.

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/rig"
 )
 
 // TestTrafficOnASlowDisk: calls whose decisions came onto the log seconds after they were
@@ -20,13 +22,13 @@ func TestTrafficOnASlowDisk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, err := newCoreBench(0)
-			ok(t, err)
+			rig.OK(t, err)
 			msgs, err := c.traffic.admitted(0, trafficGroup, asked)
-			ok(t, err)
+			rig.OK(t, err)
 			c.apply(append(msgs, c.traffic.reported(0, trafficGroup, asked, tt.ran)...), stored)
 			err = c.check()
 			if tt.want == "" {
-				ok(t, err)
+				rig.OK(t, err)
 			} else if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("no %s: %v", tt.want, err)
 			}

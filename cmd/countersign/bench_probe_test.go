@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/countersign-dev/countersign/cmd/internal/rig"
 )
 
 func TestUndisturbed(t *testing.T) {
@@ -23,10 +25,10 @@ func TestUndisturbed(t *testing.T) {
 func TestWatchMachine(t *testing.T) {
 	dir := t.TempDir()
 	stop, err := watchMachine(dir)
-	ok(t, err)
+	rig.OK(t, err)
 	time.Sleep(50 * time.Millisecond)
 	m, err := stop()
-	ok(t, err)
+	rig.OK(t, err)
 	if len(m.probes) < 2 || m.best <= 0 || m.gave() <= 0 || m.gave() > 1 {
 		t.Errorf("%d probes, the shortest %v, %v of its best", len(m.probes), m.best, m.gave())
 	}

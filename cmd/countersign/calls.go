@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -101,10 +102,10 @@ func (c *callsCmd) print(io stdio, p *printer, r storage.EvidenceRow) error {
 	case c.JSON:
 		return compactJSON(io, callView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Call: body, Decided: inSeconds(decided), Started: inSeconds(started), Ran: inSeconds(ran), Proved: c.Proved, Stands: c.stands[callPlace{r.Shard, r.Seq}]})
 	}
-	verdict := or(string(call.Verdict), string(c.stands[callPlace{r.Shard, r.Seq}]))
+	verdict := cmp.Or(string(call.Verdict), string(c.stands[callPlace{r.Shard, r.Seq}]))
 	p.printf("%s  %s  %s  %s  %s  %s  %s  %9s  %9s\n", p.paint(faint, place(r)), p.paint(stateColour[call.State], pad(string(call.State), 9)),
-		p.paint(verdictColour[events.Verdict(verdict)], pad(or(verdict, "-"), 7)), p.paint(matchColour[call.Match], pad(or(call.Match, "-"), 12)),
-		pad(call.Tool, 24), pad(callName(call), 26), pad(or(r.Session, "-"), 20), short(decided), short(ran))
+		p.paint(verdictColour[events.Verdict(verdict)], pad(cmp.Or(verdict, "-"), 7)), p.paint(matchColour[call.Match], pad(cmp.Or(call.Match, "-"), 12)),
+		pad(call.Tool, 24), pad(callName(call), 26), pad(cmp.Or(r.Session, "-"), 20), short(decided), short(ran))
 	if text := mismatch(call); text != "" {
 		p.wrapped(25, "arguments: ", text, matchColour[call.Match])
 	}
@@ -147,7 +148,7 @@ func verdictsSoFar(ctx context.Context, db *storage.DB, tenant string, rows []st
 
 // callName is the id of a call, with its occurrence where it is not the first.
 func callName(c events.Call) string {
-	name := or(c.ToolCallID, "(no id)")
+	name := cmp.Or(c.ToolCallID, "(no id)")
 	if c.Occurrence > 1 {
 		name = fmt.Sprintf("%.200s #%d", name, c.Occurrence)
 	}

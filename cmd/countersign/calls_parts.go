@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -39,13 +40,13 @@ var matchReasons = map[string]string{
 func mismatch(c events.Call) string {
 	var words []string
 	for _, d := range c.Differences {
-		words = append(words, d.Kind+" "+or(d.Pointer, "(all of it)"))
+		words = append(words, d.Kind+" "+cmp.Or(d.Pointer, "(all of it)"))
 	}
 	if c.MoreDifferences > 0 {
 		words = append(words, fmt.Sprintf("and %d more", c.MoreDifferences))
 	}
 	if c.MatchReason != "" {
-		words = append(words, or(matchReasons[c.MatchReason], c.MatchReason))
+		words = append(words, cmp.Or(matchReasons[c.MatchReason], c.MatchReason))
 	}
 	return strings.Join(words, ", ")
 }
@@ -84,7 +85,7 @@ func parentText(p events.CallParent) string {
 	if p.CallID != "" {
 		text += ", " + p.CallID
 	}
-	return text + " (it says so by " + or(parentWords[p.By], p.By) + ")"
+	return text + " (it says so by " + cmp.Or(parentWords[p.By], p.By) + ")"
 }
 
 var parentWords = map[string]string{

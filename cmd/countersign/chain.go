@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -154,8 +155,8 @@ func eventSummary(_ *printer, b []byte) (string, error) {
 	if err := json.Unmarshal(b, &e); err != nil {
 		return "", err
 	}
-	text := or(e.EventType, e.Type)
-	if tool := or(e.ToolName, e.Tool); tool != "" {
+	text := cmp.Or(e.EventType, e.Type)
+	if tool := cmp.Or(e.ToolName, e.Tool); tool != "" {
 		text += "  " + tool
 	}
 	if e.Summary != "" {

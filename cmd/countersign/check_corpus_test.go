@@ -34,7 +34,7 @@ func checked(t *testing.T, c corpus.Case) (broken, hinted []string) {
 	if !now.IsZero() {
 		cmd.Now = now.Format(time.RFC3339)
 	}
-	if err := cmd.Run(t.Context(), stdio{&in, &out, &errs}); err != nil {
+	if err := cmd.Run(t.Context(), stdio{in: &in, out: &out, err: &errs}); err != nil {
 		t.Fatalf("%v: %s", err, &errs)
 	}
 	for dec := json.NewDecoder(&out); dec.More(); {

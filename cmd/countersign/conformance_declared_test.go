@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/cmd/internal/rig"
 )
 
 // What a manifest declares counts for the publisher that it is of, and for nobody
@@ -18,9 +19,9 @@ func TestDeclaredExcuses(t *testing.T) {
 		for _, typ := range []string{"SessionStart", "UserPromptSubmit", "PreLLMCall", "PostLLMCall", "PreToolUse", "PostToolUse", "ModelResponse", "SessionEnd", "AgentHandoff", "ErrorOccurred"} {
 			events[typ] = publisher.Supported
 		}
-		ok(t, json.Unmarshal([]byte(differs), &events))
+		rig.OK(t, json.Unmarshal([]byte(differs), &events))
 		list, err := json.Marshal(events)
-		ok(t, err)
+		rig.OK(t, err)
 		return document(t, fmt.Sprintf(`{"schema":"https://agenthook.org/schemas/publisher-manifest.v1.json","schema_version":"1.0","publisher_id":%q,"display_name":"Desk",
 			"maintainer":{"name":"Example","url":"https://example.org"},"runtime":{"vendor":"Example","name":"desk","versions_tested":["1"]},
 			"agenthook":{"version":"0.2","source":%q,"events":%s},"entrypoints":{"command":"desk","installer":"none"},"config":{"files":["desk.toml"]},"limitations":["none"],
@@ -47,7 +48,7 @@ func TestDeclaredExcuses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := excuses{all: map[string]bool{"GoalSet": true}, manifests: manifestsOf(tt.docs)}
-			ok(t, publisher.Compile(tt.docs, 0).Err())
+			rig.OK(t, publisher.Compile(tt.docs, 0).Err())
 			if got := slices.Sorted(maps.Keys(x.of(tt.source))); !slices.Equal(got, tt.want) {
 				t.Errorf("%v, want %v", got, tt.want)
 			}

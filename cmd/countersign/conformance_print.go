@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -121,7 +122,7 @@ func wordOf(o conformance.Outcome) string { return strings.ReplaceAll(string(o),
 // print writes a report: what is broken always, the rest where one profile was
 // asked for.
 func (c *conformanceCmd) print(p *printer, r conformance.Report) {
-	who := "publisher " + clean(or(r.Source, "(unknown)"), 60)
+	who := "publisher " + clean(cmp.Or(r.Source, "(unknown)"), 60)
 	switch {
 	case r.Session != "":
 		who += ", session " + clean(r.Session, 60)
@@ -155,7 +156,7 @@ func (c *conformanceCmd) line(p *printer, l conformance.Line) {
 	case conformance.Held:
 		detail = fmt.Sprintf("%d %s", l.Judged, l.What)
 	case conformance.NotExercised, conformance.Undecidable:
-		detail = or(l.Reason, "no "+l.What)
+		detail = cmp.Or(l.Reason, "no "+l.What)
 	}
 	if l.Partial {
 		detail += "; a session was too large to remember all of it"

@@ -176,12 +176,7 @@ func (d *demo) export(ctx context.Context, l evidencereader.Reader, t *target.Ta
 	if err != nil {
 		return err
 	}
-	check := verifyCmd{Bundle: d.cmd.Out, Key: d.pipe.Ready().PublicKey}
-	a, err := check.against()
-	if err == nil {
-		err = check.bundle(d.io, a)
-	}
-	if err != nil {
+	if err := verifyBundle(d.io, d.cmd.Out, d.pipe.Ready().PublicKey); err != nil {
 		return fmt.Errorf("the bundle does not verify: %w", err)
 	}
 	d.p.printf("    %s, %d bytes; report.html in it is for reading\n", d.cmd.Out, info.Size())

@@ -37,7 +37,7 @@ func (d doctor) missing(ctx context.Context, state jetstream.StreamState) (wrong
 // retention: whether erasures can be carried out, and are.
 func (d doctor) retention(ctx context.Context) []examined {
 	const check = "retention"
-	b := &retentionBucket{operatorBucket{operator: d.operator}}
+	b := &retentionBucket{operatorBucket: operatorBucket{operator: d.operator}}
 	sealed, err := b.sealed(ctx)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):

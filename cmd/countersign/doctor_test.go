@@ -140,3 +140,9 @@ func TestDoctorComparesSettings(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+func TestDoctorIsHarmless(t *testing.T) {
+	var out bytes.Buffer
+	_ = (&doctorCmd{}).report(stdio{out: &out}, one("c", levelOK, "%s", hostile))
+	harmless(t, out.String(), 1)
+}

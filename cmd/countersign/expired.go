@@ -51,6 +51,9 @@ func noteExpired(ctx context.Context, io stdio, l evidencereader.Reader, tenant,
 // notListed is what an expiry means for a list.
 const notListed = "what they held is not in this list"
 
+// scanFunc gives the rows in the order of the log.
+type scanFunc func(func(storage.EvidenceRow) error) error
+
 // expiredRows counts rows without a text while others are handed on.
 type expiredRows struct {
 	reasons *evidencereader.Reasons

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -13,18 +14,18 @@ func printExplanation(p *printer, x *explanation, now time.Time) {
 	d := x.Decision
 	p.printf("%s  %s\n", p.paint(verdictColour[d.Verdict], p.paint(bold, clean(string(d.Verdict), 10))), clean(d.DecisionID, 60))
 	age := now.Sub(d.DecidedAt.Time).Round(time.Second)
-	p.row("decided", "%s (%s ago), sequence %d, request %s", d.DecidedAt.UTC().Format("2006-01-02 15:04:05.000Z"), age, x.Seq, requestSeq(x))
-	p.row("asked by", "%s", joined(" ", "tenant "+d.Tenant, "source "+d.Source, named("agent", d.Agent), named("session", d.Session)))
-	p.row("call", "%s", joined("  ", d.Protocol, or(d.Tool, "-"), named("call", d.ToolCallID), named("action", d.Action), named("on", d.ResourceKind), named("known as", d.CanonicalTool)))
-	p.row("signature", "%s", signatureText(p, x.Signature))
+	printRow(p, "decided", "%s (%s ago), sequence %d, request %s", d.DecidedAt.UTC().Format("2006-01-02 15:04:05.000Z"), age, x.Seq, requestSeq(x))
+	printRow(p, "asked by", "%s", joined(" ", "tenant "+d.Tenant, "source "+d.Source, named("agent", d.Agent), named("session", d.Session)))
+	printRow(p, "call", "%s", joined("  ", d.Protocol, cmp.Or(d.Tool, "-"), named("call", d.ToolCallID), named("action", d.Action), named("on", d.ResourceKind), named("known as", d.CanonicalTool)))
+	printRow(p, "signature", "%s", signatureText(p, x.Signature))
 	if t := x.Policies; t != nil {
-		p.row("policies", "revision %d%s  %s", t.Revision, pushedBy(events.PolicySet{Author: t.Author, Message: t.Message, PushedAt: t.PushedAt}), clean(t.Digest, 80))
+		printRow(p, "policies", "revision %d%s  %s", t.Revision, pushedBy(events.PolicySet{Author: t.Author, Message: t.Message, PushedAt: t.PushedAt}), clean(t.Digest, 80))
 		if t.Error != "" {
-			p.row("", "%s", p.paint(red, "did not compile: "+clean(t.Error, 400)))
+			printRow(p, "", "%s", p.paint(red, "did not compile: "+clean(t.Error, 400)))
 		}
 	}
 	if m := d.Mandate; m != nil {
-		p.row("mandate", "%s  %s", clean(m.ID, 120), clean(m.Hash, 80))
+		printRow(p, "mandate", "%s  %s", clean(m.ID, 120), clean(m.Hash, 80))
 	}
 	p.printf("%s\n", p.paint(bold, "why"))
 	for _, r := range x.Reasons {
@@ -39,7 +40,7 @@ func printExplanation(p *printer, x *explanation, now time.Time) {
 }
 
 // row prints a name and what it stands for.
-func (p *printer) row(name, format string, args ...any) {
+func printRow(p *printer, name, format string, args ...any) {
 	p.printf("  %-10s %s\n", name, fmt.Sprintf(format, args...))
 }
 
@@ -122,7 +123,7 @@ func printInputs(p *printer, d events.Decision) {
 		if v, there := known[name]; there {
 			b, err := json.Marshal(v)
 			if err == nil {
-				p.row(name, "%s", clean(string(b), 2_000))
+				printRow(p, name, "%s", clean(string(b), 2_000))
 			}
 		}
 	}

@@ -97,9 +97,6 @@ func (c *exportCmd) formatUsage() error {
 	return nil
 }
 
-// scanFunc gives the rows of what is exported, in the order of the log.
-type scanFunc func(func(storage.EvidenceRow) error) error
-
 // formatSource finds the records: all incarnations of the log for a session, one
 // for a range, as for bundles.
 func (c *exportCmd) formatSource(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan, shard string) (scanFunc, error) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -85,7 +86,7 @@ func (c *findingsCmd) print(io stdio, p *printer, r storage.MarkedFinding) error
 		return compactJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Withdrawn, Finding: body, Proved: c.Proved})
 	}
 	head := p.paint(severityColour[f.Severity], pad(string(f.Severity), 8)) + "  " + p.paint(bold, clean(f.Rule, 60)) + "  " +
-		p.paint(faint, "session "+clean(or(r.Session, "-"), 60)+where(f))
+		p.paint(faint, "session "+clean(cmp.Or(r.Session, "-"), 60)+where(f))
 	switch {
 	case r.Withdrawn:
 		head += "  " + p.paint(yellow, "taken back since")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -165,7 +166,7 @@ func (c *policyRollbackCmd) Run(ctx context.Context, io stdio) error {
 		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
 		return errors.Join(err, b.confirm(ctx, c.waitFlag, streams.BucketPolicies, held.Revision))
 	}
-	message := or(c.Message, fmt.Sprintf("rollback to revision %d", c.To))
+	message := cmp.Or(c.Message, fmt.Sprintf("rollback to revision %d", c.To))
 	change := events.PolicySet{Author: c.author(), Message: message, RollbackTo: c.To, Documents: old.Set.Documents}
 	return c.apply(ctx, io, b, held, change, set)
 }

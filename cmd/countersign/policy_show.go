@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -231,7 +232,7 @@ func (c *policyHistoryCmd) Run(ctx context.Context, io stdio) error {
 			mark = p.paint(green, "*")
 		}
 		p.printf("%s %6d  %s  %s %s  %s\n", mark, r.Revision, p.paint(faint, r.StoredAt.UTC().Format("2006-01-02 15:04:05Z")),
-			pad(or(r.Author, "-"), 20), state, clean(r.Message, 200))
+			pad(cmp.Or(r.Author, "-"), 20), state, clean(r.Message, 200))
 	}
 	return nil
 }

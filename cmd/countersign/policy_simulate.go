@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,7 +180,7 @@ func (s *simulation) list(c change, listed *int) error {
 	if s.cmd.JSON {
 		return compactJSON(s.io, c)
 	}
-	what := pad(or(c.Tool, "-"), 24) + " " + pad(or(c.ToolCallID, "-"), 20)
+	what := pad(cmp.Or(c.Tool, "-"), 24) + " " + pad(cmp.Or(c.ToolCallID, "-"), 20)
 	if len(c.Cannot) > 0 {
 		s.p.printf("%s  %s  %s  cannot be replayed: %s\n", s.p.paint(faint, "?            "), c.DecisionID, what, clean(strings.Join(c.Cannot, "; "), 300))
 		return nil

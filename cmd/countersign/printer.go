@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -103,7 +104,7 @@ func clean(s string, most int) string {
 func (p *printer) decision(d events.Decision) {
 	p.printf("%s  %s  %s %s %s\n", p.paint(faint, d.DecidedAt.Format("15:04:05.000")),
 		p.paint(verdictColour[d.Verdict], pad(string(d.Verdict), 5)),
-		pad(d.Tool, 24), pad(or(d.ToolCallID, "-"), 20), clean(codes(d.Reasons), 80))
+		pad(d.Tool, 24), pad(cmp.Or(d.ToolCallID, "-"), 20), clean(codes(d.Reasons), 80))
 }
 
 func (p *printer) finding(f events.Finding) {

@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // print writes a report for people.
 func (r *replayReport) print(p *printer) {
@@ -8,9 +11,9 @@ func (r *replayReport) print(p *printer) {
 	p.printf("  %s replayed\n  recorded: %s, %s\n  replayed: %s, %s\n", plural(r.Messages, "message"),
 		plural(r.Recorded.Calls, "call record"), plural(r.Recorded.Findings, "finding"), plural(r.Replayed.Calls, "call record"), plural(r.Replayed.Findings, "finding"))
 	for _, m := range r.Differences {
-		p.mismatch(m, red)
+		printMismatch(p, m, red)
 	}
-	p.inconclusive(r.Inconclusive)
+	printInconclusive(p, r.Inconclusive)
 	if r.Pending > 0 {
 		p.printf("  %s of the newest messages: the correlator may not have come so far\n", plural(r.Pending, "output"))
 	}
@@ -34,16 +37,16 @@ func (r *replayReport) print(p *printer) {
 var mismatchWords = map[string]string{"not_recorded": "comes out and is not recorded", "not_replayed": "is recorded and does not come out",
 	"recorded_twice": "is recorded twice", "differs": "comes out otherwise"}
 
-func (p *printer) mismatch(m outputMismatch, colour string) {
+func printMismatch(p *printer, m outputMismatch, colour string) {
 	p.printf("  %s %s\n", p.paint(colour, clean(m.What, 120)), mismatchWords[m.Kind])
 	p.wrapped(4, "", fmt.Sprintf("%s, at %d", m.ID, m.Seq), faint)
 	for _, f := range m.Fields {
-		p.wrapped(4, "", f.Field+": recorded "+or(string(f.Recorded), "nothing")+", replayed "+or(string(f.Replayed), "nothing"), "")
+		p.wrapped(4, "", f.Field+": recorded "+cmp.Or(string(f.Recorded), "nothing")+", replayed "+cmp.Or(string(f.Replayed), "nothing"), "")
 	}
 }
 
-// inconclusive counts by reason; --json has each.
-func (p *printer) inconclusive(list []outputMismatch) {
+// printInconclusive counts by reason; --json has each.
+func printInconclusive(p *printer, list []outputMismatch) {
 	counts := map[string]int{}
 	var reasons []string
 	for _, m := range list {

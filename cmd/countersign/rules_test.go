@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -87,6 +88,26 @@ func TestFindingsTables(t *testing.T) {
 		}
 		for name := range table {
 			t.Errorf("%s: there is no rule %s", page, name)
+		}
+	}
+}
+
+func TestRuleColumns(t *testing.T) {
+	sameColumns(t, map[string]func(io stdio, p *printer, text string){
+		"a rule": func(io stdio, _ *printer, x string) {
+			_ = ruleLine{ID: "x", Refs: x, Status: catalogue.Implemented}.print(io.out)
+		},
+	})
+}
+
+func TestKnownRule(t *testing.T) {
+	for name, known := range map[string]bool{"": true, "executed_despite_deny": true, "AH-C-075": true, "log_recreated": true, "executed-despite-deny": false, "ah-c-075": false, "nonsense": false} {
+		err := knownRule(name)
+		if (err == nil) != known {
+			t.Errorf("%s: %v", name, err)
+		}
+		if name == "ah-c-075" && !strings.Contains(fmt.Sprint(err), "did you mean AH-C-075?") {
+			t.Errorf("%v", err)
 		}
 	}
 }

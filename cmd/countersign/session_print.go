@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -109,8 +110,8 @@ func tellEvent(p *printer, st step, _ map[string]bool) {
 	var e told
 	_ = json.Unmarshal(st.Body, &e) // members of another type stay empty
 	tool, _ := e.Tool.(string)
-	kind := or(e.EventType, or(e.Type, subjectType(st.subject)))
-	text := join("  ", kind, or(e.ToolName, tool), or(e.ToolCallID, e.Metadata.ToolCallID), or(e.Metadata.Execution.Outcome, e.Status))
+	kind := cmp.Or(e.EventType, cmp.Or(e.Type, subjectType(st.subject)))
+	text := join("  ", kind, cmp.Or(e.ToolName, tool), cmp.Or(e.ToolCallID, e.Metadata.ToolCallID), cmp.Or(e.Metadata.Execution.Outcome, e.Status))
 	p.printf("%s\n", clean(text, max(p.width()-stepIndent, minWidth)))
 	p.wrapped(stepIndent, "", e.Summary, faint)
 }
@@ -157,7 +158,7 @@ func reasonText(r events.Reason) string {
 func policyText(d events.Decision) string {
 	text := "decision " + d.DecisionID
 	if d.Policy != nil {
-		text += fmt.Sprintf(", policy %s revision %d", or(d.Policy.Name, "-"), d.Policy.Revision)
+		text += fmt.Sprintf(", policy %s revision %d", cmp.Or(d.Policy.Name, "-"), d.Policy.Revision)
 	}
 	if d.Mandate != nil {
 		text += ", mandate " + d.Mandate.ID
@@ -229,7 +230,7 @@ func tellApproval(p *printer, st step, _ map[string]bool) {
 	if !ok {
 		return
 	}
-	text := or(a.Tool, a.ToolCallID)
+	text := cmp.Or(a.Tool, a.ToolCallID)
 	if a.Act != "" && a.Act != a.Status {
 		text = a.Act + "  " + text
 	}

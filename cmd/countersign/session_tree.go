@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -112,7 +113,7 @@ func (f *family) branch(p *printer, this, session, by string, depth int, shown m
 	}
 	p.printf("    %s%s%s%s\n", strings.Repeat("  ", depth-1), p.paint(colour, clean(session, 80)), p.paint(faint, by), mark)
 	for _, k := range f.children[session] {
-		by := "  by " + or(parentWords[k.Parent.By], k.Parent.By)
+		by := "  by " + cmp.Or(parentWords[k.Parent.By], k.Parent.By)
 		if k.Parent.CallID != "" {
 			by += ", " + k.Parent.CallID
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -62,11 +63,11 @@ func (c *tailCmd) read(class subject.Class, record []byte) (tell func(*printer),
 
 func printCallNews(p *printer, c events.Call) {
 	p.printf("%-12s  %s  %s %s %s\n", "call", p.paint(stateColour[c.State], pad(string(c.State), 9)),
-		pad(c.Tool, 24), pad(or(c.ToolCallID, "-"), 20), clean(or(c.Outcome, "-"), 40))
+		pad(c.Tool, 24), pad(cmp.Or(c.ToolCallID, "-"), 20), clean(cmp.Or(c.Outcome, "-"), 40))
 }
 
 func printApprovalNews(p *printer, a events.Approval) {
-	p.printf("%-12s  %s  %s %s %s\n", a.ChangedAt.Format("15:04:05.000"), pad(a.Status, 9), pad(or(a.Tool, "-"), 24), fill(clean(a.WorkflowID, 40), 20), clean(a.Approver, 40))
+	p.printf("%-12s  %s  %s %s %s\n", a.ChangedAt.Format("15:04:05.000"), pad(a.Status, 9), pad(cmp.Or(a.Tool, "-"), 24), fill(clean(a.WorkflowID, 40), 20), clean(a.Approver, 40))
 }
 
 // ofSession tells whether a record's session is the wanted one, by its name or by

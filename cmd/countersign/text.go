@@ -6,13 +6,6 @@ import (
 	"time"
 )
 
-func or(s, other string) string {
-	if s == "" {
-		return other
-	}
-	return s
-}
-
 func plural(n int, what string) string {
 	if n != 1 {
 		what += "s"

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -21,7 +22,7 @@ func parseNow(text string) (time.Time, error) {
 
 // moment reads a time, or a duration back from now; "" is now.
 func moment(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(or(text, "0s")); err == nil && d >= 0 {
+	if d, err := time.ParseDuration(cmp.Or(text, "0s")); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
 	if t, err := events.ParseTime(text); err == nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -131,7 +132,7 @@ func (c *upCmd) settle() error {
 		{&c.Policy, f.Policy, ""}, {&c.Host, f.Host, streams.DefaultHost}, {&c.ClickHouse, f.ClickHouse, ""}, {&c.HTTP, f.HTTP, ""},
 		{&c.SyncInterval, f.SyncInterval, streams.DefaultSyncInterval}, {&c.CacheDir, f.CacheDir, ""}, {&c.LogLevel, f.LogLevel, "info"},
 	} {
-		*s.flag = or(*s.flag, or(s.file, s.otherwise))
+		*s.flag = cmp.Or(*s.flag, cmp.Or(s.file, s.otherwise))
 	}
 	if c.NATSPort == 0 {
 		c.NATSPort = f.NATSPort

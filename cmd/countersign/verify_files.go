@@ -15,6 +15,17 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
+// verifyBundle verifies a bundle under a key, and reports, as `countersign verify
+// --bundle` does.
+func verifyBundle(io stdio, path, key string) error {
+	c := verifyCmd{Bundle: path, Key: key}
+	a, err := c.against()
+	if err != nil {
+		return err
+	}
+	return c.bundle(io, a)
+}
+
 // bundle verifies a file with nothing but the file and the key.
 func (c *verifyCmd) bundle(io stdio, a against) error {
 	if err := c.offlineKey(&a); err != nil {

@@ -25,3 +25,9 @@ func TestAnotherKeyIsSaidFirst(t *testing.T) {
 		t.Errorf("%s", out.String())
 	}
 }
+
+func TestReportIsHarmless(t *testing.T) {
+	var out bytes.Buffer
+	printReport(newPrinter(&out), evidence.Report{Shard: hostile, Session: hostile, OK: true})
+	harmless(t, out.String(), 1)
+}

@@ -4,37 +4,13 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
-	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/compliance/statement"
 	"github.com/countersign-dev/countersign/events/signing"
 )
-
-// bundleChecker checks what is in a bundle for people: that report and controls
-// follow from the records, and who signed the statement.
-func bundleChecker(key, statementFlag string) (*compliance.Checker, error) {
-	var c compliance.Checker
-	if public, err := statement.ParseKey(key); err == nil {
-		c.Known = []ed25519.PublicKey{public}
-	}
-	if statementFlag == "" {
-		return &c, nil
-	}
-	text := statementFlag
-	if b, err := os.ReadFile(statementFlag); err == nil {
-		text = string(b)
-	}
-	public, err := statement.ParseKey(text)
-	if err != nil {
-		return nil, usageError{Err: fmt.Errorf("--statement-key: %.80q is neither a file nor a key: %w", statementFlag, err)}
-	}
-	c.StatementKey = public
-	return &c, nil
-}
 
 // Names of the files of a statement key.
 const (
