@@ -9,7 +9,9 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -27,15 +29,15 @@ type admitCmd struct {
 
 // verdictExit is how a verdict becomes an exit code.
 var verdictExit = map[events.Verdict]int{
-	events.Allow: exitOK, events.Ask: exitPending, events.Defer: exitPending, events.Deny: exitDenied,
+	events.Allow: ui.ExitOK, events.Ask: ui.ExitPending, events.Defer: ui.ExitPending, events.Deny: ui.ExitDenied,
 }
 
-func (c *admitCmd) Run(ctx context.Context, io stdio) error {
+func (c *admitCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
 		return err
 	}
-	body, err := readInput(io, c.File)
+	body, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return err
 	}
@@ -56,13 +58,13 @@ func (c *admitCmd) Run(ctx context.Context, io stdio) error {
 	if err := check.reply(verdict, reply, time.Now()); err != nil {
 		return fmt.Errorf("no verdict: %w; treat this as deny", err)
 	}
-	if _, err := fmt.Fprintf(io.out, "%s\n", reply.Data); err != nil {
+	if _, err := fmt.Fprintf(io.Out, "%s\n", reply.Data); err != nil {
 		return err
 	}
-	if code == exitOK {
+	if code == ui.ExitOK {
 		return nil
 	}
-	return exitCode(code)
+	return ui.ExitCode(code)
 }
 
 // ask sends the request and waits for the reply.
@@ -72,11 +74,11 @@ func (c *admitCmd) ask(ctx context.Context, t *target.Target, body []byte) (*nat
 		return nil, err
 	}
 	defer nc.Close()
-	ctx, heeded := heedRefusals(ctx, nc)
+	ctx, heeded := system.WithRefusals(ctx, nc)
 	defer heeded()
 	reply, err := client.RequestAgain(ctx, nc, subject.Space{Prefix: c.Prefix}, t.Tenant,
 		client.Call{Protocol: c.Protocol, Body: body, Session: c.Session, ToolCallID: c.ToolCallID}, c.Timeout)
-	switch no := refused(ctx); {
+	switch no := system.Refusal(ctx); {
 	case err == nil:
 		return reply, nil
 	case no != nil:
@@ -105,7 +107,7 @@ func (c *admitCmd) checker(t *target.Target, body []byte) (*replyChecker, error)
 	case c.Key == "" && (ready == nil || ready.PublicKey == ""):
 		return r, nil // an allow will be refused
 	}
-	public, err := checkpointKey(c.Key, t)
+	public, err := system.CheckpointKey(c.Key, t)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,9 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/approval"
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
@@ -35,10 +37,10 @@ type reviewer struct {
 	reviewing
 	t  *target.Target
 	nc *nats.Conn
-	io stdio
+	io ui.Stdio
 }
 
-func (r reviewing) connect(ctx context.Context, io stdio) (*reviewer, error) {
+func (r reviewing) connect(ctx context.Context, io ui.Stdio) (*reviewer, error) {
 	t, err := r.Resolve()
 	if err != nil {
 		return nil, err
@@ -54,10 +56,10 @@ func (r reviewing) connect(ctx context.Context, io stdio) (*reviewer, error) {
 func (r *reviewer) ask(ctx context.Context, req approval.Request) (approval.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
-	ctx, heeded := heedRefusals(ctx, r.nc)
+	ctx, heeded := system.WithRefusals(ctx, r.nc)
 	defer heeded()
 	reply, err := client.Resolve(ctx, r.nc, subject.Space{Prefix: r.Prefix}, r.t.Tenant, req)
-	switch no := refused(ctx); {
+	switch no := system.Refusal(ctx); {
 	case err != nil && no != nil:
 		return reply, fmt.Errorf("this user may not review for tenant %s; use the credentials of a reviewer of it: %w", r.t.Tenant, no)
 	case errors.Is(err, nats.ErrNoResponders):
@@ -75,7 +77,7 @@ func (r *reviewer) ask(ctx context.Context, req approval.Request) (approval.Repl
 // raw prints a reply as it is, if that is wanted, whatever the error.
 func (r *reviewer) raw(reply approval.Reply, err error) error {
 	if r.JSON && reply.Code != "" {
-		enc := json.NewEncoder(r.io.out)
+		enc := json.NewEncoder(r.io.Out)
 		enc.SetEscapeHTML(false)
 		if err := enc.Encode(reply); err != nil {
 			return err
@@ -89,7 +91,7 @@ type approvalsListCmd struct {
 	All bool `help:"Decided ones, too, as far as they are kept (an hour)."`
 }
 
-func (c *approvalsListCmd) Run(ctx context.Context, io stdio) error {
+func (c *approvalsListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	r, err := c.connect(ctx, io)
 	if err != nil {
 		return err
@@ -110,9 +112,9 @@ func (c *approvalsListCmd) Run(ctx context.Context, io stdio) error {
 	if c.JSON {
 		return r.raw(all, nil)
 	}
-	p := newPrinter(io.out)
+	p := ui.NewPrinter(io.Out)
 	if len(all.Workflows) == 0 {
-		p.printf("nothing waits for you\n")
+		p.Printf("nothing waits for you\n")
 	}
 	for _, v := range all.Workflows {
 		printWorkflowLine(p, v, time.Now())
@@ -125,7 +127,7 @@ type approvalsShowCmd struct {
 	Workflow string `arg:"" help:"The workflow's id."`
 }
 
-func (c *approvalsShowCmd) Run(ctx context.Context, io stdio) error {
+func (c *approvalsShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 	r, err := c.connect(ctx, io)
 	if err != nil {
 		return err
@@ -135,6 +137,6 @@ func (c *approvalsShowCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil || c.JSON {
 		return r.raw(reply, err)
 	}
-	printPreview(newPrinter(io.out), *reply.Workflow, time.Now())
+	printPreview(ui.NewPrinter(io.Out), *reply.Workflow, time.Now())
 	return nil
 }

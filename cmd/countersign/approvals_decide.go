@@ -12,6 +12,7 @@ import (
 	"github.com/mattn/go-isatty"
 
 	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
 // deciding is what the commands that change a workflow share.
@@ -31,7 +32,7 @@ func (d deciding) decide(ctx context.Context, r *reviewer, action, digest string
 	if v := reply.Workflow; v != nil && reply.Code == approval.CodeRecorded {
 		text = fmt.Sprintf("%s (%d of %d)", text, len(v.Approvers), v.Quorum)
 	}
-	newPrinter(r.io.out).printf("%s  %s\n", d.Workflow, clean(text, 200))
+	ui.NewPrinter(r.io.Out).Printf("%s  %s\n", d.Workflow, ui.Clean(text, 200))
 	return nil
 }
 
@@ -41,7 +42,7 @@ type approvalsApproveCmd struct {
 	Yes           bool   `short:"y" help:"On a terminal: do not ask."`
 }
 
-func (c *approvalsApproveCmd) Run(ctx context.Context, io stdio) error {
+func (c *approvalsApproveCmd) Run(ctx context.Context, io ui.Stdio) error {
 	r, err := c.connect(ctx, io)
 	if err != nil {
 		return err
@@ -54,7 +55,7 @@ func (c *approvalsApproveCmd) Run(ctx context.Context, io stdio) error {
 			return r.raw(reply, err)
 		}
 		digest = reply.Workflow.PreviewDigest
-		printPreview(newPrinter(io.err), *reply.Workflow, time.Now())
+		printPreview(ui.NewPrinter(io.Err), *reply.Workflow, time.Now())
 		if !c.Yes && !agreed(io) {
 			return errors.New("not approved: nobody agreed")
 		}
@@ -63,12 +64,12 @@ func (c *approvalsApproveCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // agreed asks on a terminal. Elsewhere the command itself is the word.
-func agreed(io stdio) bool {
-	f, isFile := io.in.(*os.File)
+func agreed(io ui.Stdio) bool {
+	f, isFile := io.In.(*os.File)
 	if !isFile || !isatty.IsTerminal(f.Fd()) {
 		return true
 	}
-	fmt.Fprint(io.err, "Approve exactly this, once? [y/N] ")
+	fmt.Fprint(io.Err, "Approve exactly this, once? [y/N] ")
 	line, err := bufio.NewReader(f).ReadString('\n')
 	line = strings.ToLower(strings.TrimSpace(line))
 	return err == nil && (line == "y" || line == "yes")
@@ -76,17 +77,17 @@ func agreed(io stdio) bool {
 
 type approvalsDenyCmd struct{ deciding }
 
-func (c *approvalsDenyCmd) Run(ctx context.Context, io stdio) error {
+func (c *approvalsDenyCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.once(ctx, io, approval.ActionDeny)
 }
 
 type approvalsCancelCmd struct{ deciding }
 
-func (c *approvalsCancelCmd) Run(ctx context.Context, io stdio) error {
+func (c *approvalsCancelCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.once(ctx, io, approval.ActionCancel)
 }
 
-func (d deciding) once(ctx context.Context, io stdio, action string) error {
+func (d deciding) once(ctx context.Context, io ui.Stdio, action string) error {
 	r, err := d.connect(ctx, io)
 	if err != nil {
 		return err

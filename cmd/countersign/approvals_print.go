@@ -7,16 +7,17 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
 var statusColour = map[approval.Status]string{
-	approval.Pending: yellow, approval.Approved: green, approval.Consumed: green, approval.Denied: red, approval.Cancelled: faint, approval.Expired: faint,
+	approval.Pending: ui.Yellow, approval.Approved: ui.Green, approval.Consumed: ui.Green, approval.Denied: ui.Red, approval.Cancelled: ui.Faint, approval.Expired: ui.Faint,
 }
 
 // printWorkflowLine prints one line of a list.
-func printWorkflowLine(p *printer, v approval.View, now time.Time) {
-	p.printf("%s  %s  %s %s %s\n", clean(v.WorkflowID, 48), p.paint(statusColour[v.Status], pad(string(v.Status), 9)),
-		pad(cmp.Or(v.Tool, "-"), 24), pad(v.Source, 16), clean(standing(v, now), 100))
+func printWorkflowLine(p *ui.Printer, v approval.View, now time.Time) {
+	p.Printf("%s  %s  %s %s %s\n", ui.Clean(v.WorkflowID, 48), p.Paint(statusColour[v.Status], ui.Pad(string(v.Status), 9)),
+		ui.Pad(cmp.Or(v.Tool, "-"), 24), ui.Pad(v.Source, 16), ui.Clean(standing(v, now), 100))
 }
 
 // standing says what a workflow waits for, or how it ended.
@@ -42,7 +43,7 @@ func standing(v approval.View, now time.Time) string {
 }
 
 // printPreview prints all that a reviewer may see.
-func printPreview(p *printer, v approval.View, now time.Time) {
+func printPreview(p *ui.Printer, v approval.View, now time.Time) {
 	printWorkflowLine(p, v, now)
 	pre := v.Preview
 	if pre == nil {
@@ -55,7 +56,7 @@ func printPreview(p *printer, v approval.View, now time.Time) {
 		{"expires", v.ExpiresAt.String()}, {"resume", v.ResumePolicy},
 	} {
 		if row[1] != "" {
-			p.printf("  %-14s %s\n", row[0], clean(row[1], 200))
+			p.Printf("  %-14s %s\n", row[0], ui.Clean(row[1], 200))
 		}
 	}
 	if pre.Resource != nil {
@@ -65,20 +66,20 @@ func printPreview(p *printer, v approval.View, now time.Time) {
 		printItem(p, "argument "+i.Path, i)
 	}
 	if pre.More > 0 {
-		p.printf("  and %d more arguments\n", pre.More)
+		p.Printf("  and %d more arguments\n", pre.More)
 	}
-	p.printf("  %-14s %s\n", "preview", v.PreviewDigest)
+	p.Printf("  %-14s %s\n", "preview", v.PreviewDigest)
 }
 
-func printItem(p *printer, what string, i approval.Item) {
+func printItem(p *ui.Printer, what string, i approval.Item) {
 	text := i.Type
 	if i.Size > 0 {
 		text = fmt.Sprintf("%s of %d", i.Type, i.Size)
 	}
 	if i.Withheld {
-		text = p.paint(faint, text+" (withheld)")
+		text = p.Paint(ui.Faint, text+" (withheld)")
 	} else {
-		text = clean(i.Value, 250)
+		text = ui.Clean(i.Value, 250)
 	}
-	p.printf("  %s %s\n", fill(clean(what, 60), 28), text)
+	p.Printf("  %s %s\n", ui.Fill(ui.Clean(what, 60), 28), text)
 }

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui/uitest"
 )
 
 func TestApprovalColumns(t *testing.T) {
-	sameColumns(t, map[string]func(io stdio, p *printer, text string){
-		"a workflow": func(_ stdio, p *printer, x string) {
+	uitest.SameColumns(t, map[string]func(io ui.Stdio, p *ui.Printer, text string){
+		"a workflow": func(_ ui.Stdio, p *ui.Printer, x string) {
 			printWorkflowLine(p, approval.View{Tool: x, Source: x}, time.Time{})
 		},
-		"an argument": func(_ stdio, p *printer, x string) { printItem(p, x, approval.Item{Value: "v"}) },
+		"an argument": func(_ ui.Stdio, p *ui.Printer, x string) { printItem(p, x, approval.Item{Value: "v"}) },
 	})
 }

@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
@@ -36,10 +39,10 @@ type questionView struct {
 	SQL    string   `json:"sql"`
 }
 
-func (c *auditQuestionsCmd) Run(io stdio) error {
+func (c *auditQuestionsCmd) Run(io ui.Stdio) error {
 	for i, q := range storage.Questions() {
 		if c.JSON {
-			if err := compactJSON(io, questionView{i + 1, q.Name, q.Asks, append([]string{}, q.Needs...), q.SQL}); err != nil {
+			if err := ui.WriteJSON(io, questionView{i + 1, q.Name, q.Asks, append([]string{}, q.Needs...), q.SQL}); err != nil {
 				return err
 			}
 			continue
@@ -48,24 +51,24 @@ func (c *auditQuestionsCmd) Run(io stdio) error {
 		for _, need := range q.Needs {
 			flags += " --" + need
 		}
-		fmt.Fprintf(io.out, "%2d  %-11s %s%s\n", i+1, q.Name, q.Asks, faintly(io, flags))
+		fmt.Fprintf(io.Out, "%2d  %-11s %s%s\n", i+1, q.Name, q.Asks, faintly(io, flags))
 		if c.SQL {
-			fmt.Fprintf(io.out, "\n%s;\n\n", q.SQL)
+			fmt.Fprintf(io.Out, "\n%s;\n\n", q.SQL)
 		}
 	}
 	return nil
 }
 
-func faintly(io stdio, flags string) string {
+func faintly(io ui.Stdio, flags string) string {
 	if flags == "" {
 		return ""
 	}
-	return " " + newPrinter(io.out).paint(faint, flags)
+	return " " + ui.NewPrinter(io.Out).Paint(ui.Faint, flags)
 }
 
 type auditAskCmd struct {
 	target.Flags
-	proveFlags
+	proof.ProveFlags
 	Question string `arg:"" help:"A question's number or name (see: countersign audit questions)."`
 	Agent    string `help:"The agent, or the publisher it speaks through."`
 	ID       string `name:"id" help:"Id of a decision, tool call, event, workflow or mandate."`
@@ -76,42 +79,42 @@ type auditAskCmd struct {
 	JSON     bool   `name:"json" help:"Print one JSON object for each row."`
 }
 
-func (c *auditAskCmd) Run(ctx context.Context, io stdio) error {
+func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
 	q, known := storage.QuestionNamed(c.Question)
 	if !known {
-		return usageError{Err: fmt.Errorf("no question %q: see countersign audit questions", c.Question)}
+		return ui.UsageError{Err: fmt.Errorf("no question %q: see countersign audit questions", c.Question)}
 	}
 	terms, err := c.terms(q)
 	if err != nil {
 		return err
 	}
-	t, l, err := evidenceOf(ctx, c.Flags)
+	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
 	terms.Tenant = t.Tenant
-	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant, Others: q.Name == storage.QuestionMissing})
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant, Others: q.Name == storage.QuestionMissing})
 	if err != nil {
 		return err
 	}
 	defer done()
 	a, err := own.DB.Ask(ctx, q, terms)
 	if errors.Is(err, storage.ErrTerms) {
-		return usageError{Err: fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrTerms.Error()+": "))}
+		return ui.UsageError{Err: fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrTerms.Error()+": "))}
 	}
 	if err != nil {
 		return err
 	}
-	if err := noteExpired(ctx, io, own, t.Tenant, terms.Session, "what they held is not in this answer"); err != nil {
+	if err := proof.NoteExpired(ctx, io, own, t.Tenant, terms.Session, "what they held is not in this answer"); err != nil {
 		return err
 	}
 	if c.JSON {
 		err = printAnswerJSON(io, a, c.Proved)
 	} else {
-		printAnswer(newPrinter(io.out), q, a, c.Limit)
+		printAnswer(ui.NewPrinter(io.Out), q, a, c.Limit)
 	}
-	printBasis(io, c.JSON, len(a.Rows), restsOn)
+	proof.PrintBasis(io, c.JSON, len(a.Rows), restsOn)
 	return err
 }
 
@@ -121,11 +124,11 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.Terms, err error) {
 	now := time.Now()
 	for name, text := range map[string]string{"agent": c.Agent, "id": c.ID, "session": c.Session, "since": c.Since, "until": c.Until} {
 		if text != "" && !slices.Contains(q.Needs, name) {
-			return t, usageError{Err: fmt.Errorf("question %q does not know --%s", q.Name, name)}
+			return t, ui.UsageError{Err: fmt.Errorf("question %q does not know --%s", q.Name, name)}
 		}
 	}
 	if c.Limit < 1 {
-		return t, usageError{Err: fmt.Errorf("--limit %d: at least 1", c.Limit)}
+		return t, ui.UsageError{Err: fmt.Errorf("--limit %d: at least 1", c.Limit)}
 	}
 	t = storage.Terms{Agent: c.Agent, ID: c.ID, Session: c.Session, Most: c.Limit}
 	for _, f := range []struct {
@@ -135,8 +138,8 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.Terms, err error) {
 		if f.text == "" {
 			continue
 		}
-		if *f.at, err = moment(f.text, now); err != nil {
-			return t, usageError{Err: fmt.Errorf("--%s %w", f.name, err)}
+		if *f.at, err = ui.ParseMoment(f.text, now); err != nil {
+			return t, ui.UsageError{Err: fmt.Errorf("--%s %w", f.name, err)}
 		}
 	}
 	return t, nil
@@ -144,14 +147,14 @@ func (c *auditAskCmd) terms(q storage.Question) (t storage.Terms, err error) {
 
 // printAnswerJSON prints a row a line, and in each whether it was proved that the
 // answer is complete and unchanged.
-func printAnswerJSON(io stdio, a storage.Answer, proved bool) error {
+func printAnswerJSON(io ui.Stdio, a storage.Answer, proved bool) error {
 	for _, row := range a.Rows {
 		m := make(map[string]any, len(row)+1)
 		m["proved"] = proved
 		for i, v := range row {
 			m[a.Columns[i]] = v
 		}
-		if err := compactJSON(io, m); err != nil {
+		if err := ui.WriteJSON(io, m); err != nil {
 			return err
 		}
 	}
@@ -163,28 +166,28 @@ const widest = 60
 
 // printAnswer prints one block for each row: tables of this many columns do not
 // fit. What is empty is left out.
-func printAnswer(p *printer, q storage.Question, a storage.Answer, limit int) {
-	p.printf("%s\n", p.paint(bold, q.Asks))
+func printAnswer(p *ui.Printer, q storage.Question, a storage.Answer, limit int) {
+	p.Printf("%s\n", p.Paint(ui.Bold, q.Asks))
 	for _, row := range a.Rows {
-		p.printf("\n")
+		p.Printf("\n")
 		for i, v := range row {
 			text := cellText(v)
 			switch {
 			case text == "":
 			case strings.Contains(text, "\n"):
-				p.printf("  %s\n    %s\n", p.paint(faint, a.Columns[i]), strings.ReplaceAll(strings.TrimRight(cleanLines(text), "\n"), "\n", "\n    "))
+				p.Printf("  %s\n    %s\n", p.Paint(ui.Faint, a.Columns[i]), strings.ReplaceAll(strings.TrimRight(ui.CleanLines(text), "\n"), "\n", "\n    "))
 			default:
-				p.printf("  %s %s\n", p.paint(faint, fmt.Sprintf("%-16s", a.Columns[i])), clean(text, 10*widest))
+				p.Printf("  %s %s\n", p.Paint(ui.Faint, fmt.Sprintf("%-16s", a.Columns[i])), ui.Clean(text, 10*widest))
 			}
 		}
 	}
 	switch {
 	case len(a.Rows) == 0:
-		p.printf("\nnothing\n")
+		p.Printf("\nnothing\n")
 	case len(a.Rows) == limit:
-		p.printf("\n%d rows, and perhaps more: see --limit\n", limit)
+		p.Printf("\n%d rows, and perhaps more: see --limit\n", limit)
 	default:
-		p.printf("\n%s\n", plural(len(a.Rows), "row"))
+		p.Printf("\n%s\n", ui.Plural(len(a.Rows), "row"))
 	}
 }
 

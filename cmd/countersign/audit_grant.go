@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -22,7 +23,7 @@ func (d auditDir) engine() (string, error) {
 	}
 	dir := filepath.Join(d.DataDir, "clickhouse")
 	if _, err := os.Stat(dir); err != nil {
-		return "", usageError{Err: fmt.Errorf("%s is no data directory of `countersign up`: %w; for a ClickHouse of your own give --sql", d.DataDir, err)}
+		return "", ui.UsageError{Err: fmt.Errorf("%s is no data directory of `countersign up`: %w; for a ClickHouse of your own give --sql", d.DataDir, err)}
 	}
 	return dir, nil
 }
@@ -36,16 +37,16 @@ type auditGrantCmd struct {
 	ReadyFile string `help:"Ready file of the running 'up', to print the whole DSN." env:"COUNTERSIGN_READY_FILE" placeholder:"FILE"`
 }
 
-func (c *auditGrantCmd) Run(io stdio) error {
+func (c *auditGrantCmd) Run(io ui.Stdio) error {
 	a, password, err := storage.NewAuditor(c.User, c.Tenant)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	if c.SQL {
 		for _, s := range a.Statements(c.Database) {
-			fmt.Fprintf(io.out, "%s;\n", s)
+			fmt.Fprintf(io.Out, "%s;\n", s)
 		}
-		fmt.Fprintf(io.err, "The password of %s, which is kept nowhere else: %s\nThe database of %[1]s: %[3]s\n", a.User, password, a.Database())
+		fmt.Fprintf(io.Err, "The password of %s, which is kept nowhere else: %s\nThe database of %[1]s: %[3]s\n", a.User, password, a.Database())
 		return nil
 	}
 	dir, err := c.engine()
@@ -59,8 +60,8 @@ func (c *auditGrantCmd) Run(io stdio) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(io.out, dsn)
-	fmt.Fprintf(io.err, "Auditor %s may read tenant %s from the next start of `countersign up` on, at this DSN. The password is kept nowhere else.\n", a.User, a.Tenant)
+	fmt.Fprintln(io.Out, dsn)
+	fmt.Fprintf(io.Err, "Auditor %s may read tenant %s from the next start of `countersign up` on, at this DSN. The password is kept nowhere else.\n", a.User, a.Tenant)
 	return nil
 }
 
@@ -87,7 +88,7 @@ type auditRevokeCmd struct {
 	User string `help:"Name of the auditor." required:""`
 }
 
-func (c *auditRevokeCmd) Run(io stdio) error {
+func (c *auditRevokeCmd) Run(io ui.Stdio) error {
 	dir, err := c.engine()
 	if err != nil {
 		return err
@@ -95,7 +96,7 @@ func (c *auditRevokeCmd) Run(io stdio) error {
 	if err := storage.RemoveAuditor(dir, c.User); err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%s can log in no more from the next start of `countersign up` on\n", c.User)
+	fmt.Fprintf(io.Out, "%s can log in no more from the next start of `countersign up` on\n", c.User)
 	return nil
 }
 
@@ -104,7 +105,7 @@ type auditAuditorsCmd struct {
 	JSON bool `name:"json" help:"Print one JSON object for each auditor."`
 }
 
-func (c *auditAuditorsCmd) Run(io stdio) error {
+func (c *auditAuditorsCmd) Run(io ui.Stdio) error {
 	dir, err := c.engine()
 	if err != nil {
 		return err
@@ -115,12 +116,12 @@ func (c *auditAuditorsCmd) Run(io stdio) error {
 	}
 	for _, a := range list {
 		if c.JSON {
-			if err := compactJSON(io, map[string]string{"user": a.User, "tenant": a.Tenant, "database": a.Database()}); err != nil {
+			if err := ui.WriteJSON(io, map[string]string{"user": a.User, "tenant": a.Tenant, "database": a.Database()}); err != nil {
 				return err
 			}
 			continue
 		}
-		fmt.Fprintf(io.out, "%s %s\n", fill(clean(a.User, 200), 32), clean(a.Tenant, 100))
+		fmt.Fprintf(io.Out, "%s %s\n", ui.Fill(ui.Clean(a.User, 200), 32), ui.Clean(a.Tenant, 100))
 	}
 	return nil
 }

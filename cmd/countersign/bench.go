@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/examples"
 	"github.com/countersign-dev/countersign/streams"
@@ -54,7 +55,7 @@ type benchResult struct {
 	Bytes     float64 `json:"bytes_per_op,omitempty"`
 }
 
-func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) error {
+func (c *benchAdmitCmd) Run(ctx context.Context, io ui.Stdio) error {
 	setup := benchSetup{SyncInterval: c.SyncInterval, Policies: c.Policies, CacheDir: c.CacheDir}
 	if c.Services != "all" {
 		setup.Services = []string{c.Services}
@@ -75,7 +76,7 @@ func (c *benchAdmitCmd) Run(ctx context.Context, io stdio) error {
 
 // measure takes the floors first and then admission under each load, all on the
 // same servers.
-func (c *benchAdmitCmd) measure(ctx context.Context, io stdio, p *pipeline.Pipeline, request []byte) error {
+func (c *benchAdmitCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
 	ready := p.Ready()
 	b := &bench{t: target.FromReady(ready), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
 	floor := 0.0
@@ -148,19 +149,19 @@ func (c *benchAdmitCmd) loads(ctx context.Context, b *bench, ready target.Ready,
 	return steps
 }
 
-func (c *benchAdmitCmd) heading(io stdio, request []byte) {
+func (c *benchAdmitCmd) heading(io ui.Stdio, request []byte) {
 	if !c.JSON {
-		fmt.Fprintf(io.out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
+		fmt.Fprintf(io.Out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
 			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Services, c.Duration, "", "clients", "count", "per second", "p50", "p99")
 	}
 }
 
-func (c benchAdmitCmd) print(io stdio, r benchResult) error {
+func (c benchAdmitCmd) print(io ui.Stdio, r benchResult) error {
 	if c.JSON {
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	}
 	if r.Count == 0 {
-		_, err := fmt.Fprintf(io.out, "%-34s %8d %10s %12s %8.0fus\n", r.What, r.Clients, "", "", r.P50)
+		_, err := fmt.Fprintf(io.Out, "%-34s %8d %10s %12s %8.0fus\n", r.What, r.Clients, "", "", r.P50)
 		return err
 	}
 	note := ""
@@ -172,6 +173,6 @@ func (c benchAdmitCmd) print(io stdio, r benchResult) error {
 	case r.Allocs > 0:
 		note = fmt.Sprintf("   %.0f allocs, %.0f B", r.Allocs, r.Bytes)
 	}
-	_, err := fmt.Fprintf(io.out, "%-34s %8d %10d %12.0f %8.0fus %8.0fus%s\n", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
+	_, err := fmt.Fprintf(io.Out, "%-34s %8d %10d %12.0f %8.0fus %8.0fus%s\n", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
 	return err
 }

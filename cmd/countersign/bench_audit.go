@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 )
@@ -39,7 +40,7 @@ type auditResult struct {
 	Peak      float64 `json:"peak_mb,omitempty"`                   // resident
 }
 
-func (c *benchAuditCmd) Run(ctx context.Context, io stdio) (err error) {
+func (c *benchAuditCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	dir, logFile, remove, err := keptDir(c.Keep)
 	if err != nil {
 		return err
@@ -47,7 +48,7 @@ func (c *benchAuditCmd) Run(ctx context.Context, io stdio) (err error) {
 	defer remove()
 	pipe, err := pipeline.Start(ctx, pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, SyncInterval: "2m", LogLevel: "warn", Services: []string{},
-		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: showProgress(io),
+		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: ui.ShowProgress(io),
 	})
 	if err != nil {
 		return err
@@ -68,7 +69,7 @@ func (c *benchAuditCmd) Run(ctx context.Context, io stdio) (err error) {
 // measure takes the floors and the auditor's path over the same messages, and
 // then looks things up in what came of it. In a directory of an earlier run it only
 // looks up.
-func (c *benchAuditCmd) measure(ctx context.Context, io stdio, b *benchAudit) error {
+func (c *benchAuditCmd) measure(ctx context.Context, io ui.Stdio, b *benchAudit) error {
 	kept, err := b.kept(ctx)
 	if err == nil && kept == 0 {
 		err = c.first(ctx, io, b)
@@ -77,7 +78,7 @@ func (c *benchAuditCmd) measure(ctx context.Context, io stdio, b *benchAudit) er
 		return err
 	}
 	if kept > 0 && !c.JSON {
-		fmt.Fprintf(io.out, "%d CPUs, %s, load %s; the evidence of %d messages was there\n", runtime.NumCPU(), runtime.Version(), loadAverage(), kept)
+		fmt.Fprintf(io.Out, "%d CPUs, %s, load %s; the evidence of %d messages was there\n", runtime.NumCPU(), runtime.Version(), loadAverage(), kept)
 	}
 	if c.Rows > 0 {
 		if err := c.scale(ctx, io, b); err != nil {
@@ -93,14 +94,14 @@ func (c *benchAuditCmd) measure(ctx context.Context, io stdio, b *benchAudit) er
 }
 
 // first fills the log and measures what is measured from its beginning.
-func (c *benchAuditCmd) first(ctx context.Context, io stdio, b *benchAudit) error {
+func (c *benchAuditCmd) first(ctx context.Context, io ui.Stdio, b *benchAudit) error {
 	begun := time.Now()
 	n, err := b.log.fill(ctx, c.Messages)
 	if err != nil {
 		return err
 	}
 	if !c.JSON {
-		fmt.Fprintf(io.out, "%d CPUs, %s, load %s, a log of %d messages (%s to write)\n\n%-58s %9s %12s\n", runtime.NumCPU(), runtime.Version(), loadAverage(), n, time.Since(begun).Round(time.Second), "", "count", "per second")
+		fmt.Fprintf(io.Out, "%d CPUs, %s, load %s, a log of %d messages (%s to write)\n\n%-58s %9s %12s\n", runtime.NumCPU(), runtime.Version(), loadAverage(), n, time.Since(begun).Round(time.Second), "", "count", "per second")
 	}
 	b.messages = n
 	steps := []func(context.Context) (auditResult, error){
@@ -131,9 +132,9 @@ func (c *benchAuditCmd) first(ctx context.Context, io stdio, b *benchAudit) erro
 	return b.keep(ctx)
 }
 
-func (c *benchAuditCmd) print(io stdio, r auditResult) error {
+func (c *benchAuditCmd) print(io ui.Stdio, r auditResult) error {
 	if c.JSON {
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	}
 	line := fmt.Sprintf("%-58s", r.What)
 	if r.Count > 0 {
@@ -151,6 +152,6 @@ func (c *benchAuditCmd) print(io stdio, r auditResult) error {
 			line += fmt.Sprintf(f.format, f.value)
 		}
 	}
-	_, err := fmt.Fprintln(io.out, line)
+	_, err := fmt.Fprintln(io.Out, line)
 	return err
 }

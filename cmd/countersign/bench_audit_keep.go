@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
 // keptFile, in a directory that is kept, says how many messages were audited there.
@@ -24,7 +26,7 @@ func keptDir(keep string) (dir string, log *os.File, remove func(), err error) {
 		return "", nil, nil, err
 	}
 	if _, err := os.Stat(filepath.Join(keep, keptFile)); err != nil && len(entries) > 0 {
-		return "", nil, nil, usageError{Err: fmt.Errorf("%s is not empty, and no finished benchmark either: remove it or name another directory", keep)}
+		return "", nil, nil, ui.UsageError{Err: fmt.Errorf("%s is not empty, and no finished benchmark either: remove it or name another directory", keep)}
 	}
 	if err := os.MkdirAll(keep, 0o700); err != nil {
 		return "", nil, nil, err

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
@@ -20,13 +21,13 @@ const copyStep = 10 * time.Minute
 
 // scale copies the evidence until there are so many rows, and looks things up
 // among them.
-func (c *benchAuditCmd) scale(ctx context.Context, io stdio, b *benchAudit) error {
+func (c *benchAuditCmd) scale(ctx context.Context, io ui.Stdio, b *benchAudit) error {
 	_, copies, err := b.counted(ctx)
 	if err != nil {
 		return err
 	}
 	begun, had := time.Now(), copies
-	show := countProgress(io, "copying")
+	show := ui.CountProgress(io, "copying")
 	for ; copies*b.messages < c.Rows; copies++ {
 		show(uint64(copies*b.messages), uint64(c.Rows))
 		if err := b.copy(ctx, copies); err != nil {
@@ -34,11 +35,11 @@ func (c *benchAuditCmd) scale(ctx context.Context, io stdio, b *benchAudit) erro
 		}
 	}
 	s := scaled{b: b, copies: copies}
-	if err := s.tree(ctx, countProgress(io, "the tree")); err != nil {
+	if err := s.tree(ctx, ui.CountProgress(io, "the tree")); err != nil {
 		return err
 	}
 	if !c.JSON {
-		fmt.Fprintf(io.out, "\n%d rows more, %d of them new (%s to write)\n\n", copies*b.messages, (copies-had)*b.messages, time.Since(begun).Round(time.Second))
+		fmt.Fprintf(io.Out, "\n%d rows more, %d of them new (%s to write)\n\n", copies*b.messages, (copies-had)*b.messages, time.Since(begun).Round(time.Second))
 	}
 	steps := []func(context.Context) (auditResult, error){b.size, b.treeSize, s.repair, s.chain, s.proof, s.nextProof}
 	for _, q := range storage.Questions() {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 )
 
@@ -49,7 +50,7 @@ type correlateResult struct {
 	Bytes          float64 `json:"bytes_per_message,omitempty"`
 }
 
-func (c *benchCorrelateCmd) Run(ctx context.Context, io stdio) (err error) {
+func (c *benchCorrelateCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	if c.Messages < trafficGroup*trafficMessages {
 		return fmt.Errorf("--messages must be at least %d", trafficGroup*trafficMessages)
 	}
@@ -75,27 +76,27 @@ func (c *benchCorrelateCmd) Run(ctx context.Context, io stdio) (err error) {
 	return b.service(ctx, c.Duration, c.Rate)
 }
 
-func (c *benchCorrelateCmd) title(io stdio) {
+func (c *benchCorrelateCmd) title(io ui.Stdio) {
 	if !c.JSON {
-		fmt.Fprintf(io.out, "%d CPUs, %s, log synced: %s; AgentHook calls (request, decision, pre, post) and AAEP calls mixed\n\n%-44s %9s %10s %11s %9s\n",
+		fmt.Fprintf(io.Out, "%d CPUs, %s, log synced: %s; AgentHook calls (request, decision, pre, post) and AAEP calls mixed\n\n%-44s %9s %10s %11s %9s\n",
 			runtime.NumCPU(), runtime.Version(), c.SyncInterval, "", "open", "messages", "per second", "each")
 	}
 }
 
-func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
+func (c *benchCorrelateCmd) print(io ui.Stdio, r correlateResult) error {
 	if c.JSON {
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	}
 	note := ""
 	switch {
 	case r.Took > 0:
-		_, err := fmt.Fprintf(io.out, "%-44s %9d %10s %11s %8.0fms   %d bytes\n", r.What, r.OpenCalls, "", "", r.Took, r.Count)
+		_, err := fmt.Fprintf(io.Out, "%-44s %9d %10s %11s %8.0fms   %d bytes\n", r.What, r.OpenCalls, "", "", r.Took, r.Count)
 		return err
 	case r.Each == 0 && r.Bytes > 0:
-		_, err := fmt.Fprintf(io.out, "%-44s %9d %10s %11s %10s   %.0f B\n", r.What, r.OpenCalls, "", "", "", r.Bytes)
+		_, err := fmt.Fprintf(io.Out, "%-44s %9d %10s %11s %10s   %.0f B\n", r.What, r.OpenCalls, "", "", "", r.Bytes)
 		return err
 	case r.P99 > 0:
-		_, err := fmt.Fprintf(io.out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s; %s, p99 of the %.1f%% of outputs that it did not hold up %.1f ms\n",
+		_, err := fmt.Fprintf(io.Out, "%-44s %9s %10d %11.0f   p50 %.1f ms, p99 %.1f ms, %d writes%s; %s, p99 of the %.1f%% of outputs that it did not hold up %.1f ms\n",
 			r.What, "", r.Count, r.PerSecond, r.P50, r.P99, r.Writes, r.asked(), r.disk(), 100*r.Share, r.UndisturbedP99)
 		return err
 	case r.Ratio > 0:
@@ -114,7 +115,7 @@ func (c *benchCorrelateCmd) print(io stdio, r correlateResult) error {
 	if r.Allocs > 0 {
 		note += fmt.Sprintf("   %.1f allocs, %.0f B", r.Allocs, r.Bytes)
 	}
-	_, err := fmt.Fprintf(io.out, "%-44s %9d %10d %11.0f %8.2fus%s\n", r.What, r.OpenCalls, r.Count, r.PerSecond, r.Each, note)
+	_, err := fmt.Fprintf(io.Out, "%-44s %9d %10d %11.0f %8.2fus%s\n", r.What, r.OpenCalls, r.Count, r.PerSecond, r.Each, note)
 	return err
 }
 

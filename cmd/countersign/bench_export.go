@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/storage"
@@ -40,16 +41,16 @@ type exportResult struct {
 
 // Run exports and verifies in processes of their own, whose memory is nobody
 // else's.
-func (c *benchExportCmd) Run(ctx context.Context, io stdio) (err error) {
+func (c *benchExportCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	if c.Records < benchSample || c.Share < 1 {
-		return usageError{Err: fmt.Errorf("--records must be at least %d, --share at least 1", benchSample)}
+		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share at least 1", benchSample)}
 	}
 	dir, err := os.MkdirTemp(c.Dir, "countersign-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	engine, err := storage.StartEngine(ctx, storage.EngineOptions{DataDir: filepath.Join(dir, "engine"), CacheDir: c.CacheDir, Progress: showProgress(io)})
+	engine, err := storage.StartEngine(ctx, storage.EngineOptions{DataDir: filepath.Join(dir, "engine"), CacheDir: c.CacheDir, Progress: ui.ShowProgress(io)})
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func (c *benchExportCmd) Run(ctx context.Context, io stdio) (err error) {
 	return c.measure(ctx, io, shard, engine.DSN(), dir)
 }
 
-func (c *benchExportCmd) fill(ctx context.Context, io stdio, dsn string) (s *verifyShard, err error) {
+func (c *benchExportCmd) fill(ctx context.Context, io ui.Stdio, dsn string) (s *verifyShard, err error) {
 	db, err := storage.Open(ctx, dsn)
 	if err != nil {
 		return nil, err
@@ -74,10 +75,10 @@ func (c *benchExportCmd) fill(ctx context.Context, io stdio, dsn string) (s *ver
 	if err := db.Migrate(ctx); err != nil {
 		return nil, err
 	}
-	return fillShard(ctx, db, c.Records, c.Share, countProgress(io, "making evidence"))
+	return fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))
 }
 
-func (c *benchExportCmd) measure(ctx context.Context, io stdio, s *verifyShard, dsn, dir string) error {
+func (c *benchExportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, dsn, dir string) error {
 	bundle, key := filepath.Join(dir, "range.zip"), filepath.Join(dir, "checkpoint.pub")
 	if err := os.WriteFile(key, []byte(benchPublic()+"\n"), 0o600); err != nil {
 		return err
@@ -85,7 +86,7 @@ func (c *benchExportCmd) measure(ctx context.Context, io stdio, s *verifyShard, 
 	n := int(s.tree.Size())
 	to := benchCreated.Add(time.Duration(n+1) * time.Millisecond)
 	if !c.JSON {
-		fmt.Fprintf(io.out, "%d CPUs, %s, %d records in the log\n\n%-28s %9s %10s %9s %10s %9s %10s\n", runtime.NumCPU(), runtime.Version(), n, "", "records", "bundle MB", "seconds", "per second", "CPU us", "peak MB")
+		fmt.Fprintf(io.Out, "%d CPUs, %s, %d records in the log\n\n%-28s %9s %10s %9s %10s %9s %10s\n", runtime.NumCPU(), runtime.Version(), n, "", "records", "bundle MB", "seconds", "per second", "CPU us", "peak MB")
 	}
 	for _, step := range []struct {
 		what string
@@ -113,13 +114,13 @@ func (c *benchExportCmd) measure(ctx context.Context, io stdio, s *verifyShard, 
 
 // measured runs this program with other arguments and watches its memory. What
 // it says of its progress is passed on.
-func measured(ctx context.Context, io stdio, args []string) (r exportResult, err error) {
+func measured(ctx context.Context, io ui.Stdio, args []string) (r exportResult, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return r, err
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Stderr = io.err
+	cmd.Stderr = io.Err
 	begun := time.Now()
 	if err := cmd.Start(); err != nil {
 		return r, err
@@ -157,11 +158,11 @@ func highWater(pid int) int64 {
 	return 0
 }
 
-func (c *benchExportCmd) print(io stdio, r exportResult) error {
+func (c *benchExportCmd) print(io ui.Stdio, r exportResult) error {
 	if c.JSON {
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	}
-	_, err := fmt.Fprintf(io.out, "%-28s %9d %10d %9.1f %10.0f %9.1f %10d\n", r.What, r.Records, r.Bytes>>20, r.Seconds, r.PerSecond, r.CPU, r.PeakRSS>>20)
+	_, err := fmt.Fprintf(io.Out, "%-28s %9d %10d %9.1f %10.0f %9.1f %10d\n", r.What, r.Records, r.Bytes>>20, r.Seconds, r.PerSecond, r.CPU, r.PeakRSS>>20)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/receipt"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -28,7 +29,7 @@ const headerBytes = 1100
 // and signs nothing, but answers only after it has durably appended a request
 // and a decision of the usual sizes, with the same group commit. It runs in
 // this process, so that it costs less than any admitter can.
-func (c *benchAdmitCmd) floors(ctx context.Context, io stdio, p *pipeline.Pipeline, request []byte) error {
+func (c *benchAdmitCmd) floors(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
 	a, err := newAnswerer(p, request)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/examples"
 	"github.com/countersign-dev/countersign/streams"
@@ -22,14 +23,14 @@ type benchIngestCmd struct {
 	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
 }
 
-func (c *benchIngestCmd) Run(ctx context.Context, io stdio) error {
+func (c *benchIngestCmd) Run(ctx context.Context, io ui.Stdio) error {
 	request, err := fs.ReadFile(examples.FS, "requests/pre-tool-use.json")
 	if err != nil {
 		return err
 	}
 	for _, sync := range c.SyncInterval {
 		if !c.JSON {
-			fmt.Fprintf(io.out, "%d CPUs, %s, event of %d B, log synced: %s, %s a measurement, the admitter alone\n\n%-34s %8s %10s %12s %10s %10s\n",
+			fmt.Fprintf(io.Out, "%d CPUs, %s, event of %d B, log synced: %s, %s a measurement, the admitter alone\n\n%-34s %8s %10s %12s %10s %10s\n",
 				runtime.NumCPU(), runtime.Version(), len(request), sync, c.Duration, "", "clients", "count", "per second", "p50", "p99")
 		}
 		setup := benchSetup{SyncInterval: sync, CacheDir: c.CacheDir, Services: []string{"admitter"}}
@@ -42,7 +43,7 @@ func (c *benchIngestCmd) Run(ctx context.Context, io stdio) error {
 
 // measure takes raw publishes and ingest in turns, on the same server, so that a
 // machine that others disturb disturbs both.
-func (c *benchIngestCmd) measure(ctx context.Context, io stdio, p *pipeline.Pipeline, request []byte) error {
+func (c *benchIngestCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
 	b := &bench{t: target.FromReady(p.Ready()), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
 	for range c.Rounds {
 		for _, n := range c.Clients {

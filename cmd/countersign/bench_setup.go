@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 )
@@ -22,7 +23,7 @@ type benchSetup struct {
 	CacheDir     string
 }
 
-func (s benchSetup) run(ctx context.Context, io stdio, measure func(*pipeline.Pipeline) error) (err error) {
+func (s benchSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipeline.Pipeline) error) (err error) {
 	dir, logFile, remove, err := benchDir()
 	if err != nil {
 		return err
@@ -31,7 +32,7 @@ func (s benchSetup) run(ctx context.Context, io stdio, measure func(*pipeline.Pi
 	unlimit()
 	pipe, err := pipeline.Start(ctx, pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: s.CacheDir, SyncInterval: s.SyncInterval, LogLevel: "warn", Services: s.Services,
-		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: showProgress(io),
+		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: ui.ShowProgress(io),
 		BeforeServices: func(ctx context.Context, r target.Ready) error { return pushDocs(ctx, r, benchPolicies(s.Policies)) },
 	})
 	if err != nil {

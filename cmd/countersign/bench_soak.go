@@ -16,6 +16,7 @@ import (
 
 	"github.com/countersign-dev/countersign/client"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -46,15 +47,15 @@ const soakSession = 50
 // soakStep is how often calls are made; so many as the rate asks for at once.
 const soakStep = 100 * time.Millisecond
 
-func (c *benchSoakCmd) Run(ctx context.Context, io stdio) error {
+func (c *benchSoakCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.WarmUp >= c.Duration || c.Rate < 1 {
-		return usageError{Err: errors.New("--warm-up must be shorter than --duration, and --rate at least 1")}
+		return ui.UsageError{Err: errors.New("--warm-up must be shorter than --duration, and --rate at least 1")}
 	}
 	setup := benchSetup{SyncInterval: c.SyncInterval, Policies: 100, CacheDir: c.CacheDir}
 	return setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.soak(ctx, io, p.Ready()) })
 }
 
-func (c *benchSoakCmd) soak(ctx context.Context, io stdio, ready target.Ready) error {
+func (c *benchSoakCmd) soak(ctx context.Context, io ui.Stdio, ready target.Ready) error {
 	nc, err := target.FromReady(ready).Connect(ctx, target.Runtime)
 	if err != nil {
 		return err
@@ -62,8 +63,8 @@ func (c *benchSoakCmd) soak(ctx context.Context, io stdio, ready target.Ready) e
 	defer nc.Close()
 	s := &soak{nc: nc, space: subject.Space{}, tenant: ready.Tenant, publisher: ready.Roles[target.Runtime].Publisher}
 	var warm map[string]float64
-	begun, bar := time.Now(), newProgress(io)
-	defer bar.end()
+	begun, bar := time.Now(), ui.NewProgress(io)
+	defer bar.End()
 	tick := time.NewTicker(soakStep)
 	defer tick.Stop()
 	for due := 0.0; time.Since(begun) < c.Duration; {
@@ -82,8 +83,8 @@ func (c *benchSoakCmd) soak(ctx context.Context, io stdio, ready target.Ready) e
 					return err
 				}
 			}
-			if bar.due(now) {
-				bar.tell(fmt.Sprintf("%s of %s, %d calls", now.Sub(begun).Round(time.Second), c.Duration, s.made))
+			if bar.Due(now) {
+				bar.Tell(fmt.Sprintf("%s of %s, %d calls", now.Sub(begun).Round(time.Second), c.Duration, s.made))
 			}
 		}
 	}
@@ -94,9 +95,9 @@ func (c *benchSoakCmd) soak(ctx context.Context, io stdio, ready target.Ready) e
 	for _, name := range slices.Sorted(maps.Keys(end)) {
 		r := soakResult{Process: name, WarmMiB: warm[name], EndMiB: end[name], Ratio: end[name] / warm[name], Calls: s.made}
 		if c.JSON {
-			err = compactJSON(io, r)
+			err = ui.WriteJSON(io, r)
 		} else {
-			_, err = fmt.Fprintf(io.out, "%-12s %8.1f MiB after %s, %8.1f MiB after %s: %.2fx, %d calls\n", name, r.WarmMiB, c.WarmUp, r.EndMiB, c.Duration, r.Ratio, s.made)
+			_, err = fmt.Fprintf(io.Out, "%-12s %8.1f MiB after %s, %8.1f MiB after %s: %.2fx, %d calls\n", name, r.WarmMiB, c.WarmUp, r.EndMiB, c.Duration, r.Ratio, s.made)
 		}
 		if err != nil {
 			return err

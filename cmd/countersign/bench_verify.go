@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -44,16 +46,16 @@ type verifyResult struct {
 	Peak      float64 `json:"peak_mb,omitempty"`       // resident, of this process while it verified
 }
 
-func (c *benchVerifyCmd) Run(ctx context.Context, io stdio) (err error) {
+func (c *benchVerifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	if c.Records < benchSample || c.Share < 1 || c.Runs < 1 || c.Proofs < 1 {
-		return usageError{Err: fmt.Errorf("--records must be at least %d, --share, --runs and --proofs at least 1", benchSample)}
+		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share, --runs and --proofs at least 1", benchSample)}
 	}
 	dir, err := os.MkdirTemp("", "countersign-bench-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	engine, err := storage.StartEngine(ctx, storage.EngineOptions{DataDir: dir, CacheDir: c.CacheDir, Progress: showProgress(io)})
+	engine, err := storage.StartEngine(ctx, storage.EngineOptions{DataDir: dir, CacheDir: c.CacheDir, Progress: ui.ShowProgress(io)})
 	if err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (c *benchVerifyCmd) Run(ctx context.Context, io stdio) (err error) {
 	if err := db.Migrate(ctx); err != nil {
 		return err
 	}
-	shard, err := fillShard(ctx, db, c.Records, c.Share, countProgress(io, "making evidence"))
+	shard, err := fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))
 	if err != nil {
 		return err
 	}
@@ -78,14 +80,14 @@ func (c *benchVerifyCmd) Run(ctx context.Context, io stdio) (err error) {
 	return c.measure(ctx, io, shard)
 }
 
-func (c *benchVerifyCmd) measure(ctx context.Context, io stdio, s *verifyShard) error {
+func (c *benchVerifyCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard) error {
 	n := int(s.tree.Size())
 	if !c.JSON {
 		bytes := 0
 		for _, r := range s.sample {
 			bytes += len(r.Record)
 		}
-		fmt.Fprintf(io.out, "%d CPUs, %s, %d records of %d B, one signature for %d decisions, best of %d, load %s\n\n%-44s %9s %10s %8s %8s %8s %9s %9s %9s %7s\n",
+		fmt.Fprintf(io.Out, "%d CPUs, %s, %d records of %d B, one signature for %d decisions, best of %d, load %s\n\n%-44s %9s %10s %8s %8s %8s %9s %9s %9s %7s\n",
 			runtime.NumCPU(), runtime.Version(), n, bytes/len(s.sample), c.Share, c.Runs, loadAverage(), "", "count", "per second", "floor", "CPU us", "allocs", "p50", "p99", "engine", "peak")
 	}
 	l := evidencereader.Reader{DB: s.db, Stream: streams.DefaultShard}
@@ -120,7 +122,7 @@ func (c *benchVerifyCmd) measure(ctx context.Context, io stdio, s *verifyShard) 
 }
 
 // single measures what is asked for one at a time.
-func (c *benchVerifyCmd) single(ctx context.Context, io stdio, s *verifyShard, l evidencereader.Reader) error {
+func (c *benchVerifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l evidencereader.Reader) error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	size := s.tree.Size()
 	any := func() uint64 { return uint64(rng.Int64N(size)) + 1 }
@@ -198,9 +200,9 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func (c *benchVerifyCmd) print(io stdio, r verifyResult) error {
+func (c *benchVerifyCmd) print(io ui.Stdio, r verifyResult) error {
 	if c.JSON {
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	}
 	cell := func(v float64, format string) string {
 		if v == 0 {
@@ -208,7 +210,7 @@ func (c *benchVerifyCmd) print(io stdio, r verifyResult) error {
 		}
 		return fmt.Sprintf(format, v)
 	}
-	_, err := fmt.Fprintf(io.out, "%-44s %9d %10.0f %8s %8s %8s %9s %9s %9s %7s\n", r.What, r.Count, r.PerSecond, cell(r.ToFloor, "%.2fx"), cell(r.CPU, "%.2f"), cell(r.Allocs, "%.1f"),
+	_, err := fmt.Fprintf(io.Out, "%-44s %9d %10.0f %8s %8s %8s %9s %9s %9s %7s\n", r.What, r.Count, r.PerSecond, cell(r.ToFloor, "%.2fx"), cell(r.CPU, "%.2f"), cell(r.Allocs, "%.1f"),
 		cell(r.P50, "%.0fus"), cell(r.P99, "%.0fus"), cell(r.Engine, "%.0fus"), cell(r.Peak, "%.0fMB"))
 	return err
 }
@@ -229,7 +231,7 @@ func (s *verifyShard) floor(ctx context.Context) error {
 }
 
 func (s *verifyShard) verify(ctx context.Context, l evidencereader.Reader, workers int) error {
-	defer fewerCollections()()
+	defer proof.FewerCollections()()
 	rep, err := l.Verify(ctx, s.name, evidencereader.VerifyOptions{Keys: s.verifiers, Workers: workers})
 	return held(rep, err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -77,7 +78,7 @@ func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(
 	if s.signer, err = signing.CheckpointSigner(skey); err != nil {
 		return nil, err
 	}
-	if s.verifiers, err = verifiers(vkey); err != nil {
+	if s.verifiers, err = system.CheckpointVerifiers(vkey); err != nil {
 		return nil, err
 	}
 	var msgs []events.LogMessage

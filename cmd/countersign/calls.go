@@ -9,7 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
@@ -17,7 +20,7 @@ import (
 
 type callsCmd struct {
 	target.Flags
-	proveFlags
+	proof.ProveFlags
 	Session string `help:"Only this session." type:"session"`
 	State   string `help:"Only calls in this state: open, completed, failed, denied, abandoned or orphaned." enum:",open,completed,failed,denied,abandoned,orphaned" default:""`
 	Tool    string `help:"Only calls of this tool, by its exact name."`
@@ -47,37 +50,37 @@ type callView struct {
 	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call, whose record was written before
 }
 
-func (c *callsCmd) Run(ctx context.Context, io stdio) error {
-	since, err := sinceFlag(c.Since, c.Limit)
+func (c *callsCmd) Run(ctx context.Context, io ui.Stdio) error {
+	since, err := ui.ParseSince(c.Since, c.Limit)
 	if err != nil {
 		return err
 	}
-	t, l, err := evidenceOf(ctx, c.Flags)
+	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
 	defer done()
-	rows, err := own.DB.LatestCalls(ctx, t.Tenant, storage.CallFilter{Session: c.Session, State: c.State, Tool: c.Tool, Since: since, Limit: oneMore(c.Limit)})
+	rows, err := own.DB.LatestCalls(ctx, t.Tenant, storage.CallFilter{Session: c.Session, State: c.State, Tool: c.Tool, Since: since, Limit: ui.LimitAndOne(c.Limit)})
 	if err != nil {
 		return err
 	}
 	if len(rows) == 0 && c.Session != "" {
-		if err := knownSession(ctx, own.DB, t.Tenant, c.Session); err != nil {
+		if err := system.CheckSession(ctx, own.DB, t.Tenant, c.Session); err != nil {
 			return err
 		}
 	}
-	rows, more := newest(rows, c.Limit)
+	rows, more := ui.Newest(rows, c.Limit)
 	if c.stands, err = verdictsSoFar(ctx, own.DB, t.Tenant, rows); err != nil {
 		return err
 	}
-	p := newPrinter(io.out)
+	p := ui.NewPrinter(io.Out)
 	if !c.JSON {
-		p.printf("%s\n", p.paint(bold, fmt.Sprintf("%-23s  %-9s  %-7s  %-12s  %-24s  %-26s  %-20s  %9s  %9s",
+		p.Printf("%s\n", p.Paint(ui.Bold, fmt.Sprintf("%-23s  %-9s  %-7s  %-12s  %-24s  %-26s  %-20s  %9s  %9s",
 			"news at (UTC)", "state", "verdict", "match", "tool", "call", "session", "decided", "ran")))
 	}
 	for _, r := range rows {
@@ -85,35 +88,35 @@ func (c *callsCmd) Run(ctx context.Context, io stdio) error {
 			return err
 		}
 	}
-	endList(io, p, c.JSON, len(rows), more, "call")
-	printBasis(io, c.JSON, len(rows), restsOn)
-	return noteExpired(ctx, io, own, t.Tenant, c.Session, notListed)
+	ui.EndList(io, p, c.JSON, len(rows), more, "call")
+	proof.PrintBasis(io, c.JSON, len(rows), restsOn)
+	return proof.NoteExpired(ctx, io, own, t.Tenant, c.Session, proof.NotListed)
 }
 
-func (c *callsCmd) print(io stdio, p *printer, r storage.EvidenceRow) error {
+func (c *callsCmd) print(io ui.Stdio, p *ui.Printer, r storage.EvidenceRow) error {
 	body, call, err := evidencereader.DecodeRow[events.Call](r)
 	decided, started, ran := durationsOf(call)
 	switch {
 	case err != nil && c.JSON:
 		return nil // verify says so
 	case err != nil:
-		p.printf("%s  %s\n", place(r), p.paint(red, "not a call record: run countersign verify"))
+		p.Printf("%s  %s\n", place(r), p.Paint(ui.Red, "not a call record: run countersign verify"))
 		return nil
 	case c.JSON:
-		return compactJSON(io, callView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Call: body, Decided: inSeconds(decided), Started: inSeconds(started), Ran: inSeconds(ran), Proved: c.Proved, Stands: c.stands[callPlace{r.Shard, r.Seq}]})
+		return ui.WriteJSON(io, callView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Call: body, Decided: inSeconds(decided), Started: inSeconds(started), Ran: inSeconds(ran), Proved: c.Proved, Stands: c.stands[callPlace{r.Shard, r.Seq}]})
 	}
 	verdict := cmp.Or(string(call.Verdict), string(c.stands[callPlace{r.Shard, r.Seq}]))
-	p.printf("%s  %s  %s  %s  %s  %s  %s  %9s  %9s\n", p.paint(faint, place(r)), p.paint(stateColour[call.State], pad(string(call.State), 9)),
-		p.paint(verdictColour[events.Verdict(verdict)], pad(cmp.Or(verdict, "-"), 7)), p.paint(matchColour[call.Match], pad(cmp.Or(call.Match, "-"), 12)),
-		pad(call.Tool, 24), pad(callName(call), 26), pad(cmp.Or(r.Session, "-"), 20), short(decided), short(ran))
+	p.Printf("%s  %s  %s  %s  %s  %s  %s  %9s  %9s\n", p.Paint(ui.Faint, place(r)), p.Paint(ui.StateColour[call.State], ui.Pad(string(call.State), 9)),
+		p.Paint(ui.VerdictColour[events.Verdict(verdict)], ui.Pad(cmp.Or(verdict, "-"), 7)), p.Paint(ui.MatchColour[call.Match], ui.Pad(cmp.Or(call.Match, "-"), 12)),
+		ui.Pad(call.Tool, 24), ui.Pad(callName(call), 26), ui.Pad(cmp.Or(r.Session, "-"), 20), ui.ShortDuration(decided), ui.ShortDuration(ran))
 	if text := mismatch(call); text != "" {
-		p.wrapped(25, "arguments: ", text, matchColour[call.Match])
+		p.Wrapped(25, "arguments: ", text, ui.MatchColour[call.Match])
 	}
 	for _, line := range linksOf(call) {
-		p.wrapped(25, "", line, faint)
+		p.Wrapped(25, "", line, ui.Faint)
 	}
 	if len(call.Findings) > 0 {
-		p.printf("%25s%s\n", "", p.paint(red, "broke "+clean(strings.Join(call.Findings, ", "), 160)))
+		p.Printf("%25s%s\n", "", p.Paint(ui.Red, "broke "+ui.Clean(strings.Join(call.Findings, ", "), 160)))
 	}
 	return nil
 }

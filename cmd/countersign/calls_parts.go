@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -106,7 +107,7 @@ func claimText(c *events.CallClaim) string {
 		words = append(words, "ended "+c.CompletedAt.UTC().Format("15:04:05.000"))
 	}
 	if c.DurationMS > 0 {
-		words = append(words, "took "+short(time.Duration(min(c.DurationMS, 1<<40))*time.Millisecond))
+		words = append(words, "took "+ui.ShortDuration(time.Duration(min(c.DurationMS, 1<<40))*time.Millisecond))
 	}
 	if c.Attempt > 0 {
 		words = append(words, fmt.Sprintf("attempt %d", c.Attempt))

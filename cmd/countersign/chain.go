@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -15,13 +18,13 @@ import (
 
 type chainCmd struct {
 	target.Flags
-	proveFlags
+	proof.ProveFlags
 	Session string `help:"The session." required:"" type:"session"`
 	JSON    bool   `name:"json" help:"Print the records as they are stored, one a line, each with its hash."`
 }
 
-func (c *chainCmd) Run(ctx context.Context, io stdio) error {
-	t, l, err := evidenceOf(ctx, c.Flags)
+func (c *chainCmd) Run(ctx context.Context, io ui.Stdio) error {
+	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -31,7 +34,7 @@ func (c *chainCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	for _, p := range parts {
-		gone, err := whyGone(ctx, p.Why, p.Rows)
+		gone, err := proof.WhyExpired(ctx, p.Why, p.Rows)
 		if err != nil {
 			return err
 		}
@@ -39,21 +42,21 @@ func (c *chainCmd) Run(ctx context.Context, io stdio) error {
 			return err
 		}
 	}
-	printBasis(io, c.JSON, len(parts), restsOn)
+	proof.PrintBasis(io, c.JSON, len(parts), restsOn)
 	return nil
 }
 
 // session gives the session's records: proved to be all, if that was asked for.
-func (c *chainCmd) session(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target) (parts []evidencereader.ProvedSession, b basis, err error) {
+func (c *chainCmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target) (parts []evidencereader.ProvedSession, b proof.Basis, err error) {
 	if !c.Proved {
-		parts, err = unprovedSession(ctx, l, t.Tenant, c.Session)
-		return parts, restsOnIndex, err
+		parts, err = proof.UnprovedSession(ctx, l, t.Tenant, c.Session)
+		return parts, proof.OnIndex, err
 	}
-	p, err := newProver(ctx, io, l, t, c.Key)
+	p, err := proof.NewProver(ctx, io, l, t, c.Key)
 	if err != nil {
 		return nil, b, err
 	}
-	return p.session(ctx, t.Tenant, c.Session)
+	return p.Session(ctx, t.Tenant, c.Session)
 }
 
 // chainLine is one record as other programs read it. Of one that expired there is
@@ -81,14 +84,14 @@ type expiredLine struct {
 // unprovedColumns are what is said of an expired record and cannot be proved.
 var unprovedColumns = []string{"kind", "subject", "broker_time", "body_digest"}
 
-func printChainJSON(io stdio, s evidencereader.Session, gone map[uint64]string, proved bool) error {
+func printChainJSON(io ui.Stdio, s evidencereader.Session, gone map[uint64]string, proved bool) error {
 	for _, r := range s.Rows {
 		line := chainLine{Record: json.RawMessage(r.Record), RecordHash: hex.EncodeToString(r.RecordHash[:]), Proved: proved}
 		if r.Expired() {
 			line.Record = json.RawMessage("null")
 			line.Expired = &expiredLine{gone[r.Seq], r.Shard, r.Seq, r.Kind, r.Subject, events.At(r.BrokerTime), r.BodyDigest, unprovedColumns}
 		}
-		if err := compactJSON(io, line); err != nil {
+		if err := ui.WriteJSON(io, line); err != nil {
 			return err
 		}
 	}
@@ -96,55 +99,55 @@ func printChainJSON(io stdio, s evidencereader.Session, gone map[uint64]string, 
 }
 
 // printChain prints a session; gone says why records have no text.
-func printChain(io stdio, s evidencereader.Session, gone map[uint64]string, asJSON, proved bool) error {
+func printChain(io ui.Stdio, s evidencereader.Session, gone map[uint64]string, asJSON, proved bool) error {
 	if asJSON {
 		return printChainJSON(io, s, gone, proved)
 	}
-	p := newPrinter(io.out)
-	p.printf("%s\n", p.paint(bold, fmt.Sprintf("session %s of tenant %s, shard %s: %d records", clean(s.Session, 60), clean(s.Tenant, 40), clean(s.Shard, 80), len(s.Rows))))
+	p := ui.NewPrinter(io.Out)
+	p.Printf("%s\n", p.Paint(ui.Bold, fmt.Sprintf("session %s of tenant %s, shard %s: %d records", ui.Clean(s.Session, 60), ui.Clean(s.Tenant, 40), ui.Clean(s.Shard, 80), len(s.Rows))))
 	for _, r := range s.Rows {
-		p.printf("%6d  %s  %s %s  %s\n", r.Seq, p.paint(faint, r.BrokerTime.UTC().Format("15:04:05.000")), pad(r.Kind, 11),
-			p.paint(faint, hex.EncodeToString(r.RecordHash[:4])), summary(p, r, gone[r.Seq]))
+		p.Printf("%6d  %s  %s %s  %s\n", r.Seq, p.Paint(ui.Faint, r.BrokerTime.UTC().Format("15:04:05.000")), ui.Pad(r.Kind, 11),
+			p.Paint(ui.Faint, hex.EncodeToString(r.RecordHash[:4])), summary(p, r, gone[r.Seq]))
 	}
 	return nil
 }
 
 // summary says in one line what a record holds.
-func summary(p *printer, r evidence.Row, gone string) string {
+func summary(p *ui.Printer, r evidence.Row, gone string) string {
 	if gone != "" {
-		return p.paint(yellow, clean(gone, 160))
+		return p.Paint(ui.Yellow, ui.Clean(gone, 160))
 	}
 	rec, err := evidence.ParseRecord([]byte(r.Record))
 	if err != nil {
-		return p.paint(red, "not a record: run countersign verify")
+		return p.Paint(ui.Red, "not a record: run countersign verify")
 	}
-	text := "no body: " + clean(rec.Reason, 40)
+	text := "no body: " + ui.Clean(rec.Reason, 40)
 	if say, known := summaries[r.Kind]; known && rec.Reason == "" {
 		if text, err = say(p, rec.Body); err != nil {
 			text = "a body that does not read as one"
 		}
 	}
 	if n := len(rec.Redactions); n > 0 {
-		text += p.paint(yellow, fmt.Sprintf("  (%d redacted)", n))
+		text += p.Paint(ui.Yellow, fmt.Sprintf("  (%d redacted)", n))
 	}
 	return text
 }
 
-var summaries = map[string]func(p *printer, body []byte) (string, error){
+var summaries = map[string]func(p *ui.Printer, body []byte) (string, error){
 	evidence.KindRequest:  eventSummary,
 	evidence.KindEvent:    eventSummary,
 	evidence.KindDecision: decisionSummary,
 	evidence.KindCall:     callSummary,
 	evidence.KindFinding:  findingSummary,
-	evidence.KindApproval: func(_ *printer, b []byte) (string, error) {
+	evidence.KindApproval: func(_ *ui.Printer, b []byte) (string, error) {
 		var a events.Approval
 		err := json.Unmarshal(b, &a)
-		return clean(a.Status+" "+a.WorkflowID, 100), err
+		return ui.Clean(a.Status+" "+a.WorkflowID, 100), err
 	},
-	evidence.KindControl: func(*printer, []byte) (string, error) { return "", nil },
+	evidence.KindControl: func(*ui.Printer, []byte) (string, error) { return "", nil },
 }
 
-func eventSummary(_ *printer, b []byte) (string, error) {
+func eventSummary(_ *ui.Printer, b []byte) (string, error) {
 	var e struct {
 		EventType string `json:"event_type"`
 		Type      string `json:"type"`
@@ -162,33 +165,33 @@ func eventSummary(_ *printer, b []byte) (string, error) {
 	if e.Summary != "" {
 		text += "  " + e.Summary
 	}
-	return clean(text, 110), nil
+	return ui.Clean(text, 110), nil
 }
 
-func decisionSummary(p *printer, b []byte) (string, error) {
+func decisionSummary(p *ui.Printer, b []byte) (string, error) {
 	var d events.Decision
 	if err := json.Unmarshal(b, &d); err != nil {
 		return "", err
 	}
-	return p.paint(verdictColour[d.Verdict], clean(string(d.Verdict), 5)) + "  " + clean(d.Tool+"  "+codes(d.Reasons), 100), nil
+	return p.Paint(ui.VerdictColour[d.Verdict], ui.Clean(string(d.Verdict), 5)) + "  " + ui.Clean(d.Tool+"  "+ui.ReasonCodes(d.Reasons), 100), nil
 }
 
-func callSummary(p *printer, b []byte) (string, error) {
+func callSummary(p *ui.Printer, b []byte) (string, error) {
 	var c events.Call
 	if err := json.Unmarshal(b, &c); err != nil {
 		return "", err
 	}
-	text := clean(fmt.Sprintf("%s  %s #%d", c.State, c.Tool, c.Occurrence), 80)
+	text := ui.Clean(fmt.Sprintf("%s  %s #%d", c.State, c.Tool, c.Occurrence), 80)
 	if len(c.Findings) > 0 {
-		text += p.paint(red, clean(fmt.Sprintf("  %v", c.Findings), 100))
+		text += p.Paint(ui.Red, ui.Clean(fmt.Sprintf("  %v", c.Findings), 100))
 	}
 	return text, nil
 }
 
-func findingSummary(p *printer, b []byte) (string, error) {
+func findingSummary(p *ui.Printer, b []byte) (string, error) {
 	var f events.Finding
 	if err := json.Unmarshal(b, &f); err != nil {
 		return "", err
 	}
-	return p.paint(severityColour[f.Severity], clean(string(f.Severity), 8)+"  "+clean(f.Rule, 40)) + "  " + clean(f.Explanation, 300), nil
+	return p.Paint(ui.SeverityColour[f.Severity], ui.Clean(string(f.Severity), 8)+"  "+ui.Clean(f.Rule, 40)) + "  " + ui.Clean(f.Explanation, 300), nil
 }

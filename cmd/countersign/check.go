@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -24,33 +25,33 @@ type checkLine struct {
 	Explanation string          `json:"explanation"`
 }
 
-func (c *checkCmd) Run(_ context.Context, io stdio) error {
+func (c *checkCmd) Run(_ context.Context, io ui.Stdio) error {
 	o := correlation.CheckOptions{}
 	if c.Now != "" {
 		var err error
-		if o.Now, err = parseNow(c.Now); err != nil {
-			return usageError{Err: err}
+		if o.Now, err = ui.ParseNow(c.Now); err != nil {
+			return ui.UsageError{Err: err}
 		}
 	}
-	input, err := readInput(io, c.File)
+	input, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return err
 	}
 	recording, err := correlation.ParseRecording(input)
 	if err != nil {
-		return usageError{Err: fmt.Errorf("%s: %w", c.File, err)}
+		return ui.UsageError{Err: fmt.Errorf("%s: %w", c.File, err)}
 	}
 	if len(recording) == 0 && c.Fail {
-		return usageError{Err: fmt.Errorf("%s holds no event: that nothing is found in it is no good news", c.File)}
+		return ui.UsageError{Err: fmt.Errorf("%s holds no event: that nothing is found in it is no good news", c.File)}
 	}
 	if len(recording) == 0 {
-		fmt.Fprintf(io.err, "countersign: %s holds no event\n", clean(c.File, 120))
+		fmt.Fprintf(io.Err, "countersign: %s holds no event\n", ui.Clean(c.File, 120))
 	}
 	findings, err := correlation.Check(c.Protocol, recording, o)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
-	enc := json.NewEncoder(io.out)
+	enc := json.NewEncoder(io.Out)
 	enc.SetEscapeHTML(false)
 	violated := false
 	for _, f := range findings {
@@ -64,7 +65,7 @@ func (c *checkCmd) Run(_ context.Context, io stdio) error {
 		}
 	}
 	if c.Fail && violated {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/correlation/corpus"
 	"github.com/countersign-dev/countersign/events"
@@ -34,7 +35,7 @@ func checked(t *testing.T, c corpus.Case) (broken, hinted []string) {
 	if !now.IsZero() {
 		cmd.Now = now.Format(time.RFC3339)
 	}
-	if err := cmd.Run(t.Context(), stdio{in: &in, out: &out, err: &errs}); err != nil {
+	if err := cmd.Run(t.Context(), ui.Stdio{In: &in, Out: &out, Err: &errs}); err != nil {
 		t.Fatalf("%v: %s", err, &errs)
 	}
 	for dec := json.NewDecoder(&out); dec.More(); {

@@ -1,9 +1,13 @@
 package main
 
+import (
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
+)
+
 // commands is the whole command line; each command is a struct with its flags
 // and a Run method in a file of its own.
 type commands struct {
-	Version versionFlag `help:"Print the version and exit."`
+	Version ui.VersionFlag `help:"Print the version and exit."`
 
 	Up          upCmd          `cmd:"" help:"Start NATS, ClickHouse and the three services on this machine."`
 	Demo        demoCmd        `cmd:"" help:"Play sample agent sessions through a pipeline of its own, start to finish."`

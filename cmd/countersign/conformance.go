@@ -8,7 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/conformance"
 	"github.com/countersign-dev/countersign/events"
@@ -35,7 +38,7 @@ type conformanceCmd struct {
 	File       string   `arg:"" optional:"" help:"A recording to judge instead of a running system, as check takes it. - for standard input."`
 }
 
-func (c *conformanceCmd) Run(ctx context.Context, io stdio) error {
+func (c *conformanceCmd) Run(ctx context.Context, io ui.Stdio) error {
 	profiles, err := c.profiles()
 	if err != nil {
 		return err
@@ -63,13 +66,13 @@ func (c *conformanceCmd) Run(ctx context.Context, io stdio) error {
 
 func (c *conformanceCmd) profiles() ([]conformance.Profile, error) {
 	if c.File != "" && c.Declared {
-		return nil, usageError{Err: errors.New("--declared is about a running system: give a recording's manifest with --manifest FILE")}
+		return nil, ui.UsageError{Err: errors.New("--declared is about a running system: give a recording's manifest with --manifest FILE")}
 	}
 	if c.File == "" && (c.Protocol != "" || c.Now != "") {
-		return nil, usageError{Err: errors.New("--protocol and --now are for a recording: name its file")}
+		return nil, ui.UsageError{Err: errors.New("--protocol and --now are for a recording: name its file")}
 	}
 	if c.File != "" && c.Protocol != subject.ProtoAAEP && c.Protocol != subject.ProtoAgentHook {
-		return nil, usageError{Err: errors.New("a recording needs --protocol aaep or --protocol agenthook")}
+		return nil, ui.UsageError{Err: errors.New("a recording needs --protocol aaep or --protocol agenthook")}
 	}
 	list := conformance.Profiles()
 	if c.Protocol != "" {
@@ -85,36 +88,36 @@ func (c *conformanceCmd) profiles() ([]conformance.Profile, error) {
 		}
 		names = append(names, p.Name)
 	}
-	return nil, usageError{Err: fmt.Errorf("there is no profile %.60q here; there are %s", c.Profile, strings.Join(names, ", "))}
+	return nil, ui.UsageError{Err: fmt.Errorf("there is no profile %.60q here; there are %s", c.Profile, strings.Join(names, ", "))}
 }
 
 // recording folds a file, and what check finds in it.
-func (c *conformanceCmd) recording(io stdio) (*conformance.Tally, error) {
+func (c *conformanceCmd) recording(io ui.Stdio) (*conformance.Tally, error) {
 	o := correlation.CheckOptions{}
 	if c.Now != "" {
 		var err error
-		if o.Now, err = parseNow(c.Now); err != nil {
-			return nil, usageError{Err: err}
+		if o.Now, err = ui.ParseNow(c.Now); err != nil {
+			return nil, ui.UsageError{Err: err}
 		}
 	}
-	input, err := readInput(io, c.File)
+	input, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return nil, err
 	}
 	lines, err := correlation.ParseRecording(input)
 	if err != nil {
-		return nil, usageError{Err: fmt.Errorf("%s: %w", c.File, err)}
+		return nil, ui.UsageError{Err: fmt.Errorf("%s: %w", c.File, err)}
 	}
 	found, err := correlation.Check(c.Protocol, lines, o)
 	if err != nil {
-		return nil, usageError{Err: err}
+		return nil, ui.UsageError{Err: err}
 	}
 	return conformance.Recording(c.Protocol, lines, found), nil
 }
 
 // evidence folds what the auditor holds of the tenant, over all shards.
-func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.Tally, error) {
-	since, err := sinceFlag(c.Since, 0)
+func (c *conformanceCmd) evidence(ctx context.Context, io ui.Stdio) (*conformance.Tally, error) {
+	since, err := ui.ParseSince(c.Since, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +125,7 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 	if err != nil {
 		return nil, err
 	}
-	l, err := openLedger(ctx, t)
+	l, err := system.OpenEvidence(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +140,7 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 	if since.IsZero() {
 		since = time.Unix(0, 0)
 	}
-	if err := noteExpired(ctx, io, l, t.Tenant, subject.Value(c.Session), "they are not looked at"); err != nil {
+	if err := proof.NoteExpired(ctx, io, l, t.Tenant, subject.Value(c.Session), "they are not looked at"); err != nil {
 		return nil, err
 	}
 	if c.Session != "" {
@@ -146,7 +149,7 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 		err = tenantRows(ctx, l, t.Tenant, since, take)
 	}
 	if err == nil {
-		fmt.Fprintln(io.err, "note: "+restsOnIndex.text+"; countersign verify proves the index")
+		fmt.Fprintln(io.Err, "note: "+proof.OnIndex.Text+"; countersign verify proves the index")
 	}
 	return tally, err
 }
@@ -156,7 +159,7 @@ func (c *conformanceCmd) evidence(ctx context.Context, io stdio) (*conformance.T
 func sessionRows(ctx context.Context, l evidencereader.Reader, tenant, session string, since time.Time, take func(storage.EvidenceRow) error) error {
 	parts, err := l.Session(ctx, tenant, session)
 	if errors.Is(err, evidencereader.ErrNoSession) {
-		if like := knownSession(ctx, l.DB, tenant, session); like != nil {
+		if like := system.CheckSession(ctx, l.DB, tenant, session); like != nil {
 			return like
 		}
 		return err

@@ -30,7 +30,7 @@ func (x *excuses) inForce(ctx context.Context, c *conformanceCmd) error {
 	if err != nil {
 		return fmt.Errorf("reading the manifests in force (--declared needs an operator's access; --manifest FILE needs none): %w", err)
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	docs, _, unusable, err := b.documents(ctx)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/correlation/conformance"
 	"github.com/countersign-dev/countersign/events/agenthook"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -22,7 +23,7 @@ func (c *conformanceCmd) excused() (map[string]bool, error) {
 	list := map[string]bool{}
 	for _, typ := range c.NotExposed {
 		if !agenthook.Known(typ) {
-			return nil, usageError{Err: fmt.Errorf("--not-exposed %.60q is no event type of AgentHook", typ)}
+			return nil, ui.UsageError{Err: fmt.Errorf("--not-exposed %.60q is no event type of AgentHook", typ)}
 		}
 		list[typ] = true
 	}
@@ -31,18 +32,18 @@ func (c *conformanceCmd) excused() (map[string]bool, error) {
 	}
 	b, err := os.ReadFile(c.Manifest)
 	if err != nil {
-		return nil, usageError{Err: fmt.Errorf("reading the manifest: %w", err)}
+		return nil, ui.UsageError{Err: fmt.Errorf("reading the manifest: %w", err)}
 	}
 	tree, err := strictjson.ParseObject(b, strictjson.DefaultLimits)
 	if err != nil {
-		return nil, usageError{Err: fmt.Errorf("%s: %w", c.Manifest, err)}
+		return nil, ui.UsageError{Err: fmt.Errorf("%s: %w", c.Manifest, err)}
 	}
 	if wrong := schemas.Default().Validate("agenthook/publisher-manifest", tree); len(wrong) > 0 {
-		return nil, usageError{Err: fmt.Errorf("%s is no publisher manifest: %s %s", c.Manifest, wrong[0].Path, wrong[0].Message)}
+		return nil, ui.UsageError{Err: fmt.Errorf("%s is no publisher manifest: %s %s", c.Manifest, wrong[0].Path, wrong[0].Message)}
 	}
 	var doc manifestEvents
 	if err := json.Unmarshal(b, &doc); err != nil {
-		return nil, usageError{Err: fmt.Errorf("%s: %w", c.Manifest, err)}
+		return nil, ui.UsageError{Err: fmt.Errorf("%s: %w", c.Manifest, err)}
 	}
 	for typ, state := range doc.AgentHook.Events {
 		if notExposed(state) {
@@ -55,8 +56,8 @@ func (c *conformanceCmd) excused() (map[string]bool, error) {
 // errNobody: there is nothing to judge, which is not the same as nothing wrong.
 var errNobody = errors.New("nothing was published that could be judged: no events of this publisher, session or protocol are on record")
 
-func (c *conformanceCmd) report(io stdio, tally *conformance.Tally, profiles []conformance.Profile, excused excuses) error {
-	p := newPrinter(io.out)
+func (c *conformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles []conformance.Profile, excused excuses) error {
+	p := ui.NewPrinter(io.Out)
 	failed, any := false, false
 	for _, profile := range profiles {
 		for _, subject := range c.subjects(tally, profile.Protocol) {
@@ -67,7 +68,7 @@ func (c *conformanceCmd) report(io stdio, tally *conformance.Tally, profiles []c
 			r := tally.Report(profile, subject, excused.of(subject.Source))
 			failed = failed || r.Outcome == conformance.NotMet
 			if c.JSON {
-				if err := compactJSON(io, r); err != nil {
+				if err := ui.WriteJSON(io, r); err != nil {
 					return err
 				}
 				continue
@@ -79,14 +80,14 @@ func (c *conformanceCmd) report(io stdio, tally *conformance.Tally, profiles []c
 		return errNobody
 	}
 	if !c.JSON {
-		p.printf("%s\n", p.paint(faint, "Checked against the published texts, from the log alone. This is no certification."))
+		p.Printf("%s\n", p.Paint(ui.Faint, "Checked against the published texts, from the log alone. This is no certification."))
 	}
 	if idle := excused.idle(); len(idle) > 0 {
-		fmt.Fprintf(io.err, "countersign: excused nobody in this report: %s; a manifest counts for the publisher that it is registered for, or that has its publisher_id or source as its name\n",
-			clean(strings.Join(idle, ", "), 400))
+		fmt.Fprintf(io.Err, "countersign: excused nobody in this report: %s; a manifest counts for the publisher that it is registered for, or that has its publisher_id or source as its name\n",
+			ui.Clean(strings.Join(idle, ", "), 400))
 	}
 	if c.Fail && failed {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }
@@ -113,45 +114,45 @@ func (c *conformanceCmd) subjects(tally *conformance.Tally, protocol string) (li
 	return list
 }
 
-var outcomeColour = map[conformance.Outcome]string{conformance.Met: green, conformance.NotMet: red, conformance.NotShown: yellow,
-	conformance.Held: green, conformance.Broken: red, conformance.NotExercised: faint, conformance.Undecidable: faint, conformance.Excused: faint}
+var outcomeColour = map[conformance.Outcome]string{conformance.Met: ui.Green, conformance.NotMet: ui.Red, conformance.NotShown: ui.Yellow,
+	conformance.Held: ui.Green, conformance.Broken: ui.Red, conformance.NotExercised: ui.Faint, conformance.Undecidable: ui.Faint, conformance.Excused: ui.Faint}
 
 // wordOf writes an outcome for people.
 func wordOf(o conformance.Outcome) string { return strings.ReplaceAll(string(o), "_", " ") }
 
 // print writes a report: what is broken always, the rest where one profile was
 // asked for.
-func (c *conformanceCmd) print(p *printer, r conformance.Report) {
-	who := "publisher " + clean(cmp.Or(r.Source, "(unknown)"), 60)
+func (c *conformanceCmd) print(p *ui.Printer, r conformance.Report) {
+	who := "publisher " + ui.Clean(cmp.Or(r.Source, "(unknown)"), 60)
 	switch {
 	case r.Session != "":
-		who += ", session " + clean(r.Session, 60)
+		who += ", session " + ui.Clean(r.Session, 60)
 	case r.Sessionless:
 		who += ", events without a session"
 	}
-	p.printf("%s  %s  %s\n", p.paint(outcomeColour[r.Outcome], pad(wordOf(r.Outcome), 9)), p.paint(bold, r.CheckedAgainst), p.paint(faint, who))
+	p.Printf("%s  %s  %s\n", p.Paint(outcomeColour[r.Outcome], ui.Pad(wordOf(r.Outcome), 9)), p.Paint(ui.Bold, r.CheckedAgainst), p.Paint(ui.Faint, who))
 	s := r.Score
-	p.printf("           held %d of %d, of which %d %% must hold: %d broken, %d not exercised, %d undecidable, %d excused\n",
+	p.Printf("           held %d of %d, of which %d %% must hold: %d broken, %d not exercised, %d undecidable, %d excused\n",
 		s.Held, s.Total-s.Excused, r.Percent, s.Broken, s.NotExercised, s.Undecidable, s.Excused)
 	if r.Includes != nil {
-		p.printf("           takes %s, too: %s\n", r.Includes.CheckedAgainst, p.paint(outcomeColour[r.Includes.Outcome], wordOf(r.Includes.Outcome)))
+		p.Printf("           takes %s, too: %s\n", r.Includes.CheckedAgainst, p.Paint(outcomeColour[r.Includes.Outcome], wordOf(r.Includes.Outcome)))
 	}
 	for _, l := range r.Lines {
 		if l.Outcome == conformance.Broken || c.Profile != "" {
 			c.line(p, l)
 		}
 	}
-	p.printf("\n")
+	p.Printf("\n")
 }
 
-func (c *conformanceCmd) line(p *printer, l conformance.Line) {
-	p.printf("  %s  %s  %s\n", p.paint(outcomeColour[l.Outcome], pad(wordOf(l.Outcome), 13)), pad(l.ID, 20), l.Text)
+func (c *conformanceCmd) line(p *ui.Printer, l conformance.Line) {
+	p.Printf("  %s  %s  %s\n", p.Paint(outcomeColour[l.Outcome], ui.Pad(wordOf(l.Outcome), 13)), ui.Pad(l.ID, 20), l.Text)
 	detail := ""
 	switch l.Outcome {
 	case conformance.Broken:
-		detail = fmt.Sprintf("%s: %s", strings.Join(l.Broke, ", "), plural(l.Count, "time"))
+		detail = fmt.Sprintf("%s: %s", strings.Join(l.Broke, ", "), ui.Plural(l.Count, "time"))
 		if len(l.Seqs) > 0 {
-			detail += ", proved by " + sequences(l.Seqs)
+			detail += ", proved by " + ui.Sequences(l.Seqs)
 		}
 	case conformance.Held:
 		detail = fmt.Sprintf("%d %s", l.Judged, l.What)
@@ -162,6 +163,6 @@ func (c *conformanceCmd) line(p *printer, l conformance.Line) {
 		detail += "; a session was too large to remember all of it"
 	}
 	if detail != "" {
-		p.wrapped(39, "", detail, faint)
+		p.Wrapped(39, "", detail, ui.Faint)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/compliance/controls"
 )
 
@@ -18,7 +19,7 @@ type controlsListCmd struct {
 	JSON      bool   `name:"json" help:"One JSON object a line."`
 }
 
-func (c *controlsListCmd) Run(io stdio) error {
+func (c *controlsListCmd) Run(io ui.Stdio) error {
 	index := controls.All()
 	var list []controls.Entry
 	for _, e := range index.Entries {
@@ -27,16 +28,16 @@ func (c *controlsListCmd) Run(io stdio) error {
 		}
 	}
 	if c.JSON {
-		return writeLines(io.out, list)
+		return ui.WriteJSONLines(io.Out, list)
 	}
-	var t listing
+	var t ui.Listing
 	for _, e := range list {
-		t.row(e.ID, string(e.Coverage), e.Title)
+		t.Row(e.ID, string(e.Coverage), e.Title)
 	}
-	if err := t.print(io.out); err != nil {
+	if err := t.Print(io.Out); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(io.out, "\n%s\n", index.Disclaimer)
+	_, err := fmt.Fprintf(io.Out, "\n%s\n", index.Disclaimer)
 	return err
 }
 
@@ -45,15 +46,15 @@ type controlsShowCmd struct {
 	JSON bool   `name:"json" help:"As JSON."`
 }
 
-func (c *controlsShowCmd) Run(io stdio) error {
+func (c *controlsShowCmd) Run(io ui.Stdio) error {
 	e, found := controls.Find(c.ID)
 	if !found {
-		return usageError{Err: fmt.Errorf("there is no control %.60q in the index; \"countersign controls list\" has them all", c.ID)}
+		return ui.UsageError{Err: fmt.Errorf("there is no control %.60q in the index; \"countersign controls list\" has them all", c.ID)}
 	}
 	if c.JSON {
-		return writeLines(io.out, []controls.Entry{e})
+		return ui.WriteJSONLines(io.Out, []controls.Entry{e})
 	}
-	return printControl(io.out, e)
+	return printControl(io.Out, e)
 }
 
 func printControl(out io.Writer, e controls.Entry) error {

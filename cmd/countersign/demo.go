@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/examples"
@@ -25,7 +27,7 @@ type demoCmd struct {
 // demoTimeout bounds the whole demo.
 const demoTimeout = 5 * time.Minute
 
-func (c *demoCmd) Run(ctx context.Context, io stdio) (err error) {
+func (c *demoCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, demoTimeout)
 	defer cancel()
 	dir, err := os.MkdirTemp("", "countersign-demo-")
@@ -46,10 +48,10 @@ func (c *demoCmd) Run(ctx context.Context, io stdio) (err error) {
 		if err == nil && !c.Keep {
 			_ = os.RemoveAll(dir)
 		} else {
-			fmt.Fprintf(io.err, "log, evidence and keys of the demo are in %s\n", dir)
+			fmt.Fprintf(io.Err, "log, evidence and keys of the demo are in %s\n", dir)
 		}
 	}()
-	d := &demo{cmd: c, io: io, p: newPrinter(io.out), dir: dir}
+	d := &demo{cmd: c, io: io, p: ui.NewPrinter(io.Out), dir: dir}
 	policies := filepath.Join(dir, "policies")
 	if err := copyPolicies(policies); err != nil {
 		return err
@@ -58,7 +60,7 @@ func (c *demoCmd) Run(ctx context.Context, io stdio) (err error) {
 	d.title("Starting NATS, ClickHouse, admitter, correlator and auditor")
 	d.pipe, err = pipeline.Start(ctx, pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, LogLevel: "info", Log: daemon.Logger(logFile, "info"), ChildLog: logFile,
-		Progress:       showProgress(io),
+		Progress:       ui.ShowProgress(io),
 		BeforeServices: func(ctx context.Context, r target.Ready) error { return pushTo(ctx, r, policies) },
 	})
 	if err != nil {
@@ -69,7 +71,7 @@ func (c *demoCmd) Run(ctx context.Context, io stdio) (err error) {
 		defer cancel()
 		err = errors.Join(err, d.pipe.Stop(stop))
 	}()
-	d.p.printf("up after %s on %s, policies from examples/policies\n", time.Since(d.begun).Round(time.Millisecond), d.pipe.Ready().NATSURL)
+	d.p.Printf("up after %s on %s, policies from examples/policies\n", time.Since(d.begun).Round(time.Millisecond), d.pipe.Ready().NATSURL)
 	t := target.FromReady(d.pipe.Ready())
 	stop, err := d.follow(ctx, t)
 	if err != nil {
@@ -92,21 +94,21 @@ func copyPolicies(dir string) error {
 // demo is one run: play makes a log, prove shows what it is worth.
 type demo struct {
 	cmd  *demoCmd
-	io   stdio
-	p    *printer
+	io   ui.Stdio
+	p    *ui.Printer
 	dir  string
 	pipe *pipeline.Pipeline
 
 	begun time.Time
 }
 
-func (d *demo) title(s string) { d.p.printf("\n%s\n", d.p.paint(bold, "── "+s)) }
+func (d *demo) title(s string) { d.p.Printf("\n%s\n", d.p.Paint(ui.Bold, "── "+s)) }
 
 // prove prints the evidence of the rogue agent's session, verifies everything,
 // exports, and shows that one changed byte is found.
 func (d *demo) prove(ctx context.Context, t *target.Target) error {
 	r := d.pipe.Ready()
-	l, err := openLedger(ctx, t)
+	l, err := system.OpenEvidence(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -136,13 +138,13 @@ func (d *demo) prove(ctx context.Context, t *target.Target) error {
 	if err := d.verify(ctx, l, r.PublicKey, false); err != nil {
 		return err
 	}
-	d.p.printf("\n%s\n", d.p.paint(green, "The demo is done: what was allowed, what ran, and where the two did not match, proved."))
+	d.p.Printf("\n%s\n", d.p.Paint(ui.Green, "The demo is done: what was allowed, what ran, and where the two did not match, proved."))
 	return nil
 }
 
 // verify recomputes every shard and fails unless the result is as it should be.
 func (d *demo) verify(ctx context.Context, l evidencereader.Reader, key string, want bool) error {
-	keys, err := verifiers(key)
+	keys, err := system.CheckpointVerifiers(key)
 	if err != nil {
 		return err
 	}
@@ -179,6 +181,6 @@ func (d *demo) export(ctx context.Context, l evidencereader.Reader, t *target.Ta
 	if err := verifyBundle(d.io, d.cmd.Out, d.pipe.Ready().PublicKey); err != nil {
 		return fmt.Errorf("the bundle does not verify: %w", err)
 	}
-	d.p.printf("    %s, %d bytes; report.html in it is for reading\n", d.cmd.Out, info.Size())
+	d.p.Printf("    %s, %d bytes; report.html in it is for reading\n", d.cmd.Out, info.Size())
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ClickHouse/clickhouse-go/v2"
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -136,12 +137,12 @@ const quiet = 700 * time.Millisecond
 
 // settle waits until the log has come to rest and all of it is signed evidence.
 func (d *demo) settle(ctx context.Context, t *target.Target) error {
-	o, err := operate(ctx, t)
+	o, err := system.Connect(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer o.nc.Close()
-	l, err := openLedger(ctx, t)
+	defer o.Conn.Close()
+	l, err := system.OpenEvidence(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (d *demo) settle(ctx context.Context, t *target.Target) error {
 	var last uint64
 	since := time.Now()
 	for {
-		state, err := streams.StreamState(ctx, o.js, t.Stream)
+		state, err := streams.StreamState(ctx, o.JS, t.Stream)
 		if err != nil {
 			return err
 		}

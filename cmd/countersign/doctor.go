@@ -11,7 +11,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -47,20 +49,20 @@ const maxLag = 10_000
 // receipt lives a minute.
 const maxSkew = 2 * time.Second
 
-func (c *doctorCmd) Run(ctx context.Context, io stdio) error {
+func (c *doctorCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
 		return err
 	}
 	if c.Timeout <= 0 {
-		return usageError{Err: errors.New("--timeout must be above zero")}
+		return ui.UsageError{Err: errors.New("--timeout must be above zero")}
 	}
-	o, err := operate(ctx, t)
+	o, err := system.Connect(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer o.nc.Close()
-	d := doctor{operator: o, acceptReplicated: c.AcceptReplicated}
+	defer o.Conn.Close()
+	d := doctor{Operator: o, acceptReplicated: c.AcceptReplicated}
 	if list := limited(ctx, c.Timeout, "log", d.stream); len(list) > 0 { // every other check asks about it
 		return c.report(io, list)
 	}
@@ -97,27 +99,27 @@ func limited(ctx context.Context, timeout time.Duration, name string, examine fu
 // afterTimeout is how long a check may take to say that its time is up.
 const afterTimeout = time.Second
 
-func (c *doctorCmd) report(io stdio, list []examined) error {
-	p := newPrinter(io.out)
-	colour := map[string]string{levelOK: green, levelWarn: yellow, levelUnsafe: red}
+func (c *doctorCmd) report(io ui.Stdio, list []examined) error {
+	p := ui.NewPrinter(io.Out)
+	colour := map[string]string{levelOK: ui.Green, levelWarn: ui.Yellow, levelUnsafe: ui.Red}
 	for _, e := range list {
 		if c.JSON {
-			if err := compactJSON(io, e); err != nil {
+			if err := ui.WriteJSON(io, e); err != nil {
 				return err
 			}
 			continue
 		}
-		p.printf("%s  %-11s %s\n", p.paint(colour[e.Level], fmt.Sprintf("%-6s", e.Level)), e.Check, clean(e.Detail, 400))
+		p.Printf("%s  %-11s %s\n", p.Paint(colour[e.Level], fmt.Sprintf("%-6s", e.Level)), e.Check, ui.Clean(e.Detail, 400))
 	}
 	if slices.ContainsFunc(list, func(e examined) bool { return e.Level == levelUnsafe }) {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }
 
 // doctor examines a running system as an operator.
 type doctor struct {
-	operator
+	system.Operator
 	acceptReplicated bool
 }
 
@@ -127,7 +129,7 @@ func one(check, level, format string, args ...any) []examined {
 
 // durability: what an acknowledged record is worth.
 func (d doctor) durability(ctx context.Context) []examined {
-	class, detail, err := streams.Durability(ctx, d.nc, d.t.Stream)
+	class, detail, err := streams.Durability(ctx, d.Conn, d.Target.Stream)
 	if err != nil {
 		return one("durability", levelUnsafe, "cannot be read from the server: %v", err)
 	}
@@ -142,15 +144,15 @@ func (d doctor) durability(ctx context.Context) []examined {
 
 // stream: whether the shard's log is on this server at all; nothing is found if it is.
 func (d doctor) stream(ctx context.Context) []examined {
-	_, err := d.js.Stream(ctx, d.t.Stream)
+	_, err := d.JS.Stream(ctx, d.Target.Stream)
 	switch {
 	case err == nil:
 		return nil
 	case !errors.Is(err, jetstream.ErrStreamNotFound):
-		return one("log", levelUnsafe, "stream %s cannot be asked about: %v", d.t.Stream, err)
+		return one("log", levelUnsafe, "stream %s cannot be asked about: %v", d.Target.Stream, err)
 	}
 	var others []string
-	names := d.js.StreamNames(ctx)
+	names := d.JS.StreamNames(ctx)
 	for name := range names.Name() {
 		if !strings.HasPrefix(name, "KV_") && name != streams.StreamQuarantine && name != streams.StreamCheckpoints {
 			others = append(others, name)
@@ -158,18 +160,18 @@ func (d doctor) stream(ctx context.Context) []examined {
 	}
 	switch {
 	case names.Err() != nil:
-		return one("log", levelUnsafe, "stream %s is not on this server, and which are cannot be listed: %v", d.t.Stream, names.Err())
+		return one("log", levelUnsafe, "stream %s is not on this server, and which are cannot be listed: %v", d.Target.Stream, names.Err())
 	case len(others) == 0:
-		return one("log", levelUnsafe, "stream %s is not on this server, and no other log is: create it with countersign provision --streams, or name the right --server", d.t.Stream)
+		return one("log", levelUnsafe, "stream %s is not on this server, and no other log is: create it with countersign provision --streams, or name the right --server", d.Target.Stream)
 	}
 	slices.Sort(others)
-	return one("log", levelUnsafe, "stream %s is not on this server; it has %s: name it with --stream, or name the right --server", d.t.Stream, strings.Join(others, ", "))
+	return one("log", levelUnsafe, "stream %s is not on this server; it has %s: name it with --stream, or name the right --server", d.Target.Stream, strings.Join(others, ", "))
 }
 
 // settings: whether streams and buckets are as they were provisioned.
 func (d doctor) settings(ctx context.Context) []examined {
 	const check = "settings"
-	list, err := streams.Differences(ctx, d.js, streams.Shard{Name: d.t.Stream, Space: subject.Space{Prefix: d.t.Prefix}})
+	list, err := streams.Differences(ctx, d.JS, streams.Shard{Name: d.Target.Stream, Space: subject.Space{Prefix: d.Target.Prefix}})
 	switch {
 	case err != nil:
 		return one(check, levelUnsafe, "cannot be read: %v", err)
@@ -185,9 +187,9 @@ func (d doctor) settings(ctx context.Context) []examined {
 
 // log: the stream's settings that everything else rests on.
 func (d doctor) log(ctx context.Context) []examined {
-	s, err := d.js.Stream(ctx, d.t.Stream)
+	s, err := d.JS.Stream(ctx, d.Target.Stream)
 	if err != nil {
-		return one("log", levelUnsafe, "stream %s: %v (create it with: countersign provision --streams)", d.t.Stream, err)
+		return one("log", levelUnsafe, "stream %s: %v (create it with: countersign provision --streams)", d.Target.Stream, err)
 	}
 	cfg, state := s.CachedInfo().Config, s.CachedInfo().State
 	var wrong []string
@@ -209,9 +211,9 @@ func (d doctor) log(ctx context.Context) []examined {
 		wrong = append(wrong, missing)
 	}
 	if len(wrong) > 0 {
-		return one("log", levelUnsafe, "stream %s: %v", d.t.Stream, wrong)
+		return one("log", levelUnsafe, "stream %s: %v", d.Target.Stream, wrong)
 	}
-	return one("log", levelOK, "stream %s: %d messages, last sequence %d, never discards or purges%s", d.t.Stream, state.Msgs, state.LastSeq, erased)
+	return one("log", levelOK, "stream %s: %d messages, last sequence %d, never discards or purges%s", d.Target.Stream, state.Msgs, state.LastSeq, erased)
 }
 
 func (d doctor) admitter(ctx context.Context) []examined {
@@ -230,7 +232,7 @@ func (d doctor) correlator(ctx context.Context) []examined {
 func (d doctor) answers(ctx context.Context, service, otherwise string) []examined {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	_, err := d.nc.RequestWithContext(ctx, "$SRV.PING."+service, nil)
+	_, err := d.Conn.RequestWithContext(ctx, "$SRV.PING."+service, nil)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return one(service, levelUnsafe, "none is listening: %s", otherwise)
@@ -241,11 +243,11 @@ func (d doctor) answers(ctx context.Context, service, otherwise string) []examin
 }
 
 func (d doctor) policies(ctx context.Context) []examined {
-	b, err := openPoliciesAt(ctx, d.t)
+	b, err := openPoliciesAt(ctx, d.Target)
 	if err != nil {
 		return one("policies", levelUnsafe, "%v", err)
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	held, err := b.inForce(ctx)
 	if err != nil {
 		return one("policies", levelUnsafe, "%v", err)
@@ -264,7 +266,7 @@ func (d doctor) policies(ctx context.Context) []examined {
 
 // clock: receipts expire by the clocks of those who check them.
 func (d doctor) clock(ctx context.Context) []examined {
-	m, err := streams.LastBySubject(ctx, d.js, d.t.Stream, subject.Space{Prefix: d.t.Prefix}.All(subject.Decisions))
+	m, err := streams.LastBySubject(ctx, d.JS, d.Target.Stream, subject.Space{Prefix: d.Target.Prefix}.All(subject.Decisions))
 	if err != nil || m == nil {
 		return one("clock", levelOK, "no decision yet to compare clocks by")
 	}
@@ -281,7 +283,7 @@ func (d doctor) clock(ctx context.Context) []examined {
 
 // keys: whether the key that signs is one that others can check.
 func (d doctor) keys(ctx context.Context) []examined {
-	m, err := streams.LastBySubject(ctx, d.js, d.t.Stream, subject.Space{Prefix: d.t.Prefix}.Control(d.t.Stream, events.ControlKey))
+	m, err := streams.LastBySubject(ctx, d.JS, d.Target.Stream, subject.Space{Prefix: d.Target.Prefix}.Control(d.Target.Stream, events.ControlKey))
 	if err != nil {
 		return one("keys", levelUnsafe, "reading the key records: %v", err)
 	}
@@ -309,7 +311,7 @@ func (d doctor) schema(ctx context.Context, db *storage.DB) []examined {
 
 // evidence: how far the auditor is.
 func (d doctor) evidence(ctx context.Context) []examined {
-	dsn, err := d.t.DSN()
+	dsn, err := d.Target.DSN()
 	if err != nil {
 		return one("evidence", levelWarn, "not looked at: %v", err)
 	}
@@ -321,11 +323,11 @@ func (d doctor) evidence(ctx context.Context) []examined {
 	if wrong := d.schema(ctx, db); wrong != nil {
 		return wrong
 	}
-	state, err := streams.StreamState(ctx, d.js, d.t.Stream)
+	state, err := streams.StreamState(ctx, d.JS, d.Target.Stream)
 	if err != nil {
 		return one("evidence", levelUnsafe, "reading the log's state: %v", err)
 	}
-	shard := streams.EpochName(d.t.Stream, state.Created)
+	shard := streams.EpochName(d.Target.Stream, state.Created)
 	position, _, err := db.Position(ctx, shard)
 	if err != nil {
 		return one("evidence", levelUnsafe, "%v", err)

@@ -22,11 +22,11 @@ const probeWait = 500 * time.Millisecond
 // JetStream can write past it.
 func (d doctor) permissions(ctx context.Context) []examined {
 	const check = "permissions"
-	r := d.t.ReadyInfo()
-	if r == nil || d.t.User != "" || d.t.Creds != "" || d.t.Context != "" {
+	r := d.Target.ReadyInfo()
+	if r == nil || d.Target.User != "" || d.Target.Creds != "" || d.Target.Context != "" {
 		return one(check, levelWarn, "not looked at: no runtime's credentials are known (give --ready-file)")
 	}
-	nc, err := d.t.Connect(ctx, target.Runtime)
+	nc, err := d.Target.Connect(ctx, target.Runtime)
 	if err != nil {
 		return one(check, levelUnsafe, "the runtime cannot connect: %v", err)
 	}
@@ -81,7 +81,7 @@ func (d doctor) probeJetStream(nc *nats.Conn) (string, error) {
 
 // probeAdmit subscribes where only the admitter may, and takes nothing.
 func (d doctor) probeAdmit(nc *nats.Conn) (string, error) {
-	sub, err := nc.SubscribeSync(subject.Space{Prefix: d.t.Prefix}.All(subject.Admit))
+	sub, err := nc.SubscribeSync(subject.Space{Prefix: d.Target.Prefix}.All(subject.Admit))
 	if err != nil {
 		return "", fmt.Errorf("subscribing: %w", err)
 	}

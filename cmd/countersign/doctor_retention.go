@@ -8,6 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/evidence/retention"
 )
 
@@ -16,15 +18,15 @@ func (d doctor) missing(ctx context.Context, state jetstream.StreamState) (wrong
 	if state.FirstSeq <= 1 && state.NumDeleted == 0 {
 		return "", ""
 	}
-	key, err := checkpointKey("", d.t)
+	key, err := system.CheckpointKey("", d.Target)
 	if err != nil {
 		return "messages are missing from it, and without a public key nobody can tell whether they were erased (give --ready-file)", ""
 	}
-	known, err := verifiers(key)
+	known, err := system.CheckpointVerifiers(key)
 	if err != nil {
 		return err.Error(), ""
 	}
-	n, lost, err := erasuresOf(d.js, d.t.Stream, d.t.Prefix, known).Missing(ctx, 3)
+	n, lost, err := system.Erasures(d.JS, d.Target.Stream, d.Target.Prefix, known).Missing(ctx, 3)
 	switch {
 	case err != nil:
 		return fmt.Sprintf("messages are missing from it, and why cannot be read: %v", err), ""
@@ -37,7 +39,7 @@ func (d doctor) missing(ctx context.Context, state jetstream.StreamState) (wrong
 // retention: whether erasures can be carried out, and are.
 func (d doctor) retention(ctx context.Context) []examined {
 	const check = "retention"
-	b := &retentionBucket{operatorBucket: operatorBucket{operator: d.operator}}
+	b := &retentionBucket{Bucket: system.Bucket{Operator: d.Operator}}
 	sealed, err := b.sealed(ctx)
 	switch {
 	case errors.Is(err, jetstream.ErrStreamNotFound):
@@ -49,7 +51,7 @@ func (d doctor) retention(ctx context.Context) []examined {
 	}
 	s, _, err := b.read(ctx)
 	if err != nil {
-		return one(check, levelUnsafe, "the holds of tenant %s cannot be read, so nothing is erased: %v", d.t.Tenant, err)
+		return one(check, levelUnsafe, "the holds of tenant %s cannot be read, so nothing is erased: %v", d.Target.Tenant, err)
 	}
 	open := 0
 	for _, o := range s.Orders {
@@ -58,10 +60,10 @@ func (d doctor) retention(ctx context.Context) []examined {
 		}
 	}
 	if _, _, err := b.policy(ctx); errors.Is(err, retention.ErrPolicy) {
-		return one(check, levelUnsafe, "the retention policy of tenant %s cannot be used: %v", d.t.Tenant, err)
+		return one(check, levelUnsafe, "the retention policy of tenant %s cannot be used: %v", d.Target.Tenant, err)
 	}
 	if open > 0 {
-		return one(check, levelWarn, "%s of tenant %s not done yet: does the auditor have a custodian's credentials, and does the correlator run?", plural(open, "erasure"), d.t.Tenant)
+		return one(check, levelWarn, "%s of tenant %s not done yet: does the auditor have a custodian's credentials, and does the correlator run?", ui.Plural(open, "erasure"), d.Target.Tenant)
 	}
-	return one(check, levelOK, "tenant %s: %s, nothing left to erase", d.t.Tenant, plural(len(s.Holds), "legal hold"))
+	return one(check, levelOK, "tenant %s: %s, nothing left to erase", d.Target.Tenant, ui.Plural(len(s.Holds), "legal hold"))
 }

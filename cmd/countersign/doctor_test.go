@@ -11,7 +11,10 @@ import (
 	natsd "github.com/nats-io/nats-server/v2/server"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui/uitest"
 	"github.com/countersign-dev/countersign/cmd/internal/rig"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -24,7 +27,7 @@ func asRuntime(url, user string) *target.Target {
 
 func TestDoctorTriesPermissionsOut(t *testing.T) {
 	examine := func(tgt *target.Target) examined {
-		return doctor{operator: operator{t: tgt}}.permissions(t.Context())[0]
+		return doctor{Operator: system.Operator{Target: tgt}}.permissions(t.Context())[0]
 	}
 	n := rig.Start(t, streams.Shard{})
 	if got := examine(asRuntime(n.URL(), rig.Runtime)); got.Level != levelOK {
@@ -103,7 +106,7 @@ func TestDoctorNamesTheStreamThatIsThere(t *testing.T) {
 	n := rig.Start(t, streams.Shard{Name: "EAST"})
 	var out bytes.Buffer
 	c := &doctorCmd{Flags: target.Flags{Server: n.URL(), User: "operator", Password: "pw-operator", Tenant: rig.Tenant, Prefix: "gov", Stream: "GOV"}, Timeout: rig.Guard}
-	err := c.Run(t.Context(), stdio{out: &out, err: &out})
+	err := c.Run(t.Context(), ui.Stdio{Out: &out, Err: &out})
 	if got := out.String(); err == nil || !strings.Contains(got, "stream GOV is not on this server; it has EAST") || !strings.Contains(got, "--stream") || strings.Count(got, "\n") != 1 {
 		t.Errorf("%v: %s", err, got)
 	}
@@ -124,8 +127,8 @@ func TestDoctorWaitsForNoAnswerForEver(t *testing.T) {
 // TestDoctorComparesSettings: what was changed on the server since is found.
 func TestDoctorComparesSettings(t *testing.T) {
 	n := rig.Start(t, streams.Shard{})
-	o := operator{t: &target.Target{Flags: target.Flags{Stream: "GOV", Prefix: "gov"}}, js: n.JS("operator")}
-	if got := (doctor{operator: o}).settings(t.Context()); got[0].Level != levelOK {
+	o := system.Operator{Target: &target.Target{Flags: target.Flags{Stream: "GOV", Prefix: "gov"}}, JS: n.JS("operator")}
+	if got := (doctor{Operator: o}).settings(t.Context()); got[0].Level != levelOK {
 		t.Errorf("%+v", got)
 	}
 	js := n.JS("provisioner")
@@ -135,7 +138,7 @@ func TestDoctorComparesSettings(t *testing.T) {
 	changed.AllowDirect, changed.MaxAge = true, time.Hour
 	_, err = js.UpdateStream(t.Context(), changed)
 	rig.OK(t, err)
-	got := doctor{operator: o}.settings(t.Context())
+	got := doctor{Operator: o}.settings(t.Context())
 	if got[0].Level != levelUnsafe || !strings.Contains(got[0].Detail, "KV_spend: allow_direct is true, want false") || !strings.Contains(got[0].Detail, "max_age") {
 		t.Errorf("%+v", got)
 	}
@@ -143,6 +146,6 @@ func TestDoctorComparesSettings(t *testing.T) {
 
 func TestDoctorIsHarmless(t *testing.T) {
 	var out bytes.Buffer
-	_ = (&doctorCmd{}).report(stdio{out: &out}, one("c", levelOK, "%s", hostile))
-	harmless(t, out.String(), 1)
+	_ = (&doctorCmd{}).report(ui.Stdio{Out: &out}, one("c", levelOK, "%s", uitest.Hostile))
+	uitest.Harmless(t, out.String(), 1)
 }

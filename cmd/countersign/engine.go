@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -16,13 +17,13 @@ type engineFetchCmd struct {
 	Quiet    bool   `short:"q" help:"Show no progress."`
 }
 
-func (c *engineFetchCmd) Run(ctx context.Context, io stdio) error {
+func (c *engineFetchCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if os.Getenv("COUNTERSIGN_CLICKHOUSE") != "" {
 		return nil // a server of the user's own will be used
 	}
 	var progress func(string, int64, int64)
 	if !c.Quiet {
-		progress = showProgress(io)
+		progress = ui.ShowProgress(io)
 	}
 	_, err := storage.FetchEngine(ctx, c.CacheDir, progress)
 	return err

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/correlation"
 )
 
@@ -25,38 +26,38 @@ type evaluateCmd struct {
 	File       string `arg:"" help:"One request, or JSON Lines of {\"request\", \"headers\"?, \"now\"?}; - for standard input."`
 }
 
-func (c *evaluateCmd) Run(_ context.Context, io stdio) error {
+func (c *evaluateCmd) Run(_ context.Context, io ui.Stdio) error {
 	if !slices.Contains(admission.Protocols(), c.Protocol) {
-		return usageError{Err: fmt.Errorf("--protocol must be one of %s", strings.Join(admission.Protocols(), ", "))}
+		return ui.UsageError{Err: fmt.Errorf("--protocol must be one of %s", strings.Join(admission.Protocols(), ", "))}
 	}
-	now, err := parseNow(c.Now)
+	now, err := ui.ParseNow(c.Now)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	snap := admission.EvaluatorsOnly()
 	if c.Policy != "" {
 		_, set, err := loadPolicies(c.Policy)
 		if err != nil {
-			return usageError{Err: err}
+			return ui.UsageError{Err: err}
 		}
 		snap = &admission.Snapshot{Policies: set}
 	}
 	snap.Strict, snap.Profile = c.Strict, admission.Profile(c.Profile)
 	mandates, err := loadMandates(c.Mandates)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	publishers, err := loadPublishers(c.Publishers)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
-	input, err := readInput(io, c.File)
+	input, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return err
 	}
 	o := admission.Offline{Protocol: c.Protocol, Tenant: c.Tenant, Source: c.Source, Snapshot: snap, Now: now, Mandates: mandates, Publishers: publishers}
 	for _, line := range requests(input) {
-		if _, err := fmt.Fprintf(io.out, "%s\n", admission.EvaluateLine(line, o)); err != nil {
+		if _, err := fmt.Fprintf(io.Out, "%s\n", admission.EvaluateLine(line, o)); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui/uitest"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -41,8 +43,8 @@ func TestEvidenceColumns(t *testing.T) {
 		r := built[0].Row()
 		return storage.EvidenceRow{Shard: r.Shard, Seq: r.Seq, Session: r.Session, BrokerTime: r.BrokerTime, Record: r.Record}
 	}
-	sameColumns(t, map[string]func(io stdio, p *printer, text string){
-		"calls": func(io stdio, p *printer, x string) {
+	uitest.SameColumns(t, map[string]func(io ui.Stdio, p *ui.Printer, text string){
+		"calls": func(io ui.Stdio, p *ui.Printer, x string) {
 			call := events.Call{Tenant: "acme", Session: x, Tool: x, ToolCallID: x, State: events.CallCompleted, Timeline: []events.TimelineEntry{}}
 			row := rowOf(subject.Space{}.Call("acme", "completed", "s"), call)
 			row.Session = x
@@ -50,7 +52,7 @@ func TestEvidenceColumns(t *testing.T) {
 				t.Error(err)
 			}
 		},
-		"a chain": func(io stdio, _ *printer, x string) {
+		"a chain": func(io ui.Stdio, _ *ui.Printer, x string) {
 			_ = printChain(io, evidencereader.Session{Rows: []evidence.Row{{Kind: x}}}, nil, false, false)
 		},
 	})
@@ -58,9 +60,9 @@ func TestEvidenceColumns(t *testing.T) {
 
 func TestChainIsHarmless(t *testing.T) {
 	var out bytes.Buffer
-	row := evidence.Row{Kind: hostile, Record: hostile}
-	_ = printChain(stdio{out: &out}, evidencereader.Session{Shard: hostile, Tenant: hostile, Session: hostile, Rows: []evidence.Row{row}}, nil, false, false)
-	harmless(t, out.String(), 2)
+	row := evidence.Row{Kind: uitest.Hostile, Record: uitest.Hostile}
+	_ = printChain(ui.Stdio{Out: &out}, evidencereader.Session{Shard: uitest.Hostile, Tenant: uitest.Hostile, Session: uitest.Hostile, Rows: []evidence.Row{row}}, nil, false, false)
+	uitest.Harmless(t, out.String(), 2)
 }
 
 var timelineStart = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
@@ -81,7 +83,7 @@ func TestTimelinesAreClean(t *testing.T) {
 		{Seq: 9, At: events.At(timelineStart.Add(time.Hour)), Kind: "event", Others: 2, Pause: 3600, Missing: 1, Body: body([]string{evil}), subject: "gov.events.acme.rt.aaep.s1." + evil},
 	}
 	var out bytes.Buffer
-	p := newPrinter(&out)
+	p := ui.NewPrinter(&out)
 	for _, st := range steps {
 		printStep(p, st, withdrawals(steps))
 	}

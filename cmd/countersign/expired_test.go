@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -142,7 +143,7 @@ func TestReadersSayWhatExpired(t *testing.T) {
 			args = append(args, "--key", key)
 		}
 		var out bytes.Buffer
-		code := newProgram().run(t.Context(), args, stdio{in: strings.NewReader(""), out: &out, err: &out})
+		code := newProgram().Run(t.Context(), args, ui.Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
 		said := strings.Join(strings.Fields(out.String()), " ")
 		if code != tc.code {
 			t.Errorf("%s: exit %d: %s", tc.args, code, said)

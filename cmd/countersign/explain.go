@@ -9,7 +9,9 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/replay"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -19,7 +21,7 @@ import (
 type explainCmd struct {
 	target.Flags
 	Key string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
-	digestFlags
+	system.DigestFlags
 	ShowRequest bool   `help:"Print the request as well. It holds the raw arguments."`
 	JSON        bool   `name:"json" help:"Print JSON."`
 	Decision    string `arg:"" help:"Decision id, as in the reply's header Countersign-Decision-Id."`
@@ -73,12 +75,12 @@ type replayed struct {
 }
 
 // Run fails if the signature does not hold or the replay differs.
-func (c *explainCmd) Run(ctx context.Context, io stdio) error {
+func (c *explainCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
 		return err
 	}
-	l, closeLog, tenant, err := openLog(ctx, c.Flags)
+	l, closeLog, tenant, err := system.OpenLog(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -95,12 +97,12 @@ func (c *explainCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if c.JSON {
-		err = compactJSON(io, x)
+		err = ui.WriteJSON(io, x)
 	} else {
-		printExplanation(newPrinter(io.out), x, time.Now())
+		printExplanation(ui.NewPrinter(io.Out), x, time.Now())
 	}
 	if err == nil && (!x.Signature.Valid || !x.Replay.Same && len(x.Replay.Cannot) == 0) {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return err
 }
@@ -203,7 +205,7 @@ func (x *explanation) replay(ctx context.Context, c *explainCmd, l recorded.Log,
 	if err != nil {
 		return err
 	}
-	k, err := c.digests(ctx, t, e.Decision.Tenant, e.Decision.Session)
+	k, err := c.SessionDigests(ctx, t, e.Decision.Tenant, e.Decision.Session)
 	if err != nil {
 		return err
 	}

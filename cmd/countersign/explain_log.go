@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
@@ -57,11 +58,11 @@ func (c *explainCmd) checkpointKeys(t *target.Target) (note.Verifiers, error) {
 	if c.Key == "" && (t.ReadyInfo() == nil || t.ReadyInfo().PublicKey == "") {
 		return nil, nil
 	}
-	key, err := checkpointKey(c.Key, t)
+	key, err := system.CheckpointKey(c.Key, t)
 	if err != nil {
 		return nil, err
 	}
-	list, err := verifiers(key)
+	list, err := system.CheckpointVerifiers(key)
 	return note.VerifierList(list...), err
 }
 

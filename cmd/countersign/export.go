@@ -9,7 +9,10 @@ import (
 	"io"
 	"os"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/compliance/browser"
@@ -19,8 +22,8 @@ import (
 
 type exportCmd struct {
 	target.Flags
-	scanFlags
-	engineFlags
+	proof.ScanFlags
+	proof.EngineFlags
 	Key      string `help:"The public checkpoint key to prove against, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 	Session  string `help:"The session to export." type:"session"`
 	From     string `help:"Instead of a session: everything of the tenant from this time on (2026-11-01, or with a time of day and zone as in 2026-11-01T06:00:00Z)." placeholder:"TIME"`
@@ -36,7 +39,7 @@ type exportCmd struct {
 	Witnessed []string `help:"A checkpoint that a witness signed (countersign witness sign --out FILE): the bundle has it (default: the newest in the evidence that a witness signed and that covers everything, else the newest). May be repeated, for further witnesses of the same checkpoint." placeholder:"FILE" sep:"none"`
 }
 
-func (c *exportCmd) Run(ctx context.Context, io stdio) error {
+func (c *exportCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Format != "" {
 		return c.exportFormat(ctx, io)
 	}
@@ -44,7 +47,7 @@ func (c *exportCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	t, l, err := evidenceOf(ctx, c.Flags)
+	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -60,12 +63,12 @@ func (c *exportCmd) Run(ctx context.Context, io stdio) error {
 	if err := printToPDF(ctx, plan.chromium, c.Out, c.PDF); err != nil {
 		return fmt.Errorf("the bundle is in %s, but %s could not be written: %w", c.Out, c.PDF, err)
 	}
-	fmt.Fprintf(io.out, "its report is printed in %s\n", c.PDF)
+	fmt.Fprintf(io.Out, "its report is printed in %s\n", c.PDF)
 	return nil
 }
 
 // exportSession writes the bundle of a session.
-func (c *exportCmd) exportSession(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) error {
+func (c *exportCmd) exportSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) error {
 	s, restsOn, err := c.pick(ctx, io, l, t)
 	if err != nil {
 		return err
@@ -79,31 +82,31 @@ func (c *exportCmd) exportSession(ctx context.Context, io stdio, l evidencereade
 	if err := writeSession(ctx, l, t, s, c.Out, plan.key); err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%d records of session %s written to %s\n", len(s.Rows), clean(s.Session, 60), c.Out)
-	printBasis(io, false, 1, restsOn)
+	fmt.Fprintf(io.Out, "%d records of session %s written to %s\n", len(s.Rows), ui.Clean(s.Session, 60), c.Out)
+	proof.PrintBasis(io, false, 1, restsOn)
 	c.nextSteps(io, plan)
 	return nil
 }
 
 // nextSteps says how the bundle is verified.
-func (c *exportCmd) nextSteps(io stdio, plan exportPlan) {
+func (c *exportCmd) nextSteps(io ui.Stdio, plan exportPlan) {
 	statement := ""
 	if plan.key != nil {
 		statement = " --statement-key statement.pub"
-		fmt.Fprintf(io.out, "its statement is signed by key %s\n", plan.keyID())
+		fmt.Fprintf(io.Out, "its statement is signed by key %s\n", plan.keyID())
 	}
-	fmt.Fprintf(io.out, "verify it anywhere: countersign verify --bundle %s --key checkpoint.pub%s\n", c.Out, statement)
+	fmt.Fprintf(io.Out, "verify it anywhere: countersign verify --bundle %s --key checkpoint.pub%s\n", c.Out, statement)
 }
 
 // pick gives the part of the session that is exported, and what it rests on.
-func (c *exportCmd) pick(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target) (s evidencereader.Session, restsOn basis, err error) {
-	parts, restsOn, err := c.session(ctx, io, l, t, c.Key, c.Session)
+func (c *exportCmd) pick(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target) (s evidencereader.Session, restsOn proof.Basis, err error) {
+	parts, restsOn, err := c.ProveSession(ctx, io, l, t, c.Key, c.Session)
 	if err != nil {
 		return s, restsOn, err
 	}
 	if c.Shard == "" {
 		if len(parts) > 1 {
-			fmt.Fprintf(io.err, "note: the session is in %d incarnations of the log; this is the newest, name another with --shard\n", len(parts))
+			fmt.Fprintf(io.Err, "note: the session is in %d incarnations of the log; this is the newest, name another with --shard\n", len(parts))
 		}
 		return parts[len(parts)-1].Session, restsOn, nil
 	}
@@ -142,7 +145,7 @@ func (c *exportCmd) taken(path string) error {
 		return nil
 	}
 	if _, err := os.Lstat(path); err == nil {
-		return usageError{Err: fmt.Errorf("%s exists; give --force to overwrite it", path)}
+		return ui.UsageError{Err: fmt.Errorf("%s exists; give --force to overwrite it", path)}
 	}
 	return nil
 }
@@ -154,7 +157,7 @@ func (c *exportCmd) chromium() (string, error) {
 	}
 	program, err := browser.Find(c.Chromium)
 	if err != nil {
-		return "", usageError{Err: fmt.Errorf("--pdf: %w", err)}
+		return "", ui.UsageError{Err: fmt.Errorf("--pdf: %w", err)}
 	}
 	return program, nil
 }

@@ -11,7 +11,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/compliance/format"
 	"github.com/countersign-dev/countersign/evidence"
@@ -26,15 +29,15 @@ const stdout = "-"
 var errNoLine = errors.New("nothing to write in this format")
 
 // exportFormat writes lines in somebody else's format instead of a bundle.
-func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
+func (c *exportCmd) exportFormat(ctx context.Context, io ui.Stdio) error {
 	if err := c.formatUsage(); err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	plan, err := c.plan()
 	if err != nil {
 		return err
 	}
-	t, l, err := evidenceOf(ctx, c.Flags)
+	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -45,12 +48,12 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 			return err
 		}
 	}
-	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
 	defer done()
-	if plan.ranged && restsOn.proved {
+	if plan.ranged && restsOn.Proved {
 		if _, err := signedRange(ctx, l, own, shard, plan); err != nil {
 			return err
 		}
@@ -66,9 +69,9 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 	defer mandates.close()
 	o := format.Options{Tenant: t.Tenant, Space: l.Space, Version: programVersion(), Mandate: mandates.lookup(ctx)}
 	var sum format.Summary
-	gone := newExpiredRows(own)
-	defer func() { gone.note(io, "without a line") }()
-	scan = gone.of(ctx, scan)
+	gone := proof.NewExpiredRows(own)
+	defer func() { gone.Note(io, "without a line") }()
+	scan = gone.WithText(ctx, scan)
 	fill := func(out writer) (err error) {
 		sum, err = writeFormat(c.Format, o, scan, mandates, out)
 		return err
@@ -77,7 +80,7 @@ func (c *exportCmd) exportFormat(ctx context.Context, io stdio) error {
 		return err
 	}
 	c.formatReport(io, sum)
-	fmt.Fprintf(io.err, "note: %s\n", restsOn.text)
+	fmt.Fprintf(io.Err, "note: %s\n", restsOn.Text)
 	return nil
 }
 
@@ -87,7 +90,7 @@ type writer = io.Writer
 // formatUsage says what does not go together with --format.
 func (c *exportCmd) formatUsage() error {
 	if !slices.Contains(format.Names(), c.Format) {
-		return fmt.Errorf("--format %q is none of %v", clean(c.Format, 40), format.Names())
+		return fmt.Errorf("--format %q is none of %v", ui.Clean(c.Format, 40), format.Names())
 	}
 	for flag, given := range map[string]bool{"--sign-key": c.SignKey != "", "--pdf": c.PDF != "", "--witnessed": len(c.Witnessed) > 0} {
 		if given {
@@ -99,7 +102,7 @@ func (c *exportCmd) formatUsage() error {
 
 // formatSource finds the records: all incarnations of the log for a session, one
 // for a range, as for bundles.
-func (c *exportCmd) formatSource(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan, shard string) (scanFunc, error) {
+func (c *exportCmd) formatSource(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, plan exportPlan, shard string) (proof.RowScan, error) {
 	if !plan.ranged {
 		return func(fn func(storage.EvidenceRow) error) error {
 			found := false
@@ -111,16 +114,16 @@ func (c *exportCmd) formatSource(ctx context.Context, io stdio, l evidencereader
 				return fn(r)
 			})
 			if err == nil && !found {
-				err = fmt.Errorf("%w: tenant %q, session %q", evidencereader.ErrNoSession, clean(t.Tenant, 60), clean(c.Session, 60))
+				err = fmt.Errorf("%w: tenant %q, session %q", evidencereader.ErrNoSession, ui.Clean(t.Tenant, 60), ui.Clean(c.Session, 60))
 			}
 			return err
 		}, nil
 	}
 	n, err := l.DB.CountTenant(ctx, shard, t.Tenant, plan.from, plan.to)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%w: tenant %q, %s to %s, shard %s", evidencereader.ErrEmptyRange, clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), clean(shard, 80))
+		err = fmt.Errorf("%w: tenant %q, %s to %s, shard %s", evidencereader.ErrEmptyRange, ui.Clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), ui.Clean(shard, 80))
 	}
-	tell := countProgress(io, "exporting")
+	tell := ui.CountProgress(io, "exporting")
 	var done uint64
 	return func(fn func(storage.EvidenceRow) error) error {
 		return l.DB.ScanTenant(ctx, shard, t.Tenant, plan.from, plan.to, func(r storage.EvidenceRow) error {
@@ -132,7 +135,7 @@ func (c *exportCmd) formatSource(ctx context.Context, io stdio, l evidencereader
 }
 
 // writeFormat writes all lines.
-func writeFormat(name string, o format.Options, scan scanFunc, mandates *formatMandates, out writer) (format.Summary, error) {
+func writeFormat(name string, o format.Options, scan proof.RowScan, mandates *formatMandates, out writer) (format.Summary, error) {
 	enc, err := format.New(name, o, func(line []byte) error {
 		_, err := out.Write(append(line, '\n'))
 		return err
@@ -165,14 +168,14 @@ func formatItem(r storage.EvidenceRow) (format.Item, error) {
 		err = evidence.ErrRecord
 	}
 	if err != nil {
-		return format.Item{}, fmt.Errorf("record %d of shard %s is not what the auditor wrote (%w): run countersign verify", r.Seq, clean(r.Shard, 80), err)
+		return format.Item{}, fmt.Errorf("record %d of shard %s is not what the auditor wrote (%w): run countersign verify", r.Seq, ui.Clean(r.Shard, 80), err)
 	}
 	return format.Item{Record: rec, Hash: r.RecordHash}, nil
 }
 
 // formatFile has the lines written to a file, whole or not at all, or to
 // standard output.
-func (c *exportCmd) formatFile(std stdio, fill func(writer) error) error {
+func (c *exportCmd) formatFile(std ui.Stdio, fill func(writer) error) error {
 	buffered := func(out writer) error {
 		w := bufio.NewWriterSize(out, 1<<16)
 		err := fill(w)
@@ -182,21 +185,21 @@ func (c *exportCmd) formatFile(std stdio, fill func(writer) error) error {
 		return err
 	}
 	if c.Out == stdout {
-		return buffered(std.out)
+		return buffered(std.Out)
 	}
 	return wholefile.Stream(c.Out, 0o600, buffered)
 }
 
 // formatReport says what was written and what was not; on standard error where
 // the lines themselves go to standard output.
-func (c *exportCmd) formatReport(io stdio, sum format.Summary) {
-	out, where := io.out, c.Out
+func (c *exportCmd) formatReport(io ui.Stdio, sum format.Summary) {
+	out, where := io.Out, c.Out
 	if c.Out == stdout {
-		out, where = io.err, "standard output"
+		out, where = io.Err, "standard output"
 	}
-	fmt.Fprintf(out, "%s of %s from %s written to %s\n", plural(int(sum.Lines), "line"), c.Format, plural(int(sum.Records), "record"), where)
+	fmt.Fprintf(out, "%s of %s from %s written to %s\n", ui.Plural(int(sum.Lines), "line"), c.Format, ui.Plural(int(sum.Records), "record"), where)
 	for _, why := range slices.Sorted(maps.Keys(sum.Left)) {
-		fmt.Fprintf(io.err, "note: without a line: %s (%d)\n", why, sum.Left[why])
+		fmt.Fprintf(io.Err, "note: without a line: %s (%d)\n", why, sum.Left[why])
 	}
 }
 

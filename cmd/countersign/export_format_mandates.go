@@ -7,6 +7,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/compliance/format"
 )
 
@@ -20,14 +21,14 @@ type formatMandates struct {
 }
 
 // formatMandates opens the mandates where the format needs them.
-func (c *exportCmd) formatMandates(ctx context.Context, io stdio) (*formatMandates, error) {
+func (c *exportCmd) formatMandates(ctx context.Context, io ui.Stdio) (*formatMandates, error) {
 	m := &formatMandates{known: map[[2]string]format.Mandate{}, asked: map[string]bool{}}
 	if c.Format != format.AUMPEvidence {
 		return m, nil
 	}
 	b, err := openMandates(ctx, c.Flags)
 	if errors.Is(err, target.ErrNoServer) {
-		fmt.Fprintln(io.err, "note: no NATS server named, so no mandate is known: of every event only what retention class none allows is written")
+		fmt.Fprintln(io.Err, "note: no NATS server named, so no mandate is known: of every event only what retention class none allows is written")
 		return m, nil
 	}
 	m.bucket = b
@@ -36,7 +37,7 @@ func (c *exportCmd) formatMandates(ctx context.Context, io stdio) (*formatMandat
 
 func (m *formatMandates) close() {
 	if m.bucket != nil {
-		m.bucket.nc.Close()
+		m.bucket.Conn.Close()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/events/signing"
 )
@@ -29,12 +30,12 @@ func (c *exportCmd) plan() (p exportPlan, err error) {
 	}
 	switch p.ranged = c.From != "" || c.To != ""; {
 	case p.ranged && c.Session != "":
-		return p, usageError{Err: errors.New("give --session, or --from and --to; a session is always exported whole")}
+		return p, ui.UsageError{Err: errors.New("give --session, or --from and --to; a session is always exported whole")}
 	case !p.ranged && c.Session == "":
-		return p, usageError{Err: errors.New("give --session SESSION, or --from TIME --to TIME for everything of the tenant")}
+		return p, ui.UsageError{Err: errors.New("give --session SESSION, or --from TIME --to TIME for everything of the tenant")}
 	case p.ranged:
 		if p.from, p.to, err = exportRange(c.From, c.To, time.Now()); err != nil {
-			return p, usageError{Err: err}
+			return p, ui.UsageError{Err: err}
 		}
 	}
 	if p.chromium, err = c.chromium(); err != nil {
@@ -81,10 +82,10 @@ func exportTime(flag, text string) (time.Time, error) {
 func statementKey(path string) (ed25519.PrivateKey, error) {
 	seed, err := keys.Seed(filepath.Dir(path), filepath.Base(path))
 	if errors.Is(err, keys.ErrMissing) {
-		return nil, usageError{Err: fmt.Errorf("--sign-key: there is no file %s; make one with: countersign keys statement --keys DIR", path)}
+		return nil, ui.UsageError{Err: fmt.Errorf("--sign-key: there is no file %s; make one with: countersign keys statement --keys DIR", path)}
 	}
 	if err != nil {
-		return nil, usageError{Err: fmt.Errorf("--sign-key: %w", err)}
+		return nil, ui.UsageError{Err: fmt.Errorf("--sign-key: %w", err)}
 	}
 	return ed25519.NewKeyFromSeed(seed), nil
 }

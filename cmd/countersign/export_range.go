@@ -10,7 +10,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/evidence"
@@ -20,12 +23,12 @@ import (
 )
 
 // exportRange writes everything of a tenant between two times.
-func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) error {
+func (c *exportCmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) error {
 	shard, err := c.rangeShard(ctx, io, l, t, plan)
 	if err != nil {
 		return err
 	}
-	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
@@ -34,7 +37,7 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.
 	if err != nil {
 		return err
 	}
-	r, err := own.TenantRange(ctx, shard, t.Tenant, plan.from, plan.to, countProgress(io, "exporting"))
+	r, err := own.TenantRange(ctx, shard, t.Tenant, plan.from, plan.to, ui.CountProgress(io, "exporting"))
 	if err != nil {
 		return err
 	}
@@ -53,7 +56,7 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.
 	decided := newTexts(ctx, own, t, shard)
 	defer decided.close()
 	r.Input.Attach, r.Input.Extra = compliance.Attach, compliance.Extra(decided)
-	again, told := uint64(0), countProgress(io, "making list, table and report")
+	again, told := uint64(0), ui.CountProgress(io, "making list, table and report")
 	r.Input.Reread = func() { again++; told(again, 3*r.Count) }
 	if plan.key != nil {
 		r.Input.Sign = compliance.Signer(plan.key)
@@ -62,15 +65,15 @@ func (c *exportCmd) exportRange(ctx context.Context, io stdio, l evidencereader.
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%d records of tenant %s from %s to %s written to %s\n", n, clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), c.Out)
-	printBasis(io, false, 1, restsOn)
+	fmt.Fprintf(io.Out, "%d records of tenant %s from %s to %s written to %s\n", n, ui.Clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), c.Out)
+	proof.PrintBasis(io, false, 1, restsOn)
 	c.nextSteps(io, plan)
 	return nil
 }
 
 // rangeShard picks the incarnation of the log, and makes sure that its evidence
 // reaches beyond the range.
-func (c *exportCmd) rangeShard(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) (string, error) {
+func (c *exportCmd) rangeShard(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) (string, error) {
 	shards, err := l.Shards(ctx)
 	if err != nil {
 		return "", err
@@ -80,7 +83,7 @@ func (c *exportCmd) rangeShard(ctx context.Context, io stdio, l evidencereader.R
 		return c.Shard, nil // nothing is written to it any more
 	}
 	if len(shards) > 1 && c.Shard == "" {
-		fmt.Fprintf(io.err, "note: there are %d incarnations of the log; this is the newest, name another with --shard\n", len(shards))
+		fmt.Fprintf(io.Err, "note: there are %d incarnations of the log; this is the newest, name another with --shard\n", len(shards))
 	}
 	return newest, c.audited(ctx, io, l, t, newest, plan.to)
 }
@@ -102,21 +105,21 @@ func signedRange(ctx context.Context, l, own evidencereader.Reader, shard string
 }
 
 // audited makes sure that the auditor has seen all of the log up to a time.
-func (c *exportCmd) audited(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, shard string, to time.Time) error {
+func (c *exportCmd) audited(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, shard string, to time.Time) error {
 	behind, _, err := l.DB.Between(ctx, shard, to, time.Time{})
 	if err != nil || behind > 0 {
 		return err // there is evidence from after the range: what is before it is complete
 	}
-	o, err := operate(ctx, t)
+	o, err := system.Connect(ctx, t)
 	if errors.Is(err, target.ErrNoServer) {
-		fmt.Fprintln(io.err, "note: no NATS server named, so it was not checked that the evidence reaches to the end of the range")
+		fmt.Fprintln(io.Err, "note: no NATS server named, so it was not checked that the evidence reaches to the end of the range")
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	defer o.nc.Close()
-	log, err := streams.StreamState(ctx, o.js, t.Stream)
+	defer o.Conn.Close()
+	log, err := streams.StreamState(ctx, o.JS, t.Stream)
 	if err != nil {
 		return fmt.Errorf("asking how far the log is: %w", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
@@ -14,19 +15,19 @@ import (
 func (c *exportCmd) witnessed(ctx context.Context, l evidencereader.Reader, shard string, last uint64) (string, error) {
 	var notes []string
 	for _, path := range c.Witnessed {
-		b, err := readSmall("--witnessed", path, maxKeptFile)
+		b, err := ui.ReadSmallFile("--witnessed", path, ui.MaxKeptFile)
 		if err != nil {
 			return "", err
 		}
 		switch cp, err := evidence.PeekCheckpoint(string(b)); {
 		case err != nil:
-			return "", usageError{Err: fmt.Errorf("--witnessed: %s: %w", path, err)}
+			return "", ui.UsageError{Err: fmt.Errorf("--witnessed: %s: %w", path, err)}
 		case cp.Shard != shard:
-			return "", usageError{Err: fmt.Errorf("--witnessed: %s is a checkpoint of %s, and the evidence is of %s", path, clean(cp.Shard, 80), shard)}
+			return "", ui.UsageError{Err: fmt.Errorf("--witnessed: %s is a checkpoint of %s, and the evidence is of %s", path, ui.Clean(cp.Shard, 80), shard)}
 		}
 		notes = append(notes, string(b))
 		if _, err := evidence.MergeSignatures(notes...); err != nil {
-			return "", usageError{Err: fmt.Errorf("--witnessed: %s is another checkpoint than %s; a bundle has one, with the signatures of all witnesses", path, c.Witnessed[0])}
+			return "", ui.UsageError{Err: fmt.Errorf("--witnessed: %s is another checkpoint than %s; a bundle has one, with the signatures of all witnesses", path, c.Witnessed[0])}
 		}
 	}
 	if len(notes) == 0 {

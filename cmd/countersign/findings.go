@@ -5,7 +5,10 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
@@ -13,7 +16,7 @@ import (
 
 type findingsCmd struct {
 	target.Flags
-	proveFlags
+	proof.ProveFlags
 	Rule      string `help:"Only findings of this rule (see: countersign rules list)."`
 	Severity  string `help:"Only findings of this severity: info, low, medium, high or critical." enum:",info,low,medium,high,critical" default:""`
 	Enforced  bool   `help:"Only findings of rules that the tenant wants enforced (see: countersign rules set)."`
@@ -34,70 +37,70 @@ type findingView struct {
 	Proved    bool            `json:"proved"` // the list was shown to be complete and unchanged
 }
 
-func (c *findingsCmd) Run(ctx context.Context, io stdio) error {
-	since, err := sinceFlag(c.Since, c.Limit)
+func (c *findingsCmd) Run(ctx context.Context, io ui.Stdio) error {
+	since, err := ui.ParseSince(c.Since, c.Limit)
 	if err != nil {
 		return err
 	}
 	if err := knownRule(c.Rule); err != nil {
 		return err
 	}
-	t, l, err := evidenceOf(ctx, c.Flags)
+	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
 	defer done()
 	rows, err := own.DB.LatestFindings(ctx, t.Tenant, storage.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
-		Enforced: c.Enforced, Withdrawn: c.Withdrawn, Limit: oneMore(c.Limit)})
+		Enforced: c.Enforced, Withdrawn: c.Withdrawn, Limit: ui.LimitAndOne(c.Limit)})
 	if err != nil {
 		return err
 	}
 	if len(rows) == 0 && c.Session != "" {
-		if err := knownSession(ctx, own.DB, t.Tenant, c.Session); err != nil {
+		if err := system.CheckSession(ctx, own.DB, t.Tenant, c.Session); err != nil {
 			return err
 		}
 	}
-	rows, more := newest(rows, c.Limit)
-	p := newPrinter(io.out)
+	rows, more := ui.Newest(rows, c.Limit)
+	p := ui.NewPrinter(io.Out)
 	for _, r := range rows {
 		if err := c.print(io, p, r); err != nil {
 			return err
 		}
 	}
-	endList(io, p, c.JSON, len(rows), more, "finding")
-	printBasis(io, c.JSON, len(rows), restsOn)
-	return noteExpired(ctx, io, own, t.Tenant, c.Session, notListed)
+	ui.EndList(io, p, c.JSON, len(rows), more, "finding")
+	proof.PrintBasis(io, c.JSON, len(rows), restsOn)
+	return proof.NoteExpired(ctx, io, own, t.Tenant, c.Session, proof.NotListed)
 }
 
-func (c *findingsCmd) print(io stdio, p *printer, r storage.MarkedFinding) error {
+func (c *findingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.MarkedFinding) error {
 	body, f, err := evidencereader.DecodeRow[events.Finding](r.EvidenceRow)
 	switch {
 	case err != nil && c.JSON:
 		return nil // verify says so
 	case err != nil:
-		p.printf("%s  %s\n", place(r.EvidenceRow), p.paint(red, "not a finding: run countersign verify"))
+		p.Printf("%s  %s\n", place(r.EvidenceRow), p.Paint(ui.Red, "not a finding: run countersign verify"))
 		return nil
 	case c.JSON:
-		return compactJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Withdrawn, Finding: body, Proved: c.Proved})
+		return ui.WriteJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Withdrawn, Finding: body, Proved: c.Proved})
 	}
-	head := p.paint(severityColour[f.Severity], pad(string(f.Severity), 8)) + "  " + p.paint(bold, clean(f.Rule, 60)) + "  " +
-		p.paint(faint, "session "+clean(cmp.Or(r.Session, "-"), 60)+where(f))
+	head := p.Paint(ui.SeverityColour[f.Severity], ui.Pad(string(f.Severity), 8)) + "  " + p.Paint(ui.Bold, ui.Clean(f.Rule, 60)) + "  " +
+		p.Paint(ui.Faint, "session "+ui.Clean(cmp.Or(r.Session, "-"), 60)+where(f))
 	switch {
 	case r.Withdrawn:
-		head += "  " + p.paint(yellow, "taken back since")
+		head += "  " + p.Paint(ui.Yellow, "taken back since")
 	case f.Withdraws != "":
-		head += "  " + p.paint(yellow, "takes back "+clean(f.Withdraws, 80))
+		head += "  " + p.Paint(ui.Yellow, "takes back "+ui.Clean(f.Withdraws, 80))
 	case f.Enforced:
-		head += "  " + p.paint(red, "enforced")
+		head += "  " + p.Paint(ui.Red, "enforced")
 	}
-	p.printf("%s  %s\n", p.paint(faint, place(r.EvidenceRow)), head)
-	p.wrapped(25, "", f.Explanation, "")
-	p.wrapped(25, "", f.Remedy, faint)
+	p.Printf("%s  %s\n", p.Paint(ui.Faint, place(r.EvidenceRow)), head)
+	p.Wrapped(25, "", f.Explanation, "")
+	p.Wrapped(25, "", f.Remedy, ui.Faint)
 	return nil
 }
 
@@ -105,10 +108,10 @@ func (c *findingsCmd) print(io stdio, p *printer, r storage.MarkedFinding) error
 func where(f events.Finding) string {
 	text := ""
 	if f.ToolCallID != "" {
-		text += ", call " + clean(f.ToolCallID, 60)
+		text += ", call " + ui.Clean(f.ToolCallID, 60)
 	}
 	if len(f.Seqs) > 0 {
-		text += ", proved by " + sequences(f.Seqs)
+		text += ", proved by " + ui.Sequences(f.Seqs)
 	}
 	return text
 }

@@ -12,7 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
@@ -42,29 +44,29 @@ func (k keyFiles) vault() string {
 
 type keysRotateCmd struct{ keyFiles }
 
-func (c *keysRotateCmd) Run(io stdio) error {
+func (c *keysRotateCmd) Run(io ui.Stdio) error {
 	old, next, err := keys.Rotate(c.Keys, c.vault(), time.Now())
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "receipt key %s replaces %s in %s\n", next.KeyID, old.KeyID, c.Keys)
-	fmt.Fprintf(io.out, "An admitter that reads this directory signs with it within seconds; elsewhere copy %s, %s and then %s there.\n",
+	fmt.Fprintf(io.Out, "receipt key %s replaces %s in %s\n", next.KeyID, old.KeyID, c.Keys)
+	fmt.Fprintf(io.Out, "An admitter that reads this directory signs with it within seconds; elsewhere copy %s, %s and then %s there.\n",
 		keys.RecordFile(next.KeyID), keys.ReceiptRecordFile, keys.ReceiptFile)
-	fmt.Fprintf(io.out, "What %s signed stays valid. If its seed may be in other hands: countersign keys retire %s --keys %s\n", old.KeyID, old.KeyID, c.Keys)
+	fmt.Fprintf(io.Out, "What %s signed stays valid. If its seed may be in other hands: countersign keys retire %s --keys %s\n", old.KeyID, old.KeyID, c.Keys)
 	return nil
 }
 
 type keysRetireCmd struct {
 	keyFiles
 	target.Flags
-	waitFlag
+	system.WaitFlag
 	KeyID   string `arg:"" name:"kid" help:"Id of the key, as 'keys list' prints it."`
 	Foreign bool   `help:"The key is another admitter's, so this directory has no record of it."`
 }
 
 // Run writes the retirement, and waits for the admitters of the running system, if
 // one is named.
-func (c *keysRetireCmd) Run(ctx context.Context, io stdio) error {
+func (c *keysRetireCmd) Run(ctx context.Context, io ui.Stdio) error {
 	k, err := keys.Retire(c.Keys, c.vault(), c.KeyID, c.Foreign, time.Now())
 	if errors.Is(err, keys.ErrUnknownKey) && !c.Foreign {
 		return fmt.Errorf("%w; if so, give --foreign", err)
@@ -72,24 +74,24 @@ func (c *keysRetireCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "receipt key %s is retired since %s: %s\n", k.KeyID, k.RetiredAt, keys.RetiredFile(k.KeyID))
+	fmt.Fprintf(io.Out, "receipt key %s is retired since %s: %s\n", k.KeyID, k.RetiredAt, keys.RetiredFile(k.KeyID))
 	t, err := c.Flags.Resolve()
 	if err != nil {
 		return err
 	}
-	o, err := operate(ctx, t)
+	o, err := system.Connect(ctx, t)
 	if errors.Is(err, target.ErrNoServer) {
-		fmt.Fprintln(io.out, "No running system was named (--ready-file, --server), so no admitter was asked: one that reads this directory takes the retirement up within seconds. Executors must be given the file, too.")
+		fmt.Fprintln(io.Out, "No running system was named (--ready-file, --server), so no admitter was asked: one that reads this directory takes the retirement up within seconds. Executors must be given the file, too.")
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("the retirement is written, but no admitter could be asked: %w", err)
 	}
-	defer o.nc.Close()
-	if err := o.confirmRetired(ctx, c.waitFlag, k.KeyID); err != nil {
+	defer o.Conn.Close()
+	if err := o.ConfirmRetired(ctx, c.WaitFlag, k.KeyID); err != nil {
 		return err
 	}
-	fmt.Fprintln(io.out, "It is in the log, and no admitter signs with the key. Executors must be given the file, too.")
+	fmt.Fprintln(io.Out, "It is in the log, and no admitter signs with the key. Executors must be given the file, too.")
 	return nil
 }
 
@@ -110,25 +112,25 @@ type listedKey struct {
 	Problem    string          `json:"problem,omitempty"`
 }
 
-func (c *keysListCmd) Run(ctx context.Context, io stdio) error {
+func (c *keysListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
 		return err
 	}
-	public, err := checkpointKey(c.Key, t)
+	public, err := system.CheckpointKey(c.Key, t)
 	if err != nil {
 		return err
 	}
-	vouchers, err := verifiers(public)
+	vouchers, err := system.CheckpointVerifiers(public)
 	if err != nil {
 		return err
 	}
-	o, err := operate(ctx, t)
+	o, err := system.Connect(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer o.nc.Close()
-	list, err := readKeys(ctx, o.js, note.VerifierList(vouchers...))
+	defer o.Conn.Close()
+	list, err := readKeys(ctx, o.JS, note.VerifierList(vouchers...))
 	if err != nil {
 		return err
 	}
@@ -202,29 +204,29 @@ func (l *listedKey) retirement(name string, b []byte, known note.Verifiers) {
 	l.Retirement, l.RetiredAt = b, k.RetiredAt
 }
 
-func (c *keysListCmd) report(io stdio, list []listedKey) error {
-	p, bad := newPrinter(io.out), 0
+func (c *keysListCmd) report(io ui.Stdio, list []listedKey) error {
+	p, bad := ui.NewPrinter(io.Out), 0
 	if !c.JSON && len(list) == 0 {
-		p.printf("no receipt key is published yet: an admitter does so when it starts\n")
+		p.Printf("no receipt key is published yet: an admitter does so when it starts\n")
 	}
 	for _, k := range list {
 		if k.Problem != "" {
 			bad++
 		}
 		if c.JSON {
-			if err := compactJSON(io, k); err != nil {
+			if err := ui.WriteJSON(io, k); err != nil {
 				return err
 			}
 			continue
 		}
-		state, colour := "vouched", green
+		state, colour := "vouched", ui.Green
 		switch {
 		case k.Problem != "":
-			state, colour = k.Problem, red
+			state, colour = k.Problem, ui.Red
 		case k.Retirement != nil:
-			state, colour = "retired "+k.RetiredAt.String(), faint
+			state, colour = "retired "+k.RetiredAt.String(), ui.Faint
 		}
-		p.printf("%s  %-30s  %s\n", fill(clean(k.KeyID, 40), 16), k.CreatedAt, p.paint(colour, state))
+		p.Printf("%s  %-30s  %s\n", ui.Fill(ui.Clean(k.KeyID, 40), 16), k.CreatedAt, p.Paint(colour, state))
 	}
 	if bad > 0 {
 		return fmt.Errorf("%d of %d keys are not what the checkpoint key signed: find out who wrote into the keys bucket", bad, len(list))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/compliance/statement"
@@ -24,7 +25,7 @@ type keysStatementCmd struct {
 
 // Run makes the key of whoever hands bundles out, once, and writes its public
 // half beside it.
-func (c *keysStatementCmd) Run(io stdio) error {
+func (c *keysStatementCmd) Run(io ui.Stdio) error {
 	if err := keys.Ensure(c.Keys, statementFile); err != nil {
 		return err
 	}
@@ -41,6 +42,6 @@ func (c *keysStatementCmd) Run(io stdio) error {
 	if err := wholefile.Write(path, text, 0o644); err != nil {
 		return errors.Join(fmt.Errorf("writing the public key %s", path), err)
 	}
-	fmt.Fprintf(io.out, "key %s: sign with --sign-key %s, and publish %s for those who verify\n", signing.KeyID(public), filepath.Join(c.Keys, statementFile), path)
+	fmt.Fprintf(io.Out, "key %s: sign with --sign-key %s, and publish %s for those who verify\n", signing.KeyID(public), filepath.Join(c.Keys, statementFile), path)
 	return nil
 }

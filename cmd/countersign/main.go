@@ -7,20 +7,22 @@ import (
 	"os"
 
 	"github.com/alecthomas/kong"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline/child"
 )
 
 func main() {
 	child.RunIfAsked()
-	os.Exit(newProgram().main())
+	os.Exit(newProgram().Main())
 }
 
 // newProgram is the command line of the operator's tool.
-func newProgram() program {
-	return program{
+func newProgram() ui.Program {
+	return ui.Program{
 		Name:     "countersign",
 		About:    "Proves what AI agents were allowed to do, what they did, and that the two match.",
 		Commands: &commands{},
-		Options:  []kong.Option{sessionNames},
+		Options:  []kong.Option{system.SessionNames},
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
 type mandateCmd struct {
@@ -28,35 +29,35 @@ type mandateValidateCmd struct {
 }
 
 // Run prints {"valid", "reason_codes", "errors"} and fails if it is not valid.
-func (c *mandateValidateCmd) Run(io stdio) error {
-	now, err := parseNow(c.Now)
+func (c *mandateValidateCmd) Run(io ui.Stdio) error {
+	now, err := ui.ParseNow(c.Now)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	if c.File == "-" && c.Mandate == "-" {
-		return usageError{Err: errors.New("only one of the two files can be standard input")}
+		return ui.UsageError{Err: errors.New("only one of the two files can be standard input")}
 	}
-	doc, err := readInput(io, c.File)
+	doc, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return err
 	}
 	var against []byte
 	if c.Mandate != "" {
-		if against, err = readInput(io, c.Mandate); err != nil {
+		if against, err = ui.ReadInput(io, c.Mandate); err != nil {
 			return err
 		}
 	}
 	report, err := aump.Validate(c.Kind, doc, against, now)
 	if err != nil {
-		return usageError{Err: fmt.Errorf("mandate validate %s: %w", c.Kind, err)}
+		return ui.UsageError{Err: fmt.Errorf("mandate validate %s: %w", c.Kind, err)}
 	}
-	enc := json.NewEncoder(io.out)
+	enc := json.NewEncoder(io.Out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(report); err != nil {
 		return err
 	}
 	if !report.Valid {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }

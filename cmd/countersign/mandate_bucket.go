@@ -11,17 +11,19 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 // mandateBucket is the mandates bucket as an operator sees it, for one tenant.
-type mandateBucket struct{ operatorBucket }
+type mandateBucket struct{ system.Bucket }
 
 func openMandates(ctx context.Context, f target.Flags) (*mandateBucket, error) {
-	b, err := openBucket(ctx, f, streams.BucketMandates)
+	b, err := system.OpenBucket(ctx, f, streams.BucketMandates)
 	return &mandateBucket{b}, err
 }
 
@@ -35,9 +37,9 @@ type heldMandate struct {
 // nil, if the id is unknown; revision is then what the next put must name.
 func (b *mandateBucket) newest(ctx context.Context, id string) (held *heldMandate, revision uint64, err error) {
 	if !mandate.ValidID(id) {
-		return nil, 0, usageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", clean(id, 64))}
+		return nil, 0, ui.UsageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", ui.Clean(id, 64))}
 	}
-	e, err := streams.KVLast(ctx, b.js, streams.BucketMandates, mandate.Key(b.tenant, id))
+	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.Key(b.Tenant, id))
 	if err != nil {
 		return nil, 0, fmt.Errorf("reading mandate %s: %w", id, err)
 	}
@@ -60,7 +62,7 @@ func (b *mandateBucket) write(ctx context.Context, key string, doc any, revision
 	if err != nil {
 		return 0, err
 	}
-	stored, err := b.kv.Update(ctx, key, body, revision)
+	stored, err := b.KV.Update(ctx, key, body, revision)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return 0, errors.New("somebody else changed it in the same moment; look at it (mandate history) and try again")
 	}
@@ -73,7 +75,7 @@ func (b *mandateBucket) write(ctx context.Context, key string, doc any, revision
 // revocation is the revocation of a mandate, nil if there is none. One that
 // cannot be read counts all the same.
 func (b *mandateBucket) revocation(ctx context.Context, id, hash string) (*mandate.Revocation, error) {
-	e, err := streams.KVLast(ctx, b.js, streams.BucketMandates, mandate.RevocationKey(b.tenant, id, hash))
+	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.RevocationKey(b.Tenant, id, hash))
 	if err != nil || e == nil || e.Deleted {
 		return nil, err
 	}
@@ -86,7 +88,7 @@ func (b *mandateBucket) revocation(ctx context.Context, id, hash string) (*manda
 
 // keys are the tenant's signing keys; revision is 0 if there are none.
 func (b *mandateBucket) keys(ctx context.Context) (doc mandate.SigningKeys, set aump.KeySet, revision uint64, err error) {
-	e, err := streams.KVLast(ctx, b.js, streams.BucketMandates, mandate.KeysKey(b.tenant))
+	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.KeysKey(b.Tenant))
 	if err != nil || e == nil {
 		return doc, nil, 0, err
 	}
@@ -101,12 +103,12 @@ func (b *mandateBucket) keys(ctx context.Context) (doc mandate.SigningKeys, set 
 
 // ids lists the ids under which there is, or was, a mandate.
 func (b *mandateBucket) ids(ctx context.Context) (ids []string, err error) {
-	keys, err := streams.KVKeys(ctx, b.js, streams.BucketMandates)
+	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketMandates)
 	if err != nil {
 		return nil, err
 	}
 	for _, key := range keys {
-		if k := mandate.ParseKey(key); k.Kind == mandate.KeyMandate && k.Tenant == mandate.TenantToken(b.tenant) {
+		if k := mandate.ParseKey(key); k.Kind == mandate.KeyMandate && k.Tenant == mandate.TenantToken(b.Tenant) {
 			ids = append(ids, k.ID)
 		}
 	}
@@ -121,22 +123,22 @@ type spentMoney struct {
 }
 
 func (s spentMoney) String() string {
-	return fmt.Sprintf("%s %d spent, %d reserved", clean(s.Currency, 8), s.Settled, s.Reserved)
+	return fmt.Sprintf("%s %d spent, %d reserved", ui.Clean(s.Currency, 8), s.Settled, s.Reserved)
 }
 
 // spent lists what was spent, by id.
 func (b *mandateBucket) spent(ctx context.Context) (map[string][]spentMoney, error) {
-	keys, err := streams.KVKeys(ctx, b.js, streams.BucketSpend)
+	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketSpend)
 	if err != nil {
 		return nil, err
 	}
 	list := map[string][]spentMoney{}
 	for _, key := range keys {
 		part := strings.Split(key, ".")
-		if len(part) != 3 || part[0] != mandate.TenantToken(b.tenant) {
+		if len(part) != 3 || part[0] != mandate.TenantToken(b.Tenant) {
 			continue
 		}
-		e, err := streams.KVLast(ctx, b.js, streams.BucketSpend, key)
+		e, err := streams.KVLast(ctx, b.JS, streams.BucketSpend, key)
 		if err != nil {
 			return nil, err
 		}

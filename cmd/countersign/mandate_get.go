@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/streams"
@@ -34,12 +35,12 @@ type mandateInfo struct {
 	Mandate  json.RawMessage     `json:"mandate,omitempty"`
 }
 
-func (c *mandateGetCmd) Run(ctx context.Context, io stdio) error {
+func (c *mandateGetCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	held, _, err := b.newest(ctx, c.ID)
 	if err != nil && c.Revision == 0 {
 		return err
@@ -51,10 +52,10 @@ func (c *mandateGetCmd) Run(ctx context.Context, io stdio) error {
 		}
 	}
 	if held == nil {
-		return fmt.Errorf("tenant %s has no mandate %s (mandate list)", b.tenant, c.ID)
+		return fmt.Errorf("tenant %s has no mandate %s (mandate list)", b.Tenant, c.ID)
 	}
 	if !c.JSON {
-		_, err := io.out.Write([]byte(held.Mandate))
+		_, err := io.Out.Write([]byte(held.Mandate))
 		return err
 	}
 	spent, err := b.spent(ctx)
@@ -72,7 +73,7 @@ func (c *mandateGetCmd) Run(ctx context.Context, io stdio) error {
 		}
 	}
 	info.Mandate = json.RawMessage(held.Mandate)
-	return compactJSON(io, info)
+	return ui.WriteJSON(io, info)
 }
 
 // at reads an earlier revision.
@@ -93,9 +94,9 @@ func (b *mandateBucket) at(ctx context.Context, id string, revision uint64) (*he
 // mandate away, or cannot be read, has no ID.
 func (b *mandateBucket) history(ctx context.Context, id string) (list []heldMandate, err error) {
 	if !mandate.ValidID(id) {
-		return nil, usageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", clean(id, 64))}
+		return nil, ui.UsageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", ui.Clean(id, 64))}
 	}
-	revisions, err := streams.KVHistory(ctx, b.js, streams.BucketMandates, mandate.Key(b.tenant, id))
+	revisions, err := streams.KVHistory(ctx, b.JS, streams.BucketMandates, mandate.Key(b.Tenant, id))
 	if err != nil {
 		return nil, fmt.Errorf("reading the history of mandate %s: %w", id, err)
 	}
@@ -147,7 +148,7 @@ func mandateState(document string, revoked bool, now time.Time) string {
 	case !now.Before(m.ExpiresAt):
 		return stateExpired
 	case m.Status != aump.StatusActive:
-		return clean(m.Status, 32)
+		return ui.Clean(m.Status, 32)
 	case now.Before(m.IssuedAt):
 		return stateNotBegun
 	}
@@ -159,12 +160,12 @@ type mandateListCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-func (c *mandateListCmd) Run(ctx context.Context, io stdio) error {
+func (c *mandateListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	ids, err := b.ids(ctx)
 	if err != nil {
 		return err
@@ -177,7 +178,7 @@ func (c *mandateListCmd) Run(ctx context.Context, io stdio) error {
 	for _, id := range ids {
 		held, _, err := b.newest(ctx, id)
 		if err != nil {
-			fmt.Fprintln(io.err, "warning:", err)
+			fmt.Fprintln(io.Err, "warning:", err)
 			continue
 		}
 		if held == nil {
@@ -190,10 +191,10 @@ func (c *mandateListCmd) Run(ctx context.Context, io stdio) error {
 		list = append(list, info)
 	}
 	if c.JSON {
-		return compactJSON(io, list)
+		return ui.WriteJSON(io, list)
 	}
 	if len(list) == 0 {
-		fmt.Fprintf(io.out, "tenant %s has no mandate: every AUMP request is denied (countersign mandate put FILE)\n", clean(b.tenant, 64))
+		fmt.Fprintf(io.Out, "tenant %s has no mandate: every AUMP request is denied (countersign mandate put FILE)\n", ui.Clean(b.Tenant, 64))
 	}
 	for _, m := range list {
 		printMandate(io, m)
@@ -201,14 +202,14 @@ func (c *mandateListCmd) Run(ctx context.Context, io stdio) error {
 	return nil
 }
 
-func printMandate(io stdio, m mandateInfo) {
+func printMandate(io ui.Stdio, m mandateInfo) {
 	state := m.State
 	if m.Revoked != nil {
-		state = stateRevoked + ": " + clean(m.Revoked.Reason, 200)
+		state = stateRevoked + ": " + ui.Clean(m.Revoked.Reason, 200)
 	}
-	fmt.Fprintf(io.out, "%s  revision %d  by %s  %s\n    %s\n", clean(m.ID, 600), m.Revision, clean(m.Author, 64), state, clean(m.Hash, 80))
+	fmt.Fprintf(io.Out, "%s  revision %d  by %s  %s\n    %s\n", ui.Clean(m.ID, 600), m.Revision, ui.Clean(m.Author, 64), state, ui.Clean(m.Hash, 80))
 	for _, s := range m.Spent {
-		fmt.Fprintf(io.out, "    %s\n", s)
+		fmt.Fprintf(io.Out, "    %s\n", s)
 	}
 }
 
@@ -227,12 +228,12 @@ type mandateRevision struct {
 	Revoked  *mandate.Revocation `json:"revoked,omitempty"`
 }
 
-func (c *mandateHistoryCmd) Run(ctx context.Context, io stdio) error {
+func (c *mandateHistoryCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	revisions, err := b.history(ctx, c.ID)
 	if err != nil {
 		return err
@@ -248,13 +249,13 @@ func (c *mandateHistoryCmd) Run(ctx context.Context, io stdio) error {
 		list = append(list, r)
 	}
 	if c.JSON {
-		return compactJSON(io, list)
+		return ui.WriteJSON(io, list)
 	}
 	if len(list) == 0 {
-		return fmt.Errorf("tenant %s never had a mandate %s", b.tenant, c.ID)
+		return fmt.Errorf("tenant %s never had a mandate %s", b.Tenant, c.ID)
 	}
 	for _, r := range list {
-		fmt.Fprintf(io.out, "revision %-6d %s  by %s  %s\n", r.Revision, r.PutAt, clean(r.Author, 64), describeRevision(r))
+		fmt.Fprintf(io.Out, "revision %-6d %s  by %s  %s\n", r.Revision, r.PutAt, ui.Clean(r.Author, 64), describeRevision(r))
 	}
 	return nil
 }
@@ -264,7 +265,7 @@ func describeRevision(r mandateRevision) string {
 	case r.Hash == "":
 		return "(nothing that can be read)"
 	case r.Revoked != nil:
-		return clean(r.Hash, 80) + "  revoked: " + clean(r.Revoked.Reason, 200)
+		return ui.Clean(r.Hash, 80) + "  revoked: " + ui.Clean(r.Revoked.Reason, 200)
 	}
-	return clean(r.Hash, 80)
+	return ui.Clean(r.Hash, 80)
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/events/strictjson"
@@ -24,7 +26,7 @@ type mandateKeysCmd struct {
 type mandateKeysPutCmd struct {
 	target.Flags
 	authorFlag
-	waitFlag
+	system.WaitFlag
 	Signatures string `help:"What mandates need: ${enum} (auto: those that are there must verify, once there are keys; default: as it is)." enum:"auto,off,if_present,required,keep" default:"keep"`
 	JSON       bool   `name:"json" help:"Print the result as JSON."`
 	File       string `arg:"" help:"A JSON Web Key Set, or an AUMP profile with signing keys; - for standard input."`
@@ -39,24 +41,24 @@ type keysReport struct {
 	Revision   uint64      `json:"revision"`
 }
 
-func (c *mandateKeysPutCmd) Run(ctx context.Context, io stdio) error {
-	raw, err := readInput(io, c.File)
+func (c *mandateKeysPutCmd) Run(ctx context.Context, io ui.Stdio) error {
+	raw, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return err
 	}
 	doc := mandate.SigningKeys{V: mandate.StoredVersion, Author: c.name(), PutAt: events.At(time.Now())}
 	if doc.Keys, err = readSigningKeys(raw); err != nil {
-		return fmt.Errorf("%s: %w", clean(c.File, 200), err)
+		return fmt.Errorf("%s: %w", ui.Clean(c.File, 200), err)
 	}
 	set, err := doc.Set()
 	if err != nil {
-		return fmt.Errorf("%s: %w", clean(c.File, 200), err)
+		return fmt.Errorf("%s: %w", ui.Clean(c.File, 200), err)
 	}
 	b, err := openMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	old, _, revision, err := b.keys(ctx)
 	switch {
 	case c.Signatures != "keep":
@@ -66,10 +68,10 @@ func (c *mandateKeysPutCmd) Run(ctx context.Context, io stdio) error {
 	default:
 		doc.Signatures = old.Signatures
 	}
-	if revision, err = b.write(ctx, mandate.KeysKey(b.tenant), doc, revision); err != nil {
+	if revision, err = b.write(ctx, mandate.KeysKey(b.Tenant), doc, revision); err != nil {
 		return err
 	}
-	if err := b.confirm(ctx, c.waitFlag, streams.BucketMandates, revision); err != nil {
+	if err := b.Confirm(ctx, c.WaitFlag, streams.BucketMandates, revision); err != nil {
 		return err
 	}
 	return reportKeys(io, doc, set, revision, c.JSON)
@@ -109,12 +111,12 @@ type mandateKeysGetCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-func (c *mandateKeysGetCmd) Run(ctx context.Context, io stdio) error {
+func (c *mandateKeysGetCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	doc, set, revision, err := b.keys(ctx)
 	if err != nil {
 		return err
@@ -122,7 +124,7 @@ func (c *mandateKeysGetCmd) Run(ctx context.Context, io stdio) error {
 	return reportKeys(io, doc, set, revision, c.JSON)
 }
 
-func reportKeys(io stdio, doc mandate.SigningKeys, set aump.KeySet, revision uint64, asJSON bool) error {
+func reportKeys(io ui.Stdio, doc mandate.SigningKeys, set aump.KeySet, revision uint64, asJSON bool) error {
 	r := keysReport{Keys: slices.Sorted(maps.Keys(set)), Author: doc.Author, PutAt: doc.PutAt, Revision: revision}
 	for name, p := range mandate.SignaturePolicies {
 		if p == doc.Signatures {
@@ -133,11 +135,11 @@ func reportKeys(io stdio, doc mandate.SigningKeys, set aump.KeySet, revision uin
 		r.Keys = []string{}
 	}
 	if asJSON {
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	}
-	fmt.Fprintf(io.out, "%d keys, signatures %s\n", len(r.Keys), r.Signatures)
+	fmt.Fprintf(io.Out, "%d keys, signatures %s\n", len(r.Keys), r.Signatures)
 	for _, kid := range r.Keys {
-		fmt.Fprintf(io.out, "    %s\n", clean(kid, 200))
+		fmt.Fprintf(io.Out, "    %s\n", ui.Clean(kid, 200))
 	}
 	return nil
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/aump"
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -28,7 +30,7 @@ func (a authorFlag) name() string { return (&signedBy{Author: a.Author}).author(
 type mandatePutCmd struct {
 	target.Flags
 	authorFlag
-	waitFlag
+	system.WaitFlag
 	JSON bool   `name:"json" help:"Print the result as JSON."`
 	File string `arg:"" help:"The mandate; - for standard input."`
 }
@@ -43,8 +45,8 @@ type putReport struct {
 	Warnings []string `json:"warnings"`
 }
 
-func (c *mandatePutCmd) Run(ctx context.Context, io stdio) error {
-	raw, err := readInput(io, c.File)
+func (c *mandatePutCmd) Run(ctx context.Context, io ui.Stdio) error {
+	raw, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (c *mandatePutCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	m, err := b.signed(ctx, raw)
 	if err != nil {
 		return err
@@ -73,9 +75,9 @@ func (c *mandatePutCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if r.Changed {
-		b.noteStranger(ctx, io)
+		b.NoteUnknownTenant(ctx, io)
 	}
-	if err := b.confirm(ctx, c.waitFlag, streams.BucketMandates, r.Revision); err != nil {
+	if err := b.Confirm(ctx, c.WaitFlag, streams.BucketMandates, r.Revision); err != nil {
 		return err
 	}
 	return c.report(io, r)
@@ -90,7 +92,7 @@ func refuseInvalid(raw []byte) (state []string, err error) {
 		return nil, err
 	}
 	if slices.Contains(report.ReasonCodes, aump.CodeSchemaInvalid) {
-		return nil, fmt.Errorf("not a valid mandate, nothing was put: %s: %s", strings.Join(report.ReasonCodes, ", "), clean(strings.Join(report.Errors, "; "), 1000))
+		return nil, fmt.Errorf("not a valid mandate, nothing was put: %s: %s", strings.Join(report.ReasonCodes, ", "), ui.Clean(strings.Join(report.Errors, "; "), 1000))
 	}
 	return report.ReasonCodes, nil
 }
@@ -127,21 +129,21 @@ func (b *mandateBucket) put(ctx context.Context, raw []byte, author string, r *p
 		return errors.Join(errors.New("the mandate is too large to be stored: at most 1 MiB with its wrapping"), err)
 	}
 	r.Changed = true
-	r.Revision, err = b.write(ctx, mandate.Key(b.tenant, r.ID), doc, revision)
+	r.Revision, err = b.write(ctx, mandate.Key(b.Tenant, r.ID), doc, revision)
 	return err
 }
 
-func (c *mandatePutCmd) report(io stdio, r putReport) error {
+func (c *mandatePutCmd) report(io ui.Stdio, r putReport) error {
 	if c.JSON {
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	}
 	for _, code := range r.Warnings {
-		fmt.Fprintf(io.err, "warning: as things are, every request under this mandate is denied: %s\n", code)
+		fmt.Fprintf(io.Err, "warning: as things are, every request under this mandate is denied: %s\n", code)
 	}
 	if !r.Changed {
-		fmt.Fprintf(io.out, "nothing to change: %s is in force as revision %d; hash %s\n", r.ID, r.Revision, r.Hash)
+		fmt.Fprintf(io.Out, "nothing to change: %s is in force as revision %d; hash %s\n", r.ID, r.Revision, r.Hash)
 		return nil
 	}
-	fmt.Fprintf(io.out, "%s in force as revision %d; hash %s\n", r.ID, r.Revision, r.Hash)
+	fmt.Fprintf(io.Out, "%s in force as revision %d; hash %s\n", r.ID, r.Revision, r.Hash)
 	return nil
 }

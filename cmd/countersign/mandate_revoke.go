@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/aump"
 	"github.com/countersign-dev/countersign/streams"
@@ -20,29 +22,29 @@ const maxReason = 512
 type mandateRevokeCmd struct {
 	target.Flags
 	authorFlag
-	waitFlag
+	system.WaitFlag
 	Hash   string `help:"The hash of the mandate to take back (default: of the one that is in force)." placeholder:"HASH"`
 	Reason string `help:"Why; is kept with the revocation." required:"" placeholder:"TEXT"`
 	JSON   bool   `name:"json" help:"Print the revocation as JSON."`
 	ID     string `arg:"" help:"The mandate's id."`
 }
 
-func (c *mandateRevokeCmd) Run(ctx context.Context, io stdio) error {
+func (c *mandateRevokeCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if strings.TrimSpace(c.Reason) == "" || len(c.Reason) > maxReason {
-		return usageError{Err: fmt.Errorf("--reason must say why, in at most %d bytes", maxReason)}
+		return ui.UsageError{Err: fmt.Errorf("--reason must say why, in at most %d bytes", maxReason)}
 	}
 	b, err := openMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	hash, err := b.named(ctx, c.ID, c.Hash)
 	if err != nil {
 		return err
 	}
 	r := mandate.Revocation{V: mandate.StoredVersion, ID: c.ID, Hash: hash, Reason: c.Reason, Author: c.name(), RevokedAt: events.At(time.Now())}
-	key := mandate.RevocationKey(b.tenant, c.ID, hash)
-	last, err := streams.KVLast(ctx, b.js, streams.BucketMandates, key)
+	key := mandate.RevocationKey(b.Tenant, c.ID, hash)
+	last, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, key)
 	if err != nil {
 		return err
 	}
@@ -51,20 +53,20 @@ func (c *mandateRevokeCmd) Run(ctx context.Context, io stdio) error {
 		revision = last.Revision
 	}
 	if last != nil && !last.Deleted {
-		fmt.Fprintf(io.err, "it was revoked before; the first reason stands\n")
+		fmt.Fprintf(io.Err, "it was revoked before; the first reason stands\n")
 		if r, err = events.DecodeRecord[mandate.Revocation](last.Value); err != nil {
 			return fmt.Errorf("the revocation in the bucket counts, but cannot be read: %w", err)
 		}
 	} else if revision, err = b.write(ctx, key, r, revision); err != nil {
 		return err
 	}
-	if err := b.confirm(ctx, c.waitFlag, streams.BucketMandates, revision); err != nil {
+	if err := b.Confirm(ctx, c.WaitFlag, streams.BucketMandates, revision); err != nil {
 		return err
 	}
 	if c.JSON {
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	}
-	fmt.Fprintf(io.out, "%s %s is revoked for good; a mandate with another hash may be put under its id\n", r.ID, r.Hash)
+	fmt.Fprintf(io.Out, "%s %s is revoked for good; a mandate with another hash may be put under its id\n", r.ID, r.Hash)
 	return nil
 }
 
@@ -75,7 +77,7 @@ func (b *mandateBucket) named(ctx context.Context, id, hash string) (string, err
 	if hash != "" {
 		normal, ok := aump.NormaliseHash(hash)
 		if !ok || !mandate.ValidID(id) {
-			return "", usageError{Err: errors.New("--hash must be sha256- and 64 hex digits, and the id one of a mandate")}
+			return "", ui.UsageError{Err: errors.New("--hash must be sha256- and 64 hex digits, and the id one of a mandate")}
 		}
 		return normal, nil
 	}
@@ -83,7 +85,7 @@ func (b *mandateBucket) named(ctx context.Context, id, hash string) (string, err
 		return "", err
 	}
 	if held == nil {
-		return "", fmt.Errorf("tenant %s has no mandate %s; to revoke one that is not there, name it with --hash", b.tenant, id)
+		return "", fmt.Errorf("tenant %s has no mandate %s; to revoke one that is not there, name it with --hash", b.Tenant, id)
 	}
 	return held.Hash, nil
 }

@@ -8,7 +8,10 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/compliance/otlp"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -29,12 +32,12 @@ type otelCmd struct {
 // otelBatch is how many records are sent at a time.
 const otelBatch = 500
 
-func (c *otelCmd) Run(ctx context.Context, io stdio) error {
+func (c *otelCmd) Run(ctx context.Context, io ui.Stdio) error {
 	switch {
 	case c.Follow == (c.Session != ""):
-		return usageError{Err: errors.New("give --session SESSION, or --follow")}
+		return ui.UsageError{Err: errors.New("give --session SESSION, or --follow")}
 	case !c.Follow && (c.Since != "" || c.Position != ""):
-		return usageError{Err: errors.New("--since and --position are for --follow; a session is always sent whole")}
+		return ui.UsageError{Err: errors.New("--since and --position are for --follow; a session is always sent whole")}
 	}
 	t, err := c.Resolve()
 	if err != nil {
@@ -55,14 +58,14 @@ func (c *otelCmd) Run(ctx context.Context, io stdio) error {
 	}
 	s.report(io)
 	if s.rejected > 0 {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }
 
 // session sends the evidence of a session.
-func (c *otelCmd) session(ctx context.Context, io stdio, t *target.Target, s *otelSender) error {
-	l, err := openLedger(ctx, t)
+func (c *otelCmd) session(ctx context.Context, io ui.Stdio, t *target.Target, s *otelSender) error {
+	l, err := system.OpenEvidence(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -73,11 +76,11 @@ func (c *otelCmd) session(ctx context.Context, io stdio, t *target.Target, s *ot
 		batch, n = otlp.Signals{}, 0
 		return err
 	}
-	expired := newExpiredRows(l)
-	defer func() { expired.note(io, "not sent") }()
+	expired := proof.NewExpiredRows(l)
+	defer func() { expired.Note(io, "not sent") }()
 	err = l.DB.Chain(ctx, t.Tenant, c.Session, func(r storage.EvidenceRow) error {
 		found = true
-		if gone, err := expired.take(ctx, r); gone || err != nil {
+		if gone, err := expired.Expired(ctx, r); gone || err != nil {
 			return err
 		}
 		item, err := formatItem(r)
@@ -93,7 +96,7 @@ func (c *otelCmd) session(ctx context.Context, io stdio, t *target.Target, s *ot
 		return nil
 	})
 	if err == nil && !found {
-		return fmt.Errorf("%w: tenant %q, session %q", evidencereader.ErrNoSession, clean(t.Tenant, 60), clean(c.Session, 60))
+		return fmt.Errorf("%w: tenant %q, session %q", evidencereader.ErrNoSession, ui.Clean(t.Tenant, 60), ui.Clean(c.Session, 60))
 	}
 	return errors.Join(err, flush())
 }
@@ -101,13 +104,13 @@ func (c *otelCmd) session(ctx context.Context, io stdio, t *target.Target, s *ot
 // follow sends what comes out of the log. The next page is asked for once the
 // last one was taken and the position is kept: where the collector is slow, so
 // is this, and the log waits.
-func (c *otelCmd) follow(ctx context.Context, io stdio, t *target.Target, s *otelSender) error {
+func (c *otelCmd) follow(ctx context.Context, io ui.Stdio, t *target.Target, s *otelSender) error {
 	nc, err := t.Connect(ctx, target.Subscriber)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Trouble: troubleOn(io),
+	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Trouble: system.ReportOutages(io),
 		Kinds: []string{string(subject.Decisions), string(subject.Calls), string(subject.Findings)}}
 	if err := c.begin(&o); err != nil {
 		return err
@@ -125,13 +128,13 @@ func (c *otelCmd) follow(ctx context.Context, io stdio, t *target.Target, s *ote
 
 func (c *otelCmd) begin(o *client.FollowOptions) (err error) {
 	if c.Position != "" {
-		if o.From, err = positionIn(c.Position); err != nil || o.From != (client.Position{}) {
+		if o.From, err = system.ReadPosition(c.Position); err != nil || o.From != (client.Position{}) {
 			return err
 		}
 	}
 	if c.Since != "" {
-		if o.Since, err = moment(c.Since, time.Now()); err != nil {
-			return usageError{Err: fmt.Errorf("--since %w", err)}
+		if o.Since, err = ui.ParseMoment(c.Since, time.Now()); err != nil {
+			return ui.UsageError{Err: fmt.Errorf("--since %w", err)}
 		}
 	}
 	return nil
@@ -141,7 +144,7 @@ func (c *otelCmd) begin(o *client.FollowOptions) (err error) {
 type otelFollower struct {
 	cmd    *otelCmd
 	sender *otelSender
-	io     stdio
+	io     ui.Stdio
 	mapper *otlp.Mapper
 	space  subject.Space
 	kept   client.Position
@@ -164,7 +167,7 @@ func (f *otelFollower) take(ctx context.Context, page []events.Output, at client
 		return nil
 	}
 	f.kept = at
-	return keepPosition(f.cmd.Position, at)
+	return system.WritePosition(f.cmd.Position, at)
 }
 
 // mapped redacts outputs as the auditor does, by the built-in rules, and maps

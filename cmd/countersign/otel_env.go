@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
 // The one protocol that is spoken, and the one exporter.
@@ -33,7 +35,7 @@ var otelVariables = []struct {
 		if v == otelProtocol {
 			return nil
 		}
-		return fmt.Errorf("is %q; only %s is spoken here: set it to that, and the endpoint to the collector's HTTP port (4318 by default)", clean(v, 40), otelProtocol)
+		return fmt.Errorf("is %q; only %s is spoken here: set it to that, and the endpoint to the collector's HTTP port (4318 by default)", ui.Clean(v, 40), otelProtocol)
 	}},
 	{"ENDPOINT", func(v string) error {
 		if u, err := url.Parse(v); err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" {
@@ -45,13 +47,13 @@ var otelVariables = []struct {
 		if n, err := strconv.Atoi(v); err == nil && n > 0 {
 			return nil
 		}
-		return fmt.Errorf("is %q; want milliseconds, such as 10000", clean(v, 40))
+		return fmt.Errorf("is %q; want milliseconds, such as 10000", ui.Clean(v, 40))
 	}},
 	{"COMPRESSION", func(v string) error {
 		if v == "gzip" || v == "none" {
 			return nil
 		}
-		return fmt.Errorf("is %q; want gzip or none", clean(v, 40))
+		return fmt.Errorf("is %q; want gzip or none", ui.Clean(v, 40))
 	}},
 	{"HEADERS", func(v string) error {
 		for _, pair := range strings.Split(v, ",") {
@@ -68,7 +70,7 @@ var otelVariables = []struct {
 			return fmt.Errorf("cannot be read: %w", err)
 		}
 		if !x509.NewCertPool().AppendCertsFromPEM(b) {
-			return fmt.Errorf("%s has no certificate (PEM)", clean(v, 200))
+			return fmt.Errorf("%s has no certificate (PEM)", ui.Clean(v, 200))
 		}
 		return nil
 	}},
@@ -79,11 +81,11 @@ var otelVariables = []struct {
 func otelEnvironment(getenv func(string) string) error {
 	get := func(name string) string { return strings.TrimSpace(getenv(name)) }
 	if strings.EqualFold(get("OTEL_SDK_DISABLED"), "true") {
-		return usageError{Err: errors.New("OTEL_SDK_DISABLED is true, so nothing would be sent: unset it for this command")}
+		return ui.UsageError{Err: errors.New("OTEL_SDK_DISABLED is true, so nothing would be sent: unset it for this command")}
 	}
 	for _, name := range []string{"OTEL_TRACES_EXPORTER", "OTEL_LOGS_EXPORTER"} {
 		if v := get(name); v != "" && !slices.Contains(strings.Split(v, ","), otelExporter) {
-			return usageError{Err: fmt.Errorf("%s is %q; this command sends by %s only: unset it", name, clean(v, 40), otelExporter)}
+			return ui.UsageError{Err: fmt.Errorf("%s is %q; this command sends by %s only: unset it", name, ui.Clean(v, 40), otelExporter)}
 		}
 	}
 	for _, v := range otelVariables {
@@ -94,7 +96,7 @@ func otelEnvironment(getenv func(string) string) error {
 				continue
 			}
 			if err := v.wrong(value); err != nil {
-				return usageError{Err: fmt.Errorf("%s %w", name, err)}
+				return ui.UsageError{Err: fmt.Errorf("%s %w", name, err)}
 			}
 		}
 	}
@@ -109,10 +111,10 @@ func otelClientCertificates(get func(string) string) error {
 		switch c, k := get(certificate), get(key); {
 		case c == "" && k == "":
 		case c == "" || k == "":
-			return usageError{Err: fmt.Errorf("%s and %s go together", certificate, key)}
+			return ui.UsageError{Err: fmt.Errorf("%s and %s go together", certificate, key)}
 		default:
 			if _, err := tls.LoadX509KeyPair(c, k); err != nil {
-				return usageError{Err: fmt.Errorf("%s and %s: %w", certificate, key, err)}
+				return ui.UsageError{Err: fmt.Errorf("%s and %s: %w", certificate, key, err)}
 			}
 		}
 	}

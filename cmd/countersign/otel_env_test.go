@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
 // An environment that the exporters would read otherwise than it was meant is
@@ -40,7 +42,7 @@ func TestOtelEnvironment(t *testing.T) {
 		"no pair":             {map[string]string{prefix + "CLIENT_KEY": empty, prefix + "CLIENT_CERTIFICATE": empty}, prefix + "CLIENT_CERTIFICATE"},
 	} {
 		err := otelEnvironment(func(key string) string { return tc.env[key] })
-		var usage usageError
+		var usage ui.UsageError
 		switch {
 		case tc.names == "" && err != nil:
 			t.Errorf("%s: %v", name, err)

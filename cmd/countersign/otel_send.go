@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/compliance/otlp"
 )
 
@@ -97,7 +98,7 @@ func (s *otelSender) settle(err error) error {
 		return err
 	}
 	s.rejected++
-	fmt.Fprintf(os.Stderr, "countersign: the collector did not take all: %s\n", cleanLines(err.Error()))
+	fmt.Fprintf(os.Stderr, "countersign: the collector did not take all: %s\n", ui.CleanLines(err.Error()))
 	return nil
 }
 
@@ -109,7 +110,7 @@ const (
 
 // sendPatiently is send that tries until it succeeds or ctx ends, and says once
 // that it waits.
-func (s *otelSender) sendPatiently(ctx context.Context, io stdio, b otlp.Signals) error {
+func (s *otelSender) sendPatiently(ctx context.Context, io ui.Stdio, b otlp.Signals) error {
 	waiting := false
 	for pause := otelPause; ; pause = min(2*pause, otelPauseMax) {
 		err := s.deliver(ctx, &b)
@@ -118,12 +119,12 @@ func (s *otelSender) sendPatiently(ctx context.Context, io stdio, b otlp.Signals
 		}
 		if err == nil {
 			if waiting {
-				fmt.Fprintln(io.err, "countersign: the collector takes it again; nothing was missed")
+				fmt.Fprintln(io.Err, "countersign: the collector takes it again; nothing was missed")
 			}
 			return nil
 		}
 		if !waiting {
-			fmt.Fprintf(io.err, "countersign: waiting: %s\n", cleanLines(err.Error()))
+			fmt.Fprintf(io.Err, "countersign: waiting: %s\n", ui.CleanLines(err.Error()))
 			waiting = true
 		}
 		select {
@@ -166,12 +167,12 @@ func (m *madeRecords) OnEmit(_ context.Context, r *sdklog.Record) error {
 	return nil
 }
 
-func (s *otelSender) report(io stdio) {
-	fmt.Fprintf(io.out, "%d spans and %d log records sent\n", s.spans, s.records)
+func (s *otelSender) report(io ui.Stdio) {
+	fmt.Fprintf(io.Out, "%d spans and %d log records sent\n", s.spans, s.records)
 	if s.unreadable > 0 {
-		fmt.Fprintf(io.err, "note: %d records did not read as what they should be, and were not sent\n", s.unreadable)
+		fmt.Fprintf(io.Err, "note: %d records did not read as what they should be, and were not sent\n", s.unreadable)
 	}
 	if s.rejected > 0 {
-		fmt.Fprintf(io.err, "note: of %d batches the collector did not take all, see above\n", s.rejected)
+		fmt.Fprintf(io.Err, "note: of %d batches the collector did not take all, see above\n", s.rejected)
 	}
 }

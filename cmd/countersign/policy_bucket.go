@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 	"github.com/countersign-dev/countersign/events"
@@ -17,7 +18,7 @@ import (
 )
 
 // policyBucket is the policies bucket as an operator sees it.
-type policyBucket struct{ operatorBucket }
+type policyBucket struct{ system.Bucket }
 
 func openPolicies(ctx context.Context, f target.Flags) (*policyBucket, error) {
 	t, err := f.Resolve()
@@ -28,19 +29,19 @@ func openPolicies(ctx context.Context, f target.Flags) (*policyBucket, error) {
 }
 
 func openPoliciesAt(ctx context.Context, t *target.Target) (*policyBucket, error) {
-	b, err := bucketAt(ctx, t, streams.BucketPolicies)
+	b, err := system.OpenBucketAt(ctx, t, streams.BucketPolicies)
 	return &policyBucket{b}, err
 }
 
 // inForce reads what is in force.
 func (b *policyBucket) inForce(ctx context.Context) (*policyset.Holding, error) {
-	keys, err := streams.KVKeys(ctx, b.js, streams.BucketPolicies)
+	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketPolicies)
 	if err != nil {
 		return nil, fmt.Errorf("listing the policies: %w", err)
 	}
 	held := &policyset.Holding{}
 	for _, key := range keys {
-		e, err := streams.KVLast(ctx, b.js, streams.BucketPolicies, key)
+		e, err := streams.KVLast(ctx, b.JS, streams.BucketPolicies, key)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("reading policy %s: %w", key, err)
@@ -66,10 +67,10 @@ func (b *policyBucket) put(ctx context.Context, set events.PolicySet, after uint
 	if err != nil {
 		return 0, err
 	}
-	if limit := b.nc.MaxPayload(); int64(len(value)) > limit {
+	if limit := b.Conn.MaxPayload(); int64(len(value)) > limit {
 		return 0, fmt.Errorf("%w: %d bytes, and the server takes messages of %d (max_payload)", events.ErrPolicySetTooLarge, len(value), limit)
 	}
-	revision, err = b.kv.Update(ctx, events.PolicySetKey, value, after)
+	revision, err = b.KV.Update(ctx, events.PolicySetKey, value, after)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return 0, errPushedMeanwhile
 	}
@@ -104,7 +105,7 @@ type pushed struct {
 
 // pushes lists the sets that the bucket still has, oldest first.
 func (b *policyBucket) pushes(ctx context.Context) ([]pushed, error) {
-	entries, err := streams.KVHistory(ctx, b.js, streams.BucketPolicies, events.PolicySetKey)
+	entries, err := streams.KVHistory(ctx, b.JS, streams.BucketPolicies, events.PolicySetKey)
 	if err != nil {
 		return nil, fmt.Errorf("reading the history of the policies: %w", err)
 	}
@@ -120,7 +121,7 @@ func (b *policyBucket) pushes(ctx context.Context) ([]pushed, error) {
 
 // revision reads one set that was pushed.
 func (b *policyBucket) revision(ctx context.Context, revision uint64) (pushed, error) {
-	m, err := streams.MessageAt(ctx, b.js, "KV_"+streams.BucketPolicies, revision)
+	m, err := streams.MessageAt(ctx, b.JS, "KV_"+streams.BucketPolicies, revision)
 	if err != nil {
 		return pushed{}, fmt.Errorf("reading revision %d: %w", revision, err)
 	}
@@ -150,7 +151,7 @@ func pushDocs(ctx context.Context, r target.Ready, docs []policy.Document) error
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	for i, d := range docs {
 		if !utf8.Valid(d.Data) { // it must deny, not be mended on the way
 			docs[i].Data = []byte("this file was not UTF-8\n")

@@ -18,7 +18,7 @@ func bucketOf(t *testing.T, n *rig.NATS) *policyBucket {
 	f := target.Flags{Server: n.URL(), User: "operator", Password: "pw-operator", Prefix: "gov", Stream: streams.DefaultShard}
 	b, err := openPolicies(t.Context(), f)
 	rig.OK(t, err)
-	t.Cleanup(b.nc.Close)
+	t.Cleanup(b.Conn.Close)
 	return b
 }
 
@@ -40,7 +40,7 @@ func TestPutIsCompareAndSet(t *testing.T) {
 	if _, err := b.put(t.Context(), set, first); !errors.Is(err, errPushedMeanwhile) {
 		t.Errorf("over a newer set: %v", err)
 	}
-	rig.OK(t, b.kv.Delete(t.Context(), events.PolicySetKey))
+	rig.OK(t, b.KV.Delete(t.Context(), events.PolicySetKey))
 	held, err := b.inForce(t.Context())
 	rig.OK(t, err)
 	if docs, err := held.Documents(); err != nil || len(docs) != 0 || held.SetAt != second+1 {
@@ -53,7 +53,7 @@ func TestPutIsCompareAndSet(t *testing.T) {
 // What the operator's tool takes for in force is what admitters take for it.
 func TestInForce(t *testing.T) {
 	b := bucketOf(t, rig.Start(t, streams.Shard{}))
-	_, err := b.kv.Put(t.Context(), "old.yaml", []byte("old"))
+	_, err := b.KV.Put(t.Context(), "old.yaml", []byte("old"))
 	rig.OK(t, err)
 	revision, changed, err := b.push(t.Context(), []policy.Document{docOf("a.yaml", "1"), docOf("b.yaml", "2")}, "a", "m")
 	if err != nil || !changed || revision != 2 {
@@ -62,8 +62,8 @@ func TestInForce(t *testing.T) {
 	if again, changed, err := b.push(t.Context(), []policy.Document{docOf("a.yaml", "1"), docOf("b.yaml", "2")}, "a", "m"); err != nil || changed || again != revision {
 		t.Error(again, changed, err)
 	}
-	rig.OK(t, b.kv.Delete(t.Context(), "a.yaml"))
-	_, err = b.kv.Put(t.Context(), "c.yaml", []byte("3"))
+	rig.OK(t, b.KV.Delete(t.Context(), "a.yaml"))
+	_, err = b.KV.Put(t.Context(), "c.yaml", []byte("3"))
 	rig.OK(t, err)
 	held, err := b.inForce(t.Context())
 	rig.OK(t, err)

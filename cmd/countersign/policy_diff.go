@@ -9,6 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/textdiff"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 )
 
@@ -20,9 +21,9 @@ type policyDiffCmd struct {
 	Dir      string `arg:"" optional:"" help:"Directory of *.yaml files (default: what is in force, compared with --revision)."`
 }
 
-func (c *policyDiffCmd) Run(ctx context.Context, io stdio) error {
+func (c *policyDiffCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Dir == "" && c.Revision == 0 {
-		return usageError{Err: fmt.Errorf("give a directory, or --revision N, to compare with what is in force")}
+		return ui.UsageError{Err: fmt.Errorf("give a directory, or --revision N, to compare with what is in force")}
 	}
 	var to []policy.Document
 	var err error
@@ -35,7 +36,7 @@ func (c *policyDiffCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	from, now, err := c.sides(ctx, b)
 	if err != nil {
 		return err
@@ -45,15 +46,15 @@ func (c *policyDiffCmd) Run(ctx context.Context, io stdio) error {
 	}
 	list := compareDocuments(from, to)
 	if c.JSON {
-		err = compactJSON(io, list)
+		err = ui.WriteJSON(io, list)
 	} else {
-		printDifference(newPrinter(io.out), list, true)
+		printDifference(ui.NewPrinter(io.Out), list, true)
 		if len(list) == 0 {
-			fmt.Fprintln(io.out, "no difference")
+			fmt.Fprintln(io.Out, "no difference")
 		}
 	}
 	if err == nil && c.ExitCode && len(list) > 0 {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return err
 }
@@ -136,22 +137,22 @@ func (c *fileChange) fill(hunks []textdiff.Hunk) {
 	c.Diff = b.String()
 }
 
-var opColour = map[textdiff.Op]string{textdiff.Add: green, textdiff.Remove: red}
+var opColour = map[textdiff.Op]string{textdiff.Add: ui.Green, textdiff.Remove: ui.Red}
 
 // maxDiffLine bounds what is printed of one line of a diff.
 const maxDiffLine = 400
 
 // printDifference names the changed files and, if asked for, their lines.
-func printDifference(p *printer, list []fileChange, lines bool) {
+func printDifference(p *ui.Printer, list []fileChange, lines bool) {
 	for _, c := range list {
-		p.printf("%s  %s  +%d -%d\n", p.paint(bold, fmt.Sprintf("%-7s", c.Change)), clean(c.Name, 120), c.Added, c.Removed)
+		p.Printf("%s  %s  +%d -%d\n", p.Paint(ui.Bold, fmt.Sprintf("%-7s", c.Change)), ui.Clean(c.Name, 120), c.Added, c.Removed)
 		if !lines {
 			continue
 		}
 		for _, h := range c.hunks {
-			p.printf("%s\n", p.paint(blue, h.Header()))
+			p.Printf("%s\n", p.Paint(ui.Blue, h.Header()))
 			for _, l := range h.Lines {
-				p.printf("%s\n", p.paint(opColour[l.Op], string(l.Op)+clean(strings.ReplaceAll(l.Text, "\t", "    "), maxDiffLine)))
+				p.Printf("%s\n", p.Paint(opColour[l.Op], string(l.Op)+ui.Clean(strings.ReplaceAll(l.Text, "\t", "    "), maxDiffLine)))
 			}
 		}
 	}

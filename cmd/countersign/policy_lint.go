@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
 type policyLintCmd struct {
@@ -14,7 +15,7 @@ type policyLintCmd struct {
 }
 
 // Run fails if there is a problem of severity error; warnings are only printed.
-func (c *policyLintCmd) Run(io stdio) error {
+func (c *policyLintCmd) Run(io ui.Stdio) error {
 	docs, err := readPolicies(c.Dir)
 	if err != nil {
 		return err
@@ -27,7 +28,7 @@ func (c *policyLintCmd) Run(io stdio) error {
 	if err != nil {
 		return fmt.Errorf("policies in %s do not compile: %w", c.Dir, err)
 	}
-	p := newPrinter(io.out)
+	p := ui.NewPrinter(io.Out)
 	bad := 0
 	for _, problem := range problems {
 		printProblem(p, problem)
@@ -35,46 +36,46 @@ func (c *policyLintCmd) Run(io stdio) error {
 			bad++
 		}
 	}
-	p.printf("%d policies in %d files compile; digest %s\n", len(set.Names()), len(docs), set.Digest())
+	p.Printf("%d policies in %d files compile; digest %s\n", len(set.Names()), len(docs), set.Digest())
 	if bad > 0 {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }
 
-func (c *policyLintCmd) asJSON(io stdio, problems []policy.Problem, compile error) error {
+func (c *policyLintCmd) asJSON(io ui.Stdio, problems []policy.Problem, compile error) error {
 	if problems == nil {
 		problems = []policy.Problem{}
 	}
-	enc := json.NewEncoder(io.out)
+	enc := json.NewEncoder(io.Out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(problems); err != nil {
 		return err
 	}
 	if compile != nil {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	for _, p := range problems {
 		if p.Severity == policy.SeverityError {
-			return exitCode(exitFailed)
+			return ui.ExitCode(ui.ExitFailed)
 		}
 	}
 	return nil
 }
 
-func printProblem(p *printer, problem policy.Problem) {
-	colour := yellow
+func printProblem(p *ui.Printer, problem policy.Problem) {
+	colour := ui.Yellow
 	if problem.Severity == policy.SeverityError {
-		colour = red
+		colour = ui.Red
 	}
-	where := clean(fmt.Sprintf("%s:%d", problem.Document, problem.Line), 120)
+	where := ui.Clean(fmt.Sprintf("%s:%d", problem.Document, problem.Line), 120)
 	if problem.Rule != "" {
-		where += " " + clean(problem.Rule, 130)
+		where += " " + ui.Clean(problem.Rule, 130)
 	}
-	p.printf("%s  %s  %s (%s)\n", p.paint(colour, fmt.Sprintf("%-7s", problem.Severity)), where, clean(problem.Message, 600), clean(problem.Code, 40))
+	p.Printf("%s  %s  %s (%s)\n", p.Paint(colour, fmt.Sprintf("%-7s", problem.Severity)), where, ui.Clean(problem.Message, 600), ui.Clean(problem.Code, 40))
 	if problem.Remedy != "" {
-		p.printf("         %s\n", p.paint(faint, clean(problem.Remedy, 600)))
+		p.Printf("         %s\n", p.Paint(ui.Faint, ui.Clean(problem.Remedy, 600)))
 	}
 }
 

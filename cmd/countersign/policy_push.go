@@ -13,7 +13,9 @@ import (
 	"github.com/mattn/go-isatty"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
@@ -21,7 +23,7 @@ import (
 
 // signedBy are the flags of every command that changes what is in force.
 type signedBy struct {
-	waitFlag
+	system.WaitFlag
 	Author  string `help:"Who changes it; goes into history and log as you give it (default: your user name)." env:"COUNTERSIGN_AUTHOR" placeholder:"NAME"`
 	Message string `short:"m" help:"Why; goes into history and log." placeholder:"TEXT"`
 	DryRun  bool   `help:"Show what would change, and change nothing."`
@@ -35,7 +37,7 @@ type policyPushCmd struct {
 	Dir string `arg:"" help:"Directory of *.yaml files. Policies in force that are not in it are taken out of force."`
 }
 
-func (c *policyPushCmd) Run(ctx context.Context, io stdio) error {
+func (c *policyPushCmd) Run(ctx context.Context, io ui.Stdio) error {
 	docs, set, err := loadPolicies(c.Dir)
 	if err != nil {
 		return err
@@ -44,32 +46,32 @@ func (c *policyPushCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	held, err := b.inForce(ctx)
 	if err != nil {
 		return err
 	}
 	if held.Holds(docs) {
 		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
-		return errors.Join(err, b.confirm(ctx, c.waitFlag, streams.BucketPolicies, held.Revision))
+		return errors.Join(err, b.Confirm(ctx, c.WaitFlag, streams.BucketPolicies, held.Revision))
 	}
 	change := events.PolicySet{Author: c.author(), Message: c.Message, Documents: policyset.Of(docs)}
 	return c.apply(ctx, io, b, held, change, set)
 }
 
 // apply shows a change, asks, and puts it in force.
-func (c *signedBy) apply(ctx context.Context, io stdio, b *policyBucket, held *policyset.Holding, change events.PolicySet, set *policy.Set) error {
+func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *policyBucket, held *policyset.Holding, change events.PolicySet, set *policy.Set) error {
 	if _, err := change.Encode(); err != nil {
 		return err
 	}
 	problems := policy.Lint(policyset.Documents(change.Documents))
 	if !c.JSON {
 		for _, problem := range problems { // whoever is asked should know of them
-			printProblem(newPrinter(io.err), problem)
+			printProblem(ui.NewPrinter(io.Err), problem)
 		}
 		// What is there now may be broken: then all of it is shown as replaced.
 		have, _ := held.Documents()
-		printDifference(newPrinter(io.err), compareDocuments(have, policyset.Documents(change.Documents)), c.DryRun)
+		printDifference(ui.NewPrinter(io.Err), compareDocuments(have, policyset.Documents(change.Documents)), c.DryRun)
 	}
 	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo, Problems: problems}
 	if c.DryRun {
@@ -82,7 +84,7 @@ func (c *signedBy) apply(ctx context.Context, io stdio, b *policyBucket, held *p
 	if r.Revision, err = b.put(ctx, change, held.SetAt); err != nil {
 		return err
 	}
-	if err := b.confirm(ctx, c.waitFlag, streams.BucketPolicies, r.Revision); err != nil {
+	if err := b.Confirm(ctx, c.WaitFlag, streams.BucketPolicies, r.Revision); err != nil {
 		return err
 	}
 	return c.report(io, r)
@@ -100,16 +102,16 @@ type pushReport struct {
 	Problems []policy.Problem `json:"problems,omitempty"` // what lint says of what is put in force; they hinder nothing
 }
 
-func (c *signedBy) report(io stdio, r pushReport) error {
+func (c *signedBy) report(io ui.Stdio, r pushReport) error {
 	switch {
 	case c.JSON:
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	case !r.Changed:
-		fmt.Fprintf(io.out, "nothing to change: these %d policies are in force as revision %d; digest %s\n", r.Policies, r.Revision, r.Digest)
+		fmt.Fprintf(io.Out, "nothing to change: these %d policies are in force as revision %d; digest %s\n", r.Policies, r.Revision, r.Digest)
 	case r.DryRun:
-		fmt.Fprintf(io.out, "%d policies would be in force; digest %s; nothing was changed\n", r.Policies, r.Digest)
+		fmt.Fprintf(io.Out, "%d policies would be in force; digest %s; nothing was changed\n", r.Policies, r.Digest)
 	default:
-		fmt.Fprintf(io.out, "%d policies in force as revision %d; digest %s\n", r.Policies, r.Revision, r.Digest)
+		fmt.Fprintf(io.Out, "%d policies in force as revision %d; digest %s\n", r.Policies, r.Revision, r.Digest)
 	}
 	return nil
 }
@@ -126,12 +128,12 @@ func (c *signedBy) author() string {
 
 // confirmed asks whoever sits at the terminal. Where nobody does, whoever wrote
 // the command has answered.
-func confirmed(io stdio, question string) bool {
-	in, isFile := io.in.(*os.File)
+func confirmed(io ui.Stdio, question string) bool {
+	in, isFile := io.In.(*os.File)
 	if !isFile || !isatty.IsTerminal(in.Fd()) {
 		return true
 	}
-	fmt.Fprintf(io.err, "%s [y/N] ", question)
+	fmt.Fprintf(io.Err, "%s [y/N] ", question)
 	line, _ := bufio.NewReader(in).ReadString('\n')
 	answer := strings.ToLower(strings.TrimSpace(line))
 	return answer == "y" || answer == "yes"
@@ -143,12 +145,12 @@ type policyRollbackCmd struct {
 	To uint64 `help:"The revision to put in force again; 'policy history' lists them." required:"" placeholder:"REVISION"`
 }
 
-func (c *policyRollbackCmd) Run(ctx context.Context, io stdio) error {
+func (c *policyRollbackCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openPolicies(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	old, err := b.revision(ctx, c.To)
 	if err != nil {
 		return err
@@ -164,7 +166,7 @@ func (c *policyRollbackCmd) Run(ctx context.Context, io stdio) error {
 	}
 	if held.Holds(docs) {
 		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
-		return errors.Join(err, b.confirm(ctx, c.waitFlag, streams.BucketPolicies, held.Revision))
+		return errors.Join(err, b.Confirm(ctx, c.WaitFlag, streams.BucketPolicies, held.Revision))
 	}
 	message := cmp.Or(c.Message, fmt.Sprintf("rollback to revision %d", c.To))
 	change := events.PolicySet{Author: c.author(), Message: message, RollbackTo: c.To, Documents: old.Set.Documents}

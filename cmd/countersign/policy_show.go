@@ -8,6 +8,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/policyset"
 	"github.com/countersign-dev/countersign/events"
 )
@@ -26,12 +27,12 @@ type policyFile struct {
 	Policies []string `json:"policies"`
 }
 
-func (c *policyListCmd) Run(ctx context.Context, io stdio) error {
+func (c *policyListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openPolicies(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	held, err := b.inForce(ctx)
 	if err != nil {
 		return err
@@ -41,24 +42,24 @@ func (c *policyListCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if c.JSON {
-		return compactJSON(io, list)
+		return ui.WriteJSON(io, list)
 	}
 	if len(list) == 0 {
-		fmt.Fprintln(io.out, "no policy is in force: every request is denied (countersign policy push DIR)")
+		fmt.Fprintln(io.Out, "no policy is in force: every request is denied (countersign policy push DIR)")
 		return nil
 	}
-	p := newPrinter(io.out)
+	p := ui.NewPrinter(io.Out)
 	for _, f := range list {
-		p.printf("%s revision %-6d %6d B %s\n", pad(f.Name, 32), f.Revision, f.Bytes, who(held))
+		p.Printf("%s revision %-6d %6d B %s\n", ui.Pad(f.Name, 32), f.Revision, f.Bytes, who(held))
 	}
 	// What is wrong with the whole goes beside the list.
-	p = newPrinter(io.err)
+	p = ui.NewPrinter(io.Err)
 	docs, _ := held.Documents()
 	if _, err := policy.Compile(docs); err != nil {
-		p.printf("%s: every request is denied: %s\n", p.paint(red, "these policies do not compile"), cleanLines(err.Error()))
+		p.Printf("%s: every request is denied: %s\n", p.Paint(ui.Red, "these policies do not compile"), ui.CleanLines(err.Error()))
 	}
 	for _, key := range held.Mixed() {
-		p.printf("%s %s was put or deleted by itself after the push; the next push supersedes it\n", p.paint(yellow, "note:"), clean(key, 60))
+		p.Printf("%s %s was put or deleted by itself after the push; the next push supersedes it\n", p.Paint(ui.Yellow, "note:"), ui.Clean(key, 60))
 	}
 	return nil
 }
@@ -96,10 +97,10 @@ func pushedBy(s events.PolicySet) string {
 		text += "  " + s.PushedAt.UTC().Format("2006-01-02 15:04:05Z")
 	}
 	if s.Author != "" {
-		text += "  " + clean(s.Author, 40)
+		text += "  " + ui.Clean(s.Author, 40)
 	}
 	if s.Message != "" {
-		text += "  " + clean(s.Message, 200)
+		text += "  " + ui.Clean(s.Message, 200)
 	}
 	return text
 }
@@ -122,12 +123,12 @@ type shownSet struct {
 	Documents []events.PolicyDocument `json:"documents"`
 }
 
-func (c *policyShowCmd) Run(ctx context.Context, io stdio) error {
+func (c *policyShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openPolicies(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	s, err := c.read(ctx, b)
 	if err != nil {
 		return err
@@ -143,11 +144,11 @@ func (c *policyShowCmd) Run(ctx context.Context, io stdio) error {
 		}
 	}
 	if c.JSON {
-		return compactJSON(io, s)
+		return ui.WriteJSON(io, s)
 	}
-	p := newPrinter(io.out)
+	p := ui.NewPrinter(io.Out)
 	for _, d := range s.Documents {
-		p.printf("%s\n%s\n", p.paint(bold, "# "+clean(d.Name, 120)), cleanLines(d.Text))
+		p.Printf("%s\n%s\n", p.Paint(ui.Bold, "# "+ui.Clean(d.Name, 120)), ui.CleanLines(d.Text))
 	}
 	return nil
 }
@@ -198,12 +199,12 @@ type pastPush struct {
 	InForce    bool        `json:"in_force"`
 }
 
-func (c *policyHistoryCmd) Run(ctx context.Context, io stdio) error {
+func (c *policyHistoryCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openPolicies(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	list, err := b.pushes(ctx)
 	if err != nil {
 		return err
@@ -213,26 +214,26 @@ func (c *policyHistoryCmd) Run(ctx context.Context, io stdio) error {
 		out = append(out, pastOf(p, i == len(list)-1))
 	}
 	if c.JSON {
-		return compactJSON(io, out)
+		return ui.WriteJSON(io, out)
 	}
 	if len(out) == 0 {
-		fmt.Fprintln(io.out, "no set of policies was ever pushed (countersign policy push DIR)")
+		fmt.Fprintln(io.Out, "no set of policies was ever pushed (countersign policy push DIR)")
 	}
-	p := newPrinter(io.out)
+	p := ui.NewPrinter(io.Out)
 	for _, r := range out {
 		state := fmt.Sprintf("%d files", r.Files)
 		switch {
 		case r.Deleted:
-			state = p.paint(red, "deleted")
+			state = p.Paint(ui.Red, "deleted")
 		case r.Error != "":
-			state = p.paint(red, "does not compile")
+			state = p.Paint(ui.Red, "does not compile")
 		}
 		mark := " "
 		if r.InForce {
-			mark = p.paint(green, "*")
+			mark = p.Paint(ui.Green, "*")
 		}
-		p.printf("%s %6d  %s  %s %s  %s\n", mark, r.Revision, p.paint(faint, r.StoredAt.UTC().Format("2006-01-02 15:04:05Z")),
-			pad(cmp.Or(r.Author, "-"), 20), state, clean(r.Message, 200))
+		p.Printf("%s %6d  %s  %s %s  %s\n", mark, r.Revision, p.Paint(ui.Faint, r.StoredAt.UTC().Format("2006-01-02 15:04:05Z")),
+			ui.Pad(cmp.Or(r.Author, "-"), 20), state, ui.Clean(r.Message, 200))
 	}
 	return nil
 }

@@ -11,7 +11,9 @@ import (
 
 	"github.com/countersign-dev/countersign/admission"
 	"github.com/countersign-dev/countersign/admission/replay"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
@@ -29,24 +31,24 @@ type policySimulateCmd struct {
 	Dir        string `arg:"" help:"Directory of *.yaml files: the candidate."`
 }
 
-func (c *policySimulateCmd) Run(ctx context.Context, io stdio) error {
+func (c *policySimulateCmd) Run(ctx context.Context, io ui.Stdio) error {
 	now := time.Now()
-	since, err := moment(c.Since, now)
+	since, err := ui.ParseMoment(c.Since, now)
 	if err != nil {
-		return usageError{Err: fmt.Errorf("--since %w", err)}
+		return ui.UsageError{Err: fmt.Errorf("--since %w", err)}
 	}
-	until, err := moment(c.Until, now)
+	until, err := ui.ParseMoment(c.Until, now)
 	if err != nil {
-		return usageError{Err: fmt.Errorf("--until %w", err)}
+		return ui.UsageError{Err: fmt.Errorf("--until %w", err)}
 	}
 	if since.After(until) {
-		return usageError{Err: fmt.Errorf("--since lies after --until")}
+		return ui.UsageError{Err: fmt.Errorf("--since lies after --until")}
 	}
 	_, set, err := loadPolicies(c.Dir)
 	if err != nil {
 		return err
 	}
-	l, closeLog, tenant, err := openLog(ctx, c.Flags)
+	l, closeLog, tenant, err := system.OpenLog(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -54,7 +56,7 @@ func (c *policySimulateCmd) Run(ctx context.Context, io stdio) error {
 	if c.AllTenants {
 		tenant = ""
 	}
-	s := &simulation{cmd: c, io: io, p: newPrinter(io.out), candidate: &admission.Snapshot{Policies: set}, counts: map[[2]events.Verdict]int{}}
+	s := &simulation{cmd: c, io: io, p: ui.NewPrinter(io.Out), candidate: &admission.Snapshot{Policies: set}, counts: map[[2]events.Verdict]int{}}
 	if err := s.run(ctx, l, tenant, since, until); err != nil {
 		return err
 	}
@@ -62,7 +64,7 @@ func (c *policySimulateCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if c.ExitCode && s.changed > 0 {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }
@@ -70,8 +72,8 @@ func (c *policySimulateCmd) Run(ctx context.Context, io stdio) error {
 // simulation decides recorded requests again.
 type simulation struct {
 	cmd       *policySimulateCmd
-	io        stdio
-	p         *printer
+	io        ui.Stdio
+	p         *ui.Printer
 	candidate *admission.Snapshot
 	policies  *recorded.Policies
 	stores    *pastStores
@@ -103,7 +105,7 @@ func (s *simulation) run(ctx context.Context, l recorded.Log, tenant string, sin
 		return err
 	}
 	s.stores = newPastStores(ctx, l.JS)
-	tell := countProgress(s.io, "simulating")
+	tell := ui.CountProgress(s.io, "simulating")
 	progress := func(seq uint64) { tell(seq-s.from+1, s.to-s.from+1) }
 	err = l.Scan(ctx, tenant, s.from, s.to, progress, func(e recorded.Entry) error { return s.entry(ctx, e) })
 	return errors.Join(err, s.stores.failed)
@@ -141,7 +143,7 @@ func (s *simulation) entry(ctx context.Context, e recorded.Entry) error {
 	}
 	s.counts[[2]events.Verdict{d.Verdict, out.Verdict}]++
 	if !out.Changed(d) {
-		if codes(out.Reasons) != codes(d.Reasons) {
+		if ui.ReasonCodes(out.Reasons) != ui.ReasonCodes(d.Reasons) {
 			s.otherReasons++
 		}
 		return nil
@@ -178,16 +180,16 @@ func (s *simulation) list(c change, listed *int) error {
 	}
 	*listed++
 	if s.cmd.JSON {
-		return compactJSON(s.io, c)
+		return ui.WriteJSON(s.io, c)
 	}
-	what := pad(cmp.Or(c.Tool, "-"), 24) + " " + pad(cmp.Or(c.ToolCallID, "-"), 20)
+	what := ui.Pad(cmp.Or(c.Tool, "-"), 24) + " " + ui.Pad(cmp.Or(c.ToolCallID, "-"), 20)
 	if len(c.Cannot) > 0 {
-		s.p.printf("%s  %s  %s  cannot be replayed: %s\n", s.p.paint(faint, "?            "), c.DecisionID, what, clean(strings.Join(c.Cannot, "; "), 300))
+		s.p.Printf("%s  %s  %s  cannot be replayed: %s\n", s.p.Paint(ui.Faint, "?            "), c.DecisionID, what, ui.Clean(strings.Join(c.Cannot, "; "), 300))
 		return nil
 	}
-	s.p.printf("%s -> %s  %s  %s\n", s.p.paint(verdictColour[c.Old], fmt.Sprintf("%-5s", c.Old)), s.p.paint(verdictColour[c.New], fmt.Sprintf("%-5s", c.New)),
+	s.p.Printf("%s -> %s  %s  %s\n", s.p.Paint(ui.VerdictColour[c.Old], fmt.Sprintf("%-5s", c.Old)), s.p.Paint(ui.VerdictColour[c.New], fmt.Sprintf("%-5s", c.New)),
 		c.DecisionID, what)
-	s.p.printf("      was %s\n      now %s\n", clean(reasonList(c.OldReasons), 300), clean(reasonList(c.NewReasons), 300))
+	s.p.Printf("      was %s\n      now %s\n", ui.Clean(reasonList(c.OldReasons), 300), ui.Clean(reasonList(c.NewReasons), 300))
 	return nil
 }
 
@@ -220,32 +222,32 @@ func (s *simulation) finish() error {
 		}
 	}
 	if s.cmd.JSON {
-		return compactJSON(s.io, map[string]simulationSummary{"summary": sum})
+		return ui.WriteJSON(s.io, map[string]simulationSummary{"summary": sum})
 	}
 	if s.total == 0 {
-		s.p.printf("the log has no decision in this time\n")
+		s.p.Printf("the log has no decision in this time\n")
 		return nil
 	}
 	if rest := s.changed - s.listedChanged; rest > 0 {
-		s.p.printf("... and %d more changes (--most 0 lists all)\n", rest)
+		s.p.Printf("... and %d more changes (--most 0 lists all)\n", rest)
 	}
 	if rest := s.cannot - s.listedGone; rest > 0 {
-		s.p.printf("... and %d more that cannot be replayed (--most 0 lists all)\n", rest)
+		s.p.Printf("... and %d more that cannot be replayed (--most 0 lists all)\n", rest)
 	}
-	s.p.printf("%s\n", s.p.paint(bold, fmt.Sprintf("%d decisions, %d would have another verdict", s.total, s.changed)))
+	s.p.Printf("%s\n", s.p.Paint(ui.Bold, fmt.Sprintf("%d decisions, %d would have another verdict", s.total, s.changed)))
 	slices.SortStableFunc(sum.Counts, func(a, b verdictCount) int { return b.Count - a.Count })
 	for _, n := range sum.Counts {
 		text := fmt.Sprintf("  %-5s -> %-5s %8d", n.Old, n.New, n.Count)
 		if n.Old == n.New {
 			text = fmt.Sprintf("  %-5s unchanged %6d", n.Old, n.Count)
 		}
-		s.p.printf("%s\n", text)
+		s.p.Printf("%s\n", text)
 	}
 	if s.otherReasons > 0 {
-		s.p.printf("  %d keep their verdict for other reasons\n", s.otherReasons)
+		s.p.Printf("  %d keep their verdict for other reasons\n", s.otherReasons)
 	}
 	if s.cannot > 0 {
-		s.p.printf("  %s\n", s.p.paint(yellow, fmt.Sprintf("%d cannot be replayed", s.cannot)))
+		s.p.Printf("  %s\n", s.p.Paint(ui.Yellow, fmt.Sprintf("%d cannot be replayed", s.cannot)))
 	}
 	return nil
 }

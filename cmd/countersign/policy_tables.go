@@ -13,6 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/admission/policy/table"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -44,36 +45,36 @@ type testReport struct {
 	Tables    []tableReport `json:"tables"`
 }
 
-func (c *policyTestCmd) Run(io stdio) error {
-	now, err := parseNow(c.Now)
+func (c *policyTestCmd) Run(io ui.Stdio) error {
+	now, err := ui.ParseNow(c.Now)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	files, err := tableFiles(c.Tables)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	sets := &testedSets{only: c.Policy, byDir: map[string]*testedSet{}}
 	rep := testReport{Uncovered: []string{}}
 	for _, file := range files {
 		t, err := runTable(file, sets, now)
 		if err != nil {
-			return usageError{Err: err}
+			return ui.UsageError{Err: err}
 		}
 		rep.Passed, rep.Failed = rep.Passed+t.Passed, rep.Failed+t.Failed
 		rep.Tables = append(rep.Tables, t)
 	}
 	sets.coverage(&rep)
 	if c.JSON {
-		enc := json.NewEncoder(io.out)
+		enc := json.NewEncoder(io.Out)
 		enc.SetEscapeHTML(false)
 		enc.SetIndent("", "  ")
 		err = enc.Encode(rep)
 	} else {
-		printTests(newPrinter(io.out), rep)
+		printTests(ui.NewPrinter(io.Out), rep)
 	}
 	if err == nil && (rep.Failed > 0 || c.RequireCoverage && len(rep.Uncovered) > 0) {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return err
 }
@@ -198,7 +199,7 @@ func (s *testedSets) coverage(rep *testReport) {
 	slices.Sort(rep.Uncovered)
 }
 
-func printTests(p *printer, rep testReport) {
+func printTests(p *ui.Printer, rep testReport) {
 	for _, t := range rep.Tables {
 		for _, r := range t.Cases {
 			if !r.Passed {
@@ -207,29 +208,29 @@ func printTests(p *printer, rep testReport) {
 		}
 	}
 	for _, t := range rep.Tables {
-		mark := p.paint(green, "ok  ")
+		mark := p.Paint(ui.Green, "ok  ")
 		if t.Failed > 0 {
-			mark = p.paint(red, "FAIL")
+			mark = p.Paint(ui.Red, "FAIL")
 		}
-		p.printf("%s  %s: %d of %d cases pass\n", mark, clean(t.File, 200), t.Passed, t.Passed+t.Failed)
+		p.Printf("%s  %s: %d of %d cases pass\n", mark, ui.Clean(t.File, 200), t.Passed, t.Passed+t.Failed)
 	}
 	if n := len(rep.Uncovered); n > 0 {
-		p.printf("%s\n", p.paint(yellow, fmt.Sprintf("no case makes these %d of %d rules match:", n, rep.Rules)))
+		p.Printf("%s\n", p.Paint(ui.Yellow, fmt.Sprintf("no case makes these %d of %d rules match:", n, rep.Rules)))
 		for _, id := range rep.Uncovered {
-			p.printf("  %s\n", clean(id, 130))
+			p.Printf("  %s\n", ui.Clean(id, 130))
 		}
 	} else {
-		p.printf("all %d rules are covered\n", rep.Rules)
+		p.Printf("all %d rules are covered\n", rep.Rules)
 	}
 }
 
-func printFailure(p *printer, file string, r table.Result) {
-	p.printf("%s  %s\n", p.paint(red, "FAIL"), p.paint(bold, clean(fmt.Sprintf("%s:%d: %s", file, r.Line, r.Name), 300)))
+func printFailure(p *ui.Printer, file string, r table.Result) {
+	p.Printf("%s  %s\n", p.Paint(ui.Red, "FAIL"), p.Paint(ui.Bold, ui.Clean(fmt.Sprintf("%s:%d: %s", file, r.Line, r.Name), 300)))
 	for _, problem := range r.Problems {
-		p.printf("      %s\n", clean(problem, 400))
+		p.Printf("      %s\n", ui.Clean(problem, 400))
 	}
 	if r.Verdict != "" {
-		p.printf("      %s\n", p.paint(faint, clean("got "+string(r.Verdict)+" because of "+reasonList(r.Reasons), 600)))
+		p.Printf("      %s\n", p.Paint(ui.Faint, ui.Clean("got "+string(r.Verdict)+" because of "+reasonList(r.Reasons), 600)))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
@@ -21,9 +22,9 @@ type provisionCmd struct {
 	Replicas int    `help:"Replicas of every stream." default:"1"`
 }
 
-func (c *provisionCmd) Run(ctx context.Context, io stdio) error {
+func (c *provisionCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Keys == "" && !c.Streams {
-		return usageError{Err: errors.New("nothing to do: give --keys DIR, --streams or both")}
+		return ui.UsageError{Err: errors.New("nothing to do: give --keys DIR, --streams or both")}
 	}
 	if c.Keys != "" {
 		if err := keys.Ensure(c.Keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile); err != nil {
@@ -33,7 +34,7 @@ func (c *provisionCmd) Run(ctx context.Context, io stdio) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(io.out, "keys in %s; public checkpoint key:\n%s\n", c.Keys, public)
+		fmt.Fprintf(io.Out, "keys in %s; public checkpoint key:\n%s\n", c.Keys, public)
 	}
 	if !c.Streams {
 		return nil
@@ -55,7 +56,7 @@ func (c *provisionCmd) Run(ctx context.Context, io stdio) error {
 	var conflict *streams.ConflictError
 	if errors.As(err, &conflict) {
 		for _, d := range conflict.Differences {
-			fmt.Fprintln(io.err, "  ", d)
+			fmt.Fprintln(io.Err, "  ", d)
 		}
 		return errors.New("streams or buckets exist with other settings; nothing was changed. Change them with the nats tool, or name another shard with --stream")
 	}
@@ -63,13 +64,13 @@ func (c *provisionCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	for _, s := range report.Created {
-		fmt.Fprintln(io.out, "created ", s)
+		fmt.Fprintln(io.Out, "created ", s)
 	}
 	for _, s := range report.Existing {
-		fmt.Fprintln(io.out, "existing", s)
+		fmt.Fprintln(io.Out, "existing", s)
 	}
 	for _, s := range report.Migrated {
-		fmt.Fprintln(io.out, "migrated", s, "(direct get is off: only its leader answers reads)")
+		fmt.Fprintln(io.Out, "migrated", s, "(direct get is off: only its leader answers reads)")
 	}
 	return nil
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/streams"
@@ -20,21 +22,21 @@ type publishCmd struct {
 	File      string `arg:"" help:"One event, a JSON array or JSON Lines; - for standard input."`
 }
 
-func (c *publishCmd) Run(ctx context.Context, io stdio) error {
+func (c *publishCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
 		return err
 	}
-	input, err := readInput(io, c.File)
+	input, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return err
 	}
 	recording, err := correlation.ParseRecording(input)
 	if err != nil {
-		return usageError{Err: fmt.Errorf("%s: %w", c.File, err)}
+		return ui.UsageError{Err: fmt.Errorf("%s: %w", c.File, err)}
 	}
 	if len(recording) == 0 {
-		return usageError{Err: fmt.Errorf("%s holds no event", c.File)}
+		return ui.UsageError{Err: fmt.Errorf("%s holds no event", c.File)}
 	}
 	list := make([][]byte, len(recording))
 	for i, e := range recording {
@@ -45,21 +47,21 @@ func (c *publishCmd) Run(ctx context.Context, io stdio) error {
 		publisher = t.Publisher()
 	}
 	if publisher == "" {
-		return usageError{Err: errors.New("no publisher named: give --publisher, --user or --ready-file")}
+		return ui.UsageError{Err: errors.New("no publisher named: give --publisher, --user or --ready-file")}
 	}
 	msgs, err := client.Messages(subject.Space{Prefix: c.Prefix}, t.Tenant, publisher, c.Protocol, list...)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	nc, err := t.Connect(ctx, target.Runtime)
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	ctx, cancel := heedRefusals(ctx, nc)
+	ctx, cancel := system.WithRefusals(ctx, nc)
 	defer cancel()
 	if err := streams.PublishEvents(ctx, nc, msgs); err != nil {
-		if no := refused(ctx); no != nil {
+		if no := system.Refusal(ctx); no != nil {
 			return fmt.Errorf("this user may not publish as %s of tenant %s; use the credentials of that runtime: %w", publisher, t.Tenant, no)
 		}
 		var pe *streams.PublishError
@@ -69,7 +71,7 @@ func (c *publishCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if !c.Quiet {
-		fmt.Fprintf(io.out, "%d stored\n", len(msgs))
+		fmt.Fprintf(io.Out, "%d stored\n", len(msgs))
 	}
 	return nil
 }

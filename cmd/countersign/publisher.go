@@ -9,7 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
 )
@@ -24,17 +26,17 @@ type publisherCmd struct {
 
 // publisherBucket is the publishers bucket as an operator sees it, for one
 // tenant.
-type publisherBucket struct{ operatorBucket }
+type publisherBucket struct{ system.Bucket }
 
 func openPublishers(ctx context.Context, f target.Flags) (*publisherBucket, error) {
-	b, err := openBucket(ctx, f, streams.BucketPublishers)
+	b, err := system.OpenBucket(ctx, f, streams.BucketPublishers)
 	return &publisherBucket{b}, err
 }
 
 // last reads the newest revision of a document, be it a removal; nil if it was
 // never there.
 func (b *publisherBucket) last(ctx context.Context, name string) (*streams.KVEntry, error) {
-	e, err := streams.KVLast(ctx, b.js, streams.BucketPublishers, publisher.Key(b.tenant, name))
+	e, err := streams.KVLast(ctx, b.JS, streams.BucketPublishers, publisher.Key(b.Tenant, name))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
 	}
@@ -44,17 +46,17 @@ func (b *publisherBucket) last(ctx context.Context, name string) (*streams.KVEnt
 // documents are the tenant's documents in force, by name, and the keys of the
 // bucket that name none.
 func (b *publisherBucket) documents(ctx context.Context) (docs []publisher.Document, entries map[string]streams.KVEntry, unusable []string, err error) {
-	keys, err := streams.KVKeys(ctx, b.js, streams.BucketPublishers)
+	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketPublishers)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	entries = map[string]streams.KVEntry{}
 	for _, key := range keys {
 		tenant, name, err := publisher.ParseKey(key)
-		if err == nil && tenant != b.tenant {
+		if err == nil && tenant != b.Tenant {
 			continue
 		}
-		e, kvErr := streams.KVLast(ctx, b.js, streams.BucketPublishers, key)
+		e, kvErr := streams.KVLast(ctx, b.JS, streams.BucketPublishers, key)
 		switch {
 		case kvErr != nil:
 			return nil, nil, nil, fmt.Errorf("reading %s: %w", key, kvErr)
@@ -62,7 +64,7 @@ func (b *publisherBucket) documents(ctx context.Context) (docs []publisher.Docum
 		case err != nil:
 			unusable = append(unusable, key)
 		default:
-			docs = append(docs, publisher.Document{Tenant: b.tenant, Name: name, Data: e.Value, Revision: e.Revision})
+			docs = append(docs, publisher.Document{Tenant: b.Tenant, Name: name, Data: e.Value, Revision: e.Revision})
 			entries[name] = *e
 		}
 	}
@@ -75,17 +77,17 @@ type publisherGetCmd struct {
 	Name     string `arg:"" help:"The document's name, as 'publisher list' shows it."`
 }
 
-func (c *publisherGetCmd) Run(ctx context.Context, io stdio) error {
+func (c *publisherGetCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openPublishers(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	key, err := b.key(c.Name)
 	if err != nil {
 		return err
 	}
-	history, err := streams.KVHistory(ctx, b.js, streams.BucketPublishers, key)
+	history, err := streams.KVHistory(ctx, b.JS, streams.BucketPublishers, key)
 	if err != nil {
 		return err
 	}
@@ -94,21 +96,21 @@ func (c *publisherGetCmd) Run(ctx context.Context, io stdio) error {
 	}
 	for _, e := range history {
 		if !e.Deleted && (c.Revision == 0 || e.Revision == c.Revision) {
-			_, err := io.out.Write(e.Value)
+			_, err := io.Out.Write(e.Value)
 			return err
 		}
 	}
 	if c.Revision != 0 {
-		return fmt.Errorf("tenant %s has no revision %d of %s that the bucket still holds", b.tenant, c.Revision, clean(c.Name, 200))
+		return fmt.Errorf("tenant %s has no revision %d of %s that the bucket still holds", b.Tenant, c.Revision, ui.Clean(c.Name, 200))
 	}
-	return fmt.Errorf("tenant %s has no document %s in force (publisher list)", b.tenant, clean(c.Name, 200))
+	return fmt.Errorf("tenant %s has no document %s in force (publisher list)", b.Tenant, ui.Clean(c.Name, 200))
 }
 
 // key is the key of a document that an operator names.
 func (b *publisherBucket) key(name string) (string, error) {
-	key := publisher.Key(b.tenant, name)
+	key := publisher.Key(b.Tenant, name)
 	if _, _, err := publisher.ParseKey(key); err != nil {
-		return "", usageError{Err: fmt.Errorf("%q is not the name of a document, such as tools.mail (publisher list)", clean(name, 80))}
+		return "", ui.UsageError{Err: fmt.Errorf("%q is not the name of a document, such as tools.mail (publisher list)", ui.Clean(name, 80))}
 	}
 	return key, nil
 }
@@ -129,19 +131,19 @@ type publisherEntry struct {
 	About    string      `json:"about"`
 }
 
-func (c *publisherListCmd) Run(ctx context.Context, io stdio) error {
+func (c *publisherListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openPublishers(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	docs, entries, unusable, err := b.documents(ctx)
 	if err != nil {
 		return err
 	}
 	set := publisher.Compile(docs, 0, unusable...)
 	if err := set.Err(); err != nil {
-		fmt.Fprintln(io.err, "warning: every request of this tenant is denied until this is mended:", clean(err.Error(), 2000))
+		fmt.Fprintln(io.Err, "warning: every request of this tenant is denied until this is mended:", ui.Clean(err.Error(), 2000))
 	}
 	list := []publisherEntry{}
 	for _, d := range set.Documents() {
@@ -151,30 +153,30 @@ func (c *publisherListCmd) Run(ctx context.Context, io stdio) error {
 		list = append(list, publisherEntry{d.Name, kind, e.Revision, events.At(e.Created), len(e.Value), d.Digest, p.About()})
 	}
 	if c.JSON {
-		return compactJSON(io, list)
+		return ui.WriteJSON(io, list)
 	}
 	if len(list) == 0 {
-		fmt.Fprintf(io.out, "tenant %s has declared no publishers and no tools (countersign publisher put FILE)\n", clean(b.tenant, 64))
+		fmt.Fprintf(io.Out, "tenant %s has declared no publishers and no tools (countersign publisher put FILE)\n", ui.Clean(b.Tenant, 64))
 	}
 	for _, d := range list {
-		fmt.Fprintf(io.out, "%s revision %-6d %6d B  %s  %s\n", fill(clean(d.Name, 200), 40), d.Revision, d.Bytes, d.PutAt.UTC().Format("2006-01-02 15:04:05"), clean(d.About, 200))
+		fmt.Fprintf(io.Out, "%s revision %-6d %6d B  %s  %s\n", ui.Fill(ui.Clean(d.Name, 200), 40), d.Revision, d.Bytes, d.PutAt.UTC().Format("2006-01-02 15:04:05"), ui.Clean(d.About, 200))
 	}
 	return nil
 }
 
 type publisherRemoveCmd struct {
 	target.Flags
-	waitFlag
+	system.WaitFlag
 	JSON bool   `name:"json" help:"Print the result as JSON."`
 	Name string `arg:"" help:"The document's name, as 'publisher list' shows it."`
 }
 
-func (c *publisherRemoveCmd) Run(ctx context.Context, io stdio) error {
+func (c *publisherRemoveCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openPublishers(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	key, err := b.key(c.Name)
 	if err != nil {
 		return err
@@ -184,22 +186,22 @@ func (c *publisherRemoveCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if last == nil || last.Deleted {
-		return fmt.Errorf("tenant %s has no document %s in force (publisher list)", b.tenant, clean(c.Name, 200))
+		return fmt.Errorf("tenant %s has no document %s in force (publisher list)", b.Tenant, ui.Clean(c.Name, 200))
 	}
-	err = b.kv.Delete(ctx, key, jetstream.LastRevision(last.Revision))
+	err = b.KV.Delete(ctx, key, jetstream.LastRevision(last.Revision))
 	if err != nil {
-		return fmt.Errorf("taking %s out of force: %w (somebody else may have changed it in the same moment)", clean(c.Name, 200), err)
+		return fmt.Errorf("taking %s out of force: %w (somebody else may have changed it in the same moment)", ui.Clean(c.Name, 200), err)
 	}
 	gone, err := b.last(ctx, c.Name)
 	if err != nil {
 		return err
 	}
 	if gone != nil {
-		if err := b.confirm(ctx, c.waitFlag, streams.BucketPublishers, gone.Revision); err != nil {
+		if err := b.Confirm(ctx, c.WaitFlag, streams.BucketPublishers, gone.Revision); err != nil {
 			return err
 		}
 	}
-	r := publisherReport{Name: c.Name, Tenant: b.tenant, Revision: last.Revision, Changed: true, Warnings: []string{}}
+	r := publisherReport{Name: c.Name, Tenant: b.Tenant, Revision: last.Revision, Changed: true, Warnings: []string{}}
 	return r.print(io, c.JSON, "%s is out of force; it was revision %d\n")
 }
 
@@ -207,16 +209,16 @@ type publisherValidateCmd struct {
 	Files []string `arg:"" help:"Documents."`
 }
 
-func (c *publisherValidateCmd) Run(io stdio) error {
+func (c *publisherValidateCmd) Run(io ui.Stdio) error {
 	var docs []publisher.Document
 	for _, file := range c.Files {
-		data, err := readInput(io, file)
+		data, err := ui.ReadInput(io, file)
 		if err != nil {
 			return err
 		}
 		p, err := publisher.Parse(data)
 		if err != nil {
-			return fmt.Errorf("%s: %w", clean(file, 200), err)
+			return fmt.Errorf("%s: %w", ui.Clean(file, 200), err)
 		}
 		docs = append(docs, publisher.Document{Name: p.Name, Data: data})
 	}
@@ -224,7 +226,7 @@ func (c *publisherValidateCmd) Run(io stdio) error {
 	if err := set.Err(); err != nil {
 		return fmt.Errorf("they do not go together: %w", err)
 	}
-	fmt.Fprintf(io.out, "%d documents are usable\n", len(docs))
+	fmt.Fprintf(io.Out, "%d documents are usable\n", len(docs))
 	return nil
 }
 

@@ -10,13 +10,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/streams"
 )
 
 type publisherPutCmd struct {
 	target.Flags
-	waitFlag
+	system.WaitFlag
 	JSON bool   `name:"json" help:"Print the result as JSON."`
 	File string `arg:"" help:"The document: an AgentHook publisher manifest, a registration or a tool catalogue; - for standard input."`
 }
@@ -32,8 +34,8 @@ type publisherReport struct {
 
 // Run refuses what cannot be used, alone or beside what is in force: it would
 // deny everything of the tenant.
-func (c *publisherPutCmd) Run(ctx context.Context, io stdio) error {
-	data, err := readInput(io, c.File)
+func (c *publisherPutCmd) Run(ctx context.Context, io ui.Stdio) error {
+	data, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return err
 	}
@@ -45,20 +47,20 @@ func (c *publisherPutCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
-	r := publisherReport{Name: p.Name, Tenant: b.tenant, Warnings: []string{}}
+	defer b.Conn.Close()
+	r := publisherReport{Name: p.Name, Tenant: b.Tenant, Warnings: []string{}}
 	docs, entries, _, err := b.documents(ctx)
 	if err != nil {
 		return err
 	}
 	if held, there := entries[p.Name]; there && string(held.Value) == string(data) {
 		r.Revision = held.Revision
-		if err := b.confirm(ctx, c.waitFlag, streams.BucketPublishers, r.Revision); err != nil {
+		if err := b.Confirm(ctx, c.WaitFlag, streams.BucketPublishers, r.Revision); err != nil {
 			return err
 		}
 		return r.print(io, c.JSON, "nothing to change: %s is in force as revision %d\n")
 	}
-	if err := fits(docs, publisher.Document{Tenant: b.tenant, Name: p.Name, Data: data}); err != nil {
+	if err := fits(docs, publisher.Document{Tenant: b.Tenant, Name: p.Name, Data: data}); err != nil {
 		return err
 	}
 	if r.Warnings, err = b.renamed(ctx, p); err != nil {
@@ -76,8 +78,8 @@ func (c *publisherPutCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	r.Changed = true
-	b.noteStranger(ctx, io)
-	if err := b.confirm(ctx, c.waitFlag, streams.BucketPublishers, r.Revision); err != nil {
+	b.NoteUnknownTenant(ctx, io)
+	if err := b.Confirm(ctx, c.WaitFlag, streams.BucketPublishers, r.Revision); err != nil {
 		return err
 	}
 	return r.print(io, c.JSON, "%s in force as revision %d\n")
@@ -106,7 +108,7 @@ func (b *publisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]st
 	if len(aliases) == 0 {
 		return warnings, nil
 	}
-	held, err := (&policyBucket{operatorBucket{operator: b.operator}}).inForce(ctx)
+	held, err := (&policyBucket{system.Bucket{Operator: b.Operator}}).inForce(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -117,7 +119,7 @@ func (b *publisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]st
 	for _, a := range aliases {
 		for _, d := range docs {
 			if mentions(string(d.Data), a.Name) {
-				warnings = append(warnings, fmt.Sprintf("the policy file %s mentions %s: policies now see that tool as %s", clean(d.Name, 80), clean(a.Name, 80), a.Tool))
+				warnings = append(warnings, fmt.Sprintf("the policy file %s mentions %s: policies now see that tool as %s", ui.Clean(d.Name, 80), ui.Clean(a.Name, 80), a.Tool))
 			}
 		}
 	}
@@ -144,7 +146,7 @@ func mentions(text, word string) bool {
 
 // write stores a document if nobody has written its key since revision.
 func (b *publisherBucket) write(ctx context.Context, name string, data []byte, revision uint64) (uint64, error) {
-	stored, err := b.kv.Update(ctx, publisher.Key(b.tenant, name), data, revision)
+	stored, err := b.KV.Update(ctx, publisher.Key(b.Tenant, name), data, revision)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return 0, errors.New("somebody else changed it in the same moment; look at it (publisher list) and try again")
 	}
@@ -154,13 +156,13 @@ func (b *publisherBucket) write(ctx context.Context, name string, data []byte, r
 	return stored, nil
 }
 
-func (r publisherReport) print(io stdio, asJSON bool, format string) error {
+func (r publisherReport) print(io ui.Stdio, asJSON bool, format string) error {
 	if asJSON {
-		return compactJSON(io, r)
+		return ui.WriteJSON(io, r)
 	}
 	for _, w := range r.Warnings {
-		fmt.Fprintln(io.err, "warning:", w)
+		fmt.Fprintln(io.Err, "warning:", w)
 	}
-	_, err := fmt.Fprintf(io.out, format, clean(r.Name, 200), r.Revision)
+	_, err := fmt.Fprintf(io.Out, format, ui.Clean(r.Name, 200), r.Revision)
 	return err
 }

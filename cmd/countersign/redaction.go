@@ -7,7 +7,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence/redaction"
 	"github.com/countersign-dev/countersign/streams"
@@ -26,18 +28,18 @@ type redactionLintCmd struct {
 	File string `arg:"" help:"The policy (YAML)."`
 }
 
-func (c *redactionLintCmd) Run(io stdio) error {
+func (c *redactionLintCmd) Run(io ui.Stdio) error {
 	p, _, err := readRedaction(io, c.File)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%s is a redaction policy: %s\n", c.File, p.ID())
+	fmt.Fprintf(io.Out, "%s is a redaction policy: %s\n", c.File, p.ID())
 	return nil
 }
 
 // readRedaction reads a policy from a file.
-func readRedaction(io stdio, file string) (*redaction.Policy, []byte, error) {
-	text, err := readInput(io, file)
+func readRedaction(io ui.Stdio, file string) (*redaction.Policy, []byte, error) {
+	text, err := ui.ReadInput(io, file)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -50,7 +52,7 @@ type redactionPushCmd struct {
 	File string `arg:"" help:"The policy (YAML); - for standard input."`
 }
 
-func (c *redactionPushCmd) Run(ctx context.Context, io stdio) error {
+func (c *redactionPushCmd) Run(ctx context.Context, io ui.Stdio) error {
 	p, text, err := readRedaction(io, c.File)
 	if err != nil {
 		return err
@@ -59,64 +61,64 @@ func (c *redactionPushCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
-	revision, err := b.kv.Put(ctx, events.RuleKey(b.tenant), text)
+	defer b.Conn.Close()
+	revision, err := b.KV.Put(ctx, events.RuleKey(b.Tenant), text)
 	if err != nil {
-		return fmt.Errorf("pushing the redaction policy of tenant %s: %w", clean(b.tenant, 64), err)
+		return fmt.Errorf("pushing the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
 	}
-	fmt.Fprintf(io.out, "tenant %s: redaction policy %s in force, revision %d\n", clean(b.tenant, 64), p.ID(), revision)
-	b.noteStranger(ctx, io)
+	fmt.Fprintf(io.Out, "tenant %s: redaction policy %s in force, revision %d\n", ui.Clean(b.Tenant, 64), p.ID(), revision)
+	b.NoteUnknownTenant(ctx, io)
 	return nil
 }
 
 // redactionBucket is the bucket of redaction policies as an operator sees it, for
 // one tenant.
-type redactionBucket struct{ operatorBucket }
+type redactionBucket struct{ system.Bucket }
 
 func openRedaction(ctx context.Context, f target.Flags) (*redactionBucket, error) {
-	b, err := openBucket(ctx, f, streams.BucketRedaction)
+	b, err := system.OpenBucket(ctx, f, streams.BucketRedaction)
 	return &redactionBucket{b}, err
 }
 
 type redactionShowCmd struct{ target.Flags }
 
-func (c *redactionShowCmd) Run(ctx context.Context, io stdio) error {
+func (c *redactionShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openRedaction(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
-	e, err := b.kv.Get(ctx, events.RuleKey(b.tenant))
+	defer b.Conn.Close()
+	e, err := b.KV.Get(ctx, events.RuleKey(b.Tenant))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		fmt.Fprintf(io.err, "tenant %s has no redaction policy: the built-in rules mask everything that is found\n", clean(b.tenant, 64))
+		fmt.Fprintf(io.Err, "tenant %s has no redaction policy: the built-in rules mask everything that is found\n", ui.Clean(b.Tenant, 64))
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("reading the redaction policy of tenant %s: %w", clean(b.tenant, 64), err)
+		return fmt.Errorf("reading the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
 	}
-	p, bad := redaction.Parse(b.tenant, e.Value())
-	if _, err := io.out.Write(e.Value()); err != nil {
+	p, bad := redaction.Parse(b.Tenant, e.Value())
+	if _, err := io.Out.Write(e.Value()); err != nil {
 		return err
 	}
 	if bad != nil {
 		return fmt.Errorf("this policy cannot be used, and the tenant's bodies are withheld from the evidence: %w", bad)
 	}
-	fmt.Fprintf(io.err, "%s, revision %d, since %s\n", p.ID(), e.Revision(), e.Created().UTC().Format("2006-01-02 15:04:05Z"))
+	fmt.Fprintf(io.Err, "%s, revision %d, since %s\n", p.ID(), e.Revision(), e.Created().UTC().Format("2006-01-02 15:04:05Z"))
 	return nil
 }
 
 type redactionRemoveCmd struct{ target.Flags }
 
-func (c *redactionRemoveCmd) Run(ctx context.Context, io stdio) error {
+func (c *redactionRemoveCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openRedaction(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
-	if err := b.kv.Delete(ctx, events.RuleKey(b.tenant)); err != nil {
-		return fmt.Errorf("removing the redaction policy of tenant %s: %w", clean(b.tenant, 64), err)
+	defer b.Conn.Close()
+	if err := b.KV.Delete(ctx, events.RuleKey(b.Tenant)); err != nil {
+		return fmt.Errorf("removing the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
 	}
-	fmt.Fprintf(io.out, "tenant %s: the built-in rules apply\n", clean(b.tenant, 64))
+	fmt.Fprintf(io.Out, "tenant %s: the built-in rules apply\n", ui.Clean(b.Tenant, 64))
 	return nil
 }
 
@@ -124,12 +126,12 @@ type redactionDetectorsCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-func (c *redactionDetectorsCmd) Run(io stdio) error {
+func (c *redactionDetectorsCmd) Run(io ui.Stdio) error {
 	list := redaction.Detectors()
 	if c.JSON {
-		return compactJSON(io, list)
+		return ui.WriteJSON(io, list)
 	}
-	var t listing
+	var t ui.Listing
 	for _, d := range list {
 		kind := "may never be released"
 		switch {
@@ -138,7 +140,7 @@ func (c *redactionDetectorsCmd) Run(io stdio) error {
 		case d.Releasable:
 			kind = "may be released at named places"
 		}
-		t.row(d.Name, kind)
+		t.Row(d.Name, kind)
 	}
-	return t.print(io.out)
+	return t.Print(io.Out)
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/digest"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -23,9 +24,9 @@ type redactionTestCmd struct {
 	File     string   `arg:"" help:"The event (JSON), - for standard input."`
 }
 
-func (c *redactionTestCmd) Run(io stdio) error {
+func (c *redactionTestCmd) Run(io ui.Stdio) error {
 	if !slices.Contains(subject.Protocols, c.Protocol) {
-		return usageError{Err: fmt.Errorf("--protocol must be one of %s", strings.Join(subject.Protocols, ", "))}
+		return ui.UsageError{Err: fmt.Errorf("--protocol must be one of %s", strings.Join(subject.Protocols, ", "))}
 	}
 	policy := redaction.Builtin()
 	if c.Policy != "" {
@@ -34,7 +35,7 @@ func (c *redactionTestCmd) Run(io stdio) error {
 			return err
 		}
 	}
-	body, err := readInput(io, c.File)
+	body, err := ui.ReadInput(io, c.File)
 	if err != nil {
 		return err
 	}
@@ -42,7 +43,7 @@ func (c *redactionTestCmd) Run(io stdio) error {
 	for _, h := range c.Header {
 		name, value, ok := strings.Cut(h, ":")
 		if !ok || name == "" {
-			return usageError{Err: fmt.Errorf("--header must be NAME:VALUE, not %q", clean(name, 40))}
+			return ui.UsageError{Err: fmt.Errorf("--header must be NAME:VALUE, not %q", ui.Clean(name, 40))}
 		}
 		header[name] = append(header[name], strings.TrimSpace(value))
 	}
@@ -51,9 +52,9 @@ func (c *redactionTestCmd) Run(io stdio) error {
 		return err
 	}
 	if c.JSON {
-		return compactJSON(io, redactionResult{policy.ID(), rec.Body, rec.Headers, rec.Redactions, rec.Reason})
+		return ui.WriteJSON(io, redactionResult{policy.ID(), rec.Body, rec.Headers, rec.Redactions, rec.Reason})
 	}
-	printRedaction(newPrinter(io.out), policy, rec)
+	printRedaction(ui.NewPrinter(io.Out), policy, rec)
 	return nil
 }
 
@@ -88,21 +89,21 @@ type throwAway []byte
 func (k throwAway) TenantKey(string) []byte                   { return k }
 func (k throwAway) SessionKey(string, string) ([]byte, error) { return k, nil }
 
-func printRedaction(p *printer, policy *redaction.Policy, rec evidence.Record) {
+func printRedaction(p *ui.Printer, policy *redaction.Policy, rec evidence.Record) {
 	if rec.Reason != "" {
-		p.printf("%s the body would be withheld: %s\n", p.paint(red, "withheld"), rec.Reason)
+		p.Printf("%s the body would be withheld: %s\n", p.Paint(ui.Red, "withheld"), rec.Reason)
 	}
 	for _, r := range rec.Redactions {
 		rule := strings.TrimPrefix(strings.TrimPrefix(r.Policy, policy.ID()), "/")
 		if rule != "" {
 			rule = "by rule " + rule
 		}
-		p.printf("%-10s %-24s %s %s\n", r.Action, r.Detector, clean(r.Path, 200), p.paint(faint, rule))
+		p.Printf("%-10s %-24s %s %s\n", r.Action, r.Detector, ui.Clean(r.Path, 200), p.Paint(ui.Faint, rule))
 	}
 	if len(rec.Redactions) == 0 && rec.Reason == "" {
-		p.printf("nothing would be redacted (policy %s)\n", policy.ID())
+		p.Printf("nothing would be redacted (policy %s)\n", policy.ID())
 	}
 	if rec.Reason == "" {
-		p.printf("%s\n", clean(string(rec.Body), len(rec.Body)))
+		p.Printf("%s\n", ui.Clean(string(rec.Body), len(rec.Body)))
 	}
 }

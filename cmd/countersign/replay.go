@@ -10,7 +10,10 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/correlator"
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
@@ -26,14 +29,14 @@ import (
 
 type replayCmd struct {
 	target.Flags
-	scanFlags
-	engineFlags
-	restsOn basis  // of what was read from the evidence
-	Session string `help:"The session." required:"" type:"session"`
-	From    string `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
-	Whole   bool   `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
-	Key     string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
-	digestFlags
+	proof.ScanFlags
+	proof.EngineFlags
+	restsOn proof.Basis // of what was read from the evidence
+	Session string      `help:"The session." required:"" type:"session"`
+	From    string      `help:"Where to read: the log (as an operator), or its evidence in ClickHouse, where redaction hides some of it." enum:"log,clickhouse" default:"log"`
+	Whole   bool        `help:"Replay everything that the shard holds, not only what belongs to the session. Slower, and exactly what the correlator did."`
+	Key     string      `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+	system.DigestFlags
 	MissingAfter time.Duration `help:"As the correlator has it: an open call counts as abandoned after this." default:"15m"`
 	MaxCalls     int           `help:"As the correlator has it: how many calls are in memory at most. It counts with --whole only, for there are the calls of others." default:"262144"`
 	MaxSessions  int           `help:"How many sessions are in memory at most, in the same way." default:"65536"`
@@ -72,12 +75,12 @@ type output struct {
 	hidden bool   // the copy is redacted
 }
 
-func (c *replayCmd) Run(ctx context.Context, io stdio) error {
+func (c *replayCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.MissingAfter <= 0 {
-		return usageError{Err: fmt.Errorf("--missing-after must be above zero")}
+		return ui.UsageError{Err: fmt.Errorf("--missing-after must be above zero")}
 	}
 	if c.MaxCalls < 0 || c.MaxSessions < 0 {
-		return usageError{Err: fmt.Errorf("--max-calls and --max-sessions must not be below zero (0 is the default)")}
+		return ui.UsageError{Err: fmt.Errorf("--max-calls and --max-sessions must not be below zero (0 is the default)")}
 	}
 	t, err := c.Resolve()
 	if err != nil {
@@ -99,12 +102,12 @@ func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 			return err
 		}
 		if c.JSON {
-			err = compactJSON(io, r)
+			err = ui.WriteJSON(io, r)
 		} else {
-			r.print(newPrinter(io.out))
+			r.print(ui.NewPrinter(io.Out))
 		}
-		if err == nil && c.restsOn.text != "" {
-			printBasis(io, c.JSON, 1, c.restsOn)
+		if err == nil && c.restsOn.Text != "" {
+			proof.PrintBasis(io, c.JSON, 1, c.restsOn)
 		}
 		if err != nil {
 			return err
@@ -112,7 +115,7 @@ func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 		failed = failed || !r.Same || c.Strict && len(r.Inconclusive) > 0
 	}
 	if failed {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }
@@ -121,11 +124,11 @@ func (c *replayCmd) Run(ctx context.Context, io stdio) error {
 func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
 	o := correlation.Options{Shard: t.Stream, Space: subject.Space{Prefix: t.Prefix}, RequireVerdict: !c.NoVerdictOK, MissingAfter: c.MissingAfter}
 	o = correlator.Bound(o, c.MaxCalls, c.MaxSessions)
-	key, err := checkpointKey(c.Key, t)
+	key, err := system.CheckpointKey(c.Key, t)
 	if err != nil {
 		return o, err
 	}
-	list, err := verifiers(key)
+	list, err := system.CheckpointVerifiers(key)
 	if err != nil {
 		return o, err
 	}
@@ -141,7 +144,7 @@ func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
 // keyed adds the keys of digests to the options. Whether they are all that the
 // recorded digests were made under, it tells.
 func (c *replayCmd) keyed(ctx context.Context, t *target.Target, rec *recording, o correlation.Options) (correlation.Options, bool, error) {
-	k, err := c.digests(ctx, t, t.Tenant, c.Session)
+	k, err := c.SessionDigests(ctx, t, t.Tenant, c.Session)
 	if err != nil || k.Tenant == nil || len(rec.hidden) > 0 {
 		return o, false, err // a digest of redacted arguments is nobody's; better none
 	}
@@ -165,9 +168,9 @@ func (r *recording) underSessionKey() bool {
 }
 
 // pasts gives the log, or each incarnation of it that there is evidence of.
-func (c *replayCmd) pasts(ctx context.Context, io stdio, t *target.Target) (list []past, closeAll func(), err error) {
+func (c *replayCmd) pasts(ctx context.Context, io ui.Stdio, t *target.Target) (list []past, closeAll func(), err error) {
 	if c.From == "log" {
-		l, closeLog, tenant, err := openLog(ctx, c.Flags)
+		l, closeLog, tenant, err := system.OpenLog(ctx, c.Flags)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -178,11 +181,11 @@ func (c *replayCmd) pasts(ctx context.Context, io stdio, t *target.Target) (list
 		}
 		return []past{&pastLog{log: l, tenant: tenant, name: c.Session, erased: erased}}, closeLog, nil
 	}
-	l, err := openLedger(ctx, t)
+	l, err := system.OpenEvidence(ctx, t)
 	if err != nil {
 		return nil, nil, err
 	}
-	own, restsOn, done, err := c.shard(ctx, io, l, t, c.Key, c.CacheDir, "", evidencereader.Wanted{Tenant: t.Tenant, Others: true, Texts: c.Whole})
+	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, "", evidencereader.Wanted{Tenant: t.Tenant, Others: true, Texts: c.Whole})
 	if err != nil {
 		return nil, nil, errors.Join(err, l.DB.Close())
 	}
@@ -201,7 +204,7 @@ func (c *replayCmd) pasts(ctx context.Context, io stdio, t *target.Target) (list
 func (c *replayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, tenant string) (list []past, err error) {
 	parts, err := l.Session(ctx, tenant, c.Session)
 	if err != nil {
-		return nil, likeSession(ctx, l.DB, tenant, c.Session, err)
+		return nil, system.SuggestSession(ctx, l.DB, tenant, c.Session, err)
 	}
 	for _, part := range parts {
 		if err := whole(ctx, l, part); err != nil {
@@ -214,19 +217,19 @@ func (c *replayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, 
 
 // erased reads the log's erasure records, by the key that options has checked.
 func (c *replayCmd) erased(t *target.Target, l recorded.Log) (*erasures.Log, error) {
-	key, err := checkpointKey(c.Key, t)
+	key, err := system.CheckpointKey(c.Key, t)
 	if err != nil {
 		return nil, err
 	}
-	known, err := verifiers(key)
+	known, err := system.CheckpointVerifiers(key)
 	if err != nil {
 		return nil, err
 	}
-	return erasuresOf(l.JS, l.Stream, l.Space.Prefix, known), nil
+	return system.Erasures(l.JS, l.Stream, l.Space.Prefix, known), nil
 }
 
 // replay runs the session through a core of its own and compares.
-func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p past, o correlation.Options) (*replayReport, error) {
+func (c *replayCmd) replay(ctx context.Context, io ui.Stdio, t *target.Target, p past, o correlation.Options) (*replayReport, error) {
 	rec, err := p.session(ctx)
 	if err != nil {
 		return nil, err
@@ -238,7 +241,7 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 	r := &rerun{core: correlation.New(o), past: p, space: o.Space, shard: t.Stream, last: rec.last,
 		tenant: subject.Escape(t.Tenant), session: subject.Token(c.Session)}
 	if c.Whole {
-		tell := countProgress(io, "replaying")
+		tell := ui.CountProgress(io, "replaying")
 		err = p.everything(ctx, rec.last, func(m events.LogMessage) error {
 			r.apply(m)
 			tell(m.Seq, rec.last)
@@ -252,6 +255,6 @@ func (c *replayCmd) replay(ctx context.Context, io stdio, t *target.Target, p pa
 	}
 	report := compareOutputs(rec, r.outputs, blind{noKey: !hasKeys, copies: c.From != "log", alone: !c.Whole})
 	report.Tenant, report.Session, report.Shard, report.From, report.Whole, report.Messages = t.Tenant, c.Session, rec.Shard, c.From, c.Whole, r.applied
-	report.Proved = c.restsOn.proved
+	report.Proved = c.restsOn.Proved
 	return report, nil
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -24,7 +25,7 @@ type pastEvidence struct {
 // whole refuses a session of which some texts are gone: what would come of the rest
 // is not what happened.
 func whole(ctx context.Context, l evidencereader.Reader, part evidencereader.Session) error {
-	gone, err := whyGone(ctx, l.Reasons(), part.Rows)
+	gone, err := proof.WhyExpired(ctx, l.Reasons(), part.Rows)
 	if err != nil || len(gone) == 0 {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/cmd/internal/recorded"
 	"github.com/countersign-dev/countersign/events"
@@ -111,7 +112,7 @@ func (p *pastLog) notErased(ctx context.Context) error {
 	for _, e := range p.erased.Records() {
 		if e.State == events.ErasureBegun && e.Tenant == p.tenant && slices.Contains(e.Sessions, p.name) {
 			return fmt.Errorf("%w: session %.100q of tenant %q, by %s at %s (%s): %.200s. Its evidence is whole: replay --from clickhouse, chain, verify",
-				errLogErased, p.name, p.tenant, clean(e.OrderedBy, 60), e.At, e.ErasureID, clean(e.Reason, 200))
+				errLogErased, p.name, p.tenant, ui.Clean(e.OrderedBy, 60), e.At, e.ErasureID, ui.Clean(e.Reason, 200))
 		}
 	}
 	return nil

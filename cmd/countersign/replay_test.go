@@ -15,7 +15,9 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/correlator"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/events"
@@ -213,7 +215,7 @@ func TestReplayUnderTheCorrelatorsBounds(t *testing.T) {
 		var cli struct {
 			Replay replayCmd `cmd:""`
 		}
-		parser, err := kong.New(&cli, sessionNames)
+		parser, err := kong.New(&cli, system.SessionNames)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,7 +230,7 @@ func TestReplayUnderTheCorrelatorsBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := c.replay(t.Context(), stdio{out: io.Discard, err: io.Discard}, target, p, o)
+		r, err := c.replay(t.Context(), ui.Stdio{Out: io.Discard, Err: io.Discard}, target, p, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +318,7 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 			t.Errorf("%s: %+v", name, f)
 		}
 		var out bytes.Buffer
-		r.print(newPrinter(&out))
+		r.print(ui.NewPrinter(&out))
 		if !strings.Contains(out.String(), "DIFFERENT") || !strings.Contains(out.String(), mismatchWords[c.kind]) {
 			t.Errorf("%s: %s", name, out.String())
 		}
@@ -376,7 +378,7 @@ func TestReplayReportIsClean(t *testing.T) {
 	var out bytes.Buffer
 	r := replayReport{Tenant: evil, Session: evil, Shard: evil, Differences: []outputMismatch{{ID: evil, What: evil, Kind: "differs",
 		Fields: []fieldMismatch{{evil, json.RawMessage(evil), json.RawMessage(evil)}}}}, Inconclusive: []outputMismatch{{What: evil, Why: evil}}}
-	r.print(newPrinter(&out))
+	r.print(ui.NewPrinter(&out))
 	for _, forbidden := range []string{"\x1b", "\x07", "\r", "\x00", "\u202e", "\u0085"} {
 		if strings.Contains(out.String(), forbidden) {
 			t.Errorf("%q was printed", forbidden)

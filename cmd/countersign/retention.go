@@ -12,7 +12,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -32,15 +34,15 @@ type retentionCmd struct {
 }
 
 // retentionBucket is the bucket of one tenant as an operator sees it.
-type retentionBucket struct{ operatorBucket }
+type retentionBucket struct{ system.Bucket }
 
 func openRetention(ctx context.Context, f target.Flags) (*retentionBucket, error) {
-	b, err := openBucket(ctx, f, streams.BucketRetention)
+	b, err := system.OpenBucket(ctx, f, streams.BucketRetention)
 	return &retentionBucket{b}, err
 }
 
 func (b *retentionBucket) read(ctx context.Context) (retention.State, uint64, error) {
-	e, err := streams.KVLast(ctx, b.js, streams.BucketRetention, retention.StateKey(b.tenant))
+	e, err := streams.KVLast(ctx, b.JS, streams.BucketRetention, retention.StateKey(b.Tenant))
 	if err != nil {
 		return retention.State{}, 0, err
 	}
@@ -59,10 +61,10 @@ func (b *retentionBucket) evidenceName(ctx context.Context, session string) (str
 	if !evidence.SecretName(session) {
 		return subject.Value(session), nil
 	}
-	space, token := subject.Space{Prefix: b.t.Prefix}, subject.Escape(session)
-	events, decisions := strings.TrimSuffix(space.AllOf(subject.Events, b.tenant), ">")+"*.*."+token+".>", space.Outputs(subject.Decisions, b.tenant, "", session)
+	space, token := subject.Space{Prefix: b.Target.Prefix}, subject.Escape(session)
+	events, decisions := strings.TrimSuffix(space.AllOf(subject.Events, b.Tenant), ">")+"*.*."+token+".>", space.Outputs(subject.Decisions, b.Tenant, "", session)
 	for _, subj := range []string{events, decisions} {
-		m, err := streams.NextBySubject(ctx, b.js, b.t.Stream, subj, 1)
+		m, err := streams.NextBySubject(ctx, b.JS, b.Target.Stream, subj, 1)
 		if err != nil {
 			return "", err
 		}
@@ -75,16 +77,16 @@ func (b *retentionBucket) evidenceName(ctx context.Context, session string) (str
 
 // sessionAt is the session of a record.
 func (b *retentionBucket) sessionAt(ctx context.Context, seq uint64) (session string, err error) {
-	l, err := openLedger(ctx, b.t)
+	l, err := system.OpenEvidence(ctx, b.Target)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = l.DB.Close() }()
-	st, err := streams.StreamState(ctx, b.js, b.t.Stream)
+	st, err := streams.StreamState(ctx, b.JS, b.Target.Stream)
 	if err != nil {
 		return "", err
 	}
-	err = l.DB.Scan(ctx, streams.EpochName(b.t.Stream, st.Created), seq, seq, func(r storage.EvidenceRow) error {
+	err = l.DB.Scan(ctx, streams.EpochName(b.Target.Stream, st.Created), seq, seq, func(r storage.EvidenceRow) error {
 		session = r.Session
 		return nil
 	})
@@ -112,16 +114,16 @@ func (b *retentionBucket) change(ctx context.Context, step func(retention.State)
 			return s, err
 		}
 		if revision == 0 {
-			_, err = b.kv.Create(ctx, retention.StateKey(b.tenant), text)
+			_, err = b.KV.Create(ctx, retention.StateKey(b.Tenant), text)
 		} else {
-			_, err = b.kv.Update(ctx, retention.StateKey(b.tenant), text, revision)
+			_, err = b.KV.Update(ctx, retention.StateKey(b.Tenant), text, revision)
 		}
 		if err == nil {
 			return s, nil
 		}
 		var api *jetstream.APIError
 		if i == attempts || !errors.Is(err, jetstream.ErrKeyExists) && !errors.As(err, &api) {
-			return s, fmt.Errorf("changing the retention state of tenant %s: %w", clean(b.tenant, 64), err)
+			return s, fmt.Errorf("changing the retention state of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
 		}
 	}
 }
@@ -151,12 +153,12 @@ type retentionHoldCmd struct {
 	Subject string `help:"A data subject: an agent's or user's id, as records name it." xor:"scope" placeholder:"ID"`
 }
 
-func (c *retentionHoldCmd) Run(ctx context.Context, io stdio) error {
+func (c *retentionHoldCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openRetention(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	if c.Session, err = b.evidenceName(ctx, c.Session); err != nil {
 		return err
 	}
@@ -165,10 +167,10 @@ func (c *retentionHoldCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%s: legal hold on %s of tenant %s\n", h.ID, h.Scope, clean(b.tenant, 64))
-	b.noteStranger(ctx, io)
+	fmt.Fprintf(io.Out, "%s: legal hold on %s of tenant %s\n", h.ID, h.Scope, ui.Clean(b.Tenant, 64))
+	b.NoteUnknownTenant(ctx, io)
 	for _, o := range s.Overtaken(h) {
-		fmt.Fprintf(io.err, "note: erasure %s had begun before, and what it names is not held\n", o.ID)
+		fmt.Fprintf(io.Err, "note: erasure %s had begun before, and what it names is not held\n", o.ID)
 	}
 	return nil
 }
@@ -179,16 +181,16 @@ type retentionReleaseCmd struct {
 	ID string `arg:"" help:"The hold, as retention show names it."`
 }
 
-func (c *retentionReleaseCmd) Run(ctx context.Context, io stdio) error {
+func (c *retentionReleaseCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openRetention(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Release(c.note(c.ID)) }); err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%s: released\n", c.ID)
+	fmt.Fprintf(io.Out, "%s: released\n", c.ID)
 	return nil
 }
 
@@ -197,12 +199,12 @@ type retentionShowCmd struct {
 	JSON bool `name:"json" help:"Print JSON."`
 }
 
-func (c *retentionShowCmd) Run(ctx context.Context, io stdio) error {
+func (c *retentionShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openRetention(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	s, _, err := b.read(ctx)
 	if err != nil {
 		return err
@@ -212,28 +214,28 @@ func (c *retentionShowCmd) Run(ctx context.Context, io stdio) error {
 		return bad
 	}
 	if c.JSON {
-		out := map[string]any{"tenant": b.tenant, "policy": string(text), "holds": s.Holds, "erasures": s.Orders}
+		out := map[string]any{"tenant": b.Tenant, "policy": string(text), "holds": s.Holds, "erasures": s.Orders}
 		if p != nil {
 			out["policy_id"], out["classes"], out["evidence"] = p.ID(), p.ClassRules(), p.EvidenceRules()
 		}
-		return compactJSON(io, out)
+		return ui.WriteJSON(io, out)
 	}
 	if text == nil {
-		fmt.Fprintf(io.out, "tenant %s has no retention policy: everything is kept\n", clean(b.tenant, 64))
+		fmt.Fprintf(io.Out, "tenant %s has no retention policy: everything is kept\n", ui.Clean(b.Tenant, 64))
 	} else {
-		fmt.Fprintf(io.out, "policy of tenant %s:\n%s\n", clean(b.tenant, 64), cleanLines(string(text)))
+		fmt.Fprintf(io.Out, "policy of tenant %s:\n%s\n", ui.Clean(b.Tenant, 64), ui.CleanLines(string(text)))
 		if p != nil {
 			printClasses(io, p)
 		}
 	}
-	var list listing
+	var list ui.Listing
 	for _, h := range s.Holds {
-		list.row("hold", h.ID, h.Scope.String(), "by "+clean(h.By, 40), h.At.String(), clean(h.Reason, 100))
+		list.Row("hold", h.ID, h.Scope.String(), "by "+ui.Clean(h.By, 40), h.At.String(), ui.Clean(h.Reason, 100))
 	}
 	for _, o := range s.Orders {
-		list.row(kindOf(o), o.ID, scopeOf(o), "by "+clean(o.By, 40), o.At.String(), string(o.Status)+": "+clean(o.Reason, 100)+because(o.Problem))
+		list.Row(kindOf(o), o.ID, scopeOf(o), "by "+ui.Clean(o.By, 40), o.At.String(), string(o.Status)+": "+ui.Clean(o.Reason, 100)+because(o.Problem))
 	}
-	if err := list.print(io.out); err != nil {
+	if err := list.Print(io.Out); err != nil {
 		return err
 	}
 	return bad
@@ -252,26 +254,26 @@ func scopeOf(o retention.Order) string {
 	case o.Scope != (retention.Scope{}):
 		return o.Scope.String()
 	case o.Result != nil && o.Expire != "":
-		return fmt.Sprintf("%s, the texts of %s", plural(o.Result.Sessions, "session"), plural(int(o.Result.Records), "record"))
+		return fmt.Sprintf("%s, the texts of %s", ui.Plural(o.Result.Sessions, "session"), ui.Plural(int(o.Result.Records), "record"))
 	case o.Result != nil:
-		return plural(o.Result.Sessions, "session")
+		return ui.Plural(o.Result.Sessions, "session")
 	}
-	return plural(len(o.Sessions), "session")
+	return ui.Plural(len(o.Sessions), "session")
 }
 
 func because(problem string) string {
 	if problem == "" {
 		return ""
 	}
-	return " (" + clean(problem, 300) + ")"
+	return " (" + ui.Clean(problem, 300) + ")"
 }
 
 // policy is the tenant's policy as it stands in the bucket, nil if there is none.
 func (b *retentionBucket) policy(ctx context.Context) ([]byte, *retention.Policy, error) {
-	e, err := streams.KVLast(ctx, b.js, streams.BucketRetention, retention.PolicyKey(b.tenant))
+	e, err := streams.KVLast(ctx, b.JS, streams.BucketRetention, retention.PolicyKey(b.Tenant))
 	if err != nil || e == nil || e.Deleted {
 		return nil, nil, err
 	}
-	p, err := retention.Parse(b.tenant, e.Value)
+	p, err := retention.Parse(b.Tenant, e.Value)
 	return e.Value, p, err
 }

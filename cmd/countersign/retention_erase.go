@@ -11,7 +11,9 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/erasures"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -34,24 +36,24 @@ type retentionEraseCmd struct {
 // Exit codes and how often the state is looked at while waiting.
 const erasePoll = 200 * time.Millisecond
 
-func (c *retentionEraseCmd) Run(ctx context.Context, io stdio) error {
+func (c *retentionEraseCmd) Run(ctx context.Context, io ui.Stdio) error {
 	seqs := strings.Join(c.Seq, ",")
 	if scope := (retention.Scope{Session: c.Session, Subject: c.Subject, Seqs: seqs}); scope == (retention.Scope{}) {
-		return usageError{Err: errors.New("say what: --session S, --subject ID or --seq N")}
+		return ui.UsageError{Err: errors.New("say what: --session S, --subject ID or --seq N")}
 	}
 	if seqs != "" {
 		if _, err := retention.ParseSeqs(seqs); err != nil {
-			return usageError{Err: fmt.Errorf("--seq: %w", err)}
+			return ui.UsageError{Err: fmt.Errorf("--seq: %w", err)}
 		}
 	}
 	if c.Quiet < 0 || c.Wait < 0 {
-		return usageError{Err: errors.New("--quiet and --wait must not be negative")}
+		return ui.UsageError{Err: errors.New("--quiet and --wait must not be negative")}
 	}
 	b, err := openRetention(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	if c.Session, err = b.evidenceName(ctx, c.Session); err != nil {
 		return err
 	}
@@ -60,7 +62,7 @@ func (c *retentionEraseCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if !c.Yes {
-		fmt.Fprintln(io.err, "nothing was changed; with --yes it is done, and cannot be undone")
+		fmt.Fprintln(io.Err, "nothing was changed; with --yes it is done, and cannot be undone")
 		return nil
 	}
 	o := retention.Order{Scope: scope, Note: c.note("erasure-" + uuid.NewString()), Quiet: int64(c.Quiet / time.Second)}
@@ -71,19 +73,19 @@ func (c *retentionEraseCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // dryRun says what would go, and fails if it must not.
-func (c *retentionEraseCmd) dryRun(ctx context.Context, io stdio, b *retentionBucket, scope retention.Scope) error {
-	l, err := openLedger(ctx, b.t)
+func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *retentionBucket, scope retention.Scope) error {
+	l, err := system.OpenEvidence(ctx, b.Target)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	st, err := streams.StreamState(ctx, b.js, b.t.Stream)
+	st, err := streams.StreamState(ctx, b.JS, b.Target.Stream)
 	if err != nil {
 		return err
 	}
-	ev := erasures.Evidence{DB: l.DB, Shard: streams.EpochName(b.t.Stream, st.Created), Tenant: b.tenant, Space: subject.Space{Prefix: b.t.Prefix},
+	ev := erasures.Evidence{DB: l.DB, Shard: streams.EpochName(b.Target.Stream, st.Created), Tenant: b.Tenant, Space: subject.Space{Prefix: b.Target.Prefix},
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
-			return streams.MessageAt(ctx, b.js, b.t.Stream, seq)
+			return streams.MessageAt(ctx, b.JS, b.Target.Stream, seq)
 		}}
 	p, err := ev.Make(ctx, retention.Order{Scope: scope})
 	if err != nil {
@@ -115,8 +117,8 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io stdio, b *retentionBu
 
 // sealed lists the streams that nothing can be taken out of.
 func (b *retentionBucket) sealed(ctx context.Context) (list []string, err error) {
-	for _, name := range append(streams.Erasable(), b.t.Stream) {
-		s, err := b.js.Stream(ctx, name)
+	for _, name := range append(streams.Erasable(), b.Target.Stream) {
+		s, err := b.JS.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("reading stream %s: %w", name, err)
 		}
@@ -127,33 +129,33 @@ func (b *retentionBucket) sealed(ctx context.Context) (list []string, err error)
 	return list, nil
 }
 
-func (c *retentionEraseCmd) print(io stdio, scope retention.Scope, shard string, p erasures.Plan, sealed []string) error {
+func (c *retentionEraseCmd) print(io ui.Stdio, scope retention.Scope, shard string, p erasures.Plan, sealed []string) error {
 	if c.JSON {
-		return compactJSON(io, map[string]any{"scope": scope, "shard": shard, "sessions": p.Sessions, "messages": len(p.Seqs), "without_session": p.Loose,
+		return ui.WriteJSON(io, map[string]any{"scope": scope, "shard": shard, "sessions": p.Sessions, "messages": len(p.Seqs), "without_session": p.Loose,
 			"kinds": p.Kinds, "first_seq": p.Seqs[0], "last_seq": p.Seqs[len(p.Seqs)-1], "newest": p.Newest, "records_with_commitments": p.Redacted,
 			"records_without_body": p.Withheld, "sealed": sealed})
 	}
 	var kinds []string
 	for _, k := range slices.Sorted(maps.Keys(p.Kinds)) {
-		kinds = append(kinds, plural(p.Kinds[k], k))
+		kinds = append(kinds, ui.Plural(p.Kinds[k], k))
 	}
-	fmt.Fprintf(io.out, "Erasing %s destroys, in %s:\n", scope, shard)
+	fmt.Fprintf(io.Out, "Erasing %s destroys, in %s:\n", scope, shard)
 	for _, session := range p.Sessions {
-		fmt.Fprintf(io.out, "  the key of session %q\n", clean(session, 200))
+		fmt.Fprintf(io.Out, "  the key of session %q\n", ui.Clean(session, 200))
 	}
-	fmt.Fprintf(io.out, "  %s of the log, sequences %d to %d: %s\n", plural(len(p.Seqs), "message"), p.Seqs[0], p.Seqs[len(p.Seqs)-1], strings.Join(kinds, ", "))
+	fmt.Fprintf(io.Out, "  %s of the log, sequences %d to %d: %s\n", ui.Plural(len(p.Seqs), "message"), p.Seqs[0], p.Seqs[len(p.Seqs)-1], strings.Join(kinds, ", "))
 	if p.Loose > 0 {
-		fmt.Fprintf(io.out, "    %d of them without a session: the key of their commitments, which others share, stays\n", p.Loose)
+		fmt.Fprintf(io.Out, "    %d of them without a session: the key of their commitments, which others share, stays\n", p.Loose)
 	}
-	fmt.Fprintf(io.out, "  its approval workflows, and what %s left in quarantine\n", plural(p.Withheld, "message"))
-	fmt.Fprintf(io.out, "It leaves the evidence: redacted texts, hashes, and %s whose commitments nobody can open any more.\n", plural(p.Redacted, "record"))
-	fmt.Fprintln(io.out, "It does not reach what subscribers have read, backups, and values that redaction left in the evidence.")
+	fmt.Fprintf(io.Out, "  its approval workflows, and what %s left in quarantine\n", ui.Plural(p.Withheld, "message"))
+	fmt.Fprintf(io.Out, "It leaves the evidence: redacted texts, hashes, and %s whose commitments nobody can open any more.\n", ui.Plural(p.Redacted, "record"))
+	fmt.Fprintln(io.Out, "It does not reach what subscribers have read, backups, and values that redaction left in the evidence.")
 	return nil
 }
 
 // await follows an order until it is over.
-func (c *retentionEraseCmd) await(ctx context.Context, io stdio, b *retentionBucket, id string) error {
-	fmt.Fprintf(io.err, "%s is ordered\n", id)
+func (c *retentionEraseCmd) await(ctx context.Context, io ui.Stdio, b *retentionBucket, id string) error {
+	fmt.Fprintf(io.Err, "%s is ordered\n", id)
 	for end := time.Now().Add(c.Wait); ; {
 		s, _, err := b.read(ctx)
 		if err != nil {
@@ -162,12 +164,12 @@ func (c *retentionEraseCmd) await(ctx context.Context, io stdio, b *retentionBuc
 		o, ok := s.Find(id)
 		switch {
 		case !ok:
-			return fmt.Errorf("%s is gone from the bucket: see gov.control.%s.erasure on the log", id, b.t.Stream)
+			return fmt.Errorf("%s is gone from the bucket: see gov.control.%s.erasure on the log", id, b.Target.Stream)
 		case o.Status == retention.Refused:
 			return fmt.Errorf("%s was refused: %s", id, o.Problem)
 		case o.Status == retention.Done:
-			fmt.Fprintf(io.out, "erased: %s, %s, %s, %s\n", plural(int(o.Result.Messages), "message"), plural(o.Result.Keys, "key"),
-				plural(o.Result.Quarantined, "message")+" in quarantine", plural(o.Result.Approvals, "approval revision"))
+			fmt.Fprintf(io.Out, "erased: %s, %s, %s, %s\n", ui.Plural(int(o.Result.Messages), "message"), ui.Plural(o.Result.Keys, "key"),
+				ui.Plural(o.Result.Quarantined, "message")+" in quarantine", ui.Plural(o.Result.Approvals, "approval revision"))
 			return nil
 		case time.Now().After(end):
 			return fmt.Errorf("%s is %s and goes on by itself; is the auditor running, with a custodian's credentials, and the correlator? See countersign doctor", id, o.Status)

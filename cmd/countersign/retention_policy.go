@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/evidence/retention"
 )
 
@@ -12,31 +13,31 @@ type retentionLintCmd struct {
 	File string `arg:"" help:"The policy (YAML)."`
 }
 
-func (c *retentionLintCmd) Run(io stdio) error {
+func (c *retentionLintCmd) Run(io ui.Stdio) error {
 	p, _, err := readRetention(io, c.File)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%s is a retention policy: %s\n", c.File, p.ID())
+	fmt.Fprintf(io.Out, "%s is a retention policy: %s\n", c.File, p.ID())
 	printClasses(io, p)
 	return nil
 }
 
 // printClasses says what is stored of messages in evidence, unless it is everything,
 // and for how long, unless that is for ever.
-func printClasses(io stdio, p *retention.Policy) {
+func printClasses(io ui.Stdio, p *retention.Policy) {
 	for _, r := range p.EvidenceRules() {
 		kept := "for " + r.Period + " after their newest record"
 		if r.Period == retention.Ever {
 			kept = "for ever"
 		}
-		fmt.Fprintf(io.out, "  %s: texts of evidence are kept %s\n", sessionsOf(r.Match), kept)
+		fmt.Fprintf(io.Out, "  %s: texts of evidence are kept %s\n", sessionsOf(r.Match), kept)
 	}
 	if p.Strictest() == retention.FullTranscript {
 		return
 	}
 	for _, r := range p.ClassRules() {
-		fmt.Fprintf(io.out, "  %s: %s in the evidence\n", sessionsOf(r.Match), r.Class)
+		fmt.Fprintf(io.Out, "  %s: %s in the evidence\n", sessionsOf(r.Match), r.Class)
 	}
 }
 
@@ -44,11 +45,11 @@ func sessionsOf(match string) string {
 	if match == "" {
 		return "all other sessions"
 	}
-	return "sessions " + clean(match, 64)
+	return "sessions " + ui.Clean(match, 64)
 }
 
-func readRetention(io stdio, file string) (*retention.Policy, []byte, error) {
-	text, err := readInput(io, file)
+func readRetention(io ui.Stdio, file string) (*retention.Policy, []byte, error) {
+	text, err := ui.ReadInput(io, file)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -61,7 +62,7 @@ type retentionPushCmd struct {
 	File string `arg:"" help:"The policy (YAML); - for standard input."`
 }
 
-func (c *retentionPushCmd) Run(ctx context.Context, io stdio) error {
+func (c *retentionPushCmd) Run(ctx context.Context, io ui.Stdio) error {
 	p, text, err := readRetention(io, c.File)
 	if err != nil {
 		return err
@@ -70,28 +71,28 @@ func (c *retentionPushCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
-	revision, err := b.kv.Put(ctx, retention.PolicyKey(b.tenant), text)
+	defer b.Conn.Close()
+	revision, err := b.KV.Put(ctx, retention.PolicyKey(b.Tenant), text)
 	if err != nil {
-		return fmt.Errorf("pushing the retention policy of tenant %s: %w", clean(b.tenant, 64), err)
+		return fmt.Errorf("pushing the retention policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
 	}
-	fmt.Fprintf(io.out, "tenant %s: retention policy %s in force, revision %d\n", clean(b.tenant, 64), p.ID(), revision)
-	b.noteStranger(ctx, io)
+	fmt.Fprintf(io.Out, "tenant %s: retention policy %s in force, revision %d\n", ui.Clean(b.Tenant, 64), p.ID(), revision)
+	b.NoteUnknownTenant(ctx, io)
 	printClasses(io, p)
 	return nil
 }
 
 type retentionRemoveCmd struct{ target.Flags }
 
-func (c *retentionRemoveCmd) Run(ctx context.Context, io stdio) error {
+func (c *retentionRemoveCmd) Run(ctx context.Context, io ui.Stdio) error {
 	b, err := openRetention(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
-	if err := b.kv.Delete(ctx, retention.PolicyKey(b.tenant)); err != nil {
-		return fmt.Errorf("removing the retention policy of tenant %s: %w", clean(b.tenant, 64), err)
+	defer b.Conn.Close()
+	if err := b.KV.Delete(ctx, retention.PolicyKey(b.Tenant)); err != nil {
+		return fmt.Errorf("removing the retention policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
 	}
-	fmt.Fprintf(io.out, "tenant %s: everything is kept\n", clean(b.tenant, 64))
+	fmt.Fprintf(io.Out, "tenant %s: everything is kept\n", ui.Clean(b.Tenant, 64))
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/admitter"
 	"github.com/countersign-dev/countersign/cmd/internal/auditor"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
@@ -92,7 +93,7 @@ func readableCases(cases map[string]string) map[string]string {
 	return out
 }
 
-func (c *rulesListCmd) Run(ctx context.Context, io stdio) error {
+func (c *rulesListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Tenant != "" {
 		return listSwitches(ctx, io, c.Flags, c.JSON)
 	}
@@ -103,17 +104,17 @@ func (c *rulesListCmd) Run(ctx context.Context, io stdio) error {
 		}
 	}
 	if c.JSON {
-		return writeLines(io.out, list)
+		return ui.WriteJSONLines(io.Out, list)
 	}
-	var t listing
+	var t ui.Listing
 	for _, r := range list {
 		grade := string(r.Severity)
 		if r.Status == catalogue.Undecidable {
 			grade = "-"
 		}
-		t.row(r.ID, string(r.Level), grade, string(r.Status), r.Explanation)
+		t.Row(r.ID, string(r.Level), grade, string(r.Status), r.Explanation)
 	}
-	return t.print(io.out)
+	return t.Print(io.Out)
 }
 
 type rulesShowCmd struct {
@@ -121,34 +122,34 @@ type rulesShowCmd struct {
 	JSON bool   `name:"json" help:"As JSON."`
 }
 
-func (c *rulesShowCmd) Run(io stdio) error {
+func (c *rulesShowCmd) Run(io ui.Stdio) error {
 	for _, r := range allRules() {
 		if !strings.EqualFold(r.ID, c.ID) {
 			continue
 		}
 		if c.JSON {
-			return writeLines(io.out, []ruleLine{r})
+			return ui.WriteJSONLines(io.Out, []ruleLine{r})
 		}
-		return r.print(io.out)
+		return r.print(io.Out)
 	}
-	return usageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", c.ID)}
+	return ui.UsageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", c.ID)}
 }
 
 func (r ruleLine) print(out io.Writer) error {
 	fmt.Fprintf(out, "%s: %s\n\n", r.ID, r.Explanation)
-	var t listing
+	var t ui.Listing
 	for _, row := range [][2]string{
 		{"protocol", r.Protocol}, {"level", string(r.Level)}, {"severity", string(r.Severity)}, {"scope", string(r.Scope)},
 		{"decided from", r.Inputs}, {"specification", r.Refs}, {"status", string(r.Status)}, {"why not", r.Reason}, {"remedy", r.Remedy},
 	} {
 		if row[1] != "" && !(row[0] == "severity" && r.Status == catalogue.Undecidable) {
-			t.row(row[0], row[1])
+			t.Row(row[0], row[1])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Cases)) {
-		t.row("case "+name, r.Cases[name])
+		t.Row("case "+name, r.Cases[name])
 	}
-	return t.print(out)
+	return t.Print(out)
 }
 
 // knownRule refuses a rule that nothing is ever found for: whoever mistypes it
@@ -170,5 +171,5 @@ func knownRule(name string) error {
 			hint = "; did you mean " + n + "?"
 		}
 	}
-	return usageError{Err: fmt.Errorf("there is no rule %.80q%s (countersign rules list)", name, hint)}
+	return ui.UsageError{Err: fmt.Errorf("there is no rule %.80q%s (countersign rules list)", name, hint)}
 }

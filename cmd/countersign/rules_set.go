@@ -10,7 +10,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/streams"
@@ -24,7 +26,7 @@ type rulesSetCmd struct {
 	New  bool   `help:"The tenant has not sent anything yet, so the log does not know it."`
 }
 
-func (c *rulesSetCmd) Run(ctx context.Context, io stdio) error {
+func (c *rulesSetCmd) Run(ctx context.Context, io ui.Stdio) error {
 	rule, err := decidable(c.Rule)
 	if err != nil {
 		return err
@@ -33,7 +35,7 @@ func (c *rulesSetCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	if known, err := b.known(ctx, c.Of); err != nil {
 		return err
 	} else if !known && !c.New {
@@ -42,7 +44,7 @@ func (c *rulesSetCmd) Run(ctx context.Context, io stdio) error {
 	if err := b.set(ctx, c.Of, rule, c.Mode); err != nil {
 		return err
 	}
-	fmt.Fprintf(io.out, "%s: %s for tenant %s, from where the correlator notes it on the log\n", rule, c.Mode, clean(c.Of, 64))
+	fmt.Fprintf(io.Out, "%s: %s for tenant %s, from where the correlator notes it on the log\n", rule, c.Mode, ui.Clean(c.Of, 64))
 	return nil
 }
 
@@ -52,37 +54,37 @@ func decidable(name string) (string, error) {
 		switch {
 		case !strings.EqualFold(r.ID, name):
 		case r.Status == catalogue.Undecidable:
-			return "", usageError{Err: fmt.Errorf("%s has no findings: %s", r.ID, r.Reason)}
+			return "", ui.UsageError{Err: fmt.Errorf("%s has no findings: %s", r.ID, r.Reason)}
 		case r.auditors:
-			return "", usageError{Err: fmt.Errorf("%s cannot be switched: it is the auditor's, and says what is wrong with the evidence", r.ID)}
+			return "", ui.UsageError{Err: fmt.Errorf("%s cannot be switched: it is the auditor's, and says what is wrong with the evidence", r.ID)}
 		default:
 			return r.ID, nil
 		}
 	}
-	return "", usageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", name)}
+	return "", ui.UsageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", name)}
 }
 
 // rulesBucket is the bucket of switches as an operator sees it.
-type rulesBucket struct{ operatorBucket }
+type rulesBucket struct{ system.Bucket }
 
 func openRules(ctx context.Context, f target.Flags) (*rulesBucket, error) {
-	b, err := openBucket(ctx, f, streams.BucketRules)
+	b, err := system.OpenBucket(ctx, f, streams.BucketRules)
 	return &rulesBucket{b}, err
 }
 
 // read gives a tenant's switches and their revision, 0 if there are none.
 func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitches, uint64, error) {
 	none := events.RuleSwitches{Tenant: tenant, Rules: map[string]string{}}
-	e, err := b.kv.Get(ctx, events.RuleKey(tenant))
+	e, err := b.KV.Get(ctx, events.RuleKey(tenant))
 	if errors.Is(err, jetstream.ErrKeyNotFound) {
 		return none, 0, nil
 	}
 	if err != nil {
-		return none, 0, fmt.Errorf("reading the switches of tenant %s: %w", clean(tenant, 64), err)
+		return none, 0, fmt.Errorf("reading the switches of tenant %s: %w", ui.Clean(tenant, 64), err)
 	}
 	s, err := events.DecodeRecord[events.RuleSwitches](e.Value())
 	if err != nil || s.Tenant != tenant {
-		return none, e.Revision(), fmt.Errorf("the switches of tenant %s are damaged; delete the key %s of bucket %s and set them again", clean(tenant, 64), e.Key(), streams.BucketRules)
+		return none, e.Revision(), fmt.Errorf("the switches of tenant %s are damaged; delete the key %s of bucket %s and set them again", ui.Clean(tenant, 64), e.Key(), streams.BucketRules)
 	}
 	if s.Rules == nil {
 		s.Rules = map[string]string{}
@@ -95,17 +97,17 @@ func (b *rulesBucket) known(ctx context.Context, tenant string) (bool, error) {
 	if _, revision, _ := b.read(ctx, tenant); revision > 0 {
 		return true, nil
 	}
-	return b.knows(ctx, tenant)
+	return b.KnowsTenant(ctx, tenant)
 }
 
 // stranger says that a tenant is not known.
 func (b *rulesBucket) stranger(tenant string) error {
 	here := ""
-	if r := b.t.ReadyInfo(); r != nil {
-		here = fmt.Sprintf(", and the system of this ready file is tenant %s's", clean(r.Tenant, 64))
+	if r := b.Target.ReadyInfo(); r != nil {
+		here = fmt.Sprintf(", and the system of this ready file is tenant %s's", ui.Clean(r.Tenant, 64))
 	}
 	return fmt.Errorf("there is no tenant %q: the log %s holds nothing of it%s; check the name, or add --new for a tenant that has not sent anything yet",
-		clean(tenant, 64), b.t.Stream, here)
+		ui.Clean(tenant, 64), b.Target.Stream, here)
 }
 
 // set changes one switch. What somebody else has changed meanwhile stays.
@@ -124,9 +126,9 @@ func (b *rulesBucket) set(ctx context.Context, tenant, rule, mode string) error 
 			return err
 		}
 		if revision == 0 {
-			_, err = b.kv.Create(ctx, events.RuleKey(tenant), body)
+			_, err = b.KV.Create(ctx, events.RuleKey(tenant), body)
 		} else {
-			_, err = b.kv.Update(ctx, events.RuleKey(tenant), body, revision)
+			_, err = b.KV.Update(ctx, events.RuleKey(tenant), body, revision)
 		}
 		if err == nil {
 			return nil
@@ -146,12 +148,12 @@ type switchLine struct {
 }
 
 // listSwitches shows what is switched for a tenant; all else warns.
-func listSwitches(ctx context.Context, io stdio, f target.Flags, asJSON bool) error {
+func listSwitches(ctx context.Context, io ui.Stdio, f target.Flags, asJSON bool) error {
 	b, err := openRules(ctx, f)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
+	defer b.Conn.Close()
 	s, _, err := b.read(ctx, f.Tenant)
 	if err != nil {
 		return err
@@ -161,21 +163,21 @@ func listSwitches(ctx context.Context, io stdio, f target.Flags, asJSON bool) er
 		list = append(list, switchLine{s.Tenant, rule, s.Rules[rule]})
 	}
 	if asJSON {
-		return writeLines(io.out, list)
+		return ui.WriteJSONLines(io.Out, list)
 	}
 	if known, err := b.known(ctx, f.Tenant); err != nil {
 		return err
 	} else if !known {
-		fmt.Fprintf(io.err, "%v\n", b.stranger(f.Tenant))
+		fmt.Fprintf(io.Err, "%v\n", b.stranger(f.Tenant))
 	}
 	if len(list) == 0 {
-		fmt.Fprintf(io.out, "every rule is in mode warn for tenant %s\n", clean(s.Tenant, 64))
+		fmt.Fprintf(io.Out, "every rule is in mode warn for tenant %s\n", ui.Clean(s.Tenant, 64))
 		return nil
 	}
-	var t listing
+	var t ui.Listing
 	for _, l := range list {
-		t.row(clean(l.Rule, 64), clean(l.Mode, 16))
+		t.Row(ui.Clean(l.Rule, 64), ui.Clean(l.Mode, 16))
 	}
-	t.row("all others", "warn")
-	return t.print(io.out)
+	t.Row("all others", "warn")
+	return t.Print(io.Out)
 }

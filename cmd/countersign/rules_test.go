@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui/uitest"
 	"github.com/countersign-dev/countersign/correlation"
 	"github.com/countersign-dev/countersign/correlation/catalogue"
 )
@@ -93,9 +95,9 @@ func TestFindingsTables(t *testing.T) {
 }
 
 func TestRuleColumns(t *testing.T) {
-	sameColumns(t, map[string]func(io stdio, p *printer, text string){
-		"a rule": func(io stdio, _ *printer, x string) {
-			_ = ruleLine{ID: "x", Refs: x, Status: catalogue.Implemented}.print(io.out)
+	uitest.SameColumns(t, map[string]func(io ui.Stdio, p *ui.Printer, text string){
+		"a rule": func(io ui.Stdio, _ *ui.Printer, x string) {
+			_ = ruleLine{ID: "x", Refs: x, Status: catalogue.Implemented}.print(io.Out)
 		},
 	})
 }

@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -13,31 +16,31 @@ import (
 
 type sessionCmd struct {
 	target.Flags
-	proveFlags
+	proof.ProveFlags
 	JSON    bool   `name:"json" help:"Print JSON Lines: every record with its place, and what lies between it and the one before."`
 	Session string `arg:"" help:"The session." type:"session"`
 }
 
 // Run prints a session's timeline from its evidence: redacted, in the order of
 // the log.
-func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
-	t, l, err := evidenceOf(ctx, c.Flags)
+func (c *sessionCmd) Run(ctx context.Context, io ui.Stdio) error {
+	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.proved(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
 	defer done()
 	parts, err := own.Session(ctx, t.Tenant, c.Session)
 	if err != nil {
-		return likeSession(ctx, own.DB, t.Tenant, c.Session, err)
+		return system.SuggestSession(ctx, own.DB, t.Tenant, c.Session, err)
 	}
-	p := newPrinter(io.out)
+	p := ui.NewPrinter(io.Out)
 	for _, part := range parts {
-		gone, err := whyGone(ctx, own.Reasons(), part.Rows)
+		gone, err := proof.WhyExpired(ctx, own.Reasons(), part.Rows)
 		if err != nil {
 			return err
 		}
@@ -57,7 +60,7 @@ func (c *sessionCmd) Run(ctx context.Context, io stdio) error {
 			return err
 		}
 	}
-	printBasis(io, c.JSON, len(parts), restsOn)
+	proof.PrintBasis(io, c.JSON, len(parts), restsOn)
 	return nil
 }
 
@@ -118,9 +121,9 @@ func stepsOf(s evidencereader.Session, gone map[uint64]string) []step {
 	return steps
 }
 
-func printSteps(io stdio, steps []step) error {
+func printSteps(io ui.Stdio, steps []step) error {
 	for _, s := range steps {
-		if err := compactJSON(io, s); err != nil {
+		if err := ui.WriteJSON(io, s); err != nil {
 			return err
 		}
 	}

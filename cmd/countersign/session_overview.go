@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -41,5 +42,5 @@ func overview(steps []step) string {
 			}
 		}
 	}
-	return plural(decisions, "decision") + ", " + plural(len(calls), "call") + ", " + plural(findings, "finding")
+	return ui.Plural(decisions, "decision") + ", " + ui.Plural(len(calls), "call") + ", " + ui.Plural(findings, "finding")
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -20,69 +21,69 @@ const (
 )
 
 // printSession writes a session as people read it.
-func printSession(p *printer, s evidencereader.Session, steps []step, kin *family) {
+func printSession(p *ui.Printer, s evidencereader.Session, steps []step, kin *family) {
 	first, last := steps[0].At, steps[len(steps)-1].At
-	p.printf("%s\n", p.paint(bold, fmt.Sprintf("session %s of tenant %s", clean(s.Session, 80), clean(s.Tenant, 40))))
-	p.printf("  shard %s: %s, %s\n", clean(s.Shard, 80), plural(len(steps), "record"), overview(steps))
-	p.printf("  %s to %s UTC (%s)\n\n", first.UTC().Format("2006-01-02 15:04:05.000"), last.UTC().Format("2006-01-02 15:04:05.000"), short(last.Sub(first.Time)))
+	p.Printf("%s\n", p.Paint(ui.Bold, fmt.Sprintf("session %s of tenant %s", ui.Clean(s.Session, 80), ui.Clean(s.Tenant, 40))))
+	p.Printf("  shard %s: %s, %s\n", ui.Clean(s.Shard, 80), ui.Plural(len(steps), "record"), overview(steps))
+	p.Printf("  %s to %s UTC (%s)\n\n", first.UTC().Format("2006-01-02 15:04:05.000"), last.UTC().Format("2006-01-02 15:04:05.000"), ui.ShortDuration(last.Sub(first.Time)))
 	if kin != nil {
 		kin.print(p, s.Session)
 	}
-	p.printf("%s\n", p.paint(faint, fmt.Sprintf("%8s %6s  %-12s  %-9s", "seq", "others", "time (UTC)", "kind")))
+	p.Printf("%s\n", p.Paint(ui.Faint, fmt.Sprintf("%8s %6s  %-12s  %-9s", "seq", "others", "time (UTC)", "kind")))
 	withdrawn := withdrawals(steps)
 	day := ""
 	for _, st := range steps {
 		if d := st.At.UTC().Format("2006-01-02"); d != day {
 			if day != "" {
-				p.printf("%16s  %s\n", "", p.paint(faint, d))
+				p.Printf("%16s  %s\n", "", p.Paint(ui.Faint, d))
 			}
 			day = d
 		}
 		printStep(p, st, withdrawn)
 	}
-	p.printf("\n")
+	p.Printf("\n")
 }
 
-func printStep(p *printer, st step, withdrawn map[string]bool) {
+func printStep(p *ui.Printer, st step, withdrawn map[string]bool) {
 	if st.Missing > 0 {
-		p.printf("%16s  %s\n", "", p.paint(red, fmt.Sprintf("%s of this session missing here: run countersign verify", plural(int(st.Missing), "record"))))
+		p.Printf("%16s  %s\n", "", p.Paint(ui.Red, fmt.Sprintf("%s of this session missing here: run countersign verify", ui.Plural(int(st.Missing), "record"))))
 	}
 	if pause := time.Duration(st.Pause * float64(time.Second)); pause >= pauseShown {
-		p.printf("%16s  %s\n", "", p.paint(faint, "… "+short(pause)+" later"))
+		p.Printf("%16s  %s\n", "", p.Paint(ui.Faint, "… "+ui.ShortDuration(pause)+" later"))
 	}
 	others := ""
 	if st.Others > 0 {
 		others = fmt.Sprintf("+%d", st.Others)
 	}
-	p.printf(stepHead, st.Seq, others, p.paint(faint, st.At.UTC().Format("15:04:05.000")), pad(st.Kind, 9))
+	p.Printf(stepHead, st.Seq, others, p.Paint(ui.Faint, st.At.UTC().Format("15:04:05.000")), ui.Pad(st.Kind, 9))
 	switch tell, known := tellers[st.Kind]; {
 	case st.Expired != "":
-		p.printf("%s\n", p.paint(yellow, clean(st.Expired, 160)))
+		p.Printf("%s\n", p.Paint(ui.Yellow, ui.Clean(st.Expired, 160)))
 	case st.Problem != "":
-		p.printf("%s\n", p.paint(red, "not a record: run countersign verify"))
+		p.Printf("%s\n", p.Paint(ui.Red, "not a record: run countersign verify"))
 	case st.Reason != "":
-		p.printf("%s\n", p.paint(yellow, "no body: "+clean(st.Reason, 60)+"; the bytes are in quarantine"))
+		p.Printf("%s\n", p.Paint(ui.Yellow, "no body: "+ui.Clean(st.Reason, 60)+"; the bytes are in quarantine"))
 	case !known:
-		p.printf("\n")
+		p.Printf("\n")
 	default:
 		tell(p, st, withdrawn)
 	}
 	if len(st.Redactions) > 0 {
-		p.wrapped(stepIndent, "", "redacted: "+redacted(st.Redactions), yellow)
+		p.Wrapped(stepIndent, "", "redacted: "+redacted(st.Redactions), ui.Yellow)
 	}
 }
 
 // tellers write what a record of a kind says: the rest of its line, and lines
 // below it.
-var tellers = map[string]func(*printer, step, map[string]bool){
+var tellers = map[string]func(*ui.Printer, step, map[string]bool){
 	evidence.KindRequest: tellEvent, evidence.KindEvent: tellEvent, evidence.KindDecision: tellDecision, evidence.KindCall: tellCall,
 	evidence.KindFinding: tellFinding, evidence.KindApproval: tellApproval,
 }
 
 // read decodes a body; what does not fit stays empty.
-func read[T any](p *printer, st step) (v T, ok bool) {
+func read[T any](p *ui.Printer, st step) (v T, ok bool) {
 	if err := json.Unmarshal(st.Body, &v); err != nil {
-		p.printf("%s\n", p.paint(yellow, "a body that does not read as one"))
+		p.Printf("%s\n", p.Paint(ui.Yellow, "a body that does not read as one"))
 		return v, false
 	}
 	return v, true
@@ -106,14 +107,14 @@ type told struct {
 	} `json:"metadata"`
 }
 
-func tellEvent(p *printer, st step, _ map[string]bool) {
+func tellEvent(p *ui.Printer, st step, _ map[string]bool) {
 	var e told
 	_ = json.Unmarshal(st.Body, &e) // members of another type stay empty
 	tool, _ := e.Tool.(string)
 	kind := cmp.Or(e.EventType, cmp.Or(e.Type, subjectType(st.subject)))
 	text := join("  ", kind, cmp.Or(e.ToolName, tool), cmp.Or(e.ToolCallID, e.Metadata.ToolCallID), cmp.Or(e.Metadata.Execution.Outcome, e.Status))
-	p.printf("%s\n", clean(text, max(p.width()-stepIndent, minWidth)))
-	p.wrapped(stepIndent, "", e.Summary, faint)
+	p.Printf("%s\n", ui.Clean(text, max(p.Width()-stepIndent, ui.MinWidth)))
+	p.Wrapped(stepIndent, "", e.Summary, ui.Faint)
 }
 
 // subjectType is the type that a subject ends in.
@@ -122,7 +123,7 @@ func subjectType(subj string) string {
 	return tokens[len(tokens)-1]
 }
 
-func tellDecision(p *printer, st step, _ map[string]bool) {
+func tellDecision(p *ui.Printer, st step, _ map[string]bool) {
 	d, ok := read[events.Decision](p, st)
 	if !ok {
 		return
@@ -131,14 +132,14 @@ func tellDecision(p *printer, st step, _ map[string]bool) {
 	if d.NativeVerdict != "" && d.NativeVerdict != string(d.Verdict) {
 		text += "  (" + d.Protocol + ": " + d.NativeVerdict + ")"
 	}
-	p.printf("%s  %s\n", p.paint(verdictColour[d.Verdict], pad(string(d.Verdict), 5)), clean(text, 100))
+	p.Printf("%s  %s\n", p.Paint(ui.VerdictColour[d.Verdict], ui.Pad(string(d.Verdict), 5)), ui.Clean(text, 100))
 	for _, r := range d.Reasons {
-		p.wrapped(stepIndent, "", reasonText(r), "")
+		p.Wrapped(stepIndent, "", reasonText(r), "")
 	}
 	if a := d.Approval; a != nil {
-		p.wrapped(stepIndent, "", "approval "+a.WorkflowID+" "+a.Status, yellow)
+		p.Wrapped(stepIndent, "", "approval "+a.WorkflowID+" "+a.Status, ui.Yellow)
 	}
-	p.wrapped(stepIndent, "", policyText(d), faint)
+	p.Wrapped(stepIndent, "", policyText(d), ui.Faint)
 }
 
 func reasonText(r events.Reason) string {
@@ -166,17 +167,17 @@ func policyText(d events.Decision) string {
 	return text
 }
 
-func tellCall(p *printer, st step, _ map[string]bool) {
+func tellCall(p *ui.Printer, st step, _ map[string]bool) {
 	c, ok := read[events.Call](p, st)
 	if !ok {
 		return
 	}
-	p.printf("%s  %s\n", p.paint(stateColour[c.State], pad(string(c.State), 9)), clean(join("  ", c.Tool, callName(c), c.Outcome), 100))
+	p.Printf("%s  %s\n", p.Paint(ui.StateColour[c.State], ui.Pad(string(c.State), 9)), ui.Clean(join("  ", c.Tool, callName(c), c.Outcome), 100))
 	if c.Match != "" {
-		p.wrapped(stepIndent, "", join(": ", "admitted and executed arguments: "+c.Match, mismatch(c)), matchColour[c.Match])
+		p.Wrapped(stepIndent, "", join(": ", "admitted and executed arguments: "+c.Match, mismatch(c)), ui.MatchColour[c.Match])
 	}
 	for _, line := range linksOf(c) {
-		p.wrapped(stepIndent, "", line, faint)
+		p.Wrapped(stepIndent, "", line, ui.Faint)
 	}
 	decided, started, ran := durationsOf(c)
 	var words []string
@@ -188,13 +189,13 @@ func tellCall(p *printer, st step, _ map[string]bool) {
 		long time.Duration
 	}{{"decided in ", decided}, {"started after ", started}, {"ran ", ran}} {
 		if d.long >= 0 {
-			words = append(words, d.what+short(d.long))
+			words = append(words, d.what+ui.ShortDuration(d.long))
 		}
 	}
-	p.wrapped(stepIndent, "", strings.Join(words, ", "), faint)
-	p.wrapped(stepIndent, "its producer says: ", claimText(c.Claimed), faint)
+	p.Wrapped(stepIndent, "", strings.Join(words, ", "), ui.Faint)
+	p.Wrapped(stepIndent, "its producer says: ", claimText(c.Claimed), ui.Faint)
 	if len(c.Findings) > 0 {
-		p.wrapped(stepIndent, "", "broke "+strings.Join(c.Findings, ", "), red)
+		p.Wrapped(stepIndent, "", "broke "+strings.Join(c.Findings, ", "), ui.Red)
 	}
 }
 
@@ -205,7 +206,7 @@ func order(decision, execution uint64) string {
 	return fmt.Sprintf("decided at %d, AFTER it was said to have run at %d", decision, execution)
 }
 
-func tellFinding(p *printer, st step, withdrawn map[string]bool) {
+func tellFinding(p *ui.Printer, st step, withdrawn map[string]bool) {
 	f, ok := read[events.Finding](p, st)
 	if !ok {
 		return
@@ -213,19 +214,19 @@ func tellFinding(p *printer, st step, withdrawn map[string]bool) {
 	note := ""
 	switch {
 	case withdrawn[f.FindingID]:
-		note = "  " + p.paint(yellow, "(taken back later)")
+		note = "  " + p.Paint(ui.Yellow, "(taken back later)")
 	case f.Withdraws != "":
-		note = "  " + p.paint(yellow, "(takes an earlier one back)")
+		note = "  " + p.Paint(ui.Yellow, "(takes an earlier one back)")
 	}
-	p.printf("%s  %s%s\n", p.paint(severityColour[f.Severity], pad(string(f.Severity), 8)), p.paint(bold, clean(f.Rule, 60)), note)
-	p.wrapped(stepIndent, "", f.Explanation, "")
+	p.Printf("%s  %s%s\n", p.Paint(ui.SeverityColour[f.Severity], ui.Pad(string(f.Severity), 8)), p.Paint(ui.Bold, ui.Clean(f.Rule, 60)), note)
+	p.Wrapped(stepIndent, "", f.Explanation, "")
 	if len(f.Seqs) > 0 {
-		p.wrapped(stepIndent, "", "proved by "+sequences(f.Seqs), faint)
+		p.Wrapped(stepIndent, "", "proved by "+ui.Sequences(f.Seqs), ui.Faint)
 	}
-	p.wrapped(stepIndent, "do: ", f.Remedy, "")
+	p.Wrapped(stepIndent, "do: ", f.Remedy, "")
 }
 
-func tellApproval(p *printer, st step, _ map[string]bool) {
+func tellApproval(p *ui.Printer, st step, _ map[string]bool) {
 	a, ok := read[events.Approval](p, st)
 	if !ok {
 		return
@@ -237,15 +238,15 @@ func tellApproval(p *printer, st step, _ map[string]bool) {
 	if a.Approver != "" {
 		text += "  by " + a.Approver
 	}
-	p.printf("%s  %s\n", p.paint(approvalColour[a.Status], pad(a.Status, 9)), clean(text, 100))
-	p.wrapped(stepIndent, "", a.Reason, "")
+	p.Printf("%s  %s\n", p.Paint(approvalColour[a.Status], ui.Pad(a.Status, 9)), ui.Clean(text, 100))
+	p.Wrapped(stepIndent, "", a.Reason, "")
 	if a.Refused != "" {
-		p.wrapped(stepIndent, "refused: ", a.Refused, red)
+		p.Wrapped(stepIndent, "refused: ", a.Refused, ui.Red)
 	}
-	p.wrapped(stepIndent, "", "workflow "+a.WorkflowID, faint)
+	p.Wrapped(stepIndent, "", "workflow "+a.WorkflowID, ui.Faint)
 }
 
-var approvalColour = map[string]string{"pending": yellow, "approved": green, "denied": red, "expired": red, "cancelled": yellow, "consumed": green}
+var approvalColour = map[string]string{"pending": ui.Yellow, "approved": ui.Green, "denied": ui.Red, "expired": ui.Red, "cancelled": ui.Yellow, "consumed": ui.Green}
 
 // join is what there is, with a separator between.
 func join(sep string, words ...string) string {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -93,30 +94,30 @@ func parentOf(ctx context.Context, db *storage.DB, tenant, shard, session string
 }
 
 // print writes the tree of sessions below the one that all belong to.
-func (f *family) print(p *printer, this string) {
-	p.printf("  %s\n", p.paint(faint, "sessions that belong together, as the sub-agents themselves say:"))
+func (f *family) print(p *ui.Printer, this string) {
+	p.Printf("  %s\n", p.Paint(ui.Faint, "sessions that belong together, as the sub-agents themselves say:"))
 	f.branch(p, this, f.top, "", 1, map[string]bool{})
 	if f.more {
-		p.printf("    %s\n", p.paint(faint, "and more"))
+		p.Printf("    %s\n", p.Paint(ui.Faint, "and more"))
 	}
-	p.printf("\n")
+	p.Printf("\n")
 }
 
-func (f *family) branch(p *printer, this, session, by string, depth int, shown map[string]bool) {
+func (f *family) branch(p *ui.Printer, this, session, by string, depth int, shown map[string]bool) {
 	if shown[session] || depth > kinSteps {
 		return
 	}
 	shown[session] = true
 	colour, mark := "", ""
 	if session == this {
-		colour, mark = bold, "  <- this one"
+		colour, mark = ui.Bold, "  <- this one"
 	}
-	p.printf("    %s%s%s%s\n", strings.Repeat("  ", depth-1), p.paint(colour, clean(session, 80)), p.paint(faint, by), mark)
+	p.Printf("    %s%s%s%s\n", strings.Repeat("  ", depth-1), p.Paint(colour, ui.Clean(session, 80)), p.Paint(ui.Faint, by), mark)
 	for _, k := range f.children[session] {
 		by := "  by " + cmp.Or(parentWords[k.Parent.By], k.Parent.By)
 		if k.Parent.CallID != "" {
 			by += ", " + k.Parent.CallID
 		}
-		f.branch(p, this, k.Session, clean(by, 120), depth+1, shown)
+		f.branch(p, this, k.Session, ui.Clean(by, 120), depth+1, shown)
 	}
 }

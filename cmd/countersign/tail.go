@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -34,9 +36,9 @@ type tailCmd struct {
 	seen int
 }
 
-func (c *tailCmd) Run(ctx context.Context, io stdio) error {
+func (c *tailCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Since != "" && c.After > 0 {
-		return usageError{Err: errors.New("--since and --after exclude each other")}
+		return ui.UsageError{Err: errors.New("--since and --after exclude each other")}
 	}
 	if err := knownRule(c.Rule); err != nil {
 		return err
@@ -50,7 +52,7 @@ func (c *tailCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	defer nc.Close()
-	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Kinds: c.kinds(), Session: c.Session, Trouble: troubleOn(io)}
+	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Kinds: c.kinds(), Session: c.Session, Trouble: system.ReportOutages(io)}
 	if c.Approvals {
 		o.Session = "" // their subjects have none: all are read, and filtered here
 	}
@@ -60,7 +62,7 @@ func (c *tailCmd) Run(ctx context.Context, io stdio) error {
 	if err := c.begin(&o); err != nil {
 		return err
 	}
-	p := newPrinter(io.out)
+	p := ui.NewPrinter(io.Out)
 	err = client.Follow(ctx, nc, o, func(page []events.Output, at client.Position) error { return c.take(p, page, at) })
 	if errors.Is(err, errSeenAll) {
 		return nil
@@ -72,7 +74,7 @@ func (c *tailCmd) Run(ctx context.Context, io stdio) error {
 var errSeenAll = errors.New("enough")
 
 // take prints a page and moves the position behind what was printed.
-func (c *tailCmd) take(p *printer, page []events.Output, at client.Position) error {
+func (c *tailCmd) take(p *ui.Printer, page []events.Output, at client.Position) error {
 	var enough error
 	for _, out := range page {
 		printed, err := c.print(p, out)
@@ -88,7 +90,7 @@ func (c *tailCmd) take(p *printer, page []events.Output, at client.Position) err
 		}
 	}
 	if c.Resume != "" {
-		if err := keepPosition(c.Resume, at); err != nil {
+		if err := system.WritePosition(c.Resume, at); err != nil {
 			return err
 		}
 	}
@@ -98,14 +100,14 @@ func (c *tailCmd) take(p *printer, page []events.Output, at client.Position) err
 // begin says where to begin: at the kept position, if there is one.
 func (c *tailCmd) begin(o *client.FollowOptions) (err error) {
 	if c.Resume != "" {
-		if o.From, err = positionIn(c.Resume); err != nil || o.From != (client.Position{}) {
+		if o.From, err = system.ReadPosition(c.Resume); err != nil || o.From != (client.Position{}) {
 			return err
 		}
 	}
 	o.From.After = c.After
 	if c.Since != "" {
-		if o.Since, err = moment(c.Since, time.Now()); err != nil {
-			return usageError{Err: fmt.Errorf("--since %w", err)}
+		if o.Since, err = ui.ParseMoment(c.Since, time.Now()); err != nil {
+			return ui.UsageError{Err: fmt.Errorf("--since %w", err)}
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
 )
@@ -15,7 +16,7 @@ var severities = []events.Severity{events.SeverityInfo, events.SeverityLow, even
 
 // print writes one record that the filters let through, and reports whether it
 // did.
-func (c *tailCmd) print(p *printer, out events.Output) (printed bool, err error) {
+func (c *tailCmd) print(p *ui.Printer, out events.Output) (printed bool, err error) {
 	parsed, err := subject.Space{Prefix: c.Prefix}.Parse(out.Subject)
 	if err != nil {
 		return false, nil // not ours
@@ -29,7 +30,7 @@ func (c *tailCmd) print(p *printer, out events.Output) (printed bool, err error)
 		if err := json.Compact(&line, out.Record); err != nil {
 			return false, nil
 		}
-		return true, p.line(line.String())
+		return true, p.Line(line.String())
 	}
 	tell(p)
 	return true, nil
@@ -37,37 +38,37 @@ func (c *tailCmd) print(p *printer, out events.Output) (printed bool, err error)
 
 // read gives how to print a record of a class, and whether it passes the
 // filters.
-func (c *tailCmd) read(class subject.Class, record []byte) (tell func(*printer), passes bool) {
+func (c *tailCmd) read(class subject.Class, record []byte) (tell func(*ui.Printer), passes bool) {
 	like := func(flag, value string) bool { return flag == "" || flag == value }
 	switch class {
 	case subject.Decisions:
 		var d events.Decision
 		err := json.Unmarshal(record, &d)
-		return func(p *printer) { p.decision(d) }, err == nil && ofSession(c.Session, d.Session) && like(c.Tool, d.Tool) && like(c.Agent, d.Agent)
+		return func(p *ui.Printer) { p.Decision(d) }, err == nil && ofSession(c.Session, d.Session) && like(c.Tool, d.Tool) && like(c.Agent, d.Agent)
 	case subject.Findings:
 		var f events.Finding
 		err := json.Unmarshal(record, &f)
 		bad := (f.Enforced || !c.Enforced) && (c.Severity == "" || slices.Index(severities, f.Severity) >= slices.Index(severities, events.Severity(c.Severity)))
-		return func(p *printer) { p.finding(f) }, err == nil && ofSession(c.Session, f.Session) && like(c.Rule, f.Rule) && bad && c.Tool == "" && c.Agent == ""
+		return func(p *ui.Printer) { p.Finding(f) }, err == nil && ofSession(c.Session, f.Session) && like(c.Rule, f.Rule) && bad && c.Tool == "" && c.Agent == ""
 	case subject.Calls:
 		var call events.Call
 		err := json.Unmarshal(record, &call)
-		return func(p *printer) { printCallNews(p, call) }, err == nil && ofSession(c.Session, call.Session) && like(c.Tool, call.Tool) && like(c.Agent, call.Agent)
+		return func(p *ui.Printer) { printCallNews(p, call) }, err == nil && ofSession(c.Session, call.Session) && like(c.Tool, call.Tool) && like(c.Agent, call.Agent)
 	case subject.Approvals:
 		var a events.Approval
 		err := json.Unmarshal(record, &a)
-		return func(p *printer) { printApprovalNews(p, a) }, err == nil && like(c.Tool, a.Tool) && ofSession(c.Session, a.Session) && c.Agent == ""
+		return func(p *ui.Printer) { printApprovalNews(p, a) }, err == nil && like(c.Tool, a.Tool) && ofSession(c.Session, a.Session) && c.Agent == ""
 	}
 	return nil, false
 }
 
-func printCallNews(p *printer, c events.Call) {
-	p.printf("%-12s  %s  %s %s %s\n", "call", p.paint(stateColour[c.State], pad(string(c.State), 9)),
-		pad(c.Tool, 24), pad(cmp.Or(c.ToolCallID, "-"), 20), clean(cmp.Or(c.Outcome, "-"), 40))
+func printCallNews(p *ui.Printer, c events.Call) {
+	p.Printf("%-12s  %s  %s %s %s\n", "call", p.Paint(ui.StateColour[c.State], ui.Pad(string(c.State), 9)),
+		ui.Pad(c.Tool, 24), ui.Pad(cmp.Or(c.ToolCallID, "-"), 20), ui.Clean(cmp.Or(c.Outcome, "-"), 40))
 }
 
-func printApprovalNews(p *printer, a events.Approval) {
-	p.printf("%-12s  %s  %s %s %s\n", a.ChangedAt.Format("15:04:05.000"), pad(a.Status, 9), pad(cmp.Or(a.Tool, "-"), 24), fill(clean(a.WorkflowID, 40), 20), clean(a.Approver, 40))
+func printApprovalNews(p *ui.Printer, a events.Approval) {
+	p.Printf("%-12s  %s  %s %s %s\n", a.ChangedAt.Format("15:04:05.000"), ui.Pad(a.Status, 9), ui.Pad(cmp.Or(a.Tool, "-"), 24), ui.Fill(ui.Clean(a.WorkflowID, 40), 20), ui.Clean(a.Approver, 40))
 }
 
 // ofSession tells whether a record's session is the wanted one, by its name or by

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui/uitest"
 	"github.com/countersign-dev/countersign/events"
 )
 
@@ -14,7 +16,7 @@ func message(body string) events.Output {
 
 func TestTailCountsOnlyWhatItPrints(t *testing.T) {
 	var out bytes.Buffer
-	p := newPrinter(&out)
+	p := ui.NewPrinter(&out)
 	for _, c := range []struct {
 		json bool
 		m    events.Output
@@ -45,7 +47,7 @@ func TestTailOfEnforcedFindings(t *testing.T) {
 		`{"rule":"x","severity":"high","enforced":true}`: true, `{"rule":"x","severity":"high"}`: false, `{"rule":"x","severity":"low","enforced":true}`: false,
 	} {
 		var out bytes.Buffer
-		printed, err := c.print(newPrinter(&out), events.Output{Subject: "gov.findings.acme.high.s1", Record: []byte(record)})
+		printed, err := c.print(ui.NewPrinter(&out), events.Output{Subject: "gov.findings.acme.high.s1", Record: []byte(record)})
 		if err != nil || printed != want || strings.Contains(out.String(), "enforced") != want {
 			t.Errorf("%s: printed %t, %v, %q", record, printed, err, out.String())
 		}
@@ -53,9 +55,9 @@ func TestTailOfEnforcedFindings(t *testing.T) {
 }
 
 func TestTailColumns(t *testing.T) {
-	sameColumns(t, map[string]func(io stdio, p *printer, text string){
-		"a call": func(_ stdio, p *printer, x string) { printCallNews(p, events.Call{Tool: x, ToolCallID: x}) },
-		"an approval": func(_ stdio, p *printer, x string) {
+	uitest.SameColumns(t, map[string]func(io ui.Stdio, p *ui.Printer, text string){
+		"a call": func(_ ui.Stdio, p *ui.Printer, x string) { printCallNews(p, events.Call{Tool: x, ToolCallID: x}) },
+		"an approval": func(_ ui.Stdio, p *ui.Printer, x string) {
 			printApprovalNews(p, events.Approval{Status: x, Tool: x, WorkflowID: x, Approver: "a"})
 		},
 	})
@@ -70,8 +72,8 @@ func TestTailIsHarmless(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			_, _ = c.command.print(newPrinter(&out), message(c.record))
-			harmless(t, out.String(), 1)
+			_, _ = c.command.print(ui.NewPrinter(&out), message(c.record))
+			uitest.Harmless(t, out.String(), 1)
 		})
 	}
 }

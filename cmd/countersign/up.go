@@ -17,6 +17,7 @@ import (
 
 	"github.com/countersign-dev/countersign/admission/policy"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -55,7 +56,7 @@ type upConfig struct {
 	LogLevel       string `yaml:"log-level"`
 }
 
-func (c *upCmd) Run(ctx context.Context, io stdio) error {
+func (c *upCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err := c.settle(); err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (c *upCmd) Run(ctx context.Context, io stdio) error {
 	p, err := pipeline.Start(ctx, pipeline.Options{
 		DataDir: c.DataDir, Tenant: c.Tenant, Host: c.Host, NATSPort: c.NATSPort, SyncInterval: c.SyncInterval,
 		ClickHouse: c.ClickHouse, ClickHousePort: c.ClickHousePort, CacheDir: c.CacheDir, HTTP: c.HTTP, LogLevel: c.LogLevel,
-		Log: log, ChildLog: os.Stderr, Progress: showProgress(io), OnChange: ready.changed,
+		Log: log, ChildLog: os.Stderr, Progress: ui.ShowProgress(io), OnChange: ready.changed,
 		BeforeServices: func(ctx context.Context, r target.Ready) error {
 			if c.Policy == "" {
 				return nil
@@ -88,21 +89,21 @@ func (c *upCmd) Run(ctx context.Context, io stdio) error {
 }
 
 // serve says where everything is and waits.
-func (c *upCmd) serve(ctx context.Context, io stdio, p *pipeline.Pipeline, ready *readyFile) error {
+func (c *upCmd) serve(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, ready *readyFile) error {
 	if err := ready.publish(p.Ready()); err != nil {
 		return err
 	}
 	r := p.Ready()
-	fmt.Fprintf(io.out, "Countersign is up for tenant %s (data in %s).\n  NATS        %s\n  ClickHouse  %s\n  health      %s/healthz\n",
+	fmt.Fprintf(io.Out, "Countersign is up for tenant %s (data in %s).\n  NATS        %s\n  ClickHouse  %s\n  health      %s/healthz\n",
 		r.Tenant, c.DataDir, r.NATSURL, hostOf(r.ClickHouseDSN), r.HTTPURL)
 	if c.ReadyFile != "" {
-		fmt.Fprintf(io.out, "  addresses and passwords: %s\n", c.ReadyFile)
+		fmt.Fprintf(io.Out, "  addresses and passwords: %s\n", c.ReadyFile)
 	}
 	if c.Policy == "" {
-		fmt.Fprintln(io.out, "  policies in force are those pushed before; without any, every request is denied (countersign policy push DIR)")
+		fmt.Fprintln(io.Out, "  policies in force are those pushed before; without any, every request is denied (countersign policy push DIR)")
 	}
 	<-ctx.Done()
-	fmt.Fprintln(io.out, "stopping (again to stop at once) ...")
+	fmt.Fprintln(io.Out, "stopping (again to stop at once) ...")
 	return nil
 }
 
@@ -121,7 +122,7 @@ func (c *upCmd) settle() error {
 	var f upConfig
 	if c.Config != "" {
 		if err := readConfig(c.Config, &f); err != nil {
-			return usageError{Err: err}
+			return ui.UsageError{Err: err}
 		}
 	}
 	for _, s := range []struct {
@@ -141,7 +142,7 @@ func (c *upCmd) settle() error {
 		c.ClickHousePort = f.ClickHousePort
 	}
 	if err := c.check(); err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	abs, err := filepath.Abs(c.DataDir)
 	c.DataDir = abs
@@ -199,9 +200,9 @@ func (c *upCmd) policies(log zerolog.Logger) ([]policy.Document, error) {
 		return nil, nil
 	}
 	if st, err := os.Stat(c.Policy); err != nil {
-		return nil, usageError{Err: fmt.Errorf("reading the policies: %w", err)}
+		return nil, ui.UsageError{Err: fmt.Errorf("reading the policies: %w", err)}
 	} else if !st.IsDir() {
-		return nil, usageError{Err: fmt.Errorf("--policy %s is not a directory", c.Policy)}
+		return nil, ui.UsageError{Err: fmt.Errorf("--policy %s is not a directory", c.Policy)}
 	}
 	docs, _, err := loadPolicies(c.Policy)
 	if err == nil {

@@ -7,14 +7,17 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
 type verifyCmd struct {
 	target.Flags
-	scanFlags
+	proof.ScanFlags
 	Session      string   `help:"Only this session: its chain, the proof that each record is in the signed tree, and that no other record is of it." type:"session"`
 	Since        string   `help:"Only what the broker stored at or after this time (RFC 3339), proved as a part of the signed tree." placeholder:"TIME"`
 	Until        string   `help:"Only what the broker stored before this time." placeholder:"TIME"`
@@ -36,7 +39,7 @@ type verifyCmd struct {
 	JSON         bool     `name:"json" help:"Print the report as JSON."`
 }
 
-func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
+func (c *verifyCmd) Run(ctx context.Context, io ui.Stdio) error {
 	a, err := c.against()
 	if err != nil {
 		return err
@@ -54,7 +57,7 @@ func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
 	if err := a.key(c.Key, t); err != nil {
 		return err
 	}
-	l, err := openLedger(ctx, t)
+	l, err := system.OpenEvidence(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -62,11 +65,11 @@ func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
 	if c.Prove > 0 {
 		return c.prove(ctx, io, l, a)
 	}
-	log, err := connectLog(ctx, t)
+	log, err := system.ConnectEvidenceLog(ctx, t)
 	if err != nil && !errors.Is(err, target.ErrNoServer) {
 		return err
 	}
-	defer log.close()
+	defer log.Close()
 	var reports []evidence.Report
 	if c.Session != "" {
 		reports, err = c.session(ctx, io, l, t.Tenant, log, a)
@@ -81,7 +84,7 @@ func (c *verifyCmd) Run(ctx context.Context, io stdio) error {
 
 // session verifies one session: the records that say they are of it, picked out of
 // all there are, or out of the index where that cannot be or is not wanted.
-func (c *verifyCmd) session(ctx context.Context, io stdio, l evidencereader.Reader, tenant string, log *openedLog, a against) (reports []evidence.Report, err error) {
+func (c *verifyCmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
 	one, err := l.DB.OneTenant(ctx)
 	if err != nil {
 		return nil, err
@@ -105,7 +108,7 @@ func (c *verifyCmd) session(ctx context.Context, io stdio, l evidencereader.Read
 		if err != nil {
 			return nil, err
 		}
-		rep.RestsOn = provesSome.text
+		rep.RestsOn = proof.OnRecordsShown.Text
 		if whole != nil {
 			rep.Complete(s.Whole)
 			rep.RestsOn = c.sessionBasis(s.Whole, log)
@@ -121,13 +124,13 @@ func (c *verifyCmd) session(ctx context.Context, io stdio, l evidencereader.Read
 }
 
 // pickSession picks the session out of everything that is stored.
-func (c *verifyCmd) pickSession(ctx context.Context, io stdio, l evidencereader.Reader, tenant string, log *openedLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
-	o := evidencereader.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: countProgress(io, "verifying"), Workers: c.Workers}
+func (c *verifyCmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
+	o := evidencereader.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: ui.CountProgress(io, "verifying"), Workers: c.Workers}
 	if log != nil {
-		o.Published = append(o.Published, log.published...)
-		o.Log, o.LogOf = log.message, log.shard
+		o.Published = append(o.Published, log.Published...)
+		o.Log, o.LogOf = log.Message, log.Shard
 	}
-	defer fewerCollections()()
+	defer proof.FewerCollections()()
 	picked, whole, err := l.PickSession(ctx, tenant, c.Session, o)
 	if errors.Is(err, evidencereader.ErrNoSession) {
 		err = cmp.Or(evidencereader.Unproved(whole), err)
@@ -136,7 +139,7 @@ func (c *verifyCmd) pickSession(ctx context.Context, io stdio, l evidencereader.
 }
 
 // sessionBasis says what the verification of a session rests on, for people.
-func (c *verifyCmd) sessionBasis(whole evidence.Report, log *openedLog) string {
+func (c *verifyCmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog) string {
 	text := fmt.Sprintf("rests on: all %d signed records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Signed)
 	if whole.NotSigned > 0 {
 		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.NotSigned)
@@ -149,13 +152,13 @@ func (c *verifyCmd) sessionBasis(whole evidence.Report, log *openedLog) string {
 
 // sessionPart verifies the records of a session in one shard; the last of the
 // session's shards is the one that it is asked for more of.
-func (c *verifyCmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *openedLog, a against) (rep evidence.Report, err error) {
+func (c *verifyCmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep evidence.Report, err error) {
 	// Records that cannot be proved are the report's business.
 	if err := l.Prove(ctx, &s); err != nil && !evidencereader.Damaged(err) {
 		return rep, err
 	}
 	in := evidence.SessionInput{
-		Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.cosigners(),
+		Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(),
 		Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired, Expiries: s.Expiries,
 	}
 	if last {
@@ -169,9 +172,9 @@ func (c *verifyCmd) sessionPart(ctx context.Context, l evidencereader.Reader, s 
 		return rep, err
 	}
 	var failed error
-	if log.of(s.Shard) && c.CompareLog != 0 {
+	if log.IsOf(s.Shard) && c.CompareLog != 0 {
 		in.Compare = func(r evidence.Row, x *evidence.Examined) {
-			m, err := log.message(ctx, r.Seq)
+			m, err := log.Message(ctx, r.Seq)
 			if m != nil {
 				x.CompareLog(r, *m)
 			}
@@ -212,20 +215,20 @@ func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.S
 	return list, nil
 }
 
-func (c *verifyCmd) shards(ctx context.Context, io stdio, l evidencereader.Reader, log *openedLog, a against) (reports []evidence.Report, err error) {
+func (c *verifyCmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
 	switch one, err := l.DB.OneTenant(ctx); {
 	case err != nil:
 		return nil, err
 	case one:
-		return nil, usageError{Err: errors.New("this database shows one tenant's records, and a shard has everybody's: verify a --session of it, or ask whoever may read all of it")}
+		return nil, ui.UsageError{Err: errors.New("this database shows one tenant's records, and a shard has everybody's: verify a --session of it, or ask whoever may read all of it")}
 	}
 	published := slices.Clone(a.kept)
 	var history []evidence.Published
 	if log == nil {
-		fmt.Fprintln(io.err, "note: no NATS server named, so neither the published checkpoints nor the log itself are compared")
+		fmt.Fprintln(io.Err, "note: no NATS server named, so neither the published checkpoints nor the log itself are compared")
 	} else {
-		published = append(published, log.published...)
-		if history, err = log.history(ctx); err != nil {
+		published = append(published, log.Published...)
+		if history, err = log.Checkpoints(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -233,13 +236,13 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l evidencereader.Reade
 	if err != nil {
 		return nil, err
 	}
-	o := evidencereader.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.cosigners(), Progress: countProgress(io, "verifying"),
+	o := evidencereader.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(), Progress: ui.CountProgress(io, "verifying"),
 		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog, Derived: !c.SkipScan, History: history}
-	defer fewerCollections()()
+	defer proof.FewerCollections()()
 	for i, shard := range shards {
 		o.Log = nil
-		if log.of(shard) {
-			o.Log = log.message
+		if log.IsOf(shard) {
+			o.Log = log.Message
 		}
 		if i == len(shards)-1 { // of the incarnation that is written to now
 			o.AtLeast, o.Receipts = c.AtLeast, a.receipts
@@ -247,12 +250,12 @@ func (c *verifyCmd) shards(ctx context.Context, io stdio, l evidencereader.Reade
 		rep, err := l.Verify(ctx, shard, o)
 		switch {
 		case errors.Is(err, evidencereader.ErrEmptyRange) && len(shards) > 1:
-			fmt.Fprintf(io.err, "note: %v\n", err)
+			fmt.Fprintf(io.Err, "note: %v\n", err)
 		case err != nil:
 			return nil, err
 		default:
-			if log.of(shard) {
-				if err := log.gaps(ctx, c.Prefix, a.keys, &rep); err != nil {
+			if log.IsOf(shard) {
+				if err := log.AddGaps(ctx, c.Prefix, a.keys, &rep); err != nil {
 					return nil, err
 				}
 			}

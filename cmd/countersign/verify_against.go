@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -37,7 +39,7 @@ func (c *verifyCmd) against() (a against, err error) {
 		return a, err
 	}
 	for _, path := range c.From {
-		b, err := readSmall("--from-checkpoint", path, maxKeptFile)
+		b, err := ui.ReadSmallFile("--from-checkpoint", path, ui.MaxKeptFile)
 		if err != nil {
 			return a, err
 		}
@@ -51,20 +53,20 @@ func (c *verifyCmd) against() (a against, err error) {
 		a.witnesses = append(a.witnesses, v)
 	}
 	for _, path := range c.Receipt {
-		b, err := readSmall("--receipt", path, maxReceiptFile)
+		b, err := ui.ReadSmallFile("--receipt", path, maxReceiptFile)
 		if err != nil {
 			return a, err
 		}
 		a.receipts = append(a.receipts, strings.Fields(string(b))...)
 	}
 	for _, path := range c.Retired {
-		b, err := readSmall("--retired", path, maxKeptFile)
+		b, err := ui.ReadSmallFile("--retired", path, ui.MaxKeptFile)
 		if err != nil {
 			return a, err
 		}
 		k, err := events.DecodeRecord[events.KeyRetirement](bytes.TrimSpace(b))
 		if err != nil {
-			return a, usageError{Err: fmt.Errorf("--retired: %s is not the retirement of a key: %w", path, err)}
+			return a, ui.UsageError{Err: fmt.Errorf("--retired: %s is not the retirement of a key: %w", path, err)}
 		}
 		a.retired = append(a.retired, k)
 	}
@@ -76,7 +78,7 @@ func (c *verifyCmd) against() (a against, err error) {
 			continue
 		}
 		if *bound.into, err = events.ParseTime(bound.text); err != nil {
-			return a, usageError{Err: fmt.Errorf("%s: want a time such as 2026-11-20T09:00:00Z", flag)}
+			return a, ui.UsageError{Err: fmt.Errorf("%s: want a time such as 2026-11-20T09:00:00Z", flag)}
 		}
 	}
 	return a, nil
@@ -106,7 +108,7 @@ func (c *verifyCmd) consistent() error {
 		{c.Workers < 0, "--workers must not be negative"},
 	} {
 		if rule.broken {
-			return usageError{Err: errors.New(rule.says)}
+			return ui.UsageError{Err: errors.New(rule.says)}
 		}
 	}
 	return nil
@@ -114,8 +116,8 @@ func (c *verifyCmd) consistent() error {
 
 // key finds the public checkpoint key.
 func (a *against) key(flag string, t *target.Target) (err error) {
-	if a.public, err = checkpointKey(flag, t); err == nil {
-		a.keys, err = verifiers(a.public)
+	if a.public, err = system.CheckpointKey(flag, t); err == nil {
+		a.keys, err = system.CheckpointVerifiers(a.public)
 	}
 	return err
 }
@@ -140,10 +142,10 @@ func witnessKey(given string) (v note.Verifier, text string, err error) {
 	if b, err := os.ReadFile(given); err == nil {
 		text = string(b)
 	} else if !strings.Contains(given, "+") { // a key has plus signs, so this was meant to be a file
-		return nil, "", usageError{Err: fmt.Errorf("reading the witness's key: %w", err)}
+		return nil, "", ui.UsageError{Err: fmt.Errorf("reading the witness's key: %w", err)}
 	}
 	if v, err = evidence.NewWitness(text); err != nil {
-		return nil, "", usageError{Err: fmt.Errorf("the witness's key: %w", err)}
+		return nil, "", ui.UsageError{Err: fmt.Errorf("the witness's key: %w", err)}
 	}
 	return v, strings.TrimSpace(text), nil
 }

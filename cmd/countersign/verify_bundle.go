@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/compliance"
 	"github.com/countersign-dev/countersign/compliance/statement"
 )
@@ -25,7 +26,7 @@ func bundleChecker(key, statementFlag string) (*compliance.Checker, error) {
 	}
 	public, err := statement.ParseKey(text)
 	if err != nil {
-		return nil, usageError{Err: fmt.Errorf("--statement-key: %.80q is neither a file nor a key: %w", statementFlag, err)}
+		return nil, ui.UsageError{Err: fmt.Errorf("--statement-key: %.80q is neither a file nor a key: %w", statementFlag, err)}
 	}
 	c.StatementKey = public
 	return &c, nil

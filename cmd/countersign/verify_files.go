@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
@@ -17,7 +18,7 @@ import (
 
 // verifyBundle verifies a bundle under a key, and reports, as `countersign verify
 // --bundle` does.
-func verifyBundle(io stdio, path, key string) error {
+func verifyBundle(io ui.Stdio, path, key string) error {
 	c := verifyCmd{Bundle: path, Key: key}
 	a, err := c.against()
 	if err != nil {
@@ -27,13 +28,13 @@ func verifyBundle(io stdio, path, key string) error {
 }
 
 // bundle verifies a file with nothing but the file and the key.
-func (c *verifyCmd) bundle(io stdio, a against) error {
+func (c *verifyCmd) bundle(io ui.Stdio, a against) error {
 	if err := c.offlineKey(&a); err != nil {
 		return err
 	}
 	f, err := os.Open(c.Bundle)
 	if err != nil {
-		return usageError{Err: fmt.Errorf("reading the bundle: %w", err)}
+		return ui.UsageError{Err: fmt.Errorf("reading the bundle: %w", err)}
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
@@ -41,7 +42,7 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 		return err
 	}
 	if info.IsDir() {
-		return usageError{Err: fmt.Errorf("--bundle: %s is a directory", c.Bundle)}
+		return ui.UsageError{Err: fmt.Errorf("--bundle: %s is a directory", c.Bundle)}
 	}
 	var checks []evidence.BundleCheck
 	var cosigned []evidence.Cosignature
@@ -63,7 +64,7 @@ func (c *verifyCmd) bundle(io stdio, a against) error {
 	foremost(&rep)
 	rep.Cosigned, rep.RestsOn = cosigned, bundleBasis(rep)
 	for _, note := range attached.Notes {
-		fmt.Fprintln(io.err, "note:", clean(note, 400))
+		fmt.Fprintln(io.Err, "note:", ui.Clean(note, 400))
 	}
 	if c.AtLeast > 0 && int64(rep.Records) < c.AtLeast {
 		return fmt.Errorf("%s holds %d records, not %d", c.Bundle, rep.Records, c.AtLeast)
@@ -94,11 +95,11 @@ func foremost(rep *evidence.Report) {
 }
 
 // proof verifies the proof of one record.
-func (c *verifyCmd) proof(io stdio, a against) error {
+func (c *verifyCmd) proof(io ui.Stdio, a against) error {
 	if err := c.offlineKey(&a); err != nil {
 		return err
 	}
-	b, err := readSmall("--proof", c.Proof, evidence.MaxProofSize)
+	b, err := ui.ReadSmallFile("--proof", c.Proof, evidence.MaxProofSize)
 	if err != nil {
 		return err
 	}
@@ -109,13 +110,13 @@ func (c *verifyCmd) proof(io stdio, a against) error {
 	if err := c.report(io, []evidence.Report{rep}); err != nil || c.JSON {
 		return err
 	}
-	p := newPrinter(io.out)
-	p.printf("    sequence %d: %s of %s on %s\n", rec.Seq, rec.Kind, rec.BrokerTime, clean(rec.Subject, 200))
+	p := ui.NewPrinter(io.Out)
+	p.Printf("    sequence %d: %s of %s on %s\n", rec.Seq, rec.Kind, rec.BrokerTime, ui.Clean(rec.Subject, 200))
 	return nil
 }
 
 // prove writes the proof of one record, and checks it first.
-func (c *verifyCmd) prove(ctx context.Context, io stdio, l evidencereader.Reader, a against) error {
+func (c *verifyCmd) prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, a against) error {
 	shard := c.Shard
 	if shard == "" {
 		shards, err := l.Shards(ctx)
@@ -141,18 +142,18 @@ func (c *verifyCmd) prove(ctx context.Context, io stdio, l evidencereader.Reader
 	if err := wholefile.Write(c.Out, []byte(text), 0o600); err != nil {
 		return fmt.Errorf("writing the proof: %w", err)
 	}
-	fmt.Fprintf(io.out, "the proof that sequence %d is in the tree of size %d is in %s\nverify it anywhere: countersign verify --proof %s --key checkpoint.pub\n", c.Prove, rep.Signed, c.Out, c.Out)
+	fmt.Fprintf(io.Out, "the proof that sequence %d is in the tree of size %d is in %s\nverify it anywhere: countersign verify --proof %s --key checkpoint.pub\n", c.Prove, rep.Signed, c.Out, c.Out)
 	return nil
 }
 
 // report prints the reports; the command fails unless everything holds.
-func (c *verifyCmd) report(io stdio, reports []evidence.Report) error {
+func (c *verifyCmd) report(io ui.Stdio, reports []evidence.Report) error {
 	ok := true
-	p := newPrinter(io.out)
+	p := ui.NewPrinter(io.Out)
 	for _, r := range reports {
 		ok = ok && r.OK
 		if c.JSON {
-			if err := compactJSON(io, r); err != nil {
+			if err := ui.WriteJSON(io, r); err != nil {
 				return err
 			}
 			continue
@@ -160,53 +161,53 @@ func (c *verifyCmd) report(io stdio, reports []evidence.Report) error {
 		printReport(p, r)
 	}
 	if !ok {
-		return exitCode(exitFailed)
+		return ui.ExitCode(ui.ExitFailed)
 	}
 	return nil
 }
 
-func printReport(p *printer, r evidence.Report) {
-	what := "shard " + clean(r.Shard, 80)
+func printReport(p *ui.Printer, r evidence.Report) {
+	what := "shard " + ui.Clean(r.Shard, 80)
 	switch {
 	case r.Session != "":
-		what = "session " + clean(r.Session, 60) + " in " + what
+		what = "session " + ui.Clean(r.Session, 60) + " in " + what
 	case r.From > 0:
 		what = fmt.Sprintf("sequences %d to %d of %s", r.From, r.To, what)
 	}
 	if r.OK {
-		p.printf("%s  %s: %d records in %d sessions, %d checkpoints, signed up to %d\n    root %s\n",
-			p.paint(green, "holds"), what, r.Records, r.Sessions, r.Checkpoints, r.Signed, r.Root)
+		p.Printf("%s  %s: %d records in %d sessions, %d checkpoints, signed up to %d\n    root %s\n",
+			p.Paint(ui.Green, "holds"), what, r.Records, r.Sessions, r.Checkpoints, r.Signed, r.Root)
 		if r.Erased > 0 {
-			p.printf("    %d messages were erased from the log, as its erasure records say\n", r.Erased)
+			p.Printf("    %d messages were erased from the log, as its erasure records say\n", r.Erased)
 		}
 		for _, id := range slices.Sorted(maps.Keys(r.ExpiredBy)) {
-			p.printf("    the texts of %d records expired under retention policy %s, as signed records of the log say; their hashes are in the tree\n", r.ExpiredBy[id], clean(id, 80))
+			p.Printf("    the texts of %d records expired under retention policy %s, as signed records of the log say; their hashes are in the tree\n", r.ExpiredBy[id], ui.Clean(id, 80))
 		}
 		if r.Compared > 0 {
-			p.printf("    %d records are what the log has\n", r.Compared)
+			p.Printf("    %d records are what the log has\n", r.Compared)
 		}
 		if r.Unsigned > 0 {
-			p.printf("    %d signatures were not checked: a credential was taken out of a name that they cover; --compare-log=-1 checks them against the log\n", r.Unsigned)
+			p.Printf("    %d signatures were not checked: a credential was taken out of a name that they cover; --compare-log=-1 checks them against the log\n", r.Unsigned)
 		}
 		if r.Witnessed > 0 {
-			p.printf("    witnesses signed up to %d\n", r.Witnessed)
+			p.Printf("    witnesses signed up to %d\n", r.Witnessed)
 		}
 		for _, s := range r.Cosigned {
-			p.printf("    cosigned by %s at %s up to size %d\n", clean(s.Witness, 200), s.At, s.Size)
+			p.Printf("    cosigned by %s at %s up to size %d\n", ui.Clean(s.Witness, 200), s.At, s.Size)
 		}
 		if r.RestsOn != "" {
-			p.printf("    %s\n", p.paint(faint, r.RestsOn))
+			p.Printf("    %s\n", p.Paint(ui.Faint, r.RestsOn))
 		}
 		return
 	}
-	p.printf("%s  %s: %d problems in %d records\n", p.paint(red, "DOES NOT HOLD"), what, r.Total, r.Records)
+	p.Printf("%s  %s: %d problems in %d records\n", p.Paint(ui.Red, "DOES NOT HOLD"), what, r.Total, r.Records)
 	if r.ByCode[evidence.CodeCheckpoint] > 0 && r.Signed == 0 {
-		p.printf("    no checkpoint is signed by the key that was given: is it the public key of the installation that this is from? All else may follow from that\n")
+		p.Printf("    no checkpoint is signed by the key that was given: is it the public key of the installation that this is from? All else may follow from that\n")
 	}
 	for _, problem := range r.Problems {
-		p.printf("    %s\n", clean(problem.String(), 400))
+		p.Printf("    %s\n", ui.Clean(problem.String(), 400))
 	}
 	if r.Total > len(r.Problems) {
-		p.printf("    ... and %d more\n", r.Total-len(r.Problems))
+		p.Printf("    ... and %d more\n", r.Total-len(r.Problems))
 	}
 }

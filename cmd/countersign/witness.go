@@ -11,6 +11,7 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -31,14 +32,14 @@ type witnessKeyCmd struct {
 	Out  string `help:"File for the secret key; the public one goes beside it, with .pub behind its name." required:"" placeholder:"FILE"`
 }
 
-func (c *witnessKeyCmd) Run(io stdio) error {
+func (c *witnessKeyCmd) Run(io ui.Stdio) error {
 	skey, vkey, err := evidence.NewWitnessKey(rand.Reader, c.Name)
 	if err != nil {
-		return usageError{Err: err}
+		return ui.UsageError{Err: err}
 	}
 	err = wholefile.Create(c.Out, []byte(skey+"\n"), 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return usageError{Err: fmt.Errorf("%s exists; a witness keeps its key", c.Out)}
+		return ui.UsageError{Err: fmt.Errorf("%s exists; a witness keeps its key", c.Out)}
 	}
 	if err == nil {
 		err = wholefile.Write(c.Out+".pub", []byte(vkey+"\n"), 0o644)
@@ -46,7 +47,7 @@ func (c *witnessKeyCmd) Run(io stdio) error {
 	if err != nil {
 		return fmt.Errorf("writing the key: %w", err)
 	}
-	fmt.Fprintf(io.out, "%s\nsecret: %s, for the witness alone; public: %s.pub, for those who run: countersign verify --witness %s.pub\n", vkey, c.Out, c.Out, c.Out)
+	fmt.Fprintf(io.Out, "%s\nsecret: %s, for the witness alone; public: %s.pub, for those who run: countersign verify --witness %s.pub\n", vkey, c.Out, c.Out, c.Out)
 	return nil
 }
 
@@ -65,7 +66,7 @@ type witnessSignCmd struct {
 	Out        string `help:"Where to write the signed checkpoint (default: standard output)." placeholder:"FILE"`
 }
 
-func (c *witnessSignCmd) Run(ctx context.Context, io stdio) error {
+func (c *witnessSignCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
 		return err
@@ -80,14 +81,14 @@ func (c *witnessSignCmd) Run(ctx context.Context, io stdio) error {
 		return err
 	}
 	if c.Out == "" {
-		_, err = fmt.Fprint(io.out, signed)
+		_, err = fmt.Fprint(io.Out, signed)
 		return err
 	}
 	if err := wholefile.Write(c.Out, []byte(signed), 0o644); err != nil {
 		return fmt.Errorf("writing the signed checkpoint: %w", err)
 	}
 	cp, _ := evidence.PeekCheckpoint(signed)
-	fmt.Fprintf(io.out, "%s signed size %d of %s: %s\n", witness.Name(), cp.Size, clean(cp.Shard, 80), c.Out)
+	fmt.Fprintf(io.Out, "%s signed size %d of %s: %s\n", witness.Name(), cp.Size, ui.Clean(cp.Shard, 80), c.Out)
 	return nil
 }
 
@@ -106,7 +107,7 @@ func (c *witnessSignCmd) sign(ctx context.Context, t *target.Target, w evidence.
 // checkpoint reads what is to be signed: a file, or the newest that is stored.
 func (c *witnessSignCmd) checkpoint(ctx context.Context, database func() (*evidencereader.Reader, error)) (string, error) {
 	if c.Checkpoint != "" {
-		b, err := readSmall("--checkpoint", c.Checkpoint, maxKeptFile)
+		b, err := ui.ReadSmallFile("--checkpoint", c.Checkpoint, ui.MaxKeptFile)
 		return string(b), err
 	}
 	l, err := database()

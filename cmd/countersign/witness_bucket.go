@@ -8,7 +8,9 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
@@ -21,20 +23,20 @@ type witnessTrustCmd struct {
 	Witness string `arg:"" name:"key" help:"The witness's public key, or the file that holds it."`
 }
 
-func (c *witnessTrustCmd) Run(ctx context.Context, io stdio) error {
+func (c *witnessTrustCmd) Run(ctx context.Context, io ui.Stdio) error {
 	v, text, err := witnessKey(c.Witness)
 	if err != nil {
 		return err
 	}
-	b, err := openBucket(ctx, c.Flags, streams.BucketWitnesses)
+	b, err := system.OpenBucket(ctx, c.Flags, streams.BucketWitnesses)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
-	if _, err := b.kv.Put(ctx, cosign.TrustedKey(v.Name()), []byte(text+"\n")); err != nil {
+	defer b.Conn.Close()
+	if _, err := b.KV.Put(ctx, cosign.TrustedKey(v.Name()), []byte(text+"\n")); err != nil {
 		return fmt.Errorf("storing the key: %w", err)
 	}
-	fmt.Fprintf(io.out, "signatures of %s are taken into the evidence\n", clean(v.Name(), 200))
+	fmt.Fprintf(io.Out, "signatures of %s are taken into the evidence\n", ui.Clean(v.Name(), 200))
 	return nil
 }
 
@@ -43,23 +45,23 @@ type witnessDistrustCmd struct {
 	Name string `arg:"" help:"The witness's name (countersign witness list)."`
 }
 
-func (c *witnessDistrustCmd) Run(ctx context.Context, io stdio) error {
-	b, err := openBucket(ctx, c.Flags, streams.BucketWitnesses)
+func (c *witnessDistrustCmd) Run(ctx context.Context, io ui.Stdio) error {
+	b, err := system.OpenBucket(ctx, c.Flags, streams.BucketWitnesses)
 	if err != nil {
 		return err
 	}
-	defer b.nc.Close()
-	e, err := streams.KVLast(ctx, b.js, streams.BucketWitnesses, cosign.TrustedKey(c.Name))
+	defer b.Conn.Close()
+	e, err := streams.KVLast(ctx, b.JS, streams.BucketWitnesses, cosign.TrustedKey(c.Name))
 	if err != nil {
 		return err
 	}
 	if e == nil || e.Deleted {
-		return usageError{Err: fmt.Errorf("%s is no witness whose signatures are taken; see countersign witness list", clean(c.Name, 200))}
+		return ui.UsageError{Err: fmt.Errorf("%s is no witness whose signatures are taken; see countersign witness list", ui.Clean(c.Name, 200))}
 	}
-	if err := b.kv.Delete(ctx, cosign.TrustedKey(c.Name)); err != nil {
+	if err := b.KV.Delete(ctx, cosign.TrustedKey(c.Name)); err != nil {
 		return fmt.Errorf("removing the key: %w", err)
 	}
-	fmt.Fprintf(io.out, "no more signatures of %s are taken; those that are stored stay\n", clean(c.Name, 200))
+	fmt.Fprintf(io.Out, "no more signatures of %s are taken; those that are stored stay\n", ui.Clean(c.Name, 200))
 	return nil
 }
 
@@ -69,17 +71,17 @@ type witnessAddCmd struct {
 	LogKey string `help:"The log's public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 }
 
-func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
-	b, err := readSmall("the checkpoint", c.File, cosign.MaxNote)
+func (c *witnessAddCmd) Run(ctx context.Context, io ui.Stdio) error {
+	b, err := ui.ReadSmallFile("the checkpoint", c.File, cosign.MaxNote)
 	if err != nil {
 		return err
 	}
-	t, l, err := evidenceOf(ctx, c.Flags)
+	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	public, err := checkpointKey(c.LogKey, t)
+	public, err := system.CheckpointKey(c.LogKey, t)
 	if err != nil {
 		return err
 	}
@@ -87,29 +89,29 @@ func (c *witnessAddCmd) Run(ctx context.Context, io stdio) error {
 	if err != nil {
 		return err
 	}
-	box, err := bucketAt(ctx, t, streams.BucketWitnesses)
+	box, err := system.OpenBucketAt(ctx, t, streams.BucketWitnesses)
 	if err != nil {
 		return err
 	}
-	defer box.nc.Close()
+	defer box.Conn.Close()
 	j, err := c.judge(ctx, box, l, string(b), log)
 	if err != nil {
 		return fmt.Errorf("%s is not taken: %w", c.File, err)
 	}
-	if _, err := box.kv.Put(ctx, cosign.SignedKey(j.By[0].Witness, j.Shard), []byte(j.Note)); err != nil {
+	if _, err := box.KV.Put(ctx, cosign.SignedKey(j.By[0].Witness, j.Shard), []byte(j.Note)); err != nil {
 		return fmt.Errorf("handing it in: %w", err)
 	}
 	if err := takenIn(ctx, l, j); err != nil {
 		return err
 	}
 	for _, by := range j.By {
-		fmt.Fprintf(io.out, "cosigned by %s at %s up to size %d of %s: in the evidence\n", clean(by.Witness, 200), by.At, j.Size, clean(j.Shard, 80))
+		fmt.Fprintf(io.Out, "cosigned by %s at %s up to size %d of %s: in the evidence\n", ui.Clean(by.Witness, 200), by.At, j.Size, ui.Clean(j.Shard, 80))
 	}
 	return nil
 }
 
-func (c *witnessAddCmd) judge(ctx context.Context, box operatorBucket, l evidencereader.Reader, text string, log note.Verifier) (cosign.Judged, error) {
-	trusted, err := cosign.Trusted(ctx, box.js)
+func (c *witnessAddCmd) judge(ctx context.Context, box system.Bucket, l evidencereader.Reader, text string, log note.Verifier) (cosign.Judged, error) {
+	trusted, err := cosign.Trusted(ctx, box.JS)
 	if err != nil {
 		return cosign.Judged{}, err
 	}

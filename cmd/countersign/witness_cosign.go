@@ -10,7 +10,9 @@ import (
 	"golang.org/x/mod/sumdb/note"
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
@@ -22,7 +24,7 @@ func (c *witnessFlags) open(t *target.Target) (w evidence.Witness, log note.Veri
 	if w, err = c.witness(); err != nil {
 		return w, nil, nil, err
 	}
-	public, err := checkpointKey(c.LogKey, t)
+	public, err := system.CheckpointKey(c.LogKey, t)
 	if err != nil {
 		return w, nil, nil, err
 	}
@@ -37,12 +39,12 @@ func (c *witnessFlags) open(t *target.Target) (w evidence.Witness, log note.Veri
 func (c *witnessFlags) witness() (evidence.Witness, error) {
 	info, err := os.Stat(c.Key)
 	if err != nil {
-		return evidence.Witness{}, usageError{Err: fmt.Errorf("--key: %w (make one with: countersign witness key)", err)}
+		return evidence.Witness{}, ui.UsageError{Err: fmt.Errorf("--key: %w (make one with: countersign witness key)", err)}
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return evidence.Witness{}, usageError{Err: fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace the key if others had access", c.Key, info.Mode().Perm())}
+		return evidence.Witness{}, ui.UsageError{Err: fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace the key if others had access", c.Key, info.Mode().Perm())}
 	}
-	b, err := readSmall("--key", c.Key, 4096)
+	b, err := ui.ReadSmallFile("--key", c.Key, 4096)
 	if err != nil {
 		return evidence.Witness{}, err
 	}
@@ -51,7 +53,7 @@ func (c *witnessFlags) witness() (evidence.Witness, error) {
 	}
 	w, err := evidence.WitnessSigner(string(b))
 	if err != nil {
-		err = usageError{Err: fmt.Errorf("--key: %w", err)}
+		err = ui.UsageError{Err: fmt.Errorf("--key: %w", err)}
 	}
 	return w, err
 }
@@ -65,7 +67,7 @@ type proofSource struct {
 
 func (p *proofSource) open() (*evidencereader.Reader, error) {
 	if p.opened == nil {
-		l, err := openLedger(p.ctx, p.t)
+		l, err := system.OpenEvidence(p.ctx, p.t)
 		if err != nil {
 			return nil, fmt.Errorf("the proof that the log extends what was signed before comes from the database: %w", err)
 		}

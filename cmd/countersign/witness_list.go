@@ -7,7 +7,9 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/evidence"
@@ -31,18 +33,18 @@ type witnessLine struct {
 	Newest  int64        `json:"newest,omitempty"` // size of the log's newest checkpoint
 }
 
-func (c *witnessListCmd) Run(ctx context.Context, io stdio) error {
-	t, l, err := evidenceOf(ctx, c.Flags)
+func (c *witnessListCmd) Run(ctx context.Context, io ui.Stdio) error {
+	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	o, err := operate(ctx, t)
+	o, err := system.Connect(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer o.nc.Close()
-	trusted, err := cosign.Trusted(ctx, o.js)
+	defer o.Conn.Close()
+	trusted, err := cosign.Trusted(ctx, o.JS)
 	if err != nil {
 		return err
 	}
@@ -52,25 +54,25 @@ func (c *witnessListCmd) Run(ctx context.Context, io stdio) error {
 	}
 	if c.JSON {
 		for _, w := range lines {
-			if err := compactJSON(io, w); err != nil {
+			if err := ui.WriteJSON(io, w); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	if len(lines) == 0 {
-		fmt.Fprintln(io.out, "no witness is trusted; put the key of one with: countersign witness trust FILE.pub")
+		fmt.Fprintln(io.Out, "no witness is trusted; put the key of one with: countersign witness trust FILE.pub")
 		return nil
 	}
-	list := listing{{"WITNESS", "SIGNED UP TO", "AT", "BEHIND", "KEY"}}
+	list := ui.Listing{{"WITNESS", "SIGNED UP TO", "AT", "BEHIND", "KEY"}}
 	for _, one := range lines {
 		size, at, behind := "nothing", "", ""
 		if one.At != nil {
 			size, at, behind = number(one.Size), one.At.String(), number(max(newest-one.Size, 0))
 		}
-		list.row(clean(one.Witness, 60), size, at, behind, clean(one.Key, 300))
+		list.Row(ui.Clean(one.Witness, 60), size, at, behind, ui.Clean(one.Key, 300))
 	}
-	return list.print(io.out)
+	return list.Print(io.Out)
 }
 
 func number(n int64) string { return fmt.Sprint(n) }

@@ -8,7 +8,9 @@ import (
 
 	"golang.org/x/mod/sumdb/note"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/cosign"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -25,9 +27,9 @@ type witnessRunCmd struct {
 
 // Run signs what the log publishes until it is stopped. What is out of reach is
 // tried again; another history, or a shorter one, ends it with an error.
-func (c *witnessRunCmd) Run(ctx context.Context, io stdio) error {
+func (c *witnessRunCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Every <= 0 {
-		return usageError{Err: errors.New("--every must be above zero")}
+		return ui.UsageError{Err: errors.New("--every must be above zero")}
 	}
 	t, err := c.Resolve()
 	if err != nil {
@@ -53,10 +55,10 @@ func (c *witnessRunCmd) Run(ctx context.Context, io stdio) error {
 			return err
 		case err != nil && err.Error() != waiting:
 			waiting = err.Error()
-			fmt.Fprintf(io.err, "countersign: waiting: %s\n", cleanLines(waiting))
+			fmt.Fprintf(io.Err, "countersign: waiting: %s\n", ui.CleanLines(waiting))
 		case err == nil && waiting != "":
 			waiting = ""
-			fmt.Fprintln(io.err, "countersign: it goes on")
+			fmt.Fprintln(io.Err, "countersign: it goes on")
 		}
 		if c.Once {
 			return nil
@@ -72,26 +74,26 @@ func (c *witnessRunCmd) Run(ctx context.Context, io stdio) error {
 // alarming reports whether an error is what a witness is there to find, or stays
 // however often it is tried.
 func alarming(err error) bool {
-	var usage usageError
+	var usage ui.UsageError
 	return errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) || errors.Is(err, evidence.ErrCheckpoint) || errors.As(err, &usage)
 }
 
 // witnessRun is a witness at work.
 type witnessRun struct {
 	cmd     *witnessRunCmd
-	io      stdio
+	io      ui.Stdio
 	t       *target.Target
 	witness evidence.Witness
 	log     note.Verifier
 	memory  *witnessMemory
 
-	box    *operatorBucket // nil when it is not connected
-	handed string          // what was handed in last
+	box    *system.Bucket // nil when it is not connected
+	handed string         // what was handed in last
 }
 
 func (r *witnessRun) hangUp() {
 	if r.box != nil {
-		r.box.nc.Close()
+		r.box.Conn.Close()
 	}
 }
 
@@ -99,13 +101,13 @@ func (r *witnessRun) hangUp() {
 // is done.
 func (r *witnessRun) once(ctx context.Context) error {
 	if r.box == nil {
-		b, err := bucketAt(ctx, r.t, streams.BucketWitnesses)
+		b, err := system.OpenBucketAt(ctx, r.t, streams.BucketWitnesses)
 		if err != nil {
 			return err
 		}
 		r.box = &b
 	}
-	m, err := streams.LastBySubject(ctx, r.box.js, streams.StreamCheckpoints, subject.Space{Prefix: r.t.Prefix}.Checkpoints(r.t.Stream))
+	m, err := streams.LastBySubject(ctx, r.box.JS, streams.StreamCheckpoints, subject.Space{Prefix: r.t.Prefix}.Checkpoints(r.t.Stream))
 	if err != nil {
 		return fmt.Errorf("reading the published checkpoint: %w", err)
 	}
@@ -119,18 +121,18 @@ func (r *witnessRun) once(ctx context.Context) error {
 	if signed == r.handed {
 		return nil
 	}
-	if _, err := r.box.kv.Put(ctx, cosign.SignedKey(r.name(), cp.Shard), []byte(signed)); err != nil {
+	if _, err := r.box.KV.Put(ctx, cosign.SignedKey(r.name(), cp.Shard), []byte(signed)); err != nil {
 		return fmt.Errorf("handing in the signature: %w", err)
 	}
 	r.handed = signed
-	fmt.Fprintf(r.io.out, "%s signed size %d of %s\n", r.witness.Name(), cp.Size, clean(cp.Shard, 80))
+	fmt.Fprintf(r.io.Out, "%s signed size %d of %s\n", r.witness.Name(), cp.Size, ui.Clean(cp.Shard, 80))
 	return nil
 }
 
 // name is what the witness hands in under: its own user's name, as its permission
 // demands; an operator's hand is the witness's.
 func (r *witnessRun) name() string {
-	if user := r.box.nc.Opts.User; user != "" && r.t.ReadyInfo() == nil {
+	if user := r.box.Conn.Opts.User; user != "" && r.t.ReadyInfo() == nil {
 		return user
 	}
 	return r.witness.Name()

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/mod/sumdb/tlog"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/evidence"
 )
@@ -110,7 +111,7 @@ func TestVerifyFlagsThatDoNotGoTogether(t *testing.T) {
 		"quorum of too many":       {Quorum: 3, Witness: []string{"a", "b"}},
 		"no workers":               {Workers: -1},
 	} {
-		if _, ok := c.consistent().(usageError); !ok {
+		if _, ok := c.consistent().(ui.UsageError); !ok {
 			t.Errorf("%s goes through", name)
 		}
 	}

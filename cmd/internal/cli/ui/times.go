@@ -1,4 +1,4 @@
-package main
+package ui
 
 import (
 	"cmp"
@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// parseNow reads --now.
-func parseNow(text string) (time.Time, error) {
+// ParseNow reads --now.
+func ParseNow(text string) (time.Time, error) {
 	if text == "" {
 		return time.Now(), nil
 	}
@@ -20,8 +20,8 @@ func parseNow(text string) (time.Time, error) {
 	return t, nil
 }
 
-// moment reads a time, or a duration back from now; "" is now.
-func moment(text string, now time.Time) (time.Time, error) {
+// ParseMoment reads a time, or a duration back from now; "" is now.
+func ParseMoment(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(cmp.Or(text, "0s")); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}

@@ -1,4 +1,4 @@
-package main
+package ui
 
 import (
 	"io"
@@ -33,21 +33,22 @@ func cutAt(text string, width int) (head, rest string) {
 	return text[:len(text)-len(rest)], rest
 }
 
-// fill writes text into a column. What is wider moves the rest of its line.
-func fill(text string, width int) string {
+// Fill writes text into a column. What is wider moves the rest of its line.
+func Fill(text string, width int) string {
 	return text + strings.Repeat(" ", max(0, width-columns(text)))
 }
 
-// pad writes text from a producer into a column; what is wider is cut.
-func pad(text string, width int) string { return fill(clean(text, width), width) }
+// Pad writes text from a producer into a column; what is wider is cut.
+func Pad(text string, width int) string { return Fill(Clean(text, width), width) }
 
-// listing is what is printed in columns, each as wide as the widest of its cells.
-type listing [][]string
+// Listing is what is printed in columns, each as wide as the widest of its cells.
+type Listing [][]string
 
-func (l *listing) row(cells ...string) { *l = append(*l, cells) }
+// Row adds a row.
+func (l *Listing) Row(cells ...string) { *l = append(*l, cells) }
 
-// print writes the rows. Nothing is filled up behind the last cell of one.
-func (l listing) print(w io.Writer) error {
+// Print writes the rows. Nothing is filled up behind the last cell of one.
+func (l Listing) Print(w io.Writer) error {
 	var widths []int
 	for _, row := range l {
 		for i, cell := range row[:len(row)-1] {
@@ -61,7 +62,7 @@ func (l listing) print(w io.Writer) error {
 	for _, row := range l {
 		last := len(row) - 1
 		for i, cell := range row[:last] {
-			text.WriteString(fill(cell, widths[i]+2))
+			text.WriteString(Fill(cell, widths[i]+2))
 		}
 		text.WriteString(row[last] + "\n")
 	}

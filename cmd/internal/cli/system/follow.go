@@ -1,4 +1,4 @@
-package main
+package system
 
 import (
 	"encoding/json"
@@ -8,22 +8,23 @@ import (
 	"os"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/wholefile"
 )
 
-// troubleOn tells once that nothing can be heard, and once that it can again.
-func troubleOn(io stdio) func(error) {
+// ReportOutages tells once that nothing can be heard, and once that it can again.
+func ReportOutages(io ui.Stdio) func(error) {
 	return func(err error) {
 		if err == nil {
-			fmt.Fprintln(io.err, "countersign: there again; nothing was missed")
+			fmt.Fprintln(io.Err, "countersign: there again; nothing was missed")
 			return
 		}
-		fmt.Fprintf(io.err, "countersign: waiting: %v\n", err)
+		fmt.Fprintf(io.Err, "countersign: waiting: %v\n", err)
 	}
 }
 
-// positionIn reads a kept position; there is none if there is no file.
-func positionIn(path string) (at client.Position, err error) {
+// ReadPosition reads a kept position; there is none if there is no file.
+func ReadPosition(path string) (at client.Position, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return at, nil
@@ -40,7 +41,8 @@ func positionIn(path string) (at client.Position, err error) {
 	return at, nil
 }
 
-func keepPosition(path string, at client.Position) error {
+// WritePosition keeps a position in a file.
+func WritePosition(path string, at client.Position) error {
 	text, err := json.Marshal(at)
 	if err != nil {
 		return err

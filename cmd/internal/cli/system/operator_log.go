@@ -1,4 +1,4 @@
-package main
+package system
 
 import (
 	"context"
@@ -8,15 +8,15 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// openLog connects to the log as operator.
-func openLog(ctx context.Context, f target.Flags) (recorded.Log, func(), string, error) {
+// OpenLog connects to the log as operator.
+func OpenLog(ctx context.Context, f target.Flags) (recorded.Log, func(), string, error) {
 	t, err := f.Resolve()
 	if err != nil {
 		return recorded.Log{}, nil, "", err
 	}
-	o, err := operate(ctx, t)
+	o, err := Connect(ctx, t)
 	if err != nil {
 		return recorded.Log{}, nil, "", err
 	}
-	return recorded.Log{JS: o.js, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, o.nc.Close, t.Tenant, nil
+	return recorded.Log{JS: o.JS, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, o.Conn.Close, t.Tenant, nil
 }

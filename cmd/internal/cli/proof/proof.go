@@ -1,4 +1,7 @@
-package main
+// Package proof says what an answer from the evidence rests on: on a verification of
+// the whole log that is made for the answer, or on the index, which is not proved. It
+// also says which records have expired. Every command that reads evidence uses it.
+package proof
 
 import (
 	"context"
@@ -9,7 +12,9 @@ import (
 	"runtime/debug"
 	"syscall"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
@@ -22,41 +27,41 @@ import (
 // answer two queries in two ways, so a proved answer is made of the bytes that the
 // verification read, and of nothing that is asked of the server afterwards.
 
-// proveFlags are those of commands that answer from the index unless they are told
+// ProveFlags are those of commands that answer from the index unless they are told
 // to prove the answer first.
-type proveFlags struct {
+type ProveFlags struct {
 	Proved bool `help:"Verify all of the evidence first, fail if it does not hold, and answer from the records that were proved. Without it the answer comes from the index, and says so."`
-	engineFlags
+	EngineFlags
 	Key string `help:"With --proved: the public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 }
 
-// engineFlags are those of commands that answer with an engine of their own.
-type engineFlags struct {
+// EngineFlags are those of commands that answer with an engine of their own.
+type EngineFlags struct {
 	CacheDir string `help:"Where the engine is kept that makes a proved answer (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
 }
 
-// scanFlags are those of commands that prove what they give unless they are told
+// ScanFlags are those of commands that prove what they give unless they are told
 // not to.
-type scanFlags struct {
+type ScanFlags struct {
 	SkipScan bool `help:"Take the records from the index, without reading all of the log to prove that none is missing or another's. What comes of it is marked as not proved."`
 }
 
-// basis is what an answer rests on, for people.
-type basis struct {
-	text   string
-	proved bool
+// Basis is what an answer rests on, for people.
+type Basis struct {
+	Text   string
+	Proved bool
 	// note is what a program that reads a list of records must be told beside it.
 	note string
 }
 
 // What answers rest on that no verification was made for.
 var (
-	restsOnIndex = basis{text: "rests on: the index, which is not proved: records may be missing or another's; --proved verifies first"}
-	provesSome   = basis{text: "rests on: the records shown, each in the signed tree; NOT proved: that they are all"}
+	OnIndex        = Basis{Text: "rests on: the index, which is not proved: records may be missing or another's; --proved verifies first"}
+	OnRecordsShown = Basis{Text: "rests on: the records shown, each in the signed tree; NOT proved: that they are all"}
 )
 
-// prover verifies the evidence that an answer is to rest on.
-type prover struct {
+// Prover verifies the evidence that an answer is to rest on.
+type Prover struct {
 	l       evidencereader.Reader
 	options evidencereader.VerifyOptions
 	asked   bool   // the published checkpoints are among the options
@@ -67,14 +72,14 @@ type prover struct {
 // errOneTenant says that the database does not show all that a proof takes.
 var errOneTenant = errors.New("this database shows one tenant's records: that none is missing can be proved by a user who may read all of them")
 
-// newProver reads the key to verify against, and the published checkpoints if there
+// NewProver reads the key to verify against, and the published checkpoints if there
 // is a server to ask. errOneTenant says that nothing can be proved to be complete.
-func newProver(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, key string) (*prover, error) {
-	public, err := checkpointKey(key, t)
+func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key string) (*Prover, error) {
+	public, err := system.CheckpointKey(key, t)
 	if err != nil {
 		return nil, err
 	}
-	keys, err := verifiers(public)
+	keys, err := system.CheckpointVerifiers(public)
 	if err != nil {
 		return nil, err
 	}
@@ -84,29 +89,29 @@ func newProver(ctx context.Context, io stdio, l evidencereader.Reader, t *target
 	case one:
 		return nil, errOneTenant
 	}
-	p := &prover{l: l, options: evidencereader.VerifyOptions{Keys: keys, Progress: countProgress(io, "proving")}}
-	log, err := connectLog(ctx, t)
+	p := &Prover{l: l, options: evidencereader.VerifyOptions{Keys: keys, Progress: ui.CountProgress(io, "proving")}}
+	log, err := system.ConnectEvidenceLog(ctx, t)
 	switch {
 	case errors.Is(err, target.ErrNoServer):
 	case err != nil:
 		return nil, err
 	default:
-		defer log.close()
-		p.asked, p.shard, p.last = true, log.shard, log.last
-		p.options.Published, p.options.Cosigners = log.published, log.cosigners()
+		defer log.Close()
+		p.asked, p.shard, p.last = true, log.Shard, log.Last
+		p.options.Published, p.options.Cosigners = log.Published, log.Cosigners()
 	}
 	return p, nil
 }
 
-// session picks a session out of all records.
-func (p *prover) session(ctx context.Context, tenant, session string) ([]evidencereader.ProvedSession, basis, error) {
-	defer fewerCollections()()
+// Session picks a session out of all records.
+func (p *Prover) Session(ctx context.Context, tenant, session string) ([]evidencereader.ProvedSession, Basis, error) {
+	defer FewerCollections()()
 	picked, whole, err := p.l.PickSession(ctx, tenant, session, p.options)
 	if err != nil && !errors.Is(err, evidencereader.ErrNoSession) {
-		return nil, basis{}, err
+		return nil, Basis{}, err
 	}
 	if wrong := evidencereader.Unproved(whole); wrong != nil {
-		return nil, basis{}, wrong
+		return nil, Basis{}, wrong
 	}
 	b := p.basis(whole)
 	if err != nil && b.note != "" {
@@ -115,15 +120,15 @@ func (p *prover) session(ctx context.Context, tenant, session string) ([]evidenc
 	return picked, b, err
 }
 
-// copy verifies one shard, or all with an empty name, and gives a ledger of an
+// copy verifies one shard, or all with an empty name, and gives a reader of an
 // engine of the command's own that holds what was wanted of it, and nothing that was
 // not proved. The caller calls done.
-func (p *prover) copy(ctx context.Context, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Reader, b basis, done func(), err error) {
+func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Reader, b Basis, done func(), err error) {
 	db, done, err := ownEngine(ctx, cacheDir)
 	if err != nil {
 		return own, b, nil, err
 	}
-	defer fewerCollections()()
+	defer FewerCollections()()
 	whole, err := p.l.CopyProved(ctx, db, want, shard, p.options)
 	if err != nil {
 		done()
@@ -169,7 +174,7 @@ func ownEngine(ctx context.Context, cacheDir string) (db *storage.DB, done func(
 }
 
 // basis says what an answer rests on after the verification of shards that hold.
-func (p *prover) basis(whole []evidence.Report) basis {
+func (p *Prover) basis(whole []evidence.Report) Basis {
 	var unsigned uint64
 	for _, rep := range whole {
 		n := uint64(rep.NotSigned)
@@ -184,7 +189,7 @@ func (p *prover) basis(whole []evidence.Report) basis {
 	}
 	note := ""
 	if unsigned > 0 {
-		note = plural(int(unsigned), "record") + " not signed yet and not in this answer: ask again in a moment"
+		note = ui.Plural(int(unsigned), "record") + " not signed yet and not in this answer: ask again in a moment"
 	}
 	if !p.asked {
 		if note != "" {
@@ -195,57 +200,57 @@ func (p *prover) basis(whole []evidence.Report) basis {
 	if note != "" {
 		text += "; " + note
 	}
-	return basis{text: text, proved: true, note: note}
+	return Basis{Text: text, Proved: true, note: note}
 }
 
-// proved gives the ledger to answer from: that of the tenant's proved records, if that
+// Prove gives the reader to answer from: that of the tenant's proved records, if that
 // was asked for. The caller calls done.
-func (f proveFlags) proved(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, want evidencereader.Wanted) (own evidencereader.Reader, b basis, done func(), err error) {
+func (f ProveFlags) Prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, want evidencereader.Wanted) (own evidencereader.Reader, b Basis, done func(), err error) {
 	if !f.Proved {
-		return l, restsOnIndex, func() {}, nil
+		return l, OnIndex, func() {}, nil
 	}
-	p, err := newProver(ctx, io, l, t, f.Key)
+	p, err := NewProver(ctx, io, l, t, f.Key)
 	if err != nil {
 		return own, b, nil, err
 	}
 	return p.copy(ctx, f.CacheDir, "", want)
 }
 
-// shard gives the ledger to read from: that of the proved records of one shard, or of
+// ProveShard gives the reader to read from: that of the proved records of one shard, or of
 // all with an empty name, unless the scan was left out or the database shows one
 // tenant only. The caller calls done.
-func (f scanFlags) shard(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, key, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Reader, b basis, done func(), err error) {
+func (f ScanFlags) ProveShard(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Reader, b Basis, done func(), err error) {
 	if f.SkipScan {
-		return l, provesSome, func() {}, nil
+		return l, OnRecordsShown, func() {}, nil
 	}
-	p, err := newProver(ctx, io, l, t, key)
+	p, err := NewProver(ctx, io, l, t, key)
 	switch {
 	case errors.Is(err, errOneTenant):
-		return l, provesSome, func() {}, nil
+		return l, OnRecordsShown, func() {}, nil
 	case err != nil:
 		return own, b, nil, orSkip(err)
 	}
 	return p.copy(ctx, cacheDir, shard, want)
 }
 
-// session gives a session's records, proved to be all unless the scan was left out
+// ProveSession gives a session's records, proved to be all unless the scan was left out
 // or the database shows one tenant only.
-func (f scanFlags) session(ctx context.Context, io stdio, l evidencereader.Reader, t *target.Target, key, session string) (parts []evidencereader.ProvedSession, b basis, err error) {
+func (f ScanFlags) ProveSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key, session string) (parts []evidencereader.ProvedSession, b Basis, err error) {
 	if !f.SkipScan {
-		p, err := newProver(ctx, io, l, t, key)
+		p, err := NewProver(ctx, io, l, t, key)
 		if err == nil {
-			return p.session(ctx, t.Tenant, session)
+			return p.Session(ctx, t.Tenant, session)
 		}
 		if !errors.Is(err, errOneTenant) {
 			return nil, b, orSkip(err)
 		}
 	}
-	parts, err = unprovedSession(ctx, l, t.Tenant, session)
-	return parts, provesSome, err
+	parts, err = UnprovedSession(ctx, l, t.Tenant, session)
+	return parts, OnRecordsShown, err
 }
 
-// unprovedSession reads a session out of the index.
-func unprovedSession(ctx context.Context, l evidencereader.Reader, tenant, session string) (list []evidencereader.ProvedSession, err error) {
+// UnprovedSession reads a session out of the index.
+func UnprovedSession(ctx context.Context, l evidencereader.Reader, tenant, session string) (list []evidencereader.ProvedSession, err error) {
 	parts, err := l.Session(ctx, tenant, session)
 	for _, s := range parts {
 		list = append(list, evidencereader.ProvedSession{Session: s, Why: l.Reasons()})
@@ -255,30 +260,30 @@ func unprovedSession(ctx context.Context, l evidencereader.Reader, tenant, sessi
 
 // orSkip says how to go on without a key.
 func orSkip(err error) error {
-	if usage := (usageError{}); errors.As(err, &usage) {
-		return usageError{Err: fmt.Errorf("%w (or --skip-scan, and what comes of it is not proved)", usage)}
+	if usage := (ui.UsageError{}); errors.As(err, &usage) {
+		return ui.UsageError{Err: fmt.Errorf("%w (or --skip-scan, and what comes of it is not proved)", usage)}
 	}
 	return err
 }
 
-// printBasis says below an answer for people what it rests on; a list for programs
+// PrintBasis says below an answer for people what it rests on; a list for programs
 // says it in every line, so it is said beside one that has no line, and beside every
 // one that is not all there may be.
-func printBasis(io stdio, json bool, lines int, b basis) {
+func PrintBasis(io ui.Stdio, json bool, lines int, b Basis) {
 	switch {
 	case !json:
-		p := newPrinter(io.out)
-		p.printf("%s\n", p.paint(faint, b.text))
+		p := ui.NewPrinter(io.Out)
+		p.Printf("%s\n", p.Paint(ui.Faint, b.Text))
 	case lines == 0:
-		fmt.Fprintf(io.err, "note: %s\n", b.text)
+		fmt.Fprintf(io.Err, "note: %s\n", b.Text)
 	case b.note != "":
-		fmt.Fprintf(io.err, "note: %s\n", b.note)
+		fmt.Fprintf(io.Err, "note: %s\n", b.note)
 	}
 }
 
-// fewerCollections lets the collector run less often until the returned function
+// FewerCollections lets the collector run less often until the returned function
 // is called: what verification keeps is small beside what it reads.
-func fewerCollections() (restore func()) {
+func FewerCollections() (restore func()) {
 	before := debug.SetGCPercent(400)
 	return func() { debug.SetGCPercent(before) }
 }

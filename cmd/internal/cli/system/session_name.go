@@ -1,4 +1,4 @@
-package main
+package system
 
 import (
 	"cmp"
@@ -14,8 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// sessionNames is the option for flags of type session.
-var sessionNames = kong.NamedMapper("session", sessionName{})
+// SessionNames is the option for flags of type session.
+var SessionNames = kong.NamedMapper("session", sessionName{})
 
 // sessionName reads the name of a session and gives the one under which records
 // have it: subjects hold no long ones.
@@ -30,9 +30,9 @@ func (sessionName) Decode(ctx *kong.DecodeContext, to reflect.Value) error {
 	return nil
 }
 
-// knownSession is the error for a session that has no evidence, with names that
+// CheckSession is the error for a session that has no evidence, with names that
 // look like it; nil if it has some.
-func knownSession(ctx context.Context, db *storage.DB, tenant, session string) error {
+func CheckSession(ctx context.Context, db *storage.DB, tenant, session string) error {
 	like, err := db.SessionsLike(ctx, tenant, session, 6)
 	if err != nil {
 		return err
@@ -54,11 +54,11 @@ func knownSession(ctx context.Context, db *storage.DB, tenant, session string) e
 	return fmt.Errorf("%w: tenant %q, session %.100q (%s)", evidencereader.ErrNoSession, tenant, session, hint)
 }
 
-// likeSession is an error of reading a session, with names that look like it if it
+// SuggestSession is an error of reading a session, with names that look like it if it
 // has no evidence.
-func likeSession(ctx context.Context, db *storage.DB, tenant, session string, err error) error {
+func SuggestSession(ctx context.Context, db *storage.DB, tenant, session string, err error) error {
 	if errors.Is(err, evidencereader.ErrNoSession) {
-		return cmp.Or(knownSession(ctx, db, tenant, session), err)
+		return cmp.Or(CheckSession(ctx, db, tenant, session), err)
 	}
 	return err
 }

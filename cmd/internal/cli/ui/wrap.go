@@ -1,4 +1,4 @@
-package main
+package ui
 
 import (
 	"os"
@@ -10,14 +10,14 @@ import (
 
 const (
 	defaultWidth = 100
-	minWidth     = 60
+	MinWidth     = 60
 	maxWidth     = 160
 	mostWrapped  = 4000 // characters of one text from a producer
 )
 
-// width is how many columns there are to write in: the terminal's, or what
+// Width is how many columns there are to write in: the terminal's, or what
 // COLUMNS says where it is none.
-func (p *printer) width() int {
+func (p *Printer) Width() int {
 	n, _ := strconv.Atoi(os.Getenv("COLUMNS"))
 	if f, is := p.w.(*os.File); is && n == 0 {
 		n = terminalWidth(f)
@@ -25,7 +25,7 @@ func (p *printer) width() int {
 	if n <= 0 {
 		n = defaultWidth
 	}
-	return min(max(n, minWidth), maxWidth)
+	return min(max(n, MinWidth), maxWidth)
 }
 
 // terminalWidth is 0 for what is no terminal.
@@ -37,18 +37,18 @@ func terminalWidth(f *os.File) int {
 	return int(size.columns)
 }
 
-// wrapped prints text from a producer below a heading: indented, with a label
+// Wrapped prints text from a producer below a heading: indented, with a label
 // before its first line, broken between words. Nothing is printed for no text.
-func (p *printer) wrapped(indent int, label, text, colour string) {
+func (p *Printer) Wrapped(indent int, label, text, colour string) {
 	if text == "" {
 		return
 	}
 	margin := strings.Repeat(" ", indent)
-	for i, line := range breakLines(clean(text, mostWrapped), max(p.width()-indent-len(label), minWidth/2)) {
+	for i, line := range breakLines(Clean(text, mostWrapped), max(p.Width()-indent-len(label), MinWidth/2)) {
 		if i > 0 {
 			label = strings.Repeat(" ", len(label))
 		}
-		p.printf("%s%s%s\n", margin, label, p.paint(colour, line))
+		p.Printf("%s%s%s\n", margin, label, p.Paint(colour, line))
 	}
 }
 

@@ -1,18 +1,21 @@
-package main
+// Package uitest holds what the tests of all printed tables have in common.
+package uitest
 
 import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
-// hostile is what a producer, or a user with access to the database, may write: it
+// Hostile is what a producer, or a user with access to the database, may write: it
 // would clear the screen, forge a line and turn text around.
-const hostile = "\x1b[2J\x07ok\r\nallow  forged\u202e\u0085\x00"
+const Hostile = "\x1b[2J\x07ok\r\nallow  forged\u202e\u0085\x00"
 
-// harmless demands that nothing in a text but line ends controls a terminal,
+// Harmless demands that nothing in a text but line ends controls a terminal,
 // and that it has so many lines.
-func harmless(t *testing.T, text string, lines int) {
+func Harmless(t *testing.T, text string, lines int) {
 	t.Helper()
 	if strings.ContainsAny(text, "\x1b\x07\r\u202e\u0085\x00") {
 		t.Errorf("%q", text)
@@ -22,14 +25,14 @@ func harmless(t *testing.T, text string, lines int) {
 	}
 }
 
-// sameColumns demands that each table has the same columns for a text of the same
+// SameColumns demands that each table has the same columns for a text of the same
 // width in another script. A table prints the text that it is given.
-func sameColumns(t *testing.T, tables map[string]func(io stdio, p *printer, text string)) {
+func SameColumns(t *testing.T, tables map[string]func(io ui.Stdio, p *ui.Printer, text string)) {
 	for name, print := range tables {
 		t.Run(name, func(t *testing.T) {
 			write := func(text string) string {
 				var out bytes.Buffer
-				print(stdio{out: &out}, newPrinter(&out), text)
+				print(ui.Stdio{Out: &out}, ui.NewPrinter(&out), text)
 				return strings.ReplaceAll(out.String(), text, "ab")
 			}
 			plain := write("ab")

@@ -1,4 +1,4 @@
-package main
+package ui
 
 import (
 	"context"
@@ -11,29 +11,29 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// program is a command line: its name, what it is for, and its commands, a pointer to
+// Program is a command line: its name, what it is for, and its commands, a pointer to
 // a struct that kong reads.
-type program struct {
+type Program struct {
 	Name, About string
 	Commands    any
 	Options     []kong.Option
 }
 
-// run parses and executes one command and returns the exit code.
-func (p program) run(ctx context.Context, args []string, io stdio) int {
+// Run parses and executes one command and returns the exit code.
+func (p Program) Run(ctx context.Context, args []string, io Stdio) int {
 	exited := -1
 	parser, err := kong.New(p.Commands, append([]kong.Option{
 		kong.Name(p.Name),
 		kong.Description(p.About),
-		kong.Writers(io.out, io.err),
+		kong.Writers(io.Out, io.Err),
 		kong.Exit(func(code int) { exited = code }),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(io),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 	}, p.Options...)...)
 	if err != nil {
-		fmt.Fprintf(io.err, "%s: %v\n", p.Name, err)
-		return exitUsage
+		fmt.Fprintf(io.Err, "%s: %v\n", p.Name, err)
+		return ExitUsage
 	}
 	if len(args) == 0 {
 		args = []string{"--help"}
@@ -43,30 +43,31 @@ func (p program) run(ctx context.Context, args []string, io stdio) int {
 		return exited
 	}
 	if err != nil {
-		fmt.Fprintf(io.err, "%s: %s (see %[1]s --help)\n", p.Name, cleanLines(err.Error()))
-		return exitUsage
+		fmt.Fprintf(io.Err, "%s: %s (see %[1]s --help)\n", p.Name, CleanLines(err.Error()))
+		return ExitUsage
 	}
 	return report(p.Name, io, kctx.Run())
 }
 
-// main runs the program in its process, which SIGTERM and SIGINT end, and gives the
+// Main runs the program in its process, which SIGTERM and SIGINT end, and gives the
 // exit code.
-func (p program) main() int {
+func (p Program) Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	return p.run(ctx, os.Args[1:], stdio{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+	return p.Run(ctx, os.Args[1:], Stdio{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 }
 
-type versionFlag bool
+// VersionFlag is --version.
+type VersionFlag bool
 
 // BeforeReset prints the version before anything else is looked at.
-func (versionFlag) BeforeReset(app *kong.Kong) error {
+func (VersionFlag) BeforeReset(app *kong.Kong) error {
 	version := "devel"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		version = info.Main.Version
 	}
 	fmt.Fprintln(app.Stdout, app.Model.Name, version)
-	app.Exit(exitOK)
+	app.Exit(ExitOK)
 	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package system
 
 import (
 	"context"
@@ -9,14 +9,15 @@ import (
 	"golang.org/x/mod/sumdb/note"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// openLedger connects to the evidence.
-func openLedger(ctx context.Context, t *target.Target) (evidencereader.Reader, error) {
+// OpenEvidence connects to the evidence.
+func OpenEvidence(ctx context.Context, t *target.Target) (evidencereader.Reader, error) {
 	dsn, err := t.DSN()
 	if err != nil {
 		return evidencereader.Reader{}, err
@@ -28,39 +29,40 @@ func openLedger(ctx context.Context, t *target.Target) (evidencereader.Reader, e
 	return evidencereader.Reader{DB: db, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, nil
 }
 
-// evidenceOf finds the running system and opens its evidence. The caller closes
-// the ledger's DB.
-func evidenceOf(ctx context.Context, f target.Flags) (*target.Target, evidencereader.Reader, error) {
+// FindEvidence finds the running system and opens its evidence. The caller closes
+// the reader's DB.
+func FindEvidence(ctx context.Context, f target.Flags) (*target.Target, evidencereader.Reader, error) {
 	t, err := f.Resolve()
 	if err != nil {
 		return nil, evidencereader.Reader{}, err
 	}
-	l, err := openLedger(ctx, t)
+	l, err := OpenEvidence(ctx, t)
 	return t, l, err
 }
 
-// checkpointKey is the public key to verify against: a file, the key itself, or
+// CheckpointKey is the public key to verify against: a file, the key itself, or
 // the ready file's. The evidence cannot vouch for itself.
-func checkpointKey(flag string, t *target.Target) (string, error) {
+func CheckpointKey(flag string, t *target.Target) (string, error) {
 	if flag == "" && t != nil && t.ReadyInfo() != nil {
 		flag = t.ReadyInfo().PublicKey
 	}
 	if flag == "" {
-		return "", usageError{Err: fmt.Errorf("no public key to verify against: give --key FILE (checkpoint.pub of the installation), or --ready-file FILE")}
+		return "", ui.UsageError{Err: fmt.Errorf("no public key to verify against: give --key FILE (checkpoint.pub of the installation), or --ready-file FILE")}
 	}
 	if b, err := os.ReadFile(flag); err == nil {
 		flag = string(b)
 	} else if !strings.Contains(flag, "+") { // a key has plus signs, so this was meant to be a file
-		return "", usageError{Err: fmt.Errorf("reading the public key: %w", err)}
+		return "", ui.UsageError{Err: fmt.Errorf("reading the public key: %w", err)}
 	}
 	flag = strings.TrimSpace(flag)
 	if _, err := signing.CheckpointVerifier(flag); err != nil {
-		return "", usageError{Err: fmt.Errorf("--key: %w", err)}
+		return "", ui.UsageError{Err: fmt.Errorf("--key: %w", err)}
 	}
 	return flag, nil
 }
 
-func verifiers(key string) ([]note.Verifier, error) {
+// CheckpointVerifiers are those of one checkpoint key.
+func CheckpointVerifiers(key string) ([]note.Verifier, error) {
 	v, err := signing.CheckpointVerifier(key)
 	if err != nil {
 		return nil, err

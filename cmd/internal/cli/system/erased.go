@@ -1,4 +1,4 @@
-package main
+package system
 
 import (
 	"context"
@@ -14,14 +14,14 @@ import (
 // mostGaps bounds what is said of a log with holes.
 const mostGaps = 100
 
-// erasuresOf reads the erasure records of a log that a checkpoint key signed.
-func erasuresOf(js jetstream.JetStream, stream, prefix string, known []note.Verifier) *erasures.Log {
+// Erasures reads the erasure records of a log that a checkpoint key signed.
+func Erasures(js jetstream.JetStream, stream, prefix string, known []note.Verifier) *erasures.Log {
 	return &erasures.Log{JS: js, Stream: stream, Space: subject.Space{Prefix: prefix}, Known: note.VerifierList(known...)}
 }
 
-// gaps adds to the report of a shard what is missing from its log.
-func (l *openedLog) gaps(ctx context.Context, prefix string, known []note.Verifier, r *evidence.Report) error {
-	erased, unexplained, err := erasuresOf(l.js, l.stream, prefix, known).Missing(ctx, mostGaps)
+// AddGaps adds to the report of a shard what is missing from its log.
+func (l *EvidenceLog) AddGaps(ctx context.Context, prefix string, known []note.Verifier, r *evidence.Report) error {
+	erased, unexplained, err := Erasures(l.js, l.stream, prefix, known).Missing(ctx, mostGaps)
 	if err == nil {
 		r.LogGaps(erased, unexplained)
 	}

@@ -1,4 +1,4 @@
-package main
+package ui
 
 import (
 	"fmt"
@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-func plural(n int, what string) string {
+// Plural writes a count of something, in the singular for one.
+func Plural(n int, what string) string {
 	if n != 1 {
 		what += "s"
 	}
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-func sequences(list []uint64) string {
+// Sequences lists sequences of the log, the first few of many.
+func Sequences(list []uint64) string {
 	const most = 8
 	texts := make([]string, 0, most)
 	for _, s := range list[:min(most, len(list))] {
@@ -25,8 +27,8 @@ func sequences(list []uint64) string {
 	return strings.Join(texts, ", ")
 }
 
-// short writes a duration with three digits or so.
-func short(d time.Duration) string {
+// ShortDuration writes a duration with three digits or so.
+func ShortDuration(d time.Duration) string {
 	switch {
 	case d < 0:
 		return "-"

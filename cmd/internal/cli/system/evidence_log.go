@@ -1,4 +1,4 @@
-package main
+package system
 
 import (
 	"context"
@@ -15,26 +15,26 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// openedLog is the log that the evidence is of, as far as an operator may read
+// EvidenceLog is the log that the evidence is of, as far as an operator may read
 // it; nil when there is no server to ask.
-type openedLog struct {
+type EvidenceLog struct {
 	js        jetstream.JetStream
 	stream    string
-	shard     string // the incarnation that exists now
-	last      uint64 // how far it went when it was connected to
-	published []evidence.Published
+	Shard     string // the incarnation that exists now
+	Last      uint64 // how far it went when it was connected to
+	Published []evidence.Published
 	trusted   []note.Verifier // the witnesses whose signatures the operators take
 	hangUp    func()
 }
 
-// connectLog connects to the log and reads the newest checkpoint off NATS: whoever
-// can change the database cannot take it back.
-func connectLog(ctx context.Context, t *target.Target) (*openedLog, error) {
+// ConnectEvidenceLog connects to the log and reads the newest checkpoint off NATS: a change
+// of the database cannot take it back.
+func ConnectEvidenceLog(ctx context.Context, t *target.Target) (*EvidenceLog, error) {
 	nc, err := t.Connect(ctx, target.Operator)
 	if err != nil {
 		return nil, err
 	}
-	l := &openedLog{stream: t.Stream, hangUp: nc.Close}
+	l := &EvidenceLog{stream: t.Stream, hangUp: nc.Close}
 	if l.js, err = jetstream.New(nc); err == nil {
 		err = l.read(ctx, subject.Space{Prefix: t.Prefix}.Checkpoints(t.Stream))
 	}
@@ -45,35 +45,35 @@ func connectLog(ctx context.Context, t *target.Target) (*openedLog, error) {
 	return l, nil
 }
 
-func (l *openedLog) read(ctx context.Context, checkpoints string) error {
+func (l *EvidenceLog) read(ctx context.Context, checkpoints string) error {
 	m, err := streams.LastBySubject(ctx, l.js, streams.StreamCheckpoints, checkpoints)
 	if err != nil {
 		return fmt.Errorf("reading the published checkpoint: %w", err)
 	}
 	if m != nil {
-		l.published = []evidence.Published{{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}}
+		l.Published = []evidence.Published{{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}}
 	}
 	st, err := streams.StreamState(ctx, l.js, l.stream)
 	if err != nil {
 		return err
 	}
-	l.shard, l.last = streams.EpochName(l.stream, st.Created), st.LastSeq
+	l.Shard, l.Last = streams.EpochName(l.stream, st.Created), st.LastSeq
 	trusted, err := cosign.Trusted(ctx, l.js)
 	l.trusted = cosign.Verifiers(trusted)
 	return err
 }
 
-// cosigners are the witnesses that the system itself names. Nothing rests on them:
-// who asks for signatures gives the keys (--witness).
-func (l *openedLog) cosigners() []note.Verifier {
+// Cosigners are the witnesses that the system itself names. Nothing rests on them:
+// the caller that asks for signatures gives the keys (--witness).
+func (l *EvidenceLog) Cosigners() []note.Verifier {
 	if l == nil {
 		return nil
 	}
 	return l.trusted
 }
 
-// history gives all checkpoints that were published.
-func (l *openedLog) history(ctx context.Context) (list []evidence.Published, err error) {
+// Checkpoints gives all checkpoints that were published.
+func (l *EvidenceLog) Checkpoints(ctx context.Context) (list []evidence.Published, err error) {
 	err = streams.EachMessage(ctx, l.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
 		list = append(list, evidence.Published{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)})
 		return nil
@@ -84,15 +84,17 @@ func (l *openedLog) history(ctx context.Context) (list []evidence.Published, err
 	return list, nil
 }
 
-func (l *openedLog) close() {
+// Close closes the connection.
+func (l *EvidenceLog) Close() {
 	if l != nil {
 		l.hangUp()
 	}
 }
 
-// of reports whether the log of a shard can be asked.
-func (l *openedLog) of(shard string) bool { return l != nil && l.shard == shard }
+// IsOf reports whether the log of a shard can be asked.
+func (l *EvidenceLog) IsOf(shard string) bool { return l != nil && l.Shard == shard }
 
-func (l *openedLog) message(ctx context.Context, seq uint64) (*events.LogMessage, error) {
+// Message reads one message, nil if there is none with that sequence.
+func (l *EvidenceLog) Message(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 	return streams.MessageAt(ctx, l.js, l.stream, seq)
 }

@@ -1,4 +1,4 @@
-package main
+package system
 
 import (
 	"context"
@@ -8,49 +8,50 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/applied"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/keys"
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// waitFlag says how long a command that changes what decides waits for the
+// WaitFlag says how long a command that changes what decides waits for the
 // admitters.
-type waitFlag struct {
+type WaitFlag struct {
 	Wait time.Duration `help:"How long to wait until every admitter decides by it; 0 for not at all." default:"10s"`
 }
 
 // unconfirmedError says that a change is stored and that some admitters may still
-// decide by what was before. Its exit code is exitUnconfirmed.
+// decide by what was before. Its exit code is ExitUnconfirmed.
 type unconfirmedError struct {
 	what string
 	late []applied.Instance
 	wait time.Duration
 }
 
-// ExitCode tells it from a change that was not made.
-func (e unconfirmedError) ExitCode() int { return exitUnconfirmed }
+// CommandExitCode tells it from a change that was not made.
+func (e unconfirmedError) CommandExitCode() int { return ui.ExitUnconfirmed }
 
 func (e unconfirmedError) Error() string {
 	names := make([]string, len(e.late))
 	for i, l := range e.late {
-		names[i] = fmt.Sprintf("%s (%s)", clean(l.Name, 120), clean(l.ID, 40))
+		names[i] = fmt.Sprintf("%s (%s)", ui.Clean(l.Name, 120), ui.Clean(l.ID, 40))
 	}
 	return fmt.Sprintf("%s is stored, but within %s these admitters did not say that they decide by it: %s; they may decide by what was before: find out whether they hang, and end them",
 		e.what, e.wait, strings.Join(names, "; "))
 }
 
-// confirm waits until every admitter decides by a revision of a bucket, no
+// Confirm waits until every admitter decides by a revision of a bucket, no
 // decision by an earlier one is under way, and the log has the record of the change.
-func (o operator) confirm(ctx context.Context, w waitFlag, bucket string, revision uint64) error {
+func (o Operator) Confirm(ctx context.Context, w WaitFlag, bucket string, revision uint64) error {
 	return o.confirmWhen(ctx, w, fmt.Sprintf("revision %d of the %s", revision, bucket), applied.Revision(bucket, revision))
 }
 
-func (o operator) confirmWhen(ctx context.Context, w waitFlag, what string, done func(applied.State) bool) error {
+func (o Operator) confirmWhen(ctx context.Context, w WaitFlag, what string, done func(applied.State) bool) error {
 	if w.Wait <= 0 {
 		return nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, w.Wait)
 	defer cancel()
-	late, err := applied.Await(waiting, o.nc, o.js, done)
+	late, err := applied.Await(waiting, o.Conn, o.JS, done)
 	if err != nil {
 		return fmt.Errorf("%s is stored, but whether the admitters decide by it is not known: %w", what, err)
 	}
@@ -60,16 +61,16 @@ func (o operator) confirmWhen(ctx context.Context, w waitFlag, what string, done
 	return nil
 }
 
-// confirmRetired waits until the retirement of a key is in the keys bucket, where
+// ConfirmRetired waits until the retirement of a key is in the keys bucket, where
 // an admitter puts it once the log has it, and no admitter signs with the key.
-func (o operator) confirmRetired(ctx context.Context, w waitFlag, kid string) error {
+func (o Operator) ConfirmRetired(ctx context.Context, w WaitFlag, kid string) error {
 	if w.Wait <= 0 {
 		return nil
 	}
 	waiting, cancel := context.WithTimeout(ctx, w.Wait)
 	defer cancel()
 	for {
-		e, err := streams.KVLast(waiting, o.js, streams.BucketKeys, keys.RetiredEntry(kid))
+		e, err := streams.KVLast(waiting, o.JS, streams.BucketKeys, keys.RetiredEntry(kid))
 		if err == nil && e != nil && !e.Deleted {
 			known := applied.Revision(streams.BucketKeys, e.Revision)
 			return o.confirmWhen(ctx, w, "the retirement of "+kid, func(s applied.State) bool {

@@ -1,4 +1,4 @@
-package main
+package system
 
 import (
 	"context"
@@ -16,17 +16,17 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// digestFlags say where the keys of digests are. Operators may not read the keys of
+// DigestFlags say where the keys of digests are. Operators may not read the keys of
 // sessions, wrapped as they are: whoever keeps a copy undoes an erasure.
-type digestFlags struct {
+type DigestFlags struct {
 	Keys         string `help:"Key directory with master.key: compute digests again, too." placeholder:"DIR"`
 	KeysUser     string `help:"NATS user of a service that may read session keys, as correlator: most digests are made under them (default: the one of 'up', if DIR is in its data directory)." placeholder:"USER"`
 	KeysPassword string `help:"Its password (better in the environment)." env:"COUNTERSIGN_KEYS_PASSWORD"`
 	KeysCreds    string `help:"Its NATS credentials file, instead of user and password." placeholder:"FILE"`
 }
 
-// digests gives the keys of a session's digests, as far as they are to be had.
-func (f digestFlags) digests(ctx context.Context, t *target.Target, tenant, session string) (k digest.Keys, err error) {
+// SessionDigests gives the keys of a session's digests, as far as they are to be had.
+func (f DigestFlags) SessionDigests(ctx context.Context, t *target.Target, tenant, session string) (k digest.Keys, err error) {
 	if f.Keys == "" {
 		return k, nil
 	}

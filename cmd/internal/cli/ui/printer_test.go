@@ -1,10 +1,13 @@
-package main
+package ui
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -13,28 +16,32 @@ import (
 
 func TestColourIsForTerminals(t *testing.T) {
 	var out bytes.Buffer
-	newPrinter(&out).decision(events.Decision{Verdict: events.Deny})
+	NewPrinter(&out).Decision(events.Decision{Verdict: events.Deny})
 	if strings.Contains(out.String(), "\x1b") {
 		t.Errorf("%q", out.String())
 	}
-	p := &printer{w: &out, colour: true}
-	if got := p.paint(red, "x"); got != "\x1b[31mx\x1b[0m" {
+	p := &Printer{w: &out, colour: true}
+	if got := p.Paint(Red, "x"); got != "\x1b[31mx\x1b[0m" {
 		t.Errorf("%q", got)
 	}
 }
 
 func TestReportExitCodes(t *testing.T) {
 	for want, err := range map[int]error{
-		exitOK: nil, exitFailed: errors.New("x"), exitUsage: fmt.Errorf("y: %w", usageError{Err: errors.New("x")}),
-		exitPending: exitCode(exitPending), exitDenied: fmt.Errorf("y: %w", exitCode(exitDenied)),
+		ExitOK: nil, ExitFailed: errors.New("x"), ExitUsage: fmt.Errorf("y: %w", UsageError{Err: errors.New("x")}),
+		ExitPending: ExitCode(ExitPending), ExitDenied: fmt.Errorf("y: %w", ExitCode(ExitDenied)),
 	} {
 		var out bytes.Buffer
-		if got := report("countersign", stdio{err: &out}, err); got != want {
+		if got := report("countersign", Stdio{Err: &out}, err); got != want {
 			t.Errorf("%v: exit code %d, want %d", err, got, want)
 		}
 	}
+	child := fmt.Errorf("another program: %w", &exec.ExitError{ProcessState: &os.ProcessState{}})
+	if got := report("countersign", Stdio{Err: io.Discard}, child); got != ExitFailed {
+		t.Errorf("another program's exit code: %d, want %d", got, ExitFailed)
+	}
 	var out bytes.Buffer
-	if got := report("countersign", stdio{err: &out}, fmt.Errorf("starting: %w", context.Canceled)); got != exitFailed || out.Len() > 0 {
+	if got := report("countersign", Stdio{Err: &out}, fmt.Errorf("starting: %w", context.Canceled)); got != ExitFailed || out.Len() > 0 {
 		t.Errorf("interrupted: %d %q", got, out.String())
 	}
 }
@@ -52,7 +59,7 @@ func TestEndOfAList(t *testing.T) {
 		{true, true, "", "note: the newest 2 calls; there are more (--limit, --since)\n"},
 	} {
 		var out, err bytes.Buffer
-		endList(stdio{out: &out, err: &err}, newPrinter(&out), c.json, 2, c.more, "call")
+		EndList(Stdio{Out: &out, Err: &err}, NewPrinter(&out), c.json, 2, c.more, "call")
 		if out.String() != c.out || err.String() != c.err {
 			t.Errorf("json %v, more %v: %q and %q", c.json, c.more, out.String(), err.String())
 		}

@@ -1,4 +1,4 @@
-package main
+package ui
 
 import (
 	"strings"
@@ -33,14 +33,14 @@ func TestColumns(t *testing.T) {
 		if got := columns(c.text); got != c.want {
 			t.Errorf("%q takes %d columns, want %d", c.text, got, c.want)
 		}
-		if got := pad(c.text, 4); got != c.in4 {
+		if got := Pad(c.text, 4); got != c.in4 {
 			t.Errorf("%q in a column of four is %q, want %q", c.text, got, c.in4)
 		}
 		if got := strings.Join(breakLines(c.text, 6), "|"); got != c.lines {
 			t.Errorf("%q in lines of six is %q, want %q", c.text, got, c.lines)
 		}
 	}
-	if got := clean("x"+strings.Repeat("\u0301", 1000), 10); len([]rune(got)) != marks*10+1 {
+	if got := Clean("x"+strings.Repeat("\u0301", 1000), 10); len([]rune(got)) != marks*10+1 {
 		t.Errorf("%d characters in ten columns", len([]rune(got)))
 	}
 }
