@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/subject"
@@ -79,7 +80,7 @@ func (b *bench) replacePolicies(ctx context.Context, ready target.Ready, n int) 
 	if err != nil {
 		return err
 	}
-	if err := pushDocs(ctx, ready, benchPolicies(n)); err != nil {
+	if err := decide.PushPolicies(ctx, ready, benchPolicies(n)); err != nil {
 		return err
 	}
 	for now := before; now == before || now == 0; {

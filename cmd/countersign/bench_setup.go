@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -33,7 +34,9 @@ func (s benchSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipeline
 	pipe, err := pipeline.Start(ctx, pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: s.CacheDir, SyncInterval: s.SyncInterval, LogLevel: "warn", Services: s.Services,
 		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: ui.ShowProgress(io),
-		BeforeServices: func(ctx context.Context, r target.Ready) error { return pushDocs(ctx, r, benchPolicies(s.Policies)) },
+		BeforeServices: func(ctx context.Context, r target.Ready) error {
+			return decide.PushPolicies(ctx, r, benchPolicies(s.Policies))
+		},
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
 )
 
 // excuses are the event types that publishers say their runtimes do not expose.
@@ -26,12 +27,12 @@ type manifestInForce struct {
 
 // inForce adds the documents that the tenant's operators have put.
 func (x *excuses) inForce(ctx context.Context, c *conformanceCmd) error {
-	b, err := openPublishers(ctx, c.Flags)
+	b, err := decide.OpenPublishers(ctx, c.Flags)
 	if err != nil {
 		return fmt.Errorf("reading the manifests in force (--declared needs an operator's access; --manifest FILE needs none): %w", err)
 	}
 	defer b.Conn.Close()
-	docs, _, unusable, err := b.documents(ctx)
+	docs, _, unusable, err := b.Documents(ctx)
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
@@ -61,7 +62,7 @@ func (c *demoCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	d.pipe, err = pipeline.Start(ctx, pipeline.Options{
 		DataDir: dir, Tenant: "acme", CacheDir: c.CacheDir, LogLevel: "info", Log: daemon.Logger(logFile, "info"), ChildLog: logFile,
 		Progress:       ui.ShowProgress(io),
-		BeforeServices: func(ctx context.Context, r target.Ready) error { return pushTo(ctx, r, policies) },
+		BeforeServices: func(ctx context.Context, r target.Ready) error { return decide.PushPolicyDir(ctx, r, policies) },
 	})
 	if err != nil {
 		return err

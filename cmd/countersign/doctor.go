@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
@@ -243,16 +244,16 @@ func (d doctor) answers(ctx context.Context, service, otherwise string) []examin
 }
 
 func (d doctor) policies(ctx context.Context) []examined {
-	b, err := openPoliciesAt(ctx, d.Target)
+	b, err := decide.OpenPoliciesAt(ctx, d.Target)
 	if err != nil {
 		return one("policies", levelUnsafe, "%v", err)
 	}
 	defer b.Conn.Close()
-	held, err := b.inForce(ctx)
+	held, err := b.InForce(ctx)
 	if err != nil {
 		return one("policies", levelUnsafe, "%v", err)
 	}
-	files, err := policyFiles(held)
+	files, err := decide.PolicyFiles(held)
 	switch {
 	case err != nil:
 		return one("policies", levelUnsafe, "every request is denied: %v (push a good set: countersign policy push DIR)", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/compliance/format"
@@ -14,7 +15,7 @@ import (
 // formatMandates looks up what AUMP mandates say about evidence. The mandates
 // are in no record: evidence names them by id and hash only.
 type formatMandates struct {
-	bucket *mandateBucket               // nil: no mandate is known
+	bucket *decide.MandateBucket        // nil: no mandate is known
 	known  map[[2]string]format.Mandate // by id and hash
 	asked  map[string]bool              // ids that were read
 	err    error                        // what went wrong; no line may be believed then
@@ -26,7 +27,7 @@ func (c *exportCmd) formatMandates(ctx context.Context, io ui.Stdio) (*formatMan
 	if c.Format != format.AUMPEvidence {
 		return m, nil
 	}
-	b, err := openMandates(ctx, c.Flags)
+	b, err := decide.OpenMandates(ctx, c.Flags)
 	if errors.Is(err, target.ErrNoServer) {
 		fmt.Fprintln(io.Err, "note: no NATS server named, so no mandate is known: of every event only what retention class none allows is written")
 		return m, nil
@@ -60,7 +61,7 @@ func (m *formatMandates) lookup(ctx context.Context) func(id, hash string) (form
 
 // read takes all revisions under an id that the bucket still holds.
 func (m *formatMandates) read(ctx context.Context, id string) error {
-	list, err := m.bucket.history(ctx, id)
+	list, err := m.bucket.History(ctx, id)
 	if err != nil {
 		return err
 	}

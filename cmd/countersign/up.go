@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
@@ -75,7 +76,7 @@ func (c *upCmd) Run(ctx context.Context, io ui.Stdio) error {
 			if c.Policy == "" {
 				return nil
 			}
-			return pushDocs(ctx, r, docs)
+			return decide.PushPolicies(ctx, r, docs)
 		},
 	})
 	if err != nil {
@@ -204,7 +205,7 @@ func (c *upCmd) policies(log zerolog.Logger) ([]policy.Document, error) {
 	} else if !st.IsDir() {
 		return nil, ui.UsageError{Err: fmt.Errorf("--policy %s is not a directory", c.Policy)}
 	}
-	docs, _, err := loadPolicies(c.Policy)
+	docs, _, err := decide.LoadPolicies(c.Policy)
 	if err == nil {
 		return docs, nil
 	}

@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type signatureCheck struct {
 
 // signature checks the record's bytes as they are in the log, with the keys that
 // the log published.
-func (c *explainCmd) signature(ctx context.Context, l recorded.Log, t *target.Target, e recorded.Entry) (signatureCheck, error) {
+func (c *ExplainCmd) signature(ctx context.Context, l recorded.Log, t *target.Target, e recorded.Entry) (signatureCheck, error) {
 	known, err := c.checkpointKeys(t)
 	if err != nil {
 		return signatureCheck{}, err
@@ -54,7 +54,7 @@ func (c *explainCmd) signature(ctx context.Context, l recorded.Log, t *target.Ta
 
 // checkpointKeys gives nil where no key is named: what can be checked without is
 // worth something, too.
-func (c *explainCmd) checkpointKeys(t *target.Target) (note.Verifiers, error) {
+func (c *ExplainCmd) checkpointKeys(t *target.Target) (note.Verifiers, error) {
 	if c.Key == "" && (t.ReadyInfo() == nil || t.ReadyInfo().PublicKey == "") {
 		return nil, nil
 	}

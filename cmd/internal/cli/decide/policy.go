@@ -1,4 +1,9 @@
-package main
+// Package decide has the commands about what decides: evaluate, policy, mandate,
+// publisher, approvals, explain and keys. They are one package because they decide
+// with each other's documents: policy tables and evaluate read mandates and
+// publishers, pushing a manifest reads the policies in force, and explain decides
+// again as simulate does.
+package decide
 
 import (
 	"fmt"
@@ -9,7 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 )
 
-type policyCmd struct {
+// PolicyCmd is `countersign policy`.
+type PolicyCmd struct {
 	Lint     policyLintCmd     `cmd:"" help:"Say what is wrong with the policies of a directory, and what is likely not meant."`
 	Test     policyTestCmd     `cmd:"" help:"Run tables of requests with the verdicts they should get."`
 	Simulate policySimulateCmd `cmd:"" help:"Decide recorded requests again by other policies, and list what would change."`
@@ -21,9 +27,9 @@ type policyCmd struct {
 	Rollback policyRollbackCmd `cmd:"" help:"Put an earlier revision in force again."`
 }
 
-// loadPolicies reads and compiles a directory. A missing or empty one is an
+// LoadPolicies reads and compiles a directory. A missing or empty one is an
 // error: "no rules" must never be read as "allow".
-func loadPolicies(dir string) ([]policy.Document, *policy.Set, error) {
+func LoadPolicies(dir string) ([]policy.Document, *policy.Set, error) {
 	docs, err := readPolicies(dir)
 	if err != nil {
 		return nil, nil, err

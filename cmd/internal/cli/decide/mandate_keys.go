@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -54,7 +54,7 @@ func (c *mandateKeysPutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", ui.Clean(c.File, 200), err)
 	}
-	b, err := openMandates(ctx, c.Flags)
+	b, err := OpenMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ type mandateKeysGetCmd struct {
 }
 
 func (c *mandateKeysGetCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openMandates(ctx, c.Flags)
+	b, err := OpenMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}

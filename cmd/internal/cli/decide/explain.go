@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -18,7 +18,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-type explainCmd struct {
+// ExplainCmd is `countersign explain`.
+type ExplainCmd struct {
 	target.Flags
 	Key string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
 	system.DigestFlags
@@ -75,7 +76,7 @@ type replayed struct {
 }
 
 // Run fails if the signature does not hold or the replay differs.
-func (c *explainCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *ExplainCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, err := c.Resolve()
 	if err != nil {
 		return err
@@ -109,7 +110,7 @@ func (c *explainCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // find looks for the decision in the log, by the time in its id, and where that
 // leads nowhere in the evidence, which knows its sequence.
-func (c *explainCmd) find(ctx context.Context, l recorded.Log, t *target.Target, tenant string) (recorded.Entry, error) {
+func (c *ExplainCmd) find(ctx context.Context, l recorded.Log, t *target.Target, tenant string) (recorded.Entry, error) {
 	e, err := l.Find(ctx, tenant, c.Decision)
 	if !errors.Is(err, recorded.ErrNoDecision) {
 		return e, err
@@ -136,7 +137,7 @@ func (c *explainCmd) find(ctx context.Context, l recorded.Log, t *target.Target,
 }
 
 // fill adds policies, reasons, approvals and the replay.
-func (x *explanation) fill(ctx context.Context, c *explainCmd, l recorded.Log, e recorded.Entry) error {
+func (x *explanation) fill(ctx context.Context, c *ExplainCmd, l recorded.Log, e recorded.Entry) error {
 	policies, err := l.Policies(ctx)
 	if err != nil {
 		return err
@@ -187,7 +188,7 @@ func (x *explanation) rules(in *recorded.InForce) {
 	}
 }
 
-func (x *explanation) replay(ctx context.Context, c *explainCmd, l recorded.Log, e recorded.Entry, in *recorded.InForce) error {
+func (x *explanation) replay(ctx context.Context, c *ExplainCmd, l recorded.Log, e recorded.Entry, in *recorded.InForce) error {
 	r := &x.Replay
 	r.Digests = "not recomputed: they are keyed (--keys DIR with master.key, --keys-user)"
 	switch {

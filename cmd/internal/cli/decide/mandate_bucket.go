@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -19,12 +19,13 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// mandateBucket is the mandates bucket as an operator sees it, for one tenant.
-type mandateBucket struct{ system.Bucket }
+// MandateBucket is the mandates bucket as an operator sees it, for one tenant.
+type MandateBucket struct{ system.Bucket }
 
-func openMandates(ctx context.Context, f target.Flags) (*mandateBucket, error) {
+// OpenMandates finds the running system and opens its mandates.
+func OpenMandates(ctx context.Context, f target.Flags) (*MandateBucket, error) {
 	b, err := system.OpenBucket(ctx, f, streams.BucketMandates)
-	return &mandateBucket{b}, err
+	return &MandateBucket{b}, err
 }
 
 // heldMandate is one mandate as the bucket has it.
@@ -35,7 +36,7 @@ type heldMandate struct {
 
 // newest gives the newest revision under an id. Nothing is there, and it is
 // nil, if the id is unknown; revision is then what the next put must name.
-func (b *mandateBucket) newest(ctx context.Context, id string) (held *heldMandate, revision uint64, err error) {
+func (b *MandateBucket) newest(ctx context.Context, id string) (held *heldMandate, revision uint64, err error) {
 	if !mandate.ValidID(id) {
 		return nil, 0, ui.UsageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", ui.Clean(id, 64))}
 	}
@@ -57,7 +58,7 @@ func (b *mandateBucket) newest(ctx context.Context, id string) (held *heldMandat
 }
 
 // write stores a document if nobody has written its key since revision.
-func (b *mandateBucket) write(ctx context.Context, key string, doc any, revision uint64) (uint64, error) {
+func (b *MandateBucket) write(ctx context.Context, key string, doc any, revision uint64) (uint64, error) {
 	body, err := events.Encode(doc)
 	if err != nil {
 		return 0, err
@@ -74,7 +75,7 @@ func (b *mandateBucket) write(ctx context.Context, key string, doc any, revision
 
 // revocation is the revocation of a mandate, nil if there is none. One that
 // cannot be read counts all the same.
-func (b *mandateBucket) revocation(ctx context.Context, id, hash string) (*mandate.Revocation, error) {
+func (b *MandateBucket) revocation(ctx context.Context, id, hash string) (*mandate.Revocation, error) {
 	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.RevocationKey(b.Tenant, id, hash))
 	if err != nil || e == nil || e.Deleted {
 		return nil, err
@@ -87,7 +88,7 @@ func (b *mandateBucket) revocation(ctx context.Context, id, hash string) (*manda
 }
 
 // keys are the tenant's signing keys; revision is 0 if there are none.
-func (b *mandateBucket) keys(ctx context.Context) (doc mandate.SigningKeys, set aump.KeySet, revision uint64, err error) {
+func (b *MandateBucket) keys(ctx context.Context) (doc mandate.SigningKeys, set aump.KeySet, revision uint64, err error) {
 	e, err := streams.KVLast(ctx, b.JS, streams.BucketMandates, mandate.KeysKey(b.Tenant))
 	if err != nil || e == nil {
 		return doc, nil, 0, err
@@ -102,7 +103,7 @@ func (b *mandateBucket) keys(ctx context.Context) (doc mandate.SigningKeys, set 
 }
 
 // ids lists the ids under which there is, or was, a mandate.
-func (b *mandateBucket) ids(ctx context.Context) (ids []string, err error) {
+func (b *MandateBucket) ids(ctx context.Context) (ids []string, err error) {
 	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketMandates)
 	if err != nil {
 		return nil, err
@@ -127,7 +128,7 @@ func (s spentMoney) String() string {
 }
 
 // spent lists what was spent, by id.
-func (b *mandateBucket) spent(ctx context.Context) (map[string][]spentMoney, error) {
+func (b *MandateBucket) spent(ctx context.Context) (map[string][]spentMoney, error) {
 	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketSpend)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -17,7 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-type approvalsCmd struct {
+// ApprovalsCmd is `countersign approvals`.
+type ApprovalsCmd struct {
 	List    approvalsListCmd    `cmd:"" help:"List the workflows that wait for a reviewer."`
 	Show    approvalsShowCmd    `cmd:"" help:"Show what a workflow is about."`
 	Approve approvalsApproveCmd `cmd:"" help:"Let the agent do exactly what the workflow shows, once."`

@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -33,7 +33,7 @@ func (c *mandateRevokeCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if strings.TrimSpace(c.Reason) == "" || len(c.Reason) > maxReason {
 		return ui.UsageError{Err: fmt.Errorf("--reason must say why, in at most %d bytes", maxReason)}
 	}
-	b, err := openMandates(ctx, c.Flags)
+	b, err := OpenMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c *mandateRevokeCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // named is the hash that a command is about: the one given, or that of what is in
 // force.
-func (b *mandateBucket) named(ctx context.Context, id, hash string) (string, error) {
+func (b *MandateBucket) named(ctx context.Context, id, hash string) (string, error) {
 	held, _, err := b.newest(ctx, id)
 	if hash != "" {
 		normal, ok := aump.NormaliseHash(hash)

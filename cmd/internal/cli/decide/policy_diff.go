@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -60,8 +60,8 @@ func (c *policyDiffCmd) Run(ctx context.Context, io ui.Stdio) error {
 }
 
 // sides reads the older side, and what is in force.
-func (c *policyDiffCmd) sides(ctx context.Context, b *policyBucket) (from, now []policy.Document, err error) {
-	held, err := b.inForce(ctx)
+func (c *policyDiffCmd) sides(ctx context.Context, b *PolicyBucket) (from, now []policy.Document, err error) {
+	held, err := b.InForce(ctx)
 	if err != nil {
 		return nil, nil, err
 	}

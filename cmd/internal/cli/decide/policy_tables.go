@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"encoding/json"
@@ -174,7 +174,7 @@ func (s *testedSets) of(t table.Table, dir string) (*testedSet, error) {
 	if known := s.byDir[key]; known != nil {
 		return known, nil
 	}
-	docs, set, err := loadPolicies(name)
+	docs, set, err := LoadPolicies(name)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"cmp"
@@ -44,7 +44,7 @@ func (c *policySimulateCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if since.After(until) {
 		return ui.UsageError{Err: fmt.Errorf("--since lies after --until")}
 	}
-	_, set, err := loadPolicies(c.Dir)
+	_, set, err := LoadPolicies(c.Dir)
 	if err != nil {
 		return err
 	}

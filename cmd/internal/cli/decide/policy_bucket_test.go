@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-func bucketOf(t *testing.T, n *rig.NATS) *policyBucket {
+func bucketOf(t *testing.T, n *rig.NATS) *PolicyBucket {
 	t.Helper()
 	f := target.Flags{Server: n.URL(), User: "operator", Password: "pw-operator", Prefix: "gov", Stream: streams.DefaultShard}
 	b, err := openPolicies(t.Context(), f)
@@ -41,7 +41,7 @@ func TestPutIsCompareAndSet(t *testing.T) {
 		t.Errorf("over a newer set: %v", err)
 	}
 	rig.OK(t, b.KV.Delete(t.Context(), events.PolicySetKey))
-	held, err := b.inForce(t.Context())
+	held, err := b.InForce(t.Context())
 	rig.OK(t, err)
 	if docs, err := held.Documents(); err != nil || len(docs) != 0 || held.SetAt != second+1 {
 		t.Errorf("after the deletion: %v, %d, %v", docs, held.SetAt, err)
@@ -65,7 +65,7 @@ func TestInForce(t *testing.T) {
 	rig.OK(t, b.KV.Delete(t.Context(), "a.yaml"))
 	_, err = b.KV.Put(t.Context(), "c.yaml", []byte("3"))
 	rig.OK(t, err)
-	held, err := b.inForce(t.Context())
+	held, err := b.InForce(t.Context())
 	rig.OK(t, err)
 	docs, err := held.Documents()
 	rig.OK(t, err)

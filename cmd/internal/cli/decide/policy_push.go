@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"bufio"
@@ -38,7 +38,7 @@ type policyPushCmd struct {
 }
 
 func (c *policyPushCmd) Run(ctx context.Context, io ui.Stdio) error {
-	docs, set, err := loadPolicies(c.Dir)
+	docs, set, err := LoadPolicies(c.Dir)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c *policyPushCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer b.Conn.Close()
-	held, err := b.inForce(ctx)
+	held, err := b.InForce(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (c *policyPushCmd) Run(ctx context.Context, io ui.Stdio) error {
 }
 
 // apply shows a change, asks, and puts it in force.
-func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *policyBucket, held *policyset.Holding, change events.PolicySet, set *policy.Set) error {
+func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *PolicyBucket, held *policyset.Holding, change events.PolicySet, set *policy.Set) error {
 	if _, err := change.Encode(); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (c *policyRollbackCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return fmt.Errorf("revision %d does not compile: %w", c.To, err)
 	}
-	held, err := b.inForce(ctx)
+	held, err := b.InForce(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"bytes"
@@ -13,7 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/correlation"
 )
 
-type evaluateCmd struct {
+// EvaluateCmd is `countersign evaluate`.
+type EvaluateCmd struct {
 	Protocol   string `help:"Protocol of the requests, such as agenthook; an unknown name is answered with the list." required:""`
 	Policy     string `help:"Directory of policies; without it the protocol's own evaluator decides alone." placeholder:"DIR"`
 	Mandates   string `help:"Directory of AUMP mandates, and of profiles whose keys sign them; without it there are none." placeholder:"DIR"`
@@ -26,7 +27,7 @@ type evaluateCmd struct {
 	File       string `arg:"" help:"One request, or JSON Lines of {\"request\", \"headers\"?, \"now\"?}; - for standard input."`
 }
 
-func (c *evaluateCmd) Run(_ context.Context, io ui.Stdio) error {
+func (c *EvaluateCmd) Run(_ context.Context, io ui.Stdio) error {
 	if !slices.Contains(admission.Protocols(), c.Protocol) {
 		return ui.UsageError{Err: fmt.Errorf("--protocol must be one of %s", strings.Join(admission.Protocols(), ", "))}
 	}
@@ -36,7 +37,7 @@ func (c *evaluateCmd) Run(_ context.Context, io ui.Stdio) error {
 	}
 	snap := admission.EvaluatorsOnly()
 	if c.Policy != "" {
-		_, set, err := loadPolicies(c.Policy)
+		_, set, err := LoadPolicies(c.Policy)
 		if err != nil {
 			return ui.UsageError{Err: err}
 		}

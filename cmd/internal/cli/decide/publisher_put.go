@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -43,13 +43,13 @@ func (c *publisherPutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return fmt.Errorf("not usable, nothing was put: %w", err)
 	}
-	b, err := openPublishers(ctx, c.Flags)
+	b, err := OpenPublishers(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer b.Conn.Close()
 	r := publisherReport{Name: p.Name, Tenant: b.Tenant, Warnings: []string{}}
-	docs, entries, _, err := b.documents(ctx)
+	docs, entries, _, err := b.Documents(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,13 +102,13 @@ func fits(docs []publisher.Document, next publisher.Document) error {
 
 // renamed warns of policies that name a tool by an alias: from now on they see
 // it by its canonical name.
-func (b *publisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]string, error) {
+func (b *PublisherBucket) renamed(ctx context.Context, p publisher.Parsed) ([]string, error) {
 	warnings := []string{}
 	aliases := p.Aliases()
 	if len(aliases) == 0 {
 		return warnings, nil
 	}
-	held, err := (&policyBucket{system.Bucket{Operator: b.Operator}}).inForce(ctx)
+	held, err := (&PolicyBucket{system.Bucket{Operator: b.Operator}}).InForce(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func mentions(text, word string) bool {
 }
 
 // write stores a document if nobody has written its key since revision.
-func (b *publisherBucket) write(ctx context.Context, name string, data []byte, revision uint64) (uint64, error) {
+func (b *PublisherBucket) write(ctx context.Context, name string, data []byte, revision uint64) (uint64, error) {
 	stored, err := b.KV.Update(ctx, publisher.Key(b.Tenant, name), data, revision)
 	if errors.Is(err, jetstream.ErrKeyExists) {
 		return 0, errors.New("somebody else changed it in the same moment; look at it (publisher list) and try again")

@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -17,24 +17,25 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// policyBucket is the policies bucket as an operator sees it.
-type policyBucket struct{ system.Bucket }
+// PolicyBucket is the policies bucket as an operator sees it.
+type PolicyBucket struct{ system.Bucket }
 
-func openPolicies(ctx context.Context, f target.Flags) (*policyBucket, error) {
+func openPolicies(ctx context.Context, f target.Flags) (*PolicyBucket, error) {
 	t, err := f.Resolve()
 	if err != nil {
 		return nil, err
 	}
-	return openPoliciesAt(ctx, t)
+	return OpenPoliciesAt(ctx, t)
 }
 
-func openPoliciesAt(ctx context.Context, t *target.Target) (*policyBucket, error) {
+// OpenPoliciesAt opens the policies of a system that was found.
+func OpenPoliciesAt(ctx context.Context, t *target.Target) (*PolicyBucket, error) {
 	b, err := system.OpenBucketAt(ctx, t, streams.BucketPolicies)
-	return &policyBucket{b}, err
+	return &PolicyBucket{b}, err
 }
 
-// inForce reads what is in force.
-func (b *policyBucket) inForce(ctx context.Context) (*policyset.Holding, error) {
+// InForce reads what is in force.
+func (b *PolicyBucket) InForce(ctx context.Context) (*policyset.Holding, error) {
 	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketPolicies)
 	if err != nil {
 		return nil, fmt.Errorf("listing the policies: %w", err)
@@ -61,7 +62,7 @@ var errPushedMeanwhile = errors.New("somebody else has pushed policies meanwhile
 
 // put makes a set what is in force, if the newest push is still the one with the
 // revision after. What was put one by one before is superseded by it.
-func (b *policyBucket) put(ctx context.Context, set events.PolicySet, after uint64) (revision uint64, err error) {
+func (b *PolicyBucket) put(ctx context.Context, set events.PolicySet, after uint64) (revision uint64, err error) {
 	set.PushedAt = events.At(time.Now())
 	value, err := set.Encode()
 	if err != nil {
@@ -82,8 +83,8 @@ func (b *policyBucket) put(ctx context.Context, set events.PolicySet, after uint
 
 // push makes docs, and nothing else, what is in force. It does nothing if they
 // are that already.
-func (b *policyBucket) push(ctx context.Context, docs []policy.Document, author, message string) (revision uint64, changed bool, err error) {
-	held, err := b.inForce(ctx)
+func (b *PolicyBucket) push(ctx context.Context, docs []policy.Document, author, message string) (revision uint64, changed bool, err error) {
+	held, err := b.InForce(ctx)
 	if err != nil {
 		return 0, false, err
 	}
@@ -104,7 +105,7 @@ type pushed struct {
 }
 
 // pushes lists the sets that the bucket still has, oldest first.
-func (b *policyBucket) pushes(ctx context.Context) ([]pushed, error) {
+func (b *PolicyBucket) pushes(ctx context.Context) ([]pushed, error) {
 	entries, err := streams.KVHistory(ctx, b.JS, streams.BucketPolicies, events.PolicySetKey)
 	if err != nil {
 		return nil, fmt.Errorf("reading the history of the policies: %w", err)
@@ -120,7 +121,7 @@ func (b *policyBucket) pushes(ctx context.Context) ([]pushed, error) {
 }
 
 // revision reads one set that was pushed.
-func (b *policyBucket) revision(ctx context.Context, revision uint64) (pushed, error) {
+func (b *PolicyBucket) revision(ctx context.Context, revision uint64) (pushed, error) {
 	m, err := streams.MessageAt(ctx, b.JS, "KV_"+streams.BucketPolicies, revision)
 	if err != nil {
 		return pushed{}, fmt.Errorf("reading revision %d: %w", revision, err)
@@ -136,18 +137,18 @@ func (b *policyBucket) revision(ctx context.Context, revision uint64) (pushed, e
 	return p, nil
 }
 
-// pushTo puts the policies of a directory in force on a running pipeline.
-func pushTo(ctx context.Context, r target.Ready, dir string) error {
-	docs, _, err := loadPolicies(dir)
+// PushPolicyDir puts the policies of a directory in force on a running pipeline.
+func PushPolicyDir(ctx context.Context, r target.Ready, dir string) error {
+	docs, _, err := LoadPolicies(dir)
 	if err != nil {
 		return err
 	}
-	return pushDocs(ctx, r, docs)
+	return PushPolicies(ctx, r, docs)
 }
 
-// pushDocs makes docs, and nothing else, what is in force.
-func pushDocs(ctx context.Context, r target.Ready, docs []policy.Document) error {
-	b, err := openPoliciesAt(ctx, target.FromReady(r))
+// PushPolicies makes docs, and nothing else, what is in force.
+func PushPolicies(ctx context.Context, r target.Ready, docs []policy.Document) error {
+	b, err := OpenPoliciesAt(ctx, target.FromReady(r))
 	if err != nil {
 		return err
 	}

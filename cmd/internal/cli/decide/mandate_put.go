@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -54,7 +54,7 @@ func (c *mandatePutCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	b, err := openMandates(ctx, c.Flags)
+	b, err := OpenMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func refuseInvalid(raw []byte) (state []string, err error) {
 
 // signed compiles a mandate and fails if its signatures are not what the tenant
 // wants of them.
-func (b *mandateBucket) signed(ctx context.Context, raw []byte) (*mandate.Mandate, error) {
+func (b *MandateBucket) signed(ctx context.Context, raw []byte) (*mandate.Mandate, error) {
 	doc, keys, _, err := b.keys(ctx)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (b *mandateBucket) signed(ctx context.Context, raw []byte) (*mandate.Mandat
 	return m, nil
 }
 
-func (b *mandateBucket) put(ctx context.Context, raw []byte, author string, r *putReport) error {
+func (b *MandateBucket) put(ctx context.Context, raw []byte, author string, r *putReport) error {
 	held, revision, err := b.newest(ctx, r.ID)
 	if held != nil && held.Mandate == string(raw) {
 		r.Revision = held.Revision

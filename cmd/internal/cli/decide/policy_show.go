@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"cmp"
@@ -33,11 +33,11 @@ func (c *policyListCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer b.Conn.Close()
-	held, err := b.inForce(ctx)
+	held, err := b.InForce(ctx)
 	if err != nil {
 		return err
 	}
-	list, err := policyFiles(held)
+	list, err := PolicyFiles(held)
 	if err != nil {
 		return err
 	}
@@ -64,8 +64,8 @@ func (c *policyListCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-// policyFiles lists the files in force.
-func policyFiles(held *policyset.Holding) ([]policyFile, error) {
+// PolicyFiles lists the files in force.
+func PolicyFiles(held *policyset.Holding) ([]policyFile, error) {
 	docs, err := held.Documents()
 	if err != nil {
 		return nil, fmt.Errorf("what is in force: %w", err)
@@ -153,12 +153,12 @@ func (c *policyShowCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return nil
 }
 
-func (c *policyShowCmd) read(ctx context.Context, b *policyBucket) (shownSet, error) {
+func (c *policyShowCmd) read(ctx context.Context, b *PolicyBucket) (shownSet, error) {
 	if c.Revision > 0 {
 		p, err := b.revision(ctx, c.Revision)
 		return shownSet{Revision: p.Revision, Author: p.Set.Author, Message: p.Set.Message, PushedAt: p.Set.PushedAt, Documents: p.Set.Documents}, err
 	}
-	held, err := b.inForce(ctx)
+	held, err := b.InForce(ctx)
 	if err != nil {
 		return shownSet{}, err
 	}

@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"encoding/json"
@@ -11,7 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
-type mandateCmd struct {
+// MandateCmd is `countersign mandate`.
+type MandateCmd struct {
 	Put      mandatePutCmd      `cmd:"" help:"Put a mandate in force, in the place of an earlier one with its id."`
 	Get      mandateGetCmd      `cmd:"" help:"Print a mandate, byte for byte as it was put."`
 	List     mandateListCmd     `cmd:"" help:"List the mandates in force, with what they have spent."`

@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"crypto/ed25519"

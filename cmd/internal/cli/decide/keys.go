@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -21,7 +21,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-type keysCmd struct {
+// KeysCmd is `countersign keys`.
+type KeysCmd struct {
 	List   keysListCmd   `cmd:"" help:"List the published receipt keys; succeeds only if the checkpoint key vouches for each."`
 	Rotate keysRotateCmd `cmd:"" help:"Make the next receipt key, where the checkpoint key is; a running admitter takes it up by itself."`
 	Retire keysRetireCmd `cmd:"" help:"Take a receipt key back: nothing that it signs counts any more."`

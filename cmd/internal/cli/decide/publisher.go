@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -16,7 +16,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-type publisherCmd struct {
+// PublisherCmd is `countersign publisher`.
+type PublisherCmd struct {
 	Put      publisherPutCmd      `cmd:"" help:"Put a publisher manifest, a registration or a tool catalogue in force."`
 	Get      publisherGetCmd      `cmd:"" help:"Print a document, byte for byte as it was put."`
 	List     publisherListCmd     `cmd:"" help:"List the documents in force, and what is wrong with them."`
@@ -24,18 +25,19 @@ type publisherCmd struct {
 	Validate publisherValidateCmd `cmd:"" help:"Judge documents offline, alone and together."`
 }
 
-// publisherBucket is the publishers bucket as an operator sees it, for one
+// PublisherBucket is the publishers bucket as an operator sees it, for one
 // tenant.
-type publisherBucket struct{ system.Bucket }
+type PublisherBucket struct{ system.Bucket }
 
-func openPublishers(ctx context.Context, f target.Flags) (*publisherBucket, error) {
+// OpenPublishers finds the running system and opens its publishers.
+func OpenPublishers(ctx context.Context, f target.Flags) (*PublisherBucket, error) {
 	b, err := system.OpenBucket(ctx, f, streams.BucketPublishers)
-	return &publisherBucket{b}, err
+	return &PublisherBucket{b}, err
 }
 
 // last reads the newest revision of a document, be it a removal; nil if it was
 // never there.
-func (b *publisherBucket) last(ctx context.Context, name string) (*streams.KVEntry, error) {
+func (b *PublisherBucket) last(ctx context.Context, name string) (*streams.KVEntry, error) {
 	e, err := streams.KVLast(ctx, b.JS, streams.BucketPublishers, publisher.Key(b.Tenant, name))
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", name, err)
@@ -43,9 +45,9 @@ func (b *publisherBucket) last(ctx context.Context, name string) (*streams.KVEnt
 	return e, nil
 }
 
-// documents are the tenant's documents in force, by name, and the keys of the
+// Documents are the tenant's documents in force, by name, and the keys of the
 // bucket that name none.
-func (b *publisherBucket) documents(ctx context.Context) (docs []publisher.Document, entries map[string]streams.KVEntry, unusable []string, err error) {
+func (b *PublisherBucket) Documents(ctx context.Context) (docs []publisher.Document, entries map[string]streams.KVEntry, unusable []string, err error) {
 	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketPublishers)
 	if err != nil {
 		return nil, nil, nil, err
@@ -78,7 +80,7 @@ type publisherGetCmd struct {
 }
 
 func (c *publisherGetCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openPublishers(ctx, c.Flags)
+	b, err := OpenPublishers(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -107,7 +109,7 @@ func (c *publisherGetCmd) Run(ctx context.Context, io ui.Stdio) error {
 }
 
 // key is the key of a document that an operator names.
-func (b *publisherBucket) key(name string) (string, error) {
+func (b *PublisherBucket) key(name string) (string, error) {
 	key := publisher.Key(b.Tenant, name)
 	if _, _, err := publisher.ParseKey(key); err != nil {
 		return "", ui.UsageError{Err: fmt.Errorf("%q is not the name of a document, such as tools.mail (publisher list)", ui.Clean(name, 80))}
@@ -132,12 +134,12 @@ type publisherEntry struct {
 }
 
 func (c *publisherListCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openPublishers(ctx, c.Flags)
+	b, err := OpenPublishers(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer b.Conn.Close()
-	docs, entries, unusable, err := b.documents(ctx)
+	docs, entries, unusable, err := b.Documents(ctx)
 	if err != nil {
 		return err
 	}
@@ -172,7 +174,7 @@ type publisherRemoveCmd struct {
 }
 
 func (c *publisherRemoveCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openPublishers(ctx, c.Flags)
+	b, err := OpenPublishers(ctx, c.Flags)
 	if err != nil {
 		return err
 	}

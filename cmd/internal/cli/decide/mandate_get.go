@@ -1,4 +1,4 @@
-package main
+package decide
 
 import (
 	"context"
@@ -36,7 +36,7 @@ type mandateInfo struct {
 }
 
 func (c *mandateGetCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openMandates(ctx, c.Flags)
+	b, err := OpenMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func (c *mandateGetCmd) Run(ctx context.Context, io ui.Stdio) error {
 }
 
 // at reads an earlier revision.
-func (b *mandateBucket) at(ctx context.Context, id string, revision uint64) (*heldMandate, error) {
-	list, err := b.history(ctx, id)
+func (b *MandateBucket) at(ctx context.Context, id string, revision uint64) (*heldMandate, error) {
+	list, err := b.History(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -90,9 +90,9 @@ func (b *mandateBucket) at(ctx context.Context, id string, revision uint64) (*he
 	return nil, fmt.Errorf("mandate %s has no revision %d that the bucket still holds (mandate history)", id, revision)
 }
 
-// history lists the revisions under an id, oldest first. One that took the
+// History lists the revisions under an id, oldest first. One that took the
 // mandate away, or cannot be read, has no ID.
-func (b *mandateBucket) history(ctx context.Context, id string) (list []heldMandate, err error) {
+func (b *MandateBucket) History(ctx context.Context, id string) (list []heldMandate, err error) {
 	if !mandate.ValidID(id) {
 		return nil, ui.UsageError{Err: fmt.Errorf("%q is not the id of a mandate (aump_mnd_…)", ui.Clean(id, 64))}
 	}
@@ -111,7 +111,7 @@ func (b *mandateBucket) history(ctx context.Context, id string) (list []heldMand
 }
 
 // info tells what is known about a mandate, its document left out.
-func (b *mandateBucket) info(ctx context.Context, h *heldMandate, spent map[string][]spentMoney) (mandateInfo, error) {
+func (b *MandateBucket) info(ctx context.Context, h *heldMandate, spent map[string][]spentMoney) (mandateInfo, error) {
 	revoked, err := b.revocation(ctx, h.ID, h.Hash)
 	if err != nil {
 		return mandateInfo{}, err
@@ -161,7 +161,7 @@ type mandateListCmd struct {
 }
 
 func (c *mandateListCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openMandates(ctx, c.Flags)
+	b, err := OpenMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
@@ -229,12 +229,12 @@ type mandateRevision struct {
 }
 
 func (c *mandateHistoryCmd) Run(ctx context.Context, io ui.Stdio) error {
-	b, err := openMandates(ctx, c.Flags)
+	b, err := OpenMandates(ctx, c.Flags)
 	if err != nil {
 		return err
 	}
 	defer b.Conn.Close()
-	revisions, err := b.history(ctx, c.ID)
+	revisions, err := b.History(ctx, c.ID)
 	if err != nil {
 		return err
 	}
