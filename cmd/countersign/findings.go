@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 
+	"github.com/countersign-dev/countersign/cmd/internal/cli/correlate"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/proof"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
@@ -42,7 +43,7 @@ func (c *findingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	if err := knownRule(c.Rule); err != nil {
+	if err := correlate.KnownRule(c.Rule); err != nil {
 		return err
 	}
 	t, l, err := system.FindEvidence(ctx, c.Flags)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/correlate"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
@@ -40,7 +41,7 @@ func (c *tailCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.Since != "" && c.After > 0 {
 		return ui.UsageError{Err: errors.New("--since and --after exclude each other")}
 	}
-	if err := knownRule(c.Rule); err != nil {
+	if err := correlate.KnownRule(c.Rule); err != nil {
 		return err
 	}
 	t, err := c.Resolve()

@@ -1,4 +1,4 @@
-package main
+package correlate
 
 import (
 	"context"
@@ -26,7 +26,7 @@ type manifestInForce struct {
 }
 
 // inForce adds the documents that the tenant's operators have put.
-func (x *excuses) inForce(ctx context.Context, c *conformanceCmd) error {
+func (x *excuses) inForce(ctx context.Context, c *ConformanceCmd) error {
 	b, err := decide.OpenPublishers(ctx, c.Flags)
 	if err != nil {
 		return fmt.Errorf("reading the manifests in force (--declared needs an operator's access; --manifest FILE needs none): %w", err)

@@ -1,4 +1,4 @@
-package main
+package correlate
 
 import (
 	"bytes"
@@ -211,9 +211,9 @@ func TestReplayUnderTheCorrelatorsBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := func(args ...string) *replayCmd {
+	command := func(args ...string) *ReplayCmd {
 		var cli struct {
-			Replay replayCmd `cmd:""`
+			Replay ReplayCmd `cmd:""`
 		}
 		parser, err := kong.New(&cli, system.SessionNames)
 		if err != nil {
@@ -224,7 +224,7 @@ func TestReplayUnderTheCorrelatorsBounds(t *testing.T) {
 		}
 		return &cli.Replay
 	}
-	replay := func(c *replayCmd, p past) *replayReport {
+	replay := func(c *ReplayCmd, p past) *replayReport {
 		target := &target.Target{Flags: c.Flags}
 		o, err := c.options(target)
 		if err != nil {

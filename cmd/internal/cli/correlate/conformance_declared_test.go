@@ -1,4 +1,4 @@
-package main
+package correlate
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package main
+package correlate
 
 import (
 	"bytes"
@@ -27,7 +27,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
-type replayCmd struct {
+// ReplayCmd is `countersign replay`.
+type ReplayCmd struct {
 	target.Flags
 	proof.ScanFlags
 	proof.EngineFlags
@@ -75,7 +76,7 @@ type output struct {
 	hidden bool   // the copy is redacted
 }
 
-func (c *replayCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *ReplayCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.MissingAfter <= 0 {
 		return ui.UsageError{Err: fmt.Errorf("--missing-after must be above zero")}
 	}
@@ -121,7 +122,7 @@ func (c *replayCmd) Run(ctx context.Context, io ui.Stdio) error {
 }
 
 // options are those of the correlator that recorded it.
-func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
+func (c *ReplayCmd) options(t *target.Target) (correlation.Options, error) {
 	o := correlation.Options{Shard: t.Stream, Space: subject.Space{Prefix: t.Prefix}, RequireVerdict: !c.NoVerdictOK, MissingAfter: c.MissingAfter}
 	o = correlator.Bound(o, c.MaxCalls, c.MaxSessions)
 	key, err := system.CheckpointKey(c.Key, t)
@@ -143,7 +144,7 @@ func (c *replayCmd) options(t *target.Target) (correlation.Options, error) {
 
 // keyed adds the keys of digests to the options. Whether they are all that the
 // recorded digests were made under, it tells.
-func (c *replayCmd) keyed(ctx context.Context, t *target.Target, rec *recording, o correlation.Options) (correlation.Options, bool, error) {
+func (c *ReplayCmd) keyed(ctx context.Context, t *target.Target, rec *recording, o correlation.Options) (correlation.Options, bool, error) {
 	k, err := c.SessionDigests(ctx, t, t.Tenant, c.Session)
 	if err != nil || k.Tenant == nil || len(rec.hidden) > 0 {
 		return o, false, err // a digest of redacted arguments is nobody's; better none
@@ -168,7 +169,7 @@ func (r *recording) underSessionKey() bool {
 }
 
 // pasts gives the log, or each incarnation of it that there is evidence of.
-func (c *replayCmd) pasts(ctx context.Context, io ui.Stdio, t *target.Target) (list []past, closeAll func(), err error) {
+func (c *ReplayCmd) pasts(ctx context.Context, io ui.Stdio, t *target.Target) (list []past, closeAll func(), err error) {
 	if c.From == "log" {
 		l, closeLog, tenant, err := system.OpenLog(ctx, c.Flags)
 		if err != nil {
@@ -201,7 +202,7 @@ func (c *replayCmd) pasts(ctx context.Context, io ui.Stdio, t *target.Target) (l
 }
 
 // evidencePasts gives each incarnation of the log that there is evidence of.
-func (c *replayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, tenant string) (list []past, err error) {
+func (c *ReplayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, tenant string) (list []past, err error) {
 	parts, err := l.Session(ctx, tenant, c.Session)
 	if err != nil {
 		return nil, system.SuggestSession(ctx, l.DB, tenant, c.Session, err)
@@ -216,7 +217,7 @@ func (c *replayCmd) evidencePasts(ctx context.Context, l evidencereader.Reader, 
 }
 
 // erased reads the log's erasure records, by the key that options has checked.
-func (c *replayCmd) erased(t *target.Target, l recorded.Log) (*erasures.Log, error) {
+func (c *ReplayCmd) erased(t *target.Target, l recorded.Log) (*erasures.Log, error) {
 	key, err := system.CheckpointKey(c.Key, t)
 	if err != nil {
 		return nil, err
@@ -229,7 +230,7 @@ func (c *replayCmd) erased(t *target.Target, l recorded.Log) (*erasures.Log, err
 }
 
 // replay runs the session through a core of its own and compares.
-func (c *replayCmd) replay(ctx context.Context, io ui.Stdio, t *target.Target, p past, o correlation.Options) (*replayReport, error) {
+func (c *ReplayCmd) replay(ctx context.Context, io ui.Stdio, t *target.Target, p past, o correlation.Options) (*replayReport, error) {
 	rec, err := p.session(ctx)
 	if err != nil {
 		return nil, err

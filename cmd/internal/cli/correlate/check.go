@@ -1,4 +1,7 @@
-package main
+// Package correlate has the commands that apply the rules of correlation: check to a
+// recording, conformance to a publisher, replay to what was recorded; and rules, which
+// lists and switches them.
+package correlate
 
 import (
 	"context"
@@ -10,7 +13,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-type checkCmd struct {
+// CheckCmd is `countersign check`.
+type CheckCmd struct {
 	Protocol string `help:"Protocol of the recording: aaep or agenthook." required:""`
 	Now      string `help:"How far time passed after the recording, RFC 3339: deadlines up to it fire, and a recording without any time was long before (default: not at all)." placeholder:"TIME"`
 	Fail     bool   `help:"Exit 1 when a finding above level info was made."`
@@ -25,7 +29,7 @@ type checkLine struct {
 	Explanation string          `json:"explanation"`
 }
 
-func (c *checkCmd) Run(_ context.Context, io ui.Stdio) error {
+func (c *CheckCmd) Run(_ context.Context, io ui.Stdio) error {
 	o := correlation.CheckOptions{}
 	if c.Now != "" {
 		var err error

@@ -1,4 +1,4 @@
-package main
+package correlate
 
 import (
 	"context"
@@ -17,7 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-type rulesCmd struct {
+// RulesCmd is `countersign rules`.
+type RulesCmd struct {
 	List rulesListCmd `cmd:"" help:"List every rule and check, those that no log can decide included; with --tenant, what is switched for a tenant."`
 	Show rulesShowCmd `cmd:"" help:"Show one rule or check."`
 	Set  rulesSetCmd  `cmd:"" help:"Say what becomes of a tenant's findings of a rule: off, warn or enforce."`
@@ -152,9 +153,9 @@ func (r ruleLine) print(out io.Writer) error {
 	return t.Print(out)
 }
 
-// knownRule refuses a rule that nothing is ever found for: whoever mistypes it
+// KnownRule refuses a rule that nothing is ever found for: whoever mistypes it
 // must not read the empty list as good news.
-func knownRule(name string) error {
+func KnownRule(name string) error {
 	if name == "" {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package correlate
 
 import (
 	"context"
@@ -21,7 +21,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-type conformanceCmd struct {
+// ConformanceCmd is `countersign conformance`.
+type ConformanceCmd struct {
 	target.Flags
 	Publisher  string   `help:"Only this publisher."`
 	Session    string   `help:"Only this session, as one subject."`
@@ -38,7 +39,7 @@ type conformanceCmd struct {
 	File       string   `arg:"" optional:"" help:"A recording to judge instead of a running system, as check takes it. - for standard input."`
 }
 
-func (c *conformanceCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *ConformanceCmd) Run(ctx context.Context, io ui.Stdio) error {
 	profiles, err := c.profiles()
 	if err != nil {
 		return err
@@ -64,7 +65,7 @@ func (c *conformanceCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return c.report(io, tally, profiles, excused)
 }
 
-func (c *conformanceCmd) profiles() ([]conformance.Profile, error) {
+func (c *ConformanceCmd) profiles() ([]conformance.Profile, error) {
 	if c.File != "" && c.Declared {
 		return nil, ui.UsageError{Err: errors.New("--declared is about a running system: give a recording's manifest with --manifest FILE")}
 	}
@@ -92,7 +93,7 @@ func (c *conformanceCmd) profiles() ([]conformance.Profile, error) {
 }
 
 // recording folds a file, and what check finds in it.
-func (c *conformanceCmd) recording(io ui.Stdio) (*conformance.Tally, error) {
+func (c *ConformanceCmd) recording(io ui.Stdio) (*conformance.Tally, error) {
 	o := correlation.CheckOptions{}
 	if c.Now != "" {
 		var err error
@@ -116,7 +117,7 @@ func (c *conformanceCmd) recording(io ui.Stdio) (*conformance.Tally, error) {
 }
 
 // evidence folds what the auditor holds of the tenant, over all shards.
-func (c *conformanceCmd) evidence(ctx context.Context, io ui.Stdio) (*conformance.Tally, error) {
+func (c *ConformanceCmd) evidence(ctx context.Context, io ui.Stdio) (*conformance.Tally, error) {
 	since, err := ui.ParseSince(c.Since, 0)
 	if err != nil {
 		return nil, err

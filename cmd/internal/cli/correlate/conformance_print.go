@@ -1,4 +1,4 @@
-package main
+package correlate
 
 import (
 	"cmp"
@@ -19,7 +19,7 @@ import (
 
 // excused are the event types that the publisher says its runtime does not
 // expose.
-func (c *conformanceCmd) excused() (map[string]bool, error) {
+func (c *ConformanceCmd) excused() (map[string]bool, error) {
 	list := map[string]bool{}
 	for _, typ := range c.NotExposed {
 		if !agenthook.Known(typ) {
@@ -56,7 +56,7 @@ func (c *conformanceCmd) excused() (map[string]bool, error) {
 // errNobody: there is nothing to judge, which is not the same as nothing wrong.
 var errNobody = errors.New("nothing was published that could be judged: no events of this publisher, session or protocol are on record")
 
-func (c *conformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles []conformance.Profile, excused excuses) error {
+func (c *ConformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles []conformance.Profile, excused excuses) error {
 	p := ui.NewPrinter(io.Out)
 	failed, any := false, false
 	for _, profile := range profiles {
@@ -93,7 +93,7 @@ func (c *conformanceCmd) report(io ui.Stdio, tally *conformance.Tally, profiles 
 }
 
 // subjects are whom the reports are about.
-func (c *conformanceCmd) subjects(tally *conformance.Tally, protocol string) (list []conformance.Subject) {
+func (c *ConformanceCmd) subjects(tally *conformance.Tally, protocol string) (list []conformance.Subject) {
 	for _, publisher := range tally.Publishers(protocol) {
 		if c.Publisher != "" && publisher.Source != c.Publisher {
 			continue
@@ -122,7 +122,7 @@ func wordOf(o conformance.Outcome) string { return strings.ReplaceAll(string(o),
 
 // print writes a report: what is broken always, the rest where one profile was
 // asked for.
-func (c *conformanceCmd) print(p *ui.Printer, r conformance.Report) {
+func (c *ConformanceCmd) print(p *ui.Printer, r conformance.Report) {
 	who := "publisher " + ui.Clean(cmp.Or(r.Source, "(unknown)"), 60)
 	switch {
 	case r.Session != "":
@@ -145,7 +145,7 @@ func (c *conformanceCmd) print(p *ui.Printer, r conformance.Report) {
 	p.Printf("\n")
 }
 
-func (c *conformanceCmd) line(p *ui.Printer, l conformance.Line) {
+func (c *ConformanceCmd) line(p *ui.Printer, l conformance.Line) {
 	p.Printf("  %s  %s  %s\n", p.Paint(outcomeColour[l.Outcome], ui.Pad(wordOf(l.Outcome), 13)), ui.Pad(l.ID, 20), l.Text)
 	detail := ""
 	switch l.Outcome {
