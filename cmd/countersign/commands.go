@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/countersign-dev/countersign/cmd/internal/cli/correlate"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/inspect"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 )
 
@@ -19,10 +20,10 @@ type commands struct {
 	Conformance correlate.ConformanceCmd `cmd:"" help:"Hold a publisher's traffic against its protocol's conformance levels and profiles; certifies nothing."`
 	Publish     publishCmd               `cmd:"" help:"Publish events; succeeds only when all are stored durably."`
 	Tail        tailCmd                  `cmd:"" help:"Follow the decision stream."`
-	Chain       chainCmd                 `cmd:"" help:"Print the evidence chain of a session."`
-	Session     sessionCmd               `cmd:"" help:"Print what happened in a session, readable, in the order of the log."`
-	Calls       callsCmd                 `cmd:"" help:"List calls: what was decided, what ran, and whether they match."`
-	Findings    findingsCmd              `cmd:"" help:"List what was found: broken rules, their proof, and what to do."`
+	Chain       inspect.ChainCmd         `cmd:"" help:"Print the evidence chain of a session."`
+	Session     inspect.SessionCmd       `cmd:"" help:"Print what happened in a session, readable, in the order of the log."`
+	Calls       inspect.CallsCmd         `cmd:"" help:"List calls: what was decided, what ran, and whether they match."`
+	Findings    inspect.FindingsCmd      `cmd:"" help:"List what was found: broken rules, their proof, and what to do."`
 	Replay      correlate.ReplayCmd      `cmd:"" help:"Correlate a session again and compare with what was recorded (exit 1 if it differs)."`
 	Verify      verifyCmd                `cmd:"" help:"Recompute chain, tree, checkpoints and signatures; succeeds only if everything holds."`
 	Witness     witnessCmd               `cmd:"" help:"The witness's side: sign checkpoints of a log that somebody else runs."`
@@ -38,7 +39,7 @@ type commands struct {
 	Retention   retentionCmd             `cmd:"" help:"Show and change what is kept, for how long; legal holds; erase a session or a data subject."`
 	Publisher   decide.PublisherCmd      `cmd:"" help:"Keep publisher manifests, registrations and tool catalogues."`
 	Approvals   decide.ApprovalsCmd      `cmd:"" help:"The reviewer's side of ask and defer: list, show, approve, deny, cancel."`
-	Audit       auditCmd                 `cmd:"" help:"Answer the questions that auditors ask, and let auditors in."`
+	Audit       inspect.AuditCmd         `cmd:"" help:"Answer the questions that auditors ask, and let auditors in."`
 	Doctor      doctorCmd                `cmd:"" help:"Check durability, streams, permissions, lag, clock and keys; say what is unsafe."`
 	Provision   provisionCmd             `cmd:"" help:"Create keys, streams and buckets for a system that 'up' does not run."`
 	Engine      engineCmd                `cmd:"" help:"The embedded ClickHouse engine."`

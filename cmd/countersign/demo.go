@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/inspect"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
@@ -121,7 +122,7 @@ func (d *demo) prove(ctx context.Context, t *target.Target) error {
 		return err
 	}
 	for _, s := range parts {
-		if err := printChain(d.io, s, nil, false, false); err != nil {
+		if err := inspect.PrintChain(d.io, s, nil, false, false); err != nil {
 			return err
 		}
 	}

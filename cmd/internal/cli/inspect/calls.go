@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"cmp"
@@ -18,7 +18,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-type callsCmd struct {
+// CallsCmd is `countersign calls`.
+type CallsCmd struct {
 	target.Flags
 	proof.ProveFlags
 	Session string `help:"Only this session." type:"session"`
@@ -50,7 +51,7 @@ type callView struct {
 	Stands  events.Verdict  `json:"verdict_so_far,omitempty"`  // of an open call, whose record was written before
 }
 
-func (c *callsCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *CallsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	since, err := ui.ParseSince(c.Since, c.Limit)
 	if err != nil {
 		return err
@@ -93,7 +94,7 @@ func (c *callsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return proof.NoteExpired(ctx, io, own, t.Tenant, c.Session, proof.NotListed)
 }
 
-func (c *callsCmd) print(io ui.Stdio, p *ui.Printer, r storage.EvidenceRow) error {
+func (c *CallsCmd) print(io ui.Stdio, p *ui.Printer, r storage.EvidenceRow) error {
 	body, call, err := evidencereader.DecodeRow[events.Call](r)
 	decided, started, ran := durationsOf(call)
 	switch {

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"cmp"
@@ -15,7 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-type findingsCmd struct {
+// FindingsCmd is `countersign findings`.
+type FindingsCmd struct {
 	target.Flags
 	proof.ProveFlags
 	Rule      string `help:"Only findings of this rule (see: countersign rules list)."`
@@ -38,7 +39,7 @@ type findingView struct {
 	Proved    bool            `json:"proved"` // the list was shown to be complete and unchanged
 }
 
-func (c *findingsCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	since, err := ui.ParseSince(c.Since, c.Limit)
 	if err != nil {
 		return err
@@ -78,7 +79,7 @@ func (c *findingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return proof.NoteExpired(ctx, io, own, t.Tenant, c.Session, proof.NotListed)
 }
 
-func (c *findingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.MarkedFinding) error {
+func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.MarkedFinding) error {
 	body, f, err := evidencereader.DecodeRow[events.Finding](r.EvidenceRow)
 	switch {
 	case err != nil && c.JSON:

@@ -1,4 +1,6 @@
-package main
+// Package inspect has the commands that show evidence: chain, session, calls, findings
+// and the questions of audit. The package evidence has the records themselves.
+package inspect
 
 import (
 	"cmp"
@@ -16,14 +18,15 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
-type chainCmd struct {
+// ChainCmd is `countersign chain`.
+type ChainCmd struct {
 	target.Flags
 	proof.ProveFlags
 	Session string `help:"The session." required:"" type:"session"`
 	JSON    bool   `name:"json" help:"Print the records as they are stored, one a line, each with its hash."`
 }
 
-func (c *chainCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *ChainCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err
@@ -38,7 +41,7 @@ func (c *chainCmd) Run(ctx context.Context, io ui.Stdio) error {
 		if err != nil {
 			return err
 		}
-		if err := printChain(io, p.Session, gone, c.JSON, c.Proved); err != nil {
+		if err := PrintChain(io, p.Session, gone, c.JSON, c.Proved); err != nil {
 			return err
 		}
 	}
@@ -47,7 +50,7 @@ func (c *chainCmd) Run(ctx context.Context, io ui.Stdio) error {
 }
 
 // session gives the session's records: proved to be all, if that was asked for.
-func (c *chainCmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target) (parts []evidencereader.ProvedSession, b proof.Basis, err error) {
+func (c *ChainCmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target) (parts []evidencereader.ProvedSession, b proof.Basis, err error) {
 	if !c.Proved {
 		parts, err = proof.UnprovedSession(ctx, l, t.Tenant, c.Session)
 		return parts, proof.OnIndex, err
@@ -98,8 +101,9 @@ func printChainJSON(io ui.Stdio, s evidencereader.Session, gone map[uint64]strin
 	return nil
 }
 
-// printChain prints a session; gone says why records have no text.
-func printChain(io ui.Stdio, s evidencereader.Session, gone map[uint64]string, asJSON, proved bool) error {
+// PrintChain prints a session; gone says why records have no text.
+// PrintChain prints the chain of a session; gone says why records have no text.
+func PrintChain(io ui.Stdio, s evidencereader.Session, gone map[uint64]string, asJSON, proved bool) error {
 	if asJSON {
 		return printChainJSON(io, s, gone, proved)
 	}

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"context"
@@ -16,7 +16,8 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-type auditCmd struct {
+// AuditCmd is `countersign audit`.
+type AuditCmd struct {
 	Questions auditQuestionsCmd `cmd:"" help:"List the questions that auditors ask."`
 	Ask       auditAskCmd       `cmd:"" help:"Answer one of them from the evidence."`
 	Auditors  auditAuditorsCmd  `cmd:"" help:"List the auditors who may read one tenant."`

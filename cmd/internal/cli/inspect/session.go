@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
-type sessionCmd struct {
+// SessionCmd is `countersign session`.
+type SessionCmd struct {
 	target.Flags
 	proof.ProveFlags
 	JSON    bool   `name:"json" help:"Print JSON Lines: every record with its place, and what lies between it and the one before."`
@@ -23,7 +24,7 @@ type sessionCmd struct {
 
 // Run prints a session's timeline from its evidence: redacted, in the order of
 // the log.
-func (c *sessionCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *SessionCmd) Run(ctx context.Context, io ui.Stdio) error {
 	t, l, err := system.FindEvidence(ctx, c.Flags)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package inspect
 
 import (
 	"bytes"
@@ -48,12 +48,12 @@ func TestEvidenceColumns(t *testing.T) {
 			call := events.Call{Tenant: "acme", Session: x, Tool: x, ToolCallID: x, State: events.CallCompleted, Timeline: []events.TimelineEntry{}}
 			row := rowOf(subject.Space{}.Call("acme", "completed", "s"), call)
 			row.Session = x
-			if err := (&callsCmd{}).print(io, p, row); err != nil {
+			if err := (&CallsCmd{}).print(io, p, row); err != nil {
 				t.Error(err)
 			}
 		},
 		"a chain": func(io ui.Stdio, _ *ui.Printer, x string) {
-			_ = printChain(io, evidencereader.Session{Rows: []evidence.Row{{Kind: x}}}, nil, false, false)
+			_ = PrintChain(io, evidencereader.Session{Rows: []evidence.Row{{Kind: x}}}, nil, false, false)
 		},
 	})
 }
@@ -61,7 +61,7 @@ func TestEvidenceColumns(t *testing.T) {
 func TestChainIsHarmless(t *testing.T) {
 	var out bytes.Buffer
 	row := evidence.Row{Kind: uitest.Hostile, Record: uitest.Hostile}
-	_ = printChain(ui.Stdio{Out: &out}, evidencereader.Session{Shard: uitest.Hostile, Tenant: uitest.Hostile, Session: uitest.Hostile, Rows: []evidence.Row{row}}, nil, false, false)
+	_ = PrintChain(ui.Stdio{Out: &out}, evidencereader.Session{Shard: uitest.Hostile, Tenant: uitest.Hostile, Session: uitest.Hostile, Rows: []evidence.Row{row}}, nil, false, false)
 	uitest.Harmless(t, out.String(), 2)
 }
 
