@@ -5,6 +5,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/inspect"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/verify"
 )
 
 // commands is the whole command line; each command is a struct with its flags
@@ -25,8 +26,8 @@ type commands struct {
 	Calls       inspect.CallsCmd         `cmd:"" help:"List calls: what was decided, what ran, and whether they match."`
 	Findings    inspect.FindingsCmd      `cmd:"" help:"List what was found: broken rules, their proof, and what to do."`
 	Replay      correlate.ReplayCmd      `cmd:"" help:"Correlate a session again and compare with what was recorded (exit 1 if it differs)."`
-	Verify      verifyCmd                `cmd:"" help:"Recompute chain, tree, checkpoints and signatures; succeeds only if everything holds."`
-	Witness     witnessCmd               `cmd:"" help:"The witness's side: sign checkpoints of a log that somebody else runs."`
+	Verify      verify.Cmd               `cmd:"" help:"Recompute chain, tree, checkpoints and signatures; succeeds only if everything holds."`
+	Witness     verify.WitnessCmd        `cmd:"" help:"The witness's side: sign checkpoints of a log that somebody else runs."`
 	Export      exportCmd                `cmd:"" help:"Write the compliance bundle of a session, or of a tenant's records of a range of time."`
 	Otel        otelCmd                  `cmd:"" help:"Send calls as OpenTelemetry spans, decisions and findings as log records."`
 	Controls    controlsCmd              `cmd:"" help:"What the evidence shows of the controls of common frameworks, and what it does not."`

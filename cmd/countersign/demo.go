@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/target"
 	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
+	"github.com/countersign-dev/countersign/cmd/internal/cli/verify"
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 	"github.com/countersign-dev/countersign/examples"
@@ -159,7 +160,7 @@ func (d *demo) verify(ctx context.Context, l evidencereader.Reader, key string, 
 		if err != nil {
 			return err
 		}
-		printReport(d.p, rep)
+		verify.PrintReport(d.p, rep)
 		if rep.OK != want {
 			return fmt.Errorf("verification of shard %s: holds is %t, want %t", s, rep.OK, want)
 		}
@@ -180,7 +181,7 @@ func (d *demo) export(ctx context.Context, l evidencereader.Reader, t *target.Ta
 	if err != nil {
 		return err
 	}
-	if err := verifyBundle(d.io, d.cmd.Out, d.pipe.Ready().PublicKey); err != nil {
+	if err := verify.Bundle(d.io, d.cmd.Out, d.pipe.Ready().PublicKey); err != nil {
 		return fmt.Errorf("the bundle does not verify: %w", err)
 	}
 	d.p.Printf("    %s, %d bytes; report.html in it is for reading\n", d.cmd.Out, info.Size())

@@ -102,7 +102,6 @@ func printChainJSON(io ui.Stdio, s evidencereader.Session, gone map[uint64]strin
 }
 
 // PrintChain prints a session; gone says why records have no text.
-// PrintChain prints the chain of a session; gone says why records have no text.
 func PrintChain(io ui.Stdio, s evidencereader.Session, gone map[uint64]string, asJSON, proved bool) error {
 	if asJSON {
 		return printChainJSON(io, s, gone, proved)

@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"bytes"
@@ -16,20 +16,20 @@ func TestAnotherKeyIsSaidFirst(t *testing.T) {
 		{Code: evidence.CodeKeyVouch, Detail: "not vouched for"}, {Code: evidence.CodeCheckpoint, Field: "checkpoint.txt", Detail: "not signed by a known key"}}}
 	foremost(&rep)
 	var out bytes.Buffer
-	printReport(ui.NewPrinter(&out), rep)
+	PrintReport(ui.NewPrinter(&out), rep)
 	lines := strings.Split(out.String(), "\n")
 	if len(lines) < 4 || !strings.Contains(lines[1], "signed by the key that was given") || !strings.Contains(lines[2], "checkpoint_invalid") || !strings.Contains(lines[3], "key_vouch") {
 		t.Errorf("%s", out.String())
 	}
 	rep.Signed = 3 // one that holds is there: the key is right
 	out.Reset()
-	if printReport(ui.NewPrinter(&out), rep); strings.Contains(out.String(), "that was given") {
+	if PrintReport(ui.NewPrinter(&out), rep); strings.Contains(out.String(), "that was given") {
 		t.Errorf("%s", out.String())
 	}
 }
 
 func TestReportIsHarmless(t *testing.T) {
 	var out bytes.Buffer
-	printReport(ui.NewPrinter(&out), evidence.Report{Shard: uitest.Hostile, Session: uitest.Hostile, OK: true})
+	PrintReport(ui.NewPrinter(&out), evidence.Report{Shard: uitest.Hostile, Session: uitest.Hostile, OK: true})
 	uitest.Harmless(t, out.String(), 1)
 }

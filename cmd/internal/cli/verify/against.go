@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ const (
 )
 
 // against reads everything but the checkpoint key.
-func (c *verifyCmd) against() (a against, err error) {
+func (c *Cmd) against() (a against, err error) {
 	if err := c.consistent(); err != nil {
 		return a, err
 	}
@@ -86,7 +86,7 @@ func (c *verifyCmd) against() (a against, err error) {
 
 // consistent refuses flags that do not go together: a check that was asked for
 // and not made must not look like one that held.
-func (c *verifyCmd) consistent() error {
+func (c *Cmd) consistent() error {
 	offline := c.Bundle != "" || c.Proof != ""
 	times := c.Since != "" || c.Until != ""
 	for _, rule := range []struct {
@@ -124,7 +124,7 @@ func (a *against) key(flag string, t *target.Target) (err error) {
 
 // offlineKey is key for who needs no system: without --key the ready file, if
 // one is named, has it.
-func (c *verifyCmd) offlineKey(a *against) error {
+func (c *Cmd) offlineKey(a *against) error {
 	var ready *target.Target
 	if c.Key == "" && c.ReadyFile != "" {
 		var err error

@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-// verifyBundle verifies a bundle under a key, and reports, as `countersign verify
+// Bundle verifies a bundle under a key, and reports, as `countersign verify
 // --bundle` does.
-func verifyBundle(io ui.Stdio, path, key string) error {
-	c := verifyCmd{Bundle: path, Key: key}
+func Bundle(io ui.Stdio, path, key string) error {
+	c := Cmd{Bundle: path, Key: key}
 	a, err := c.against()
 	if err != nil {
 		return err
@@ -28,7 +28,7 @@ func verifyBundle(io ui.Stdio, path, key string) error {
 }
 
 // bundle verifies a file with nothing but the file and the key.
-func (c *verifyCmd) bundle(io ui.Stdio, a against) error {
+func (c *Cmd) bundle(io ui.Stdio, a against) error {
 	if err := c.offlineKey(&a); err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func foremost(rep *evidence.Report) {
 }
 
 // proof verifies the proof of one record.
-func (c *verifyCmd) proof(io ui.Stdio, a against) error {
+func (c *Cmd) proof(io ui.Stdio, a against) error {
 	if err := c.offlineKey(&a); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (c *verifyCmd) proof(io ui.Stdio, a against) error {
 }
 
 // prove writes the proof of one record, and checks it first.
-func (c *verifyCmd) prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, a against) error {
+func (c *Cmd) prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, a against) error {
 	shard := c.Shard
 	if shard == "" {
 		shards, err := l.Shards(ctx)
@@ -147,7 +147,7 @@ func (c *verifyCmd) prove(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 }
 
 // report prints the reports; the command fails unless everything holds.
-func (c *verifyCmd) report(io ui.Stdio, reports []evidence.Report) error {
+func (c *Cmd) report(io ui.Stdio, reports []evidence.Report) error {
 	ok := true
 	p := ui.NewPrinter(io.Out)
 	for _, r := range reports {
@@ -158,7 +158,7 @@ func (c *verifyCmd) report(io ui.Stdio, reports []evidence.Report) error {
 			}
 			continue
 		}
-		printReport(p, r)
+		PrintReport(p, r)
 	}
 	if !ok {
 		return ui.ExitCode(ui.ExitFailed)
@@ -166,7 +166,8 @@ func (c *verifyCmd) report(io ui.Stdio, reports []evidence.Report) error {
 	return nil
 }
 
-func printReport(p *ui.Printer, r evidence.Report) {
+// PrintReport prints what a verification found, for people.
+func PrintReport(p *ui.Printer, r evidence.Report) {
 	what := "shard " + ui.Clean(r.Shard, 80)
 	switch {
 	case r.Session != "":

@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"bytes"
@@ -94,7 +94,7 @@ func TestWitnessMemory(t *testing.T) {
 
 // A check that was asked for and cannot be made is refused.
 func TestVerifyFlagsThatDoNotGoTogether(t *testing.T) {
-	for name, c := range map[string]verifyCmd{
+	for name, c := range map[string]Cmd{
 		"bundle and proof":         {Bundle: "a", Proof: "b"},
 		"bundle and session":       {Bundle: "a", Session: "s"},
 		"bundle, kept checkpoint":  {Bundle: "a", From: []string{"x"}},
@@ -115,7 +115,7 @@ func TestVerifyFlagsThatDoNotGoTogether(t *testing.T) {
 			t.Errorf("%s goes through", name)
 		}
 	}
-	for _, c := range []verifyCmd{{}, {Session: "s", From: []string{"x"}, Witness: []string{"w"}, Quorum: 1, Receipt: []string{"r"}, AtLeast: 3},
+	for _, c := range []Cmd{{}, {Session: "s", From: []string{"x"}, Witness: []string{"w"}, Quorum: 1, Receipt: []string{"r"}, AtLeast: 3},
 		{Since: "x", Until: "y", From: []string{"x"}}, {Bundle: "b", Witness: []string{"w"}, Retired: []string{"r"}, AtLeast: 4}, {Prove: 3, Out: "x", Witness: []string{"w"}}} {
 		if err := c.consistent(); err != nil {
 			t.Errorf("%+v: %v", c, err)

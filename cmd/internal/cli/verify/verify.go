@@ -1,4 +1,6 @@
-package main
+// Package verify has the commands verify, of all evidence, a bundle or a proof, and
+// witness, the other party that checks and signs a log's checkpoints.
+package verify
 
 import (
 	"cmp"
@@ -15,7 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
-type verifyCmd struct {
+// Cmd is `countersign verify`.
+type Cmd struct {
 	target.Flags
 	proof.ScanFlags
 	Session      string   `help:"Only this session: its chain, the proof that each record is in the signed tree, and that no other record is of it." type:"session"`
@@ -39,7 +42,7 @@ type verifyCmd struct {
 	JSON         bool     `name:"json" help:"Print the report as JSON."`
 }
 
-func (c *verifyCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
 	a, err := c.against()
 	if err != nil {
 		return err
@@ -84,7 +87,7 @@ func (c *verifyCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // session verifies one session: the records that say they are of it, picked out of
 // all there are, or out of the index where that cannot be or is not wanted.
-func (c *verifyCmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
+func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
 	one, err := l.DB.OneTenant(ctx)
 	if err != nil {
 		return nil, err
@@ -124,7 +127,7 @@ func (c *verifyCmd) session(ctx context.Context, io ui.Stdio, l evidencereader.R
 }
 
 // pickSession picks the session out of everything that is stored.
-func (c *verifyCmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
+func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
 	o := evidencereader.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: ui.CountProgress(io, "verifying"), Workers: c.Workers}
 	if log != nil {
 		o.Published = append(o.Published, log.Published...)
@@ -139,7 +142,7 @@ func (c *verifyCmd) pickSession(ctx context.Context, io ui.Stdio, l evidenceread
 }
 
 // sessionBasis says what the verification of a session rests on, for people.
-func (c *verifyCmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog) string {
+func (c *Cmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog) string {
 	text := fmt.Sprintf("rests on: all %d signed records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Signed)
 	if whole.NotSigned > 0 {
 		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.NotSigned)
@@ -152,7 +155,7 @@ func (c *verifyCmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog)
 
 // sessionPart verifies the records of a session in one shard; the last of the
 // session's shards is the one that it is asked for more of.
-func (c *verifyCmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep evidence.Report, err error) {
+func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep evidence.Report, err error) {
 	// Records that cannot be proved are the report's business.
 	if err := l.Prove(ctx, &s); err != nil && !evidencereader.Damaged(err) {
 		return rep, err
@@ -215,7 +218,7 @@ func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.S
 	return list, nil
 }
 
-func (c *verifyCmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
+func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
 	switch one, err := l.DB.OneTenant(ctx); {
 	case err != nil:
 		return nil, err
@@ -289,7 +292,7 @@ func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.
 
 // pick lists the incarnations to verify. One that a published checkpoint speaks
 // of is among them, even when not a single row of it is left.
-func (c *verifyCmd) pick(ctx context.Context, l evidencereader.Reader, published []evidence.Published) ([]string, error) {
+func (c *Cmd) pick(ctx context.Context, l evidencereader.Reader, published []evidence.Published) ([]string, error) {
 	if c.Shard != "" {
 		return []string{c.Shard}, nil
 	}

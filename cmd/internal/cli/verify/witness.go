@@ -1,4 +1,4 @@
-package main
+package verify
 
 import (
 	"context"
@@ -17,7 +17,8 @@ import (
 	"github.com/countersign-dev/countersign/internal/evidencereader"
 )
 
-type witnessCmd struct {
+// WitnessCmd is `countersign witness`.
+type WitnessCmd struct {
 	Key      witnessKeyCmd      `cmd:"" help:"Make the key of a witness."`
 	Sign     witnessSignCmd     `cmd:"" help:"Sign the log's newest checkpoint, if it extends all that this witness signed before."`
 	Run      witnessRunCmd      `cmd:"" help:"Sign what the log publishes, again and again, and hand it in; stop at a fork."`
