@@ -26,6 +26,9 @@ type flagTypes map[string]*ast.StructType
 // packages whose structs flags are made of, by the name they are used under.
 var flagPackages = map[string]string{
 	"main": "cmd/countersign", "daemon": "cmd/internal/daemon", "target": "cmd/internal/cli/target",
+	"admin": "cmd/internal/cli/admin", "correlate": "cmd/internal/cli/correlate", "decide": "cmd/internal/cli/decide", "export": "cmd/internal/cli/export",
+	"inspect": "cmd/internal/cli/inspect", "proof": "cmd/internal/cli/proof", "run": "cmd/internal/cli/run", "system": "cmd/internal/cli/system",
+	"verify": "cmd/internal/cli/verify",
 	"admitter": "cmd/internal/admitter", "correlator": "cmd/internal/correlator", "auditor": "cmd/internal/auditor",
 }
 
@@ -95,7 +98,7 @@ func typeName(e ast.Expr, pkg string) (string, string) {
 
 var plainTypes = map[string]reflect.Type{
 	"string": reflect.TypeFor[string](), "int": reflect.TypeFor[int](), "int64": reflect.TypeFor[int64](), "uint64": reflect.TypeFor[uint64](),
-	"float64": reflect.TypeFor[float64](), "bool": reflect.TypeFor[bool](), "versionFlag": reflect.TypeFor[bool](),
+	"float64": reflect.TypeFor[float64](), "bool": reflect.TypeFor[bool](), "VersionFlag": reflect.TypeFor[bool](),
 	"Duration": reflect.TypeFor[time.Duration](),
 }
 
