@@ -1,19 +1,32 @@
 #!/usr/bin/env bash
 # The pure cores stay pure: they import neither the NATS and ClickHouse layers
-# nor anything of cmd, and nothing outside cmd and test imports cmd.
+# nor anything of cmd or internal, and nothing outside cmd, internal and test
+# imports those. Among the commands: services know no command, what the commands
+# share knows none of them, and the benchmarks are in no other program.
 set -euo pipefail
 mod=$(go list -m)
 fail=0
+cli=cmd/internal/cli
+commands="$cli/(run|decide|correlate|inspect|verify|export|admin)"
 while read -r pkg imports; do
   rel=${pkg#"$mod"/}
   for i in $imports; do
     case "$i" in "$mod"/*) i=${i#"$mod"/} ;; *) continue ;; esac
     case "$rel" in
-      events*|schemas*)               bad='^(admission|correlation|evidence|streams|storage|client|cmd)(/|$)' ;;
-      admission*|correlation*|evidence*) bad='^(streams|storage|client|cmd)(/|$)' ;;
-      streams*|storage*)              bad='^(admission|correlation|evidence|client|cmd|schemas)(/|$)' ;;
-      client*)                        bad='^(storage|correlation|cmd)(/|$)' ;;
-      *) continue ;;
+      events*|schemas*)               bad='^(admission|correlation|evidence|streams|storage|client|cmd|internal)(/|$)' ;;
+      admission*|correlation*|evidence*) bad='^(streams|storage|client|cmd|internal)(/|$)' ;;
+      streams*|storage*)              bad='^(admission|correlation|evidence|client|cmd|internal|schemas)(/|$)' ;;
+      client*)                        bad='^(storage|correlation|cmd|internal)(/|$)' ;;
+      internal/evidencereader*)       bad='^(admission|correlation|streams|client|cmd)(/|$)' ;;
+      "$cli"/ui)                      bad='^(admission|correlation|evidence|streams|storage|client|cmd|internal)(/|$)' ;;
+      "$cli"/ui/uitest)               bad="^(internal|cmd/internal/bench|$cli/(system|proof|target|textdiff)|$commands)(/|$)" ;;
+      "$cli"/target|"$cli"/textdiff)  bad="^cmd/internal/(bench|pipeline|admitter|correlator|auditor|cli)(/|$)" ;;
+      "$cli"/system|"$cli"/proof)     bad="^(cmd/internal/bench|$commands)(/|$)" ;;
+      "$cli"/*|cmd/countersign)       bad='^cmd/internal/bench(/|$)' ;;
+      cmd/internal/bench|cmd/countersign-bench) continue ;;
+      cmd/internal/pipeline*)         bad="^(cmd/internal/bench|$cli/(ui|system|proof|textdiff)|$commands)(/|$)" ;;
+      cmd/*)                          bad='^(cmd/internal/(bench|cli|pipeline)|internal)(/|$)' ;;
+      *)                              bad='^(cmd|internal)(/|$)' ;;
     esac
     if [[ $i =~ $bad ]]; then
       echo "layering: $rel must not import $i (see docs/architecture.md)" >&2

@@ -47,5 +47,4 @@ type commands struct {
 	Doctor      run.DoctorCmd            `cmd:"" help:"Check durability, streams, permissions, lag, clock and keys; say what is unsafe."`
 	Provision   run.ProvisionCmd         `cmd:"" help:"Create keys, streams and buckets for a system that 'up' does not run."`
 	Engine      run.EngineCmd            `cmd:"" help:"The embedded ClickHouse engine."`
-	Bench       benchCmd                 `cmd:"" help:"Measure this machine, beside the floors."`
 }

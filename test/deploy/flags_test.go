@@ -28,7 +28,7 @@ var flagPackages = map[string]string{
 	"main": "cmd/countersign", "daemon": "cmd/internal/daemon", "target": "cmd/internal/cli/target",
 	"admin": "cmd/internal/cli/admin", "correlate": "cmd/internal/cli/correlate", "decide": "cmd/internal/cli/decide", "export": "cmd/internal/cli/export",
 	"inspect": "cmd/internal/cli/inspect", "proof": "cmd/internal/cli/proof", "run": "cmd/internal/cli/run", "system": "cmd/internal/cli/system",
-	"verify": "cmd/internal/cli/verify",
+	"verify":   "cmd/internal/cli/verify",
 	"admitter": "cmd/internal/admitter", "correlator": "cmd/internal/correlator", "auditor": "cmd/internal/auditor",
 }
 

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const besideBatch = 100
 
 // publishBeside has a publisher send events at a rate, in batches as publishers
 // of many events should, until stop is called. stop says what went wrong.
-func (b *bench) publishBeside(ctx context.Context, perSecond int) (stop func() error) {
+func (b *loadBench) publishBeside(ctx context.Context, perSecond int) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- b.publishAt(ctx, perSecond) }()
@@ -32,7 +32,7 @@ func (b *bench) publishBeside(ctx context.Context, perSecond int) (stop func() e
 	}
 }
 
-func (b *bench) publishAt(ctx context.Context, perSecond int) error {
+func (b *loadBench) publishAt(ctx context.Context, perSecond int) error {
 	nc, err := b.t.Connect(ctx, target.Runtime)
 	if err != nil {
 		return err
@@ -63,7 +63,7 @@ func (b *bench) publishAt(ctx context.Context, perSecond int) error {
 
 // replacePolicies pushes n policies and returns once the admitter decides by
 // them.
-func (b *bench) replacePolicies(ctx context.Context, ready target.Ready, n int) error {
+func (b *loadBench) replacePolicies(ctx context.Context, ready target.Ready, n int) error {
 	nc, err := b.t.Connect(ctx, target.Runtime)
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func (b *bench) replacePolicies(ctx context.Context, ready target.Ready, n int) 
 	if err != nil {
 		return err
 	}
-	if err := decide.PushPolicies(ctx, ready, benchPolicies(n)); err != nil {
+	if err := decide.PushPolicies(ctx, ready, samplePolicies(n)); err != nil {
 		return err
 	}
 	for now := before; now == before || now == 0; {

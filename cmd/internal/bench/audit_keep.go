@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -19,7 +19,7 @@ const keptFile = "bench-audit.messages"
 // keptDir is a directory of this run's own, or the one that is kept.
 func keptDir(keep string) (dir string, log *os.File, remove func(), err error) {
 	if keep == "" {
-		return benchDir()
+		return workDir()
 	}
 	entries, err := os.ReadDir(keep)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -38,7 +38,7 @@ func keptDir(keep string) (dir string, log *os.File, remove func(), err error) {
 }
 
 // kept is how many messages were audited in this directory before, 0 when none.
-func (b *benchAudit) kept(ctx context.Context) (int, error) {
+func (b *auditBench) kept(ctx context.Context) (int, error) {
 	text, err := os.ReadFile(filepath.Join(b.dir, keptFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
@@ -57,7 +57,7 @@ func (b *benchAudit) kept(ctx context.Context) (int, error) {
 }
 
 // keep remembers that the first part is done.
-func (b *benchAudit) keep(ctx context.Context) error {
+func (b *auditBench) keep(ctx context.Context) error {
 	base, _, err := b.counted(ctx)
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (b *benchAudit) keep(ctx context.Context) error {
 
 // counted gives the auditor's records and the copies of them. A copy that was
 // broken off cannot be gone on with.
-func (b *benchAudit) counted(ctx context.Context) (base, copies int, err error) {
+func (b *auditBench) counted(ctx context.Context) (base, copies int, err error) {
 	var own, copied, last uint64
 	if err := b.conn.QueryRow(ctx, fmt.Sprintf("SELECT countIf(shard != '%s'), countIf(shard = '%[1]s'), maxIf(seq, shard = '%[1]s') FROM evidence", scaleShard)).Scan(&own, &copied, &last); err != nil {
 		return 0, 0, err

@@ -1,4 +1,7 @@
-package main
+// Package bench measures admission, ingest, correlation, audit, verification and
+// export on this machine, beside floors that it measures in the same run. It is one
+// package because the measurements share their samples and their load.
+package bench
 
 import (
 	"context"
@@ -15,19 +18,24 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-type benchCmd struct {
-	Verify    benchVerifyCmd    `cmd:"" help:"Verification and proofs, beside reading the same rows in order and hashing them."`
-	Correlate benchCorrelateCmd `cmd:"" help:"Correlation rate, cost and lag, beside a consumer that decodes nothing."`
+// Commands is the command line of countersign-bench.
+type Commands struct {
+	Version ui.VersionFlag `help:"Print the version and exit."`
 
-	Export benchExportCmd `cmd:"" help:"The export of a tenant's range and its verification: time and memory of each."`
+	Verify    verifyCmd    `cmd:"" help:"Verification and proofs, beside reading the same rows in order and hashing them."`
+	Correlate correlateCmd `cmd:"" help:"Correlation rate, cost and lag, beside a consumer that decodes nothing."`
 
-	Admit  benchAdmitCmd  `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
-	Ingest benchIngestCmd `cmd:"" help:"Latency and rate of events on their way to the log, beside raw JetStream publishes."`
-	Soak   benchSoakCmd   `cmd:"" help:"A steady load for minutes, and what it does to the memory of every process."`
-	Audit  benchAuditCmd  `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
+	Export exportCmd `cmd:"" help:"The export of a tenant's range and its verification: time and memory of each."`
+
+	Admit  admitCmd  `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
+	Ingest ingestCmd `cmd:"" help:"Latency and rate of events on their way to the log, beside raw JetStream publishes."`
+	Soak   soakCmd   `cmd:"" help:"A steady load for minutes, and what it does to the memory of every process."`
+	Audit  auditCmd  `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
+
+	Product productCommands `cmd:"" hidden:"" help:"The commands of the product that are measured in processes of their own."`
 }
 
-type benchAdmitCmd struct {
+type admitCmd struct {
 	Clients      []int         `help:"Numbers of concurrent clients." default:"1,64,256"`
 	Duration     time.Duration `help:"How long each measurement takes." default:"4s"`
 	SyncInterval string        `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
@@ -41,8 +49,8 @@ type benchAdmitCmd struct {
 	floor map[int]float64 // answers a second, by clients
 }
 
-// benchResult is one line of a benchmark.
-type benchResult struct {
+// latencyResult is one line of a benchmark.
+type latencyResult struct {
 	What      string  `json:"what"`
 	Clients   int     `json:"clients"`
 	Count     int     `json:"count"`
@@ -55,8 +63,8 @@ type benchResult struct {
 	Bytes     float64 `json:"bytes_per_op,omitempty"`
 }
 
-func (c *benchAdmitCmd) Run(ctx context.Context, io ui.Stdio) error {
-	setup := benchSetup{SyncInterval: c.SyncInterval, Policies: c.Policies, CacheDir: c.CacheDir}
+func (c *admitCmd) Run(ctx context.Context, io ui.Stdio) error {
+	setup := pipelineSetup{SyncInterval: c.SyncInterval, Policies: c.Policies, CacheDir: c.CacheDir}
 	if c.Services != "all" {
 		setup.Services = []string{c.Services}
 	}
@@ -76,9 +84,9 @@ func (c *benchAdmitCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // measure takes the floors first and then admission under each load, all on the
 // same servers.
-func (c *benchAdmitCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
+func (c *admitCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
 	ready := p.Ready()
-	b := &bench{t: target.FromReady(ready), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
+	b := &loadBench{t: target.FromReady(ready), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
 	floor := 0.0
 	for _, step := range append(c.alone(ctx, b, &floor), c.loads(ctx, b, ready, &floor)...) {
 		r, err := step()
@@ -94,32 +102,32 @@ func (c *benchAdmitCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pi
 
 // alone are the steps without admission: what the decision takes by itself, and what
 // everybody pays to server and disk, which is floor.
-func (c *benchAdmitCmd) alone(ctx context.Context, b *bench, floor *float64) []func() (benchResult, error) {
-	return []func() (benchResult, error){
-		func() (benchResult, error) { return b.decide("decision alone, minimal", minimalRequest, c.Policies) },
-		func() (benchResult, error) {
+func (c *admitCmd) alone(ctx context.Context, b *loadBench, floor *float64) []func() (latencyResult, error) {
+	return []func() (latencyResult, error){
+		func() (latencyResult, error) { return b.decide("decision alone, minimal", minimalRequest, c.Policies) },
+		func() (latencyResult, error) {
 			return b.decide("decision alone, 1.8 KB governed", governedRequest(), c.Policies)
 		},
-		func() (benchResult, error) {
-			r, err := b.run(ctx, "raw NATS round trip", 1, b.ping)
+		func() (latencyResult, error) {
+			r, err := b.measureClients(ctx, "raw NATS round trip", 1, b.ping)
 			*floor = r.P50
 			return r, err
 		},
-		func() (benchResult, error) {
-			r, err := b.run(ctx, "raw durable publish", 1, b.publish)
+		func() (latencyResult, error) {
+			r, err := b.measureClients(ctx, "raw durable publish", 1, b.publish)
 			*floor += 2 * r.P50
 			return r, err
 		},
-		func() (benchResult, error) {
-			return benchResult{What: "floor: round trip + 2 publishes", Clients: 1, P50: *floor}, nil
+		func() (latencyResult, error) {
+			return latencyResult{What: "floor: round trip + 2 publishes", Clients: 1, P50: *floor}, nil
 		},
 	}
 }
 
 // loads are the steps that measure admission.
-func (c *benchAdmitCmd) loads(ctx context.Context, b *bench, ready target.Ready, floor *float64) (steps []func() (benchResult, error)) {
-	admission := func(what string, clients int) (benchResult, error) {
-		r, err := b.run(ctx, what, clients, b.admit)
+func (c *admitCmd) loads(ctx context.Context, b *loadBench, ready target.Ready, floor *float64) (steps []func() (latencyResult, error)) {
+	admission := func(what string, clients int) (latencyResult, error) {
+		r, err := b.measureClients(ctx, what, clients, b.admit)
 		if clients == 1 && err == nil {
 			r.Ratio = r.P50 / *floor
 		}
@@ -129,19 +137,19 @@ func (c *benchAdmitCmd) loads(ctx context.Context, b *bench, ready target.Ready,
 		return r, err
 	}
 	for _, n := range c.Clients {
-		steps = append(steps, func() (benchResult, error) { return admission("admission", n) })
+		steps = append(steps, func() (latencyResult, error) { return admission("admission", n) })
 	}
 	if c.Beside > 0 {
-		steps = append(steps, func() (benchResult, error) {
+		steps = append(steps, func() (latencyResult, error) {
 			stop := b.publishBeside(ctx, c.Beside)
 			r, err := admission(fmt.Sprintf("admission beside %d events/s", c.Beside), 1)
 			return r, errors.Join(err, stop())
 		})
 	}
 	for _, n := range c.Rules {
-		steps = append(steps, func() (benchResult, error) {
+		steps = append(steps, func() (latencyResult, error) {
 			if err := b.replacePolicies(ctx, ready, n); err != nil {
-				return benchResult{}, err
+				return latencyResult{}, err
 			}
 			return admission(fmt.Sprintf("admission under %d policies", n), 1)
 		})
@@ -149,14 +157,14 @@ func (c *benchAdmitCmd) loads(ctx context.Context, b *bench, ready target.Ready,
 	return steps
 }
 
-func (c *benchAdmitCmd) heading(io ui.Stdio, request []byte) {
+func (c *admitCmd) heading(io ui.Stdio, request []byte) {
 	if !c.JSON {
 		fmt.Fprintf(io.Out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
 			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Services, c.Duration, "", "clients", "count", "per second", "p50", "p99")
 	}
 }
 
-func (c benchAdmitCmd) print(io ui.Stdio, r benchResult) error {
+func (c admitCmd) print(io ui.Stdio, r latencyResult) error {
 	if c.JSON {
 		return ui.WriteJSON(io, r)
 	}

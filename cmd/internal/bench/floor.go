@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -29,7 +29,7 @@ const headerBytes = 1100
 // and signs nothing, but answers only after it has durably appended a request
 // and a decision of the usual sizes, with the same group commit. It runs in
 // this process, so that it costs less than any admitter can.
-func (c *benchAdmitCmd) floors(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
+func (c *admitCmd) floors(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
 	a, err := newAnswerer(p, request)
 	if err != nil {
 		return err
@@ -39,12 +39,12 @@ func (c *benchAdmitCmd) floors(ctx context.Context, io ui.Stdio, p *pipeline.Pip
 		return err
 	}
 	defer stop()
-	b := &bench{t: target.FromReady(p.Ready()), duration: c.Duration, request: request}
+	b := &loadBench{t: target.FromReady(p.Ready()), duration: c.Duration, request: request}
 	for _, n := range c.Clients {
 		if n == 1 {
 			continue // it has a floor without group commits
 		}
-		r, err := b.run(ctx, floorMany, n, b.ask)
+		r, err := b.measureClients(ctx, floorMany, n, b.ask)
 		if err == nil {
 			c.floor[n] = r.PerSecond
 			err = c.print(io, r)
@@ -59,7 +59,7 @@ func (c *benchAdmitCmd) floors(ctx context.Context, io ui.Stdio, p *pipeline.Pip
 const floorMany = "floor: answered when durable"
 
 // ask is one request that an answerer answers.
-func (b *bench) ask() operation {
+func (b *loadBench) ask() operation {
 	subj := subject.Space{Prefix: b.t.Prefix}.Admit(b.t.Tenant, subject.ProtoAgentHook)
 	return operation{target.Runtime, func(ctx context.Context, nc *nats.Conn) error {
 		_, err := nc.RequestWithContext(ctx, subj, b.request)
@@ -76,7 +76,7 @@ type answerer struct {
 
 // newAnswerer decides once, to know the sizes.
 func newAnswerer(p *pipeline.Pipeline, request []byte) (*answerer, error) {
-	set, err := policy.Compile(benchPolicies(0))
+	set, err := policy.Compile(samplePolicies(0))
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func newAnswerer(p *pipeline.Pipeline, request []byte) (*answerer, error) {
 func (a *answerer) serve(ctx context.Context, p *pipeline.Pipeline, interval bool) (stop func(), err error) {
 	connect := func() (*nats.Conn, error) {
 		u := p.Service(streams.RoleAdmitter)
-		return streams.Connect(ctx, streams.ConnectOptions{URL: p.Ready().NATSURL, User: u.Name, Password: u.Password, Name: "countersign bench"})
+		return streams.Connect(ctx, streams.ConnectOptions{URL: p.Ready().NATSURL, User: u.Name, Password: u.Password, Name: "countersign-bench"})
 	}
 	log, err := connect()
 	if err != nil {

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bufio"
@@ -20,7 +20,7 @@ import (
 	"github.com/countersign-dev/countersign/storage"
 )
 
-type benchExportCmd struct {
+type exportCmd struct {
 	Records  int    `help:"How many records are made, exported and verified." default:"1000000"`
 	Share    int    `help:"How many decisions have one signature." default:"16"`
 	Dir      string `help:"Where the files are written (default: a temporary directory)." placeholder:"DIR"`
@@ -39,11 +39,11 @@ type exportResult struct {
 	PeakRSS   int64   `json:"peak_rss_bytes"`    // VmHWM
 }
 
-// Run exports and verifies in processes of their own, whose memory is nobody
-// else's.
-func (c *benchExportCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
-	if c.Records < benchSample || c.Share < 1 {
-		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share at least 1", benchSample)}
+// Run exports and verifies in processes of their own, so that their memory is theirs
+// alone.
+func (c *exportCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
+	if c.Records < sampleRecords || c.Share < 1 {
+		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share at least 1", sampleRecords)}
 	}
 	dir, err := os.MkdirTemp(c.Dir, "countersign-bench-")
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *benchExportCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	return c.measure(ctx, io, shard, engine.DSN(), dir)
 }
 
-func (c *benchExportCmd) fill(ctx context.Context, io ui.Stdio, dsn string) (s *verifyShard, err error) {
+func (c *exportCmd) fill(ctx context.Context, io ui.Stdio, dsn string) (s *verifyShard, err error) {
 	db, err := storage.Open(ctx, dsn)
 	if err != nil {
 		return nil, err
@@ -78,13 +78,13 @@ func (c *benchExportCmd) fill(ctx context.Context, io ui.Stdio, dsn string) (s *
 	return fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))
 }
 
-func (c *benchExportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, dsn, dir string) error {
+func (c *exportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, dsn, dir string) error {
 	bundle, key := filepath.Join(dir, "range.zip"), filepath.Join(dir, "checkpoint.pub")
-	if err := os.WriteFile(key, []byte(benchPublic()+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(key, []byte(samplePublicKey()+"\n"), 0o600); err != nil {
 		return err
 	}
 	n := int(s.tree.Size())
-	to := benchCreated.Add(time.Duration(n+1) * time.Millisecond)
+	to := shardCreated.Add(time.Duration(n+1) * time.Millisecond)
 	if !c.JSON {
 		fmt.Fprintf(io.Out, "%d CPUs, %s, %d records in the log\n\n%-28s %9s %10s %9s %10s %9s %10s\n", runtime.NumCPU(), runtime.Version(), n, "", "records", "bundle MB", "seconds", "per second", "CPU us", "peak MB")
 	}
@@ -92,7 +92,7 @@ func (c *benchExportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShar
 		what string
 		args []string
 	}{
-		{"export --from --to", []string{"export", "--clickhouse", dsn, "--tenant", "acme", "--from", benchCreated.Format(time.RFC3339), "--to", to.Format(time.RFC3339Nano), "--out", bundle}},
+		{"export --from --to", []string{"export", "--clickhouse", dsn, "--tenant", "acme", "--from", shardCreated.Format(time.RFC3339), "--to", to.Format(time.RFC3339Nano), "--out", bundle}},
 		{"verify --bundle", []string{"verify", "--bundle", bundle, "--key", key}},
 	} {
 		r, err := measured(ctx, io, step.args)
@@ -112,14 +112,14 @@ func (c *benchExportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShar
 	return nil
 }
 
-// measured runs this program with other arguments and watches its memory. What
-// it says of its progress is passed on.
+// measured runs a command of the product in a process of its own and watches its
+// memory. What it says of its progress is passed on.
 func measured(ctx context.Context, io ui.Stdio, args []string) (r exportResult, err error) {
 	self, err := os.Executable()
 	if err != nil {
 		return r, err
 	}
-	cmd := exec.CommandContext(ctx, self, args...)
+	cmd := exec.CommandContext(ctx, self, append([]string{productArg}, args...)...)
 	cmd.Stderr = io.Err
 	begun := time.Now()
 	if err := cmd.Start(); err != nil {
@@ -158,7 +158,7 @@ func highWater(pid int) int64 {
 	return 0
 }
 
-func (c *benchExportCmd) print(io ui.Stdio, r exportResult) error {
+func (c *exportCmd) print(io ui.Stdio, r exportResult) error {
 	if c.JSON {
 		return ui.WriteJSON(io, r)
 	}
@@ -166,8 +166,8 @@ func (c *benchExportCmd) print(io ui.Stdio, r exportResult) error {
 	return err
 }
 
-// benchPublic is the public half of the key that signs what fillShard makes.
-func benchPublic() string {
-	_, public, _ := signing.NewCheckpointKey(bytes.NewReader(benchKey("checkpoint"))) // 32 bytes are enough
+// samplePublicKey is the public half of the key that signs what fillShard makes.
+func samplePublicKey() string {
+	_, public, _ := signing.NewCheckpointKey(bytes.NewReader(sampleKey("checkpoint"))) // 32 bytes are enough
 	return public
 }

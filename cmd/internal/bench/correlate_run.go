@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -44,7 +44,7 @@ type correlateBench struct {
 	floor     float64   // messages a second
 }
 
-const benchRuntime = "bench"
+const runtimeUser = "bench"
 
 // publish writes the messages of n calls, and how many those are.
 func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {

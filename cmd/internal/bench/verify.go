@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-type benchVerifyCmd struct {
+type verifyCmd struct {
 	Records  int    `help:"How many records are made and verified." default:"300000"`
 	Share    int    `help:"How many decisions have one signature: 1 as of a quiet system, more as of a busy one." default:"16"`
 	Runs     int    `help:"How often each measurement is taken; the best is told." default:"3"`
@@ -46,9 +46,9 @@ type verifyResult struct {
 	Peak      float64 `json:"peak_mb,omitempty"`       // resident, of this process while it verified
 }
 
-func (c *benchVerifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
-	if c.Records < benchSample || c.Share < 1 || c.Runs < 1 || c.Proofs < 1 {
-		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share, --runs and --proofs at least 1", benchSample)}
+func (c *verifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
+	if c.Records < sampleRecords || c.Share < 1 || c.Runs < 1 || c.Proofs < 1 {
+		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share, --runs and --proofs at least 1", sampleRecords)}
 	}
 	dir, err := os.MkdirTemp("", "countersign-bench-")
 	if err != nil {
@@ -80,7 +80,7 @@ func (c *benchVerifyCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	return c.measure(ctx, io, shard)
 }
 
-func (c *benchVerifyCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard) error {
+func (c *verifyCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard) error {
 	n := int(s.tree.Size())
 	if !c.JSON {
 		bytes := 0
@@ -122,7 +122,7 @@ func (c *benchVerifyCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShar
 }
 
 // single measures what is asked for one at a time.
-func (c *benchVerifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l evidencereader.Reader) error {
+func (c *verifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l evidencereader.Reader) error {
 	rng := rand.New(rand.NewPCG(1, 2))
 	size := s.tree.Size()
 	any := func() uint64 { return uint64(rng.Int64N(size)) + 1 }
@@ -165,7 +165,7 @@ func (c *benchVerifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard
 
 // best takes a measurement several times: on a machine with other work on it,
 // the fastest is the one with the least of that in it.
-func (c *benchVerifyCmd) best(ctx context.Context, what string, n int, do func(context.Context) error) (best verifyResult, err error) {
+func (c *verifyCmd) best(ctx context.Context, what string, n int, do func(context.Context) error) (best verifyResult, err error) {
 	for range c.Runs {
 		debug.FreeOSMemory() // collects, too
 		forgetHighWater()
@@ -200,7 +200,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func (c *benchVerifyCmd) print(io ui.Stdio, r verifyResult) error {
+func (c *verifyCmd) print(io ui.Stdio, r verifyResult) error {
 	if c.JSON {
 		return ui.WriteJSON(io, r)
 	}

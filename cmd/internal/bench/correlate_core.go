@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -14,10 +14,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// benchChunk is how many messages are decoded before they are applied: as many as
+// decodeChunk is how many messages are decoded before they are applied: as many as
 // a decoder of the correlator takes at once. So the parts are measured apart, and
 // reading the clock does not count.
-const benchChunk = 64
+const decodeChunk = 64
 
 // coreBench measures the three parts of the core on messages that it makes
 // itself. No server takes part.
@@ -90,7 +90,7 @@ func newCoreBench(mostOpen int) (*coreBench, error) {
 		return nil, err
 	}
 	tenantKey := bytes.Repeat([]byte{2}, 32)
-	b := &coreBench{inputs: make([]correlation.Input, benchChunk), traffic: traffic{"acme", "bench", key, tenantKey}, options: correlation.Options{
+	b := &coreBench{inputs: make([]correlation.Input, decodeChunk), traffic: traffic{"acme", "bench", key, tenantKey}, options: correlation.Options{
 		TenantKey: func(string) []byte { return tenantKey }, KeyVoucher: func(events.KeyRecord) bool { return true },
 		// A call that stays open for the whole measurement is none that was forgotten.
 		MissingAfter: 1000 * time.Hour, MaxCalls: max(correlation.DefaultMaxCalls, 2*mostOpen), MaxIDs: max(correlation.DefaultMaxIDs, 2*mostOpen),
@@ -110,7 +110,7 @@ func (b *coreBench) use(core *correlation.Correlator) { b.core, b.decoder = core
 func (b *coreBench) apply(msgs []streams.Msg, now time.Time) {
 	for len(msgs) > 0 {
 		b.garbage.Adapt(time.Now())
-		chunk := msgs[:min(len(msgs), benchChunk)]
+		chunk := msgs[:min(len(msgs), decodeChunk)]
 		msgs = msgs[len(chunk):]
 		inputs, outs := b.inputs[:len(chunk)], b.outs[:0] // as who writes outputs has room for them
 		b.memory.Free()
@@ -185,23 +185,23 @@ func (b *correlateBench) cores() error {
 	return nil
 }
 
-// benchOpenSteps is how many calls are announced and as many completed to see
+// openSteps is how many calls are announced and as many completed to see
 // what a message costs while others are open.
-const benchOpenSteps = 30_000
+const openSteps = 30_000
 
 // open measures what a message costs while n calls are open, and what it takes to
 // write the state down and to read it again.
 func (b *correlateBench) open(n int) error {
-	c, err := newCoreBench(n + benchOpenSteps)
+	c, err := newCoreBench(n + openSteps)
 	if err != nil {
 		return err
 	}
 	now := time.Now().Round(0)
 	empty := heap()
 	fill := func(from, to int, make func(i int) []streams.Msg) {
-		for i := from; i < to; i += benchChunk / 2 {
+		for i := from; i < to; i += decodeChunk / 2 {
 			var msgs []streams.Msg
-			for k := i; k < min(i+benchChunk/2, to); k++ {
+			for k := i; k < min(i+decodeChunk/2, to); k++ {
 				msgs = append(msgs, make(k)...)
 			}
 			c.apply(msgs, now)
@@ -216,7 +216,7 @@ func (b *correlateBench) open(n int) error {
 		return err
 	}
 	c.forget()
-	fill(n, n+benchOpenSteps, func(i int) []streams.Msg {
+	fill(n, n+openSteps, func(i int) []streams.Msg {
 		return []streams.Msg{c.traffic.announce(i, now), c.traffic.complete(i-n, now, now)}
 	})
 	if err := c.check(); err != nil {

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -94,7 +94,7 @@ func (l *auditLog) fill(ctx context.Context, n int) (wrote int, err error) {
 // call is one call: request and decision, the events before and after it, the
 // correlator's two records and its cursor.
 func (l *auditLog) call(n int) map[string][]streams.Msg {
-	c := benchCall{n: n, session: benchSession(n / callsPerSession), id: fmt.Sprintf("call-%08d", n), decision: fmt.Sprintf("01997d40-7a44-7a8e-9d0b-%012d", n),
+	c := sampleCall{n: n, session: sampleSession(n / callsPerSession), id: fmt.Sprintf("call-%08d", n), decision: fmt.Sprintf("01997d40-7a44-7a8e-9d0b-%012d", n),
 		args: "hmac-sha256:" + randomHex(), at: events.At(time.Date(2026, 11, 20, 9, 0, 0, n*1000, time.UTC))}
 	open, done := c.records(l)
 	pre := c.pre()
@@ -116,14 +116,14 @@ func (l *auditLog) call(n int) map[string][]streams.Msg {
 	}
 }
 
-// benchCall is one call of the log.
-type benchCall struct {
+// sampleCall is one call of the log.
+type sampleCall struct {
 	n                           int
 	session, id, decision, args string
 	at                          events.Time
 }
 
-func (c benchCall) pre() []byte {
+func (c sampleCall) pre() []byte {
 	to := "meeting-room-4"
 	if c.n%8 == 0 {
 		to = "dana@acme.example"
@@ -134,14 +134,14 @@ func (c benchCall) pre() []byte {
 		c.n, c.at.String(), c.session, to, c.n%97, c.n%13, c.id)
 }
 
-func (c benchCall) post() []byte {
+func (c sampleCall) post() []byte {
 	return fmt.Appendf(nil, `{"schema_version":1,"event_id":"7f1d2c1e-7a44-4a8e-9d0b-%012d","event_type":"PostToolUse","timestamp":%q,"source":"mail-agent","session_id":%q,`+
 		`"evidence_phase":"post_hoc","tool_name":"send_message","tool_input":{"subject":"Minutes of Thursday, part %d"},"action":"send","resource_kind":"message","resource":"outbox",`+
 		`"metadata":{"tool_call_id":%q,"execution":{"started_at":%q,"completed_at":%q,"outcome":"succeeded","duration_ms":%d}}}`,
 		c.n, c.at.String(), c.session, c.n%97, c.id, c.at.String(), c.at.String(), c.n%700)
 }
 
-func (c benchCall) verdict(l *auditLog) events.Decision {
+func (c sampleCall) verdict(l *auditLog) events.Decision {
 	return events.Decision{
 		DecisionID: c.decision, EventID: fmt.Sprintf("6f1d2c1e-7a44-4a8e-9d0b-%012d", c.n), Tenant: l.tenant, Protocol: subject.ProtoAgentHook, Source: l.publisher, Agent: "mail-agent",
 		Session: c.session, ToolCallID: c.id, Occurrence: 1, Tool: "send_message", Action: "send", ResourceKind: "message", ArgsDigest: c.args, RequestDigest: "hmac-sha256:" + randomHex(),
@@ -151,7 +151,7 @@ func (c benchCall) verdict(l *auditLog) events.Decision {
 	}
 }
 
-func (c benchCall) records(l *auditLog) (open, done events.Call) {
+func (c sampleCall) records(l *auditLog) (open, done events.Call) {
 	open = events.Call{
 		CallID: fmt.Sprintf("c-%012d", c.n), Tenant: l.tenant, Source: l.publisher, Protocol: subject.ProtoAgentHook, Agent: "mail-agent", Session: c.session, ToolCallID: c.id, Occurrence: 1,
 		Tool: "send_message", State: events.CallOpen, Timeline: []events.TimelineEntry{{Step: "requested", Seq: uint64(c.n + 1), At: c.at}},
@@ -166,7 +166,7 @@ func (c benchCall) records(l *auditLog) (open, done events.Call) {
 
 // record is a message of one of the services; a decision has a signature, which
 // nobody checks here.
-func (c benchCall) record(subj, id, typ string, v any) streams.Msg {
+func (c sampleCall) record(subj, id, typ string, v any) streams.Msg {
 	body, err := events.Encode(v)
 	if err != nil {
 		panic(err) // made here
@@ -178,7 +178,7 @@ func (c benchCall) record(subj, id, typ string, v any) streams.Msg {
 	return streams.Msg{Subject: subj, Header: h, Body: body}
 }
 
-func benchSession(n int) string { return fmt.Sprintf("bench-session-%08d", n) }
+func sampleSession(n int) string { return fmt.Sprintf("bench-session-%08d", n) }
 
 func randomHex() string { return fmt.Sprintf("%x", randomBytes(32)) }
 

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/daemon"
 )
 
-type benchCorrelateCmd struct {
+type correlateCmd struct {
 	Messages     int           `help:"How many messages the log has." default:"300000"`
 	OpenCalls    []int         `help:"Numbers of open calls to compare the cost of a message under; none if empty." default:"1000,100000,1000000"`
 	Duration     time.Duration `help:"How long messages are published each time to measure the lag; 0 leaves it out." default:"10s"`
@@ -50,11 +50,11 @@ type correlateResult struct {
 	Bytes          float64 `json:"bytes_per_message,omitempty"`
 }
 
-func (c *benchCorrelateCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
+func (c *correlateCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	if c.Messages < trafficGroup*trafficMessages {
 		return fmt.Errorf("--messages must be at least %d", trafficGroup*trafficMessages)
 	}
-	dir, logFile, remove, err := benchDir()
+	dir, logFile, remove, err := workDir()
 	if err != nil {
 		return err
 	}
@@ -76,14 +76,14 @@ func (c *benchCorrelateCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	return b.service(ctx, c.Duration, c.Rate)
 }
 
-func (c *benchCorrelateCmd) title(io ui.Stdio) {
+func (c *correlateCmd) title(io ui.Stdio) {
 	if !c.JSON {
 		fmt.Fprintf(io.Out, "%d CPUs, %s, log synced: %s; AgentHook calls (request, decision, pre, post) and AAEP calls mixed\n\n%-44s %9s %10s %11s %9s\n",
 			runtime.NumCPU(), runtime.Version(), c.SyncInterval, "", "open", "messages", "per second", "each")
 	}
 }
 
-func (c *benchCorrelateCmd) print(io ui.Stdio, r correlateResult) error {
+func (c *correlateCmd) print(io ui.Stdio, r correlateResult) error {
 	if c.JSON {
 		return ui.WriteJSON(io, r)
 	}

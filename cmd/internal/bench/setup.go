@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -15,17 +15,17 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 )
 
-// benchSetup is a pipeline that lives for one benchmark, in a directory of its
+// pipelineSetup is a pipeline that lives for one benchmark, in a directory of its
 // own.
-type benchSetup struct {
+type pipelineSetup struct {
 	SyncInterval string
 	Policies     int
 	Services     []string // nil: all; empty: none
 	CacheDir     string
 }
 
-func (s benchSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipeline.Pipeline) error) (err error) {
-	dir, logFile, remove, err := benchDir()
+func (s pipelineSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipeline.Pipeline) error) (err error) {
+	dir, logFile, remove, err := workDir()
 	if err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (s benchSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipeline
 		DataDir: dir, Tenant: "acme", CacheDir: s.CacheDir, SyncInterval: s.SyncInterval, LogLevel: "warn", Services: s.Services,
 		Log: daemon.Logger(logFile, "warn"), ChildLog: logFile, Progress: ui.ShowProgress(io),
 		BeforeServices: func(ctx context.Context, r target.Ready) error {
-			return decide.PushPolicies(ctx, r, benchPolicies(s.Policies))
+			return decide.PushPolicies(ctx, r, samplePolicies(s.Policies))
 		},
 	})
 	if err != nil {
@@ -49,8 +49,8 @@ func (s benchSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipeline
 	return measure(pipe)
 }
 
-// benchDir makes a directory for one benchmark, with a file for what services log.
-func benchDir() (dir string, log *os.File, remove func(), err error) {
+// workDir makes a directory for one benchmark, with a file for what services log.
+func workDir() (dir string, log *os.File, remove func(), err error) {
 	signal.Ignore(syscall.SIGPIPE) // who stops reading must not leave the directory behind: writing fails instead
 	if dir, err = os.MkdirTemp("", "countersign-bench-"); err != nil {
 		return "", nil, nil, err

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-type benchIngestCmd struct {
+type ingestCmd struct {
 	Clients      []int         `help:"Numbers of concurrent clients." default:"1,64"`
 	Duration     time.Duration `help:"How long each measurement takes." default:"3s"`
 	Rounds       int           `help:"How often everything is measured, in turns." default:"3"`
@@ -23,7 +23,7 @@ type benchIngestCmd struct {
 	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
 }
 
-func (c *benchIngestCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *ingestCmd) Run(ctx context.Context, io ui.Stdio) error {
 	request, err := fs.ReadFile(examples.FS, "requests/pre-tool-use.json")
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (c *benchIngestCmd) Run(ctx context.Context, io ui.Stdio) error {
 			fmt.Fprintf(io.Out, "%d CPUs, %s, event of %d B, log synced: %s, %s a measurement, the admitter alone\n\n%-34s %8s %10s %12s %10s %10s\n",
 				runtime.NumCPU(), runtime.Version(), len(request), sync, c.Duration, "", "clients", "count", "per second", "p50", "p99")
 		}
-		setup := benchSetup{SyncInterval: sync, CacheDir: c.CacheDir, Services: []string{"admitter"}}
+		setup := pipelineSetup{SyncInterval: sync, CacheDir: c.CacheDir, Services: []string{"admitter"}}
 		if err := setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.measure(ctx, io, p, request) }); err != nil {
 			return err
 		}
@@ -43,15 +43,15 @@ func (c *benchIngestCmd) Run(ctx context.Context, io ui.Stdio) error {
 
 // measure takes raw publishes and ingest in turns, on the same server, so that a
 // machine that others disturb disturbs both.
-func (c *benchIngestCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
-	b := &bench{t: target.FromReady(p.Ready()), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
+func (c *ingestCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
+	b := &loadBench{t: target.FromReady(p.Ready()), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
 	for range c.Rounds {
 		for _, n := range c.Clients {
-			raw, err := b.run(ctx, "raw JetStream publish", n, b.publish)
+			raw, err := b.measureClients(ctx, "raw JetStream publish", n, b.publish)
 			if err != nil {
 				return err
 			}
-			r, err := b.run(ctx, "event by ingest", n, b.ingest)
+			r, err := b.measureClients(ctx, "event by ingest", n, b.ingest)
 			if err != nil {
 				return err
 			}
@@ -60,8 +60,8 @@ func (c *benchIngestCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.P
 			} else {
 				r.RateRatio = r.PerSecond / raw.PerSecond
 			}
-			print := benchAdmitCmd{JSON: c.JSON}.print
-			for _, line := range []benchResult{raw, r} {
+			print := admitCmd{JSON: c.JSON}.print
+			for _, line := range []latencyResult{raw, r} {
 				if err := print(io, line); err != nil {
 					return err
 				}

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -22,8 +22,8 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// benchAudit measures the auditor on a pipeline that runs no services.
-type benchAudit struct {
+// auditBench measures the auditor on a pipeline that runs no services.
+type auditBench struct {
 	t        *target.Target
 	log      *auditLog
 	dsn      string
@@ -38,8 +38,8 @@ type benchAudit struct {
 // floorBatch is the size of the batches of the insert floors.
 const floorBatch = 10_000
 
-func openBenchAudit(ctx context.Context, t *target.Target, dir, keys, profile string) (*benchAudit, error) {
-	b := &benchAudit{t: t, dsn: t.ReadyInfo().ClickHouseDSN, profile: profile, dir: dir}
+func openAuditBench(ctx context.Context, t *target.Target, dir, keys, profile string) (*auditBench, error) {
+	b := &auditBench{t: t, dsn: t.ReadyInfo().ClickHouseDSN, profile: profile, dir: dir}
 	var err error
 	if b.db, err = storage.Open(ctx, b.dsn); err != nil {
 		return nil, err
@@ -60,10 +60,10 @@ func openBenchAudit(ctx context.Context, t *target.Target, dir, keys, profile st
 	return b, err
 }
 
-func (b *benchAudit) close() error { return errors.Join(b.log.close(), b.conn.Close(), b.db.Close()) }
+func (b *auditBench) close() error { return errors.Join(b.log.close(), b.conn.Close(), b.db.Close()) }
 
 // best runs a measurement several times and gives the fastest.
-func (b *benchAudit) best(runs int, step func(context.Context) (auditResult, error)) func(context.Context) (auditResult, error) {
+func (b *auditBench) best(runs int, step func(context.Context) (auditResult, error)) func(context.Context) (auditResult, error) {
 	return func(ctx context.Context) (best auditResult, err error) {
 		for range max(1, runs) {
 			r, err := step(ctx)
@@ -86,7 +86,7 @@ type usage struct {
 	allocs       uint64
 }
 
-func (b *benchAudit) used() usage {
+func (b *auditBench) used() usage {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u := usage{at: time.Now(), cpu: processorTime(pid(os.Getpid())), allocs: m.Mallocs}
@@ -102,7 +102,7 @@ type pid int
 func (p pid) PID() int { return int(p) }
 
 // since turns what was used since begun into a result for n records.
-func (b *benchAudit) since(begun usage, what string, n int) auditResult {
+func (b *auditBench) since(begun usage, what string, n int) auditResult {
 	now := b.used()
 	per := func(d time.Duration) float64 { return float64(d.Microseconds()) / float64(n) }
 	return auditResult{What: what, Count: n, PerSecond: float64(n) / now.at.Sub(begun.at).Seconds(),
@@ -110,7 +110,7 @@ func (b *benchAudit) since(begun usage, what string, n int) auditResult {
 }
 
 // consume reads the log in order and does nothing with it.
-func (b *benchAudit) consume(ctx context.Context) (auditResult, error) {
+func (b *auditBench) consume(ctx context.Context) (auditResult, error) {
 	f := b.log.services("auditor")
 	nc, release, err := f.Connect(ctx, "bench", daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}, nil)
 	if err != nil {
@@ -134,7 +134,7 @@ func (b *benchAudit) consume(ctx context.Context) (auditResult, error) {
 }
 
 // audit runs the auditor from nothing to the signed end of the log.
-func (b *benchAudit) audit(ctx context.Context) (auditResult, error) {
+func (b *auditBench) audit(ctx context.Context) (auditResult, error) {
 	if err := b.empty(ctx); err != nil {
 		return auditResult{}, err
 	}
@@ -175,7 +175,7 @@ func (b *benchAudit) audit(ctx context.Context) (auditResult, error) {
 }
 
 // empty takes all evidence away.
-func (b *benchAudit) empty(ctx context.Context) error {
+func (b *auditBench) empty(ctx context.Context) error {
 	var tables []string
 	err := b.conn.QueryRow(ctx, `SELECT groupArray(name) FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree' AND name NOT LIKE 'goose%'`).Scan(&tables)
 	for _, table := range tables {
@@ -186,7 +186,7 @@ func (b *benchAudit) empty(ctx context.Context) error {
 
 // insertFloor stores the finished rows in a table of their own, as clickhouse-go
 // does it and no more: batches of floorBatch, fsync on.
-func (b *benchAudit) insertFloor(ctx context.Context) (auditResult, error) {
+func (b *auditBench) insertFloor(ctx context.Context) (auditResult, error) {
 	if err := b.load(ctx); err != nil {
 		return auditResult{}, err
 	}
@@ -219,7 +219,7 @@ func (b *benchAudit) insertFloor(ctx context.Context) (auditResult, error) {
 
 // insertDerived stores the finished rows in the table evidence, with all that is
 // derived from it.
-func (b *benchAudit) insertDerived(ctx context.Context) (auditResult, error) {
+func (b *auditBench) insertDerived(ctx context.Context) (auditResult, error) {
 	shard := fmt.Sprintf("bench@%d", time.Now().UnixNano())
 	begun := b.used()
 	for part := range slices.Chunk(b.rows, floorBatch) {
@@ -242,7 +242,7 @@ func (b *benchAudit) insertDerived(ctx context.Context) (auditResult, error) {
 }
 
 // load reads the finished rows.
-func (b *benchAudit) load(ctx context.Context) error {
+func (b *auditBench) load(ctx context.Context) error {
 	if b.rows != nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/cmd/internal/pipeline"
 )
 
-type benchAuditCmd struct {
+type auditCmd struct {
 	Messages int    `help:"Messages of the log that is audited." default:"100000"`
 	Runs     int    `help:"How often each rate is taken; the best counts." default:"2"`
 	Rows     int    `help:"Rows of evidence among which sessions, proofs and the auditors' questions are looked up; 0 leaves that out." default:"0"`
@@ -40,7 +40,7 @@ type auditResult struct {
 	Peak      float64 `json:"peak_mb,omitempty"`                   // resident
 }
 
-func (c *benchAuditCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
+func (c *auditCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 	dir, logFile, remove, err := keptDir(c.Keep)
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (c *benchAuditCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 		defer cancel()
 		err = errors.Join(err, pipe.Stop(stop))
 	}()
-	b, err := openBenchAudit(ctx, target.FromReady(pipe.Ready()), dir, pipe.KeysDir(), c.Profile)
+	b, err := openAuditBench(ctx, target.FromReady(pipe.Ready()), dir, pipe.KeysDir(), c.Profile)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (c *benchAuditCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
 // measure takes the floors and the auditor's path over the same messages, and
 // then looks things up in what came of it. In a directory of an earlier run it only
 // looks up.
-func (c *benchAuditCmd) measure(ctx context.Context, io ui.Stdio, b *benchAudit) error {
+func (c *auditCmd) measure(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	kept, err := b.kept(ctx)
 	if err == nil && kept == 0 {
 		err = c.first(ctx, io, b)
@@ -94,7 +94,7 @@ func (c *benchAuditCmd) measure(ctx context.Context, io ui.Stdio, b *benchAudit)
 }
 
 // first fills the log and measures what is measured from its beginning.
-func (c *benchAuditCmd) first(ctx context.Context, io ui.Stdio, b *benchAudit) error {
+func (c *auditCmd) first(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	begun := time.Now()
 	n, err := b.log.fill(ctx, c.Messages)
 	if err != nil {
@@ -132,7 +132,7 @@ func (c *benchAuditCmd) first(ctx context.Context, io ui.Stdio, b *benchAudit) e
 	return b.keep(ctx)
 }
 
-func (c *benchAuditCmd) print(io ui.Stdio, r auditResult) error {
+func (c *auditCmd) print(io ui.Stdio, r auditResult) error {
 	if c.JSON {
 		return ui.WriteJSON(io, r)
 	}

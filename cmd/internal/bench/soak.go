@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -23,7 +23,7 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-type benchSoakCmd struct {
+type soakCmd struct {
 	Duration     time.Duration `help:"How long the load lasts, warm-up included." default:"10m"`
 	WarmUp       time.Duration `help:"When memory is looked at for the first time." default:"1m"`
 	Rate         int           `help:"Calls a second: an admission and the report of its execution each." default:"300"`
@@ -47,15 +47,15 @@ const soakSession = 50
 // soakStep is how often calls are made; so many as the rate asks for at once.
 const soakStep = 100 * time.Millisecond
 
-func (c *benchSoakCmd) Run(ctx context.Context, io ui.Stdio) error {
+func (c *soakCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if c.WarmUp >= c.Duration || c.Rate < 1 {
 		return ui.UsageError{Err: errors.New("--warm-up must be shorter than --duration, and --rate at least 1")}
 	}
-	setup := benchSetup{SyncInterval: c.SyncInterval, Policies: 100, CacheDir: c.CacheDir}
+	setup := pipelineSetup{SyncInterval: c.SyncInterval, Policies: 100, CacheDir: c.CacheDir}
 	return setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.soak(ctx, io, p.Ready()) })
 }
 
-func (c *benchSoakCmd) soak(ctx context.Context, io ui.Stdio, ready target.Ready) error {
+func (c *soakCmd) soak(ctx context.Context, io ui.Stdio, ready target.Ready) error {
 	nc, err := target.FromReady(ready).Connect(ctx, target.Runtime)
 	if err != nil {
 		return err

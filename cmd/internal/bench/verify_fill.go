@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -39,39 +39,39 @@ type verifyShard struct {
 	engine    pid
 }
 
-// benchKeys derives every key from its name.
-type benchKeys struct{}
+// sampleKeys derives every key from its name.
+type sampleKeys struct{}
 
-func benchKey(name string) []byte {
+func sampleKey(name string) []byte {
 	mac := hmac.New(sha256.New, []byte("countersign bench verify"))
 	mac.Write([]byte(name))
 	return mac.Sum(nil)
 }
 
-func (benchKeys) TenantKey(tenant string) []byte { return benchKey("tenant/" + tenant) }
+func (sampleKeys) TenantKey(tenant string) []byte { return sampleKey("tenant/" + tenant) }
 
-func (benchKeys) SessionKey(tenant, session string) ([]byte, error) {
-	return benchKey("session/" + tenant + "/" + session), nil
+func (sampleKeys) SessionKey(tenant, session string) ([]byte, error) {
+	return sampleKey("session/" + tenant + "/" + session), nil
 }
 
 const (
-	benchBatch  = 10_000 // records of one insert
-	benchSample = 20_000 // records that are also kept in memory
+	insertBatch   = 10_000 // records of one insert
+	sampleRecords = 20_000 // records that are also kept in memory
 )
 
-var benchCreated = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+var shardCreated = time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
 
 // fillShard makes about n records. Decisions of share calls have one signature.
 func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(done, total uint64)) (*verifyShard, error) {
-	s := &verifyShard{db: db, name: streams.EpochName(streams.DefaultShard, benchCreated), chain: evidence.NewChain(noHead, 1<<30)}
+	s := &verifyShard{db: db, name: streams.EpochName(streams.DefaultShard, shardCreated), chain: evidence.NewChain(noHead, 1<<30)}
 	var err error
 	if s.builder, err = evidence.NewBuilder(s.name, subject.Space{}); err != nil {
 		return nil, err
 	}
-	if s.receipt, err = signing.NewPrivateKey(benchKey("receipt")); err != nil {
+	if s.receipt, err = signing.NewPrivateKey(sampleKey("receipt")); err != nil {
 		return nil, err
 	}
-	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(benchKey("checkpoint")))
+	skey, vkey, err := signing.NewCheckpointKey(bytes.NewReader(sampleKey("checkpoint")))
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(
 		if err != nil {
 			return nil, err
 		}
-		if msgs = append(msgs, more...); len(msgs) >= benchBatch || int(s.tree.Size())+len(msgs) >= n {
+		if msgs = append(msgs, more...); len(msgs) >= insertBatch || int(s.tree.Size())+len(msgs) >= n {
 			if err := s.store(ctx, msgs); err != nil {
 				return nil, err
 			}
@@ -99,7 +99,7 @@ func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(
 			progress(uint64(s.tree.Size()), uint64(n))
 		}
 		if int(s.tree.Size()) >= n {
-			s.session = benchSession(call / callsPerSession / 2)
+			s.session = sampleSession(call / callsPerSession / 2)
 			s.builder, s.chain = nil, nil // what they remember is not verification's
 			progress(uint64(n), uint64(n))
 			return s, nil
@@ -110,7 +110,7 @@ func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(
 func noHead(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }
 
 func (s *verifyShard) keyMessage() ([]events.LogMessage, error) {
-	k := events.KeyRecord{KeyID: s.receipt.ID, Use: signing.UseReceipt, Algorithm: "EdDSA", PublicKey: signing.EncodePublic(s.receipt.Public()), CreatedAt: events.At(benchCreated)}
+	k := events.KeyRecord{KeyID: s.receipt.ID, Use: signing.UseReceipt, Algorithm: "EdDSA", PublicKey: signing.EncodePublic(s.receipt.Public()), CreatedAt: events.At(shardCreated)}
 	var err error
 	if k.Vouch, err = signing.Vouch(s.signer, k); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (s *verifyShard) round(log *auditLog, first, share int) (msgs []events.LogM
 		if err != nil {
 			return nil, fmt.Errorf("the sample decision: %w", err)
 		}
-		d.RequestDigest = digest.Keyed(benchKeys{}.TenantKey(d.Tenant), msgs[i-1].Body)
+		d.RequestDigest = digest.Keyed(sampleKeys{}.TenantKey(d.Tenant), msgs[i-1].Body)
 		if msgs[i].Body, err = events.Encode(d); err != nil {
 			return nil, err
 		}
@@ -156,9 +156,9 @@ func (s *verifyShard) round(log *auditLog, first, share int) (msgs []events.LogM
 func (s *verifyShard) store(ctx context.Context, msgs []events.LogMessage) error {
 	for i := range msgs {
 		msgs[i].Seq = uint64(s.tree.Size()) + uint64(i) + 1
-		msgs[i].Time = benchCreated.Add(time.Duration(msgs[i].Seq) * time.Millisecond)
+		msgs[i].Time = shardCreated.Add(time.Duration(msgs[i].Seq) * time.Millisecond)
 	}
-	built, err := s.builder.BuildBatch(s.chain, msgs, benchKeys{})
+	built, err := s.builder.BuildBatch(s.chain, msgs, sampleKeys{})
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (s *verifyShard) store(ctx context.Context, msgs []events.LogMessage) error
 		r := b.Row()
 		rows[i] = storage.EvidenceRow{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject,
 			BrokerTime: r.BrokerTime, BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, SessionIndex: b.Record.SessionIndex}
-		if len(s.sample) < benchSample {
+		if len(s.sample) < sampleRecords {
 			s.sample = append(s.sample, r)
 		}
 		for _, n := range s.tree.Append(b.Hash) {
@@ -186,5 +186,5 @@ func (s *verifyShard) store(ctx context.Context, msgs []events.LogMessage) error
 	if s.last, err = evidence.SignCheckpoint(s.signer, cp); err != nil {
 		return err
 	}
-	return s.db.InsertCheckpoint(ctx, storage.Checkpoint{Shard: s.name, Size: uint64(cp.Size), Root: cp.Root, Note: s.last, Created: benchCreated})
+	return s.db.InsertCheckpoint(ctx, storage.Checkpoint{Shard: s.name, Size: uint64(cp.Size), Root: cp.Root, Note: s.last, Created: shardCreated})
 }

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"encoding/base64"
@@ -20,9 +20,9 @@ import (
 	"github.com/countersign-dev/countersign/examples"
 )
 
-// benchPolicies are the example policies and as many more, each for a tool of
+// samplePolicies are the example policies and as many more, each for a tool of
 // its own, as n asks for.
-func benchPolicies(n int) []policy.Document {
+func samplePolicies(n int) []policy.Document {
 	var docs []policy.Document
 	for _, name := range []string{"mail.yaml", "database.yaml", "files.yaml", "assistant.yaml"} {
 		data, err := examples.FS.ReadFile("policies/" + name)
@@ -64,16 +64,16 @@ func governedRequest() string {
 		`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}`
 }
 
-// benchDecisions is how many decisions one of its samples takes, so that reading
+// decisionsPerSample is how many decisions one of its samples takes, so that reading
 // the clock does not count.
-const benchDecisions = 100
+const decisionsPerSample = 100
 
 // decide measures the pure decision: decoding, schema, all evaluators, reply. No
 // server takes part.
-func (b *bench) decide(what, body string, policies int) (benchResult, error) {
-	set, err := policy.Compile(benchPolicies(policies))
+func (b *loadBench) decide(what, body string, policies int) (latencyResult, error) {
+	set, err := policy.Compile(samplePolicies(policies))
 	if err != nil {
-		return benchResult{}, err
+		return latencyResult{}, err
 	}
 	snap := &admission.Snapshot{Policies: set, Revision: 1}
 	now := time.Now()
@@ -85,18 +85,18 @@ func (b *bench) decide(what, body string, policies int) (benchResult, error) {
 	runtime.ReadMemStats(&before)
 	for begun := time.Now(); time.Since(begun) < b.duration; {
 		start := time.Now()
-		for range benchDecisions {
+		for range decisionsPerSample {
 			out := admission.Decide(req, snap, in)
 			if _, err := out.Reply(); err != nil || out.Decision.Verdict != events.Allow {
-				return benchResult{}, fmt.Errorf("%s: %s: %w", what, out.Decision.Verdict, errors.Join(err, errNotAllowed))
+				return latencyResult{}, fmt.Errorf("%s: %s: %w", what, out.Decision.Verdict, errors.Join(err, errNotAllowed))
 			}
 		}
-		took = append(took, time.Since(start)/benchDecisions)
+		took = append(took, time.Since(start)/decisionsPerSample)
 	}
 	runtime.ReadMemStats(&after)
 	slices.Sort(took)
-	n := len(took) * benchDecisions
-	return benchResult{What: what, Clients: 1, Count: n, PerSecond: float64(n) / b.duration.Seconds(),
+	n := len(took) * decisionsPerSample
+	return latencyResult{What: what, Clients: 1, Count: n, PerSecond: float64(n) / b.duration.Seconds(),
 		P50: micros(took[len(took)/2]), P99: micros(took[len(took)*99/100]),
 		Allocs: float64(after.Mallocs-before.Mallocs) / float64(n), Bytes: float64(after.TotalAlloc-before.TotalAlloc) / float64(n)}, nil
 }

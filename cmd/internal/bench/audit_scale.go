@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const copyStep = 10 * time.Minute
 
 // scale copies the evidence until there are so many rows, and looks things up
 // among them.
-func (c *benchAuditCmd) scale(ctx context.Context, io ui.Stdio, b *benchAudit) error {
+func (c *auditCmd) scale(ctx context.Context, io ui.Stdio, b *auditBench) error {
 	_, copies, err := b.counted(ctx)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func (c *benchAuditCmd) scale(ctx context.Context, io ui.Stdio, b *benchAudit) e
 
 // copy adds the evidence once more, with ids, sessions and times of its own. One
 // copy in five is another tenant's.
-func (b *benchAudit) copy(ctx context.Context, k int) error {
+func (b *auditBench) copy(ctx context.Context, k int) error {
 	tenant := b.t.Tenant
 	if k%5 == 4 {
 		tenant = "globex"
@@ -82,7 +82,7 @@ func (b *benchAudit) copy(ctx context.Context, k int) error {
 
 // scaled is the evidence after copying.
 type scaled struct {
-	b      *benchAudit
+	b      *auditBench
 	copies int
 }
 
@@ -126,7 +126,7 @@ func (s scaled) tree(ctx context.Context, show func(done, total uint64)) error {
 }
 
 // treeSize is what the proofs take of it.
-func (b *benchAudit) treeSize(ctx context.Context) (auditResult, error) {
+func (b *auditBench) treeSize(ctx context.Context) (auditResult, error) {
 	var disk, rows uint64
 	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sum(rows) FROM system.parts
 		WHERE active AND database = currentDatabase() AND table IN ('tree_hashes', 'tree_nodes')`).Scan(&disk, &rows)
@@ -148,7 +148,7 @@ func (s scaled) own() int {
 
 // session is a session of copy k.
 func (s scaled) session(k int) string {
-	return benchSession(k*10_000 + rand.IntN(s.b.messages/messagesPerCall/callsPerSession))
+	return sampleSession(k*10_000 + rand.IntN(s.b.messages/messagesPerCall/callsPerSession))
 }
 
 // repair compares the derived tables with the evidence, as an auditor does when it

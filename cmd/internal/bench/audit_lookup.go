@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 
 // size is what the tables of the evidence take on disk, derived ones and proofs
 // included.
-func (b *benchAudit) size(ctx context.Context) (auditResult, error) {
+func (b *auditBench) size(ctx context.Context) (auditResult, error) {
 	var disk, records uint64
 	err := b.conn.QueryRow(ctx, `SELECT sum(bytes_on_disk), sumIf(rows, table = 'evidence') FROM system.parts
 		WHERE active AND database = currentDatabase() AND table NOT LIKE 'bench%' AND table NOT LIKE 'goose%'`).Scan(&disk, &records)
@@ -27,11 +27,11 @@ func (b *benchAudit) size(ctx context.Context) (auditResult, error) {
 const lookups = 300
 
 // chains reads the evidence of one session.
-func (b *benchAudit) chains(ctx context.Context) (auditResult, error) {
+func (b *auditBench) chains(ctx context.Context) (auditResult, error) {
 	sessions := b.messages / messagesPerCall / callsPerSession
 	return b.timed(lookups, "evidence of one session", func() error {
 		n := 0
-		err := b.db.Chain(ctx, b.t.Tenant, benchSession(rand.IntN(sessions)), func(storage.EvidenceRow) error { n++; return nil })
+		err := b.db.Chain(ctx, b.t.Tenant, sampleSession(rand.IntN(sessions)), func(storage.EvidenceRow) error { n++; return nil })
 		if err == nil && n == 0 {
 			err = errors.New("a session has no evidence")
 		}
@@ -40,7 +40,7 @@ func (b *benchAudit) chains(ctx context.Context) (auditResult, error) {
 }
 
 // proofs makes inclusion proofs.
-func (b *benchAudit) proofs(ctx context.Context) (auditResult, error) {
+func (b *auditBench) proofs(ctx context.Context) (auditResult, error) {
 	shards, err := b.db.Shards(ctx)
 	if err != nil {
 		return auditResult{}, err
@@ -58,7 +58,7 @@ func (b *benchAudit) proofs(ctx context.Context) (auditResult, error) {
 }
 
 // hashes reads a shard's tree.
-func (b *benchAudit) hashes(ctx context.Context, shard string) tlog.HashReader {
+func (b *auditBench) hashes(ctx context.Context, shard string) tlog.HashReader {
 	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
 		ask := make([]uint64, len(indexes))
 		for i, n := range indexes {
@@ -74,7 +74,7 @@ func (b *benchAudit) hashes(ctx context.Context, shard string) tlog.HashReader {
 }
 
 // timed runs f n times, a few times more to warm up.
-func (b *benchAudit) timed(n int, what string, f func() error) (auditResult, error) {
+func (b *auditBench) timed(n int, what string, f func() error) (auditResult, error) {
 	var took []time.Duration
 	engine := pid(b.t.ReadyInfo().PIDs["clickhouse"])
 	var before time.Duration

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func (b *correlateBench) start(ctx context.Context, syncInterval string) error {
 		return streams.User{Name: name, Password: b.password, Role: role}
 	}
 	cfg := pipeline.NATSConfig{StoreDir: filepath.Join(b.dir, "nats"), SyncInterval: syncInterval, Host: streams.DefaultHost, LogLevel: "warn",
-		Tenants: []streams.Tenant{{Name: "acme", Users: []streams.User{user(benchRuntime, streams.RoleRuntime)}}}}
+		Tenants: []streams.Tenant{{Name: "acme", Users: []streams.User{user(runtimeUser, streams.RoleRuntime)}}}}
 	for _, r := range []streams.Role{streams.RoleProvisioner, streams.RoleAdmitter, streams.RoleCorrelator, streams.RoleAuditor} {
 		cfg.Services = append(cfg.Services, user(string(r), r))
 	}
@@ -68,7 +68,7 @@ func (b *correlateBench) child(ctx context.Context, info any, env []string, args
 }
 
 func (b *correlateBench) connect(ctx context.Context, name string) (*nats.Conn, error) {
-	return streams.Connect(ctx, streams.ConnectOptions{URL: b.url, User: name, Password: b.password, Name: "countersign bench", Log: b.log})
+	return streams.Connect(ctx, streams.ConnectOptions{URL: b.url, User: name, Password: b.password, Name: "countersign-bench", Log: b.log})
 }
 
 // prepare creates the log and publishes the receipt key.
@@ -107,7 +107,7 @@ func (b *correlateBench) publishKey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.traffic = traffic{"acme", benchRuntime, key, master.Tenant("acme")}
+	b.traffic = traffic{"acme", runtimeUser, key, master.Tenant("acme")}
 	k, err := keys.RecordOf(b.keys, key.ID)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package main
+package bench
 
 import (
 	"bytes"
@@ -18,17 +18,17 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// bench measures operations on a running system.
-type bench struct {
+// loadBench measures operations on a running system.
+type loadBench struct {
 	admitter streams.User // reaches JetStream itself
 	t        *target.Target
 	duration time.Duration
 	request  []byte
 }
 
-// benchConnections is how many connections the clients of one measurement
+// maxConnections is how many connections the clients of one measurement
 // share at most.
-const benchConnections = 16
+const maxConnections = 16
 
 // warmUp is how much of a measurement's beginning does not count.
 const warmUp = 10 // a tenth
@@ -39,13 +39,13 @@ type operation struct {
 	do   func(ctx context.Context, nc *nats.Conn) error
 }
 
-func (b *bench) run(ctx context.Context, what string, clients int, op func() operation) (benchResult, error) {
+func (b *loadBench) measureClients(ctx context.Context, what string, clients int, op func() operation) (latencyResult, error) {
 	o := op()
-	conns := make([]*nats.Conn, min(clients, benchConnections))
+	conns := make([]*nats.Conn, min(clients, maxConnections))
 	for i := range conns {
 		nc, err := b.connect(ctx, o.role)
 		if err != nil {
-			return benchResult{}, err
+			return latencyResult{}, err
 		}
 		defer nc.Close()
 		conns[i] = nc
@@ -71,29 +71,29 @@ func (b *bench) run(ctx context.Context, what string, clients int, op func() ope
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return benchResult{}, err
+		return latencyResult{}, err
 	}
 	all := slices.Concat(took...)
 	if len(all) == 0 {
-		return benchResult{}, fmt.Errorf("%s: nothing finished within %s", what, b.duration)
+		return latencyResult{}, fmt.Errorf("%s: nothing finished within %s", what, b.duration)
 	}
 	slices.Sort(all)
-	return benchResult{What: what, Clients: clients, Count: len(all), PerSecond: float64(len(all)) / b.duration.Seconds(),
+	return latencyResult{What: what, Clients: clients, Count: len(all), PerSecond: float64(len(all)) / b.duration.Seconds(),
 		P50: micros(all[len(all)/2]), P99: micros(all[len(all)*99/100])}, nil
 }
 
 // connect connects in a role; that of the admitter reaches JetStream itself.
-func (b *bench) connect(ctx context.Context, role string) (*nats.Conn, error) {
+func (b *loadBench) connect(ctx context.Context, role string) (*nats.Conn, error) {
 	if role != string(streams.RoleAdmitter) {
 		return b.t.Connect(ctx, role)
 	}
 	return streams.Connect(ctx, streams.ConnectOptions{
-		URL: b.t.ReadyInfo().NATSURL, User: b.admitter.Name, Password: b.admitter.Password, InboxPrefix: b.admitter.Inbox(), Name: "countersign bench",
+		URL: b.t.ReadyInfo().NATSURL, User: b.admitter.Name, Password: b.admitter.Password, InboxPrefix: b.admitter.Inbox(), Name: "countersign-bench",
 	})
 }
 
 // ping is a request that the admitter's process answers without doing anything.
-func (b *bench) ping() operation {
+func (b *loadBench) ping() operation {
 	return operation{target.Operator, func(ctx context.Context, nc *nats.Conn) error {
 		_, err := nc.RequestWithContext(ctx, "$SRV.PING.admitter", nil)
 		return err
@@ -102,12 +102,12 @@ func (b *bench) ping() operation {
 
 // publish stores one event of the request's size in JetStream, alone, and waits for
 // the acknowledgement.
-func (b *bench) publish() operation { return b.send(string(streams.RoleAdmitter)) }
+func (b *loadBench) publish() operation { return b.send(string(streams.RoleAdmitter)) }
 
 // ingest is the same as a publisher, by the service that takes events in.
-func (b *bench) ingest() operation { return b.send(target.Runtime) }
+func (b *loadBench) ingest() operation { return b.send(target.Runtime) }
 
-func (b *bench) send(role string) operation {
+func (b *loadBench) send(role string) operation {
 	subj := subject.Space{Prefix: b.t.Prefix}.Event(b.t.Tenant, b.t.Publisher(), subject.ProtoAgentHook, "bench", "UserPromptSubmit")
 	return operation{role, func(ctx context.Context, nc *nats.Conn) error {
 		reply, err := nc.RequestWithContext(ctx, subj, b.request)
@@ -121,7 +121,7 @@ func (b *bench) send(role string) operation {
 var errNotStored = errors.New("an event was not stored")
 
 // admit is one admission, to the arrival of the verdict.
-func (b *bench) admit() operation {
+func (b *loadBench) admit() operation {
 	space := subject.Space{Prefix: b.t.Prefix}
 	return operation{target.Runtime, func(ctx context.Context, nc *nats.Conn) error {
 		reply, err := client.Request(ctx, nc, space, b.t.Tenant, client.Call{Protocol: subject.ProtoAgentHook, Body: b.request})
