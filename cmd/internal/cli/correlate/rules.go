@@ -153,8 +153,8 @@ func (r ruleLine) print(out io.Writer) error {
 	return t.Print(out)
 }
 
-// KnownRule refuses a rule that nothing is ever found for: whoever mistypes it
-// must not read the empty list as good news.
+// KnownRule refuses a rule that nothing is ever found for: the empty list of a
+// mistyped name must not look like good news.
 func KnownRule(name string) error {
 	if name == "" {
 		return nil

@@ -40,7 +40,7 @@ func printExplanation(p *ui.Printer, x *explanation, now time.Time) {
 	printRequest(p, x)
 }
 
-// row prints a name and what it stands for.
+// printRow prints a name and what it stands for.
 func printRow(p *ui.Printer, name, format string, args ...any) {
 	p.Printf("  %-10s %s\n", name, fmt.Sprintf(format, args...))
 }
