@@ -28,7 +28,7 @@ var flagPackages = map[string]string{
 	"main": "cmd/countersign", "daemon": "cmd/internal/daemon", "target": "cmd/internal/cli/target",
 	"admin": "cmd/internal/cli/admin", "correlate": "cmd/internal/cli/correlate", "decide": "cmd/internal/cli/decide", "export": "cmd/internal/cli/export",
 	"inspect": "cmd/internal/cli/inspect", "proof": "cmd/internal/cli/proof", "run": "cmd/internal/cli/run", "system": "cmd/internal/cli/system",
-	"verify":   "cmd/internal/cli/verify",
+	"verify": "cmd/internal/cli/verify", "bench": "cmd/internal/bench",
 	"admitter": "cmd/internal/admitter", "correlator": "cmd/internal/correlator", "auditor": "cmd/internal/auditor",
 }
 
@@ -116,7 +116,7 @@ func fieldType(t testing.TB, all map[string]flagTypes, e ast.Expr, pkg string) r
 
 // programs by the name of their binary.
 var programs = map[string][2]string{
-	"countersign": {"main", "commands"}, "admitter": {"admitter", "Flags"}, "correlator": {"correlator", "Flags"}, "auditor": {"auditor", "Flags"},
+	"countersign": {"main", "commands"}, "countersign-bench": {"bench", "Commands"}, "admitter": {"admitter", "Flags"}, "correlator": {"correlator", "Flags"}, "auditor": {"auditor", "Flags"},
 }
 
 // parserOf makes the flag parser of a program.
