@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/countersign-dev/countersign/cmd/internal/admitter"
+	"github.com/countersign-dev/countersign/internal/service/admitter"
 )
 
 func main() { os.Exit(admitter.Main(os.Args[1:])) }

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/countersign-dev/countersign/cmd/internal/auditor"
+	"github.com/countersign-dev/countersign/internal/service/auditor"
 )
 
 func main() { os.Exit(auditor.Main(os.Args[1:])) }

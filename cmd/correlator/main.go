@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"github.com/countersign-dev/countersign/cmd/internal/correlator"
+	"github.com/countersign-dev/countersign/internal/service/correlator"
 )
 
 func main() { os.Exit(correlator.Main(os.Args[1:])) }

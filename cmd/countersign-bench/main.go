@@ -5,8 +5,8 @@ package main
 import (
 	"os"
 
-	"github.com/countersign-dev/countersign/cmd/internal/bench"
-	"github.com/countersign-dev/countersign/cmd/internal/pipeline/child"
+	"github.com/countersign-dev/countersign/internal/bench"
+	"github.com/countersign-dev/countersign/internal/pipeline/child"
 )
 
 func main() {

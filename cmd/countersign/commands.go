@@ -1,14 +1,14 @@
 package main
 
 import (
-	"github.com/countersign-dev/countersign/cmd/internal/cli/admin"
-	"github.com/countersign-dev/countersign/cmd/internal/cli/correlate"
-	"github.com/countersign-dev/countersign/cmd/internal/cli/decide"
-	"github.com/countersign-dev/countersign/cmd/internal/cli/export"
-	"github.com/countersign-dev/countersign/cmd/internal/cli/inspect"
-	"github.com/countersign-dev/countersign/cmd/internal/cli/run"
-	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
-	"github.com/countersign-dev/countersign/cmd/internal/cli/verify"
+	"github.com/countersign-dev/countersign/internal/cli/admin"
+	"github.com/countersign-dev/countersign/internal/cli/correlate"
+	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/export"
+	"github.com/countersign-dev/countersign/internal/cli/inspect"
+	"github.com/countersign-dev/countersign/internal/cli/run"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/cli/verify"
 )
 
 // commands is the whole command line; each command is a struct with its flags and a

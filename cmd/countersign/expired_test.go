@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
 	"github.com/countersign-dev/countersign/events"
 	"github.com/countersign-dev/countersign/events/signing"
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/storage"
 )
 

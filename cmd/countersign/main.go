@@ -7,9 +7,9 @@ import (
 	"os"
 
 	"github.com/alecthomas/kong"
-	"github.com/countersign-dev/countersign/cmd/internal/cli/system"
-	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
-	"github.com/countersign-dev/countersign/cmd/internal/pipeline/child"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/pipeline/child"
 )
 
 func main() {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/countersign-dev/countersign/cmd/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
 // invoke runs the program on a command line and gives what it printed.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/countersign-dev/countersign/cmd/internal/pipeline/child"
+	"github.com/countersign-dev/countersign/internal/pipeline/child"
 	"github.com/countersign-dev/countersign/storage"
 )
 

@@ -1,0 +1,107 @@
+package pipeline
+
+import (
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
+)
+
+// maxMetrics is how much one service's metrics may be, in bytes; it is far above
+// what they are.
+const maxMetrics = 4 << 20
+
+// serveHealth answers for the whole tree: ok only if every service is. The
+// metrics are those of all services.
+func (p *Pipeline) serveHealth() error {
+	url, stop, err := daemon.ServeHTTP(p.opt.HTTP, map[string]http.Handler{
+		"GET /healthz": http.HandlerFunc(p.reportHealth), "GET /metrics": http.HandlerFunc(p.reportMetrics),
+	})
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed, p.ready.HTTPURL = stop, url
+	return nil
+}
+
+// ask calls every service at the same time and gives the answers by name.
+func ask[T any](p *Pipeline, fn func(url string) T) map[string]T {
+	p.mu.Lock()
+	urls := maps.Clone(p.health)
+	p.mu.Unlock()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	answers := make(map[string]T, len(urls))
+	for name, u := range urls {
+		wg.Go(func() {
+			a := fn(u)
+			mu.Lock()
+			defer mu.Unlock()
+			answers[name] = a
+		})
+	}
+	wg.Wait()
+	return answers
+}
+
+func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
+	all := daemon.Report{Status: daemon.StatusOK, Problems: map[string]string{}, Services: ask(p, probe)}
+	for name, r := range all.Services {
+		if r.Status == daemon.StatusStarting {
+			all.Problems[name+"/process"] = "is starting"
+		}
+		for component, problem := range r.Problems {
+			all.Problems[name+"/"+component] = problem
+		}
+	}
+	if len(all.Problems) > 0 {
+		all.Status = daemon.StatusUnhealthy
+	}
+	daemon.WriteReport(w, all)
+}
+
+func (p *Pipeline) reportMetrics(w http.ResponseWriter, _ *http.Request) {
+	metrics.Write(w, metrics.Merge(ask(p, scrape)))
+}
+
+func get(url string) (*http.Response, error) {
+	client := http.Client{Timeout: 2 * time.Second}
+	return client.Get(url)
+}
+
+func probe(url string) daemon.Report {
+	sick := func(problem string) daemon.Report {
+		return daemon.Report{Status: daemon.StatusUnhealthy, Problems: map[string]string{"process": problem}}
+	}
+	res, err := get(url + "/healthz")
+	if err != nil {
+		return sick("does not answer")
+	}
+	defer func() { _ = res.Body.Close() }()
+	var r daemon.Report
+	if err := json.NewDecoder(res.Body).Decode(&r); err != nil {
+		return sick("answers " + res.Status)
+	}
+	return r
+}
+
+// scrape gives nil for a service that does not answer.
+func scrape(url string) []byte {
+	res, err := get(url + "/metrics")
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = res.Body.Close() }()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxMetrics))
+	if err != nil || res.StatusCode != http.StatusOK {
+		return nil
+	}
+	return b
+}

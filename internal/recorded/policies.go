@@ -1,0 +1,122 @@
+package recorded
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/policybucket"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// InForce is a set of policies that was in force.
+type InForce struct {
+	Change events.PolicyChange
+	Seq    uint64 // of the record that says so
+	Docs   []policy.Document
+	Set    *policy.Set
+	Err    error // why there was no usable set: everything was denied
+	Gone   error // why what decided cannot be had any more; Set and Err then say nothing
+}
+
+// keepSets bounds how many compiled sets are kept.
+const keepSets = 8
+
+// Policies knows which policies were in force when. One goroutine uses it.
+type Policies struct {
+	log     Log
+	changes []changeAt
+	sets    map[uint64]*InForce // by sequence of the record
+	order   []uint64
+}
+
+type changeAt struct {
+	seq, revision uint64
+	digest        string
+}
+
+// Policies reads what the log says about changes of policies.
+func (l Log) Policies(ctx context.Context) (*Policies, error) {
+	p := &Policies{log: l, sets: map[uint64]*InForce{}}
+	subj := l.Space.Control(l.Stream, events.ControlPolicy)
+	for next := uint64(1); ; {
+		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, subj, next)
+		if err != nil {
+			return nil, fmt.Errorf("reading the changes of policies: %w", err)
+		}
+		if m == nil {
+			return p, nil
+		}
+		if c, err := events.DecodeRecord[events.PolicyChange](m.Body); err == nil {
+			p.changes = append(p.changes, changeAt{m.Seq, c.Revision, c.Digest})
+		}
+		next = m.Seq + 1
+	}
+}
+
+// Of gives what a decision was made by: the set that it names or, if it names
+// none, the newest before it.
+func (p *Policies) Of(ctx context.Context, d events.Decision, seq uint64) (*InForce, error) {
+	var found *changeAt
+	for i, c := range p.changes {
+		named := d.Policy == nil || c.revision == d.Policy.Revision && c.digest == d.Policy.Digest
+		if named && (c.seq < seq || found == nil && d.Policy != nil) {
+			found = &p.changes[i]
+		}
+	}
+	if found == nil {
+		return nil, ErrNoPolicies
+	}
+	if have := p.sets[found.seq]; have != nil {
+		return have, nil
+	}
+	in, err := p.read(ctx, found.seq)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.order) >= keepSets {
+		delete(p.sets, p.order[0])
+		p.order = p.order[1:]
+	}
+	p.sets[found.seq], p.order = in, append(p.order, found.seq)
+	return in, nil
+}
+
+func (p *Policies) read(ctx context.Context, seq uint64) (*InForce, error) {
+	m, err := streams.MessageAt(ctx, p.log.JS, p.log.Stream, seq)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, fmt.Errorf("%w: sequence %d is gone", ErrNoPolicies, seq)
+	}
+	in := &InForce{Seq: seq}
+	if in.Change, err = events.DecodeRecord[events.PolicyChange](m.Body); err != nil {
+		return nil, err
+	}
+	in.Docs = policybucket.Documents(in.Change.Documents)
+	if in.Change.Omitted {
+		if in.Docs, in.Gone = p.fromBucket(ctx, in.Change.Revision); in.Gone != nil {
+			return in, nil
+		}
+	}
+	in.Set, in.Err = policy.Compile(in.Docs)
+	if digest := in.Set.Digest(); digest != in.Change.Digest {
+		in.Gone = fmt.Errorf("the policies of revision %d have the digest %s here, and had %s when they decided: this program reads them otherwise than the one that decided", in.Change.Revision, digest, in.Change.Digest)
+	}
+	return in, nil
+}
+
+// fromBucket reads a set that was too large for the log's record.
+func (p *Policies) fromBucket(ctx context.Context, revision uint64) ([]policy.Document, error) {
+	m, err := streams.MessageAt(ctx, p.log.JS, "KV_"+streams.BucketPolicies, revision)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil {
+		return nil, fmt.Errorf("the text of revision %d is in neither log nor bucket any more", revision)
+	}
+	set, err := events.DecodePolicySet(m.Body)
+	return policybucket.Documents(set.Documents), err
+}

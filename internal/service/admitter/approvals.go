@@ -1,0 +1,332 @@
+package admitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// approvals is the part that keeps approval workflows. The bucket is what counts,
+// and every change of it is a compare-and-set; the view in memory only says what
+// to try. The records on the log follow the bucket: keep makes good what a crash
+// between the two has left.
+type approvals struct {
+	s    *service
+	js   jetstream.JetStream
+	kv   jetstream.KeyValue
+	lag  *bucketLag
+	view *approvalView
+
+	watcher jetstream.KeyWatcher // of follow
+	erased  chan *nats.Msg       // the log's records of erasures, which leave no trace in the bucket
+}
+
+// maxErasures is how many erasures may wait to be looked after. Of more than that,
+// what they took from the bucket stays in memory until it is over.
+const maxErasures = 4096
+
+func newApprovals(s *service) *approvals { return &approvals{s: s, view: newApprovalView()} }
+
+// start implements part.
+func (a *approvals) start(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) (stop func(), err error) {
+	a.js, a.lag = js, newBucketLag(js, streams.BucketApprovals)
+	if a.kv, err = streams.OpenBucket(ctx, js, streams.BucketApprovals); err != nil {
+		return nil, err
+	}
+	a.erased = make(chan *nats.Msg, maxErasures)
+	erasures, err := nc.ChanSubscribe(a.s.space.Control(a.s.flags.Stream, events.ControlErasure), a.erased)
+	if err == nil {
+		err = nc.FlushTimeout(flushTimeout)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listening to erasures: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	if err := a.open(ctx); err != nil {
+		cancel()
+		return nil, errors.Join(err, erasures.Unsubscribe())
+	}
+	connected := nc.StatusChanged(nats.CONNECTED)
+	var running sync.WaitGroup
+	running.Go(func() { a.follow(ctx, connected) })
+	running.Go(func() { a.keep(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+		nc.RemoveStatusListener(connected)
+		_ = erasures.Unsubscribe()
+	}, nil
+}
+
+// fill implements part.
+func (a *approvals) fill(_ admission.Request, in *admission.Inputs) { in.Approvals = a.view }
+
+// take implements part: it makes the decision's step, by compare-and-set.
+func (a *approvals) take(ctx context.Context, _ admission.Request, out *admission.Outcome) (taken, error) {
+	step := out.Takes.Approval
+	if step == nil {
+		return taken{}, nil
+	}
+	key := approval.StoreKey(step.Next.Tenant, step.Slot)
+	if step.Keep {
+		return taken{}, a.unchanged(ctx, key, step.Revision)
+	}
+	old := a.view.at(key)
+	if old.revision != step.Revision {
+		return taken{}, errAgain
+	}
+	if step.Consumes {
+		// An approval must be on the log before what rests on it.
+		if err := a.logged(ctx, key, old); err != nil {
+			return taken{}, err
+		}
+	}
+	revision, err := a.write(ctx, key, step.Next, step.Revision)
+	if err != nil {
+		return taken{}, err
+	}
+	t := taken{giveBack: func(ctx context.Context) { a.restore(ctx, key, old.w, revision) }}
+	for _, r := range step.Records {
+		msg, err := a.message(r)
+		if err != nil {
+			t.giveBack(ctx)
+			return taken{}, err
+		}
+		t.msgs = append(t.msgs, msg)
+	}
+	return t, nil
+}
+
+// unchanged asks the bucket's leader whether a workflow is still as it was seen:
+// a view of a moment ago is not enough for who has just been told otherwise.
+func (a *approvals) unchanged(ctx context.Context, key string, revision uint64) error {
+	if err := a.refresh(ctx, key); err != nil {
+		return err
+	}
+	if a.view.at(key).revision != revision {
+		return errAgain
+	}
+	return nil
+}
+
+// write puts a workflow in the place of what has a revision (0: nothing).
+// errAgain says that somebody else has changed it, and that the view has it.
+func (a *approvals) write(ctx context.Context, key string, w approval.Workflow, revision uint64) (uint64, error) {
+	value, err := events.Encode(w)
+	if err != nil {
+		return 0, err
+	}
+	written := uint64(0)
+	if revision == 0 {
+		written, err = a.kv.Create(ctx, key, value)
+	} else {
+		written, err = a.kv.Update(ctx, key, value, revision)
+	}
+	switch {
+	case err == nil:
+		a.view.put(key, &w, written)
+		return written, nil
+	case changed(err):
+		if err := a.refresh(ctx, key); err != nil {
+			return 0, err
+		}
+		return 0, errAgain
+	}
+	return 0, fmt.Errorf("changing an approval workflow: %w", err)
+}
+
+// Codes of a failed compare-and-set.
+const (
+	codeWrongLastSequence         = 10071
+	codeWrongLastSequenceConstant = 10164
+)
+
+// changed reports whether a compare-and-set failed because of another one.
+func changed(err error) bool {
+	var api *jetstream.APIError
+	return errors.Is(err, jetstream.ErrKeyExists) ||
+		errors.As(err, &api) && (api.ErrorCode == codeWrongLastSequence || api.ErrorCode == codeWrongLastSequenceConstant)
+}
+
+// refresh reads one key from the leader of the bucket.
+func (a *approvals) refresh(ctx context.Context, key string) error {
+	e, err := streams.KVLast(ctx, a.js, streams.BucketApprovals, key)
+	if err != nil {
+		return fmt.Errorf("reading an approval workflow: %w", err)
+	}
+	if e == nil || e.Deleted {
+		a.view.remove(key)
+		return nil
+	}
+	a.view.put(key, a.read(key, e.Value), e.Revision)
+	return nil
+}
+
+// read takes what the bucket holds under a key. What cannot be read is nil: it
+// approves nothing, and the next workflow of the slot takes its place.
+func (a *approvals) read(key string, value []byte) *approval.Workflow {
+	w, err := approval.Decode(value)
+	if err == nil && approval.StoreKey(w.Tenant, w.Slot) != key {
+		err = errors.New("it belongs to another key")
+	}
+	if err != nil {
+		a.s.env.Log.Error().Err(err).Str("key", key).Msg("an approval workflow in the bucket cannot be read; it approves nothing")
+		return nil
+	}
+	return &w
+}
+
+// restore undoes a step that could not be recorded for certain. If somebody has
+// gone on from it, it stays.
+func (a *approvals) restore(ctx context.Context, key string, old *approval.Workflow, revision uint64) {
+	ctx, cancel := context.WithTimeout(ctx, a.s.flags.Timeout)
+	defer cancel()
+	var err error
+	if old != nil {
+		_, err = a.write(ctx, key, *old, revision)
+	} else if err = a.kv.Delete(ctx, key, jetstream.LastRevision(revision)); err == nil {
+		a.view.remove(key)
+	}
+	if err != nil && !errors.Is(err, errAgain) {
+		a.s.env.Log.Warn().Err(err).Str("key", key).Msg("a step of an approval workflow could not be undone; the agent must ask anew")
+	}
+}
+
+// open reads the whole bucket, and watches from there on. streams.ErrBehind says that the
+// watch was given an older state than the bucket's leader has; it is not used.
+func (a *approvals) open(ctx context.Context) error {
+	floor, err := a.lag.floor(ctx)
+	if err != nil {
+		return err
+	}
+	watcher, err := a.kv.WatchAll(ctx)
+	if err != nil {
+		return fmt.Errorf("watching the approvals: %w", err)
+	}
+	timeout := time.After(openTimeout)
+	fresh := newApprovalView()
+	for {
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), watcher.Stop())
+		case <-timeout:
+			return errors.Join(fmt.Errorf("reading the approvals: the bucket does not answer: %w", context.DeadlineExceeded), watcher.Stop())
+		case e, open := <-watcher.Updates():
+			switch {
+			case !open:
+				return errors.New("reading the approvals: the watch ended")
+			case e != nil:
+				a.see(fresh, e)
+				continue
+			}
+			at, _ := fresh.upTo.now()
+			if err := a.lag.complete(at, floor); err != nil {
+				return errors.Join(err, watcher.Stop())
+			}
+			if a.watcher != nil {
+				_ = a.watcher.Stop()
+			}
+			a.watcher = watcher
+			a.view.become(fresh)
+			return nil
+		}
+	}
+}
+
+// see takes a change of the bucket into a view.
+func (a *approvals) see(v *approvalView, e jetstream.KeyValueEntry) {
+	defer v.upTo.raise(e.Revision())
+	if e.Operation() == jetstream.KeyValuePut {
+		v.put(e.Key(), a.read(e.Key(), e.Value()), e.Revision())
+		return
+	}
+	v.removed(e.Key(), e.Revision())
+}
+
+// follow takes changes until ctx ends, and reads everything again after a lost
+// connection.
+func (a *approvals) follow(ctx context.Context, connected <-chan nats.Status) {
+	defer func() { _ = a.watcher.Stop() }()
+	again := time.NewTicker(recordAgain)
+	defer again.Stop()
+	updates, stale := a.watcher.Updates(), false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, open := <-updates:
+			switch {
+			case !open:
+				updates, stale = nil, true
+			case e != nil:
+				a.see(a.view, e)
+			}
+			continue
+		case m := <-a.erased:
+			if err := a.recheck(ctx, m.Data); err != nil {
+				a.problem(ctx, "approval_watch", err)
+				stale = true
+			}
+		case <-connected:
+			stale = true
+		case <-again.C:
+			newest, _ := a.view.upTo.now()
+			a.lag.look(ctx, newest)
+		case l := <-a.lag.looks:
+			newest, _ := a.view.upTo.now()
+			if err := a.lag.judge(l, newest); err != nil {
+				a.s.env.Log.Warn().Err(err).Msg("the bucket is read again")
+				a.s.env.Metrics.ReaderStalled()
+				stale = true
+			}
+		}
+		if stale {
+			if err := a.open(ctx); err != nil {
+				a.problem(ctx, "approval_watch", fmt.Errorf("the approvals may be out of date: %w", err))
+				continue
+			}
+			updates, stale = a.watcher.Updates(), false
+			a.s.env.Health.Set("approval_watch", "")
+		}
+	}
+}
+
+// recheck looks whether an erasure has taken workflows out of the bucket: who
+// watches that does not see it. The record is not believed, it only says where to
+// look; there is one before the workflows go, and one after.
+func (a *approvals) recheck(ctx context.Context, record []byte) error {
+	e, err := events.DecodeRecord[events.Erasure](record)
+	if err != nil {
+		return fmt.Errorf("reading an erasure: %w", err)
+	}
+	var errs []error
+	a.view.each(func(key string, h heldApproval) {
+		k := sessionsecrets.Named(h.w.Tenant, h.w.Session)
+		masked := evidence.MaskedNames(e.Sessions) && evidence.SecretName(h.w.Session)
+		if k.Tenant == e.Tenant && (masked || slices.Contains(e.Sessions, k.Session)) {
+			errs = append(errs, a.limited(ctx, func(ctx context.Context) error { return a.refresh(ctx, key) }))
+		}
+	})
+	return errors.Join(errs...)
+}
+
+// problem tells of what will be tried again.
+func (a *approvals) problem(ctx context.Context, what string, err error) {
+	if ctx.Err() == nil {
+		a.s.env.Log.Error().Err(err).Msg("approvals")
+		a.s.env.Health.Set(what, err.Error())
+	}
+}

@@ -1,0 +1,249 @@
+package admitter
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// keeper is a part without a service around it.
+func keeper(t *testing.T, n *servicetest.NATS) *approvals {
+	t.Helper()
+	s := unstarted(t, n)
+	a := newApprovals(s)
+	a.js, a.lag = n.JS("admitter"), newBucketLag(n.JS("admitter"), streams.BucketApprovals)
+	var err error
+	a.kv, err = a.js.KeyValue(t.Context(), streams.BucketApprovals)
+	servicetest.OK(t, err)
+	servicetest.OK(t, a.open(t.Context()))
+	t.Cleanup(func() { _ = a.watcher.Stop() })
+	return a
+}
+
+func pendingStep(a *approvals, expires time.Time) (*admission.Outcome, string) {
+	w := approval.Open(approval.Opening{Slot: strings.Repeat("a", 64), ID: "wf-1", Tenant: "acme", Source: "rt1", Session: "s1", DecisionID: "d-1",
+		Policy: events.PolicyRef{Revision: 1, Digest: "sha256:a"}, PreviewDigest: "p", Call: "c1", Now: time.Now(), ExpiresAt: expires})
+	out := &admission.Outcome{}
+	out.Takes.Approval = &approval.Step{Slot: w.Slot, Next: w, Records: []events.Approval{w.Record()}}
+	return out, approval.StoreKey(w.Tenant, w.Slot)
+}
+
+// What a decision took is given back when it certainly was not recorded; if
+// somebody has gone on from it, it stays.
+func TestApprovalStepIsUndone(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	a := keeper(t, n)
+	out, key := pendingStep(a, time.Now().Add(time.Hour))
+	got, err := a.take(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	if len(got.msgs) != 1 || a.view.at(key).w == nil || a.view.Open("acme", "rt1") != 1 {
+		t.Fatalf("%+v", got)
+	}
+	got.giveBack(t.Context())
+	if e, err := streams.KVLast(t.Context(), a.js, streams.BucketApprovals, key); err != nil || !e.Deleted || a.view.at(key).w != nil || a.view.Open("acme", "rt1") != 0 {
+		t.Errorf("%+v %v", e, err)
+	}
+	// Again, in the place of what was deleted, and then somebody approves it.
+	got, err = a.take(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	approved := *a.view.at(key).w
+	approved.Status, approved.Step = approval.Approved, 2
+	_, err = a.write(t.Context(), key, approved, a.view.at(key).revision)
+	servicetest.OK(t, err)
+	got.giveBack(t.Context())
+	if h := a.view.at(key); h.w == nil || h.w.Status != approval.Approved {
+		t.Errorf("%+v", h)
+	}
+	// A step from an old revision is made again.
+	if _, err := a.take(t.Context(), admission.Request{}, out); err != errAgain {
+		t.Error(err)
+	}
+}
+
+// A crash between bucket and log leaves a record out; it is written, once.
+func TestLostRecordsAreWritten(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	a, b := keeper(t, n), keeper(t, n)
+	out, key := pendingStep(a, time.Now().Add(time.Hour))
+	_, err := a.take(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	servicetest.OK(t, b.refresh(t.Context(), key))
+	o := &office{t: t, n: n}
+	later := time.Now().Add(approvalGrace)
+	for _, keeper := range []*approvals{a, a, b} {
+		servicetest.OK(t, keeper.sweep(t.Context(), later))
+	}
+	if got := o.trail("wf-1"); got != "open>pending" {
+		t.Error(got)
+	}
+	// Expiry: two keepers, one record.
+	expired := time.Now().Add(2 * time.Hour)
+	for _, keeper := range []*approvals{a, b, a} {
+		servicetest.OK(t, keeper.sweep(t.Context(), expired))
+	}
+	if got := o.trail("wf-1"); got != "open>pending expire>expired" {
+		t.Error(got)
+	}
+	// And after a while it is gone from the bucket, not from the log.
+	servicetest.OK(t, a.sweep(t.Context(), expired.Add(approvalRetention)))
+	if e, err := streams.KVLast(t.Context(), a.js, streams.BucketApprovals, key); err != nil || !e.Deleted || a.view.Find("acme", "wf-1") != nil {
+		t.Errorf("%+v %v", e, err)
+	}
+}
+
+// erase takes a session's workflows as the custodian does, without a trace in the
+// bucket; and then the records, if told to.
+func erase(t *testing.T, n *servicetest.NATS, key string, records bool) {
+	t.Helper()
+	nc, js := n.Conn("custodian"), n.JS("custodian")
+	for {
+		e, err := streams.KVLast(t.Context(), js, streams.BucketApprovals, key)
+		servicetest.OK(t, err)
+		if e == nil {
+			break
+		}
+		_, err = streams.Erase(t.Context(), nc, "KV_"+streams.BucketApprovals, e.Revision)
+		servicetest.OK(t, err)
+	}
+	for _, m := range n.Log() {
+		if records && strings.HasPrefix(m.Subject, "gov.approvals.acme.") {
+			_, err := streams.Erase(t.Context(), nc, streams.DefaultShard, m.Seq)
+			servicetest.OK(t, err)
+		}
+	}
+}
+
+func sayErased(t *testing.T, n *servicetest.NATS, state string, sessions ...string) {
+	t.Helper()
+	body, err := events.Encode(events.Erasure{ErasureID: "e1", Shard: "GOV", State: state, Part: 1, Parts: 1, Tenant: "acme", Sessions: sessions})
+	servicetest.OK(t, err)
+	n.Publish("custodian", streams.Msg{Subject: "gov.control.GOV." + events.ControlErasure, Body: body})
+}
+
+// The records of a workflow that was erased were not left out by a crash: they stay
+// away.
+func TestErasedRecordsStayAway(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	a := keeper(t, n)
+	out, key := pendingStep(a, time.Now().Add(time.Hour))
+	_, err := a.take(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	erase(t, n, key, true)
+	later := time.Now().Add(approvalGrace)
+	servicetest.OK(t, a.sweep(t.Context(), later))
+	if got := (&office{t: t, n: n}).trail("wf-1"); got != "" || a.view.Find("acme", "wf-1") != nil {
+		t.Errorf("%q, in memory: %v", got, a.view.Find("acme", "wf-1"))
+	}
+}
+
+// Nobody is shown what was erased, and nothing is recorded of it.
+func TestErasedWorkflowsAreGone(t *testing.T) {
+	o := openOffice(t, "")
+	first := o.expect(o.call(), "ask")
+	second := o.expect(o.call("call-mail-2", "call-mail-4", "6f1d2c1e", "7f1d2c1f", "Quarterly", "Yearly"), "ask")
+	other := o.expect(o.call("sess-mail-2", "sess-mail-3"), "ask")
+	show := func(id string) approval.Reply {
+		return o.says("dana", approval.Request{Action: approval.ActionShow, WorkflowID: id})
+	}
+	digest := show(first).Workflow.PreviewDigest
+	sayErased(t, o.n, events.ErasureBegun, "sess-mail-2")
+	kv := bucket(t, o.n, "admitter", streams.BucketApprovals)
+	keys, err := kv.Keys(t.Context())
+	servicetest.OK(t, err)
+	for _, key := range keys {
+		e, err := kv.Get(t.Context(), key)
+		servicetest.OK(t, err)
+		if strings.Contains(string(e.Value()), "sess-mail-2") {
+			erase(t, o.n, key, false)
+		}
+	}
+	// Who decides before the word has come is told that there is nothing to decide.
+	wrong := approval.Request{Action: "approve", WorkflowID: first, PreviewDigest: digest + "0", Reason: "looked at it"}
+	if r := o.says("dana", wrong); r.Code != approval.CodeUnknown {
+		t.Errorf("%+v", r)
+	}
+	sayErased(t, o.n, events.ErasureDone, "sess-mail-2")
+	servicetest.Eventually(t, "the workflows are gone", func() bool {
+		return show(first).Code == approval.CodeUnknown && show(second).Code == approval.CodeUnknown
+	})
+	if r := show(other); !r.OK {
+		t.Errorf("the other session's: %+v", r)
+	}
+	if got := o.trail(first); got != "open>pending" {
+		t.Errorf("more of it is on the log: %s", got)
+	}
+}
+
+// An approval whose record a crash has left out is recorded before anything rests
+// on it.
+func TestApprovalIsOnTheLogBeforeItIsUsed(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	a := keeper(t, n)
+	out, key := pendingStep(a, time.Now().Add(time.Hour))
+	_, err := a.take(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	approved, _, changed := a.view.at(key).w.Resolve(approval.Command{Act: approval.ActApprove, Reviewer: "dana", PreviewDigest: "p", At: time.Now(),
+		InForce: events.PolicyRef{Revision: 1, Digest: "sha256:a"}})
+	if !changed {
+		t.Fatal("not approved")
+	}
+	_, err = a.write(t.Context(), key, approved, a.view.at(key).revision)
+	servicetest.OK(t, err)
+	used, err := approved.Consume("d-2", time.Now())
+	servicetest.OK(t, err)
+	out.Takes.Approval = &approval.Step{Slot: used.Slot, Revision: a.view.at(key).revision, Next: used, Consumes: true, Records: []events.Approval{used.Record()}}
+	_, err = a.take(t.Context(), admission.Request{}, out)
+	servicetest.OK(t, err)
+	if got := (&office{t: t, n: n}).trail("wf-1"); got != "approve>approved" {
+		t.Error(got)
+	}
+}
+
+// What the bucket holds and nobody can read approves nothing, and is in nobody's
+// way.
+func TestUnreadableWorkflow(t *testing.T) {
+	o := openOffice(t, "")
+	id := o.expect(o.call(), "ask")
+	kv := bucket(t, o.n, "admitter", streams.BucketApprovals)
+	names, err := kv.Keys(t.Context())
+	servicetest.OK(t, err)
+	_, err = kv.Put(t.Context(), names[0], []byte(`{"v":2,"status":"approved"}`))
+	servicetest.OK(t, err)
+	servicetest.Eventually(t, "the workflow is gone", func() bool {
+		return o.says("dana", approval.Request{Action: approval.ActionShow, WorkflowID: id}).Code == approval.CodeUnknown
+	})
+	if w := o.expect(o.call(), "ask"); w == id {
+		t.Error(w)
+	}
+}
+
+// The view knows the same, however it came to know it.
+func TestApprovalView(t *testing.T) {
+	v := newApprovalView()
+	w := approval.Workflow{ID: "wf-1", Tenant: "acme", Source: "rt1", Session: "s1", Slot: "x", Status: approval.Pending}
+	used := w
+	used.Status = approval.Consumed
+	v.put("k", &w, 5)
+	v.put("k", &used, 4) // late
+	if v.Open("acme", "rt1") != 1 || len(v.Session("acme", "rt1", "s1")) != 1 || v.Find("acme", "wf-1").Status != approval.Pending || v.Find("globex", "wf-1") != nil {
+		t.Error("an old revision won")
+	}
+	v.put("k", &used, 6)
+	if v.Open("acme", "rt1") != 0 || v.Session("acme", "rt1", "s1") != nil || len(v.pending)+len(v.sessions) != 0 {
+		t.Errorf("%+v", v)
+	}
+	v.removed("k", 5)
+	if v.Find("acme", "wf-1") == nil {
+		t.Error("removed by an old deletion")
+	}
+	v.removed("k", 7)
+	if v.Find("acme", "wf-1") != nil || len(v.byKey)+len(v.byID) != 0 {
+		t.Errorf("%+v", v)
+	}
+}

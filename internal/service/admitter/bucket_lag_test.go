@@ -1,0 +1,105 @@
+package admitter
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// unstartedFollower is a follower of the policies that reads nothing yet.
+func unstartedFollower(t *testing.T, n *servicetest.NATS, s *service, p *policies) *bucketFollower {
+	t.Helper()
+	js := n.JS("admitter")
+	kv, err := streams.OpenBucket(t.Context(), js, streams.BucketPolicies)
+	servicetest.OK(t, err)
+	return &bucketFollower{s: s, nc: n.Conn("admitter"), bucket: streams.BucketPolicies, js: js, kv: kv, lag: newBucketLag(js, streams.BucketPolicies), apply: p.apply, known: map[string]knownEntry{}}
+}
+
+// TestWatchThatStandsStillIsNoticed: the watch delivers nothing more, without an
+// error and without a lost connection; the admitter notices by the leader's word and
+// decides by the new policy.
+func TestWatchThatStandsStillIsNoticed(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	f := unstartedFollower(t, n, s, newPolicies(s))
+	servicetest.OK(t, f.open(ctx))
+	f.updates = make(chan jetstream.KeyValueEntry) // nothing ever comes
+	done := make(chan struct{})
+	go func() { defer close(done); f.follow(ctx, make(chan nats.Status)) }()
+	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	servicetest.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })
+	cancel()
+	<-done
+	_ = f.watcher.Stop()
+}
+
+// staleBucket gives the first watches what an empty replica has.
+type staleBucket struct {
+	jetstream.KeyValue
+	left atomic.Int64
+}
+
+type staleWatch struct {
+	jetstream.KeyWatcher
+	updates chan jetstream.KeyValueEntry
+}
+
+func (w staleWatch) Updates() <-chan jetstream.KeyValueEntry { return w.updates }
+
+func (b *staleBucket) WatchAll(ctx context.Context, opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) {
+	w, err := b.KeyValue.WatchAll(ctx, opts...)
+	if err != nil || b.left.Add(-1) < 0 {
+		return w, err
+	}
+	stale := make(chan jetstream.KeyValueEntry, 1)
+	stale <- nil // everything there is was delivered
+	return staleWatch{w, stale}, nil
+}
+
+// TestAnOlderStateIsNotApplied: a watch on a replica that lags says that the bucket
+// is empty. The view of before stands, and the bucket is read again.
+func TestAnOlderStateIsNotApplied(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	f := unstartedFollower(t, n, s, newPolicies(s))
+	servicetest.OK(t, f.open(t.Context()))
+	replica := &staleBucket{KeyValue: f.kv}
+	f.kv = replica
+	for range 3 {
+		replica.left.Store(1)
+		if stale := f.reopen(t.Context()); !stale || s.env.Health.Report().Problems["policies_watch"] == "" {
+			t.Error("an older state counts as complete")
+		}
+		if got := s.snapshot.Load(); got.Revision != revision || got.PolicyErr != nil {
+			t.Errorf("revision %d decides, %v", got.Revision, got.PolicyErr)
+		}
+	}
+	if f.reopen(t.Context()) {
+		t.Error("a complete read does not count")
+	}
+	_ = f.watcher.Stop()
+
+	a := newApprovals(s)
+	a.js, a.lag = n.JS("admitter"), newBucketLag(n.JS("admitter"), streams.BucketApprovals)
+	kv, err := streams.OpenBucket(t.Context(), a.js, streams.BucketApprovals)
+	servicetest.OK(t, err)
+	_, err = kv.Put(t.Context(), "k", []byte("{}"))
+	servicetest.OK(t, err)
+	replica = &staleBucket{KeyValue: kv}
+	a.kv = replica
+	replica.left.Store(1)
+	if err := a.open(t.Context()); !errors.Is(err, streams.ErrBehind) {
+		t.Errorf("approvals: %v", err)
+	}
+	servicetest.OK(t, a.open(t.Context()))
+	_ = a.watcher.Stop()
+}

@@ -1,0 +1,252 @@
+package admitter
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const payPolicy = `apiVersion: countersign.dev/v1
+kind: AdmissionPolicy
+metadata: {name: payments}
+spec:
+  match: {tools: ["*"]}
+  rules:
+    - {name: all, when: 'true', verdict: allow, reason: ok}
+`
+
+type doc = map[string]any
+
+func encoded(tb testing.TB, d doc, more ...doc) []byte {
+	tb.Helper()
+	for _, m := range more {
+		for k, v := range m {
+			d[k] = v
+		}
+	}
+	b, err := json.Marshal(d)
+	servicetest.OK(tb, err)
+	return b
+}
+
+func wireTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+func aaepDoc(typ, id string) doc {
+	return doc{
+		"@context": "https://aaep-protocol.org/context/v1", "type": "aaep:agent." + typ, "event_id": "evt_" + id, "session_id": "sess_1",
+		"timestamp": wireTime(time.Now()), "producer": doc{"agent_id": "bot"}, "summary_normal": "A step.",
+	}
+}
+
+// transfer is a request for something that cannot be undone.
+func transfer(tb testing.TB, call string) []byte {
+	return encoded(tb, aaepDoc("tool.invoked", "i"+strings.TrimPrefix(call, "call_")), doc{"tool": "transfer", "tool_call_id": call, "irreversible": true, "risk_level": "high"})
+}
+
+// question asks the user about a call.
+func question(tb testing.TB, token, call string) streams.Msg {
+	body := encoded(tb, aaepDoc("awaiting.confirmation", "q"+strings.TrimPrefix(token, "rpl_")), doc{
+		"urgency": "critical", "action": "Transfer", "consequence": "The money is gone.", "reply_token": token, "timeout_seconds": 300,
+		"default_decision": "reject", "irreversible": true, "risk_level": "high", "extra_context": doc{"tool_call_id": call},
+	})
+	return streams.Msg{Subject: "gov.events.acme.rt1.aaep.sess_1.agent.awaiting.confirmation", Body: body}
+}
+
+func answerTo(tb testing.TB, user, token, decision string) streams.Msg {
+	body := encoded(tb, doc{"type": "confirmation.reply", "reply_token": token, "decision": decision, "subscription_id": "sub_1", "timestamp": wireTime(time.Now())})
+	return streams.Msg{Subject: "gov.events.acme." + user + ".aaep.~.confirmation.reply", Body: body}
+}
+
+// verdictOn gives verdict and reason codes of an AAEP request.
+func verdictOn(tb testing.TB, nc *nats.Conn, body []byte) string {
+	tb.Helper()
+	d, err := events.DecodeRecord[events.Decision](ask(tb, nc, "gov.admit.acme.aaep", body).Data)
+	servicetest.OK(tb, err)
+	words := []string{string(d.Verdict)}
+	for _, r := range d.Reasons {
+		words = append(words, r.Code)
+	}
+	return strings.Join(words, " ")
+}
+
+func serveWith(tb testing.TB, n *servicetest.NATS, change func(*Flags)) *servicetest.Service {
+	tb.Helper()
+	f := flags(n)
+	change(&f)
+	return servicetest.Run(tb, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }).AwaitReady()
+}
+
+const (
+	unasked  = "ask confirmation_required high_risk_unconfirmed ok"
+	accepted = "allow confirmation_accepted ok"
+	used     = "ask confirmation_required high_risk_unconfirmed confirmation_used ok"
+)
+
+// A confirmation is good for one allow, across restarts and admitters, and what
+// was read back is what was there.
+func TestConfirmationIsUsedOnce(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "pay.yaml", []byte(payPolicy))
+	first := serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	want := func(call, want string) {
+		t.Helper()
+		if got := verdictOn(t, nc, transfer(t, call)); got != want {
+			t.Errorf("%s: %s, want %s", call, got, want)
+		}
+	}
+	want("call_1", unasked)
+	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"), question(t, "rpl_2", "call_2"), question(t, "rpl_3", "call_3"), question(t, "rpl_4", "call_4"))
+	n.Publish(servicetest.Runtime, answerTo(t, servicetest.Runtime, "rpl_1", "accept"))
+	want("call_1", accepted) // at once: the answer is in the log
+	want("call_1", used)
+	n.Publish(servicetest.Runtime, answerTo(t, servicetest.Runtime, "rpl_2", "reject"), answerTo(t, servicetest.Runtime, "rpl_3", "accept"))
+	want("call_2", "deny confirmation_declined ok")
+	want("call_4", "ask confirmation_required high_risk_unconfirmed confirmation_pending ok")
+	servicetest.OK(t, first.Stop())
+	serve(t, n)
+	want("call_1", used)
+	want("call_2", "deny confirmation_declined ok")
+	want("call_3", accepted)
+	want("call_3", used)
+}
+
+// Of many that ask at the same time, through two admitters, one is allowed. A
+// machine that is too busy to record decisions in time denies some, the one that
+// had the confirmation among them, perhaps: then it is there for the next.
+func TestConfirmationRace(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "pay.yaml", []byte(payPolicy))
+	serve(t, n)
+	serve(t, n)
+	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"))
+	n.Publish(servicetest.Runtime, answerTo(t, servicetest.Runtime, "rpl_1", "accept"))
+	got := make([]string, 24)
+	var wg sync.WaitGroup
+	nc := n.Conn(servicetest.Runtime)
+	for i := range got {
+		wg.Go(func() { got[i] = verdictOn(t, nc, transfer(t, "call_1")) })
+	}
+	wg.Wait()
+	heard := 0
+	for _, verdict := range got {
+		switch {
+		case verdict == accepted:
+			heard++
+		case verdict != used && !strings.HasSuffix(verdict, " audit_unavailable") && !strings.Contains(verdict, " confirmation_pending "):
+			t.Error(verdict)
+		}
+	}
+	recorded := allowedAfterReply(t, n)
+	if recorded == 0 {
+		servicetest.Eventually(t, "it is given back and used", func() bool { return verdictOn(t, nc, transfer(t, "call_1")) == accepted })
+		heard, recorded = 1, allowedAfterReply(t, n)
+	}
+	if recorded != 1 || heard > 1 {
+		t.Errorf("%d allows recorded, %d heard: %v", recorded, heard, got)
+	}
+}
+
+// allowedAfterReply counts the allows on the log, which must follow the reply.
+func allowedAfterReply(t *testing.T, n *servicetest.NATS) (yes int) {
+	t.Helper()
+	replied := false
+	for _, m := range n.Log() {
+		switch {
+		case strings.HasPrefix(m.Subject, "gov.decisions.acme.allow."):
+			yes++
+			if !replied {
+				t.Errorf("allowed at %d, before the reply", m.Seq)
+			}
+		case strings.HasSuffix(m.Subject, ".confirmation.reply"):
+			replied = true
+		}
+	}
+	return yes
+}
+
+// Where a deployment tells producer and user apart, only the user's publisher
+// answers.
+func TestConfirmationRepliers(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "pay.yaml", []byte(payPolicy))
+	serveWith(t, n, func(f *Flags) { f.Repliers = []string{"rt2"} })
+	nc := n.Conn(servicetest.Runtime)
+	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"), answerTo(t, servicetest.Runtime, "rpl_1", "accept"))
+	servicetest.Eventually(t, "the question is known, and the runtime's own answer does not count", func() bool {
+		return strings.Contains(verdictOn(t, nc, transfer(t, "call_1")), "ask confirmation_required high_risk_unconfirmed confirmation_pending")
+	})
+	n.Publish("rt2", answerTo(t, "rt2", "rpl_1", "accept"))
+	if got := verdictOn(t, nc, transfer(t, "call_1")); got != accepted {
+		t.Error(got)
+	}
+}
+
+// What was taken for a decision that could not be recorded is given back.
+func TestConfirmationIsGivenBack(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	c := newConfirmations(s)
+	stop, err := c.start(t.Context(), nil, n.JS("admitter"))
+	servicetest.OK(t, err)
+	defer stop()
+	d := events.Decision{DecisionID: "d1", ToolCallID: "call_1"}
+	for range 2 {
+		got, err := c.use(t.Context(), "acme.rt1.x", d)
+		servicetest.OK(t, err)
+		if _, err := c.use(t.Context(), "acme.rt1.x", d); !isAgain(err) {
+			t.Errorf("used twice: %v", err)
+		}
+		got.giveBack(t.Context())
+	}
+}
+
+// An answer that is too old to be read back is not waited for.
+func TestOldAnswersAreNotWaitedFor(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"), answerTo(t, servicetest.Runtime, "rpl_1", "accept"))
+	s := unstarted(t, n)
+	c := newConfirmations(s)
+	c.back = -time.Hour
+	stop, err := c.start(t.Context(), nil, n.JS("admitter"))
+	servicetest.OK(t, err)
+	defer stop()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if !c.reach(ctx, 2) {
+		t.Errorf("it waits for the answer at 2; it has read up to %d", c.head.at)
+	}
+}
+
+func isAgain(err error) bool { return err != nil && strings.Contains(err.Error(), errAgain.Error()) }
+
+// A log that was created anew is read from its beginning; until then nothing
+// counts as confirmed.
+func TestConfirmationsOfAnotherLog(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	c := newConfirmations(s)
+	stop, err := c.start(t.Context(), nil, n.JS("admitter"))
+	servicetest.OK(t, err)
+	defer stop()
+	n.Publish(servicetest.Runtime, question(t, "rpl_1", "call_1"))
+	servicetest.Eventually(t, "the question is read", func() bool { return c.reach(t.Context(), 1) })
+	n.Stop()
+	n.Recreate()
+	n.Publish(servicetest.Runtime, question(t, "rpl_2", "call_2"), question(t, "rpl_3", "call_3"))
+	servicetest.Eventually(t, "the new log is read", func() bool {
+		at, _ := c.head.now()
+		return at == 2
+	})
+	servicetest.Eventually(t, "health says so", func() bool { return s.env.Health.Report().Problems["confirmations"] == "" })
+}

@@ -1,0 +1,156 @@
+package admitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/cloudevents"
+	"github.com/countersign-dev/countersign/internal/service/ingest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// IngestFlags bound what publishers put on the log. The defaults are far above
+// what a runtime needs and below what a shard can take.
+type IngestFlags struct {
+	PublisherEvents     int           `help:"Events per second that a publisher may put on the log (0: no limit)." env:"COUNTERSIGN_PUBLISHER_EVENTS" default:"10000"`
+	TenantEvents        int           `help:"Events per second of all publishers of a tenant together (0: no limit)." env:"COUNTERSIGN_TENANT_EVENTS" default:"20000"`
+	PublisherBytes      int           `help:"Bytes of events per second of a publisher, and likewise of its requests for admission; each comma counts as 128 more (0: no limit)." env:"COUNTERSIGN_PUBLISHER_BYTES" default:"33554432"`
+	TenantBytes         int           `help:"The same of all publishers of a tenant together (0: no limit)." env:"COUNTERSIGN_TENANT_BYTES" default:"67108864"`
+	PublisherAdmissions int           `help:"Admissions per second that a publisher may ask this admitter for; more are answered deny (0: no limit)." env:"COUNTERSIGN_PUBLISHER_ADMISSIONS" default:"10000"`
+	TenantAdmissions    int           `help:"Admissions per second of all publishers of a tenant together, from this admitter (0: no limit)." env:"COUNTERSIGN_TENANT_ADMISSIONS" default:"20000"`
+	QuotaBurst          time.Duration `help:"How much may come at once after a pause: what a limit allows in this time." env:"COUNTERSIGN_QUOTA_BURST" default:"10s"`
+}
+
+func (f IngestFlags) check() error {
+	for _, n := range []int{f.PublisherEvents, f.TenantEvents, f.PublisherBytes, f.TenantBytes, f.PublisherAdmissions, f.TenantAdmissions} {
+		if n < 0 {
+			return errors.New("limits of events, bytes and admissions must not be below zero (0 is no limit)")
+		}
+	}
+	if f.QuotaBurst < 0 {
+		return errors.New("--quota-burst must not be below zero")
+	}
+	return nil
+}
+
+func (f IngestFlags) eventQuotas() ingest.Quotas {
+	return ingest.Quotas{
+		Publisher: ingest.Rate{Messages: f.PublisherEvents, Bytes: f.PublisherBytes},
+		Tenant:    ingest.Rate{Messages: f.TenantEvents, Bytes: f.TenantBytes}, Burst: f.QuotaBurst,
+	}
+}
+
+func (f IngestFlags) admissionQuotas() ingest.Quotas {
+	return ingest.Quotas{
+		Publisher: ingest.Rate{Messages: f.PublisherAdmissions, Bytes: f.PublisherBytes},
+		Tenant:    ingest.Rate{Messages: f.TenantAdmissions, Bytes: f.TenantBytes}, Burst: f.QuotaBurst,
+	}
+}
+
+// takeEvents takes events in for as long as this instance holds the lease for it,
+// and returns once it does so or stands by. Events have connections and a group
+// commit of their own, so that they do not stand in the way of verdicts. stop
+// finishes what was taken.
+func (s *service) takeEvents(ctx context.Context, nc *nats.Conn) (stop func(), err error) {
+	log, releaseLog, err := s.flags.Connect(ctx, ServiceName+" event log", s.env, nil)
+	if err != nil {
+		return nil, err
+	}
+	running, end := context.WithCancel(ctx)
+	settled, done := make(chan struct{}), make(chan error, 1)
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		done <- ingest.Run(running, ingest.Options{
+			Stream: s.flags.Stream, Space: s.space, Log: log, Connect: func(ctx context.Context) (*nats.Conn, func(), error) {
+				return s.flags.Connect(ctx, ServiceName+" events", s.env, nil)
+			},
+			Lease:  s.flags.LeaseOptions(ingest.ServiceName, s.env),
+			Single: s.single(), Meter: ingest.NewMeter(s.flags.eventQuotas()), Exceeded: func(tenant, publisher string, e ingest.Excess) { s.reportExcess(tenant, publisher, "events", e) },
+			Metrics: s.env.Metrics.Ingest(), Logger: s.env.Log, Settled: func() { close(settled) },
+		})
+	})
+	stop = func() {
+		end()
+		ended.Wait()
+		releaseLog()
+	}
+	select {
+	case <-settled:
+		return stop, nil
+	case err = <-done:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	stop()
+	return nil, err
+}
+
+// overQuota counts an admission, and reports whether it is one too many.
+func (s *service) overQuota(tenant, publisher string, body []byte) bool {
+	e, ok := s.admissions.Take(time.Now(), tenant, publisher, ingest.Cost(body))
+	if !ok && e.First {
+		s.reportExcess(tenant, publisher, "admissions", e)
+	}
+	return !ok
+}
+
+// Rule is what a finding that the admitter itself makes is about. No switch
+// concerns it.
+type Rule struct {
+	Name                string
+	Severity            events.Severity
+	Explanation, Remedy string
+	Inputs, Ref         string // what it is decided from; where it is described
+}
+
+// ruleQuota is the name of the finding about a publisher that exceeds a quota.
+const ruleQuota = "quota_exceeded"
+
+var quotaRule = Rule{
+	ruleQuota, events.SeverityMedium, "A publisher sent more than its quota, or its tenant's, allows. What was too much was refused and is not on the log.",
+	"See whether the publisher works as it should; otherwise raise the limits of the admitter.",
+	"the rate of a publisher's events or requests, and the admitter's limits", "docs/operating.md#quotas",
+}
+
+// Rules gives the rules of the admitter's own findings, by name.
+func Rules() []Rule { return []Rule{quotaRule} }
+
+// reportExcess writes one finding for a publisher, beside what goes on: it must
+// not keep the requests of others waiting.
+func (s *service) reportExcess(tenant, publisher, of string, e ingest.Excess) {
+	s.env.Log.Warn().Str("tenant", tenant).Str("publisher", publisher).Str("of", of).Str("limit", e.String()).Msg("quota exceeded")
+	now := time.Now()
+	id, err := uuid.NewV7()
+	if err != nil {
+		return // the log line has it
+	}
+	f := events.Finding{
+		FindingID: ruleQuota + "-" + id.String(), Rule: ruleQuota, Severity: quotaRule.Severity, Tenant: tenant,
+		EventIDs: []string{}, Seqs: []uint64{}, DetectedAt: events.At(now), Remedy: quotaRule.Remedy,
+		Explanation: fmt.Sprintf("Publisher %s exceeded the %s's quota of %d %s per second of %s. What was too much was refused and is not on the log.",
+			publisher, e.Of, e.Limit, e.What, of),
+	}
+	body, err := events.Encode(f)
+	if err == nil {
+		err = s.committer.AppendAsync(streams.Msg{
+			Subject: s.space.Finding(tenant, string(f.Severity), ""), Body: body, Seal: true,
+			Header: cloudevents.Binary(cloudevents.Attributes{
+				ID: f.FindingID, Source: "/countersign/" + s.flags.Stream + "/admitter", Type: events.TypeFinding, Time: now,
+			}),
+		}, func(_ uint64, err error) {
+			if err != nil {
+				s.env.Log.Error().Err(err).Msg("the finding about a quota could not be stored")
+			}
+		})
+	}
+	if err != nil {
+		s.env.Log.Error().Err(err).Msg("the finding about a quota could not be written")
+	}
+}

@@ -1,0 +1,66 @@
+package admitter
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// A publisher that asks more often than its quota allows is denied without a
+// record; its siblings are not, and there is one finding that is signed.
+func TestAdmissionQuota(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	f := flags(n)
+	f.PublisherAdmissions, f.PublisherEvents, f.QuotaBurst = 1, 1, 5*time.Second
+	servicetest.Run(t, func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) }).AwaitReady()
+	nc := n.Conn(servicetest.Runtime)
+	decided, refused := 0, 0
+	for range 20 {
+		reply := ask(t, nc, "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json"))
+		switch {
+		case reply.Header.Get(events.HeaderDecisionID) != "":
+			decided++
+		case reply.Header.Get(events.HeaderVerdict) == "deny" && reply.Header.Get("Nats-Service-Error") == codeQuota && reply.Header.Get(events.HeaderReceipt) == "":
+			refused++
+		default:
+			t.Fatalf("%v %s", reply.Header, reply.Data)
+		}
+	}
+	if decided < 5 || refused < 5 {
+		t.Errorf("%d decided, %d refused", decided, refused)
+	}
+	if reply := ask(t, n.Conn("rt2"), "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json")); reply.Header.Get(events.HeaderDecisionID) == "" {
+		t.Errorf("a sibling: %v", reply.Header)
+	}
+	for range 10 {
+		_, err := nc.Request("gov.events.acme.rt1.agenthook.s1.X", []byte("{}"), servicetest.Guard)
+		servicetest.OK(t, err)
+	}
+	servicetest.Eventually(t, "one finding for requests, one for events", func() bool { return len(of(n.Log(), "gov.findings.")) == 2 })
+	if got := len(of(n.Log(), "gov.decisions.")); got != decided+1 {
+		t.Errorf("%d decisions, %d answered", got, decided+1)
+	}
+	for _, m := range of(n.Log(), "gov.findings.") {
+		r, err := events.DecodeRecord[events.Finding](m.Body)
+		servicetest.OK(t, err)
+		if m.Subject != "gov.findings.acme.medium.~" || r.Rule != ruleQuota || !strings.Contains(r.Explanation, servicetest.Runtime) || m.HeaderValue(events.HeaderSignature) == "" {
+			t.Errorf("%s %+v", m.Subject, r)
+		}
+	}
+}
+
+func TestQuotaFlags(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	f := flags(n)
+	f.TenantBytes = -1
+	if err := Run(t.Context(), f, daemon.Env{}); err == nil {
+		t.Error("a limit below zero is accepted")
+	}
+}

@@ -1,0 +1,305 @@
+package admitter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func rigEnv() daemon.Env { return daemon.Env{Health: daemon.NewHealth()} }
+
+const (
+	keySubject    = "gov.control.GOV.key"
+	policySubject = "gov.control.GOV.policy"
+)
+
+func TestKeyIsInTheLogBeforeTheFirstDecision(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	// What the bucket holds says nothing about the log.
+	k, err := keys.ReceiptRecord(n.Keys)
+	servicetest.OK(t, err)
+	record, err := events.Encode(k)
+	servicetest.OK(t, err)
+	_, err = bucket(t, n, "admitter", streams.BucketKeys).Put(t.Context(), k.KeyID, record)
+	servicetest.OK(t, err)
+
+	for range 2 { // the second one finds it there
+		s := serve(t, n)
+		ask(t, n.Conn(servicetest.Runtime), "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json"))
+		servicetest.OK(t, s.Stop())
+	}
+	log := n.Log()
+	published := of(log, keySubject)
+	if len(published) != 1 || published[0].Seq > of(log, "gov.decisions.")[0].Seq {
+		t.Fatalf("%d key records, the first decision at %d", len(published), of(log, "gov.decisions.")[0].Seq)
+	}
+	got, err := events.DecodeRecord[events.KeyRecord](published[0].Body)
+	servicetest.OK(t, err)
+	if got != k {
+		t.Errorf("published %+v", got)
+	}
+}
+
+func TestRefusesAKeyRecordOfAnotherKey(t *testing.T) {
+	n, other := servicetest.Start(t, streams.Shard{}), t.TempDir()
+	servicetest.OK(t, keys.Ensure(other, keys.ReceiptFile, keys.MasterFile))
+	f := flags(n)
+	f.Keys = other
+	if err := Run(t.Context(), f, rigEnv()); !errors.Is(err, keys.ErrMissing) || !strings.Contains(err.Error(), "countersign provision") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPoliciesAreReloaded(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	body := file(t, "requests/pre-tool-use.json")
+	answer := func() string { return readNative(t, ask(t, nc, "gov.admit.acme.agenthook", body).Data).Reason }
+	problem := func() string { return s.Health.Report().Problems["policies"] }
+
+	if got := answer(); got != "no_policy" || !strings.Contains(problem(), "no policy") {
+		t.Errorf("empty bucket: %s; health: %s", got, problem())
+	}
+	put(t, n, "mail.yaml", []byte("kind: Nonsense\n"))
+	servicetest.Eventually(t, "a broken policy is refused", func() bool { return answer() == "policy_error" })
+	if got := problem(); !strings.Contains(got, "mail.yaml:") {
+		t.Errorf("health says %q", got)
+	}
+	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	servicetest.Eventually(t, "the mended one decides", func() bool { return answer() == "Mail to colleagues is fine." })
+	if s.Health.Report().Status != daemon.StatusOK {
+		t.Errorf("health %+v", s.Health.Report())
+	}
+	servicetest.OK(t, bucket(t, n, "operator", streams.BucketPolicies).Delete(t.Context(), "mail.yaml"))
+	servicetest.Eventually(t, "a policy that was taken back decides no more", func() bool { return answer() == "no_policy" })
+	checkPolicyRecords(t, n.Log())
+}
+
+// checkPolicyRecords demands that what a decision went by is in the log before
+// it.
+func checkPolicyRecords(t *testing.T, log []events.LogMessage) {
+	t.Helper()
+	known := map[uint64]string{}
+	for _, m := range log {
+		if m.Subject == policySubject {
+			c, err := events.DecodeRecord[events.PolicyChange](m.Body)
+			servicetest.OK(t, err)
+			known[c.Revision] = c.Digest
+		}
+		if d, err := events.DecodeRecord[events.Decision](m.Body); err == nil && d.Policy != nil {
+			if digest, there := known[d.Policy.Revision]; !there || digest != d.Policy.Digest {
+				t.Errorf("decision at %d goes by %+v; the log knows %v", m.Seq, *d.Policy, known)
+			}
+		}
+	}
+	if len(known) < 3 {
+		t.Errorf("changes in the log: %v", known)
+	}
+}
+
+func TestDeniesWhileTheServerIsAwayAndRecovers(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	s := serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	body := file(t, "requests/pre-tool-use.json")
+	ask(t, nc, "gov.admit.acme.agenthook", body)
+	n.Stop()
+	servicetest.Eventually(t, "the admitter says that it is cut off", func() bool { return s.Health.Report().Problems["nats"] != "" })
+	if _, err := nc.Request("gov.admit.acme.agenthook", body, servicetest.Guard); err == nil {
+		t.Error("an answer without a server")
+	}
+	n.Restart()
+	servicetest.Eventually(t, "it is healthy again", func() bool { return s.Health.Report().Status == daemon.StatusOK })
+	s.Running()
+	nc = n.Conn(servicetest.Runtime)
+	servicetest.Eventually(t, "it answers again", func() bool {
+		reply, err := nc.Request("gov.admit.acme.agenthook", body, servicetest.Guard)
+		return err == nil && reply.Header.Get(events.HeaderVerdict) == "allow"
+	})
+	// A policy that is taken back now must be taken back.
+	put(t, n, "mail.yaml", []byte("kind: Nonsense\n"))
+	servicetest.Eventually(t, "it still follows the policies", func() bool {
+		return readNative(t, ask(t, nc, "gov.admit.acme.agenthook", body).Data).Reason == "policy_error"
+	})
+}
+
+// TestSubscriptionsEndWithTheirConnection: an admitter that left its queue groups
+// while the connection was lost is in each of them once when the server is back. A
+// member that nobody serves any more would take every second request.
+func TestSubscriptionsEndWithTheirConnection(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	s := serve(t, n)
+	n.Stop()
+	servicetest.Eventually(t, "the admitter has noticed", func() bool { return s.Health.Report().Problems["jetstream"] != "" })
+	n.Restart()
+	servicetest.Eventually(t, "it is healthy again", func() bool { return s.Health.Report().Status == daemon.StatusOK })
+	nc, body := n.Conn(servicetest.Runtime), file(t, "requests/pre-tool-use.json")
+	const event = "gov.events.acme.rt1.agenthook.s1.PreToolUse"
+	for _, subject := range []string{"gov.admit.acme.agenthook", event} {
+		servicetest.Eventually(t, subject+" is served again", func() bool {
+			_, err := nc.Request(subject, body, time.Second)
+			return err == nil
+		})
+		for i := range 40 {
+			if _, err := nc.Request(subject, body, servicetest.Guard); err != nil {
+				t.Fatalf("request %d on %s: %v", i, subject, err)
+			}
+		}
+	}
+}
+
+func TestAReplacedLogGetsTheKeyAgain(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	serve(t, n)
+	n.Stop()
+	n.Recreate()
+	servicetest.Eventually(t, "the key is published", func() bool { return len(of(n.Log(), keySubject)) > 0 })
+}
+
+func TestStopAnswersWhatIsUnderWay(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	inbox, err := nc.SubscribeSync(nc.NewInbox() + ".*")
+	servicetest.OK(t, err)
+	const asked = 50
+	prefix := strings.TrimSuffix(inbox.Subject, "*")
+	for range asked {
+		servicetest.OK(t, nc.PublishRequest("gov.admit.acme.agenthook", prefix+"r", file(t, "requests/pre-tool-use.json")))
+	}
+	servicetest.OK(t, nc.Flush())
+	servicetest.OK(t, s.Stop())
+	servicetest.OK(t, nc.Flush())
+	for i := range asked {
+		m, err := inbox.NextMsg(servicetest.Guard)
+		if err != nil {
+			t.Fatalf("%d of %d were answered: %v", i, asked, err)
+		}
+		if m.Header.Get(events.HeaderVerdict) != "deny" && m.Header.Get("Status") != "503" {
+			t.Errorf("answer %v", m.Header)
+		}
+	}
+	if _, err := nc.Request("gov.admit.acme.agenthook", nil, servicetest.Guard); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("after the stop: %v", err)
+	}
+}
+
+func TestPolicyChangeThatCannotBeRecordedIsRecordedLater(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	p := newPolicies(s)
+	n.Stop()
+	p.load(t.Context())
+	if len(p.changes.waiting) != 1 || s.env.Health.Report().Problems["policy_log"] == "" {
+		t.Fatalf("%d changes wait; health %+v", len(p.changes.waiting), s.env.Health.Report())
+	}
+	if s.snapshot.Load() == nil {
+		t.Error("the change has no effect")
+	}
+	n.Restart()
+	servicetest.Eventually(t, "the change is recorded", func() bool { p.changes.record(t.Context()); return len(p.changes.waiting) == 0 })
+	if got := of(n.Log(), policySubject); len(got) != 1 {
+		t.Errorf("%d changes in the log", len(got))
+	}
+	if got := s.env.Health.Report().Problems["policy_log"]; got != "" {
+		t.Errorf("health still says %q", got)
+	}
+}
+
+func TestOccurrences(t *testing.T) {
+	o := newOccurrences(2)
+	at := func(id string) int {
+		return o.current(events.Decision{Tenant: "t", Source: "s", Session: "x", ToolCallID: id})
+	}
+	end := func(id string, n int) {
+		o.closed(events.Call{Tenant: "t", Source: "s", Session: "x", ToolCallID: id, Occurrence: n})
+	}
+	if at("") != 0 || at("a") != 1 || at("a") != 1 {
+		t.Error("nothing closed yet")
+	}
+	end("a", 1)
+	end("b", 3)
+	end("b", 2) // late
+	if at("a") != 2 || at("b") != 4 {
+		t.Errorf("a %d, b %d", at("a"), at("b"))
+	}
+	end("a", 2)
+	end("c", 1)
+	if at("a") != 3 || at("b") != 4 || at("c") != 2 {
+		t.Errorf("a %d, b %d, c %d", at("a"), at("b"), at("c"))
+	}
+	for i := range 100 { // those that nobody speaks of any more are forgotten, the others not
+		end("a", 2)
+		end(fmt.Sprint("new", i), 1)
+	}
+	if at("a") != 3 || at("b") != 1 || at("new99") != 2 || len(o.young)+len(o.old) > 4 {
+		t.Errorf("a %d, b %d, %d remembered", at("a"), at("b"), len(o.young)+len(o.old))
+	}
+	if o.current(events.Decision{Tenant: "t", Source: "other", Session: "x", ToolCallID: "a"}) != 1 {
+		t.Error("another source has the same occurrence")
+	}
+}
+
+// After a lost connection the library's watch notices only much later what it
+// missed; the admitter does not wait for that.
+func TestPoliciesAreReadAgainAfterALostConnection(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	ctx, cancel := context.WithCancel(t.Context())
+	p := newPolicies(s)
+	f := unstartedFollower(t, n, s, p)
+	servicetest.OK(t, f.open(ctx))
+	f.updates = make(chan jetstream.KeyValueEntry) // deaf
+	done, back := make(chan struct{}), make(chan nats.Status, 1)
+	go func() { defer close(done); f.follow(ctx, back) }()
+	revision := put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	back <- nats.CONNECTED
+	servicetest.Eventually(t, "the new policy decides", func() bool { return s.snapshot.Load().Revision == revision })
+	cancel()
+	<-done
+	_ = f.watcher.Stop() // it has ended with its context
+}
+
+// TestTheSameRequestTwiceIsARetry: what client.Admit does when an answer does not
+// come. Both are decided, recorded and answered as the same occurrence of the call.
+func TestTheSameRequestTwiceIsARetry(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "mail.yaml", file(t, "policies/mail.yaml"))
+	serve(t, n)
+	serve(t, n) // whichever admitter is asked
+	nc := n.Conn(servicetest.Runtime)
+	receipts := map[string]bool{}
+	for range 4 {
+		reply := ask(t, nc, "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json"))
+		if reply.Header.Get(events.HeaderVerdict) != "allow" {
+			t.Fatalf("%s", reply.Data)
+		}
+		receipts[reply.Header.Get(events.HeaderReceipt)] = true
+	}
+	decisions := of(n.Log(), "gov.decisions.")
+	if len(decisions) != 4 || len(receipts) != 4 {
+		t.Errorf("%d decisions, %d receipts", len(decisions), len(receipts))
+	}
+	for _, m := range decisions {
+		d, err := events.DecodeRecord[events.Decision](m.Body)
+		servicetest.OK(t, err)
+		if d.Occurrence != 1 {
+			t.Errorf("occurrence %d", d.Occurrence)
+		}
+	}
+}

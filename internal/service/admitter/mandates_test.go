@@ -1,0 +1,221 @@
+package admitter
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/countersign-dev/countersign/admission/aump/mandate"
+	"github.com/countersign-dev/countersign/events"
+	wire "github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const courierID = "aump_mnd_courier_01"
+
+// courier is a mandate over EUR 10.00 that is valid now; replacements alternate
+// with what they replace.
+func courier(tb testing.TB, replace ...string) (raw []byte, hash string) {
+	tb.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "..", "schemas", "testdata", "corpus", "aump", "mandate", "valid", "minimal.json"))
+	servicetest.OK(tb, err)
+	now := time.Now().UTC()
+	text := strings.NewReplacer(append(replace, "2026-11-20T08:00:00Z", now.Add(-time.Hour).Format(time.RFC3339),
+		"2026-11-21T08:00:00Z", now.Add(time.Hour).Format(time.RFC3339), "20000", "1000")...).Replace(string(b))
+	doc, err := wire.DecodeMandate([]byte(text), strictjson.DefaultLimits)
+	servicetest.OK(tb, err)
+	hash, err = wire.MandateHash(doc.Tree)
+	servicetest.OK(tb, err)
+	return []byte(text), hash
+}
+
+// store puts a mandate into the bucket as an operator does.
+func store(tb testing.TB, n *servicetest.NATS, tenant string, raw []byte, hash string) {
+	tb.Helper()
+	keep(tb, n, mandate.Key(tenant, courierID), mandate.Stored{
+		V: mandate.StoredVersion, ID: courierID, Hash: hash, Mandate: string(raw), Author: "ada", PutAt: events.At(time.Now()),
+	})
+}
+
+func keep(tb testing.TB, n *servicetest.NATS, key string, doc any) {
+	tb.Helper()
+	b, err := json.Marshal(doc)
+	servicetest.OK(tb, err)
+	_, err = bucket(tb, n, "operator", streams.BucketMandates).Put(tb.Context(), key, b)
+	servicetest.OK(tb, err)
+}
+
+// booking is a request for one action; amount 0 is none.
+func booking(hash string, amount int) []byte {
+	money := ""
+	if amount > 0 {
+		money = fmt.Sprintf(`,"amount":{"currency":"EUR","total_minor":%d}`, amount)
+	}
+	return []byte(`{"aump":{"version":"0.1.0","type":"action_evaluation_request"},"mandate_ref":{"id":"` + courierID + `","hash":"` + hash +
+		`","version":"0.1.0"},"proposed_action":{"type":"book_courier","summary":"Book a van."` + money + `}}`)
+}
+
+// evaluation is the part of a reply that tests look at.
+type evaluation struct {
+	Ref struct {
+		Hash string `json:"hash"`
+	} `json:"mandate_ref"`
+	Decision string   `json:"decision"`
+	Codes    []string `json:"reason_codes"`
+}
+
+func (e evaluation) String() string {
+	return strings.TrimSpace(e.Decision + " " + strings.Join(e.Codes, " "))
+}
+
+// propose asks for one action under a call id, "" for none.
+func propose(tb testing.TB, nc *nats.Conn, body []byte, call string) (e evaluation) {
+	tb.Helper()
+	header := []string{events.HeaderSession, "s1"}
+	if call != "" {
+		header = append(header, events.HeaderToolCallID, call)
+	}
+	servicetest.OK(tb, json.Unmarshal(ask(tb, nc, "gov.admit.acme.aump", body, header...).Data, &e))
+	return e
+}
+
+// evaluators puts the policy in force under which AUMP's own evaluator decides.
+func evaluators(tb testing.TB, n *servicetest.NATS) {
+	tb.Helper()
+	put(tb, n, "evaluators", []byte("apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata:\n  name: other\nspec:\n  match:\n"+
+		"    tools: [\"unheard_of\"]\n  rules:\n    - name: r\n      when: 'true'\n      verdict: deny\n      reason: x\n"))
+}
+
+// becomes asks until the answer is as expected.
+func becomes(tb testing.TB, want string, f func() evaluation) {
+	tb.Helper()
+	var got evaluation
+	for end := time.Now().Add(servicetest.Guard); ; time.Sleep(2 * time.Millisecond) {
+		if got = f(); got.String() == want {
+			return
+		}
+		if time.Now().After(end) {
+			tb.Fatalf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestMandatesAreFollowed(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	evaluators(t, n)
+	serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	raw, hash := courier(t)
+	quote := func() evaluation { return propose(t, nc, booking(hash, 0), "") }
+	if got := quote().String(); got != "denied mandate_not_found" {
+		t.Error(got)
+	}
+	store(t, n, "globex", raw, hash)
+	store(t, n, "acme", raw, hash)
+	becomes(t, "allowed", quote)
+	if got := propose(t, nc, booking("sha256-"+strings.Repeat("0", 64), 0), ""); got.String() != "denied mandate_hash_mismatch" || got.Ref.Hash != hash {
+		t.Error(got)
+	}
+
+	// A newer version under the same id takes the place of the older one.
+	young, youngHash := courier(t, "Short.", "Shorter.")
+	store(t, n, "acme", young, youngHash)
+	becomes(t, "denied mandate_hash_mismatch", quote)
+	becomes(t, "allowed", func() evaluation { return propose(t, nc, booking(youngHash, 0), "") })
+	store(t, n, "acme", raw, hash)
+	becomes(t, "allowed", quote)
+
+	// What was revoked stays so, put again or not.
+	keep(t, n, mandate.RevocationKey("acme", courierID, hash), mandate.Revocation{V: 1, ID: courierID, Hash: hash, Reason: "lost", Author: "ada"})
+	becomes(t, "denied mandate_revoked", quote)
+	store(t, n, "acme", raw, hash)
+	keep(t, n, mandate.KeysKey("acme"), mandate.SigningKeys{V: 1, Keys: []map[string]any{}, Signatures: mandate.SignaturesRequired})
+	becomes(t, "denied signature_invalid mandate_revoked", quote)
+
+	keep(t, n, mandate.KeysKey("acme"), mandate.SigningKeys{V: 1, Keys: []map[string]any{}})
+	store(t, n, "acme", young, youngHash)
+	becomes(t, "allowed", func() evaluation { return propose(t, nc, booking(youngHash, 0), "") })
+	keep(t, n, mandate.Key("acme", courierID), map[string]any{"raw": true})
+	becomes(t, "denied schema_invalid", quote)
+
+	changes := map[string]int{}
+	var recorded bool
+	for _, m := range n.Log() {
+		if m.Subject == "gov.control.GOV.mandate" {
+			c, err := events.DecodeRecord[events.MandateChange](m.Body)
+			servicetest.OK(t, err)
+			for _, s := range c.Changes {
+				changes[s.Tenant+" "+s.Change]++
+				recorded = recorded || s.Hash == hash
+			}
+			if strings.Contains(string(m.Body), "Book couriers") {
+				t.Error("the record holds the mandate")
+			}
+		}
+		if m.Subject == "gov.decisions.acme.allow.s1" && !recorded {
+			t.Error("a decision under a mandate that is not in the log yet")
+		}
+	}
+	if changes["acme put"] < 4 || changes["acme revoked"] != 1 || changes["acme keys"] != 2 || changes["globex put"] != 1 {
+		t.Error(changes)
+	}
+}
+
+// TestMandatesAfterAnOutage: what changed while the server could not be reached
+// is known as soon as it can.
+func TestMandatesAfterAnOutage(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	evaluators(t, n)
+	raw, hash := courier(t)
+	store(t, n, "acme", raw, hash)
+	s := serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	becomes(t, "allowed", func() evaluation { return propose(t, nc, booking(hash, 0), "") })
+	n.Stop()
+	n.Restart()
+	keep(t, n, mandate.RevocationKey("acme", courierID, hash), mandate.Revocation{V: 1, ID: courierID, Hash: hash})
+	again := n.Conn(servicetest.Runtime)
+	servicetest.Eventually(t, "the revocation counts", func() bool {
+		m := nats.NewMsg("gov.admit.acme.aump")
+		m.Data = booking(hash, 0)
+		reply, err := again.RequestMsg(m, time.Second)
+		return err == nil && strings.Contains(string(reply.Data), "mandate_revoked")
+	})
+	s.Running()
+}
+
+func TestBucketFollowerSeesWhatVanished(t *testing.T) {
+	got := map[string]bucketEntry{}
+	f := &bucketFollower{s: &service{progress: newProgress()}, known: map[string]knownEntry{}, pending: map[string]bucketEntry{}}
+	f.apply = func(_ context.Context, changed map[string]bucketEntry, _ uint64) {
+		for k, e := range changed {
+			got[k] = e
+		}
+	}
+	f.reset(t.Context(), map[string]bucketEntry{"a": {[]byte("1"), 1}, "b": {[]byte("2"), 2}}, 2)
+	clear(got)
+	f.reset(t.Context(), map[string]bucketEntry{"b": {[]byte("2"), 2}, "c": {[]byte("3"), 3}}, 3)
+	keys := []string{}
+	for k, e := range got {
+		keys = append(keys, k+string(e.value))
+	}
+	if slices.Sort(keys); !slices.Equal(keys, []string{"a", "c3"}) || f.applied.at != 3 {
+		t.Error(keys, f.applied.at)
+	}
+	// A bucket that was made anew counts from one again.
+	clear(got)
+	f.reset(t.Context(), map[string]bucketEntry{"b": {[]byte("other"), 2}}, 2)
+	if string(got["b"].value) != "other" || got["c"].value != nil || f.applied.at != 2 {
+		t.Error(got, f.applied.at)
+	}
+}

@@ -1,0 +1,137 @@
+package admitter
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func TestMemoryIsReservedBeforeItIsUsed(t *testing.T) {
+	m, err := newMemory(256)
+	servicetest.OK(t, err)
+	taken := int64(0)
+	for {
+		n, fits := m.reserve(100_000)
+		if !fits {
+			break
+		}
+		if taken += n; taken > m.limit/2 {
+			t.Fatalf("%d bytes are reserved, half of the limit is %d", taken, m.limit/2)
+		}
+	}
+	if taken < m.limit/2-requestBase-requestMemory*100_000 {
+		t.Errorf("only %d bytes could be reserved", taken)
+	}
+	m.release(taken)
+	if _, fits := m.reserve(100_000); !fits || m.requests.Load() != requestBase+requestMemory*100_000 {
+		t.Error("what was released cannot be reserved again")
+	}
+	for _, bad := range []int64{0, -1, 255, 1 << 60} {
+		if _, err := newMemory(bad); err == nil || !strings.Contains(err.Error(), "--memory-limit") {
+			t.Errorf("%d MiB: %v", bad, err)
+		}
+	}
+}
+
+func TestEvaluationsShareTheMemory(t *testing.T) {
+	m, err := newMemory(256)
+	servicetest.OK(t, err)
+	if n := cap(m.evaluating); int64(n)*evaluationMemory > m.limit/4 {
+		t.Fatalf("%d evaluations of %d bytes at the same time", n, evaluationMemory)
+	}
+	inside, leave := make(chan struct{}), make(chan struct{})
+	for range cap(m.evaluating) {
+		go func() { _ = m.evaluate(context.Background(), func() { inside <- struct{}{}; <-leave }) }()
+		<-inside
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := m.evaluate(ctx, func() { t.Error("one more was evaluated") }); !errors.Is(err, errExpired) {
+		t.Errorf("error %v", err)
+	}
+	close(leave)
+}
+
+// A request for which there is no memory is refused as one for which there is no
+// worker, and what it would have taken is free again.
+func TestRefusesBeforeTheMemoryIsUsedUp(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	s.memory.requests.Store(s.memory.limit/2 - 1)
+	r := preToolUse(t)
+	s.accept(t.Context(), r)
+	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != codeOverloaded {
+		t.Errorf("%s", r.body)
+	}
+	if got := s.memory.requests.Load(); got != s.memory.limit/2-1 || len(s.slots) != 0 {
+		t.Errorf("%d bytes are reserved and %d places taken after the refusal", got, len(s.slots))
+	}
+}
+
+// A request that policies could not judge in time is refused, and no decision is
+// recorded that another run would not make.
+func TestPoliciesThatTakeTooLongAreADenialWithoutARecord(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	s.flags.Timeout = 20 * time.Millisecond
+	set, err := policy.Compile([]policy.Document{{Name: "slow.yaml", Data: []byte(`apiVersion: countersign.dev/v1
+kind: AdmissionPolicy
+metadata: {name: slow}
+spec:
+  params: {list: [` + strings.TrimSuffix(strings.Repeat("1,", 450), ",") + `]}
+  rules: [{name: slow, when: 'params.list.all(x, params.list.all(y, x == y)) || true', verdict: allow, reason: slow}]
+`)}})
+	servicetest.OK(t, err)
+	s.snapshot.Store(&admission.Snapshot{Policies: set})
+	s.heldKey = nil
+	r := preToolUse(t)
+	s.admit(t.Context(), r, time.Now())
+	if got := readNative(t, r.body); got.Decision != "deny" || got.Reason != policy.CodePolicyDeadline || r.answer.Get(events.HeaderVerdict) != "deny" {
+		t.Errorf("%s", r.body)
+	}
+	if log := n.Log(); len(log) != 0 {
+		t.Errorf("%d messages in the log", len(log))
+	}
+}
+
+// The factor by which a request is counted is enough for the worst documents: many
+// small values.
+func TestMemoryOfARequestIsNotUnderestimated(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := unstarted(t, n)
+	s.heldKey = nil
+	for name, args := range map[string]string{
+		"numbers": strings.Repeat("1,", 100_000) + "1", "lists": strings.Repeat("[],", 70_000) + "1",
+		"objects": strings.Repeat("{},", 70_000) + "1", "members": strings.Repeat(`{"":0},`, 30_000) + "1", "texts": strings.Repeat(`"",`, 70_000) + "1",
+	} {
+		r := preToolUse(t)
+		r.data = []byte(strings.Replace(string(r.data), `"to": "dana@acme.example"`, `"to": [`+args+"]", 1))
+		if len(r.data) < 200_000 {
+			t.Fatalf("the example request has changed: %d bytes", len(r.data))
+		}
+		req, known := s.request(r, time.Now())
+		in, err := s.inputs(req, known)
+		servicetest.OK(t, err)
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		out := admission.Decide(req, nil, in)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		held := int64(after.HeapAlloc) - int64(before.HeapAlloc)
+		if held > requestMemory*int64(len(r.data)) {
+			t.Errorf("%s: %d bytes are held for a request of %d", name, held, len(r.data))
+		}
+		t.Logf("%s: %d times its size", name, held/int64(len(r.data)))
+		runtime.KeepAlive(out)
+	}
+}

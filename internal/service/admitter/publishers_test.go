@@ -1,0 +1,136 @@
+package admitter
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aump"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const toolsName = "tools.desk"
+
+// tools is a catalogue of one tool, the one that the sample request runs.
+func tools(alias, requires string) []byte {
+	return []byte(`{"schema":"https://schemas.countersign.dev/countersign/tool-catalogue/v1","name":"desk",` +
+		`"tools":[{"name":"email.send_message","aliases":["` + alias + `"],"requires":[` + requires + `]}]}`)
+}
+
+func declare(tb testing.TB, n *servicetest.NATS, key string, value []byte) {
+	tb.Helper()
+	_, err := bucket(tb, n, "operator", streams.BucketPublishers).Put(tb.Context(), key, value)
+	servicetest.OK(tb, err)
+}
+
+// What is declared decides as soon as it is put, and its record stands in the log
+// before its first decision.
+func TestPublishersAreFollowed(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	put(t, n, "allow.yaml", []byte("apiVersion: countersign.dev/v1\nkind: AdmissionPolicy\nmetadata:\n  name: all\nspec:\n  rules:\n"+
+		"    - name: r\n      when: 'true'\n      verdict: allow\n      reason: ok\n"))
+	serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	body := file(t, "requests/pre-tool-use.json")
+	tool := strings.SplitN(strings.SplitN(string(body), `"tool_name"`, 2)[1], `"`, 3)[1]
+	reason := func() string { return readNative(t, ask(t, nc, "gov.admit.acme.agenthook", body).Data).Reason }
+	becomes := func(want string) {
+		t.Helper()
+		servicetest.Eventually(t, want, func() bool { return reason() == want })
+	}
+	becomes("allowed_by_policy")
+	key := publisher.Key("acme", toolsName)
+	declare(t, n, key, tools(tool, `"mandate"`))
+	becomes("mandate_required")
+	declare(t, n, key, tools(strings.ToUpper(tool), ``))
+	becomes("tool_name_case")
+	declare(t, n, publisher.Key("globex", toolsName), tools(tool, `"contract"`)) // nobody else's
+	declare(t, n, key, []byte("{"))
+	becomes("catalogue_error")
+	servicetest.OK(t, bucket(t, n, "operator", streams.BucketPublishers).Delete(t.Context(), key))
+	becomes("allowed_by_policy")
+	declare(t, n, "nobody", tools(tool, ``)) // nobody knows whose it is
+	becomes("catalogue_error")
+	servicetest.OK(t, bucket(t, n, "operator", streams.BucketPublishers).Delete(t.Context(), "nobody"))
+	becomes("allowed_by_policy")
+	declare(t, n, key, tools(tool, ``))
+	var d events.Decision
+	servicetest.Eventually(t, "the decision names the catalogue", func() bool {
+		reason()
+		of := of(n.Log(), "gov.decisions.acme.")
+		var err error
+		d, err = events.DecodeRecord[events.Decision](of[len(of)-1].Body)
+		servicetest.OK(t, err)
+		return d.CanonicalTool == "email.send_message"
+	})
+	if d.Tool != tool || d.Publishers == nil || d.Publishers.Revision == 0 {
+		t.Errorf("%+v", d)
+	}
+	recorded := map[uint64]bool{}
+	var last events.PublisherChange
+	for _, m := range n.Log() {
+		switch {
+		case m.Subject == "gov.control.GOV.publisher":
+			c, err := events.DecodeRecord[events.PublisherChange](m.Body)
+			servicetest.OK(t, err)
+			if recorded[c.Revision] = true; c.Error != "" && !strings.Contains(c.Error, toolsName) && !strings.Contains(c.Error, "nobody") {
+				t.Errorf("%+v", c)
+			}
+			last = c
+			if strings.Contains(string(m.Body), "email.send_message") {
+				t.Error("the record holds the catalogue")
+			}
+		case strings.HasPrefix(m.Subject, "gov.decisions.acme."):
+			d, err := events.DecodeRecord[events.Decision](m.Body)
+			servicetest.OK(t, err)
+			if d.Publishers != nil && !recorded[d.Publishers.Revision] {
+				t.Errorf("a decision by revision %d, which is not in the log yet", d.Publishers.Revision)
+			}
+		}
+	}
+	if len(recorded) < 5 || last.Error != "" || len(last.Documents) != 2 ||
+		!slices.ContainsFunc(last.Documents, func(d events.PublisherDocument) bool {
+			return d.Tenant == "acme" && d.Name == toolsName && d.Revision > 0
+		}) {
+		t.Errorf("%v %+v", recorded, last)
+	}
+}
+
+// The log's copy of a request keeps the headers that name a mandate: without
+// them nobody could say why it was decided as it was.
+func TestMandateHeadersAreKept(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	serve(t, n)
+	ask(t, n.Conn(servicetest.Runtime), "gov.admit.acme.agenthook", file(t, "requests/pre-tool-use.json"), aump.HeaderMandateID, "aump_mnd_x", "X-Other", "y")
+	for _, m := range n.Log() {
+		if strings.HasSuffix(m.Subject, ".request") {
+			if m.HeaderValue(aump.HeaderMandateID) != "aump_mnd_x" || m.HeaderValue("X-Other") != "" {
+				t.Errorf("%v", m.Header)
+			}
+			return
+		}
+	}
+	t.Error("no request in the log")
+}
+
+// What a record says of declarations stays within what a message can hold, and
+// the documents that it leaves out are named all the same.
+func TestDeclarationsThatAreTooMany(t *testing.T) {
+	var docs []events.PublisherDocument
+	for range maxDocuments {
+		d := &events.PublisherDeclares{Source: strings.Repeat("s", 64)}
+		for range 64 {
+			d.Absent = append(d.Absent, strings.Repeat("E", 64))
+		}
+		docs = append(docs, events.PublisherDocument{Tenant: "acme", Name: "manifest.x", Declares: d})
+	}
+	leaveOut(docs)
+	body, err := events.Encode(events.PublisherChange{Documents: docs})
+	servicetest.OK(t, err)
+	if docs[0].Declares == nil || docs[maxDocuments-1].Declares != nil || len(docs) != maxDocuments || len(body) > 512<<10 {
+		t.Errorf("%d bytes, %v, %v", len(body), docs[0].Declares, docs[maxDocuments-1].Declares)
+	}
+}

@@ -1,0 +1,184 @@
+// Package auditor is the shell around the evidence core: it reads the log in
+// order, makes one record of every message and stores it in ClickHouse, keeps
+// the Merkle tree and signs checkpoints.
+//
+// Its position is what ClickHouse holds. One insert is in flight, and while it is
+// the records of the next batch are made; when nobody knows whether it landed, the
+// rows are read back before anything else is written; rows that differ mean
+// another writer, and this one steps down.
+package auditor
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// DefaultBatch is the default of Flags.Batch.
+const DefaultBatch = 25_000
+
+// Flags configure the service.
+type Flags struct {
+	daemon.Flags
+	ClickHouse      string        `name:"clickhouse" help:"ClickHouse DSN of the database's owner." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN" required:""`
+	Batch           int           `help:"Records of one insert at most." env:"COUNTERSIGN_AUDIT_BATCH" default:"25000"`
+	CheckpointEvery time.Duration `help:"Sign a checkpoint this often while records come in." env:"COUNTERSIGN_CHECKPOINT_EVERY" default:"1s"`
+
+	CustodianUser     string `help:"NATS user that carries out erasures (none: nothing is erased here)." env:"COUNTERSIGN_CUSTODIAN_USER"`
+	CustodianPassword string `help:"Its password (set it in the environment)." env:"COUNTERSIGN_CUSTODIAN_PASSWORD"`
+	CustodianCreds    string `help:"Its NATS credentials file, instead of user and password." env:"COUNTERSIGN_CUSTODIAN_CREDS" placeholder:"FILE"`
+
+	RetentionAhead time.Duration `help:"Apply retention policies as if it were so much later: to see on a test deployment what a policy does. What it erases is gone." env:"COUNTERSIGN_RETENTION_AHEAD" default:"0s"`
+}
+
+// Main is the service's main function; it returns the exit code.
+func Main(args []string) int {
+	var f Flags
+	return daemon.Main("auditor", "Writes redacted, tamper-evident evidence to ClickHouse.", args, &f, &f.Flags,
+		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
+}
+
+// auditor owns the chain, the tree and the position. One goroutine makes records
+// (audit, idle); what is below "stored" belongs to the batch in flight until it
+// has landed.
+type auditor struct {
+	flags   Flags
+	env     daemon.Env
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	release func() // the connection
+	metrics *metrics.Auditor
+	db      *storage.DB
+	signer  note.Signer
+	public  string // of signer
+	master  digest.Master
+
+	shard   string
+	builder *evidence.Builder
+	chain   *evidence.Chain
+	tree    *evidence.Tree // of the records that were made
+	keys    *sessionKeys
+	quarant *quarantine
+
+	redaction *redactionPolicies
+	classes   *retentionClasses
+	waiting   waiting   // of which no records were made yet
+	flying    *flight   // nil when nothing is in flight
+	launched  time.Time // the last one
+	troubles  troubles
+	ready     bool
+
+	intents  *intents
+	stored   *evidence.Tree // of the records that are stored
+	signed   int64          // tree size of the last checkpoint
+	signedAt time.Time
+}
+
+// gcPercent trades memory for time: a record makes much garbage, and what is kept
+// is two batches. GOGC in the environment wins.
+const gcPercent = 200
+
+// Run audits the shard until ctx ends or another auditor takes over. It outlives
+// a NATS server and a ClickHouse that go away and come back.
+func Run(ctx context.Context, f Flags, env daemon.Env) error {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if f.Batch < 1 || f.Batch > storage.MaxBatchRows || f.CheckpointEvery <= 0 {
+		return fmt.Errorf("--batch must be 1 to %d and --checkpoint-every above zero", storage.MaxBatchRows)
+	}
+	a, err := open(ctx, f, env)
+	if err != nil {
+		return err
+	}
+	defer a.close()
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	go f.WatchJetStream(watching, a.nc, env, nil)
+	l, err := f.Lead(ctx, a.js, "auditor", env, a.standby)
+	if err != nil {
+		return err
+	}
+	defer l.Release()
+	return daemon.Lost(l, a.work(l.Context()))
+}
+
+// standby says that this auditor is ready to take over.
+func (a *auditor) standby() error {
+	a.ready = true
+	return a.env.Ready()
+}
+
+// work audits the shard for as long as this auditor is the active one.
+func (a *auditor) work(ctx context.Context) error {
+	if err := a.restore(ctx); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	stored := uint64(a.tree.Size())
+	var beside sync.WaitGroup
+	beside.Go(func() { a.keep(ctx) })
+	beside.Go(func() { a.cosign(ctx) })
+	beside.Go(func() { a.restoreCheckpoints(ctx, stored); a.repairContents(ctx, stored) })
+	defer func() {
+		stop()
+		_ = a.land() // nothing may use the connections any more
+		beside.Wait()
+	}()
+	return streams.ReadLog(ctx, a.js, streams.ReadOptions{
+		Stream: a.flags.Stream, From: uint64(a.tree.Size()) + 1, MaxBatch: a.flags.Batch, MaxBytes: maxReadBytes, Log: a.env.Log, Stalled: a.env.Metrics.ReaderStalled,
+		Idle: func() error { return a.idle(ctx) }, IdleEvery: a.flags.CheckpointEvery,
+	}, func(msgs []events.LogMessage) error { return a.gather(ctx, msgs) })
+}
+
+// open reads the keys and connects. The caller closes what it returns.
+func open(ctx context.Context, f Flags, env daemon.Env) (a *auditor, err error) {
+	a = &auditor{flags: f, env: env, release: func() {}}
+	defer func() {
+		if err != nil {
+			a.close()
+		}
+	}()
+	if a.master, err = keys.Master(f.Keys); err != nil {
+		return a, err
+	}
+	if a.signer, a.public, err = keys.Checkpoint(f.Keys); err != nil {
+		return a, err
+	}
+	if a.db, err = storage.Open(ctx, f.ClickHouse); err != nil {
+		return a, err
+	}
+	if err = a.db.Migrate(ctx); err != nil {
+		return a, err
+	}
+	nc, release, err := f.Connect(ctx, "auditor", env, nil)
+	if err != nil {
+		return a, err
+	}
+	a.nc, a.release = nc, release
+	a.js, err = jetstream.New(a.nc)
+	return a, err
+}
+
+func (a *auditor) close() {
+	a.release()
+	if a.db != nil {
+		_ = a.db.Close()
+	}
+}

@@ -1,0 +1,145 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// batch is what becomes of some messages.
+type batch struct {
+	before uint64 // the sequence before the first one
+	built  []evidence.Built
+	rows   []storage.EvidenceRow
+	nodes  []storage.TreeNode
+	tree   *evidence.Tree // with them
+}
+
+// audit makes the records of one batch and has them stored while the next batch
+// is made. What comes of storing them the next call of audit, idle or land says.
+func (a *auditor) audit(ctx context.Context, msgs []events.LogMessage) error {
+	if err := a.retry(ctx, "redaction policies", func() error { return a.loadRedaction(ctx) }); err != nil {
+		return err
+	}
+	if err := a.retry(ctx, "retention policies", func() error { return a.loadClasses(ctx) }); err != nil {
+		return err
+	}
+	b, err := a.prepare(ctx, msgs)
+	if err != nil {
+		return err
+	}
+	if err := a.retry(ctx, "quarantine", func() error { return a.quarant.put(ctx, msgs, b.built) }); err != nil {
+		return err
+	}
+	if err := a.retry(ctx, "findings", func() error { return a.raise(ctx, msgs, b.built) }); err != nil {
+		return err
+	}
+	if err := a.land(); err != nil {
+		return err
+	}
+	a.chain.Commit()
+	a.tree = b.tree
+	a.launched = time.Now()
+	a.launch(ctx, b)
+	return nil
+}
+
+// prepare makes the records of a batch and the tree with them.
+func (a *auditor) prepare(ctx context.Context, msgs []events.LogMessage) (*batch, error) {
+	if err := a.retry(ctx, "heads", func() error { return a.loadHeads(ctx, msgs) }); err != nil {
+		return nil, err
+	}
+	built, err := a.build(ctx, msgs)
+	if err != nil {
+		return nil, err
+	}
+	b := &batch{
+		built: built, before: uint64(a.tree.Size()), tree: a.tree.Clone(),
+		rows: make([]storage.EvidenceRow, len(built)), nodes: make([]storage.TreeNode, 0, 2*len(built)+64),
+	}
+	for i := range built {
+		b.rows[i] = row(built[i])
+		for _, n := range b.tree.Append(built[i].Hash) {
+			b.nodes = append(b.nodes, storage.TreeNode{Index: uint64(n.Index), Hash: n.Hash})
+		}
+	}
+	return b, nil
+}
+
+// build makes the records. It waits for session keys that cannot be had now;
+// any other error is final.
+func (a *auditor) build(ctx context.Context, msgs []events.LogMessage) (built []evidence.Built, err error) {
+	a.keys.begin(ctx)
+	var final error
+	err = a.retry(ctx, "session keys", func() error {
+		built, final = a.builder.BuildParts(a.chain, msgs, a.keys, parts(len(msgs)), together)
+		if errors.Is(final, sessionsecrets.ErrUnreachable) {
+			return final
+		}
+		return nil
+	})
+	return built, errors.Join(err, final)
+}
+
+// partSize is how many records are worth a goroutine.
+const partSize = 64
+
+// parts is in how many parts a batch of n messages is built. There are more than
+// processors because some wait for keys.
+func parts(n int) int { return min(n/partSize, 2*runtime.GOMAXPROCS(0)) + 1 }
+
+// together runs the parts of a batch at the same time.
+func together(parts []func()) {
+	var all sync.WaitGroup
+	for _, p := range parts[1:] {
+		all.Go(p)
+	}
+	parts[0]()
+	all.Wait()
+}
+
+// loadHeads fetches the heads of the sessions in a batch with one query. Those of
+// the batch in flight, of which the store may not know yet, the chain still holds:
+// it forgets heads only when the next batch is committed to it.
+func (a *auditor) loadHeads(ctx context.Context, msgs []events.LogMessage) error {
+	scopes := make([]evidence.SessionKey, len(msgs))
+	for i, m := range msgs {
+		var err error
+		if scopes[i], err = a.builder.Scope(m, a.keys); err != nil {
+			return err
+		}
+	}
+	missing := a.chain.Missing(scopes)
+	if len(missing) == 0 {
+		return nil
+	}
+	ask := make([]storage.SessionKey, len(missing))
+	for i, k := range missing {
+		ask[i] = storage.SessionKey(k)
+	}
+	heads, err := a.db.SessionHeads(ctx, a.shard, ask)
+	if err != nil {
+		return fmt.Errorf("reading the heads of %d sessions: %w", len(ask), err)
+	}
+	for _, k := range missing {
+		h := heads[storage.SessionKey(k)]
+		a.chain.Put(k, evidence.Head(h))
+	}
+	return nil
+}
+
+func row(b evidence.Built) storage.EvidenceRow {
+	r := b.Row()
+	return storage.EvidenceRow{
+		Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject, BrokerTime: r.BrokerTime,
+		BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, SessionIndex: b.Record.SessionIndex,
+	}
+}

@@ -1,0 +1,145 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// cosignEvery is how often the letter box of the witnesses is looked at.
+const cosignEvery = time.Second
+
+// cosignatures stores what witnesses hand in. It is beside the auditing of the log
+// and shares the database with it. One goroutine owns it; it remembers only what
+// it need not look at again.
+//
+// A signature of a witness is no message of the log: it is about the evidence,
+// and evidence about it would want a signature again.
+type cosignatures struct {
+	a     *auditor
+	log   note.Verifier
+	store string // the bucket's incarnation and last sequence, when all of it was judged
+	seq   uint64
+	told  map[uint64]bool // revisions in the bucket whose refusal was logged
+}
+
+// cosign takes in what witnesses signed until ctx ends. What goes wrong is tried
+// again: nothing else waits for it.
+func (a *auditor) cosign(ctx context.Context) {
+	log, err := signing.CheckpointVerifier(a.public)
+	if err != nil {
+		a.env.Log.Error().Err(err).Msg("signatures of witnesses cannot be judged")
+		return
+	}
+	c := &cosignatures{a: a, log: log}
+	for ctx.Err() == nil {
+		err := c.look(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		problem := ""
+		if err != nil {
+			problem = err.Error()
+			a.env.Log.Warn().Err(err).Msg("signatures of witnesses are not taken in; it will be tried again")
+		}
+		a.env.Health.Set("witnesses", problem)
+		select {
+		case <-ctx.Done():
+		case <-time.After(cosignEvery):
+		}
+	}
+}
+
+// look judges everything in the bucket if the bucket has changed. Its error is
+// what has to be looked at by people: trouble, and a fork.
+func (c *cosignatures) look(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, custodianWait)
+	defer cancel()
+	st, err := streams.StreamState(ctx, c.a.js, "KV_"+streams.BucketWitnesses)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && c.store == "" {
+		return nil // a system from before there was one
+	}
+	if err != nil {
+		return fmt.Errorf("reading the bucket of the witnesses: %w", err)
+	}
+	store := streams.EpochName(streams.BucketWitnesses, st.Created)
+	if store == c.store && st.LastSeq == c.seq {
+		return nil
+	}
+	trusted, err := witnessbucket.Trusted(ctx, c.a.js)
+	if err != nil {
+		return err
+	}
+	list, err := witnessbucket.HandedIn(ctx, c.a.js)
+	if err != nil {
+		return err
+	}
+	var forks error
+	told := map[uint64]bool{}
+	for _, e := range list {
+		switch err := c.take(ctx, e, witnessbucket.Verifiers(trusted)); {
+		case errors.Is(err, evidence.ErrFork):
+			forks = errors.Join(forks, fmt.Errorf("%s handed in (revision %d of the bucket %s) a checkpoint that the log's key signed and that is not of this log: %w", e.Key, e.Revision, streams.BucketWitnesses, err))
+		case refused(err):
+			c.refuse(e, err)
+			told[e.Revision] = true
+		case err != nil:
+			return err
+		}
+	}
+	c.told = told
+	if forks == nil {
+		c.store, c.seq = store, st.LastSeq
+	}
+	return forks
+}
+
+// refused reports whether an error is about what was handed in, and not about
+// reading or storing it.
+func refused(err error) bool {
+	return errors.Is(err, evidence.ErrCheckpoint) || errors.Is(err, witnessbucket.ErrUntrusted) || errors.Is(err, witnessbucket.ErrUnknown)
+}
+
+func (c *cosignatures) refuse(e streams.KVEntry, err error) {
+	if !c.told[e.Revision] {
+		c.a.env.Log.Warn().Str("key", e.Key).Uint64("revision", e.Revision).Err(err).Msg("a signature that was handed in is not taken")
+	}
+}
+
+// take stores a checkpoint with the signatures of witnesses, if it holds and the
+// evidence lacks one of them.
+func (c *cosignatures) take(ctx context.Context, e streams.KVEntry, trusted []note.Verifier) error {
+	if len(e.Value) > witnessbucket.MaxNote {
+		return fmt.Errorf("%w: %d bytes", evidence.ErrCheckpoint, len(e.Value))
+	}
+	j, err := witnessbucket.Judge(ctx, string(e.Value), c.log, trusted, c.a.db.CheckpointsAt)
+	if err != nil {
+		return err
+	}
+	if !strings.HasPrefix(j.Shard, c.a.flags.Stream+"@") {
+		return fmt.Errorf("%w: of %s, which is another auditor's", witnessbucket.ErrUnknown, j.Shard)
+	}
+	stored, err := c.a.db.CheckpointsAt(ctx, j.Shard, uint64(j.Size))
+	if err != nil || !j.Missing(stored) {
+		return err
+	}
+	cp := storage.Checkpoint{Shard: j.Shard, Size: uint64(j.Size), Root: j.Root, Note: j.Note, Created: time.Now()}
+	if err := c.a.db.InsertCheckpoint(ctx, cp); err != nil {
+		return fmt.Errorf("storing a checkpoint that a witness signed: %w", err)
+	}
+	for _, by := range j.By {
+		c.a.env.Log.Info().Str("witness", by.Witness).Str("shard", j.Shard).Int64("size", j.Size).Msg("a witness has signed a checkpoint")
+	}
+	return nil
+}

@@ -1,0 +1,309 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/strictjson"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// spansInRecord is how many spans one erasure record names at most.
+const spansInRecord = 4000
+
+// carryOut goes on with an erasure that has begun: its record stands in the log
+// and is evidence, and correlator and auditor have passed it, before anything
+// goes; then keys, quarantine, approvals and the messages themselves; and then
+// the record that it is done.
+func (c *custodian) carryOut(ctx context.Context, ev erasures.Evidence, key string, o retention.Order) error {
+	if err := c.log.Load(ctx); err != nil {
+		return err
+	}
+	begun, done := c.records(o.ID)
+	if begun == nil {
+		if err := c.announce(ctx, ev, o); err != nil {
+			return err
+		}
+		if err := c.log.Load(ctx); err != nil {
+			return err
+		}
+		if begun, _ = c.records(o.ID); begun == nil {
+			return errors.New("its record is not in the log yet")
+		}
+	}
+	if done == nil {
+		if passed, err := c.passed(ctx, begun[len(begun)-1].Seq); err != nil || !passed {
+			return err
+		}
+		r, err := c.destroy(ctx, ev, begun)
+		if err != nil {
+			return err
+		}
+		if err := c.publishDone(ctx, begun, r); err != nil {
+			return err
+		}
+		done = &begun[0]
+		done.Keys, done.Quarantined, done.Approvals = r.Keys, r.Quarantined, r.Approvals
+	}
+	result := retention.Result{Sessions: len(begun[0].Sessions), Keys: done.Keys, Quarantined: done.Quarantined, Approvals: done.Approvals}
+	for _, e := range begun {
+		result.Messages += e.Messages
+	}
+	if err := c.change(ctx, key, func(s retention.State) (retention.State, error) { return s.Finish(o.ID, result, time.Now()) }); err != nil {
+		return err
+	}
+	c.a.env.Log.Info().Str("tenant", ev.Tenant).Str("erasure", o.ID).Uint64("messages", result.Messages).Int("keys", result.Keys).Msg("erased")
+	if o.Subject != "" {
+		return c.forgetRevisions(ctx, key)
+	}
+	return nil
+}
+
+// records are an erasure's own, as far as they are in the log: those that it
+// begins with only if all parts of one attempt are there.
+func (c *custodian) records(id string) (begun []erasures.Record, done *erasures.Record) {
+	var attempt []erasures.Record
+	for _, e := range c.log.Records() {
+		switch {
+		case e.ErasureID != id:
+		case e.State == events.ErasureDone:
+			done = &e
+		case e.Part == 1:
+			attempt = []erasures.Record{e}
+		case e.Part == len(attempt)+1:
+			attempt = append(attempt, e)
+		}
+		if n := len(attempt); n > 0 && n == attempt[0].Parts {
+			begun = attempt
+		}
+	}
+	return begun, done
+}
+
+// announce writes the records that say what will be missing.
+func (c *custodian) announce(ctx context.Context, ev erasures.Evidence, o retention.Order) error {
+	p, err := ev.Make(ctx, o)
+	if err != nil {
+		return err
+	}
+	spans := retention.Spans(p.Seqs)
+	parts := slices.Collect(slices.Chunk(spans, spansInRecord))
+	var msgs []streams.Msg
+	for i, part := range parts {
+		e := events.Erasure{
+			ErasureID: o.ID, Shard: c.a.shard, State: events.ErasureBegun, Part: i + 1, Parts: len(parts), Tenant: ev.Tenant, Sessions: []string{},
+			SubjectDigest: c.digestOf(ev.Tenant, o.Subject), Cause: causeOf(o), Sequences: part, Reason: o.Reason, OrderedBy: o.By, OrderedAt: o.At,
+			At: events.At(time.Now()), Writer: c.writer,
+		}
+		if i == 0 {
+			e.Sessions = p.Sessions
+		}
+		for _, s := range part {
+			e.Messages += s[1] - s[0] + 1
+		}
+		msg, err := c.signed(e)
+		if err != nil {
+			return err
+		}
+		msgs = append(msgs, msg)
+	}
+	return streams.StoreAll(ctx, c.nc, msgs)
+}
+
+func causeOf(o retention.Order) string {
+	if o.ByPolicy() {
+		return "ttl"
+	}
+	return "order"
+}
+
+func (c *custodian) signed(e events.Erasure) (m streams.Msg, err error) {
+	if e.Vouch, err = signing.Erase(c.a.signer, e); err != nil {
+		return m, err
+	}
+	return message(c.a, events.ControlErasure, fmt.Sprintf("erasure-%s-%s-%d", e.ErasureID, e.State, e.Part), e)
+}
+
+// passed reports whether the evidence and the correlator's cursor are behind an
+// erasure record. Then every message that is to go has its record in the evidence
+// and its outputs in the log, and nobody needs it any more.
+func (c *custodian) passed(ctx context.Context, seq uint64) (bool, error) {
+	position, _, err := c.a.db.Position(ctx, c.a.shard)
+	if err != nil || position < seq {
+		return false, err
+	}
+	m, err := streams.LastBySubject(ctx, c.js, c.a.flags.Stream, c.a.flags.Space().Control(c.a.flags.Stream, events.ControlCursor))
+	if err != nil || m == nil {
+		return false, err
+	}
+	at, err := events.DecodeRecord[events.Cursor](m.Body)
+	return err == nil && at.Consumed >= seq, err
+}
+
+// destroy takes everything away that an erasure names. What is gone already, it
+// passes over.
+func (c *custodian) destroy(ctx context.Context, ev erasures.Evidence, begun []erasures.Record) (r retention.Result, err error) {
+	sessions := begun[0].Sessions
+	if evidence.MaskedNames(sessions) {
+		own, err := c.ownNames(ctx, ev.Tenant, begun)
+		if err != nil {
+			return r, err
+		}
+		sessions = append(slices.Clone(sessions), own...)
+	}
+	for _, session := range sessions {
+		n, err := c.eraseKey(ctx, evidence.SessionKey{Tenant: ev.Tenant, Session: session})
+		if err != nil {
+			return r, err
+		}
+		r.Keys += min(n, 1)
+	}
+	named := func(seq uint64) bool {
+		return slices.ContainsFunc(begun, func(e erasures.Record) bool { return e.Covers(seq) })
+	}
+	for _, tenant := range []string{ev.Tenant, ""} { // what came on no subject of the log has none
+		n, err := c.eraseQuarantine(ctx, tenant, named)
+		if err != nil {
+			return r, err
+		}
+		r.Quarantined += n
+	}
+	if r.Approvals, err = c.eraseApprovals(ctx, ev.Tenant, sessions); err != nil {
+		return r, err
+	}
+	for _, e := range begun {
+		for _, s := range e.Sequences {
+			for seq := s[0]; seq <= s[1]; seq++ {
+				if _, err := c.erase(ctx, c.a.flags.Stream, seq); err != nil {
+					return r, err
+				}
+			}
+		}
+	}
+	return r, nil
+}
+
+// ownNames are the names of sessions as the log has them, of the messages that an
+// erasure names and that are still there. Keys and approvals go before messages, so
+// that what is not found here any more has no key.
+func (c *custodian) ownNames(ctx context.Context, tenant string, begun []erasures.Record) (names []string, err error) {
+	for _, e := range begun {
+		for _, s := range e.Sequences {
+			for seq := s[0]; seq <= s[1]; seq++ {
+				m, err := streams.MessageAt(ctx, c.js, c.a.flags.Stream, seq)
+				if err != nil {
+					return nil, err
+				}
+				if m == nil {
+					continue
+				}
+				if k := c.a.builder.SessionOf(*m); k.Tenant == tenant && evidence.SecretName(k.Session) && !slices.Contains(names, k.Session) {
+					names = append(names, k.Session)
+				}
+			}
+		}
+	}
+	return names, nil
+}
+
+func (c *custodian) erase(ctx context.Context, stream string, seq uint64) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, custodianWait)
+	defer cancel()
+	return streams.Erase(ctx, c.nc, stream, seq)
+}
+
+// eraseSubject takes all messages of a subject out of a stream that choose wants.
+func (c *custodian) eraseSubject(ctx context.Context, stream, subj string, choose func(events.LogMessage) bool) (n int, err error) {
+	for next := uint64(1); ; {
+		m, err := streams.NextBySubject(ctx, c.js, stream, subj, next)
+		if err != nil || m == nil {
+			return n, err
+		}
+		next = m.Seq + 1
+		if !choose(*m) {
+			continue
+		}
+		gone, err := c.erase(ctx, stream, m.Seq)
+		if err != nil {
+			return n, err
+		}
+		if gone {
+			n++
+		}
+	}
+}
+
+func all(events.LogMessage) bool { return true }
+
+// eraseKey destroys a session's key: all revisions in the bucket, and the copy in
+// this auditor's memory.
+func (c *custodian) eraseKey(ctx context.Context, k evidence.SessionKey) (int, error) {
+	n, err := c.eraseSubject(ctx, "KV_"+streams.BucketSessionKeys, "$KV."+streams.BucketSessionKeys+"."+sessionsecrets.BucketKey(k), all)
+	c.a.keys.Forget(k)
+	return n, err
+}
+
+func (c *custodian) eraseQuarantine(ctx context.Context, tenant string, named func(uint64) bool) (int, error) {
+	return c.eraseSubject(ctx, streams.StreamQuarantine, c.a.flags.Space().Quarantine(tenant), func(m events.LogMessage) bool {
+		seq, err := strconv.ParseUint(m.HeaderValue(headerQuarantineSeq), 10, 64)
+		return err == nil && m.HeaderValue(headerQuarantineShard) == c.a.shard && named(seq)
+	})
+}
+
+// eraseApprovals takes out the workflows of sessions, with what their reviewers
+// were shown: all revisions of every key that ever held one.
+func (c *custodian) eraseApprovals(ctx context.Context, tenant string, sessions []string) (n int, err error) {
+	const stream, every = "KV_" + streams.BucketApprovals, "$KV." + streams.BucketApprovals + ".>"
+	_, err = c.eraseSubject(ctx, stream, every, func(m events.LogMessage) bool {
+		var w struct {
+			Tenant  string `json:"tenant"`
+			Session string `json:"session"`
+		}
+		_ = strictjson.Unmarshal(m.Body, &w)
+		found := w.Tenant == tenant && slices.Contains(sessions, token(w.Session))
+		if found {
+			n++
+		}
+		return found
+	})
+	return n, err
+}
+
+// token is a session as records name it.
+func token(session string) string {
+	value, _ := subject.Unescape(subject.Escape(session))
+	return value
+}
+
+func (c *custodian) publishDone(ctx context.Context, begun []erasures.Record, r retention.Result) error {
+	e := begun[0].Erasure
+	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), c.writer, ""
+	e.Keys, e.Quarantined, e.Approvals = r.Keys, r.Quarantined, r.Approvals
+	msg, err := c.signed(e)
+	if err != nil {
+		return err
+	}
+	return streams.StoreAll(ctx, c.nc, []streams.Msg{msg})
+}
+
+// forgetRevisions takes the older revisions of a tenant's state out of the bucket:
+// they name the data subject that was erased. The log has what they say otherwise.
+func (c *custodian) forgetRevisions(ctx context.Context, key string) error {
+	e, err := streams.KVLast(ctx, c.js, streams.BucketRetention, key)
+	if err != nil || e == nil {
+		return err
+	}
+	_, err = c.eraseSubject(ctx, retentionStream, "$KV."+streams.BucketRetention+"."+key, func(m events.LogMessage) bool { return m.Seq < e.Revision })
+	return err
+}

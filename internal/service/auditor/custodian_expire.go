@@ -1,0 +1,197 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// The texts of evidence expire as the log does: a policy lets sessions go, an order
+// takes them up, and no hold may reach them when it begins. Then a signed record
+// says which records it is, and only when that is evidence itself, and a checkpoint
+// covers it, the first text goes. How far it came the database tells.
+
+// errPolicyChanged ends an order that was made under another policy.
+var errPolicyChanged = errors.New("the retention policy has changed since")
+
+// expireTexts orders the expiry of what has been silent for longer than the
+// policies of the tenants keep evidence.
+func (c *custodian) expireTexts(ctx context.Context, now time.Time) error {
+	return c.eachPolicy(ctx, func(tenant string, p *retention.Policy, err error) error {
+		switch {
+		case errors.Is(err, retention.ErrPolicy):
+			return nil // expire says so
+		case err != nil:
+			return err
+		}
+		return c.expireTextsOf(ctx, tenant, p, now)
+	})
+}
+
+func (c *custodian) expireTextsOf(ctx context.Context, tenant string, p *retention.Policy, now time.Time) error {
+	if p.ShortestEvidence() == 0 {
+		return nil
+	}
+	s, _, err := c.read(ctx, retention.StateKey(tenant))
+	if err != nil || slices.ContainsFunc(s.Orders, func(o retention.Order) bool { return o.Status.Open() && o.Expire != "" }) {
+		return err
+	}
+	due, err := c.dueTexts(ctx, tenant, p, s, now)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	return c.request(ctx, tenant, retention.Order{Sessions: due, Expire: p.ID(), Quiet: int64(p.ShortestEvidence() / time.Second), Note: retention.Note{
+		ID: "expiry-" + uuid.NewString(), By: "retention policy " + p.ID(), Reason: "silent for longer than the policy keeps evidence", At: events.At(now),
+	}})
+}
+
+// dueTexts lists sessions whose texts are to go, at most one order's worth.
+func (c *custodian) dueTexts(ctx context.Context, tenant string, p *retention.Policy, s retention.State, now time.Time) ([]string, error) {
+	ev := erasures.Evidence{DB: c.a.db, Shard: c.a.shard, Tenant: tenant}
+	var list []string
+	err := c.a.db.Texts(ctx, c.a.shard, tenant, now.Add(-p.ShortestEvidence()), func(session string, _ uint64, at time.Time) error {
+		if keep := p.Evidence(session); keep > 0 && now.Sub(at) >= keep {
+			list = append(list, session)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ev.Unheld(ctx, s, list, retention.MaxBatch)
+}
+
+// beginExpiry makes an order irrevocable, unless something speaks against it.
+func (c *custodian) beginExpiry(ctx context.Context, ev erasures.Evidence, key string, o retention.Order) (why string, err error) {
+	p, err := c.policy(ctx, ev.Tenant)
+	switch {
+	case errors.Is(err, retention.ErrPolicy):
+		return err.Error(), nil
+	case err != nil:
+		return "", err
+	case p == nil || p.ID() != o.Expire:
+		return errPolicyChanged.Error(), nil
+	}
+	return c.beginUnheld(ctx, ev, key, o, erasures.Plan{Sessions: o.Sessions})
+}
+
+// carryOutExpiry goes on with an expiry that has begun.
+func (c *custodian) carryOutExpiry(ctx context.Context, ev erasures.Evidence, key string, o retention.Order) error {
+	begun, done, err := c.expiries(ctx, o.ID)
+	if err != nil {
+		return err
+	}
+	if begun == nil {
+		if announced, err := c.announceExpiry(ctx, ev, o); err != nil || announced {
+			return err // on from here when it is in the log
+		}
+		return c.finishExpiry(ctx, key, o, 0) // all of it goes on, or is gone
+	}
+	x := storage.Expiring{Shard: c.a.shard, Tenant: ev.Tenant}
+	var seqs []uint64
+	for _, e := range begun {
+		x.Records = append(x.Records, e.seq)
+		for _, s := range e.Sessions {
+			for _, span := range s.Sequences {
+				for seq := span[0]; seq <= span[1]; seq++ {
+					seqs = append(seqs, seq)
+				}
+			}
+		}
+	}
+	if !done {
+		if provable, err := c.provable(ctx, slices.Max(x.Records)); err != nil || !provable {
+			return err
+		}
+		slices.Sort(seqs)
+		for x.Seqs = range slices.Chunk(seqs, storage.MaxExpiring) {
+			if gone, err := ev.DB.Expire(ctx, x); err != nil || !gone {
+				return err
+			}
+		}
+		if err := c.publishExpired(ctx, begun[0].Expiry, uint64(len(seqs))); err != nil {
+			return err
+		}
+	}
+	return c.finishExpiry(ctx, key, o, uint64(len(seqs)))
+}
+
+func (c *custodian) finishExpiry(ctx context.Context, key string, o retention.Order, records uint64) error {
+	r := retention.Result{Sessions: len(o.Sessions), Records: records}
+	if err := c.change(ctx, key, func(s retention.State) (retention.State, error) { return s.Finish(o.ID, r, time.Now()) }); err != nil {
+		return err
+	}
+	delete(c.expiring, o.ID)
+	c.more = c.more || len(o.Sessions) == retention.MaxBatch
+	c.a.env.Log.Info().Str("expiry", o.ID).Uint64("records", records).Msg("texts of evidence expired")
+	return nil
+}
+
+// provable reports whether the record of an expiry is evidence and signed.
+func (c *custodian) provable(ctx context.Context, seq uint64) (bool, error) {
+	position, _, err := c.a.db.Position(ctx, c.a.shard)
+	if err != nil || position < seq {
+		return false, err
+	}
+	cp, err := c.a.db.LatestCheckpoint(ctx, c.a.shard)
+	if errors.Is(err, storage.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil && cp.Size >= seq, err
+}
+
+// loggedExpiry is an expiry record and its place in the log.
+type loggedExpiry struct {
+	seq uint64
+	events.Expiry
+}
+
+// expiries are an expiry's own records, as far as they are in the log: those that
+// it begins with only if all parts of one attempt are there.
+func (c *custodian) expiries(ctx context.Context, id string) (begun []loggedExpiry, done bool, err error) {
+	subj := c.a.flags.Space().Control(c.a.flags.Stream, events.ControlExpiry)
+	for {
+		m, err := streams.NextBySubject(ctx, c.js, c.a.flags.Stream, subj, c.expiriesRead+1)
+		if err != nil {
+			return nil, false, fmt.Errorf("reading the expiry records: %w", err)
+		}
+		if m == nil {
+			break
+		}
+		c.expiriesRead = m.Seq
+		e, err := events.DecodeRecord[events.Expiry](m.Body)
+		if err != nil || e.Shard != c.a.shard || e.Last() >= m.Seq || !signing.CheckExpiry(c.log.Known, e) {
+			continue
+		}
+		c.expiring[e.ExpiryID] = append(c.expiring[e.ExpiryID], loggedExpiry{m.Seq, e})
+		if e.State == events.ErasureDone && e.ExpiryID != id {
+			delete(c.expiring, e.ExpiryID) // nobody asks for it any more
+		}
+	}
+	var attempt []loggedExpiry
+	for _, e := range c.expiring[id] {
+		switch {
+		case e.State == events.ErasureDone:
+			done = true
+		case e.Part == 1:
+			attempt = []loggedExpiry{e}
+		case e.Part == len(attempt)+1:
+			attempt = append(attempt, e)
+		}
+		if n := len(attempt); n > 0 && n == attempt[0].Parts {
+			begun = attempt
+		}
+	}
+	return begun, done, nil
+}

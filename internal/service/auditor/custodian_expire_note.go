@@ -1,0 +1,101 @@
+package auditor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// announceExpiry writes the records that say whose texts will be missing; false if
+// there is nothing to be said.
+func (c *custodian) announceExpiry(ctx context.Context, ev erasures.Evidence, o retention.Order) (bool, error) {
+	var parts expiryParts
+	for _, session := range o.Sessions {
+		places, newest, err := ev.DB.TextsOf(ctx, ev.Shard, ev.Tenant, session)
+		if err != nil {
+			return false, err
+		}
+		if o.At.Sub(newest) >= time.Duration(o.Quiet)*time.Second { // else it went on since, and its time comes again
+			parts.session(session, places)
+		}
+	}
+	var msgs []streams.Msg
+	for i, sessions := range parts.list {
+		e := events.Expiry{
+			ExpiryID: o.ID, Shard: c.a.shard, State: events.ErasureBegun, Part: i + 1, Parts: len(parts.list), Tenant: ev.Tenant, Policy: o.Expire,
+			Sessions: sessions, At: events.At(time.Now()), Writer: c.writer,
+		}
+		for _, s := range sessions {
+			for _, span := range s.Sequences {
+				e.Records += span[1] - span[0] + 1
+			}
+		}
+		msg, err := c.signedExpiry(e)
+		if err != nil {
+			return false, err
+		}
+		msgs = append(msgs, msg)
+	}
+	if len(msgs) == 0 {
+		return false, nil
+	}
+	return true, streams.StoreAll(ctx, c.nc, msgs)
+}
+
+func (c *custodian) publishExpired(ctx context.Context, e events.Expiry, records uint64) error {
+	e.State, e.Part, e.Parts, e.At, e.Writer, e.Vouch = events.ErasureDone, 1, 1, events.At(time.Now()), c.writer, ""
+	e.Sessions, e.Records = []events.ExpiredSession{}, records
+	msg, err := c.signedExpiry(e)
+	if err != nil {
+		return err
+	}
+	return streams.StoreAll(ctx, c.nc, []streams.Msg{msg})
+}
+
+func (c *custodian) signedExpiry(e events.Expiry) (m streams.Msg, err error) {
+	if e.Vouch, err = signing.Expire(c.a.signer, e); err != nil {
+		return m, err
+	}
+	return message(c.a, events.ControlExpiry, fmt.Sprintf("%s-%s-%d", e.ExpiryID, e.State, e.Part), e)
+}
+
+// expiryParts cut what expires into records of a size that the log takes.
+type expiryParts struct {
+	list         [][]events.ExpiredSession
+	spans, names int // of the last one
+}
+
+// Limits of one record.
+const (
+	spansInExpiry = 4000
+	namesInExpiry = 64 << 10 // bytes of sessions' names
+)
+
+// session adds a session's records, which are in order.
+func (p *expiryParts) session(session string, places []storage.Place) {
+	for i, at := range places {
+		follows := i > 0 && places[i-1].Index+1 == at.Index
+		if n := len(p.list); n == 0 || p.spans >= spansInExpiry || p.names >= namesInExpiry {
+			p.list, p.spans, p.names, follows = append(p.list, nil), 0, 0, false
+		}
+		part := &p.list[len(p.list)-1]
+		if !follows {
+			*part = append(*part, events.ExpiredSession{Session: session, Index: at.Index})
+			p.names += len(session) + 50
+		}
+		s := &(*part)[len(*part)-1]
+		if n := len(s.Sequences); n > 0 && s.Sequences[n-1][1]+1 == at.Seq {
+			s.Sequences[n-1][1] = at.Seq
+			continue
+		}
+		s.Sequences = append(s.Sequences, events.Span{at.Seq, at.Seq})
+		p.spans++
+	}
+}

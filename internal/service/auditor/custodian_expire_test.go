@@ -1,0 +1,285 @@
+package auditor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// texts lists the sessions that have a record with its text, and one without.
+func (c *custody) texts() (with, without []string) {
+	c.Helper()
+	c.step(func(ctx context.Context, k *custodian) {
+		servicetest.OK(c, k.a.db.Scan(ctx, k.a.shard, 1, storage.AllSequences, func(r storage.EvidenceRow) error {
+			list := &with
+			if r.Record == "" {
+				list = &without
+			}
+			if r.Session != "" && !slices.Contains(*list, r.Session) {
+				*list = append(*list, r.Session)
+			}
+			return nil
+		}))
+	})
+	slices.Sort(with)
+	slices.Sort(without)
+	return with, without
+}
+
+// verified verifies the shard and every session.
+func (c *custody) verified(sessions ...string) evidence.Report {
+	c.Helper()
+	var rep evidence.Report
+	c.step(func(ctx context.Context, k *custodian) {
+		v, err := signing.CheckpointVerifier(k.a.public)
+		servicetest.OK(c, err)
+		l := evidencereader.Reader{DB: k.a.db, Stream: "GOV"}
+		rep, err = l.Verify(ctx, k.a.shard, evidencereader.VerifyOptions{Keys: []note.Verifier{v}})
+		servicetest.OK(c, err)
+		for _, session := range sessions {
+			parts, err := l.Session(ctx, "acme", session)
+			servicetest.OK(c, err)
+			s := parts[len(parts)-1]
+			servicetest.OK(c, l.Prove(ctx, &s))
+			if one := evidence.VerifySession(evidence.SessionInput{Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Keys: []note.Verifier{v}, Rows: s.Rows,
+				Proofs: s.Proofs, Checkpoint: evidence.Published{Text: s.Checkpoint}, ReceiptKeys: s.Keys, Expiries: s.Expiries}); !one.OK {
+				c.Errorf("session %s: %+v", session, one.Problems)
+			}
+		}
+	})
+	return rep
+}
+
+// What a policy lets go loses its texts and nothing else: no text goes before the
+// record of it is evidence, holds and keep stand above it, and a custodian that dies
+// anywhere is followed by one that ends what it began.
+func TestEvidenceExpires(t *testing.T) {
+	c := newCustody(t)
+	for _, s := range []string{"s1", "s2", "s3", "demo-1"} {
+		c.n.Publish(servicetest.Runtime, session(t, s)...)
+	}
+	c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte("{one")})
+	full := c.f
+	audited := func() {
+		c.f.CustodianUser = ""
+		c.audited()
+		c.f = full
+	}
+	audited()
+	messages := c.of("s1")
+	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nevidence: 10d\nsessions: [{match: 'demo-*', evidence: 1d}, {match: s3, keep: true}]\n"))
+	servicetest.OK(t, err)
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.Place(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
+	})
+	day := 24 * time.Hour
+	expire := func(after time.Duration) (o retention.Order) {
+		t.Helper()
+		c.step(func(ctx context.Context, k *custodian) { servicetest.OK(t, k.expireTexts(ctx, time.Now().Add(after))) })
+		for _, o = range c.state().Orders {
+			if o.Status.Open() {
+				return o
+			}
+		}
+		return retention.Order{}
+	}
+	whole := func(when string, want retention.Status, id string) {
+		t.Helper()
+		if _, without := c.texts(); len(without) > 0 || c.status(id) != want {
+			t.Fatalf("%s: the texts of %v are gone, %s", when, without, c.status(id))
+		}
+	}
+	if o := expire(time.Hour); o.ID != "" {
+		t.Fatalf("%+v", o)
+	}
+	o := expire(11 * day)
+	slices.Sort(o.Sessions)
+	if !slices.Equal(o.Sessions, []string{"demo-1", "s1"}) || !strings.HasPrefix(o.Expire, "p@") {
+		t.Fatalf("%+v", o)
+	}
+	whole("ordered", retention.Ordered, o.ID)
+	c.look()
+	c.look()
+	whole("begun", retention.Begun, o.ID)
+	seq, e := last[events.Expiry](c, events.ControlExpiry)
+	if e.State != events.ErasureBegun || e.Policy != o.Expire || len(e.Sessions) != 2 || e.Records == 0 {
+		t.Fatalf("%+v", e)
+	}
+	c.look()
+	whole("not in evidence", retention.Begun, o.ID)
+	if again, _ := last[events.Expiry](c, events.ControlExpiry); again != seq {
+		t.Error("it is announced again")
+	}
+	audited()
+	c.step(func(ctx context.Context, k *custodian) { // dies when the first mutation is under way
+		begun, done, err := k.expiries(ctx, o.ID)
+		if err != nil || len(begun) != 1 || done {
+			t.Fatalf("%+v %v", begun, err)
+		}
+		var seqs []uint64
+		for _, s := range begun[0].Sessions {
+			for _, span := range s.Sequences {
+				for seq := span[0]; seq <= span[1]; seq++ {
+					seqs = append(seqs, seq)
+				}
+			}
+		}
+		slices.Sort(seqs)
+		done, err = k.a.db.Expire(ctx, storage.Expiring{Shard: k.a.shard, Tenant: "acme", Seqs: seqs, Records: []uint64{seq}})
+		if err != nil || done {
+			t.Fatal(done, err)
+		}
+	})
+	for c.status(o.ID) != retention.Done {
+		c.look()
+		time.Sleep(10 * time.Millisecond) // mutations are under way
+	}
+	audited()
+	with, without := c.texts()
+	if !slices.Equal(with, []string{"s2", "s3"}) || !slices.Equal(without, []string{"demo-1", "s1"}) {
+		t.Errorf("with texts %v, without %v", with, without)
+	}
+	if got := c.of("s1"); !slices.Equal(got, messages) {
+		t.Error("the log lost messages")
+	}
+	done, _ := c.state().Find(o.ID)
+	_, e2 := last[events.Expiry](c, events.ControlExpiry)
+	if e2.State != events.ErasureDone || e2.Records != e.Records || done.Result.Records != e.Records {
+		t.Errorf("%+v %+v", e2, done.Result)
+	}
+	if rep := c.verified("s1", "s2", "demo-1"); !rep.OK || rep.Expired != int(e.Records) || rep.ExpiredBy[o.Expire] != rep.Expired {
+		t.Errorf("%+v", rep)
+	}
+	if o := expire(11 * day); o.ID != "" {
+		t.Errorf("it is ordered again: %+v", o)
+	}
+
+	// The session goes on, in the same chain, and expires once more.
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	audited()
+	if rep := c.verified("s1"); !rep.OK || rep.Expired != int(e.Records) {
+		t.Errorf("%+v", rep.Problems)
+	}
+	o = expire(11 * day)
+	if !slices.Equal(o.Sessions, []string{"s1"}) {
+		t.Fatalf("%+v", o)
+	}
+	c.look()
+	c.look()
+	audited()
+	for c.status(o.ID) != retention.Done {
+		c.look()
+		time.Sleep(10 * time.Millisecond)
+	}
+	audited()
+	if rep := c.verified("s1"); !rep.OK || rep.Expired <= int(e.Records) {
+		t.Errorf("%+v", rep)
+	}
+
+	// Nobody else's missing text is explained by it.
+	c.step(func(ctx context.Context, k *custodian) {
+		done := false
+		for !done {
+			var err error
+			done, err = k.a.db.Expire(ctx, storage.Expiring{Shard: k.a.shard, Tenant: "acme", Seqs: c.of("s2"), Records: []uint64{seq}})
+			servicetest.OK(t, err)
+		}
+	})
+	if rep := c.verified(); rep.OK || rep.ByCode[evidence.CodeTextMissing] != len(c.of("s2")) {
+		t.Errorf("%+v", rep.ByCode)
+	}
+}
+
+// A hold that comes before an order begins stops it, and so does another policy.
+func TestExpiryIsStopped(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, session(t, "s1")...)
+	full := c.f
+	c.f.CustodianUser = ""
+	c.audited()
+	c.f = full
+	put := func(text string) {
+		_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte(text))
+		servicetest.OK(t, err)
+	}
+	order := func() string {
+		t.Helper()
+		c.step(func(ctx context.Context, k *custodian) {
+			servicetest.OK(t, k.expireTexts(ctx, time.Now().Add(240*time.Hour)))
+		})
+		for _, o := range c.state().Orders {
+			if o.Status.Open() {
+				return o.ID
+			}
+		}
+		t.Fatal("nothing is ordered")
+		return ""
+	}
+	put("version: 1\nname: p\nevidence: 3d\n")
+	first := order()
+	put("version: 1\nname: p\nevidence: 300d\n")
+	c.look()
+	if o, _ := c.state().Find(first); o.Status != retention.Refused || !strings.Contains(o.Problem, "policy has changed") {
+		t.Errorf("%+v", o)
+	}
+	put("version: 1\nname: p\nevidence: 4d\n")
+	second := order()
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.Place(retention.Hold{Note: asked("h1")})
+	})
+	c.look()
+	if o, _ := c.state().Find(second); o.Status != retention.Refused || !strings.Contains(o.Problem, "h1") {
+		t.Errorf("%+v", o)
+	}
+	if seq, _ := last[events.Expiry](c, events.ControlExpiry); seq != 0 {
+		t.Error("an expiry is announced")
+	}
+}
+
+// Records of an expiry are cut where they would become too large.
+func TestExpiryParts(t *testing.T) {
+	var p expiryParts
+	var places []storage.Place
+	for i := uint64(1); i <= 10_000; i++ {
+		places = append(places, storage.Place{Seq: 2 * i, Index: i})
+	}
+	p.session("long", places)
+	p.session("gap", []storage.Place{{Seq: 5, Index: 1}, {Seq: 6, Index: 2}, {Seq: 7, Index: 9}})
+	for i := range 2000 {
+		p.session(fmt.Sprintf("%0500d", i), []storage.Place{{Seq: uint64(30_000 + i), Index: 1}})
+	}
+	n := uint64(0)
+	for i, part := range p.list {
+		spans, names := 0, 0
+		for _, s := range part {
+			spans, names = spans+len(s.Sequences), names+len(s.Session)
+			for _, span := range s.Sequences {
+				n += span[1] - span[0] + 1
+			}
+		}
+		if spans > spansInExpiry || names > namesInExpiry+1000 {
+			t.Errorf("part %d: %d spans, %d bytes of names", i, spans, names)
+		}
+	}
+	second := p.list[1][0]
+	if n != 10_000+3+2000 || second.Session != "long" || second.Index != 4001 || second.Sequences[0][0] != 8002 {
+		t.Errorf("%d records, %s from %d", n, second.Session, second.Index)
+	}
+	if third := p.list[2]; len(third) < 3 || fmt.Sprint(third[1], third[2]) != "{gap 1 [[5 6]]} {gap 9 [[7 7]]}" {
+		t.Errorf("%v", third[1:3])
+	}
+}

@@ -1,0 +1,305 @@
+package auditor
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// custody is an auditor with a custodian that takes one step when it is told to,
+// each time as one that has just started and remembers nothing.
+type custody struct {
+	*testing.T
+	n   *servicetest.NATS
+	dsn string
+	f   Flags
+}
+
+func newCustody(t *testing.T) *custody {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	f := flags(n, dsn, 100)
+	c := &custody{t, n, dsn, f}
+	c.f.CustodianUser, c.f.CustodianPassword = "custodian", "pw-custodian"
+	return c
+}
+
+// audited brings the evidence to the end of the log.
+func (c *custody) audited() {
+	c.Helper()
+	s := start(c, c.f) // c.f of its own: it has no custodian's credentials
+	s.AwaitReady()
+	if err := s.Stop(); !errors.Is(err, context.Canceled) {
+		c.Fatal(err)
+	}
+}
+
+// step does what the bucket asks for now.
+func (c *custody) step(do func(context.Context, *custodian)) {
+	c.Helper()
+	a := standing(c, c.f)
+	k, err := a.newCustodian(c.Context())
+	servicetest.OK(c, err)
+	defer k.nc.Close()
+	do(c.Context(), k)
+}
+
+func (c *custody) look() {
+	c.Helper()
+	c.step(func(ctx context.Context, k *custodian) { servicetest.OK(c, k.look(ctx)) })
+}
+
+func (c *custody) bucket() jetstream.KeyValue {
+	c.Helper()
+	kv, err := c.n.JS("operator").KeyValue(c.Context(), streams.BucketRetention)
+	servicetest.OK(c, err)
+	return kv
+}
+
+func (c *custody) state() (s retention.State) {
+	c.Helper()
+	e, err := streams.KVLast(c.Context(), c.n.JS("operator"), streams.BucketRetention, retention.StateKey("acme"))
+	servicetest.OK(c, err)
+	if e != nil {
+		s, err = retention.Decode(e.Value)
+		servicetest.OK(c, err)
+	}
+	return s
+}
+
+// change is what an operator does.
+func (c *custody) change(f func(retention.State) (retention.State, error)) {
+	c.Helper()
+	s, err := f(c.state())
+	servicetest.OK(c, err)
+	s.V = 1
+	text, err := s.Encode()
+	servicetest.OK(c, err)
+	_, err = c.bucket().Put(c.Context(), retention.StateKey("acme"), text)
+	servicetest.OK(c, err)
+}
+
+func asked(id string) retention.Note {
+	return retention.Note{ID: id, By: "dana", Reason: "request 17", At: events.At(time.Now())}
+}
+
+// consumed says that the correlator has come to a sequence.
+func (c *custody) consumed(seq uint64) {
+	c.Helper()
+	body, err := events.Encode(events.Cursor{Shard: "GOV", Consumed: seq, Writer: "test"})
+	servicetest.OK(c, err)
+	c.n.Publish("correlator", streams.Msg{Subject: "gov.control.GOV.cursor", Body: body})
+}
+
+// of lists the sequences of a session that the log still has.
+func (c *custody) of(session string) (seqs []uint64) {
+	c.Helper()
+	js := c.n.JS("auditor")
+	for next := uint64(1); ; {
+		m, err := streams.NextBySubject(c.Context(), js, "GOV", "gov.events.acme.*.*."+session+".>", next)
+		servicetest.OK(c, err)
+		if m == nil {
+			return seqs
+		}
+		seqs, next = append(seqs, m.Seq), m.Seq+1
+	}
+}
+
+func (c *custody) status(id string) retention.Status {
+	c.Helper()
+	o, _ := c.state().Find(id)
+	return o.Status
+}
+
+// last is the newest record of a kind.
+func last[T any](c *custody, kind string) (seq uint64, r T) {
+	c.Helper()
+	m, err := streams.LastBySubject(c.Context(), c.n.JS("auditor"), "GOV", "gov.control.GOV."+kind)
+	servicetest.OK(c, err)
+	if m == nil {
+		return 0, r
+	}
+	r, err = events.DecodeRecord[T](m.Body)
+	servicetest.OK(c, err)
+	return m.Seq, r
+}
+
+// Nothing goes before its record is evidence and the correlator is behind it; then
+// all of the session goes, and nothing else; and a custodian that dies anywhere is
+// followed by one that ends what it began.
+func TestErasureInOrder(t *testing.T) {
+	c := newCustody(t)
+	c.n.Publish(servicetest.Runtime, append(session(t, "s1"), session(t, "s2")...)...)
+	c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte("{hush")}, garbage("{other"))
+	full := c.f
+	c.f.CustodianUser = ""
+	c.audited()
+	before, others := c.of("s1"), c.of("s2")
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.Request(retention.Order{Scope: retention.Scope{Session: "s1"}, Note: asked("o1")})
+	})
+	c.f = full
+	all := func(when string, want retention.Status) {
+		t.Helper()
+		if got := c.of("s1"); !slices.Equal(got, before) || c.status("o1") != want {
+			t.Fatalf("%s: %d of %d messages, %s", when, len(got), len(before), c.status("o1"))
+		}
+	}
+	all("ordered", retention.Ordered)
+	c.look()
+	c.look()
+	all("begun", retention.Begun)
+	seq, e := last[events.Erasure](c, events.ControlErasure)
+	if e.State != events.ErasureBegun || e.Messages != uint64(len(before)) || !e.Covers(before[0]) || e.Covers(others[0]) || e.OrderedBy != "dana" {
+		t.Fatalf("%+v", e)
+	}
+	c.consumed(seq) // the correlator is behind it, the evidence not
+	c.look()
+	all("not in evidence", retention.Begun)
+	c.f.CustodianUser = ""
+	c.audited()
+	c.f = full
+	c.consumed(seq - 1)
+	c.look()
+	all("not correlated", retention.Begun)
+	c.consumed(seq)
+	c.step(func(ctx context.Context, k *custodian) { // dies between the deed and the word
+		servicetest.OK(t, k.log.Load(ctx))
+		begun, _ := k.records("o1")
+		if _, held := k.a.keys.Held(evidence.SessionKey{Tenant: "acme", Session: "s1"}); held {
+			t.Error("a key is held that nobody asked for")
+		}
+		key, err := sessionKey(ctx, k)
+		servicetest.OK(t, err)
+		r, err := k.destroy(ctx, ev(k), begun)
+		servicetest.OK(t, err)
+		if r.Keys != 1 || r.Quarantined != 1 {
+			t.Errorf("%+v", r)
+		}
+		again, err := sessionKey(ctx, k)
+		servicetest.OK(t, err)
+		if slices.Equal(key, again) {
+			t.Error("the auditor still has the key that was destroyed")
+		}
+	})
+	c.look()
+	if got := c.of("s1"); len(got) != 0 || c.status("o1") != retention.Done {
+		t.Errorf("%v, %s", got, c.status("o1"))
+	}
+	if got := c.of("s2"); !slices.Equal(got, others) {
+		t.Errorf("%d messages of another session, there were %d", len(got), len(others))
+	}
+	if _, e := last[events.Erasure](c, events.ControlErasure); e.State != events.ErasureDone {
+		t.Errorf("%+v", e)
+	}
+	if m := c.n.LastPublished(streams.StreamQuarantine); m == nil || !strings.Contains(string(m.Body), "other") {
+		t.Error("quarantine lost what nobody erased")
+	}
+	seq, _ = last[events.Erasure](c, events.ControlErasure)
+	c.look()
+	if again, _ := last[events.Erasure](c, events.ControlErasure); again != seq {
+		t.Error("it is erased again")
+	}
+	var list []string
+	for next := uint64(1); ; {
+		m, err := streams.NextBySubject(t.Context(), c.n.JS("auditor"), "GOV", "gov.control.GOV."+events.ControlRetention, next)
+		servicetest.OK(t, err)
+		if m == nil {
+			break
+		}
+		r, err := events.DecodeRecord[events.RetentionChange](m.Body)
+		servicetest.OK(t, err)
+		list, next = append(list, r.What), m.Seq+1
+	}
+	if got := strings.Join(list, " "); got != "order begin finish" {
+		t.Errorf("noted on the log: %s", got)
+	}
+}
+
+func ev(k *custodian) erasures.Evidence {
+	return erasures.Evidence{DB: k.a.db, Shard: k.a.shard, Tenant: "acme"}
+}
+
+func sessionKey(ctx context.Context, k *custodian) ([]byte, error) {
+	k.a.keys.begin(ctx)
+	return k.a.keys.SessionKey("acme", "s1")
+}
+
+// What a policy lets go goes together, but for what is held.
+func TestRetentionPolicy(t *testing.T) {
+	c := newCustody(t)
+	for _, s := range []string{"s1", "s2", "s3", "demo-1"} {
+		c.n.Publish(servicetest.Runtime, session(t, s)[:2]...)
+	}
+	c.n.Publish(servicetest.Runtime, streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s1.PreToolUse", Body: []byte("{one")},
+		streams.Msg{Subject: "gov.events.acme.rt1.agenthook.s2.PreToolUse", Body: []byte("{two")})
+	full := c.f
+	c.f.CustodianUser = ""
+	c.audited()
+	c.f = full
+	_, err := c.bucket().Put(t.Context(), retention.PolicyKey("acme"), []byte("version: 1\nname: p\nlog: 10d\nquarantine: 20d\nsessions: [{match: 'demo-*', log: 1d}, {match: s3, keep: true}]\n"))
+	servicetest.OK(t, err)
+	c.change(func(s retention.State) (retention.State, error) {
+		return s.Place(retention.Hold{Scope: retention.Scope{Session: "s2"}, Note: asked("h1")})
+	})
+	expire := func(after time.Duration) {
+		t.Helper()
+		c.step(func(ctx context.Context, k *custodian) { servicetest.OK(t, k.expire(ctx, time.Now().Add(after))) })
+	}
+	day := 24 * time.Hour
+	for _, tt := range []struct {
+		after time.Duration
+		want  string
+	}{{time.Hour, ""}, {2 * day, "demo-1"}, {11 * day, "demo-1 s1"}} {
+		expire(tt.after)
+		got := ""
+		for _, o := range c.state().Orders {
+			if o.Status == retention.Ordered {
+				got = strings.Join(o.Sessions, " ")
+				c.change(func(s retention.State) (retention.State, error) {
+					return s.Refuse(o.ID, "the test has seen it", time.Now())
+				})
+			}
+		}
+		if got != tt.want {
+			t.Errorf("after %v: %q, want %q", tt.after, got, tt.want)
+		}
+	}
+	quarantined := func() (list []string) {
+		for next := uint64(1); ; {
+			m, err := streams.NextBySubject(t.Context(), c.n.JS("auditor"), streams.StreamQuarantine, ">", next)
+			if err != nil || m == nil {
+				return list
+			}
+			list, next = append(list, string(m.Body)), m.Seq+1
+		}
+	}
+	if got := quarantined(); len(got) != 2 {
+		t.Errorf("%q", got)
+	}
+	expire(21 * day)
+	if got := quarantined(); !slices.Equal(got, []string{"{two"}) {
+		t.Errorf("in quarantine after its time: %q; what is held stays", got)
+	}
+	expire(22 * day)
+	var noted []string
+	for _, r := range ofKind(c.n, "gov.control.GOV.retention") {
+		if strings.Contains(r, `"what":"quarantine"`) {
+			noted = append(noted, r)
+		}
+	}
+	if len(noted) != 1 || !strings.Contains(noted[0], `"quarantined":[[1,1]]`) || !strings.Contains(noted[0], `"id":"p@`) || !strings.Contains(noted[0], `"tenant":"acme"`) {
+		t.Errorf("on the log: %q", noted)
+	}
+}

@@ -1,0 +1,126 @@
+package auditor
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ClickHouse/clickhouse-go/v2"
+
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// TestAttackUnsignedRows: an attacker who may write to every table changes, adds
+// or takes away rows behind the newest checkpoint while the auditor is away. An
+// auditor that starts signs none of it, whether the attacker makes the tables fit
+// together or not. Back in their old state, the rows are signed.
+func TestAttackUnsignedRows(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, session(t, "s-signed")...)
+	audited(t, flags(n, dsn, 100))
+	n.Publish(servicetest.Runtime, session(t, "s-tail")...)
+	a := standing(t, flags(n, dsn, 100))
+	signed := a.tree.Size()
+	log := n.Log()[signed:]
+	for _, cut := range []int{len(log) / 2, len(log)} { // two batches, neither signed
+		from := int(a.tree.Size() - signed)
+		b := prepare(t, a, log[from:cut])
+		servicetest.OK(t, a.store(t.Context(), b))
+		a.chain.Commit()
+		a.tree = b.tree
+	}
+	position := uint64(a.tree.Size())
+	var rows []storage.EvidenceRow
+	servicetest.OK(t, a.db.Scan(t.Context(), a.shard, uint64(signed)+1, position, func(r storage.EvidenceRow) error {
+		rows = append(rows, r)
+		return nil
+	}))
+	if uint64(len(rows)) != position-uint64(signed) || len(rows) < 4 {
+		t.Fatalf("%d rows behind %d", len(rows), signed)
+	}
+	options, err := clickhouse.ParseDSN(dsn)
+	servicetest.OK(t, err)
+	options.Settings = clickhouse.Settings{"mutations_sync": 2}
+	c, err := clickhouse.Open(options)
+	servicetest.OK(t, err)
+	defer func() { _ = c.Close() }()
+	execute := func(statement string, args ...any) {
+		t.Helper()
+		servicetest.OK(t, c.Exec(t.Context(), statement, args...))
+	}
+	refused := func(what string) {
+		t.Helper()
+		if err := start(t, flags(n, dsn, 100)).Wait(); !errors.Is(err, ErrUnannounced) {
+			t.Errorf("%s: %v", what, err)
+		}
+		last, err := a.db.LatestCheckpoint(t.Context(), a.shard)
+		servicetest.OK(t, err)
+		if int64(last.Size) != signed {
+			t.Fatalf("%s: the auditor signed up to %d", what, last.Size)
+		}
+	}
+	target := rows[1]
+	forged := strings.Replace(target.Record, `"seq":`, `"x":1,"seq":`, 1)
+	hash := sha256.Sum256([]byte("countersign/evidence/v1\x00" + forged))
+	set := func(record string, hash [32]byte) {
+		t.Helper()
+		execute("ALTER TABLE evidence UPDATE record = ?, record_hash = toFixedString(unhex(?), 32) WHERE seq = ?", record, hex.EncodeToString(hash[:]), target.Seq)
+	}
+	set(forged, hash)
+	refused("a record is another one")
+	set(target.Record, target.RecordHash)
+
+	execute(fmt.Sprintf("INSERT INTO evidence (shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash) "+
+		"SELECT shard, %d, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash FROM evidence WHERE seq = %d", position+1, position))
+	n.Publish(servicetest.Runtime, garbage("{more"))
+	refused("a record is added")
+	execute(fmt.Sprintf("ALTER TABLE evidence DELETE WHERE seq = %d", position+1))
+
+	execute(fmt.Sprintf("ALTER TABLE evidence DELETE WHERE seq = %d", position))
+	refused("a record is gone")
+
+	// The way out that the error names.
+	servicetest.OK(t, a.db.CutBehind(t.Context(), a.shard, uint64(signed)))
+	audited(t, flags(n, dsn, 100))
+	holds(t, n, dsn)
+}
+
+// TestAnnouncedByTheActiveOneOnly: an auditor that another one has followed
+// announces nothing more, and stores nothing more.
+func TestAnnouncedByTheActiveOneOnly(t *testing.T) {
+	n, dsn := servicetest.Start(t, streams.Shard{}), database(t)
+	n.Publish(servicetest.Runtime, session(t, "s1")...)
+	earlier := standing(t, flags(n, dsn, 100))
+	later := standing(t, flags(n, dsn, 100))
+	if err := earlier.store(t.Context(), prepare(t, earlier, n.Log())); !errors.Is(err, daemon.ErrFenced) {
+		t.Errorf("%v", err)
+	}
+	servicetest.OK(t, later.store(t.Context(), prepare(t, later, n.Log())))
+	// An answer that was lost: the same notes once more.
+	later.intents.revision--
+	servicetest.OK(t, later.intents.put(context.Background(), later.intents.notes))
+	for range 2 * keptIntents {
+		servicetest.OK(t, later.announce(t.Context(), later.tree))
+	}
+	e, err := later.intents.kv.Get(t.Context(), later.intents.key)
+	servicetest.OK(t, err)
+	var notes []string
+	servicetest.OK(t, json.Unmarshal(e.Value(), &notes))
+	if len(notes) != keptIntents {
+		t.Errorf("%d notes are kept", len(notes))
+	}
+	known, err := later.known()
+	servicetest.OK(t, err)
+	if _, err := evidence.OpenCheckpoint(notes[0], known); err == nil {
+		t.Error("an intent passes for a checkpoint")
+	}
+}

@@ -1,0 +1,25 @@
+package auditor
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+)
+
+// count begins to show what this auditor does, from the position that it resumes
+// at. What the evidence has not got there is lost.
+func (a *auditor) count(ctx context.Context, position uint64) error {
+	if a.env.Metrics == nil {
+		return nil
+	}
+	_, sequences, err := a.db.Extent(ctx, a.shard)
+	if err != nil {
+		return fmt.Errorf("counting the evidence: %w", err)
+	}
+	a.metrics = a.env.Metrics.Auditor(a.flags.Stream, evidence.Detectors())
+	a.metrics.Resumed(position, sequences)
+	a.metrics.Follow(daemon.Head(a.js, a.flags.Stream))
+	return nil
+}

@@ -1,0 +1,152 @@
+// Package correlator is the shell around the correlation core: it reads the
+// log in order, writes what the core puts out together with its position in one
+// atomic batch, and lets time pass on an idle shard.
+//
+// Exactly once: the core is deterministic, so whoever reads the log comes to the
+// same outputs. The active instance writes those that the last cursor does not
+// cover. A standby reads along and keeps them until it sees a cursor that covers
+// them; when it becomes the active one it writes what is left. The cursor's
+// subject is the fence: of two instances that both believe to be active only one
+// can write.
+package correlator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	pages "github.com/countersign-dev/countersign/internal/service/follow"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+)
+
+// Flags configure the service.
+type Flags struct {
+	daemon.Flags
+	CheckpointKey string        `help:"Public checkpoint key, which vouches for the admitter's keys (default: read from checkpoint.pub in --keys)." env:"COUNTERSIGN_PUBLIC_KEY"`
+	MissingAfter  time.Duration `help:"An open call counts as abandoned after this. Change it only when no call is open: what was found before is found again from the log." env:"COUNTERSIGN_MISSING_AFTER" default:"15m"`
+	StateDir      string        `help:"Directory of a snapshot of the state, so that a start does not read the whole log (none when empty). It holds what the log holds." env:"COUNTERSIGN_STATE" placeholder:"DIR"`
+	StateEvery    int           `help:"Write a snapshot after so many messages at the latest." env:"COUNTERSIGN_STATE_EVERY" default:"200000"`
+	MaxCalls      int           `help:"How many calls are in memory at most, open ones (some 3 KB each) and those that late events may still be about (some 1 KB); beyond it the least recently active session is closed and forgotten. It must be the same for every instance of a shard." env:"COUNTERSIGN_MAX_CALLS" default:"262144"`
+	MaxSessions   int           `help:"How many sessions are in memory at most, in the same way." env:"COUNTERSIGN_MAX_SESSIONS" default:"65536"`
+	Shards        []string      `name:"shard" help:"A shard that this process correlates, as STREAM or STREAM=URL; may be given several times. Each has a lease, a snapshot and metrics of its own. Instead of --stream." env:"COUNTERSIGN_SHARDS" placeholder:"STREAM=URL"`
+	NoVerdictOK   bool          `help:"Do not report executions that nobody asked admission for." env:"COUNTERSIGN_NO_VERDICT_OK"`
+}
+
+// Main is the service's main function; it returns the exit code.
+func Main(args []string) int {
+	var f Flags
+	return daemon.Main("correlator", "Links what was admitted with what ran, and finds every broken rule.", args, &f, &f.Flags,
+		func(ctx context.Context, env daemon.Env) error { return Run(ctx, f, env) })
+}
+
+// Run correlates the shard until ctx ends or another correlator takes over. It
+// outlives a server that goes away and comes back. With several shards it goes on
+// until ctx ends.
+func Run(ctx context.Context, f Flags, env daemon.Env) error {
+	if f.MissingAfter <= 0 {
+		return errors.New("--missing-after must be above zero")
+	}
+	if f.StateEvery < saveSome {
+		return fmt.Errorf("--state-every must be at least %d", saveSome)
+	}
+	if f.MaxCalls < 0 || f.MaxSessions < 0 {
+		return errors.New("--max-calls and --max-sessions must not be below zero (0 is the default)")
+	}
+	shards, err := f.shards()
+	switch {
+	case err != nil:
+		return err
+	case len(shards) == 1:
+		return runShard(ctx, shards[0], env)
+	}
+	return runShards(ctx, shards, env)
+}
+
+// idsPerCall is how many tool call ids are counted for each call that is in memory.
+const idsPerCall = correlation.DefaultMaxIDs / correlation.DefaultMaxCalls
+
+// Bound gives options the bounds that --max-calls and --max-sessions stand for.
+func Bound(o correlation.Options, calls, sessions int) correlation.Options {
+	o.MaxCalls, o.MaxIDs, o.MaxSessions = calls, idsPerCall*calls, sessions
+	return o
+}
+
+func runShard(ctx context.Context, f Flags, env daemon.Env) error {
+	master, err := keys.Master(f.Keys)
+	if err != nil {
+		return err
+	}
+	voucher, err := keys.CheckpointVerifier(f.Keys, f.CheckpointKey)
+	if err != nil {
+		return err
+	}
+	nc, release, err := f.Connect(ctx, "correlator", env, nil)
+	if err != nil {
+		return err
+	}
+	defer release()
+	present, err := micro.AddService(nc, micro.Config{
+		Name: "correlator", Version: "0.1.0", Description: "Countersign correlation: what ran against what was admitted",
+		Metadata: map[string]string{"shard": f.Stream},
+	})
+	if err != nil {
+		return fmt.Errorf("registering the micro service: %w", err)
+	}
+	defer func() { _ = present.Stop() }()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	go f.WatchJetStream(watching, nc, env, nil)
+	stopOutputs, err := pages.Serve(ctx, js, f.Stream, f.Space(), env.Log)
+	if err != nil {
+		return err
+	}
+	defer stopOutputs()
+	store, err := sessionsecrets.Open(ctx, js, master)
+	if err != nil {
+		return err
+	}
+	sessions := newSessionKeys(store, env.Log, env.Health)
+	options := correlation.Options{
+		Shard:          f.Stream,
+		Space:          f.Space(),
+		TenantKey:      master.Tenant,
+		SessionKey:     sessions.held,
+		KeyVoucher:     func(k events.KeyRecord) bool { return signing.CheckVouch(note.VerifierList(voucher), k) },
+		RetireVoucher:  func(k events.KeyRetirement) bool { return signing.CheckRetirement(note.VerifierList(voucher), k) },
+		RequireVerdict: !f.NoVerdictOK,
+		MissingAfter:   f.MissingAfter,
+	}
+	options = Bound(options, f.MaxCalls, f.MaxSessions)
+	w := newWorker(f, env, nc, js, correlation.New(options))
+	w.snapshots = snapshots{dir: f.StateDir, every: uint64(f.StateEvery), key: master.Snapshot(), options: options, context: fmt.Sprintf("%s+%08x", voucher.Name(), voucher.KeyHash())}
+	w.keys = sessions
+	w.erasure.log.Known = note.VerifierList(voucher)
+	for {
+		if err := w.resume(ctx); err != nil {
+			return err
+		}
+		err := w.run(ctx)
+		if !errors.Is(err, errErased) || ctx.Err() != nil {
+			return err
+		}
+		env.Log.Info().Err(err).Msg("starting over")
+		if err := w.dropSnapshot(); err != nil {
+			return err
+		}
+		w = w.anew()
+	}
+}

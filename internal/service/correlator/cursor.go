@@ -1,0 +1,106 @@
+package correlator
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/lease"
+)
+
+// restore reads the last cursor: everything up to it has been put out.
+func (w *worker) restore(ctx context.Context) error {
+	m, err := w.lastCursor(ctx)
+	if err != nil || m == nil {
+		return err
+	}
+	if err := w.follow(*m); err != nil {
+		return err
+	}
+	w.env.Log.Info().Uint64("consumed", w.cursor.Consumed).Msg("resuming")
+	return nil
+}
+
+// follow takes a cursor from the log: what it covers need not be kept.
+func (w *worker) follow(m events.LogMessage) error {
+	if m.Seq <= w.cursorSeq {
+		return nil
+	}
+	c, err := events.DecodeRecord[events.Cursor](m.Body)
+	if err != nil {
+		return fmt.Errorf("the cursor at sequence %d is damaged: %w", m.Seq, err)
+	}
+	w.cursor, w.cursorSeq = c, m.Seq
+	w.compareSettings(m)
+	n := 0
+	for n < len(w.pending) && covers(c, w.pending[n]) {
+		n++
+	}
+	w.drop(n)
+	return nil
+}
+
+// settings are those that take part in what is found, in words.
+func (f Flags) settings() string {
+	return fmt.Sprintf("--missing-after=%s --max-calls=%d --max-sessions=%d --no-verdict-ok=%t",
+		f.MissingAfter, cmp.Or(f.MaxCalls, correlation.DefaultMaxCalls), cmp.Or(f.MaxSessions, correlation.DefaultMaxSessions), f.NoVerdictOK)
+}
+
+// compareSettings warns, once for each other settings, of a cursor whose writer finds
+// something else in the same log. Where this one takes over, what the other one found by
+// its settings is not found again, and the reverse.
+func (w *worker) compareSettings(m events.LogMessage) {
+	theirs, ours := m.HeaderValue(events.HeaderSettings), w.flags.settings()
+	if theirs == "" || theirs == ours || theirs == w.warnedOf {
+		return
+	}
+	w.warnedOf = theirs
+	w.env.Log.Warn().Uint64("cursor", m.Seq).Str("theirs", theirs).Str("ours", ours).
+		Msg("the correlator that wrote so far finds under other settings; give every instance of a shard the same ones")
+}
+
+func covers(c events.Cursor, p pending) bool {
+	return p.seq <= c.Consumed || p.seq == c.Consumed+1 && p.n < c.Partial
+}
+
+// drop forgets the first n outputs that wait.
+func (w *worker) drop(n int) {
+	kept := copy(w.pending, w.pending[n:])
+	clear(w.pending[kept:])
+	w.pending = w.pending[:kept]
+}
+
+// promote makes this instance the active one: it learns how far its predecessor
+// came and writes what that has not.
+func (w *worker) promote(ctx context.Context, l *lease.Lease) error {
+	w.lease = l
+	m, err := w.lastCursor(ctx)
+	if err == nil && m != nil {
+		err = w.follow(*m)
+	}
+	if err != nil {
+		return err
+	}
+	w.role = daemon.RoleActive
+	w.env.Log.Info().Uint64("consumed", w.cursor.Consumed).Uint64("head", w.head).Int("outputs", len(w.pending)).Msg("taking over")
+	return nil
+}
+
+// lookAtCursor is for a standby that has as many outputs as it keeps.
+func (w *worker) lookAtCursor(ctx context.Context) error {
+	if w.role == daemon.RoleActive || !w.full() {
+		return nil
+	}
+	m, err := w.lastCursor(ctx)
+	if err != nil {
+		w.env.Log.Warn().Err(err).Msg("waiting for the active instance")
+		return nil
+	}
+	if m == nil {
+		return nil
+	}
+	return w.follow(*m)
+}

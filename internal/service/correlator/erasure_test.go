@@ -1,0 +1,134 @@
+package correlator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// erasureRecord is one as an auditor signs it.
+func erasureRecord(t *testing.T, n *servicetest.NATS, state string, spans ...events.Span) streams.Msg {
+	t.Helper()
+	signer, _, err := keys.Checkpoint(n.Keys)
+	servicetest.OK(t, err)
+	st, err := streams.StreamState(t.Context(), n.JS("auditor"), "GOV")
+	servicetest.OK(t, err)
+	now := events.At(time.Now())
+	e := events.Erasure{ErasureID: "e1", Shard: streams.EpochName("GOV", st.Created), State: state, Part: 1, Parts: 1, Tenant: "acme", Sessions: []string{"sess-0001"},
+		Cause: "order", Sequences: spans, Reason: "r", OrderedBy: "dana", OrderedAt: now, At: now, Writer: "test"}
+	for _, s := range spans {
+		e.Messages += s[1] - s[0] + 1
+	}
+	e.Vouch, err = signing.Erase(signer, e)
+	servicetest.OK(t, err)
+	body, err := events.Encode(e)
+	servicetest.OK(t, err)
+	return streams.Msg{Subject: "gov.control.GOV." + events.ControlErasure, Body: body}
+}
+
+// A correlator says when it needs an erased session no more, forgets it, on the
+// disk, too, and starts again from a log with an explained gap, and only from
+// such a one.
+func TestErasedSession(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	dir := t.TempDir()
+	f := flags(n, long)
+	f.StateDir, f.StateEvery = dir, saveSome
+	const secret = "hush-hush-4711"
+	msgs := session(t, "sess-0001")
+	for i := range msgs {
+		msgs[i].Body = bytes.ReplaceAll(msgs[i].Body, []byte(`"tool_input":{`), []byte(`"tool_input":{"note":"`+secret+`",`))
+	}
+	n.Publish(servicetest.Runtime, msgs[0], session(t, "sess-0002")[0])
+	s := run(t, f).AwaitReady()
+	servicetest.OK(t, ignoreCanceled(s.Stop()))
+	snapshot := filepath.Join(dir, "correlator-GOV.snapshot")
+	if b, err := os.ReadFile(snapshot); err != nil || !bytes.Contains(b, []byte(secret)) {
+		t.Fatalf("the secret is in no snapshot, so the test shows nothing: %v", err)
+	}
+	s = run(t, f).AwaitReady()
+	var seqs []uint64
+	for _, m := range n.Log() {
+		if bytes.Contains(m.Body, []byte("sess-0001")) {
+			seqs = append(seqs, m.Seq)
+		}
+	}
+	outputs := func() (list []string) {
+		for _, m := range n.Log() {
+			if bytes.HasPrefix([]byte(m.Subject), []byte("gov.calls.")) || bytes.HasPrefix([]byte(m.Subject), []byte("gov.findings.")) {
+				list = append(list, m.HeaderValue("ce-id"))
+			}
+		}
+		return list
+	}
+	before := len(outputs())
+	spans := retention.Spans(seqs)
+	n.Publish("auditor", erasureRecord(t, n, events.ErasureBegun, spans...))
+	begun := uint64(len(n.Log()))
+	servicetest.Eventually(t, "a cursor that covers the record, though there is nothing to put out", func() bool {
+		m, err := streams.LastBySubject(t.Context(), n.JS("auditor"), "GOV", "gov.control.GOV.cursor")
+		servicetest.OK(t, err)
+		c, err := events.DecodeRecord[events.Cursor](m.Body)
+		servicetest.OK(t, err)
+		return c.Consumed >= begun-1 && m.Seq >= begun-1
+	})
+	for _, seq := range seqs {
+		_, err := streams.Erase(t.Context(), n.Conn("custodian"), "GOV", seq)
+		servicetest.OK(t, err)
+	}
+	n.Publish("auditor", erasureRecord(t, n, events.ErasureDone, spans...))
+	servicetest.Eventually(t, "the snapshot goes", func() bool {
+		_, err := os.Stat(snapshot)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	n.Publish(servicetest.Runtime, session(t, "sess-0003")[0])
+	count := func() int {
+		st, err := streams.StreamState(t.Context(), n.JS("auditor"), "GOV")
+		servicetest.OK(t, err)
+		got := 0
+		for seq := uint64(1); seq <= st.LastSeq; seq++ {
+			if m := n.At("GOV", seq); m != nil && (bytes.HasPrefix([]byte(m.Subject), []byte("gov.calls.acme")) || bytes.HasPrefix([]byte(m.Subject), []byte("gov.findings."))) {
+				got++
+			}
+		}
+		return got
+	}
+	erased := before / 2 // two sessions of the same kind
+	servicetest.Eventually(t, "it goes on", func() bool { return count() == before-erased+erased })
+	s.Running()
+	servicetest.OK(t, ignoreCanceled(s.Stop()))
+	if b, err := os.ReadFile(snapshot); err == nil && bytes.Contains(b, []byte(secret)) {
+		t.Error("a snapshot holds what was erased")
+	}
+
+	f.StateDir = ""
+	s = run(t, f).AwaitReady()
+	servicetest.OK(t, ignoreCanceled(s.Stop()))
+	if got := count(); got != before {
+		t.Errorf("%d outputs after a replay over the gap, %d before", got, before)
+	}
+	_, err := streams.Erase(t.Context(), n.Conn("custodian"), "GOV", seqs[len(seqs)-1]+1)
+	servicetest.OK(t, err)
+	var gap *streams.GapError
+	if err := run(t, f).Wait(); !errors.As(err, &gap) {
+		t.Errorf("a gap that nobody explains: %v", err)
+	}
+}
+
+func ignoreCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}

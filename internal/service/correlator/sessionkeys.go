@@ -1,0 +1,110 @@
+package correlator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/digest"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+)
+
+const (
+	maxKeysAtOnce = 64          // keys that are asked for at the same time
+	keysAgain     = time.Second // until a bucket that did not answer is asked again
+)
+
+// sessionKeys are the keys of what calls record of arguments. The decoders share
+// them.
+type sessionKeys struct {
+	store  *sessionsecrets.Store
+	log    zerolog.Logger
+	health *daemon.Health
+	asking chan struct{} // holds one for each key that is being asked for
+}
+
+func newSessionKeys(store *sessionsecrets.Store, log zerolog.Logger, health *daemon.Health) sessionKeys {
+	return sessionKeys{store, log, health, make(chan struct{}, maxKeysAtOnce)}
+}
+
+// held is correlation.Options.SessionKey.
+func (s sessionKeys) held(tenant, session string) (*digest.Session, bool) {
+	k, ok := s.store.Held(sessionsecrets.Of(tenant, session))
+	return k.Digests, ok
+}
+
+// fetch brings keys into memory, and makes those that nobody has made: what a
+// message's record says must not depend on who came first. It waits for a bucket
+// that does not answer, until ctx ends; nothing behind these messages is correlated
+// meanwhile, and the health report says so.
+func (s sessionKeys) fetch(ctx context.Context, names []evidence.SessionKey) error {
+	names = distinct(names)
+	for waited := false; ; waited = true {
+		err := s.fetchOnce(ctx, names)
+		switch {
+		case err == nil && waited:
+			s.health.Set("session_keys", "")
+			return ctx.Err()
+		case err == nil || ctx.Err() != nil:
+			return ctx.Err()
+		case !errors.Is(err, sessionsecrets.ErrUnreachable):
+			return fmt.Errorf("session keys (is it the master.key that they were made with?): %w", err)
+		}
+		s.log.Warn().Err(err).Int("keys", len(names)).Msg("waiting for session keys")
+		s.health.Set("session_keys", "nothing is correlated until the session keys can be read: "+err.Error())
+		select {
+		case <-time.After(keysAgain):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (s sessionKeys) fetchOnce(ctx context.Context, names []evidence.SessionKey) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, name := range names {
+		select {
+		case s.asking <- struct{}{}:
+		case <-ctx.Done():
+			_ = g.Wait()
+			return context.Cause(ctx)
+		}
+		g.Go(func() error {
+			defer func() { <-s.asking }()
+			_, err := s.store.Get(ctx, name)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// forget drops the keys that an erasure destroyed.
+func (s sessionKeys) forget(e events.Erasure) {
+	if s.store == nil {
+		return
+	}
+	if evidence.MaskedNames(e.Sessions) {
+		s.store.ForgetAll()
+		return
+	}
+	for _, session := range e.Sessions {
+		s.store.Forget(sessionsecrets.Of(e.Tenant, session))
+	}
+}
+
+func distinct(names []evidence.SessionKey) []evidence.SessionKey {
+	seen := make(map[evidence.SessionKey]bool, len(names))
+	return slices.DeleteFunc(slices.Clone(names), func(k evidence.SessionKey) bool {
+		was := seen[k]
+		seen[k] = true
+		return was
+	})
+}

@@ -1,0 +1,47 @@
+package correlator
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// A correlator that waits for session keys stands still, and its health says why
+// for as long as it does.
+func TestWaitingForSessionKeys(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	master, err := keys.Master(n.Keys)
+	servicetest.OK(t, err)
+	nc := n.Conn("correlator")
+	js, err := jetstream.New(nc)
+	servicetest.OK(t, err)
+	store, err := sessionsecrets.Open(t.Context(), js, master)
+	servicetest.OK(t, err)
+	s := newSessionKeys(store, zerolog.Nop(), daemon.NewHealth())
+	s.health.SetReady()
+	n.Stop()
+	fetched := make(chan error, 1)
+	go func() { fetched <- s.fetch(t.Context(), []evidence.SessionKey{sessionsecrets.Named("acme", "s1")}) }()
+	servicetest.Eventually(t, "it is unhealthy", func() bool {
+		return strings.HasPrefix(s.health.Report().Problems["session_keys"], "nothing is correlated until the session keys can be read: ")
+	})
+	n.Restart()
+	servicetest.Eventually(t, "the connection is back", func() bool { return nc.Status() == nats.CONNECTED })
+	servicetest.OK(t, <-fetched)
+	if r := s.health.Report(); r.Status != daemon.StatusOK {
+		t.Errorf("%+v", r)
+	}
+	if _, held := s.held("acme", "s1"); !held {
+		t.Error("the key is not in memory")
+	}
+}

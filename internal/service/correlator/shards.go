@@ -1,0 +1,120 @@
+package correlator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+)
+
+// How long a shard waits until it is tried again.
+const (
+	againMin = time.Second
+	againMax = 30 * time.Second
+)
+
+// shards gives the flags of each shard. Names of streams tell them apart: in the
+// directory of the snapshots, in metrics and in the health report.
+func (f Flags) shards() ([]Flags, error) {
+	if len(f.Shards) == 0 {
+		return []Flags{f}, nil
+	}
+	seen := map[string]bool{}
+	var list []Flags
+	for _, text := range f.Shards {
+		one := f
+		one.Shards = nil
+		stream, url, elsewhere := strings.Cut(text, "=")
+		if one.Stream = stream; elsewhere {
+			one.Server = url
+		}
+		switch {
+		case stream == "" || elsewhere && url == "" || strings.ContainsAny(stream, " .*>/\\"):
+			return nil, fmt.Errorf("--shard %q is not STREAM or STREAM=URL", text)
+		case seen[stream]:
+			return nil, fmt.Errorf("--shard %s is given twice: the streams of one process must have different names", stream)
+		}
+		seen[stream] = true
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// runShards runs a correlator for every shard until ctx ends. They share nothing
+// but the process: one whose lease is lost stands by again, one that fails is
+// tried again, and the others go on meanwhile.
+func runShards(ctx context.Context, shards []Flags, env daemon.Env) error {
+	r := readiness{left: len(shards), ready: env.Ready}
+	var all sync.WaitGroup
+	for _, f := range shards {
+		part := env
+		part.Log = env.Log.With().Str("shard", f.Stream).Logger()
+		part.Health = env.Health.Part(f.Stream)
+		part.Ready = r.of(part.Health)
+		all.Go(func() { keepRunning(ctx, f, part) })
+	}
+	all.Wait()
+	return errors.Join(ctx.Err(), r.failed())
+}
+
+// keepRunning runs one shard again whenever it ends.
+func keepRunning(ctx context.Context, f Flags, env daemon.Env) {
+	for wait := againMin; ; wait = min(2*wait, againMax) {
+		begun := time.Now()
+		err := runShard(ctx, f, env)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, daemon.ErrFenced):
+			env.Log.Warn().Err(err).Msg("standing by again")
+			env.Health.SetRole(daemon.RoleStandby)
+			wait = againMin
+		default:
+			env.Log.Error().Err(err).Dur("retry_in", wait).Msg("failed")
+			env.Health.Set("shard", fmt.Sprintf("the correlator of this shard failed, and is started again: %v", err))
+		}
+		if time.Since(begun) > againMax {
+			wait = againMin
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// readiness is ready once every shard was.
+type readiness struct {
+	mu    sync.Mutex
+	left  int
+	ready func() error
+	err   error
+}
+
+// of is what one shard calls when it is ready, each time that it is.
+func (r *readiness) of(h *daemon.Health) func() error {
+	var once sync.Once
+	return func() error {
+		h.SetReady()
+		h.Set("shard", "")
+		once.Do(func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			if r.left--; r.left == 0 {
+				r.err = r.ready()
+			}
+		})
+		return r.failed()
+	}
+}
+
+func (r *readiness) failed() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.err
+}

@@ -1,0 +1,282 @@
+package correlator
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// When a snapshot is written. Messages are counted since the last one; what lies
+// behind it has to be read again after a restart. The core stands still while its
+// state is written down, so that after a pause it works for saveRest times as long.
+const (
+	saveSome     = 40 // part of --state-every that is worth it when the shard is idle, after saveEvery, or at the end
+	saveEvery    = 5 * time.Minute
+	saveRestIdle = 10 * time.Second
+	saveRest     = 30
+	saveAgain    = time.Minute // at least, after one that was given up
+)
+
+// snapshots are the file that a worker's state is kept in, and when.
+type snapshots struct {
+	dir     string // "" keeps none
+	every   uint64 // messages
+	key     []byte // that authenticates the file
+	context string // what else the state depends on
+	epoch   string // incarnation of the log
+	options correlation.Options
+	stop    func() bool // asked while the state is written down whether to give up; nil never does
+
+	head   uint64        // of the last one
+	at     time.Time     // when it was made, or given up
+	pause  time.Duration // how long that took
+	flight chan error    // of the one that is on its way to the disk; nil if none is
+}
+
+// magic begins the file; its end is the HMAC-SHA-256 of all before it. Between
+// them are the length of the head, in 8 bytes, the head, in gob, and the core.
+const magic = "countersign correlator snapshot 1\n"
+
+// head says what a snapshot is of.
+type head struct {
+	Context   string
+	Epoch     string
+	Seq       uint64            // the last message that was applied
+	Message   [sha256.Size]byte // its digest
+	CursorSeq uint64
+	Pending   []savedOutput
+}
+
+// savedOutput is a pending output.
+type savedOutput struct {
+	Subject, Type, ID string
+	Body              []byte
+	Seq               uint64
+	N                 int
+	At                time.Time
+}
+
+var errSnapshot = errors.New("the snapshot cannot be used")
+
+func (s *snapshots) path(stream string) string {
+	return filepath.Join(s.dir, "correlator-"+stream+".snapshot")
+}
+
+// resume starts from the snapshot if there is one that fits, otherwise from the
+// beginning of the log.
+func (w *worker) resume(ctx context.Context) error {
+	st, err := streams.StreamState(ctx, w.js, w.flags.Stream)
+	if err != nil {
+		return err
+	}
+	w.snapshots.epoch, w.erasure.readFrom = streams.EpochName(w.flags.Stream, st.Created), st.LastSeq
+	if err := w.restore(ctx); err != nil {
+		return err
+	}
+	if w.snapshots.dir == "" {
+		return nil
+	}
+	begun := time.Now()
+	err = w.load(ctx, st.LastSeq)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		w.env.Log.Info().Msg("there is no snapshot; reading the log from its beginning")
+	case err != nil && ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		w.env.Log.Warn().Err(err).Msg("reading the log from its beginning")
+		if errors.Is(err, errSnapshot) { // it may hold what was erased since
+			if err := w.dropSnapshot(); err != nil {
+				return err
+			}
+		}
+	default:
+		w.env.Log.Info().Uint64("seq", w.head).Int("open_calls", w.core.Stats().Open).Dur("took", time.Since(begun)).Msg("resuming from a snapshot")
+	}
+	w.snapshots.head, w.snapshots.at = w.head, time.Now()
+	return nil
+}
+
+// load takes the state from the file.
+func (w *worker) load(ctx context.Context, last uint64) error {
+	b, err := os.ReadFile(w.snapshots.path(w.flags.Stream))
+	if err != nil {
+		return err
+	}
+	h, image, err := w.snapshots.open(b)
+	if err != nil {
+		return err
+	}
+	m, err := w.fits(ctx, h, last)
+	if err != nil {
+		return err
+	}
+	core, err := correlation.Restore(w.snapshots.options, image)
+	if err != nil {
+		return err
+	}
+	if core.Stats().Seq != h.Seq {
+		return fmt.Errorf("%w: it is of sequence %d and says %d", errSnapshot, core.Stats().Seq, h.Seq)
+	}
+	w.core, w.head, w.last = core, h.Seq, *m
+	for _, o := range h.Pending {
+		p := pending{correlation.Output{Subject: o.Subject, Type: o.Type, ID: o.ID, Body: o.Body}, o.Seq, o.N, o.At}
+		if !covers(w.cursor, p) {
+			w.pending = append(w.pending, p)
+		}
+	}
+	return nil
+}
+
+// open verifies the file and takes it apart.
+func (s *snapshots) open(b []byte) (h head, image []byte, err error) {
+	rest, whole := bytes.CutPrefix(b, []byte(magic))
+	if !whole || len(rest) < 8+sha256.Size {
+		return h, nil, fmt.Errorf("%w: it is not one, or of another version", errSnapshot)
+	}
+	signed, tag := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
+	if !hmac.Equal(tag, s.tag(signed)) {
+		return h, nil, fmt.Errorf("%w: it is damaged, or made under another master key", errSnapshot)
+	}
+	rest = rest[:len(rest)-sha256.Size]
+	n := binary.BigEndian.Uint64(rest)
+	if rest = rest[8:]; n > uint64(len(rest)) {
+		return h, nil, fmt.Errorf("%w: its head is cut off", errSnapshot)
+	}
+	if err := gob.NewDecoder(bytes.NewReader(rest[:n])).Decode(&h); err != nil {
+		return h, nil, fmt.Errorf("%w: %w", errSnapshot, err)
+	}
+	return h, rest[n:], nil
+}
+
+func (s *snapshots) tag(b []byte) []byte {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write(b)
+	return mac.Sum(nil)
+}
+
+// fits tells whether a snapshot is of this very log, and gives the last message
+// that it knows.
+func (w *worker) fits(ctx context.Context, h head, last uint64) (*events.LogMessage, error) {
+	switch {
+	case h.Context != w.snapshots.context:
+		return nil, fmt.Errorf("%w: it was made under another configuration", errSnapshot)
+	case h.Epoch != w.snapshots.epoch:
+		return nil, fmt.Errorf("%w: it is of %s, the log is %s", errSnapshot, h.Epoch, w.snapshots.epoch)
+	case h.Seq > last || h.CursorSeq > w.cursorSeq:
+		return nil, fmt.Errorf("%w: the log ends at %d, before sequence %d", errSnapshot, last, h.Seq)
+	}
+	m, err := streams.MessageAt(ctx, w.js, w.flags.Stream, h.Seq)
+	if err != nil {
+		return nil, err
+	}
+	if m == nil || digestOf(*m) != h.Message {
+		return nil, fmt.Errorf("%w: the log has another message at sequence %d", errSnapshot, h.Seq)
+	}
+	if err := w.clean(ctx, h.Seq); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// digestOf tells messages apart.
+func digestOf(m events.LogMessage) [sha256.Size]byte {
+	h := sha256.New()
+	_, _ = fmt.Fprintf(h, "%d %d %q\n", m.Seq, m.Time.UnixNano(), m.Subject)
+	h.Write(m.Body)
+	return [sha256.Size]byte(h.Sum(nil))
+}
+
+// saveWhenDue writes a snapshot now and then. idle says that nothing else is to be
+// done.
+func (w *worker) saveWhenDue(now time.Time, idle bool) {
+	s := &w.snapshots
+	news, since := w.head-s.head, now.Sub(s.at)
+	switch {
+	case s.dir == "" || s.flight != nil || news == 0 || since < saveRest*s.pause:
+	case news >= s.every,
+		idle && news >= s.every/saveSome && since >= saveRestIdle,
+		news >= s.every/saveSome && since >= saveEvery:
+		w.save()
+	}
+}
+
+// save writes the state down and sends it to the disk, unless it has to give up: then
+// the file stays as it is, and what lies behind it is still news.
+func (w *worker) save() {
+	s := &w.snapshots
+	begun := time.Now()
+	w.env.Log.Debug().Uint64("seq", w.head).Msg("writing a snapshot")
+	h := head{Context: s.context, Epoch: s.epoch, Seq: w.head, Message: digestOf(w.last), CursorSeq: w.cursorSeq}
+	for i := range w.pending {
+		p := &w.pending[i]
+		p.out.Encode()
+		h.Pending = append(h.Pending, savedOutput{p.out.Subject, p.out.Type, p.out.ID, p.out.Body, p.seq, p.n, p.at})
+	}
+	image, whole := w.core.SnapshotUnless(s.stop)
+	if !whole {
+		s.at, s.pause = time.Now(), max(s.pause, saveAgain/saveRest)
+		w.env.Log.Info().Uint64("seq", w.head).Dur("after", s.at.Sub(begun)).Msg("there is something more urgent than a snapshot; it is written later")
+		return
+	}
+	s.head, s.at, s.pause = w.head, time.Now(), time.Since(begun)
+	w.env.Log.Debug().Uint64("seq", w.head).Int("bytes", len(image)).Dur("pause", s.pause).Msg("snapshot")
+	s.flight = make(chan error, 1)
+	go func(flight chan<- error, path string) { flight <- s.write(path, h, image) }(s.flight, s.path(w.flags.Stream))
+}
+
+func (s *snapshots) write(path string, h head, image []byte) error {
+	var text bytes.Buffer
+	if err := gob.NewEncoder(&text).Encode(h); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return err
+	}
+	return atomicfile.Stream(path, 0o600, func(to io.Writer) error {
+		mac := hmac.New(sha256.New, s.key)
+		both := io.MultiWriter(to, mac)
+		for _, part := range [][]byte{[]byte(magic), binary.BigEndian.AppendUint64(nil, uint64(text.Len())), text.Bytes(), image} {
+			if _, err := both.Write(part); err != nil {
+				return err
+			}
+		}
+		_, err := to.Write(mac.Sum(nil))
+		return err
+	})
+}
+
+// saved takes the result of save.
+func (w *worker) saved(err error) {
+	w.snapshots.flight = nil
+	if err != nil {
+		w.env.Log.Warn().Err(err).Msg("the snapshot could not be written; a restart will take longer")
+	}
+}
+
+// saveAtEnd writes a last snapshot, so that the next start is a fast one.
+func (w *worker) saveAtEnd() {
+	if w.snapshots.flight != nil {
+		w.saved(<-w.snapshots.flight)
+	}
+	w.snapshots.stop = nil
+	if w.snapshots.dir != "" && w.head-w.snapshots.head >= w.snapshots.every/saveSome {
+		w.save()
+		w.saved(<-w.snapshots.flight)
+	}
+}

@@ -1,0 +1,328 @@
+package correlator
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/lease"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// keeping is a worker alone that keeps its state in a directory and has resumed
+// from there.
+func keeping(tb testing.TB, n *servicetest.NATS, missingAfter time.Duration, dir string) *worker {
+	tb.Helper()
+	w := alone(tb, n, missingAfter, "keeps")
+	w.snapshots = snapshots{dir: dir, key: []byte("key"), context: "test", options: newOptions(tb, n, missingAfter)}
+	servicetest.OK(tb, w.resume(tb.Context()))
+	return w
+}
+
+// path is where the snapshot is.
+func (w *worker) path() string { return w.snapshots.path(w.flags.Stream) }
+
+// saveNow writes a snapshot and waits until it is there.
+func (w *worker) saveNow(tb testing.TB) {
+	tb.Helper()
+	w.save()
+	err := <-w.snapshots.flight
+	w.saved(err)
+	servicetest.OK(tb, err)
+}
+
+// A correlator that dies anywhere after a snapshot and goes on from it puts out
+// what one does that never stopped, whatever was written when.
+func TestExactlyOnceFromASnapshot(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	dir := t.TempDir()
+	inputs := len(session(t, "sess-0000"))
+	for round, flush := range []string{"never", "before the snapshot", "after the snapshot", "later"} {
+		for k := 1; k <= inputs; k++ {
+			before := uint64(len(n.Log()))
+			n.Publish(servicetest.Runtime, session(t, fmt.Sprintf("sess-%d%03d", round, k))...)
+			w := keeping(t, n, long, dir)
+			if w.head == 0 && round+k > 1 {
+				t.Fatal("it reads the log from its beginning")
+			}
+			for _, m := range n.Log()[w.head:] {
+				w.feedOne(t, m)
+				if m.Seq == before+uint64(k) {
+					if flush == "before the snapshot" {
+						servicetest.OK(t, w.flush(t.Context()))
+					}
+					w.saveNow(t)
+					if flush == "after the snapshot" {
+						servicetest.OK(t, w.flush(t.Context()))
+					}
+				}
+			}
+			if flush == "later" {
+				servicetest.OK(t, w.flush(t.Context()))
+			}
+		}
+	}
+	w := keeping(t, n, long, dir)
+	for _, m := range n.Log()[w.head:] {
+		w.feedOne(t, m)
+	}
+	servicetest.OK(t, w.flush(t.Context()))
+	compare(t, n, long)
+}
+
+// A snapshot that is not of this log, this configuration and this key, or not
+// whole, is not used, and says why.
+func TestSnapshotsThatDoNotFit(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	dir := t.TempDir()
+	w := keeping(t, n, long, dir)
+	log := n.Log()
+	for _, m := range log[:2] {
+		w.feedOne(t, m)
+	}
+	w.saveNow(t)
+	good, err := os.ReadFile(w.path())
+	servicetest.OK(t, err)
+	load := func(change func(w *worker)) error {
+		again := alone(t, n, long, "again")
+		again.snapshots = w.snapshots
+		change(again)
+		err := again.load(t.Context(), uint64(len(log)))
+		if err != nil && (again.head != 0 || again.core.Stats().Seq != 0) {
+			t.Error("it took some of what it refused")
+		}
+		return err
+	}
+	file := func(b []byte) func(*worker) {
+		return func(w *worker) { servicetest.OK(t, os.WriteFile(w.path(), b, 0o600)) }
+	}
+	flipped := bytes.Clone(good)
+	flipped[len(flipped)/2] ^= 1
+	for _, c := range []struct {
+		name, says string
+		change     func(*worker)
+	}{
+		{"cut off", "damaged", file(good[:len(good)-1])},
+		{"changed", "damaged", file(flipped)},
+		{"empty", "not one", file(nil)},
+		{"another file", "not one", file([]byte(strings.Repeat("x", 100)))},
+		{"another key", "master key", func(w *worker) { w.snapshots.key = []byte("other") }},
+		{"another checkpoint key", "configuration", func(w *worker) { w.snapshots.context = "other" }},
+		{"other options", "configuration", func(w *worker) { w.snapshots.options.MissingAfter++ }},
+		{"another log", "of GOV@", func(w *worker) { w.snapshots.epoch = "GOV@20200101T000000.000000000Z" }},
+		{"fits", "", func(*worker) {}},
+	} {
+		servicetest.OK(t, os.WriteFile(w.path(), good, 0o600))
+		err := load(c.change)
+		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+		if err != nil && !errors.Is(err, errSnapshot) && !errors.Is(err, correlation.ErrSnapshot) {
+			t.Errorf("%s: %v is no refusal", c.name, err)
+		}
+	}
+	servicetest.OK(t, os.WriteFile(w.path(), good, 0o600))
+	for name, h := range map[string]func(*head){
+		"a longer log":                 func(h *head) { h.Seq = 1000 },
+		"a later cursor":               func(h *head) { h.CursorSeq = 1000 },
+		"another message at its place": func(h *head) { h.Message[0] ^= 1 },
+	} {
+		changed, _, err := w.snapshots.open(good)
+		servicetest.OK(t, err)
+		h(&changed)
+		if _, err := w.fits(t.Context(), changed, uint64(len(log))); !errors.Is(err, errSnapshot) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The service writes a snapshot when it stops and goes on from it.
+func TestServiceResumes(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	f := flags(n, long)
+	f.StateEvery = 8000
+	f.StateDir = filepath.Join(t.TempDir(), "state")
+	var open []streams.Msg
+	for i := range f.StateEvery / saveSome {
+		open = append(open, pre(i))
+	}
+	n.Publish(servicetest.Runtime, open...)
+	servicetest.OK(t, ignoreCancel(run(t, f).AwaitReady().Stop()))
+	info, err := os.Stat(filepath.Join(f.StateDir, "correlator-GOV.snapshot"))
+	servicetest.OK(t, err)
+	if info.Mode() != 0o600 {
+		t.Errorf("mode %v", info.Mode())
+	}
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	servicetest.OK(t, ignoreCancel(run(t, f).AwaitReady().Stop()))
+	compare(t, n, long)
+}
+
+// When a snapshot is due.
+func TestWhenASnapshotIsWritten(t *testing.T) {
+	now := time.Now()
+	const much, some = 4000, 4000 / saveSome
+	for _, c := range []struct {
+		name  string
+		news  uint64
+		since time.Duration
+		idle  bool
+		pause time.Duration
+		due   bool
+	}{
+		{"nothing new", 0, time.Hour, true, 0, false},
+		{"much is new", much, time.Second, false, 0, true},
+		{"much is new, but the last one took long", much, time.Second, false, time.Second, false},
+		{"much is new, and the rest was long enough", much, saveRest * time.Second, false, time.Second, true},
+		{"something is new and it is quiet", some, saveRestIdle, true, 0, true},
+		{"something is new and it is quiet again", some, time.Second, true, 0, false},
+		{"something is new and it is busy", some, time.Minute, false, 0, false},
+		{"something is new for long", some, saveEvery, false, 0, true},
+	} {
+		w := &worker{core: correlation.New(correlation.Options{}), head: 1000 + c.news, last: events.LogMessage{}}
+		w.flags.Stream = "GOV"
+		w.snapshots = snapshots{dir: t.TempDir(), every: much, head: 1000, at: now.Add(-c.since), pause: c.pause}
+		w.saveWhenDue(now, c.idle)
+		if due := w.snapshots.flight != nil; due != c.due {
+			t.Errorf("%s: %v", c.name, due)
+		} else if due {
+			w.saved(<-w.snapshots.flight)
+		}
+	}
+}
+
+// heard calls do with every line of a log that says something, before whoever wrote
+// it goes on.
+type heard struct {
+	says string
+	do   func()
+}
+
+func (h heard) Write(line []byte) (int, error) {
+	if bytes.Contains(line, []byte(h.says)) {
+		h.do()
+	}
+	return len(line), nil
+}
+
+// whenSaving has something done whenever the state is about to be written down.
+func (w *worker) whenSaving(do func()) {
+	w.env.Log = zerolog.New(heard{"writing a snapshot", do})
+}
+
+// A snapshot that is given up leaves the file of before and the state as they are, is
+// not tried again at once, and can be written later.
+func TestASnapshotThatIsGivenUp(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	w := keeping(t, n, long, t.TempDir())
+	w.snapshots.every = 1
+	log := n.Log()
+	for _, m := range log[:2] {
+		w.feedOne(t, m)
+	}
+	w.saveNow(t)
+	before, err := os.ReadFile(w.path())
+	servicetest.OK(t, err)
+	for _, m := range log[2:] {
+		w.feedOne(t, m)
+	}
+	w.snapshots.stop = func() bool { return true }
+	w.save()
+	if w.snapshots.flight != nil || w.snapshots.head != 2 {
+		t.Fatalf("it is on its way to the disk, of sequence %d", w.snapshots.head)
+	}
+	after, err := os.ReadFile(w.path())
+	servicetest.OK(t, err)
+	if !bytes.Equal(before, after) {
+		t.Error("the file is another one")
+	}
+	w.snapshots.stop = nil
+	w.saveWhenDue(w.snapshots.at.Add(saveAgain-time.Second), true)
+	if w.snapshots.flight != nil {
+		t.Error("it is tried again at once")
+	}
+	w.saveWhenDue(w.snapshots.at.Add(saveAgain), true)
+	if w.snapshots.flight == nil {
+		t.Fatal("it is not tried again")
+	}
+	w.saved(<-w.snapshots.flight)
+	again := keeping(t, n, long, w.snapshots.dir)
+	if again.head != log[len(log)-1].Seq {
+		t.Errorf("the snapshot is of sequence %d", again.head)
+	}
+	servicetest.OK(t, again.flush(t.Context()))
+	compare(t, n, long)
+}
+
+// A standby that is writing its state down when the lease becomes free takes over
+// without finishing that; and when it is told to stop itself, the next one has the
+// lease before it writes down anything.
+func TestNobodyWaitsForASnapshot(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	n.Publish(servicetest.Runtime, session(t, "sess-0001")...)
+	w := alone(t, n, long, "w")
+	w.role = roleUnknown
+	w.snapshots = snapshots{dir: t.TempDir(), every: 1, key: []byte("key")}
+	lead := func() *lease.Lease {
+		ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
+		t.Cleanup(cancel)
+		l, err := w.flags.Lead(ctx, w.js, "correlator", daemon.Env{Log: zerolog.Nop(), Health: daemon.NewHealth()}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		return l
+	}
+	active := lead()
+	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
+	elected := make(chan error, 1)
+	var successor *lease.Lease
+	w.whenSaving(func() {
+		if active != nil {
+			active.Release()
+			active = nil
+			if err := <-elected; err != nil { // then the lease is there, and the worker is here
+				t.Error(err)
+			}
+			return
+		}
+		successor = lead()
+	})
+	go func() { elected <- e.run(t.Context(), w) }()
+	in := newFeed(w.core, w.keys)
+	b := &batch{msgs: n.Log(), decoded: make(chan struct{})}
+	in.read(w.core.NewDecoder(), b)
+	close(b.decoded)
+	in.ordered <- b
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- w.work(ctx, in, e) }()
+	servicetest.Eventually(t, "its outputs are in the log", func() bool { return len(outputs(n.Log())) > 0 })
+	if _, err := os.Stat(w.path()); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it has finished its snapshot first: %v", err)
+	}
+	stop()
+	servicetest.OK(t, ignoreCancel(<-ended))
+	if successor == nil {
+		t.Fatal("it has not written its state down at the end")
+	}
+	successor.Release()
+	if _, err := os.Stat(w.path()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,271 @@
+package correlator
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"math"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
+	"github.com/countersign-dev/countersign/internal/service/lease"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const (
+	idleEvery  = 250 * time.Millisecond // how often an idle shard is looked at
+	tickAgain  = 30 * time.Second       // until a tick is repeated that came before its time by the broker's clock
+	maxOutputs = 900                    // outputs of one atomic batch; the server takes 1000 messages
+	maxBytes   = 8 << 20                // of those outputs together; the server takes 32 MiB
+
+	// maxWaiting is how many outputs wait for their turn before an active instance
+	// reads on, and maxStandby how many a standby keeps that no cursor covers: it is
+	// that far ahead of the active one, and waits for it. Each takes 1 to 2 KB.
+	maxWaiting  = 8 * maxOutputs
+	maxStandby  = 1 << 17
+	lookAgain   = 500 * time.Millisecond // at the cursor, of a standby that waits
+	roleUnknown = ""                     // until the lease is ours or somebody else's
+)
+
+// worker owns the core. All of it belongs to the goroutine of work.
+type worker struct {
+	flags  Flags
+	env    daemon.Env
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	core   *correlation.Correlator
+	writer string
+
+	cursor    events.Cursor // the last one that is known
+	cursorSeq uint64        // its sequence in the log: the fence
+	warnedOf  string        // settings of another writer
+	pending   []pending     // outputs that the cursor does not cover, in order
+	head      uint64        // last message applied
+	last      events.LogMessage
+	heard     time.Time // when it was applied, by this machine's clock
+
+	role     string // roleUnknown, daemon.RoleStandby or daemon.RoleActive
+	lease    *lease.Lease
+	flight   *flight // the write that is under way; nil if none is
+	staged   *flight // the next one, which has no cursor yet; nil if there is none
+	landed   bool    // a write of this instance has landed
+	caughtUp bool
+	ready    bool
+
+	ticked   time.Time // the deadline of the last tick
+	tickedAt time.Time // when it was written
+	rules    ruleSource
+	counts   counts
+
+	snapshots snapshots
+	keys      sessionKeys
+	erasure   erasure
+	collector Collector
+	pace      pace
+}
+
+// pending is an output and where it comes from: it is the n-th of its message,
+// from zero.
+type pending struct {
+	out correlation.Output
+	seq uint64
+	n   int
+	at  time.Time // the message's broker time
+}
+
+func newWorker(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator) *worker {
+	// Two processes may have the same id, each in its container: a writer's name
+	// must be its own.
+	return newWorkerWith(f, env, nc, js, core, newCounts(f, env, js))
+}
+
+func newWorkerWith(f Flags, env daemon.Env, nc *nats.Conn, js jetstream.JetStream, core *correlation.Correlator, c counts) *worker {
+	w := &worker{flags: f, env: env, nc: nc, js: js, core: core, writer: "correlator-" + rand.Text(), counts: c}
+	w.erasure.log = &erasures.Log{JS: js, Stream: f.Stream, Space: f.Space()}
+	w.erasure.subject = w.erasure.log.Subject()
+	return w
+}
+
+// run follows the log from the beginning, as a standby until the lease is ours.
+func (w *worker) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	feed := newFeed(w.core, w.keys)
+	feed.start(g, ctx, func() error {
+		return streams.ReadLog(ctx, w.js, streams.ReadOptions{
+			Stream: w.flags.Stream, From: w.head + 1, MaxBatch: feedBatch, Log: w.env.Log, Stalled: w.env.Metrics.ReaderStalled,
+			Idle: func() error { return feed.idle(ctx) }, IdleEvery: idleEvery, Gap: w.gap(ctx),
+		}, func(batch []events.LogMessage) error { return feed.put(ctx, batch) })
+	})
+	e := election{lead: make(chan *lease.Lease, 1), standby: make(chan struct{}, 1)}
+	g.Go(func() error { return e.run(ctx, w) })
+	g.Go(func() error { return w.work(ctx, feed, e) })
+	err := g.Wait()
+	e.giveBack()
+	return err
+}
+
+// election finds out who is active, beside the work.
+type election struct {
+	lead    chan *lease.Lease
+	standby chan struct{}
+}
+
+func (e election) run(ctx context.Context, w *worker) error {
+	l, err := w.flags.Lead(ctx, w.js, "correlator", w.env, func() error {
+		e.standby <- struct{}{}
+		return nil
+	})
+	if err == nil {
+		e.lead <- l
+	}
+	return err
+}
+
+// giveBack returns a lease that came when nobody wanted it any more.
+func (e election) giveBack() {
+	select {
+	case l := <-e.lead:
+		l.Release()
+	default:
+	}
+}
+
+// work is the loop of the one goroutine that owns the core.
+func (w *worker) work(ctx context.Context, in *feed, e election) (err error) {
+	defer func() { err = w.end(err) }()
+	w.snapshots.stop = func() bool { return w.urgent(ctx, e) }
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
+	var coming *batch // while it is being decoded, what is out already can be written
+	for {
+		next, lost := in.ordered, (<-chan struct{})(nil)
+		if coming != nil || w.full() {
+			next = nil
+		}
+		if w.lease != nil {
+			lost = w.lease.Context().Done()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-lost:
+			return context.Cause(w.lease.Context())
+		case coming = <-next:
+		case <-coming.ready():
+			err = w.take(ctx, coming)
+			in.applied(coming)
+			coming = nil
+		case l := <-w.flight.landing():
+			err = w.land(ctx, l)
+		case l := <-e.lead:
+			err = w.promote(ctx, l)
+		case <-e.standby:
+			if w.role == roleUnknown {
+				w.role = daemon.RoleStandby
+			}
+		case failed := <-w.snapshots.flight:
+			w.saved(failed)
+		case <-w.pace.wake():
+		case <-look.C:
+			err = w.lookAtCursor(ctx)
+		}
+		if err == nil {
+			w.launch(time.Now(), in.waiting(coming))
+			err = w.sayReady()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// urgent tells, while the state is written down, whether others wait for this
+// instance: the lease has come and nobody is active until it is promoted, or it is to
+// stop and keeps the lease until then.
+func (w *worker) urgent(ctx context.Context, e election) bool {
+	return len(e.lead) > 0 || w.lease != nil && ctx.Err() != nil
+}
+
+// end leaves things as a successor can take them over. err is why it ends.
+//
+// The successor need not wait for the snapshot: nothing is written any more when the
+// last write is settled. Even one that nobody heard of again can land only where the
+// fence is (streams.FencedBatch.Commit): either the successor finds its cursor and
+// goes on behind it, or the successor was first and this one is refused.
+func (w *worker) end(err error) error {
+	w.settle()
+	if w.lease != nil {
+		err = daemon.Lost(w.lease, err)
+		w.lease.Release()
+	}
+	if errors.Is(err, errErased) {
+		w.snapshots.every = math.MaxInt64 // wait for the one that is under way, and write none
+	}
+	w.saveAtEnd()
+	return err
+}
+
+// full tells whether so much waits to be written that reading must wait, too.
+func (w *worker) full() bool {
+	if w.role == daemon.RoleActive {
+		return len(w.pending) >= maxWaiting
+	}
+	return len(w.pending) >= maxStandby
+}
+
+// take applies a batch that is decoded, or looks after an idle log.
+func (w *worker) take(ctx context.Context, b *batch) error {
+	defer func() {
+		now := time.Now()
+		w.seen(len(b.msgs), now)
+		w.saveWhenDue(now, b.idle)
+		w.collector.Adapt(now)
+	}()
+	if b.idle {
+		w.caughtUp = true
+		w.idle(ctx, time.Now())
+		return nil
+	}
+	w.heard = time.Now()
+	w.core.Ahead(b.room.inputs)
+	for i := range b.room.inputs {
+		if err := w.apply(&b.room.inputs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apply feeds one message to the core and keeps what is new of its outputs.
+func (w *worker) apply(in *correlation.Input) error {
+	m := in.Message()
+	outs := w.core.Step(in)
+	w.head, w.last = m.Seq, m
+	for n, o := range outs {
+		if p := (pending{o, m.Seq, n, m.Time}); !covers(w.cursor, p) {
+			w.pending = append(w.pending, p)
+		}
+	}
+	// The active instance knows its own cursors.
+	if in.Cursor() && w.role != daemon.RoleActive {
+		return w.follow(m)
+	}
+	return w.erased(m)
+}
+
+// sayReady tells the supervisor that the log was read to its end, that it is
+// known who is active and, if it is this instance, that everything is written.
+func (w *worker) sayReady() error {
+	if w.ready || !w.caughtUp || w.role == roleUnknown || w.role == daemon.RoleActive && len(w.pending) > 0 {
+		return nil
+	}
+	w.ready = true
+	return w.env.Ready()
+}

@@ -1,0 +1,171 @@
+// Package daemon is what the three services have in common: flags, logging,
+// signals, health and the connection to NATS.
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+	"github.com/mattn/go-isatty"
+	"github.com/nats-io/nats.go"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/internal/service/supervise"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// Exit codes of the services.
+const (
+	ExitOK      = 0
+	ExitFailed  = 1
+	ExitUsage   = 2
+	ExitFenced  = 3 // another instance is active on the shard
+	ExitStopped = ExitOK
+)
+
+// Flags are the flags that every service has. Each can be set in the
+// environment, which is how systemd units and `up` set them.
+type Flags struct {
+	Server   string `help:"NATS server URL." env:"COUNTERSIGN_NATS_URL" default:"nats://127.0.0.1:4222"`
+	User     string `help:"NATS user." env:"COUNTERSIGN_NATS_USER"`
+	Password string `help:"NATS password (set it in the environment)." env:"COUNTERSIGN_NATS_PASSWORD"`
+	Creds    string `help:"NATS credentials file, instead of user and password." env:"COUNTERSIGN_NATS_CREDS" placeholder:"FILE"`
+	Inbox    string `name:"inbox-prefix" help:"Reply inbox prefix this user may subscribe to (default: _INBOX_<user>)." env:"COUNTERSIGN_INBOX_PREFIX"`
+	Prefix   string `help:"First token of every subject." env:"COUNTERSIGN_PREFIX" default:"gov"`
+	Stream   string `help:"Name of the shard's stream." env:"COUNTERSIGN_STREAM" default:"GOV"`
+	Keys     string `help:"Directory of the key files." env:"COUNTERSIGN_KEYS" default:"/etc/countersign/keys" placeholder:"DIR"`
+	Instance string `name:"instance" help:"Name of this place, if only one process of the service can run in it at a time: its successor there takes over at once." env:"COUNTERSIGN_INSTANCE"`
+	HTTP     string `name:"http" help:"Address of the health endpoint and the metrics, e.g. 127.0.0.1:0 (off when empty)." env:"COUNTERSIGN_HTTP" placeholder:"ADDR"`
+	LogLevel string `help:"debug, info, warn or error." env:"COUNTERSIGN_LOG_LEVEL" enum:"debug,info,warn,error" default:"info"`
+}
+
+// Space is the subject space of the configured prefix.
+func (f Flags) Space() subject.Space { return subject.Space{Prefix: f.Prefix} }
+
+// Connect connects to NATS as the service. While the connection is lost the
+// service is unhealthy; back, which may be nil, is called whenever it is there
+// again. The caller calls release when it is done, which also closes the
+// connection.
+func (f Flags) Connect(ctx context.Context, name string, env Env, back func(*nats.Conn)) (nc *nats.Conn, release func(), err error) {
+	nc, err = streams.Connect(ctx, streams.ConnectOptions{
+		URL: f.Server, User: f.User, Password: f.Password, CredsFile: f.Creds, InboxPrefix: f.Inbox, Name: "countersign " + name, Log: env.Log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	status := nc.StatusChanged(nats.CONNECTED, nats.DISCONNECTED, nats.RECONNECTING)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for s := range status {
+			if s != nats.CONNECTED {
+				env.Health.Set("nats", "the connection is lost, reconnecting")
+				continue
+			}
+			env.Health.Set("nats", "")
+			if back != nil {
+				back(nc)
+			}
+		}
+	}()
+	return nc, func() {
+		nc.RemoveStatusListener(status)
+		if !nc.IsConnected() {
+			env.Health.Set("nats", "") // this connection is not missed any more
+		}
+		nc.Close()
+		<-watched
+	}, nil
+}
+
+// Env is what a service is given beside its own flags. Ready must be called
+// once the service answers.
+type Env struct {
+	Log     zerolog.Logger
+	Health  *Health
+	Metrics *metrics.Registry // nil: nobody looks
+	Ready   func() error
+}
+
+// ErrFenced says that another instance of the service is active on the shard;
+// this one must not go on.
+var ErrFenced = errors.New("another instance is active on this shard")
+
+// Main parses the flags of a service into cli, which embeds Flags, and runs the
+// service until it fails or is told to stop; it outlives a JetStream that has no
+// leader for a while (RunAgain). It returns the exit code. A first
+// SIGTERM or SIGINT stops cleanly, a second one at once.
+func Main(name, about string, args []string, cli any, flags *Flags, run func(context.Context, Env) error) int {
+	parser, err := kong.New(cli, kong.Name(name), kong.Description(about))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, name+":", err)
+		return ExitUsage
+	}
+	if _, err := parser.Parse(args); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v (see %s --help)\n", name, err, name)
+		return ExitUsage
+	}
+	log := Logger(os.Stderr, flags.LogLevel).With().Str("service", name).Logger()
+
+	ctx, stop := signal.NotifyContext(supervise.Attach(context.Background()), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop) // from here on a second signal ends the process at once
+
+	health := NewHealth()
+	counts := metrics.New(name)
+	counts.Health(health.Status)
+	url, closeHTTP, err := health.Serve(flags.HTTP, map[string]http.Handler{"GET /metrics": counts})
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return ExitFailed
+	}
+	defer closeHTTP()
+	var told sync.Once // a service that runs again is ready again
+	env := Env{Log: log, Health: health, Metrics: counts, Ready: func() (err error) {
+		health.SetReady()
+		log.Info().Str("http", url).Msg("ready")
+		told.Do(func() { err = supervise.Ready(ReadyInfo{PID: os.Getpid(), HTTP: url}) })
+		return err
+	}}
+	err = RunAgain(ctx, env, run)
+	switch {
+	case ctx.Err() != nil:
+		log.Info().Msg("stopped")
+		return ExitStopped
+	case errors.Is(err, ErrFenced):
+		log.Error().Err(err).Msg("stepping down")
+		return ExitFenced
+	case err != nil:
+		log.Error().Err(err).Msg("failed")
+		return ExitFailed
+	}
+	return ExitOK
+}
+
+// ReadyInfo is what a service tells its supervisor.
+type ReadyInfo struct {
+	PID  int    `json:"pid"`
+	HTTP string `json:"http,omitempty"`
+}
+
+// Logger writes JSON lines, or readable ones when w is a terminal.
+func Logger(w io.Writer, level string) zerolog.Logger {
+	l, err := zerolog.ParseLevel(level)
+	if err != nil {
+		l = zerolog.InfoLevel
+	}
+	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+		w = zerolog.ConsoleWriter{Out: f, TimeFormat: "15:04:05.000"}
+	}
+	return zerolog.New(w).Level(l).With().Timestamp().Logger()
+}

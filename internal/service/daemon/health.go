@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/service/metrics"
+)
+
+// Status words of a health report.
+const (
+	StatusStarting  = "starting"
+	StatusOK        = "ok"
+	StatusUnhealthy = "unhealthy"
+)
+
+// Roles of a service of which one instance is active on a shard.
+const (
+	RoleActive  = "active"
+	RoleStandby = "standby"
+)
+
+// Report is the body of GET /healthz. The response is 200 when Status is ok and
+// 503 otherwise.
+type Report struct {
+	Status   string            `json:"status"`
+	Problems map[string]string `json:"problems,omitempty"` // by component
+	Role     string            `json:"role,omitempty"`     // active or standby, where only one instance of a shard may be active
+	Services map[string]Report `json:"services,omitempty"` // of the whole tree: each service's own; of a service of several shards: each shard's
+}
+
+// Health collects what is wrong with a service. Its methods may be called from
+// any goroutine.
+type Health struct {
+	mu       sync.Mutex
+	ready    bool
+	role     string
+	problems map[string]string
+	parts    map[string]*Health
+}
+
+// Part is the health of one of several shards that a service works on at the same
+// time. The whole is as well as its parts, and active if one of them is.
+func (h *Health) Part(name string) *Health {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.parts == nil {
+		h.parts = map[string]*Health{}
+	}
+	if h.parts[name] == nil {
+		h.parts[name] = NewHealth()
+	}
+	return h.parts[name]
+}
+
+// NewHealth makes a Health that is starting.
+func NewHealth() *Health { return &Health{problems: map[string]string{}} }
+
+// SetReady says that the service answers.
+func (h *Health) SetReady() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ready = true
+}
+
+// SetRole says whether the service is active or stands by.
+func (h *Health) SetRole(role string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.role = role
+}
+
+// Set records what is wrong with a component; the empty text says it is well.
+func (h *Health) Set(component, problem string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if problem == "" {
+		delete(h.problems, component)
+		return
+	}
+	h.problems[component] = problem
+}
+
+// Report says how the service is.
+func (h *Health) Report() Report {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := Report{Status: StatusOK, Role: h.role}
+	switch {
+	case len(h.problems) > 0:
+		r.Status = StatusUnhealthy
+		r.Problems = make(map[string]string, len(h.problems))
+		for k, v := range h.problems {
+			r.Problems[k] = v
+		}
+	case !h.ready:
+		r.Status = StatusStarting
+	}
+	for name, part := range h.parts {
+		if r.Services == nil {
+			r.Services = map[string]Report{}
+		}
+		one := part.Report()
+		if r.Services[name] = one; one.Status == StatusUnhealthy {
+			r.Status = StatusUnhealthy
+		}
+		if r.Role == "" || one.Role == RoleActive {
+			r.Role = one.Role
+		}
+	}
+	return r
+}
+
+// Status is what the metrics show of it.
+func (h *Health) Status() metrics.Status {
+	r := h.Report()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return metrics.Status{Healthy: r.Status != StatusUnhealthy, Ready: h.ready, Standby: r.Role == RoleStandby}
+}
+
+func (h *Health) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	WriteReport(w, h.Report())
+}
+
+// WriteReport answers a health request.
+func WriteReport(w http.ResponseWriter, r Report) {
+	w.Header().Set("Content-Type", "application/json")
+	if r.Status != StatusOK {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(r)
+}
+
+// Serve answers GET /healthz, and what else is given by pattern, on addr until
+// stop is called; the empty addr serves nothing. It returns the endpoint's base
+// URL.
+func (h *Health) Serve(addr string, more map[string]http.Handler) (url string, stop func(), err error) {
+	if addr == "" {
+		return "", func() {}, nil
+	}
+	routes := map[string]http.Handler{"GET /healthz": h}
+	maps.Copy(routes, more)
+	return ServeHTTP(addr, routes)
+}
+
+// ServeHTTP serves the given patterns on addr until stop is called.
+func ServeHTTP(addr string, routes map[string]http.Handler) (url string, stop func(), err error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", nil, fmt.Errorf("health endpoint: %w", err)
+	}
+	mux := http.NewServeMux()
+	for pattern, h := range routes {
+		mux.Handle(pattern, h)
+	}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second}
+	go func() { _ = srv.Serve(l) }()
+	return "http://" + l.Addr().String(), func() { _ = srv.Close() }, nil
+}

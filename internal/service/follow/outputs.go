@@ -1,0 +1,212 @@
+// Package follow answers subscribers that follow what comes out of their
+// tenant's log: pages of decisions, calls, findings and approvals in the log's
+// order, from any position on, waiting for the next if there is none yet.
+//
+// A plain subscription to gov.decisions.<tenant>.> hears a record when it is
+// sent; a page has it once it is stored, with its sequence. So whoever asks for
+// the page after the last one misses nothing and gets nothing twice, however
+// often it lost its connection in between.
+//
+// The log itself is in an account where no tenant may create a consumer: the
+// server would deliver to any subject that the consumer names.
+package follow
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+const (
+	queue      = "countersign-follow"
+	perTenant  = 16        // requests of one tenant at the same time
+	pageBytes  = 256 << 10 // records of a page
+	recordSize = 384 << 10 // a record larger than this is left out of its page
+	readTime   = 10 * time.Second
+	crossing   = "_R_." // begins every reply subject that the server makes for another account's request
+)
+
+// server answers requests for pages.
+type server struct {
+	js     jetstream.JetStream
+	stream string
+	space  subject.Space
+	log    zerolog.Logger
+
+	mu      sync.Mutex
+	stopped bool
+	busy    map[string]int // requests under way, by tenant
+	all     sync.WaitGroup
+}
+
+// Serve answers until ctx ends or stop is called, which waits for the requests
+// under way. Any number of processes may serve one log.
+func Serve(ctx context.Context, js jetstream.JetStream, stream string, space subject.Space, log zerolog.Logger) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	s := &server{js: js, stream: stream, space: space, log: log, busy: map[string]int{}}
+	sub, err := js.Conn().QueueSubscribe(space.All(subject.Follow), queue, func(m *nats.Msg) { s.accept(ctx, m) })
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("serving followers: %w", err)
+	}
+	return func() {
+		_ = sub.Unsubscribe()
+		cancel()
+		s.mu.Lock() // nothing begins any more
+		s.stopped = true
+		s.mu.Unlock()
+		s.all.Wait()
+	}, nil
+}
+
+// accept works on a request beside the others, within its tenant's share.
+func (s *server) accept(ctx context.Context, m *nats.Msg) {
+	if !strings.HasPrefix(m.Reply, crossing) {
+		return // it chose the subject of the answer itself
+	}
+	tenant, theirs := s.tenant(m)
+	switch {
+	case !theirs:
+		s.reply(m, refusal(events.FollowRefused, "you are no subscriber of that tenant"))
+	case !s.begin(tenant):
+		s.reply(m, refusal(events.FollowBusy, fmt.Sprintf("%d requests of this tenant wait already; ask again when one is answered", perTenant)))
+	default:
+		go func() {
+			defer s.end(tenant)
+			s.reply(m, s.page(ctx, tenant, m.Data))
+		}()
+	}
+}
+
+// tenant is whose outputs a request asks for. theirs is false unless the server
+// vouches that it comes from that tenant's account.
+func (s *server) tenant(m *nats.Msg) (tenant string, theirs bool) {
+	p, err := s.space.Parse(m.Subject)
+	id, identityErr := streams.RequestIdentity(m.Header)
+	return p.Tenant, err == nil && identityErr == nil && id.Of(p.Tenant)
+}
+
+func (s *server) begin(tenant string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stopped || s.busy[tenant] >= perTenant {
+		return false
+	}
+	s.busy[tenant]++
+	s.all.Add(1)
+	return true
+}
+
+func (s *server) end(tenant string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy[tenant]--; s.busy[tenant] == 0 {
+		delete(s.busy, tenant)
+	}
+	s.all.Done()
+}
+
+func (s *server) reply(m *nats.Msg, p events.FollowPage) {
+	if p.Outputs == nil {
+		p.Outputs = []events.Output{}
+	}
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false) // records go out byte for byte
+	err := enc.Encode(p)
+	if err == nil {
+		err = m.Respond(body.Bytes())
+	}
+	if err != nil {
+		s.log.Warn().Err(err).Str("subject", m.Subject).Msg("a page of outputs could not be sent")
+	}
+}
+
+func refusal(code, message string) events.FollowPage {
+	return events.FollowPage{Error: &events.FollowError{Code: code, Message: message}}
+}
+
+// errPage ends the reading of a page.
+var errPage = errors.New("the page is complete")
+
+// page reads one page.
+func (s *server) page(ctx context.Context, tenant string, body []byte) events.FollowPage {
+	req, err := events.DecodeFollowRequest(body)
+	if err != nil {
+		return refusal(events.FollowInvalid, err.Error())
+	}
+	st, err := streams.StreamState(ctx, s.js, s.stream)
+	if err != nil {
+		s.log.Warn().Err(err).Msg("the log cannot be read for a follower")
+		return refusal(events.FollowUnavailable, "the log cannot be read now; ask again")
+	}
+	p := events.FollowPage{Log: streams.EpochName(s.stream, st.Created), End: st.LastSeq, Next: st.LastSeq}
+	o := streams.ReadOptions{Stream: s.stream, From: st.LastSeq + 1, Filter: req.Subjects(s.space, tenant), MaxBatch: req.Max, MaxBytes: pageBytes, Log: s.log}
+	switch {
+	case req.Log != "" && req.Log != p.Log:
+		return refusal(events.FollowReplaced, "the log is "+p.Log+" now; begin anew, without log and after")
+	case req.After != nil && *req.After > st.LastSeq:
+		return refusal(events.FollowBeyond, fmt.Sprintf("the log ends at %d; was the position of another one?", st.LastSeq))
+	case req.After != nil:
+		o.From, p.Next = *req.After+1, *req.After
+	case !req.Since.IsZero():
+		o.From, o.Since = 0, req.Since.Time
+	}
+	if len(o.Filter) == 0 {
+		return p
+	}
+	return s.read(ctx, p, o, time.Duration(req.WaitMS)*time.Millisecond)
+}
+
+// read fills the page with what is there, or with what comes first until wait
+// is over.
+func (s *server) read(ctx context.Context, p events.FollowPage, o streams.ReadOptions, wait time.Duration) events.FollowPage {
+	ctx, cancel := context.WithTimeout(ctx, max(wait, readTime))
+	defer cancel()
+	begun, past := time.Now(), false
+	o.IdleEvery = max(wait, time.Millisecond)
+	o.Idle = func() error { // everything up to the end that p names is behind
+		past = true
+		if time.Since(begun) >= wait {
+			return errPage
+		}
+		return nil
+	}
+	err := streams.ReadLog(ctx, s.js, o, func(batch []events.LogMessage) error {
+		for _, m := range batch {
+			p.Outputs = append(p.Outputs, output(m))
+		}
+		return errPage
+	})
+	switch {
+	case len(p.Outputs) > 0:
+		p.Next = p.Outputs[len(p.Outputs)-1].Seq
+	case past:
+		p.Next = max(p.Next, p.End)
+	case !errors.Is(err, errPage):
+		s.log.Warn().Err(err).Msg("the log could not be read for a follower")
+		return refusal(events.FollowUnavailable, "the log could not be read in time; ask again")
+	}
+	return p
+}
+
+func output(m events.LogMessage) events.Output {
+	out := events.Output{Seq: m.Seq, Subject: m.Subject, At: events.At(m.Time)}
+	if len(m.Body) <= recordSize && json.Valid(m.Body) {
+		out.Record = m.Body
+	}
+	return out
+}

@@ -1,0 +1,437 @@
+package ingest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/ingest"
+	"github.com/countersign-dev/countersign/internal/service/lease"
+	"github.com/countersign-dev/countersign/internal/service/metrics"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// instance is one that takes events in.
+type instance struct {
+	stop    context.CancelFunc
+	settled chan struct{}
+	done    chan error
+	told    chan ingest.Excess
+}
+
+// serve starts an instance; it is stopped when the test ends at the latest.
+func serve(t testing.TB, n *servicetest.NATS, change ...func(*ingest.Options)) *instance {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	i := &instance{cancel, make(chan struct{}), make(chan error, 1), make(chan ingest.Excess, 64)}
+	o := ingest.Options{
+		Stream: streams.DefaultShard, Log: n.Conn("admitter"), Connect: func(context.Context) (*nats.Conn, func(), error) { nc := n.Conn("admitter"); return nc, nc.Close, nil },
+		Lease:    lease.Options{Key: "ingest.GOV", Holder: fmt.Sprintf("%p", i), TTL: time.Second, Log: zerolog.Nop()},
+		Meter:    ingest.NewMeter(ingest.Quotas{}),
+		Exceeded: func(_, _ string, e ingest.Excess) { i.told <- e },
+		Logger:   zerolog.Nop(), Settled: func() { close(i.settled) },
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	go func() { i.done <- ingest.Run(ctx, o) }()
+	t.Cleanup(func() { i.halt(t) })
+	select {
+	case <-i.settled:
+	case <-time.After(servicetest.Guard):
+		t.Fatal("the instance neither serves nor stands by")
+	}
+	return i
+}
+
+// halt stops an instance and waits for its end.
+func (i *instance) halt(t testing.TB) {
+	t.Helper()
+	i.stop()
+	select {
+	case err := <-i.done:
+		servicetest.OK(t, err)
+		i.done <- nil
+	case <-time.After(servicetest.Guard):
+		t.Fatal("the instance does not end")
+	}
+}
+
+const where = "gov.events.acme.rt1.agenthook.s1.PreToolUse"
+
+// ack is what a publisher reads.
+type ack struct {
+	Stream string
+	Seq    uint64
+	Error  *struct {
+		Code        int
+		ErrCode     int `json:"err_code"`
+		Description string
+	}
+}
+
+func send(t testing.TB, nc *nats.Conn, m *nats.Msg) (a ack) {
+	t.Helper()
+	reply, err := nc.RequestMsg(m, servicetest.Guard/3)
+	if err != nil {
+		t.Fatalf("%v: %v", m.Header, err)
+	}
+	servicetest.OK(t, json.Unmarshal(reply.Data, &a))
+	return a
+}
+
+func message(header ...string) *nats.Msg {
+	m := &nats.Msg{Subject: where, Header: nats.Header{}, Data: []byte("{}")}
+	for i := 0; i < len(header); i += 2 {
+		m.Header.Add(header[i], header[i+1])
+	}
+	return m
+}
+
+// What a publisher sends stands on the log byte for byte, with the headers that
+// somebody reads, and without any other one.
+func TestRebuildsTheMessage(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	m := message("content-type", "application/json", "Ce-Id", "7", "ce-x", "1", "ce-x", "2", "traceparent", "00-a", "Countersign-Session", "s9",
+		"Countersign-Decision-Id", "d1", "Aump-Mandate-Id", "m1",
+		"Countersign-Signature", "forged", "X-Api-Key", "secret", "Nats-Msg-Id", "mine", "Nats-Expected-Stream", "GOV", "Status", "503")
+	m.Data = []byte("not JSON \x00")
+	a := send(t, nc, m)
+	got := n.At(streams.DefaultShard, a.Seq)
+	if got == nil || a.Stream != streams.DefaultShard || got.Subject != where || string(got.Body) != string(m.Data) {
+		t.Fatalf("%+v, %+v", a, got)
+	}
+	want := map[string][]string{"content-type": {"application/json"}, "Ce-Id": {"7"}, "ce-x": {"1", "2"}, "traceparent": {"00-a"},
+		"Countersign-Session": {"s9"}, "Countersign-Decision-Id": {"d1"}, "Aump-Mandate-Id": {"m1"}}
+	if fmt.Sprint(got.Header) != fmt.Sprint(want) {
+		t.Errorf("headers %v, want %v", got.Header, want)
+	}
+	// The same id again is no duplicate.
+	if again := send(t, nc, message("Nats-Msg-Id", "mine")); again.Seq != a.Seq+1 {
+		t.Errorf("%+v", again)
+	}
+}
+
+// What a publisher may not write, and what the log took before: a subject that
+// makes no sense is evidence.
+func TestSubjects(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	for subj, want := range map[string]int{
+		where: 0, "gov.events.acme.rt1.nonsense.s1.x": 0, "gov.events.acme.rt1.agenthook.~!.x": 0, "gov.events.acme.rt1.agenthook": 0,
+		"gov.events.acme.rt1.agenthook.s1.request.x": 10992, "gov.events.acme.rt1.x." + strings.Repeat("y", 2100): 10992,
+	} {
+		a := send(t, nc, &nats.Msg{Subject: subj, Data: []byte("{}")})
+		switch {
+		case want == 0 && (a.Error != nil || n.At(streams.DefaultShard, a.Seq).Subject != subj):
+			t.Errorf("%s: %+v", subj, a.Error)
+		case want != 0 && (a.Error == nil || a.Error.ErrCode != want):
+			t.Errorf("%.60s: %+v", subj, a)
+		}
+	}
+	// A message as large as the server takes leaves no room for what the log adds.
+	if a := send(t, nc, &nats.Msg{Subject: where, Data: make([]byte, nc.MaxPayload())}); a.Error == nil || a.Error.ErrCode != 10054 {
+		t.Errorf("%+v", a)
+	}
+	if a := send(t, nc, &nats.Msg{Subject: where, Data: make([]byte, nc.MaxPayload()-1024)}); a.Error != nil {
+		t.Errorf("%+v", a.Error)
+	}
+}
+
+// The reply of a service aimed at the requester's own event subject is no event of
+// its own: it comes from another account.
+func TestAnAnswerIsNoEvent(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	serve(t, n)
+	answerer := n.Conn("admitter")
+	_, err := answerer.Subscribe("gov.admit.>", func(m *nats.Msg) { _ = m.Respond([]byte("verdict")) })
+	servicetest.OK(t, err)
+	servicetest.OK(t, answerer.Flush())
+	nc := n.Conn(servicetest.Runtime)
+	for _, target := range []string{where, "gov.events.acme.rt1.agenthook.s1.request", "gov.events.acme.rt2.agenthook.s1.x"} {
+		servicetest.OK(t, nc.PublishRequest("gov.admit.acme.agenthook", target, nil))
+		servicetest.OK(t, nc.PublishRequest(where, target, []byte("{}")))
+	}
+	_, err = nc.Request("gov.admit.acme.agenthook", nil, servicetest.Guard)
+	servicetest.OK(t, err)
+	send(t, nc, message())
+	for _, m := range n.Log() {
+		if m.Subject != where || string(m.Body) != "{}" {
+			t.Errorf("the log holds %s %q", m.Subject, m.Body)
+		}
+	}
+}
+
+// serverHeaders are the headers that the NATS server of this build knows, read
+// from its source.
+func serverHeaders(t *testing.T) (names []string) {
+	t.Helper()
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/nats-io/nats-server/v2").Output()
+	servicetest.OK(t, err)
+	files, err := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir)), "server", "*.go"))
+	servicetest.OK(t, err)
+	form := regexp.MustCompile(`"(Nats-[A-Za-z-]+[a-zA-Z])"`)
+	for _, f := range files {
+		if strings.HasSuffix(f, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(f)
+		servicetest.OK(t, err)
+		for _, m := range form.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, m[1])
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Every header that the server knows is refused by name or changes nothing; the
+// list here fails when a new server knows another one.
+func TestServerHeaders(t *testing.T) {
+	known := map[string]string{} // name: "" is refused, else why not
+	for _, name := range strings.Fields(`Nats-Batch-Commit Nats-Batch-Id Nats-Batch-Sequence Nats-Consumer-Stalled Nats-Counter-Sources
+		Nats-Expected-Last-Msg-Id Nats-Expected-Last-Sequence Nats-Expected-Last-Subject-Sequence Nats-Expected-Last-Subject-Sequence-Subject
+		Nats-Incr Nats-Last-Consumer Nats-Last-Sequence Nats-Last-Stream Nats-Marker-Reason Nats-Msg-Size Nats-No-Masking Nats-Num-Pending
+		Nats-Pending-Bytes Nats-Pending-Messages Nats-Pin-Id Nats-Required-Api-Level Nats-Response-Type Nats-Rollup Nats-Schedule
+		Nats-Schedule-Next Nats-Schedule-Rollup Nats-Schedule-Source Nats-Schedule-TTL Nats-Schedule-Target Nats-Schedule-Time-Zone Nats-Scheduler
+		Nats-Sequence Nats-Server-Xkey Nats-Stream Nats-Stream-Identity Nats-Stream-Source Nats-Subject Nats-TTL Nats-Time-Stamp
+		Nats-Trace-Hop Nats-Trace-Only Nats-Trace-Origin-Account Nats-UpTo-Sequence`) {
+		known[name] = ""
+	}
+	known["Nats-Msg-Id"] = "dropped"
+	known["Nats-Request-Info"] = "replaced by the server and dropped"
+	known["Nats-Expected-Stream"] = "compared"
+	known["Nats-Trace-Dest"] = "the server itself refuses it where the sender may not publish, and traces nothing across accounts"
+	n := servicetest.Start(t, streams.Shard{})
+	serve(t, n)
+	nc := n.Conn(servicetest.Runtime)
+	list := serverHeaders(t)
+	for _, name := range list {
+		why, there := known[name]
+		if !there {
+			t.Errorf("the server knows %s, and this table does not", name)
+			continue
+		}
+		if name == "Nats-Trace-Dest" {
+			if reply, err := nc.RequestMsg(message(name, "gov.findings.acme.low.s1"), 200*time.Millisecond); err == nil && !strings.Contains(string(reply.Data), "10990") {
+				t.Errorf("%s: %s", name, reply.Data)
+			}
+			continue
+		}
+		for _, spelling := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
+			if a := send(t, nc, message(spelling, "1")); why == "" && (a.Error == nil || a.Error.Code != 400 || a.Error.ErrCode != 10990 || !strings.Contains(a.Error.Description, spelling)) {
+				t.Errorf("%s: %+v", spelling, a)
+			}
+		}
+	}
+	for name := range known {
+		if !slices.Contains(list, name) {
+			t.Errorf("the server does not know %s", name)
+		}
+	}
+	if a := send(t, nc, message("Nats-Expected-Stream", "OTHER")); a.Error == nil || a.Error.ErrCode != 10060 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// One connection's events keep their order and are neither lost nor doubled while
+// the active instance stops and the one that stood by goes on.
+func TestOrderAcrossHandover(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	first := serve(t, n)
+	serve(t, n)
+	js, err := jetstream.New(n.Conn(servicetest.Runtime), jetstream.WithPublishAsyncMaxPending(1000))
+	servicetest.OK(t, err)
+	const count = 8000
+	futures := make([]jetstream.PubAckFuture, count)
+	for i := range count {
+		switch i {
+		case 3000: // with up to 1,000 on their way
+			first.stop()
+		case 6000:
+			first.halt(t)
+			eventually(t, n, "the other instance takes events in")
+		}
+		subj := fmt.Sprintf("gov.events.acme.rt1.agenthook.s%d.PreToolUse", i%16)
+		for {
+			// The client's own retries would change the order.
+			futures[i], err = js.PublishAsync(subj, []byte(fmt.Sprint(i)), jetstream.WithRetryAttempts(0))
+			if !errors.Is(err, jetstream.ErrTooManyStalledMsgs) {
+				break
+			}
+		}
+		servicetest.OK(t, err)
+	}
+	acked := map[string]uint64{}
+	var last uint64
+	refused := 0
+	for i, f := range futures {
+		select {
+		case a := <-f.Ok():
+			if a.Sequence <= last {
+				t.Fatalf("event %d is acknowledged at %d, after %d", i, a.Sequence, last)
+			}
+			last = a.Sequence
+			acked[fmt.Sprint(i)] = a.Sequence
+		case <-f.Err():
+			refused++
+		case <-time.After(servicetest.Guard):
+			t.Fatal("no answer")
+		}
+	}
+	t.Logf("%d of %d without an acknowledgement", refused, count)
+	if len(acked) < 4000 || acked[fmt.Sprint(count-1)] == 0 {
+		t.Errorf("%d acknowledged", len(acked))
+	}
+	seen := map[string]bool{}
+	for _, m := range n.Log() {
+		body := string(m.Body)
+		if body == "{}" {
+			continue // of the look whether an instance answers
+		}
+		if seen[body] {
+			t.Errorf("event %s is there twice", body)
+		}
+		seen[body] = true
+		if at, is := acked[body]; is && at != m.Seq {
+			t.Errorf("event %s is at %d, acknowledged at %d", body, m.Seq, at)
+		}
+		delete(acked, body)
+	}
+	if len(acked) > 0 {
+		t.Errorf("%d acknowledged events are not on the log", len(acked))
+	}
+}
+
+func eventually(t *testing.T, n *servicetest.NATS, what string) {
+	t.Helper()
+	nc := n.Conn(servicetest.Runtime)
+	servicetest.Eventually(t, what, func() bool {
+		_, err := nc.RequestMsg(message(), time.Second)
+		return err == nil
+	})
+}
+
+// An instance that was stopped for longer than its lease sends nothing that it
+// still holds.
+func TestGuardByTheLease(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	kv, err := n.JS("admitter").KeyValue(t.Context(), streams.BucketLeases)
+	servicetest.OK(t, err)
+	l, err := lease.Hold(t.Context(), kv, lease.Options{Key: "ingest.GOV", Holder: "a", TTL: 200 * time.Millisecond, Log: zerolog.Nop()}, nil)
+	servicetest.OK(t, err)
+	if !l.Valid() {
+		t.Fatal("a new lease is not valid")
+	}
+	n.Stop() // no renewal any more
+	servicetest.Eventually(t, "the lease is not valid", func() bool { return !l.Valid() })
+	n.Restart()
+}
+
+// Beyond its quota a publisher is refused, and others are not; one finding a
+// window.
+func TestQuotas(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	i := serve(t, n, func(o *ingest.Options) {
+		o.Meter = ingest.NewMeter(ingest.Quotas{Publisher: ingest.Rate{Messages: 1}, Tenant: ingest.Rate{Messages: 100, Bytes: 100_000}, Burst: 10 * time.Second})
+		o.Metrics = metrics.New("x").Ingest()
+	})
+	nc, other, foreign := n.Conn(servicetest.Runtime), n.Conn("rt2"), n.Conn("mallory")
+	stored, refused := 0, 0
+	for range 30 {
+		switch a := send(t, nc, message()); {
+		case a.Error == nil:
+			stored++
+		case a.Error.Code == 429 && a.Error.ErrCode == 10991 && strings.Contains(a.Error.Description, "publisher's quota of 1 messages"):
+			refused++
+		default:
+			t.Fatalf("%+v", a.Error)
+		}
+	}
+	if stored < 10 || refused < 10 || len(i.told) != 1 {
+		t.Errorf("%d stored, %d refused, %d findings", stored, refused, len(i.told))
+	}
+	if a := send(t, other, &nats.Msg{Subject: "gov.events.acme.rt2.agenthook.s1.x"}); a.Error != nil {
+		t.Errorf("a sibling: %+v", a.Error)
+	}
+	if a := send(t, other, &nats.Msg{Subject: "gov.events.acme.rt2.agenthook.s1.x", Data: make([]byte, 999_990)}); a.Error != nil {
+		t.Errorf("within the burst: %+v", a.Error)
+	}
+	if a := send(t, other, &nats.Msg{Subject: "gov.events.acme.rt2.agenthook.s1.x", Data: make([]byte, 900_000)}); a.Error == nil || !strings.Contains(a.Error.Description, "tenant's quota of 100000 bytes") {
+		t.Errorf("%+v", a)
+	}
+	if a := send(t, foreign, &nats.Msg{Subject: "gov.events.globex.mallory.agenthook.s1.x"}); a.Error != nil {
+		t.Errorf("another tenant: %+v", a.Error)
+	}
+}
+
+// Without an active instance, and while the log takes nothing, no publisher is
+// told that its event is stored.
+func TestNoFalseAcknowledgement(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{MaxBytes: 64 << 10})
+	nc := n.Conn(servicetest.Runtime)
+	if _, err := nc.RequestMsg(message(), time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("%v", err)
+	}
+	i := serve(t, n)
+	big := &nats.Msg{Subject: where, Data: make([]byte, 20<<10)}
+	var last ack
+	for range 5 {
+		last = send(t, nc, big)
+	}
+	if last.Error == nil || last.Error.Code != 503 || last.Error.ErrCode != 10008 || strings.Contains(last.Error.Description, "bytes") {
+		t.Errorf("%+v", last)
+	}
+	i.halt(t)
+	if _, err := nc.RequestMsg(message(), time.Second); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("%v", err)
+	}
+	var log []events.LogMessage = n.Log()
+	for _, m := range log {
+		if m.Subject != where {
+			t.Errorf("%s", m.Subject)
+		}
+	}
+}
+
+// TestWideDocumentsCostMore: an event of many small values takes more of a quota of
+// bytes than one of the same size that holds one text.
+func TestWideDocumentsCostMore(t *testing.T) {
+	const size = 800_000
+	wide := []byte("[" + strings.Repeat("1,", size/2-1) + "1]")
+	text := []byte(`["` + strings.Repeat("x", size-4) + `"]`)
+	now := time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC)
+	taken := func(body []byte) (n int) {
+		m := ingest.NewMeter(ingest.Quotas{Publisher: ingest.Rate{Bytes: 32 << 20}, Burst: 10 * time.Second})
+		for {
+			if _, ok := m.Take(now, "acme", "rt1", ingest.Cost(body)); !ok {
+				return n
+			}
+			n++
+		}
+	}
+	if w, x := taken(wide), taken(text); w > 7 || x < 400 {
+		t.Errorf("%d wide events at once, %d of the same size with one text", w, x)
+	}
+}

@@ -1,0 +1,180 @@
+// Package rollout lets a command that changes what admitters decide by wait until
+// they do. Every admitter enters itself into the leases bucket before it reads
+// what it decides by, and answers, on a subject of its own, how far it has come.
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// State is what an admitter decides by. A revision stands in it when no decision
+// that was made by an earlier one is under way any more, and the record of the
+// change is in the log.
+type State struct {
+	Revisions   map[string]uint64 `json:"revisions"`    // by bucket
+	SigningKeys []string          `json:"signing_keys"` // ids of the keys that may still sign
+}
+
+// Instance is one admitter as it entered itself.
+type Instance struct {
+	ID   string `json:"id"`
+	Name string `json:"name"` // host and process, for people
+}
+
+const (
+	entryPrefix = "admitter." // of keys in the leases bucket
+	// askEvery is the pause between two questions to an admitter that is not there yet.
+	askEvery = 20 * time.Millisecond
+	// askTimeout is how long one question waits. An admitter answers at once.
+	askTimeout = time.Second
+)
+
+// subjectOf is where an instance answers.
+func subjectOf(id string) string { return "$SRV.APPLIED.admitter." + id }
+
+// Announce enters this process and answers with what state gives, until stop is
+// called. It takes out the entries of processes that are gone.
+func Announce(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, state func() State) (stop func(), err error) {
+	kv, err := js.KeyValue(ctx, streams.BucketLeases)
+	if err != nil {
+		return nil, fmt.Errorf("opening the leases bucket (run `countersign provision` first): %w", err)
+	}
+	host, _ := os.Hostname()
+	self := Instance{ID: nuid.Next(), Name: fmt.Sprintf("%s, process %d", host, os.Getpid())}
+	sub, err := nc.Subscribe(subjectOf(self.ID), func(m *nats.Msg) {
+		if body, err := json.Marshal(state()); err == nil && m.Reply != "" {
+			_ = m.Respond(body)
+		}
+	})
+	if err == nil {
+		err = nc.FlushTimeout(5 * time.Second) // a command that sees the entry can ask
+	}
+	if err != nil {
+		return nil, fmt.Errorf("answering what this admitter decides by: %w", err)
+	}
+	body, err := json.Marshal(self)
+	if err == nil {
+		_, err = kv.Put(ctx, entryPrefix+self.ID, body)
+	}
+	if err != nil {
+		_ = sub.Unsubscribe()
+		return nil, fmt.Errorf("entering this admitter into the leases bucket: %w", err)
+	}
+	forgetGone(ctx, nc, js, kv)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+		defer cancel()
+		_ = sub.Unsubscribe()
+		_ = kv.Delete(ctx, entryPrefix+self.ID) // what stays is taken out by the next admitter
+	}, nil
+}
+
+// forgetGone takes out entries at whose subject no process listens.
+func forgetGone(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, kv jetstream.KeyValue) {
+	list, err := instances(ctx, js)
+	if err != nil {
+		return
+	}
+	for _, i := range list {
+		if _, gone, _ := ask(ctx, nc, i); gone {
+			_ = kv.Delete(ctx, entryPrefix+i.ID)
+		}
+	}
+}
+
+// instances lists the admitters that entered themselves.
+func instances(ctx context.Context, js jetstream.JetStream) (list []Instance, err error) {
+	keys, err := streams.KVKeys(ctx, js, streams.BucketLeases)
+	if err != nil {
+		return nil, fmt.Errorf("listing the admitters: %w", err)
+	}
+	for _, key := range keys {
+		id, ours := strings.CutPrefix(key, entryPrefix)
+		if !ours {
+			continue
+		}
+		e, err := streams.KVLast(ctx, js, streams.BucketLeases, key)
+		if err != nil {
+			return nil, fmt.Errorf("listing the admitters: %w", err)
+		}
+		if e == nil || e.Deleted {
+			continue
+		}
+		i := Instance{ID: id, Name: id}
+		var said Instance
+		if json.Unmarshal(e.Value, &said) == nil && said.ID == id {
+			i = said
+		}
+		list = append(list, i)
+	}
+	return list, nil
+}
+
+// ask asks one admitter. gone says that no process listens.
+func ask(ctx context.Context, nc *nats.Conn, i Instance) (s State, gone bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, subjectOf(i.ID), nil)
+	if err != nil {
+		return s, errors.Is(err, nats.ErrNoResponders), err
+	}
+	return s, false, json.Unmarshal(m.Data, &s)
+}
+
+// Await waits until every admitter satisfies done, or ctx ends, and gives those
+// that do not, in the order of their names. An admitter that ended has nothing to
+// decide by and is not waited for.
+func Await(ctx context.Context, nc *nats.Conn, js jetstream.JetStream, done func(State) bool) (late []Instance, err error) {
+	list, err := instances(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for _, i := range list {
+		all.Go(func() {
+			if !awaitOne(ctx, nc, i, done) {
+				mu.Lock()
+				defer mu.Unlock()
+				late = append(late, i)
+			}
+		})
+	}
+	all.Wait()
+	slices.SortFunc(late, func(a, b Instance) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
+	return late, nil
+}
+
+func awaitOne(ctx context.Context, nc *nats.Conn, i Instance, done func(State) bool) bool {
+	for {
+		s, gone, err := ask(ctx, nc, i)
+		if gone || err == nil && done(s) {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(askEvery):
+		}
+	}
+}
+
+// Revision is satisfied by an admitter that decides by a revision of a bucket, or
+// a later one.
+func Revision(bucket string, revision uint64) func(State) bool {
+	return func(s State) bool { return s.Revisions[bucket] >= revision }
+}

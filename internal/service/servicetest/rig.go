@@ -1,0 +1,310 @@
+// Package servicetest sets up the real parts that the services are tested against: an
+// embedded NATS server with every role, provisioned, and a directory of keys.
+// Only tests import it.
+package servicetest
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/streams"
+	"github.com/countersign-dev/countersign/streams/embedded"
+)
+
+// Guard bounds every wait; a test that passes never reaches it, on a machine that
+// has much else to do either.
+const Guard = 90 * time.Second
+
+// Names that tests use: every user's password is "pw-" and its name.
+const (
+	Tenant  = "acme"
+	Runtime = "rt1"
+)
+
+// OK fails the test on an error.
+func OK(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// Eventually polls a condition that nothing announces.
+func Eventually(tb testing.TB, what string, cond func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(Guard); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("did not come about: %s", what)
+		}
+	}
+}
+
+// NATS is a provisioned server.
+type NATS struct {
+	tb    testing.TB
+	cfg   streams.ServerConfig
+	shard streams.Shard
+	srv   *embedded.Server
+	url   string // of a cluster's servers; empty: srv's
+	Keys  string // directory of key files
+}
+
+// Start runs a server until the test ends. shard says how the log is
+// provisioned; its zero value is the default.
+func Start(tb testing.TB, shard streams.Shard) *NATS {
+	tb.Helper()
+	n := newNATS(tb, shard)
+	n.up()
+	tb.Cleanup(func() { n.srv.Shutdown() })
+	return n
+}
+
+// newNATS makes the configuration and the keys.
+func newNATS(tb testing.TB, shard streams.Shard) *NATS {
+	tb.Helper()
+	user := func(name string, r streams.Role) streams.User {
+		return streams.User{Name: name, Password: "pw-" + name, Role: r}
+	}
+	role := func(r streams.Role) streams.User { return user(string(r), r) }
+	n := &NATS{tb: tb, shard: shard, Keys: tb.TempDir(), cfg: streams.ServerConfig{
+		Name: "rig", StoreDir: tb.TempDir(), Shard: shard.Name,
+		Services: []streams.User{role(streams.RoleProvisioner), role(streams.RoleAdmitter), role(streams.RoleCorrelator),
+			role(streams.RoleAuditor), role(streams.RoleCustodian), role(streams.RoleOperator), role(streams.RoleWitness)},
+		Tenants: []streams.Tenant{
+			{Name: Tenant, Users: []streams.User{user(Runtime, streams.RoleRuntime), user("rt2", streams.RoleRuntime), role(streams.RoleSubscriber),
+				user("dana", streams.RoleReviewer), user("eve", streams.RoleReviewer)}},
+			{Name: "globex", Users: []streams.User{user("mallory", streams.RoleRuntime), user("gus", streams.RoleReviewer)}},
+		},
+	}}
+	OK(tb, keys.Ensure(n.Keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile))
+	_, err := keys.Vouch(n.Keys, time.Date(2026, 11, 20, 9, 0, 0, 0, time.UTC))
+	OK(tb, err)
+	return n
+}
+
+func (n *NATS) up() {
+	n.tb.Helper()
+	config, err := n.cfg.Render()
+	OK(n.tb, err)
+	n.srv, err = embedded.Start(config, zerolog.Nop())
+	OK(n.tb, err)
+	n.Provision()
+}
+
+// Provision creates what is missing.
+func (n *NATS) Provision() {
+	n.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Guard)
+	defer cancel()
+	_, err := streams.Provision(ctx, n.JS(string(streams.RoleProvisioner)), n.shard)
+	OK(n.tb, err)
+}
+
+// Stop takes the server away; Restart brings it back where it was, with what it
+// had stored.
+func (n *NATS) Stop() {
+	n.tb.Helper()
+	u, err := url.Parse(n.srv.ClientURL())
+	OK(n.tb, err)
+	n.cfg.Port, err = strconv.Atoi(u.Port())
+	OK(n.tb, err)
+	n.srv.Shutdown()
+}
+
+// Restart is the other half of Stop.
+func (n *NATS) Restart() { n.tb.Helper(); n.up() }
+
+// Recreate starts an empty server in the place of one that was stopped.
+func (n *NATS) Recreate() {
+	n.tb.Helper()
+	n.cfg.StoreDir = n.tb.TempDir()
+	n.up()
+}
+
+// URL is where the server is, or all servers of a cluster are.
+func (n *NATS) URL() string {
+	if n.url != "" {
+		return n.url
+	}
+	return n.srv.ClientURL()
+}
+
+// Conn connects as a user until the test ends.
+func (n *NATS) Conn(user string) *nats.Conn {
+	n.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Guard)
+	defer cancel()
+	nc, err := streams.Connect(ctx, streams.ConnectOptions{URL: n.URL(), User: user, Password: "pw-" + user, Name: user, Log: zerolog.Nop()})
+	OK(n.tb, err)
+	n.tb.Cleanup(nc.Close)
+	return nc
+}
+
+// JS is JetStream as a user.
+func (n *NATS) JS(user string) jetstream.JetStream {
+	n.tb.Helper()
+	js, err := jetstream.New(n.Conn(user))
+	OK(n.tb, err)
+	return js
+}
+
+// Flags are what a service is started with.
+func (n *NATS) Flags(service string) daemon.Flags {
+	return daemon.Flags{
+		Server: n.URL(), User: service, Password: "pw-" + service, Prefix: "gov", Stream: streams.DefaultShard, Keys: n.Keys, LogLevel: "info",
+	}
+}
+
+// Log reads the whole log as it is now.
+func (n *NATS) Log() (out []events.LogMessage) {
+	n.tb.Helper()
+	done := errors.New("caught up")
+	ctx, cancel := context.WithTimeout(context.Background(), Guard)
+	defer cancel()
+	err := streams.ReadLog(ctx, n.JS(string(streams.RoleAuditor)), streams.ReadOptions{Stream: streams.DefaultShard, Idle: func() error { return done }},
+		func(b []events.LogMessage) error { out = append(out, b...); return nil })
+	if !errors.Is(err, done) {
+		n.tb.Fatal(err)
+	}
+	return out
+}
+
+// Publish stores messages as a service; those of a publisher as the service that
+// takes events in stores them.
+func (n *NATS) Publish(user string, msgs ...streams.Msg) {
+	n.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Guard)
+	defer cancel()
+	OK(n.tb, streams.StoreAll(ctx, n.writer(user), msgs))
+}
+
+// writer is the connection that writes a user's messages to the log.
+func (n *NATS) writer(user string) *nats.Conn {
+	for _, t := range n.cfg.Tenants {
+		if slices.ContainsFunc(t.Users, func(u streams.User) bool { return u.Name == user }) {
+			return n.Conn(string(streams.RoleAdmitter))
+		}
+	}
+	return n.Conn(user)
+}
+
+// Service is a service that runs in this process.
+type Service struct {
+	tb     testing.TB
+	Health *daemon.Health
+	ready  chan struct{}
+	stop   context.CancelFunc
+	done   chan struct{}
+	err    error
+}
+
+// Run starts a service; it is stopped when the test ends at the latest.
+func Run(tb testing.TB, run func(context.Context, daemon.Env) error) *Service {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Service{tb: tb, Health: daemon.NewHealth(), ready: make(chan struct{}), stop: cancel, done: make(chan struct{})}
+	env := daemon.Env{Log: zerolog.New(zerolog.NewTestWriter(quiet{tb})).Level(zerolog.WarnLevel), Health: s.Health, Ready: func() error {
+		s.Health.SetReady()
+		close(s.ready)
+		return nil
+	}}
+	go func() {
+		defer close(s.done)
+		s.err = run(ctx, env)
+	}()
+	tb.Cleanup(func() { s.Stop() })
+	return s
+}
+
+// quiet logs only in verbose runs, and never fails.
+type quiet struct{ testing.TB }
+
+func (q quiet) Logf(format string, args ...any) {
+	if testing.Verbose() {
+		q.TB.Logf(format, args...)
+	}
+}
+
+// AwaitReady waits until the service answers.
+func (s *Service) AwaitReady() *Service {
+	s.tb.Helper()
+	select {
+	case <-s.ready:
+	case <-s.done:
+		s.tb.Fatalf("the service ended before it was ready: %v", s.err)
+	case <-time.After(Guard):
+		s.tb.Fatal("the service is not ready")
+	}
+	return s
+}
+
+// Wait waits for the end of the service and returns its error.
+func (s *Service) Wait() error {
+	s.tb.Helper()
+	select {
+	case <-s.done:
+		return s.err
+	case <-time.After(Guard):
+		s.tb.Fatal("the service does not end")
+		return nil
+	}
+}
+
+// Stop tells the service to stop and returns its error.
+func (s *Service) Stop() error {
+	s.tb.Helper()
+	s.stop()
+	return s.Wait()
+}
+
+// Running fails the test if the service has ended.
+func (s *Service) Running() {
+	s.tb.Helper()
+	select {
+	case <-s.done:
+		s.tb.Fatalf("the service ended: %v", s.err)
+	default:
+	}
+}
+
+// Ended reports whether the service has ended, and with which error.
+func (s *Service) Ended() (ended bool, err error) {
+	select {
+	case <-s.done:
+		return true, s.err
+	default:
+		return false, nil
+	}
+}
+
+// LastPublished is the newest message of a stream, nil if it is empty.
+func (n *NATS) LastPublished(stream string) *events.LogMessage {
+	n.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Guard)
+	defer cancel()
+	m, err := streams.LastBySubject(ctx, n.JS(string(streams.RoleAuditor)), stream, ">")
+	OK(n.tb, err)
+	return m
+}
+
+// At is the message of a stream at a sequence, nil if there is none.
+func (n *NATS) At(stream string, seq uint64) *events.LogMessage {
+	n.tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Guard)
+	defer cancel()
+	m, err := streams.MessageAt(ctx, n.JS(string(streams.RoleAuditor)), stream, seq)
+	OK(n.tb, err)
+	return m
+}

@@ -1,0 +1,95 @@
+package sessionsecrets_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func open(t *testing.T, n *servicetest.NATS, user string) *sessionsecrets.Store {
+	t.Helper()
+	master, err := keys.Master(n.Keys)
+	servicetest.OK(t, err)
+	s, err := sessionsecrets.Open(t.Context(), n.JS(user), master)
+	servicetest.OK(t, err)
+	return s
+}
+
+// Of all services that need a session's key at the same moment one makes it, and
+// all have the same.
+func TestOneKeyForAll(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	stores := []*sessionsecrets.Store{open(t, n, "admitter"), open(t, n, "correlator"), open(t, n, "auditor")}
+	name := sessionsecrets.Named("acme", "s1")
+	if _, there, err := stores[0].Look(t.Context(), name); there || err != nil {
+		t.Fatalf("a key that nobody made: %v", err)
+	}
+	got := make([]sessionsecrets.Key, 24)
+	var all sync.WaitGroup
+	for i := range got {
+		all.Go(func() {
+			var err error
+			got[i], err = stores[i%3].Get(t.Context(), name)
+			servicetest.OK(t, err)
+		})
+	}
+	all.Wait()
+	for _, k := range got {
+		if len(k.Raw) != 32 || !bytes.Equal(k.Raw, got[0].Raw) || k.Digests.Form() != got[0].Digests.Form() {
+			t.Fatal("keys of one session differ")
+		}
+	}
+	st, err := streams.StreamState(t.Context(), n.JS("auditor"), "KV_"+streams.BucketSessionKeys)
+	servicetest.OK(t, err)
+	if st.LastSeq != 1 {
+		t.Errorf("%d revisions of one key", st.LastSeq)
+	}
+	other, err := stores[0].Get(t.Context(), sessionsecrets.Named("globex", "s1"))
+	servicetest.OK(t, err)
+	if bytes.Equal(other.Raw, got[0].Raw) {
+		t.Error("two tenants share a key")
+	}
+	if k, held := stores[1].Held(name); !held || !bytes.Equal(k.Raw, got[0].Raw) {
+		t.Error("it is not in memory")
+	}
+	stores[1].Forget(name)
+	if _, held := stores[1].Held(name); held {
+		t.Error("it is not forgotten")
+	}
+	if k, there, err := stores[1].Look(t.Context(), name); err != nil || !there || !bytes.Equal(k.Raw, got[0].Raw) {
+		t.Errorf("it is not found again: %v", err)
+	}
+}
+
+// A bucket that does not answer is an error of its own, and nobody waits for ever.
+func TestUnreachableBucket(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	s := open(t, n, "admitter")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	n.Stop()
+	if _, err := s.Get(ctx, sessionsecrets.Named("acme", "s1")); !errors.Is(err, sessionsecrets.ErrUnreachable) {
+		t.Errorf("%v", err)
+	}
+}
+
+// A session has one name, from a body and from a subject.
+func TestNames(t *testing.T) {
+	for _, name := range []string{"", "s1", "ä b", "~", "~h", strings.Repeat("s", 32), strings.Repeat("s", 33), strings.Repeat("s", 65), strings.Repeat("ä", 40), "a\xff"} {
+		p, err := subject.Space{}.Parse(subject.Space{}.Decision("acme", "allow", name))
+		servicetest.OK(t, err)
+		if body, subj := sessionsecrets.Named("acme", name), sessionsecrets.Of(p.Tenant, p.Session); body != subj {
+			t.Errorf("%.10q: %v from a body, %v from a subject", name, body, subj)
+		}
+	}
+}

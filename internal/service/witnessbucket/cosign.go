@@ -1,0 +1,172 @@
+// Package witnessbucket is how signatures of witnesses come into the evidence: whose are
+// taken, where they are handed in, and what they are held against before they are
+// stored.
+//
+// The bucket streams.BucketWitnesses has the public keys that the operators trust
+// ("trusted.<name>") and the checkpoints that witnesses signed
+// ("signed.<who hands in>.<shard>"). It is a letter box: what is in it has been
+// checked by nobody. The auditor judges it and stores what holds beside the
+// checkpoints of the log.
+package witnessbucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// Prefixes of the bucket's keys.
+const (
+	trustedPrefix = "trusted."
+	signedPrefix  = "signed."
+)
+
+// MaxNote bounds what is handed in, in bytes.
+const MaxNote = 64 << 10
+
+// Why a signature is not taken, beside evidence.ErrCheckpoint and ErrFork.
+var (
+	ErrUntrusted = errors.New("no witness whose key is trusted has signed it")
+	ErrUnknown   = errors.New("the log has signed no checkpoint of this size")
+)
+
+// TrustedKey is where the bucket has the key of a witness.
+func TrustedKey(name string) string { return trustedPrefix + events.RuleKey(name) }
+
+// SignedKey is where the bucket has what somebody handed in of a shard: a NATS
+// user with the role of a witness under its own name, an operator under the
+// witness's.
+func SignedKey(by, shard string) string {
+	return signedPrefix + events.RuleKey(by) + "." + events.RuleKey(shard)
+}
+
+// Witness is a witness whose signatures are taken.
+type Witness struct {
+	note.Verifier
+	Text string // the key, as it was put
+}
+
+// Trusted reads the keys of the witnesses. A bucket that is not there has none.
+func Trusted(ctx context.Context, js jetstream.JetStream) (list []Witness, err error) {
+	err = each(ctx, js, trustedPrefix, func(e *streams.KVEntry) error {
+		v, err := evidence.NewWitness(string(e.Value))
+		if err != nil {
+			return fmt.Errorf("key %s of the bucket %s: %w; put it again with: countersign witness trust", e.Key, streams.BucketWitnesses, err)
+		}
+		list = append(list, Witness{v, strings.TrimSpace(string(e.Value))})
+		return nil
+	})
+	return list, err
+}
+
+// Verifiers are the keys alone.
+func Verifiers(list []Witness) (keys []note.Verifier) {
+	for _, w := range list {
+		keys = append(keys, w.Verifier)
+	}
+	return keys
+}
+
+// HandedIn reads what was handed in, one checkpoint for everybody and shard.
+func HandedIn(ctx context.Context, js jetstream.JetStream) (list []streams.KVEntry, err error) {
+	err = each(ctx, js, signedPrefix, func(e *streams.KVEntry) error { list = append(list, *e); return nil })
+	return list, err
+}
+
+func each(ctx context.Context, js jetstream.JetStream, prefix string, do func(*streams.KVEntry) error) error {
+	keys, err := streams.KVKeys(ctx, js, streams.BucketWitnesses)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // a system from before there was one
+	}
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if !strings.HasPrefix(key, prefix) {
+			continue
+		}
+		e, err := streams.KVLast(ctx, js, streams.BucketWitnesses, key)
+		if err != nil {
+			return fmt.Errorf("reading key %s of the bucket %s: %w", key, streams.BucketWitnesses, err)
+		}
+		if e == nil || e.Deleted {
+			continue
+		}
+		if err := do(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Judged is a checkpoint that witnesses signed and that is one of the log's.
+type Judged struct {
+	evidence.Checkpoint
+	Note string // with the log's signature and those of trusted witnesses, and no other
+	By   []evidence.Cosignature
+}
+
+// Checkpoints reads the stored checkpoints of one size (storage.DB.CheckpointsAt).
+type Checkpoints func(ctx context.Context, shard string, size uint64) ([]storage.Checkpoint, error)
+
+// Judge holds a checkpoint that was handed in against the log's key, the trusted
+// witnesses, and what the evidence has of this size. ErrFork means that the log's
+// key signed two histories, and that this is the proof.
+func Judge(ctx context.Context, signed string, log note.Verifier, trusted []note.Verifier, stored Checkpoints) (j Judged, err error) {
+	if j.Checkpoint, err = evidence.OpenCheckpoint(signed, note.VerifierList(log)); err != nil {
+		return j, err
+	}
+	known := []note.Verifier{log} // and whose signatures hold: one that does not must not hide another
+	for _, w := range trusted {
+		if by := evidence.Cosignatures(signed, []note.Verifier{w}); len(by) > 0 {
+			j.By, known = append(j.By, by...), append(known, w)
+		}
+	}
+	if len(j.By) == 0 {
+		return j, ErrUntrusted
+	}
+	if j.Note, err = evidence.KeepSignatures(signed, known...); err != nil {
+		return j, err
+	}
+	list, err := stored(ctx, j.Shard, uint64(j.Size))
+	if err != nil {
+		return j, err
+	}
+	for _, c := range list {
+		if c.Root == j.Root {
+			return j, nil
+		}
+	}
+	if len(list) > 0 {
+		return j, fmt.Errorf("%w: of %s, size %d, the evidence has a checkpoint with root %x, and this one, signed by the same key, has root %s", evidence.ErrFork, j.Shard, j.Size, list[0].Root, j.Root)
+	}
+	return j, fmt.Errorf("%w: %s, size %d", ErrUnknown, j.Shard, j.Size)
+}
+
+// Missing reports whether what is stored of this size lacks a signature that j
+// has.
+func (j Judged) Missing(stored []storage.Checkpoint) bool {
+	have := map[string]bool{}
+	for _, c := range stored {
+		_, lines, _ := strings.Cut(c.Note, "\n\n")
+		for line := range strings.Lines(lines) {
+			have[line] = true
+		}
+	}
+	_, lines, _ := strings.Cut(j.Note, "\n\n")
+	for line := range strings.Lines(lines) {
+		if !have[line] {
+			return true
+		}
+	}
+	return false
+}
