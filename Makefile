@@ -4,7 +4,7 @@ export CGO_ENABLED := 0
 
 BIN      := bin
 SERVICES := admitter correlator auditor
-CMDS     := countersign $(SERVICES)
+CMDS     := countersign countersign-bench $(SERVICES)
 GOFILES  := $(shell git ls-files -co --exclude-standard '*.go' 2>/dev/null)
 FUZZTIME ?= 20s
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -21,7 +21,7 @@ check-tools:
 	@[ "$$(uname -s)/$$(uname -m)" = Linux/x86_64 ] || [ -n "$$COUNTERSIGN_CLICKHOUSE" ] || command -v clickhouse >/dev/null || \
 	  { echo "the embedded ClickHouse engine runs on Linux x86-64 only: install clickhouse, or set COUNTERSIGN_CLICKHOUSE to the DSN of a server of yours" >&2; exit 1; }
 
-build: check-tools ## bin/countersign and the three service binaries (no C compiler needed)
+build: check-tools ## bin/countersign, the three service binaries and countersign-bench (no C compiler needed)
 	@[ -d "$$(go env GOMODCACHE)/cache/download" ] || echo "downloading Go modules (first build on this machine) ..."
 	@for c in $(CMDS); do go build -trimpath -ldflags "$(LDFLAGS)" -o $(BIN)/$$c ./cmd/$$c || exit 1; done
 
@@ -47,18 +47,18 @@ lint: check-tools ## gofmt, go vet, staticcheck, layering
 	@./tools/layering.sh
 
 bench: engine ## admission latency beside its floors, then the micro benchmarks
-	@$(BIN)/countersign bench admit
+	@$(BIN)/countersign-bench admit
 	@go test -run '^$$' -bench . -benchmem ./events/... ./schemas/... ./admission/... ./correlation/... ./evidence/... ./compliance/...
 
 bench-audit: engine ## the auditor beside its floors, and auditors' questions among a million rows (ROWS=10000000 for ten, KEEP=dir to go on with them later)
-	@$(BIN)/countersign bench audit --rows $(or $(ROWS),1000000) $(if $(KEEP),--keep $(KEEP))
+	@$(BIN)/countersign-bench audit --rows $(or $(ROWS),1000000) $(if $(KEEP),--keep $(KEEP))
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p 2>/dev/null | grep '^Fuzz'); do \
 	  echo "$$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 
 soak: engine ## ten minutes of steady load, and what it does to memory
-	@$(BIN)/countersign bench soak
+	@$(BIN)/countersign-bench soak
 
 redaction-oracle: ## recall and precision of the redaction engine, beside gitleaks' (fetches gitleaks once)
 	@f=$$(mktemp); trap 'rm -f $$f' EXIT; \

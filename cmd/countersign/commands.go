@@ -1,60 +1,50 @@
 package main
 
 import (
-	"fmt"
-	"runtime/debug"
-
-	"github.com/alecthomas/kong"
+	"github.com/countersign-dev/countersign/internal/cli/admin"
+	"github.com/countersign-dev/countersign/internal/cli/correlate"
+	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/export"
+	"github.com/countersign-dev/countersign/internal/cli/inspect"
+	"github.com/countersign-dev/countersign/internal/cli/run"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/cli/verify"
 )
 
-// commands is the whole command line; each command is a struct with its flags
-// and a Run method in a file of its own.
+// commands is the whole command line; each command is a struct with its flags and a
+// Run method, in the package of its subject.
 type commands struct {
-	Version versionFlag `help:"Print the version and exit."`
+	Version ui.VersionFlag `help:"Print the version and exit."`
 
-	Up          upCmd          `cmd:"" help:"Start NATS, ClickHouse and the three services on this machine."`
-	Demo        demoCmd        `cmd:"" help:"Play sample agent sessions through a pipeline of its own, start to finish."`
-	Admit       admitCmd       `cmd:"" help:"Ask for admission once and print the native reply (exit 0 allow, 3 ask or defer, 4 deny)."`
-	Evaluate    evaluateCmd    `cmd:"" help:"Decide requests offline, without a server."`
-	Check       checkCmd       `cmd:"" help:"Correlate a recorded session offline and print findings."`
-	Conformance conformanceCmd `cmd:"" help:"Hold a publisher's traffic against its protocol's conformance levels and profiles; certifies nothing."`
-	Publish     publishCmd     `cmd:"" help:"Publish events; succeeds only when all are stored durably."`
-	Tail        tailCmd        `cmd:"" help:"Follow the decision stream."`
-	Chain       chainCmd       `cmd:"" help:"Print the evidence chain of a session."`
-	Session     sessionCmd     `cmd:"" help:"Print what happened in a session, readable, in the order of the log."`
-	Calls       callsCmd       `cmd:"" help:"List calls: what was decided, what ran, and whether they match."`
-	Findings    findingsCmd    `cmd:"" help:"List what was found: broken rules, their proof, and what to do."`
-	Replay      replayCmd      `cmd:"" help:"Correlate a session again and compare with what was recorded (exit 1 if it differs)."`
-	Verify      verifyCmd      `cmd:"" help:"Recompute chain, tree, checkpoints and signatures; succeeds only if everything holds."`
-	Witness     witnessCmd     `cmd:"" help:"The witness's side: sign checkpoints of a log that somebody else runs."`
-	Export      exportCmd      `cmd:"" help:"Write the compliance bundle of a session, or of a tenant's records of a range of time."`
-	Otel        otelCmd        `cmd:"" help:"Send calls as OpenTelemetry spans, decisions and findings as log records."`
-	Controls    controlsCmd    `cmd:"" help:"What the evidence shows of the controls of common frameworks, and what it does not."`
-	Rules       rulesCmd       `cmd:"" help:"List and explain the rules that findings name."`
-	Policy      policyCmd      `cmd:"" help:"Check, test, simulate, push and roll back admission policies."`
-	Explain     explainCmd     `cmd:"" help:"Say why a decision was made, and make it again from what was recorded."`
-	Mandate     mandateCmd     `cmd:"" help:"Keep, revoke and judge AUMP mandates."`
-	Keys        keysCmd        `cmd:"" help:"List, rotate and retire the keys that sign receipts."`
-	Redaction   redactionCmd   `cmd:"" help:"Try, push and show the policies by which evidence is redacted."`
-	Retention   retentionCmd   `cmd:"" help:"Show and change what is kept, for how long; legal holds; erase a session or a data subject."`
-	Publisher   publisherCmd   `cmd:"" help:"Keep publisher manifests, registrations and tool catalogues."`
-	Approvals   approvalsCmd   `cmd:"" help:"The reviewer's side of ask and defer: list, show, approve, deny, cancel."`
-	Audit       auditCmd       `cmd:"" help:"Answer the questions that auditors ask, and let auditors in."`
-	Doctor      doctorCmd      `cmd:"" help:"Check durability, streams, permissions, lag, clock and keys; say what is unsafe."`
-	Provision   provisionCmd   `cmd:"" help:"Create keys, streams and buckets for a system that 'up' does not run."`
-	Engine      engineCmd      `cmd:"" help:"The embedded ClickHouse engine."`
-	Bench       benchCmd       `cmd:"" help:"Measure this machine, beside the floors."`
-}
-
-type versionFlag bool
-
-// BeforeReset prints the version before anything else is looked at.
-func (versionFlag) BeforeReset(app *kong.Kong) error {
-	version := "devel"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		version = info.Main.Version
-	}
-	fmt.Fprintln(app.Stdout, "countersign", version)
-	app.Exit(exitOK)
-	return nil
+	Up          run.UpCmd                `cmd:"" help:"Start NATS, ClickHouse and the three services on this machine."`
+	Demo        run.DemoCmd              `cmd:"" help:"Play sample agent sessions through a pipeline of its own, start to finish."`
+	Admit       run.AdmitCmd             `cmd:"" help:"Ask for admission once and print the native reply (exit 0 allow, 3 ask or defer, 4 deny)."`
+	Evaluate    decide.EvaluateCmd       `cmd:"" help:"Decide requests offline, without a server."`
+	Check       correlate.CheckCmd       `cmd:"" help:"Correlate a recorded session offline and print findings."`
+	Conformance correlate.ConformanceCmd `cmd:"" help:"Hold a publisher's traffic against its protocol's conformance levels and profiles; certifies nothing."`
+	Publish     run.PublishCmd           `cmd:"" help:"Publish events; succeeds only when all are stored durably."`
+	Tail        run.TailCmd              `cmd:"" help:"Follow the decision stream."`
+	Chain       inspect.ChainCmd         `cmd:"" help:"Print the evidence chain of a session."`
+	Session     inspect.SessionCmd       `cmd:"" help:"Print what happened in a session, readable, in the order of the log."`
+	Calls       inspect.CallsCmd         `cmd:"" help:"List calls: what was decided, what ran, and whether they match."`
+	Findings    inspect.FindingsCmd      `cmd:"" help:"List what was found: broken rules, their proof, and what to do."`
+	Replay      correlate.ReplayCmd      `cmd:"" help:"Correlate a session again and compare with what was recorded (exit 1 if it differs)."`
+	Verify      verify.Cmd               `cmd:"" help:"Recompute chain, tree, checkpoints and signatures; succeeds only if everything holds."`
+	Witness     verify.WitnessCmd        `cmd:"" help:"The witness's side: sign checkpoints of a log that somebody else runs."`
+	Export      export.Cmd               `cmd:"" help:"Write the compliance bundle of a session, or of a tenant's records of a range of time."`
+	Otel        export.OtelCmd           `cmd:"" help:"Send calls as OpenTelemetry spans, decisions and findings as log records."`
+	Controls    export.ControlsCmd       `cmd:"" help:"What the evidence shows of the controls of common frameworks, and what it does not."`
+	Rules       correlate.RulesCmd       `cmd:"" help:"List and explain the rules that findings name."`
+	Policy      decide.PolicyCmd         `cmd:"" help:"Check, test, simulate, push and roll back admission policies."`
+	Explain     decide.ExplainCmd        `cmd:"" help:"Say why a decision was made, and make it again from what was recorded."`
+	Mandate     decide.MandateCmd        `cmd:"" help:"Keep, revoke and judge AUMP mandates."`
+	Keys        decide.KeysCmd           `cmd:"" help:"List, rotate and retire the keys that sign receipts."`
+	Redaction   admin.RedactionCmd       `cmd:"" help:"Try, push and show the policies by which evidence is redacted."`
+	Retention   admin.RetentionCmd       `cmd:"" help:"Show and change what is kept, for how long; legal holds; erase a session or a data subject."`
+	Publisher   decide.PublisherCmd      `cmd:"" help:"Keep publisher manifests, registrations and tool catalogues."`
+	Approvals   decide.ApprovalsCmd      `cmd:"" help:"The reviewer's side of ask and defer: list, show, approve, deny, cancel."`
+	Audit       inspect.AuditCmd         `cmd:"" help:"Answer the questions that auditors ask, and let auditors in."`
+	Doctor      run.DoctorCmd            `cmd:"" help:"Check durability, streams, permissions, lag, clock and keys; say what is unsafe."`
+	Provision   run.ProvisionCmd         `cmd:"" help:"Create keys, streams and buckets for a system that 'up' does not run."`
+	Engine      run.EngineCmd            `cmd:"" help:"The embedded ClickHouse engine."`
 }

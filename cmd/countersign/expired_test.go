@@ -14,6 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
 	"github.com/countersign-dev/countersign/storage"
 )
 
@@ -142,7 +143,7 @@ func TestReadersSayWhatExpired(t *testing.T) {
 			args = append(args, "--key", key)
 		}
 		var out bytes.Buffer
-		code := run(t.Context(), args, stdio{in: strings.NewReader(""), out: &out, err: &out})
+		code := newProgram().Run(t.Context(), args, ui.Stdio{In: strings.NewReader(""), Out: &out, Err: &out})
 		said := strings.Join(strings.Fields(out.String()), " ")
 		if code != tc.code {
 			t.Errorf("%s: exit %d: %s", tc.args, code, said)

@@ -6,13 +6,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
 // invoke runs the program on a command line and gives what it printed.
 func invoke(t *testing.T, stdin string, args ...string) (code int, out, errs string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = run(t.Context(), args, stdio{strings.NewReader(stdin), &o, &e})
+	code = newProgram().Run(t.Context(), args, ui.Stdio{In: strings.NewReader(stdin), Out: &o, Err: &e})
 	return code, o.String(), e.String()
 }
 
@@ -27,24 +29,24 @@ func TestMandateValidate(t *testing.T) {
 		args, out string // out is a part of what is printed
 		code      int
 	}{
-		{"mandate " + courier + " " + noon, `{"valid":true,"reason_codes":[],"errors":[]}` + "\n", exitOK},
-		{"mandate " + courier + " --now=2026-11-21T08:00:00Z", `{"valid":false,"reason_codes":["mandate_expired"],"errors":["mandate_expired at $.expires_at"]}`, exitFailed},
-		{"profile " + aumpDocument("profile/valid/full.json"), `{"valid":true,`, exitOK},
-		{"profile " + courier, `"reason_codes":["schema_invalid"]`, exitFailed},
-		{"evidence " + event, `{"valid":true,`, exitOK},
-		{"evidence " + event + " --mandate " + courier, `"reason_codes":["evidence_mandate_hash_mismatch"]`, exitFailed},
-		{"mcp_tool " + courier, `"reason_codes":["bridge_invalid"]`, exitFailed},
-		{"mandate -", `{"valid":false,"reason_codes":["schema_invalid"],`, exitFailed},
-		{"contract " + courier, "", exitUsage},
-		{"mandate " + courier + " --mandate " + courier, "", exitUsage},
-		{"evidence - --mandate -", "", exitUsage},
-		{"mandate /nowhere/x.json", "", exitUsage},
-		{"evidence " + event + " --mandate /nowhere/x.json", "", exitUsage},
-		{"mandate " + courier + " --now=today", "", exitUsage},
-		{"mandate", "", exitUsage},
+		{"mandate " + courier + " " + noon, `{"valid":true,"reason_codes":[],"errors":[]}` + "\n", ui.ExitOK},
+		{"mandate " + courier + " --now=2026-11-21T08:00:00Z", `{"valid":false,"reason_codes":["mandate_expired"],"errors":["mandate_expired at $.expires_at"]}`, ui.ExitFailed},
+		{"profile " + aumpDocument("profile/valid/full.json"), `{"valid":true,`, ui.ExitOK},
+		{"profile " + courier, `"reason_codes":["schema_invalid"]`, ui.ExitFailed},
+		{"evidence " + event, `{"valid":true,`, ui.ExitOK},
+		{"evidence " + event + " --mandate " + courier, `"reason_codes":["evidence_mandate_hash_mismatch"]`, ui.ExitFailed},
+		{"mcp_tool " + courier, `"reason_codes":["bridge_invalid"]`, ui.ExitFailed},
+		{"mandate -", `{"valid":false,"reason_codes":["schema_invalid"],`, ui.ExitFailed},
+		{"contract " + courier, "", ui.ExitUsage},
+		{"mandate " + courier + " --mandate " + courier, "", ui.ExitUsage},
+		{"evidence - --mandate -", "", ui.ExitUsage},
+		{"mandate /nowhere/x.json", "", ui.ExitUsage},
+		{"evidence " + event + " --mandate /nowhere/x.json", "", ui.ExitUsage},
+		{"mandate " + courier + " --now=today", "", ui.ExitUsage},
+		{"mandate", "", ui.ExitUsage},
 	} {
 		code, out, errs := invoke(t, "null", append([]string{"mandate", "validate"}, strings.Fields(tc.args)...)...)
-		if code != tc.code || !strings.Contains(out, tc.out) || (code == exitUsage) != (out == "") || (code == exitUsage) != (errs != "") {
+		if code != tc.code || !strings.Contains(out, tc.out) || (code == ui.ExitUsage) != (out == "") || (code == ui.ExitUsage) != (errs != "") {
 			t.Errorf("%s: exit %d, %s%s", tc.args, code, out, errs)
 		}
 	}
@@ -73,11 +75,11 @@ func TestEvaluateUnderMandates(t *testing.T) {
 		args := append(strings.Fields("evaluate --protocol aump --now 2026-11-20T12:00:00Z "+tc.args), "-")
 		code, out, errs := invoke(t, tc.in, args...)
 		verdict, part, _ := strings.Cut(tc.want, ",")
-		if code != exitOK || !strings.HasPrefix(out, verdict) || !strings.Contains(out, part) {
+		if code != ui.ExitOK || !strings.HasPrefix(out, verdict) || !strings.Contains(out, part) {
 			t.Errorf("%s: exit %d %s%s", tc.args, code, out, errs)
 		}
 	}
-	if code, out, _ := invoke(t, request(""), "evaluate", "--protocol", "aump", "--mandates", filepath.Join(dir, "none"), "-"); code != exitUsage || out != "" {
+	if code, out, _ := invoke(t, request(""), "evaluate", "--protocol", "aump", "--mandates", filepath.Join(dir, "none"), "-"); code != ui.ExitUsage || out != "" {
 		t.Errorf("a folder that is not there: exit %d %s", code, out)
 	}
 }

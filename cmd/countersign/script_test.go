@@ -13,16 +13,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/countersign-dev/countersign/internal/pipeline/child"
 	"github.com/countersign-dev/countersign/storage"
 )
 
 // TestMain makes the test program the one that the scripts run, and what that
 // one starts as its own children.
 func TestMain(m *testing.M) {
-	storage.RunEngineChildIfAsked()
-	if len(os.Args) > 2 && os.Args[1] == serviceArg {
-		os.Exit(runService(os.Args[2], os.Args[3:]))
-	}
+	child.RunIfAsked()
 	testscript.Main(m, map[string]func(){"countersign": main})
 }
 

@@ -63,7 +63,7 @@ func (c *copier) flush(ctx context.Context) error {
 // that its newest checkpoint covers into a database of the caller's own, with that
 // checkpoint. What is looked up there afterwards rests on the very bytes that were
 // proved. ErrUnproved says that the evidence does not hold; the copy is worthless then.
-func (l Ledger) CopyProved(ctx context.Context, into *storage.DB, want Wanted, shard string, o VerifyOptions) (whole []evidence.Report, err error) {
+func (l Reader) CopyProved(ctx context.Context, into *storage.DB, want Wanted, shard string, o VerifyOptions) (whole []evidence.Report, err error) {
 	shards := []string{shard}
 	if shard == "" {
 		if shards, err = l.shardsToProve(ctx, o); err != nil {
@@ -92,7 +92,7 @@ func (l Ledger) CopyProved(ctx context.Context, into *storage.DB, want Wanted, s
 }
 
 // copyCheckpoint puts in the checkpoint that the copied rows were proved by.
-func (l Ledger) copyCheckpoint(ctx context.Context, into *storage.DB, shard string, rep evidence.Report, o VerifyOptions) error {
+func (l Reader) copyCheckpoint(ctx context.Context, into *storage.DB, shard string, rep evidence.Report, o VerifyOptions) error {
 	list, _, err := l.checkpoints(ctx, shard, o)
 	if err != nil {
 		return err

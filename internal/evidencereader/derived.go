@@ -25,7 +25,7 @@ const (
 // compareDerived compares the derived tables with the records of a stretch of a
 // shard, a window of the database at a time. Rows of any sequence behind the last
 // window are looked for, too, when to is storage.AllSequences.
-func (l Ledger) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []evidence.Problem, err error) {
+func (l Reader) compareDerived(ctx context.Context, shard string, from, to uint64, o VerifyOptions) (list []evidence.Problem, err error) {
 	ranges, err := l.DB.Ranges(ctx, shard, from, to, cmp.Or(o.stretch, derivedWindow))
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (l Ledger) compareDerived(ctx context.Context, shard string, from, to uint6
 
 // lastingDerived lists the differences in a window that are still there when
 // inserts that were under way have ended.
-func (l Ledger) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiring, pause time.Duration) (found []storage.DerivedRow, err error) {
+func (l Reader) lastingDerived(ctx context.Context, shard string, from, to uint64, unfinished expiring, pause time.Duration) (found []storage.DerivedRow, err error) {
 	type place struct {
 		table string
 		seq   uint64
@@ -117,7 +117,7 @@ func (e expiring) has(seq uint64) bool {
 // unfinishedExpiries lists the spans of expiries that have begun and of which no
 // record says that they are done: rows may outlive their texts for a moment. What
 // the records say, the verification of the shard proves.
-func (l Ledger) unfinishedExpiries(ctx context.Context, shard string) (list expiring, err error) {
+func (l Reader) unfinishedExpiries(ctx context.Context, shard string) (list expiring, err error) {
 	begun := map[string]expiring{}
 	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
 		e, ok := evidence.ExpiryIn(rowOf(r))
@@ -142,7 +142,7 @@ func (l Ledger) unfinishedExpiries(ctx context.Context, shard string) (list expi
 }
 
 // StrayDerived reports rows of shards that evidence has nothing of.
-func (l Ledger) StrayDerived(ctx context.Context) (list []evidence.Problem, err error) {
+func (l Reader) StrayDerived(ctx context.Context) (list []evidence.Problem, err error) {
 	stray, err := l.DB.StrayDerived(ctx)
 	for _, d := range stray {
 		list = append(list, evidence.Problem{Code: evidence.CodeDerived, Seq: d.Seq, Field: "table " + d.Table,

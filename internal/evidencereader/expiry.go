@@ -11,7 +11,7 @@ import (
 
 // expiries reads the records that say which texts of a shard expired, those that
 // are wanted. Nobody has checked them yet, and there are no proofs.
-func (l Ledger) expiries(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []evidence.ExpiryRecord, err error) {
+func (l Reader) expiries(ctx context.Context, shard string, wanted func(events.Expiry) bool) (list []evidence.ExpiryRecord, err error) {
 	err = l.DB.ScanSubject(ctx, shard, l.expirySubject(), func(r storage.EvidenceRow) error {
 		if e, ok := evidence.ExpiryIn(rowOf(r)); ok && e.State == events.ErasureBegun && wanted(e) {
 			list = append(list, evidence.ExpiryRecord{Row: rowOf(r)})
@@ -27,7 +27,7 @@ func (l Ledger) expiries(ctx context.Context, shard string, wanted func(events.E
 // ProveExpiries adds the proofs that expiry records are in the tree of a size. Of
 // those that are not in it, or of which the stored hashes give no proof,
 // verification says so.
-func (l Ledger) ProveExpiries(ctx context.Context, shard string, size int64, list []evidence.ExpiryRecord) error {
+func (l Reader) ProveExpiries(ctx context.Context, shard string, size int64, list []evidence.ExpiryRecord) error {
 	var seqs []uint64
 	var which []int
 	for i, x := range list {
@@ -59,7 +59,7 @@ func Newest(seq uint64, list []evidence.ExpiryRecord) uint64 {
 }
 
 // expirySubject is the subject of the expiry records.
-func (l Ledger) expirySubject() string { return l.Space.Control(l.Stream, events.ControlExpiry) }
+func (l Reader) expirySubject() string { return l.Space.Control(l.Stream, events.ControlExpiry) }
 
 // Reasons tells people why records have no text. Its owner is one goroutine.
 type Reasons struct {
@@ -73,7 +73,7 @@ type reason struct {
 }
 
 // Reasons makes one.
-func (l Ledger) Reasons() *Reasons { return &Reasons{l.DB.Scan, map[reason]string{}} }
+func (l Reader) Reasons() *Reasons { return &Reasons{l.DB.Scan, map[reason]string{}} }
 
 // reasonsIn knows the expiry records in rows, and no others.
 func reasonsIn(rows []evidence.Row) *Reasons {

@@ -23,7 +23,7 @@ type Range struct {
 
 // TenantRange finds a tenant's records between two times. What its bundle needs
 // beside is for the caller to fill in: Spool, Decided and SignKey.
-func (l Ledger) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, progress func(done, total uint64)) (Range, error) {
+func (l Reader) TenantRange(ctx context.Context, shard, tenant string, from, to time.Time, progress func(done, total uint64)) (Range, error) {
 	n, err := l.DB.CountTenant(ctx, shard, tenant, from, to)
 	if err != nil {
 		return Range{}, fmt.Errorf("looking for the range: %w", err)

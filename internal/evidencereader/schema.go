@@ -11,7 +11,7 @@ import (
 // SchemaProblems reports the tables, views and columns that are not what the
 // migrations make, and row policies that hide rows. policies is false when the user
 // may not ask for those.
-func (l Ledger) SchemaProblems(ctx context.Context) (list []evidence.Problem, policies bool, err error) {
+func (l Reader) SchemaProblems(ctx context.Context) (list []evidence.Problem, policies bool, err error) {
 	differing, policies, err := l.DB.SchemaDifferences(ctx)
 	if err != nil {
 		return nil, false, fmt.Errorf("comparing the schema: %w", err)

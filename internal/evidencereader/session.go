@@ -40,7 +40,7 @@ func (p *picker) take(_ context.Context, r *evidence.Row, x *evidence.Examined) 
 
 // shardsToProve lists the incarnations of the log: those that there is evidence of,
 // and those that a published checkpoint speaks of.
-func (l Ledger) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, error) {
+func (l Reader) shardsToProve(ctx context.Context, o VerifyOptions) ([]string, error) {
 	shards, err := l.Shards(ctx)
 	if err != nil && !errors.Is(err, ErrNoEvidence) {
 		return nil, err
@@ -71,7 +71,7 @@ type ProvedSession struct {
 // whole has the verification of each shard, also of those without a part. o says
 // what to verify against; it must have the keys. ErrNoSession says that no shard has
 // a signed record of the session, and whole then tells whether that is proved.
-func (l Ledger) PickSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []evidence.Report, err error) {
+func (l Reader) PickSession(ctx context.Context, tenant, session string, o VerifyOptions) (parts []ProvedSession, whole []evidence.Report, err error) {
 	shards, err := l.shardsToProve(ctx, o)
 	if err != nil {
 		return nil, nil, err

@@ -47,7 +47,7 @@ type taker interface {
 // sweep reads the rows of a shard in stretches, several at the same time, and
 // brings what was found to v in the order of the sequences. It holds no more
 // than a few stretches, however many rows claim to be of one sequence.
-func (l Ledger) sweep(ctx context.Context, v *evidence.Verifier, shard string, from, to uint64, o VerifyOptions) error {
+func (l Reader) sweep(ctx context.Context, v *evidence.Verifier, shard string, from, to uint64, o VerifyOptions) error {
 	size := stretchSize
 	if o.take != nil {
 		size = takenSize
@@ -100,7 +100,7 @@ func deal(ctx context.Context, ranges []storage.Range, work, queue chan<- stretc
 }
 
 // examine reads one stretch.
-func (l Ledger) examine(ctx context.Context, e *evidence.Examiner, shard string, s stretch, compare comparison) error {
+func (l Reader) examine(ctx context.Context, e *evidence.Examiner, shard string, s stretch, compare comparison) error {
 	defer close(s.found)
 	list := make([]found, 0, handful)
 	flush := func() error {
@@ -184,7 +184,7 @@ type comparison struct {
 }
 
 // comparison finds out from where on decisions and approvals are compared.
-func (l Ledger) comparison(ctx context.Context, v *evidence.Verifier, shard string, o VerifyOptions) (comparison, error) {
+func (l Reader) comparison(ctx context.Context, v *evidence.Verifier, shard string, o VerifyOptions) (comparison, error) {
 	c := comparison{o, math.MaxUint64, 0}
 	if newest, signed := v.Newest(); signed {
 		c.signed = uint64(newest.Size)

@@ -62,7 +62,7 @@ var ErrEmptyRange = errors.New("no record in this time range")
 // Verify recomputes one shard from its rows and checkpoints, or the part of it
 // between two times. Checkpoints are read before rows: whatever they sign must
 // be there by then.
-func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
+func (l Reader) Verify(ctx context.Context, shard string, o VerifyOptions) (evidence.Report, error) {
 	options := evidence.VerifyOptions{Shard: shard, Space: l.Space, Keys: o.Keys, Witnesses: o.Witnesses, Quorum: o.Quorum, Cosigners: o.Cosigners, Receipts: o.Receipts, AtLeast: o.AtLeast}
 	var err error
 	var lost []evidence.Problem
@@ -108,7 +108,7 @@ func (l Ledger) Verify(ctx context.Context, shard string, o VerifyOptions) (evid
 }
 
 // finish compares the derived tables, and says what the report rests on.
-func (l Ledger) finish(ctx context.Context, rep evidence.Report, shard string, from, to uint64, lost []evidence.Problem, o VerifyOptions) (evidence.Report, error) {
+func (l Reader) finish(ctx context.Context, rep evidence.Report, shard string, from, to uint64, lost []evidence.Problem, o VerifyOptions) (evidence.Report, error) {
 	rep.Add(lost...)
 	_, hidden := rep.Hides()
 	rep.Proved = !hidden && rep.From == 0
@@ -152,7 +152,7 @@ func Damaged(err error) bool {
 
 // checkpoints lists the stored checkpoints of a shard, and those from elsewhere that
 // may be of it. Those that were published and are not stored are lost.
-func (l Ledger) checkpoints(ctx context.Context, shard string, o VerifyOptions) (list []evidence.Published, lost []evidence.Problem, err error) {
+func (l Reader) checkpoints(ctx context.Context, shard string, o VerifyOptions) (list []evidence.Published, lost []evidence.Problem, err error) {
 	stored, err := l.DB.Checkpoints(ctx, shard)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the checkpoints: %w", err)
@@ -182,7 +182,7 @@ func (l Ledger) checkpoints(ctx context.Context, shard string, o VerifyOptions) 
 }
 
 // part finds the sequences of a time range, and the edge of the tree before it.
-func (l Ledger) part(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *evidence.Part, err error) {
+func (l Reader) part(ctx context.Context, shard string, o VerifyOptions) (from, to uint64, p *evidence.Part, err error) {
 	first, to, err := l.DB.Between(ctx, shard, o.Since, o.Until)
 	if err != nil {
 		return 0, 0, nil, fmt.Errorf("looking for the time range: %w", err)
@@ -201,7 +201,7 @@ func (l Ledger) part(ctx context.Context, shard string, o VerifyOptions) (from, 
 
 // Extension is a kept checkpoint with the proof that a shard's newest one, of
 // size newest, extends it; without a proof, if the stored hashes give none.
-func (l Ledger) Extension(ctx context.Context, shard string, p evidence.Published, newest int64) (evidence.Extension, error) {
+func (l Reader) Extension(ctx context.Context, shard string, p evidence.Published, newest int64) (evidence.Extension, error) {
 	e := evidence.Extension{Published: p}
 	c, err := evidence.PeekCheckpoint(p.Text)
 	if err != nil || c.Shard != shard || c.Size < 1 || c.Size > newest {
@@ -223,7 +223,7 @@ func workers(n int) int {
 // ProofOf makes the proof that a record is in the newest signed tree
 // (evidence.FormatProof); storage.ErrNotFound when there is no such record or
 // nothing is signed yet.
-func (l Ledger) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
+func (l Reader) ProofOf(ctx context.Context, shard string, seq uint64) (string, error) {
 	record, gone := "", ""
 	if err := l.DB.Scan(ctx, shard, seq, seq, func(r storage.EvidenceRow) (err error) {
 		record = r.Record
@@ -254,7 +254,7 @@ func (l Ledger) ProofOf(ctx context.Context, shard string, seq uint64) (string, 
 
 // Consistency proves from the stored hashes that the tree of size newer begins
 // with that of size older. Nobody has checked the proof yet.
-func (l Ledger) Consistency(ctx context.Context, shard string, older, newer int64) (tlog.TreeProof, error) {
+func (l Reader) Consistency(ctx context.Context, shard string, older, newer int64) (tlog.TreeProof, error) {
 	proof, err := evidence.ConsistencyProof(l.hashReader(ctx, shard), older, newer)
 	if err != nil {
 		return nil, fmt.Errorf("proving that size %d extends size %d: %w", newer, older, err)

@@ -74,7 +74,7 @@ func codes(text string) (list []string) {
 // TestCommandsInDocs parses every command line of ours that a page shows.
 func TestCommandsInDocs(t *testing.T) {
 	pages := append([]string{"README.md", "deploy/compose.yaml", "deploy/nats/cluster.conf", "deploy/make-secrets.sh"}, ours...)
-	inline := regexp.MustCompile("`((?:bin/)?countersign [a-z][^`]*)`")
+	inline := regexp.MustCompile("`((?:bin/)?countersign(?:-bench)? [a-z][^`]*)`")
 	seen := 0
 	for _, page := range pages {
 		text := read(t, page)
@@ -91,7 +91,7 @@ func TestCommandsInDocs(t *testing.T) {
 			lines = strings.Split(strings.ReplaceAll(text, "#", " "), "\n")
 		}
 		for _, line := range lines {
-			argv := commandOf(line)
+			program, argv := commandOf(line)
 			if argv == nil {
 				continue
 			}
@@ -99,8 +99,8 @@ func TestCommandsInDocs(t *testing.T) {
 			if slices.ContainsFunc(argv, func(a string) bool { return a == strings.ToUpper(a) && a == "COMMAND" }) {
 				continue // countersign COMMAND --help
 			}
-			if err := accepts(t, "countersign", nil, argv); err != nil {
-				t.Errorf("%s: countersign %s: %v", page, strings.Join(argv, " "), err)
+			if err := accepts(t, program, nil, argv); err != nil {
+				t.Errorf("%s: %s %s: %v", page, program, strings.Join(argv, " "), err)
 			}
 		}
 	}
@@ -111,18 +111,21 @@ func TestCommandsInDocs(t *testing.T) {
 
 var assignment = regexp.MustCompile(`^[A-Z_]+=\S*$`)
 
-// commandOf gives the arguments of a countersign command line, nil if the line
-// holds none.
-func commandOf(line string) []string {
+// commandOf gives the program and the arguments of a command line of countersign or
+// countersign-bench, nil if the line holds none.
+func commandOf(line string) (program string, argv []string) {
 	line, _, _ = strings.Cut(line, " #")
 	words := strings.Fields(strings.TrimSuffix(strings.TrimSpace(line), "&"))
 	for len(words) > 0 && assignment.MatchString(words[0]) {
 		words = words[1:]
 	}
-	if len(words) < 2 || filepath.Base(words[0]) != "countersign" || strings.HasPrefix(words[0], "/") || strings.HasPrefix(words[1], "(") {
-		return nil
+	if len(words) < 2 || strings.HasPrefix(words[0], "/") || strings.HasPrefix(words[1], "(") {
+		return "", nil
 	}
-	return words[1:]
+	if program = filepath.Base(words[0]); program != "countersign" && program != "countersign-bench" {
+		return "", nil
+	}
+	return program, words[1:]
 }
 
 // TestEnvironmentInDocs: every variable named in a page exists.

@@ -25,7 +25,10 @@ type flagTypes map[string]*ast.StructType
 
 // packages whose structs flags are made of, by the name they are used under.
 var flagPackages = map[string]string{
-	"main": "cmd/countersign", "daemon": "internal/service/daemon", "target": "cmd/internal/target",
+	"main": "cmd/countersign", "daemon": "internal/service/daemon", "target": "internal/cli/target",
+	"admin": "internal/cli/admin", "correlate": "internal/cli/correlate", "decide": "internal/cli/decide", "export": "internal/cli/export",
+	"inspect": "internal/cli/inspect", "proof": "internal/cli/proof", "run": "internal/cli/run", "system": "internal/cli/system",
+	"verify": "internal/cli/verify", "bench": "internal/bench",
 	"admitter": "internal/service/admitter", "correlator": "internal/service/correlator", "auditor": "internal/service/auditor",
 }
 
@@ -95,7 +98,7 @@ func typeName(e ast.Expr, pkg string) (string, string) {
 
 var plainTypes = map[string]reflect.Type{
 	"string": reflect.TypeFor[string](), "int": reflect.TypeFor[int](), "int64": reflect.TypeFor[int64](), "uint64": reflect.TypeFor[uint64](),
-	"float64": reflect.TypeFor[float64](), "bool": reflect.TypeFor[bool](), "versionFlag": reflect.TypeFor[bool](),
+	"float64": reflect.TypeFor[float64](), "bool": reflect.TypeFor[bool](), "VersionFlag": reflect.TypeFor[bool](),
 	"Duration": reflect.TypeFor[time.Duration](),
 }
 
@@ -113,7 +116,7 @@ func fieldType(t testing.TB, all map[string]flagTypes, e ast.Expr, pkg string) r
 
 // programs by the name of their binary.
 var programs = map[string][2]string{
-	"countersign": {"main", "commands"}, "admitter": {"admitter", "Flags"}, "correlator": {"correlator", "Flags"}, "auditor": {"auditor", "Flags"},
+	"countersign": {"main", "commands"}, "countersign-bench": {"bench", "Commands"}, "admitter": {"admitter", "Flags"}, "correlator": {"correlator", "Flags"}, "auditor": {"auditor", "Flags"},
 }
 
 // parserOf makes the flag parser of a program.

@@ -47,7 +47,7 @@ func (c *custody) verified(sessions ...string) evidence.Report {
 	c.step(func(ctx context.Context, k *custodian) {
 		v, err := signing.CheckpointVerifier(k.a.public)
 		servicetest.OK(c, err)
-		l := evidencereader.Ledger{DB: k.a.db, Stream: "GOV"}
+		l := evidencereader.Reader{DB: k.a.db, Stream: "GOV"}
 		rep, err = l.Verify(ctx, k.a.shard, evidencereader.VerifyOptions{Keys: []note.Verifier{v}})
 		servicetest.OK(c, err)
 		for _, session := range sessions {

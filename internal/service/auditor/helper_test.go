@@ -113,12 +113,12 @@ func garbage(body string) streams.Msg {
 	return streams.Msg{Subject: "gov.events.acme.rt1.agenthook.~.unknown", Body: []byte(body)}
 }
 
-func ledgerOf(tb testing.TB, dsn string) evidencereader.Ledger {
+func ledgerOf(tb testing.TB, dsn string) evidencereader.Reader {
 	tb.Helper()
 	db, err := storage.Open(tb.Context(), dsn)
 	servicetest.OK(tb, err)
 	tb.Cleanup(func() { _ = db.Close() })
-	return evidencereader.Ledger{DB: db, Stream: streams.DefaultShard}
+	return evidencereader.Reader{DB: db, Stream: streams.DefaultShard}
 }
 
 // holds demands that the newest shard's evidence is that of the whole log, once

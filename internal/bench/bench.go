@@ -1,0 +1,186 @@
+// Package bench measures admission, ingest, correlation, audit, verification and
+// export on this machine, beside floors that it measures in the same run. It is one
+// package because the measurements share their samples and their load.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime"
+	"time"
+
+	"github.com/countersign-dev/countersign/examples"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/pipeline"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// Commands is the command line of countersign-bench.
+type Commands struct {
+	Version ui.VersionFlag `help:"Print the version and exit."`
+
+	Verify    verifyCmd    `cmd:"" help:"Verification and proofs, beside reading the same rows in order and hashing them."`
+	Correlate correlateCmd `cmd:"" help:"Correlation rate, cost and lag, beside a consumer that decodes nothing."`
+
+	Export exportCmd `cmd:"" help:"The export of a tenant's range and its verification: time and memory of each."`
+
+	Admit  admitCmd  `cmd:"" help:"Admission latency and rate, beside a raw NATS round trip and raw durable publishes."`
+	Ingest ingestCmd `cmd:"" help:"Latency and rate of events on their way to the log, beside raw JetStream publishes."`
+	Soak   soakCmd   `cmd:"" help:"A steady load for minutes, and what it does to the memory of every process."`
+	Audit  auditCmd  `cmd:"" help:"The auditor's rate and the look-ups of auditors, beside plain consuming and plain inserting."`
+
+	Product productCommands `cmd:"" hidden:"" help:"The commands of the product that are measured in processes of their own."`
+}
+
+type admitCmd struct {
+	Clients      []int         `help:"Numbers of concurrent clients." default:"1,64,256"`
+	Duration     time.Duration `help:"How long each measurement takes." default:"4s"`
+	SyncInterval string        `help:"Sync setting of the log: always, or a duration such as 2m." default:"always"`
+	Policies     int           `help:"How many policies are loaded." default:"100"`
+	Rules        []int         `help:"Numbers of policies to compare the latency of one client under; none if empty." default:"10,1000"`
+	Beside       int           `help:"Events a second that a publisher sends in one more measurement; 0 leaves it out." default:"2000"`
+	Services     string        `help:"Which services run: all, or the admitter alone." enum:"all,admitter" default:"all"`
+	CacheDir     string        `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
+	JSON         bool          `name:"json" help:"Print JSON, one measurement a line."`
+
+	floor map[int]float64 // answers a second, by clients
+}
+
+// latencyResult is one line of a benchmark.
+type latencyResult struct {
+	What      string  `json:"what"`
+	Clients   int     `json:"clients"`
+	Count     int     `json:"count"`
+	PerSecond float64 `json:"per_second"`
+	P50       float64 `json:"p50_us"`
+	P99       float64 `json:"p99_us"`
+	Ratio     float64 `json:"p50_to_floor,omitempty"`  // only where the floor is of one client
+	RateRatio float64 `json:"rate_to_floor,omitempty"` // only where it is of many
+	Allocs    float64 `json:"allocs_per_op,omitempty"` // of this process; only for what is measured inside it
+	Bytes     float64 `json:"bytes_per_op,omitempty"`
+}
+
+func (c *admitCmd) Run(ctx context.Context, io ui.Stdio) error {
+	setup := pipelineSetup{SyncInterval: c.SyncInterval, Policies: c.Policies, CacheDir: c.CacheDir}
+	if c.Services != "all" {
+		setup.Services = []string{c.Services}
+	}
+	request, err := fs.ReadFile(examples.FS, "requests/pre-tool-use.json")
+	if err != nil {
+		return err
+	}
+	c.heading(io, request)
+	c.floor = map[int]float64{}
+	bare := setup
+	bare.Services = []string{}
+	if err := bare.run(ctx, io, func(p *pipeline.Pipeline) error { return c.floors(ctx, io, p, request) }); err != nil {
+		return err
+	}
+	return setup.run(ctx, io, func(p *pipeline.Pipeline) error { return c.measure(ctx, io, p, request) })
+}
+
+// measure takes the floors first and then admission under each load, all on the
+// same servers.
+func (c *admitCmd) measure(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, request []byte) error {
+	ready := p.Ready()
+	b := &loadBench{t: target.FromReady(ready), admitter: p.Service(streams.RoleAdmitter), duration: c.Duration, request: request}
+	floor := 0.0
+	for _, step := range append(c.alone(ctx, b, &floor), c.loads(ctx, b, ready, &floor)...) {
+		r, err := step()
+		if err == nil {
+			err = c.print(io, r)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// alone are the steps without admission: what the decision takes by itself, and what
+// everybody pays to server and disk, which is floor.
+func (c *admitCmd) alone(ctx context.Context, b *loadBench, floor *float64) []func() (latencyResult, error) {
+	return []func() (latencyResult, error){
+		func() (latencyResult, error) { return b.decide("decision alone, minimal", minimalRequest, c.Policies) },
+		func() (latencyResult, error) {
+			return b.decide("decision alone, 1.8 KB governed", governedRequest(), c.Policies)
+		},
+		func() (latencyResult, error) {
+			r, err := b.measureClients(ctx, "raw NATS round trip", 1, b.ping)
+			*floor = r.P50
+			return r, err
+		},
+		func() (latencyResult, error) {
+			r, err := b.measureClients(ctx, "raw durable publish", 1, b.publish)
+			*floor += 2 * r.P50
+			return r, err
+		},
+		func() (latencyResult, error) {
+			return latencyResult{What: "floor: round trip + 2 publishes", Clients: 1, P50: *floor}, nil
+		},
+	}
+}
+
+// loads are the steps that measure admission.
+func (c *admitCmd) loads(ctx context.Context, b *loadBench, ready target.Ready, floor *float64) (steps []func() (latencyResult, error)) {
+	admission := func(what string, clients int) (latencyResult, error) {
+		r, err := b.measureClients(ctx, what, clients, b.admit)
+		if clients == 1 && err == nil {
+			r.Ratio = r.P50 / *floor
+		}
+		if many := c.floor[clients]; many > 0 {
+			r.RateRatio = r.PerSecond / many
+		}
+		return r, err
+	}
+	for _, n := range c.Clients {
+		steps = append(steps, func() (latencyResult, error) { return admission("admission", n) })
+	}
+	if c.Beside > 0 {
+		steps = append(steps, func() (latencyResult, error) {
+			stop := b.publishBeside(ctx, c.Beside)
+			r, err := admission(fmt.Sprintf("admission beside %d events/s", c.Beside), 1)
+			return r, errors.Join(err, stop())
+		})
+	}
+	for _, n := range c.Rules {
+		steps = append(steps, func() (latencyResult, error) {
+			if err := b.replacePolicies(ctx, ready, n); err != nil {
+				return latencyResult{}, err
+			}
+			return admission(fmt.Sprintf("admission under %d policies", n), 1)
+		})
+	}
+	return steps
+}
+
+func (c *admitCmd) heading(io ui.Stdio, request []byte) {
+	if !c.JSON {
+		fmt.Fprintf(io.Out, "%d CPUs, %s, request of %d B, %d policies, log synced: %s, services: %s, %s a measurement\n\n%-34s %8s %10s %12s %10s %10s\n",
+			runtime.NumCPU(), runtime.Version(), len(request), c.Policies, c.SyncInterval, c.Services, c.Duration, "", "clients", "count", "per second", "p50", "p99")
+	}
+}
+
+func (c admitCmd) print(io ui.Stdio, r latencyResult) error {
+	if c.JSON {
+		return ui.WriteJSON(io, r)
+	}
+	if r.Count == 0 {
+		_, err := fmt.Fprintf(io.Out, "%-34s %8d %10s %12s %8.0fus\n", r.What, r.Clients, "", "", r.P50)
+		return err
+	}
+	note := ""
+	switch {
+	case r.Ratio > 0:
+		note = fmt.Sprintf("   %.2fx the floor", r.Ratio)
+	case r.RateRatio > 0:
+		note = fmt.Sprintf("   %.2fx the floor's rate", r.RateRatio)
+	case r.Allocs > 0:
+		note = fmt.Sprintf("   %.0f allocs, %.0f B", r.Allocs, r.Bytes)
+	}
+	_, err := fmt.Fprintf(io.Out, "%-34s %8d %10d %12.0f %8.0fus %8.0fus%s\n", r.What, r.Clients, r.Count, r.PerSecond, r.P50, r.P99, note)
+	return err
+}

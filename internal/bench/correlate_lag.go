@@ -1,0 +1,122 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// lags measures how long outputs take while the log grows: as fast as publishers
+// that never rest, server and correlator can together, and at half of that, in
+// groups of the same size half as often. alone is what the correlator reads of a log
+// that is there. If a rate is given it is measured at that.
+func (b *correlateBench) lags(ctx context.Context, hold time.Duration, alone, given float64) error {
+	if given > 0 {
+		_, err := b.lag(ctx, "lag of the outputs", hold, groupFor(given), given)
+		return err
+	}
+	group := groupFor(alone / 2)
+	most, err := b.lag(ctx, "lag of the outputs at the maximum load", hold, group, 0)
+	if err == nil {
+		_, err = b.lag(ctx, "lag of the outputs at half of that", hold, group, most/2)
+	}
+	return err
+}
+
+// lag publishes for a while, so many calls in a turn, and looks how long the outputs
+// took. The times are the broker's. It gives how many messages a second it came to.
+func (b *correlateBench) lag(ctx context.Context, what string, hold time.Duration, calls int, perSecond float64) (float64, error) {
+	st, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
+	if err != nil {
+		return 0, err
+	}
+	watched, err := watchDisk(b.dir)
+	if err != nil {
+		return 0, err
+	}
+	n, took, err := b.steady(ctx, hold, calls, perSecond)
+	syncs, failed := watched()
+	if err := errors.Join(err, failed); err != nil {
+		return 0, err
+	}
+	end, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := b.publish(ctx, 1); err != nil { // so that a cursor covers the rest
+		return 0, err
+	}
+	if err := b.await(ctx, end.LastSeq); err != nil {
+		return 0, err
+	}
+	w, err := b.outputs(ctx, st.LastSeq+1)
+	if err != nil {
+		return 0, err
+	}
+	stood := stalls(syncs)
+	came := float64(n) / took.Seconds()
+	r := correlateResult{What: what, Count: n, PerSecond: came, Asked: perSecond, Writes: len(w.cursors), Stalls: len(stood),
+		P50: millis(percentile(w.lags, 50)), P99: millis(percentile(w.lags, 99))}
+	if calm := slices.DeleteFunc(slices.Clone(w.lags), func(s span) bool { return during(s, stood) }); len(calm) > 0 {
+		r.UndisturbedP99, r.Share = millis(percentile(calm, 99)), float64(len(calm))/float64(len(w.lags))
+	}
+	return came, b.print(r)
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// groupEvery is how often each of the two publishers sends what has gathered, at a
+// rate that is given.
+const groupEvery = 20 * time.Millisecond
+
+// groupFor is how many calls are in a group then.
+func groupFor(perSecond float64) int {
+	return min(max(int(perSecond*groupEvery.Seconds()/trafficMessages), 1), trafficGroup)
+}
+
+// steady publishes messages for a while, so many calls in a turn, and how many they
+// were: at a rate or, if that is 0, without rest. The admitter and the runtime send
+// in turns, at even distances: a runtime reports calls that were admitted some time
+// ago, and nobody waits for the other one. Who falls behind sends the next group at
+// once. Who is late every time, because the acknowledgements take longer than the
+// distance, never rests: then what is published is all that the server takes from
+// one publisher after the other, and not the rate.
+func (b *correlateBench) steady(ctx context.Context, hold time.Duration, calls int, perSecond float64) (n int, took time.Duration, err error) {
+	var every time.Duration
+	if perSecond > 0 {
+		every = time.Duration(float64(calls*trafficMessages) / perSecond * float64(time.Second) / 2)
+	}
+	begun := time.Now()
+	for turn := time.Duration(1); time.Since(begun) < hold || turn%2 == 0; turn++ {
+		sent, err := b.turn(ctx, calls, turn%2 == 0)
+		if err != nil {
+			return n, 0, err
+		}
+		n += sent
+		select {
+		case <-ctx.Done():
+			return n, 0, ctx.Err()
+		case <-time.After(time.Until(begun.Add(turn * every))):
+		}
+	}
+	return n, time.Since(begun), nil
+}
+
+// turn publishes what the admitter writes of the next calls, or what the runtime
+// then reports of them.
+func (b *correlateBench) turn(ctx context.Context, calls int, report bool) (int, error) {
+	if report {
+		msgs := b.traffic.reported(b.published, calls, b.asked, time.Now())
+		b.published += calls
+		return len(msgs), streams.StoreAll(ctx, b.admitter, msgs)
+	}
+	b.asked = time.Now()
+	msgs, err := b.traffic.admitted(b.published, calls, b.asked)
+	if err != nil {
+		return 0, err
+	}
+	return len(msgs), streams.StoreAll(ctx, b.admitter, msgs)
+}

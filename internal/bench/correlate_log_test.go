@@ -1,0 +1,37 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+)
+
+// TestTrafficOnASlowDisk: calls whose decisions came onto the log seconds after they were
+// asked for break no rule, unless they say that they ran before.
+func TestTrafficOnASlowDisk(t *testing.T) {
+	asked := time.Date(2026, 11, 23, 12, 54, 0, 0, time.UTC)
+	stored := asked.Add(10 * time.Second)
+	for name, tt := range map[string]struct {
+		ran  time.Time
+		want string
+	}{
+		"they ran then":   {ran: stored},
+		"they ran before": {ran: asked, want: "AH-C-083"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, err := newCoreBench(0)
+			servicetest.OK(t, err)
+			msgs, err := c.traffic.admitted(0, trafficGroup, asked)
+			servicetest.OK(t, err)
+			c.apply(append(msgs, c.traffic.reported(0, trafficGroup, asked, tt.ran)...), stored)
+			err = c.check()
+			if tt.want == "" {
+				servicetest.OK(t, err)
+			} else if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("no %s: %v", tt.want, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,285 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/pipeline"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/supervise"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// correlateBench measures the correlator. The server and the service are
+// processes of their own, as under `up`; this one publishes and reads.
+type correlateBench struct {
+	dir, keys string
+	childLog  io.Writer
+	log       zerolog.Logger
+	messages  int
+	print     func(correlateResult) error
+	firstOpen float64
+
+	url       string
+	password  string
+	procs     []supervise.Process
+	admitter  *nats.Conn
+	reader    jetstream.JetStream // as the auditor
+	traffic   traffic
+	published int       // calls
+	asked     time.Time // when the next of them were asked for
+	floor     float64   // messages a second
+}
+
+const runtimeUser = "bench"
+
+// publish writes the messages of n calls, and how many those are.
+func (b *correlateBench) publish(ctx context.Context, n int) (int, error) {
+	admitted, err := b.turn(ctx, n, false)
+	if err != nil {
+		return 0, err
+	}
+	reported, err := b.turn(ctx, n, true)
+	return admitted + reported, err
+}
+
+// service measures the whole correlator over a log that is there, and then its
+// lag behind one that grows, at a rate if one is given.
+func (b *correlateBench) service(ctx context.Context, hold time.Duration, perSecond float64) error {
+	for written := 0; written < b.messages; {
+		n, err := b.publish(ctx, trafficGroup)
+		if err != nil {
+			return err
+		}
+		written += n
+	}
+	if err := b.readAll(ctx); err != nil {
+		return err
+	}
+	st, err := streams.StreamState(ctx, b.reader, streams.DefaultShard)
+	if err != nil {
+		return err
+	}
+	server := processorTime(b.procs[0])
+	watched, err := watchMachine(b.dir)
+	if err != nil {
+		return err
+	}
+	var info daemon.ReadyInfo
+	if err := b.child(ctx, &info, []string{
+		"COUNTERSIGN_NATS_URL=" + b.url, "COUNTERSIGN_NATS_USER=" + string(streams.RoleCorrelator), "COUNTERSIGN_NATS_PASSWORD=" + b.password,
+		"COUNTERSIGN_KEYS=" + b.keys, "COUNTERSIGN_LOG_LEVEL=warn", "COUNTERSIGN_NO_VERDICT_OK=true",
+	}, string(streams.RoleCorrelator)); err != nil {
+		return err
+	}
+	if err := b.await(ctx, st.LastSeq); err != nil {
+		return err
+	}
+	machine, err := watched()
+	if err != nil {
+		return err
+	}
+	server, own := processorTime(b.procs[0])-server, processorTime(b.procs[1])
+	log, err := b.outputs(ctx, 1)
+	if err != nil {
+		return err
+	}
+	rate, all := log.rate(), float64(log.upTo(log.last()))
+	r := correlateResult{What: "whole correlator", Count: log.between(log.first(), log.last()), PerSecond: rate, Each: 1e6 / rate, Ratio: rate / b.floor,
+		Processor: machine.gave(), Probe: micros(machine.best), Stalls: len(machine.stalls), CPU: micros(own) / all, ServerCPU: micros(server) / all}
+	r.Undisturbed, r.Share = log.undisturbed(machine)
+	if err := b.print(r); err != nil {
+		return err
+	}
+	if log.violations > 0 {
+		return fmt.Errorf("the benchmark's own traffic breaks rules: %d findings, such as %s", log.violations, log.violation)
+	}
+	if hold <= 0 {
+		return nil
+	}
+	return b.lags(ctx, hold, rate, perSecond)
+}
+
+// readAll is the floor: a consumer that reads the same messages in order and
+// decodes nothing.
+func (b *correlateBench) readAll(ctx context.Context) error {
+	n := 0
+	var begun, last time.Time
+	err := streams.ReadLog(ctx, b.reader, streams.ReadOptions{Stream: streams.DefaultShard, Idle: func() error { return errDone }}, func(batch []events.LogMessage) error {
+		if n == 0 {
+			begun = time.Now()
+		}
+		n, last = n+len(batch), time.Now()
+		return nil
+	})
+	if !errors.Is(err, errDone) {
+		return err
+	}
+	b.floor = float64(n) / last.Sub(begun).Seconds()
+	return b.print(correlateResult{What: "floor: ordered consumer that decodes nothing", Count: n, PerSecond: b.floor, Each: 1e6 / b.floor})
+}
+
+var errDone = errors.New("everything is read")
+
+// await waits until the correlator has consumed a sequence.
+func (b *correlateBench) await(ctx context.Context, seq uint64) error {
+	for {
+		m, err := streams.LastBySubject(ctx, b.reader, streams.DefaultShard, subject.Space{}.Control(streams.DefaultShard, events.ControlCursor))
+		if err != nil {
+			return err
+		}
+		if m != nil {
+			c, err := events.DecodeRecord[events.Cursor](m.Body)
+			if err != nil || c.Consumed >= seq {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// written is what the correlator has written.
+type written struct {
+	own        []uint64 // sequences
+	cursors    []cursor // one for each atomic batch
+	violations int
+	violation  string // the last one of them
+	lags       []span // from the storing of a message to that of an output
+}
+
+// cursor says when what the correlator had read by then was recorded.
+type cursor struct {
+	consumed uint64
+	at       time.Time
+}
+
+func (w written) first() cursor { return w.cursors[0] }
+func (w written) last() cursor  { return w.cursors[len(w.cursors)-1] }
+
+// upTo is how many messages that are not the correlator's a cursor covers.
+func (w written) upTo(c cursor) int {
+	own, _ := slices.BinarySearch(w.own, c.consumed+1)
+	return int(c.consumed) - own
+}
+
+func (w written) between(a, b cursor) int { return w.upTo(b) - w.upTo(a) }
+
+// rate is in inputs a second, from the first cursor to the last: the start of
+// the process does not count.
+func (w written) rate() float64 {
+	return float64(w.between(w.first(), w.last())) / w.last().at.Sub(w.first().at).Seconds()
+}
+
+// window is how long a piece of the whole is at least of which it is told whether the
+// machine was undisturbed.
+const window = 100 * time.Millisecond
+
+// undisturbed is the rate in those windows in which the machine was, and which part of the
+// time that is.
+func (w written) undisturbed(m machine) (perSecond, share float64) {
+	var messages int
+	var took time.Duration
+	begun := w.first()
+	for _, c := range w.cursors {
+		s := span{begun.at, c.at}
+		if s.length() < window {
+			continue
+		}
+		if m.undisturbed(s) {
+			messages, took = messages+w.between(begun, c), took+s.length()
+		}
+		begun = c
+	}
+	if took == 0 {
+		return 0, 0
+	}
+	return float64(messages) / took.Seconds(), float64(took) / float64(begun.at.Sub(w.first().at))
+}
+
+func (b *correlateBench) outputs(ctx context.Context, from uint64) (w written, err error) {
+	space := subject.Space{}
+	err = streams.ReadLog(ctx, b.reader, streams.ReadOptions{Stream: streams.DefaultShard, From: from, Idle: func() error { return errDone }}, func(batch []events.LogMessage) error {
+		for _, m := range batch {
+			p, err := space.Parse(m.Subject)
+			switch {
+			case err != nil:
+				return err
+			case p.Class == subject.Control && p.Kind == events.ControlCursor:
+				c, err := events.DecodeRecord[events.Cursor](m.Body)
+				if err != nil {
+					return err
+				}
+				w.cursors = append(w.cursors, cursor{c.Consumed, m.Time})
+				w.own = append(w.own, m.Seq)
+			case p.Class == subject.Calls || p.Class == subject.Findings:
+				at, err := time.Parse(time.RFC3339Nano, m.HeaderValue("ce-time"))
+				if err != nil {
+					return err
+				}
+				w.lags = append(w.lags, span{at, m.Time})
+				w.own = append(w.own, m.Seq)
+				if p.Class == subject.Findings && p.State != string(events.SeverityInfo) {
+					w.violations++
+					w.violation = string(m.Body)
+				}
+			}
+		}
+		return nil
+	})
+	if errors.Is(err, errDone) {
+		err = nil
+	}
+	if err == nil && len(w.lags) == 0 {
+		err = errors.New("the correlator put nothing out")
+	}
+	return w, err
+}
+
+// stop ends the processes, the service first.
+func (b *correlateBench) stop(ctx context.Context) (err error) {
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
+	defer cancel()
+	slices.Reverse(b.procs)
+	for _, p := range b.procs {
+		err = errors.Join(err, p.Stop(stop))
+	}
+	return err
+}
+
+// processorTime is what a process has used of the processors so far, 0 where that
+// cannot be seen.
+func processorTime(p interface{ PID() int }) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		return 0
+	}
+	// The program's name, in parentheses, may hold anything.
+	_, rest, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * time.Second / clockTicks
+}
+
+// clockTicks of /proc in a second, on all that Go runs on.
+const clockTicks = 100

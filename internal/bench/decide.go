@@ -1,0 +1,123 @@
+package bench
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/countersign-dev/countersign/admission"
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/admission/receipt"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/examples"
+)
+
+// samplePolicies are the example policies and as many more, each for a tool of
+// its own, as n asks for.
+func samplePolicies(n int) []policy.Document {
+	var docs []policy.Document
+	for _, name := range []string{"mail.yaml", "database.yaml", "files.yaml", "assistant.yaml"} {
+		data, err := examples.FS.ReadFile("policies/" + name)
+		if err != nil {
+			panic(err) // embedded
+		}
+		docs = append(docs, policy.Document{Name: strings.TrimSuffix(name, ".yaml"), Data: data})
+	}
+	for i := len(docs); i < n; i++ {
+		name := fmt.Sprintf("bench-%d", i)
+		docs = append(docs, policy.Document{Name: name, Data: fmt.Appendf(nil, `apiVersion: countersign.dev/v1
+kind: AdmissionPolicy
+metadata: {name: %s}
+spec:
+  match: {tenants: [acme], tools: [bench_tool_%d]}
+  rules:
+    - {name: small, when: 'has(args.amount) && args.amount < %d', verdict: allow, reason: small_amount}
+`, name, i, i)})
+	}
+	return docs
+}
+
+// minimalRequest is the least that AgentHook asks of a PreToolUse.
+const minimalRequest = `{"event_id":"6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001","event_type":"PreToolUse","timestamp":"2026-11-20T09:00:00Z",` +
+	`"source":"mail-agent","session_id":"s1","tool_name":"send_email","tool_input":{"to":"dana@acme.example"}}`
+
+// governedRequest is one of 1.8 KB with everything that the action-governance
+// profile has.
+func governedRequest() string {
+	hash := "sha256:" + strings.Repeat("a1", 32)
+	return `{"schema_version":1,"event_id":"6f1d2c1e-7a44-4a8e-9d0b-3c5a7be1f001","event_type":"PreToolUse","timestamp":"2026-11-20T09:00:00Z",` +
+		`"source":"mail-agent","session_id":"s1","evidence_phase":"pre_commit","tool_name":"send_email","action":"send","resource_kind":"email",` +
+		`"resource":{"mailbox":"outbox","provider":"smtp","path":"/outbox/2026/11/20"},"resource_scope":"tenant","operation_risk":"external_transfer",` +
+		`"tool_input":{"to":"dana@acme.example","subject":"Quarterly report","body":"` + strings.Repeat("All figures are final. ", 18) + `"},"metadata":{"tool_call_id":"call-1",` +
+		`"tool_identity":{"canonical_name":"email.send_message","provider_name":"send_mail","source":"mcp_tools_call","schema_hash":"` + hash + `"},` +
+		`"provider_translation":{"provider_surface":"mcp_tools_call","model_facing_tool":"send_mail","provider":"smtp","adapter_version":"1.4.2","schema_hash":"` + hash + `"},` +
+		`"risk":{"risk_class":"external_side_effect","requires_human_approval":false,"data_exfiltration_risk":"low","writes_external_system":true,"idempotent":false,"contains_secret":false},` +
+		`"validation":{"status":"passed","validator":"jsonschema","schema_hash":"` + hash + `"},"redaction":{"applied":false,"fields":[]},"retry":{"attempt":1},` +
+		`"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}}`
+}
+
+// decisionsPerSample is how many decisions one of its samples takes, so that reading
+// the clock does not count.
+const decisionsPerSample = 100
+
+// decide measures the pure decision: decoding, schema, all evaluators, reply. No
+// server takes part.
+func (b *loadBench) decide(what, body string, policies int) (latencyResult, error) {
+	set, err := policy.Compile(samplePolicies(policies))
+	if err != nil {
+		return latencyResult{}, err
+	}
+	snap := &admission.Snapshot{Policies: set, Revision: 1}
+	now := time.Now()
+	req := admission.Request{Tenant: "acme", Source: "bench", Protocol: subject.ProtoAgentHook, Body: []byte(body), ReceivedAt: now}
+	in := admission.Inputs{Now: now, DecisionID: uuid.NewString(), Salt: make([]byte, receipt.SaltSize),
+		Nonce: base64.RawURLEncoding.EncodeToString(make([]byte, nonceSize)), TenantKey: make([]byte, 32), KnownTenant: true}
+	var took []time.Duration
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for begun := time.Now(); time.Since(begun) < b.duration; {
+		start := time.Now()
+		for range decisionsPerSample {
+			out := admission.Decide(req, snap, in)
+			if _, err := out.Reply(); err != nil || out.Decision.Verdict != events.Allow {
+				return latencyResult{}, fmt.Errorf("%s: %s: %w", what, out.Decision.Verdict, errors.Join(err, errNotAllowed))
+			}
+		}
+		took = append(took, time.Since(start)/decisionsPerSample)
+	}
+	runtime.ReadMemStats(&after)
+	slices.Sort(took)
+	n := len(took) * decisionsPerSample
+	return latencyResult{What: what, Clients: 1, Count: n, PerSecond: float64(n) / b.duration.Seconds(),
+		P50: micros(took[len(took)/2]), P99: micros(took[len(took)*99/100]),
+		Allocs: float64(after.Mallocs-before.Mallocs) / float64(n), Bytes: float64(after.TotalAlloc-before.TotalAlloc) / float64(n)}, nil
+}
+
+var errNotAllowed = errors.New("the sample request was not allowed")
+
+const nonceSize = 16
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// revisionOf reads which policy revision a receipt names. The receipt is not
+// verified: the benchmark runs against itself.
+func revisionOf(token string) uint64 {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return 0
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims receipt.Claims
+	if err != nil || json.Unmarshal(payload, &claims) != nil {
+		return 0
+	}
+	return claims.Policy.Revision
+}

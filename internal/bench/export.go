@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/pipeline"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+type exportCmd struct {
+	Records  int    `help:"How many records are made, exported and verified." default:"1000000"`
+	Share    int    `help:"How many decisions have one signature." default:"16"`
+	Dir      string `help:"Where the files are written (default: a temporary directory)." placeholder:"DIR"`
+	CacheDir string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
+	JSON     bool   `name:"json" help:"Print JSON, one measurement a line."`
+}
+
+// exportResult is what one program took.
+type exportResult struct {
+	What      string  `json:"what"`
+	Records   int     `json:"records"`
+	Bytes     int64   `json:"bundle_bytes"`
+	Seconds   float64 `json:"seconds"`
+	PerSecond float64 `json:"per_second"`
+	CPU       float64 `json:"cpu_us_per_record"` // of that process alone
+	PeakRSS   int64   `json:"peak_rss_bytes"`    // VmHWM
+}
+
+// Run exports and verifies in processes of their own, so that their memory is theirs
+// alone.
+func (c *exportCmd) Run(ctx context.Context, io ui.Stdio) (err error) {
+	if c.Records < sampleRecords || c.Share < 1 {
+		return ui.UsageError{Err: fmt.Errorf("--records must be at least %d, --share at least 1", sampleRecords)}
+	}
+	dir, err := os.MkdirTemp(c.Dir, "countersign-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	engine, err := storage.StartEngine(ctx, storage.EngineOptions{DataDir: filepath.Join(dir, "engine"), CacheDir: c.CacheDir, Progress: ui.ShowProgress(io)})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
+		defer cancel()
+		err = errors.Join(err, engine.Stop(stop))
+	}()
+	shard, err := c.fill(ctx, io, engine.DSN())
+	if err != nil {
+		return err
+	}
+	return c.measure(ctx, io, shard, engine.DSN(), dir)
+}
+
+func (c *exportCmd) fill(ctx context.Context, io ui.Stdio, dsn string) (s *verifyShard, err error) {
+	db, err := storage.Open(ctx, dsn)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	if err := db.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	return fillShard(ctx, db, c.Records, c.Share, ui.CountProgress(io, "making evidence"))
+}
+
+func (c *exportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, dsn, dir string) error {
+	bundle, key := filepath.Join(dir, "range.zip"), filepath.Join(dir, "checkpoint.pub")
+	if err := os.WriteFile(key, []byte(samplePublicKey()+"\n"), 0o600); err != nil {
+		return err
+	}
+	n := int(s.tree.Size())
+	to := shardCreated.Add(time.Duration(n+1) * time.Millisecond)
+	if !c.JSON {
+		fmt.Fprintf(io.Out, "%d CPUs, %s, %d records in the log\n\n%-28s %9s %10s %9s %10s %9s %10s\n", runtime.NumCPU(), runtime.Version(), n, "", "records", "bundle MB", "seconds", "per second", "CPU us", "peak MB")
+	}
+	for _, step := range []struct {
+		what string
+		args []string
+	}{
+		{"export --from --to", []string{"export", "--clickhouse", dsn, "--tenant", "acme", "--from", shardCreated.Format(time.RFC3339), "--to", to.Format(time.RFC3339Nano), "--out", bundle}},
+		{"verify --bundle", []string{"verify", "--bundle", bundle, "--key", key}},
+	} {
+		r, err := measured(ctx, io, step.args)
+		if err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+		info, err := os.Stat(bundle)
+		if err != nil {
+			return err
+		}
+		r.What, r.Records, r.Bytes = step.what, n, info.Size()
+		r.PerSecond, r.CPU = float64(n)/r.Seconds, r.CPU/float64(n)
+		if err := c.print(io, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measured runs a command of the product in a process of its own and watches its
+// memory. What it says of its progress is passed on.
+func measured(ctx context.Context, io ui.Stdio, args []string) (r exportResult, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return r, err
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{productArg}, args...)...)
+	cmd.Stderr = io.Err
+	begun := time.Now()
+	if err := cmd.Start(); err != nil {
+		return r, err
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			r.Seconds = time.Since(begun).Seconds()
+			r.CPU = micros(cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime())
+			return r, err
+		case <-tick.C:
+			r.PeakRSS = max(r.PeakRSS, highWater(cmd.Process.Pid))
+		}
+	}
+}
+
+// highWater is the most memory that a process had resident, 0 where that cannot
+// be told.
+func highWater(pid int) int64 {
+	f, err := os.Open(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	defer func() { _ = f.Close() }()
+	for s := bufio.NewScanner(f); s.Scan(); {
+		if rest, ok := strings.CutPrefix(s.Text(), "VmHWM:"); ok {
+			kb, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}
+
+func (c *exportCmd) print(io ui.Stdio, r exportResult) error {
+	if c.JSON {
+		return ui.WriteJSON(io, r)
+	}
+	_, err := fmt.Fprintf(io.Out, "%-28s %9d %10d %9.1f %10.0f %9.1f %10d\n", r.What, r.Records, r.Bytes>>20, r.Seconds, r.PerSecond, r.CPU, r.PeakRSS>>20)
+	return err
+}
+
+// samplePublicKey is the public half of the key that signs what fillShard makes.
+func samplePublicKey() string {
+	_, public, _ := signing.NewCheckpointKey(bytes.NewReader(sampleKey("checkpoint"))) // 32 bytes are enough
+	return public
+}

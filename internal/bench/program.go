@@ -1,0 +1,30 @@
+package bench
+
+import (
+	"github.com/alecthomas/kong"
+
+	"github.com/countersign-dev/countersign/internal/cli/export"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/cli/verify"
+)
+
+// productArg is the command under which a benchmark starts its own binary again as
+// the product, to measure a process that does nothing else.
+const productArg = "product"
+
+// productCommands are the commands of the product that are measured in this way.
+type productCommands struct {
+	Export export.Cmd `cmd:"" help:"As countersign export."`
+	Verify verify.Cmd `cmd:"" help:"As countersign verify."`
+}
+
+// Program is the command line of countersign-bench.
+func Program() ui.Program {
+	return ui.Program{
+		Name:     "countersign-bench",
+		About:    "Measure this machine, beside the floors.",
+		Commands: &Commands{},
+		Options:  []kong.Option{system.SessionNames},
+	}
+}

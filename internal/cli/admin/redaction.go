@@ -1,0 +1,149 @@
+// Package admin has the commands of an administrator of what is kept: redaction and
+// retention.
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence/redaction"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// RedactionCmd is `countersign redaction`.
+type RedactionCmd struct {
+	Test      redactionTestCmd      `cmd:"" help:"Show what would be redacted in an event, offline; what is found is never printed."`
+	Lint      redactionLintCmd      `cmd:"" help:"Say what is wrong with a policy, offline."`
+	Push      redactionPushCmd      `cmd:"" help:"Put a tenant's redaction policy in force; it counts from the auditor's next batch on."`
+	Show      redactionShowCmd      `cmd:"" help:"Print the tenant's policy in force."`
+	Remove    redactionRemoveCmd    `cmd:"" help:"Take the tenant's policy out of force: the built-in rules apply."`
+	Detectors redactionDetectorsCmd `cmd:"" help:"List what policies can name."`
+}
+
+type redactionLintCmd struct {
+	File string `arg:"" help:"The policy (YAML)."`
+}
+
+func (c *redactionLintCmd) Run(io ui.Stdio) error {
+	p, _, err := readRedaction(io, c.File)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(io.Out, "%s is a redaction policy: %s\n", c.File, p.ID())
+	return nil
+}
+
+// readRedaction reads a policy from a file.
+func readRedaction(io ui.Stdio, file string) (*redaction.Policy, []byte, error) {
+	text, err := ui.ReadInput(io, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := redaction.Parse(file, text)
+	return p, text, err
+}
+
+type redactionPushCmd struct {
+	target.Flags
+	File string `arg:"" help:"The policy (YAML); - for standard input."`
+}
+
+func (c *redactionPushCmd) Run(ctx context.Context, io ui.Stdio) error {
+	p, text, err := readRedaction(io, c.File)
+	if err != nil {
+		return err
+	}
+	b, err := openRedaction(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.Conn.Close()
+	revision, err := b.KV.Put(ctx, events.RuleKey(b.Tenant), text)
+	if err != nil {
+		return fmt.Errorf("pushing the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
+	}
+	fmt.Fprintf(io.Out, "tenant %s: redaction policy %s in force, revision %d\n", ui.Clean(b.Tenant, 64), p.ID(), revision)
+	b.NoteUnknownTenant(ctx, io)
+	return nil
+}
+
+// redactionBucket is the bucket of redaction policies as an operator sees it, for
+// one tenant.
+type redactionBucket struct{ system.Bucket }
+
+func openRedaction(ctx context.Context, f target.Flags) (*redactionBucket, error) {
+	b, err := system.OpenBucket(ctx, f, streams.BucketRedaction)
+	return &redactionBucket{b}, err
+}
+
+type redactionShowCmd struct{ target.Flags }
+
+func (c *redactionShowCmd) Run(ctx context.Context, io ui.Stdio) error {
+	b, err := openRedaction(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.Conn.Close()
+	e, err := b.KV.Get(ctx, events.RuleKey(b.Tenant))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		fmt.Fprintf(io.Err, "tenant %s has no redaction policy: the built-in rules mask everything that is found\n", ui.Clean(b.Tenant, 64))
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
+	}
+	p, bad := redaction.Parse(b.Tenant, e.Value())
+	if _, err := io.Out.Write(e.Value()); err != nil {
+		return err
+	}
+	if bad != nil {
+		return fmt.Errorf("this policy cannot be used, and the tenant's bodies are withheld from the evidence: %w", bad)
+	}
+	fmt.Fprintf(io.Err, "%s, revision %d, since %s\n", p.ID(), e.Revision(), e.Created().UTC().Format("2006-01-02 15:04:05Z"))
+	return nil
+}
+
+type redactionRemoveCmd struct{ target.Flags }
+
+func (c *redactionRemoveCmd) Run(ctx context.Context, io ui.Stdio) error {
+	b, err := openRedaction(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.Conn.Close()
+	if err := b.KV.Delete(ctx, events.RuleKey(b.Tenant)); err != nil {
+		return fmt.Errorf("removing the redaction policy of tenant %s: %w", ui.Clean(b.Tenant, 64), err)
+	}
+	fmt.Fprintf(io.Out, "tenant %s: the built-in rules apply\n", ui.Clean(b.Tenant, 64))
+	return nil
+}
+
+type redactionDetectorsCmd struct {
+	JSON bool `name:"json" help:"Print JSON."`
+}
+
+func (c *redactionDetectorsCmd) Run(io ui.Stdio) error {
+	list := redaction.Detectors()
+	if c.JSON {
+		return ui.WriteJSON(io, list)
+	}
+	var t ui.Listing
+	for _, d := range list {
+		kind := "may never be released"
+		switch {
+		case d.Personal:
+			kind = "personal data (group: personal)"
+		case d.Releasable:
+			kind = "may be released at named places"
+		}
+		t.Row(d.Name, kind)
+	}
+	return t.Print(io.Out)
+}

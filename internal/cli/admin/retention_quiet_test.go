@@ -1,0 +1,17 @@
+package admin
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/service/erasureplan"
+)
+
+// The services' memory of session keys is measured by what --quiet is by default.
+func TestDefaultQuiet(t *testing.T) {
+	f, _ := reflect.TypeFor[retentionEraseCmd]().FieldByName("Quiet")
+	if d, err := time.ParseDuration(f.Tag.Get("default")); err != nil || d != erasureplan.DefaultQuiet {
+		t.Errorf("--quiet is %v by default, erasureplan.DefaultQuiet %v", d, erasureplan.DefaultQuiet)
+	}
+}

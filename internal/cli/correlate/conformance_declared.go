@@ -1,0 +1,112 @@
+package correlate
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/countersign-dev/countersign/admission/publisher"
+	"github.com/countersign-dev/countersign/internal/cli/decide"
+)
+
+// excuses are the event types that publishers say their runtimes do not expose.
+type excuses struct {
+	all       map[string]bool // of every publisher
+	manifests []manifestInForce
+}
+
+// manifestInForce is a manifest that an operator has put, by itself or with a
+// registration.
+type manifestInForce struct {
+	manifestEvents
+	publisher string // that it is registered for; "" if it is not
+	used      *bool  // it counted for somebody
+}
+
+// inForce adds the documents that the tenant's operators have put.
+func (x *excuses) inForce(ctx context.Context, c *ConformanceCmd) error {
+	b, err := decide.OpenPublishers(ctx, c.Flags)
+	if err != nil {
+		return fmt.Errorf("reading the manifests in force (--declared needs an operator's access; --manifest FILE needs none): %w", err)
+	}
+	defer b.Conn.Close()
+	docs, _, unusable, err := b.Documents(ctx)
+	if err != nil {
+		return err
+	}
+	x.manifests = manifestsOf(docs)
+	return publisher.Compile(docs, 0, unusable...).Err()
+}
+
+// manifestsOf are the manifests among documents.
+func manifestsOf(docs []publisher.Document) (list []manifestInForce) {
+	for _, doc := range docs {
+		var registration struct {
+			Publisher string         `json:"publisher"`
+			Manifest  manifestEvents `json:"manifest"`
+		}
+		m := manifestInForce{used: new(bool)}
+		if json.Unmarshal(doc.Data, &registration) == nil && registration.Manifest.ID != "" {
+			m.manifestEvents, m.publisher = registration.Manifest, registration.Publisher
+		} else if json.Unmarshal(doc.Data, &m.manifestEvents) != nil || m.ID == "" {
+			continue // another kind of document
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// of gives the types that a publisher is excused from. A registration's manifest
+// counts for the publisher that it is for; one that nobody registered for the
+// publisher of its name, unless that is registered otherwise.
+func (x excuses) of(source string) map[string]bool {
+	if len(x.manifests) == 0 {
+		return x.all
+	}
+	registered := slices.ContainsFunc(x.manifests, func(m manifestInForce) bool { return m.publisher == source })
+	list, exposed := maps.Clone(x.all), map[string]bool{}
+	for _, m := range x.manifests {
+		if registered && m.publisher != source || !registered && (m.publisher != "" || m.ID != source && m.AgentHook.Source != source) {
+			continue // somebody else's
+		}
+		*m.used = true
+		for typ, state := range m.AgentHook.Events {
+			if notExposed(state) {
+				list[typ] = true
+			} else {
+				exposed[typ] = true
+			}
+		}
+	}
+	for typ := range exposed { // by another runtime of the same publisher
+		if !x.all[typ] {
+			delete(list, typ)
+		}
+	}
+	return list
+}
+
+// idle are the manifests that counted for nobody.
+func (x excuses) idle() (ids []string) {
+	for _, m := range x.manifests {
+		if !*m.used {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
+// manifestEvents is what counts of a manifest here.
+type manifestEvents struct {
+	ID        string `json:"publisher_id"`
+	AgentHook struct {
+		Source string            `json:"source"`
+		Events map[string]string `json:"events"`
+	} `json:"agenthook"`
+}
+
+func notExposed(state string) bool {
+	return state == publisher.NotExposed || state == publisher.Planned
+}

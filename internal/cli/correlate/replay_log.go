@@ -1,0 +1,270 @@
+package correlate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/aaep"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/internal/recorded"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// pastLog reads single messages off the log, which is all that an operator may do.
+type pastLog struct {
+	log          recorded.Log
+	tenant, name string
+	erased       *erasures.Log
+}
+
+// controlInputs are the control records that a correlator heeds.
+var controlInputs = []string{events.ControlTick, events.ControlKey, events.ControlKeyRetired, events.ControlRules, events.ControlMandate, events.ControlPublisher}
+
+// replies are events that belong to a session whatever their subject says.
+var replies = []string{aaep.TypeConfirmationReply, aaep.TypeClarificationReply}
+
+// besides are the events beside a session's own that its findings may rest on: the
+// replies, and the subscriptions that they came on.
+var besides = append([]string{"subscription.request", "subscription.accepted", "subscription.rejected", "subscription.renegotiate", "subscription.close"}, replies...)
+
+// subjects are where a session's messages are.
+func (p *pastLog) subjects() (inputs, outputs []string) {
+	of := func(class subject.Class, rest ...string) string {
+		return strings.TrimSuffix(p.log.Space.All(class), ">") + subject.Escape(p.tenant) + "." + strings.Join(rest, ".")
+	}
+	session := subject.Token(p.name)
+	inputs = []string{of(subject.Events, "*", "*", session, ">"), of(subject.Decisions, "*", session)}
+	for _, typ := range besides {
+		inputs = append(inputs, of(subject.Events, "*", subject.ProtoAAEP, "*", typ))
+	}
+	for _, kind := range controlInputs {
+		inputs = append(inputs, p.log.Space.Control(p.log.Stream, kind))
+	}
+	return inputs, []string{of(subject.Calls, "*", session), of(subject.Findings, "*", session)}
+}
+
+func (p *pastLog) session(ctx context.Context) (*recording, error) {
+	st, err := streams.StreamState(ctx, p.log.JS, p.log.Stream)
+	if err != nil {
+		return nil, err
+	}
+	rec := &recording{Shard: streams.EpochName(p.log.Stream, st.Created), last: st.LastSeq}
+	if rec.consumed, err = p.consumed(ctx); err != nil {
+		return nil, err
+	}
+	inputs, outputs := p.subjects()
+	messages, err := p.read(ctx, inputs, st.LastSeq)
+	if err != nil {
+		return nil, err
+	}
+	written, err := p.read(ctx, outputs, st.LastSeq)
+	if err != nil {
+		return nil, err
+	}
+	var workflows []string
+	own := 0
+	for _, m := range messages {
+		at, _ := p.log.Space.Parse(m.Subject)
+		if at.Class != subject.Control && subject.Token(at.Session) == subject.Token(p.name) {
+			own++
+		}
+		if d, err := events.DecodeRecord[events.Decision](m.Body); at.Class == subject.Decisions && err == nil && d.Approval != nil {
+			workflows = append(workflows, strings.TrimSuffix(p.log.Space.All(subject.Approvals), ">")+subject.Escape(p.tenant)+".*."+subject.Escape(d.Approval.WorkflowID))
+		}
+	}
+	if err := p.notErased(ctx); err != nil {
+		return nil, err
+	}
+	if own == 0 && len(written) == 0 {
+		return nil, fmt.Errorf("%w in the log of stream %s: tenant %q, session %.100q", evidencereader.ErrNoSession, p.log.Stream, p.tenant, p.name)
+	}
+	slices.Sort(workflows)
+	approvals, err := p.read(ctx, slices.Compact(workflows), st.LastSeq)
+	if err != nil {
+		return nil, err
+	}
+	rec.inputs = inOrder(append(messages, approvals...))
+	for _, m := range inOrder(written) {
+		if o, ours := outputOf(m); ours {
+			rec.recorded = append(rec.recorded, o)
+		}
+	}
+	return rec, nil
+}
+
+// notErased fails if messages of the session were erased: what is left cannot be
+// correlated again.
+func (p *pastLog) notErased(ctx context.Context) error {
+	if err := p.erased.Load(ctx); err != nil {
+		return err
+	}
+	for _, e := range p.erased.Records() {
+		if e.State == events.ErasureBegun && e.Tenant == p.tenant && slices.Contains(e.Sessions, p.name) {
+			return fmt.Errorf("%w: session %.100q of tenant %q, by %s at %s (%s): %.200s. Its evidence is whole: replay --from clickhouse, chain, verify",
+				errLogErased, p.name, p.tenant, ui.Clean(e.OrderedBy, 60), e.At, e.ErasureID, ui.Clean(e.Reason, 200))
+		}
+	}
+	return nil
+}
+
+// errLogErased says that there is nothing to replay.
+var errLogErased = errors.New("the log of this session was erased")
+
+// consumed is the last message all of whose outputs are in the log.
+func (p *pastLog) consumed(ctx context.Context) (uint64, error) {
+	m, err := streams.LastBySubject(ctx, p.log.JS, p.log.Stream, p.log.Space.Control(p.log.Stream, events.ControlCursor))
+	if err != nil || m == nil {
+		return 0, err
+	}
+	c, err := events.DecodeRecord[events.Cursor](m.Body)
+	return c.Consumed, err
+}
+
+// read gives the messages of some subjects up to a sequence, in no order.
+func (p *pastLog) read(ctx context.Context, subjects []string, to uint64) (list []events.LogMessage, err error) {
+	var mu sync.Mutex
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(readers)
+	for _, subj := range subjects {
+		g.Go(func() error {
+			return p.log.Each(ctx, subj, 1, func(m events.LogMessage) error {
+				if m.Seq > to {
+					return recorded.ErrEnough
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				list = append(list, m)
+				return nil
+			})
+		})
+	}
+	return list, g.Wait()
+}
+
+func inOrder(list []events.LogMessage) []events.LogMessage {
+	slices.SortFunc(list, func(a, b events.LogMessage) int {
+		switch {
+		case a.Seq < b.Seq:
+			return -1
+		case a.Seq > b.Seq:
+			return 1
+		}
+		return 0
+	})
+	return slices.CompactFunc(list, func(a, b events.LogMessage) bool { return a.Seq == b.Seq })
+}
+
+// outputOf takes what a correlator wrote; others write findings, too.
+func outputOf(m events.LogMessage) (o output, ours bool) {
+	if !strings.HasSuffix(header(m.Header, "ce-source"), "/correlator") {
+		return o, false
+	}
+	return output{seq: m.Seq, call: header(m.Header, "ce-type") == events.TypeCall, id: header(m.Header, "ce-id"), body: m.Body}, true
+}
+
+func header(h map[string][]string, name string) string {
+	for k, v := range h {
+		if strings.EqualFold(k, name) && len(v) > 0 {
+			return v[0]
+		}
+	}
+	return ""
+}
+
+func (p *pastLog) firstInput(ctx context.Context, after, to uint64, at time.Time) (uint64, time.Time, error) {
+	if to <= after {
+		return 0, time.Time{}, nil
+	}
+	seq, err := p.log.SeqAt(ctx, streams.State{FirstSeq: after + 1, LastSeq: to}, at)
+	for ; err == nil && seq <= to; seq++ { // it may be the correlator's own, or one from before a clock went back
+		m, err := streams.MessageAt(ctx, p.log.JS, p.log.Stream, seq)
+		if err != nil {
+			return 0, time.Time{}, err
+		}
+		if m != nil && letsTimePass(p.log.Space, m.Subject) && !m.Time.Before(at) {
+			return seq, m.Time, nil
+		}
+	}
+	return 0, time.Time{}, err
+}
+
+// letsTimePass tells the correlator's input from what it writes itself.
+func letsTimePass(space subject.Space, subj string) bool {
+	p, _ := space.Parse(subj)
+	return p.Class != subject.Calls && p.Class != subject.Findings && (p.Class != subject.Control || p.Kind != events.ControlCursor)
+}
+
+const (
+	readers = 16  // questions under way at a time
+	stretch = 200 // messages that one of them asks for, one after the other
+)
+
+// everything reads stretches of the log at the same time and hands them on in
+// order.
+func (p *pastLog) everything(ctx context.Context, to uint64, fn func(events.LogMessage) error) error {
+	if err := p.erased.Load(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type part struct {
+		list []events.LogMessage
+		err  error
+	}
+	queue := make(chan chan part, readers)
+	go func() {
+		defer close(queue)
+		for from := uint64(1); from <= to; from += stretch {
+			out := make(chan part, 1)
+			select {
+			case queue <- out:
+			case <-ctx.Done():
+				return
+			}
+			go func() {
+				list, err := p.stretch(ctx, from, min(to, from+stretch-1))
+				out <- part{list, err}
+			}()
+		}
+	}()
+	for out := range queue {
+		got := <-out
+		if got.err != nil {
+			return got.err
+		}
+		for _, m := range got.list {
+			if err := fn(m); err != nil {
+				return err
+			}
+		}
+	}
+	return ctx.Err()
+}
+
+func (p *pastLog) stretch(ctx context.Context, from, to uint64) (list []events.LogMessage, err error) {
+	for seq := from; seq <= to; seq++ {
+		m, err := streams.MessageAt(ctx, p.log.JS, p.log.Stream, seq)
+		if err != nil {
+			return nil, err
+		}
+		if m == nil && p.erased.Of(seq) != nil {
+			continue
+		}
+		if m == nil {
+			return nil, fmt.Errorf("the log has no message %d, and no erasure record says why; run countersign doctor", seq)
+		}
+		list = append(list, *m)
+	}
+	return list, nil
+}

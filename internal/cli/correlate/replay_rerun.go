@@ -1,0 +1,88 @@
+package correlate
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/recorded"
+)
+
+// rerun is a session on its way through the core. Messages of other sessions do
+// not go with it, but the time that they let pass does: where a deadline was
+// reached between two messages, a tick stands for the first message after it.
+type rerun struct {
+	core            *correlation.Correlator
+	past            past
+	space           subject.Space
+	shard           string
+	tenant, session string // as tokens
+	last            uint64
+	seq             uint64 // applied last
+	applied         int
+	outputs         []output
+}
+
+func (r *rerun) run(ctx context.Context, inputs []events.LogMessage) error {
+	for i := range inputs {
+		if err := r.pass(ctx, &inputs[i]); err != nil {
+			return err
+		}
+		r.apply(inputs[i])
+	}
+	return r.pass(ctx, nil)
+}
+
+// pass lets time pass up to a message, or to the end of the log if it is nil. A
+// message that was stored before the next deadline has none passed before it, unless
+// the broker's clock went back in between: then its time may have come already.
+func (r *rerun) pass(ctx context.Context, next *events.LogMessage) error {
+	for {
+		due, any := r.due()
+		if !any || next != nil && next.Time.Before(due.Add(-recorded.ClockBack)) {
+			return nil
+		}
+		to := r.last
+		if next != nil {
+			to = next.Seq - 1
+		}
+		seq, stored, err := r.past.firstInput(ctx, r.seq, to, due)
+		if err != nil {
+			return err
+		}
+		if seq == 0 {
+			return nil // the next message is the one, or nobody has noticed yet
+		}
+		r.apply(events.LogMessage{Seq: seq, Time: stored, Subject: r.space.Control(r.shard, events.ControlTick), Body: []byte("{}")})
+		r.applied--
+	}
+}
+
+// due is the next time at which something happens by itself.
+func (r *rerun) due() (at time.Time, any bool) {
+	at, any = r.core.NextDeadline()
+	if idle, too := r.core.NextIdle(); too && (!any || idle.Before(at)) {
+		at, any = idle, true
+	}
+	return at, any
+}
+
+func (r *rerun) apply(m events.LogMessage) {
+	r.seq = m.Seq
+	r.applied++
+	for _, o := range r.core.Apply(m) {
+		if r.ours(o.Subject) {
+			r.outputs = append(r.outputs, output{seq: m.Seq, call: o.Type == events.TypeCall, id: o.ID, body: o.Body})
+		}
+	}
+}
+
+// ours reports whether an output is about the session.
+func (r *rerun) ours(subj string) bool {
+	tokens := strings.Split(subj, ".")
+	n := len(tokens)
+	return n >= 4 && tokens[n-1] == r.session && tokens[n-3] == r.tenant
+}

@@ -1,0 +1,176 @@
+package correlate
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/correlation"
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/service/admitter"
+	"github.com/countersign-dev/countersign/internal/service/auditor"
+)
+
+// RulesCmd is `countersign rules`.
+type RulesCmd struct {
+	List rulesListCmd `cmd:"" help:"List every rule and check, those that no log can decide included; with --tenant, what is switched for a tenant."`
+	Show rulesShowCmd `cmd:"" help:"Show one rule or check."`
+	Set  rulesSetCmd  `cmd:"" help:"Say what becomes of a tenant's findings of a rule: off, warn or enforce."`
+}
+
+type rulesListCmd struct {
+	target.Flags
+	Protocol string `help:"Only the checks of a protocol (aaep, agenthook or aump), or our own rules (countersign)." enum:"aaep,agenthook,aump,countersign," default:""`
+	Status   string `help:"Only what is implemented, or undecidable." enum:"implemented,undecidable," default:""`
+	JSON     bool   `name:"json" help:"One JSON object a line."`
+}
+
+// ownRules is what the column of protocols says of rules that are ours.
+const ownRules = "countersign"
+
+// ruleLine is a rule or check as other programs read it.
+type ruleLine struct {
+	ID          string            `json:"id"`
+	Protocol    string            `json:"protocol"`
+	Level       catalogue.Level   `json:"level"` // our own rules are derived, all of them
+	Severity    events.Severity   `json:"severity"`
+	Scope       catalogue.Scope   `json:"scope"`
+	Inputs      string            `json:"inputs"`
+	Refs        string            `json:"refs"`
+	Explanation string            `json:"explanation"`
+	Remedy      string            `json:"remedy,omitempty"`
+	Status      catalogue.Status  `json:"status"`
+	Reason      string            `json:"reason,omitempty"`
+	Cases       map[string]string `json:"cases,omitempty"`
+
+	auditors bool // the auditor or the admitter finds it; switches are for what the correlator finds
+}
+
+func allRules() []ruleLine {
+	var list []ruleLine
+	for _, r := range correlation.Rules() {
+		list = append(list, ruleLine{
+			ID: r.Name, Protocol: ownRules, Level: catalogue.Derived, Severity: r.Severity, Scope: catalogue.ScopeSession, Inputs: r.Inputs,
+			Refs: strings.Join(r.Refs, ", "), Explanation: readable(r.Explanation), Remedy: r.Remedy, Status: catalogue.Implemented, Cases: readableCases(r.Cases),
+		})
+	}
+	fixed := auditor.Rules()
+	for _, r := range admitter.Rules() {
+		fixed = append(fixed, auditor.Rule(r))
+	}
+	for _, r := range fixed {
+		list = append(list, ruleLine{
+			ID: r.Name, Protocol: ownRules, Level: catalogue.Derived, Severity: r.Severity, Scope: catalogue.ScopeEvent, Inputs: r.Inputs, Refs: r.Ref,
+			Explanation: r.Explanation, Remedy: r.Remedy, Status: catalogue.Implemented, auditors: true,
+		})
+	}
+	for _, c := range catalogue.All() {
+		list = append(list, ruleLine{
+			ID: c.ID, Protocol: c.Protocol, Level: c.Level, Severity: c.Severity, Scope: c.Scope, Inputs: c.Inputs, Refs: c.Ref,
+			Explanation: c.Explanation, Remedy: c.Remedy, Status: c.Status, Reason: c.Reason,
+		})
+	}
+	return list
+}
+
+// readable puts words where a finding has names.
+func readable(text string) string {
+	text = strings.NewReplacer("{tool}", "a tool", "{call}", "a call", "recorded {verdict}", "recorded verdict", "{verdict}", "ask or defer",
+		": {what}", "", "than were {what}", "than were admitted, requested or announced", "was {what} for", "was admitted, requested or announced for", "decision {what}", "another decision").Replace(text)
+	return strings.ToUpper(text[:1]) + text[1:]
+}
+
+func readableCases(cases map[string]string) map[string]string {
+	out := map[string]string{}
+	for name, text := range cases {
+		out[name] = readable(text)
+	}
+	return out
+}
+
+func (c *rulesListCmd) Run(ctx context.Context, io ui.Stdio) error {
+	if c.Tenant != "" {
+		return listSwitches(ctx, io, c.Flags, c.JSON)
+	}
+	var list []ruleLine
+	for _, r := range allRules() {
+		if (c.Protocol == "" || c.Protocol == r.Protocol) && (c.Status == "" || c.Status == string(r.Status)) {
+			list = append(list, r)
+		}
+	}
+	if c.JSON {
+		return ui.WriteJSONLines(io.Out, list)
+	}
+	var t ui.Listing
+	for _, r := range list {
+		grade := string(r.Severity)
+		if r.Status == catalogue.Undecidable {
+			grade = "-"
+		}
+		t.Row(r.ID, string(r.Level), grade, string(r.Status), r.Explanation)
+	}
+	return t.Print(io.Out)
+}
+
+type rulesShowCmd struct {
+	ID   string `arg:"" help:"Of a rule or check, as findings name it: input_drift, AAEP-C-100, AH-C-075."`
+	JSON bool   `name:"json" help:"As JSON."`
+}
+
+func (c *rulesShowCmd) Run(io ui.Stdio) error {
+	for _, r := range allRules() {
+		if !strings.EqualFold(r.ID, c.ID) {
+			continue
+		}
+		if c.JSON {
+			return ui.WriteJSONLines(io.Out, []ruleLine{r})
+		}
+		return r.print(io.Out)
+	}
+	return ui.UsageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", c.ID)}
+}
+
+func (r ruleLine) print(out io.Writer) error {
+	fmt.Fprintf(out, "%s: %s\n\n", r.ID, r.Explanation)
+	var t ui.Listing
+	for _, row := range [][2]string{
+		{"protocol", r.Protocol}, {"level", string(r.Level)}, {"severity", string(r.Severity)}, {"scope", string(r.Scope)},
+		{"decided from", r.Inputs}, {"specification", r.Refs}, {"status", string(r.Status)}, {"why not", r.Reason}, {"remedy", r.Remedy},
+	} {
+		if row[1] != "" && !(row[0] == "severity" && r.Status == catalogue.Undecidable) {
+			t.Row(row[0], row[1])
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Cases)) {
+		t.Row("case "+name, r.Cases[name])
+	}
+	return t.Print(out)
+}
+
+// KnownRule refuses a rule that nothing is ever found for: the empty list of a
+// mistyped name must not look like good news.
+func KnownRule(name string) error {
+	if name == "" {
+		return nil
+	}
+	var names []string
+	for _, r := range allRules() {
+		names = append(names, r.ID)
+	}
+	if slices.Contains(names, name) {
+		return nil
+	}
+	hint := ""
+	for _, n := range names {
+		if strings.EqualFold(n, name) || strings.EqualFold(strings.ReplaceAll(n, "_", "-"), name) {
+			hint = "; did you mean " + n + "?"
+		}
+	}
+	return ui.UsageError{Err: fmt.Errorf("there is no rule %.80q%s (countersign rules list)", name, hint)}
+}

@@ -1,0 +1,183 @@
+package correlate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/correlation/catalogue"
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+type rulesSetCmd struct {
+	target.Flags
+	Of   string `arg:"" name:"tenant" help:"The tenant whose findings it is about."`
+	Rule string `arg:"" help:"A rule or check, as findings name it: input_drift, AAEP-C-100."`
+	Mode string `arg:"" help:"off: its findings are not put out; warn: they are; enforce: they are, marked as enforced." enum:"off,warn,enforce"`
+	New  bool   `help:"The tenant has not sent anything yet, so the log does not know it."`
+}
+
+func (c *rulesSetCmd) Run(ctx context.Context, io ui.Stdio) error {
+	rule, err := decidable(c.Rule)
+	if err != nil {
+		return err
+	}
+	b, err := openRules(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer b.Conn.Close()
+	if known, err := b.known(ctx, c.Of); err != nil {
+		return err
+	} else if !known && !c.New {
+		return b.stranger(c.Of)
+	}
+	if err := b.set(ctx, c.Of, rule, c.Mode); err != nil {
+		return err
+	}
+	fmt.Fprintf(io.Out, "%s: %s for tenant %s, from where the correlator notes it on the log\n", rule, c.Mode, ui.Clean(c.Of, 64))
+	return nil
+}
+
+// decidable finds a rule that can have findings.
+func decidable(name string) (string, error) {
+	for _, r := range allRules() {
+		switch {
+		case !strings.EqualFold(r.ID, name):
+		case r.Status == catalogue.Undecidable:
+			return "", ui.UsageError{Err: fmt.Errorf("%s has no findings: %s", r.ID, r.Reason)}
+		case r.auditors:
+			return "", ui.UsageError{Err: fmt.Errorf("%s cannot be switched: it is the auditor's, and says what is wrong with the evidence", r.ID)}
+		default:
+			return r.ID, nil
+		}
+	}
+	return "", ui.UsageError{Err: fmt.Errorf("there is no rule %.60q; \"countersign rules list\" has them all", name)}
+}
+
+// rulesBucket is the bucket of switches as an operator sees it.
+type rulesBucket struct{ system.Bucket }
+
+func openRules(ctx context.Context, f target.Flags) (*rulesBucket, error) {
+	b, err := system.OpenBucket(ctx, f, streams.BucketRules)
+	return &rulesBucket{b}, err
+}
+
+// read gives a tenant's switches and their revision, 0 if there are none.
+func (b *rulesBucket) read(ctx context.Context, tenant string) (events.RuleSwitches, uint64, error) {
+	none := events.RuleSwitches{Tenant: tenant, Rules: map[string]string{}}
+	e, err := b.KV.Get(ctx, events.RuleKey(tenant))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return none, 0, nil
+	}
+	if err != nil {
+		return none, 0, fmt.Errorf("reading the switches of tenant %s: %w", ui.Clean(tenant, 64), err)
+	}
+	s, err := events.DecodeRecord[events.RuleSwitches](e.Value())
+	if err != nil || s.Tenant != tenant {
+		return none, e.Revision(), fmt.Errorf("the switches of tenant %s are damaged; delete the key %s of bucket %s and set them again", ui.Clean(tenant, 64), e.Key(), streams.BucketRules)
+	}
+	if s.Rules == nil {
+		s.Rules = map[string]string{}
+	}
+	return s, e.Revision(), nil
+}
+
+// known is knows, and that the tenant has switches is enough.
+func (b *rulesBucket) known(ctx context.Context, tenant string) (bool, error) {
+	if _, revision, _ := b.read(ctx, tenant); revision > 0 {
+		return true, nil
+	}
+	return b.KnowsTenant(ctx, tenant)
+}
+
+// stranger says that a tenant is not known.
+func (b *rulesBucket) stranger(tenant string) error {
+	here := ""
+	if r := b.Target.ReadyInfo(); r != nil {
+		here = fmt.Sprintf(", and the system of this ready file is tenant %s's", ui.Clean(r.Tenant, 64))
+	}
+	return fmt.Errorf("there is no tenant %q: the log %s holds nothing of it%s; check the name, or add --new for a tenant that has not sent anything yet",
+		ui.Clean(tenant, 64), b.Target.Stream, here)
+}
+
+// set changes one switch. What somebody else has changed meanwhile stays.
+func (b *rulesBucket) set(ctx context.Context, tenant, rule, mode string) error {
+	const attempts = 5
+	for range attempts {
+		s, revision, err := b.read(ctx, tenant)
+		if err != nil {
+			return err
+		}
+		if s.Rules[rule] = mode; mode == events.RuleWarn {
+			delete(s.Rules, rule)
+		}
+		body, err := events.Encode(s)
+		if err != nil {
+			return err
+		}
+		if revision == 0 {
+			_, err = b.KV.Create(ctx, events.RuleKey(tenant), body)
+		} else {
+			_, err = b.KV.Update(ctx, events.RuleKey(tenant), body, revision)
+		}
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyExists) {
+			return fmt.Errorf("setting the switch: %w", err)
+		}
+	}
+	return errors.New("somebody else keeps changing the switches of this tenant; try again")
+}
+
+// switchLine is a switch as other programs read it.
+type switchLine struct {
+	Tenant string `json:"tenant"`
+	Rule   string `json:"rule"`
+	Mode   string `json:"mode"`
+}
+
+// listSwitches shows what is switched for a tenant; all else warns.
+func listSwitches(ctx context.Context, io ui.Stdio, f target.Flags, asJSON bool) error {
+	b, err := openRules(ctx, f)
+	if err != nil {
+		return err
+	}
+	defer b.Conn.Close()
+	s, _, err := b.read(ctx, f.Tenant)
+	if err != nil {
+		return err
+	}
+	list := []switchLine{}
+	for _, rule := range slices.Sorted(maps.Keys(s.Rules)) {
+		list = append(list, switchLine{s.Tenant, rule, s.Rules[rule]})
+	}
+	if asJSON {
+		return ui.WriteJSONLines(io.Out, list)
+	}
+	if known, err := b.known(ctx, f.Tenant); err != nil {
+		return err
+	} else if !known {
+		fmt.Fprintf(io.Err, "%v\n", b.stranger(f.Tenant))
+	}
+	if len(list) == 0 {
+		fmt.Fprintf(io.Out, "every rule is in mode warn for tenant %s\n", ui.Clean(s.Tenant, 64))
+		return nil
+	}
+	var t ui.Listing
+	for _, l := range list {
+		t.Row(ui.Clean(l.Rule, 64), ui.Clean(l.Mode, 16))
+	}
+	t.Row("all others", "warn")
+	return t.Print(io.Out)
+}

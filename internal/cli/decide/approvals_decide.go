@@ -1,0 +1,97 @@
+package decide
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-isatty"
+
+	"github.com/countersign-dev/countersign/admission/approval"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+)
+
+// deciding is what the commands that change a workflow share.
+type deciding struct {
+	reviewing
+	Reason   string `help:"Why; it becomes part of the record. No secrets."`
+	Workflow string `arg:"" help:"The workflow's id."`
+}
+
+// decide sends the request and tells what came of it.
+func (d deciding) decide(ctx context.Context, r *reviewer, action, digest string) error {
+	reply, err := r.ask(ctx, approval.Request{Action: action, WorkflowID: d.Workflow, Reason: d.Reason, PreviewDigest: digest})
+	if err != nil || d.JSON {
+		return r.raw(reply, err)
+	}
+	text := reply.Message
+	if v := reply.Workflow; v != nil && reply.Code == approval.CodeRecorded {
+		text = fmt.Sprintf("%s (%d of %d)", text, len(v.Approvers), v.Quorum)
+	}
+	ui.NewPrinter(r.io.Out).Printf("%s  %s\n", d.Workflow, ui.Clean(text, 200))
+	return nil
+}
+
+type approvalsApproveCmd struct {
+	deciding
+	PreviewDigest string `help:"Approve only what has this digest (preview_digest of show). Without it the preview is shown now, and that is what is approved." placeholder:"DIGEST"`
+	Yes           bool   `short:"y" help:"On a terminal: do not ask."`
+}
+
+func (c *approvalsApproveCmd) Run(ctx context.Context, io ui.Stdio) error {
+	r, err := c.connect(ctx, io)
+	if err != nil {
+		return err
+	}
+	defer r.nc.Close()
+	digest := c.PreviewDigest
+	if digest == "" {
+		reply, err := r.ask(ctx, approval.Request{Action: approval.ActionShow, WorkflowID: c.Workflow})
+		if err != nil {
+			return r.raw(reply, err)
+		}
+		digest = reply.Workflow.PreviewDigest
+		printPreview(ui.NewPrinter(io.Err), *reply.Workflow, time.Now())
+		if !c.Yes && !agreed(io) {
+			return errors.New("not approved: nobody agreed")
+		}
+	}
+	return c.decide(ctx, r, approval.ActionApprove, digest)
+}
+
+// agreed asks on a terminal. Elsewhere the command itself is the word.
+func agreed(io ui.Stdio) bool {
+	f, isFile := io.In.(*os.File)
+	if !isFile || !isatty.IsTerminal(f.Fd()) {
+		return true
+	}
+	fmt.Fprint(io.Err, "Approve exactly this, once? [y/N] ")
+	line, err := bufio.NewReader(f).ReadString('\n')
+	line = strings.ToLower(strings.TrimSpace(line))
+	return err == nil && (line == "y" || line == "yes")
+}
+
+type approvalsDenyCmd struct{ deciding }
+
+func (c *approvalsDenyCmd) Run(ctx context.Context, io ui.Stdio) error {
+	return c.once(ctx, io, approval.ActionDeny)
+}
+
+type approvalsCancelCmd struct{ deciding }
+
+func (c *approvalsCancelCmd) Run(ctx context.Context, io ui.Stdio) error {
+	return c.once(ctx, io, approval.ActionCancel)
+}
+
+func (d deciding) once(ctx context.Context, io ui.Stdio, action string) error {
+	r, err := d.connect(ctx, io)
+	if err != nil {
+		return err
+	}
+	defer r.nc.Close()
+	return d.decide(ctx, r, action, "")
+}

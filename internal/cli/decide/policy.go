@@ -1,0 +1,54 @@
+// Package decide has the commands about what decides: evaluate, policy, mandate,
+// publisher, approvals, explain and keys. They are one package because they decide
+// with each other's documents: policy tables and evaluate read mandates and
+// publishers, pushing a manifest reads the policies in force, and explain decides
+// again as simulate does.
+package decide
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+)
+
+// PolicyCmd is `countersign policy`.
+type PolicyCmd struct {
+	Lint     policyLintCmd     `cmd:"" help:"Say what is wrong with the policies of a directory, and what is likely not meant."`
+	Test     policyTestCmd     `cmd:"" help:"Run tables of requests with the verdicts they should get."`
+	Simulate policySimulateCmd `cmd:"" help:"Decide recorded requests again by other policies, and list what would change."`
+	Push     policyPushCmd     `cmd:"" help:"Put the policies of a directory in force, all at once."`
+	List     policyListCmd     `cmd:"" help:"List the policies in force."`
+	Show     policyShowCmd     `cmd:"" help:"Print the policies in force, or those of an earlier revision."`
+	Diff     policyDiffCmd     `cmd:"" help:"Compare the policies in force with a directory, or with an earlier revision."`
+	History  policyHistoryCmd  `cmd:"" help:"List who pushed what and when."`
+	Rollback policyRollbackCmd `cmd:"" help:"Put an earlier revision in force again."`
+}
+
+// LoadPolicies reads and compiles a directory. A missing or empty one is an
+// error: "no rules" must never be read as "allow".
+func LoadPolicies(dir string) ([]policy.Document, *policy.Set, error) {
+	docs, err := readPolicies(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	set, err := policy.Compile(docs)
+	if err != nil {
+		return nil, nil, fmt.Errorf("policies in %s do not compile: %w", dir, err)
+	}
+	return docs, set, nil
+}
+
+func readPolicies(dir string) ([]policy.Document, error) {
+	if _, err := os.ReadDir(dir); err != nil {
+		return nil, fmt.Errorf("reading the policies: %w", err)
+	}
+	docs, err := policy.LoadDir(os.DirFS(dir))
+	if err != nil {
+		return nil, fmt.Errorf("policies in %s: %w", dir, err)
+	}
+	slices.SortFunc(docs, func(a, b policy.Document) int { return strings.Compare(a.Name, b.Name) })
+	return docs, nil
+}

@@ -1,0 +1,161 @@
+package export
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/countersign-dev/countersign/compliance/bundle"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/cli/proof"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// exportRange writes everything of a tenant between two times.
+func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) error {
+	shard, err := c.rangeShard(ctx, io, l, t, plan)
+	if err != nil {
+		return err
+	}
+	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
+	if err != nil {
+		return err
+	}
+	defer done()
+	last, err := signedRange(ctx, l, own, shard, plan)
+	if err != nil {
+		return err
+	}
+	r, err := own.TenantRange(ctx, shard, t.Tenant, plan.from, plan.to, ui.CountProgress(io, "exporting"))
+	if err != nil {
+		return err
+	}
+	if note, err := c.witnessed(ctx, l, shard, evidencereader.Newest(last, r.Input.Expiries)); err != nil {
+		return err
+	} else if note != "" {
+		r.Input.Checkpoint = note
+		cp, err := evidence.PeekCheckpoint(note)
+		if err != nil {
+			return err
+		}
+		if err := own.ProveExpiries(ctx, shard, cp.Size, r.Input.Expiries); err != nil {
+			return err
+		}
+	}
+	decided := newTexts(ctx, own, t, shard)
+	defer decided.close()
+	r.Input.Decided, r.Input.SignKey = decided, plan.key
+	again, told := uint64(0), ui.CountProgress(io, "making list, table and report")
+	r.Input.Reread = func() { again++; told(again, 3*r.Count) }
+	n, err := writeRange(c.Out, r.Input)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(io.Out, "%d records of tenant %s from %s to %s written to %s\n", n, ui.Clean(t.Tenant, 60), plan.from.Format(time.RFC3339), plan.to.Format(time.RFC3339), c.Out)
+	proof.PrintBasis(io, false, 1, restsOn)
+	c.nextSteps(io, plan)
+	return nil
+}
+
+// rangeShard picks the incarnation of the log, and makes sure that its evidence
+// reaches beyond the range.
+func (c *Cmd) rangeShard(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, plan exportPlan) (string, error) {
+	shards, err := l.Shards(ctx)
+	if err != nil {
+		return "", err
+	}
+	newest := shards[len(shards)-1]
+	if c.Shard != "" && c.Shard != newest {
+		return c.Shard, nil // nothing is written to it any more
+	}
+	if len(shards) > 1 && c.Shard == "" {
+		fmt.Fprintf(io.Err, "note: there are %d incarnations of the log; this is the newest, name another with --shard\n", len(shards))
+	}
+	return newest, c.audited(ctx, io, l, t, newest, plan.to)
+}
+
+// signedRange gives the last sequence of the range, and makes sure that a checkpoint
+// covers it: what is not signed is not among the proved records.
+func signedRange(ctx context.Context, l, own evidencereader.Reader, shard string, plan exportPlan) (last uint64, err error) {
+	if _, last, err = l.DB.Between(ctx, shard, plan.from, plan.to); err != nil {
+		return 0, fmt.Errorf("looking for the end of the range: %w", err)
+	}
+	cp, err := own.DB.LatestCheckpoint(ctx, shard)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return 0, err
+	}
+	if cp.Size < last {
+		return 0, fmt.Errorf("record %d of the range is not covered by a checkpoint yet: try again in a moment", last)
+	}
+	return last, nil
+}
+
+// audited makes sure that the auditor has seen all of the log up to a time.
+func (c *Cmd) audited(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, shard string, to time.Time) error {
+	behind, _, err := l.DB.Between(ctx, shard, to, time.Time{})
+	if err != nil || behind > 0 {
+		return err // there is evidence from after the range: what is before it is complete
+	}
+	o, err := system.Connect(ctx, t)
+	if errors.Is(err, target.ErrNoServer) {
+		fmt.Fprintln(io.Err, "note: no NATS server named, so it was not checked that the evidence reaches to the end of the range")
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer o.Conn.Close()
+	log, err := streams.StreamState(ctx, o.JS, t.Stream)
+	if err != nil {
+		return fmt.Errorf("asking how far the log is: %w", err)
+	}
+	at, _, err := l.DB.Position(ctx, shard)
+	if err == nil && at < log.LastSeq {
+		err = fmt.Errorf("the range is still being written: the evidence is at sequence %d, the log at %d; try again in a moment", at, log.LastSeq)
+	}
+	return err
+}
+
+// writeRange writes a bundle whole or not at all. Its parts lie beside it until
+// it is done.
+func writeRange(path string, in bundle.RangeInput) (n int, err error) {
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".export-*")
+	if err != nil {
+		return 0, fmt.Errorf("writing the bundle: %w", err)
+	}
+	var spools []*os.File
+	defer func() {
+		for _, f := range spools {
+			err = errors.Join(err, f.Close())
+		}
+		err = errors.Join(err, os.RemoveAll(dir))
+	}()
+	in.Spool = func(member string) (bundle.Spool, error) {
+		f, err := os.OpenFile(filepath.Join(dir, member), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+		if err == nil {
+			spools = append(spools, f)
+		}
+		return f, err
+	}
+	err = atomicfile.Stream(path, 0o600, func(f io.Writer) error {
+		w := bufio.NewWriterSize(f, 1<<16)
+		var err error
+		n, err = bundle.WriteRange(w, in)
+		return errors.Join(err, w.Flush())
+	})
+	if err != nil {
+		return 0, fmt.Errorf("writing the bundle: %w", err)
+	}
+	return n, nil
+}

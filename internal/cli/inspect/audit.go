@@ -1,0 +1,207 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/cli/proof"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// AuditCmd is `countersign audit`.
+type AuditCmd struct {
+	Questions auditQuestionsCmd `cmd:"" help:"List the questions that auditors ask."`
+	Ask       auditAskCmd       `cmd:"" help:"Answer one of them from the evidence."`
+	Auditors  auditAuditorsCmd  `cmd:"" help:"List the auditors who may read one tenant."`
+	Grant     auditGrantCmd     `cmd:"" help:"Let an auditor read one tenant's evidence, and nothing else."`
+	Revoke    auditRevokeCmd    `cmd:"" help:"Take that back."`
+	Cut       auditCutCmd       `cmd:"" help:"Take records that no checkpoint covers out of the evidence, for the auditor to make them again."`
+}
+
+type auditQuestionsCmd struct {
+	SQL  bool `name:"sql" help:"Print the statements, too."`
+	JSON bool `name:"json" help:"Print one JSON object for each question."`
+}
+
+// questionView is a question as other programs read it.
+type questionView struct {
+	Number int      `json:"number"`
+	Name   string   `json:"name"`
+	Asks   string   `json:"asks"`
+	Needs  []string `json:"needs"` // flags of audit ask
+	SQL    string   `json:"sql"`
+}
+
+func (c *auditQuestionsCmd) Run(io ui.Stdio) error {
+	for i, q := range storage.Questions() {
+		if c.JSON {
+			if err := ui.WriteJSON(io, questionView{i + 1, q.Name, q.Asks, append([]string{}, q.Needs...), q.SQL}); err != nil {
+				return err
+			}
+			continue
+		}
+		flags := ""
+		for _, need := range q.Needs {
+			flags += " --" + need
+		}
+		fmt.Fprintf(io.Out, "%2d  %-11s %s%s\n", i+1, q.Name, q.Asks, faintly(io, flags))
+		if c.SQL {
+			fmt.Fprintf(io.Out, "\n%s;\n\n", q.SQL)
+		}
+	}
+	return nil
+}
+
+func faintly(io ui.Stdio, flags string) string {
+	if flags == "" {
+		return ""
+	}
+	return " " + ui.NewPrinter(io.Out).Paint(ui.Faint, flags)
+}
+
+type auditAskCmd struct {
+	target.Flags
+	proof.ProveFlags
+	Question string `arg:"" help:"A question's number or name (see: countersign audit questions)."`
+	Agent    string `help:"The agent, or the publisher it speaks through."`
+	ID       string `name:"id" help:"Id of a decision, tool call, event, workflow or mandate."`
+	Session  string `help:"Only this session." type:"session"`
+	Since    string `help:"Only what was recorded since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
+	Until    string `help:"Only what was recorded until then, likewise." placeholder:"TIME"`
+	Limit    int    `help:"Rows at most, the first ones." default:"1000"`
+	JSON     bool   `name:"json" help:"Print one JSON object for each row."`
+}
+
+func (c *auditAskCmd) Run(ctx context.Context, io ui.Stdio) error {
+	q, known := storage.QuestionNamed(c.Question)
+	if !known {
+		return ui.UsageError{Err: fmt.Errorf("no question %q: see countersign audit questions", c.Question)}
+	}
+	terms, err := c.terms(q)
+	if err != nil {
+		return err
+	}
+	t, l, err := system.FindEvidence(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.DB.Close() }()
+	terms.Tenant = t.Tenant
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant, Others: q.Name == storage.QuestionMissing})
+	if err != nil {
+		return err
+	}
+	defer done()
+	a, err := own.DB.Ask(ctx, q, terms)
+	if errors.Is(err, storage.ErrTerms) {
+		return ui.UsageError{Err: fmt.Errorf("%q needs --%s", q.Asks, strings.TrimPrefix(err.Error(), storage.ErrTerms.Error()+": "))}
+	}
+	if err != nil {
+		return err
+	}
+	if err := proof.NoteExpired(ctx, io, own, t.Tenant, terms.Session, "what they held is not in this answer"); err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printAnswerJSON(io, a, c.Proved)
+	} else {
+		printAnswer(ui.NewPrinter(io.Out), q, a, c.Limit)
+	}
+	proof.PrintBasis(io, c.JSON, len(a.Rows), restsOn)
+	return err
+}
+
+// terms reads the flags. One that the question does not know is a mistake: the
+// answer would be about something else than was meant.
+func (c *auditAskCmd) terms(q storage.Question) (t storage.Terms, err error) {
+	now := time.Now()
+	for name, text := range map[string]string{"agent": c.Agent, "id": c.ID, "session": c.Session, "since": c.Since, "until": c.Until} {
+		if text != "" && !slices.Contains(q.Needs, name) {
+			return t, ui.UsageError{Err: fmt.Errorf("question %q does not know --%s", q.Name, name)}
+		}
+	}
+	if c.Limit < 1 {
+		return t, ui.UsageError{Err: fmt.Errorf("--limit %d: at least 1", c.Limit)}
+	}
+	t = storage.Terms{Agent: c.Agent, ID: c.ID, Session: c.Session, Most: c.Limit}
+	for _, f := range []struct {
+		name, text string
+		at         *time.Time
+	}{{"since", c.Since, &t.Since}, {"until", c.Until, &t.Until}} {
+		if f.text == "" {
+			continue
+		}
+		if *f.at, err = ui.ParseMoment(f.text, now); err != nil {
+			return t, ui.UsageError{Err: fmt.Errorf("--%s %w", f.name, err)}
+		}
+	}
+	return t, nil
+}
+
+// printAnswerJSON prints a row a line, and in each whether it was proved that the
+// answer is complete and unchanged.
+func printAnswerJSON(io ui.Stdio, a storage.Answer, proved bool) error {
+	for _, row := range a.Rows {
+		m := make(map[string]any, len(row)+1)
+		m["proved"] = proved
+		for i, v := range row {
+			m[a.Columns[i]] = v
+		}
+		if err := ui.WriteJSON(io, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// widest is how wide a cell of a table is at most; longer text has lines of its own.
+const widest = 60
+
+// printAnswer prints one block for each row: tables of this many columns do not
+// fit. What is empty is left out.
+func printAnswer(p *ui.Printer, q storage.Question, a storage.Answer, limit int) {
+	p.Printf("%s\n", p.Paint(ui.Bold, q.Asks))
+	for _, row := range a.Rows {
+		p.Printf("\n")
+		for i, v := range row {
+			text := cellText(v)
+			switch {
+			case text == "":
+			case strings.Contains(text, "\n"):
+				p.Printf("  %s\n    %s\n", p.Paint(ui.Faint, a.Columns[i]), strings.ReplaceAll(strings.TrimRight(ui.CleanLines(text), "\n"), "\n", "\n    "))
+			default:
+				p.Printf("  %s %s\n", p.Paint(ui.Faint, fmt.Sprintf("%-16s", a.Columns[i])), ui.Clean(text, 10*widest))
+			}
+		}
+	}
+	switch {
+	case len(a.Rows) == 0:
+		p.Printf("\nnothing\n")
+	case len(a.Rows) == limit:
+		p.Printf("\n%d rows, and perhaps more: see --limit\n", limit)
+	default:
+		p.Printf("\n%s\n", ui.Plural(len(a.Rows), "row"))
+	}
+}
+
+func cellText(v any) string {
+	switch v := v.(type) {
+	case time.Time:
+		return v.Format("2006-01-02T15:04:05.000Z")
+	case []string:
+		return strings.Join(v, ", ")
+	case []uint64:
+		if len(v) == 0 {
+			return ""
+		}
+	}
+	return fmt.Sprint(v)
+}

@@ -1,0 +1,81 @@
+package inspect
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+)
+
+type auditCutCmd struct {
+	target.Flags
+	Key string `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+	Yes bool   `short:"y" help:"Do it. Without it the command says what it would take away."`
+}
+
+// Run takes the rows behind the newest published checkpoint out of the evidence of
+// the shard that is written to now.
+func (c *auditCutCmd) Run(ctx context.Context, io ui.Stdio) error {
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	public, err := system.CheckpointKey(c.Key, t)
+	if err != nil {
+		return err
+	}
+	keys, err := system.CheckpointVerifiers(public)
+	if err != nil {
+		return err
+	}
+	l, err := system.OpenEvidence(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.DB.Close() }()
+	log, err := system.ConnectEvidenceLog(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	position, _, err := l.DB.Position(ctx, log.Shard)
+	if err != nil {
+		return err
+	}
+	signed, err := newestCheckpoint(ctx, log, note.VerifierList(keys...), position)
+	if err != nil {
+		return err
+	}
+	switch {
+	case position == signed:
+		fmt.Fprintf(io.Out, "nothing to cut: a checkpoint covers all %d records of shard %s\n", position, log.Shard)
+		return nil
+	case !c.Yes:
+		fmt.Fprintf(io.Out, "%d records of shard %s, from sequence %d on, are behind the newest checkpoint and would be taken away; the auditor makes them again from the log. Nothing was changed: --yes does it.\n",
+			position-signed, log.Shard, signed+1)
+		return nil
+	}
+	if err := l.DB.CutBehind(ctx, log.Shard, signed); err != nil {
+		return err
+	}
+	fmt.Fprintf(io.Out, "%d records of shard %s were taken away, from sequence %d on; the auditor makes them again from the log\n", position-signed, log.Shard, signed+1)
+	return nil
+}
+
+// newestCheckpoint is the size of the largest checkpoint that was published of the
+// shard, holds, and is not above a size; 0 if there is none.
+func newestCheckpoint(ctx context.Context, l *system.EvidenceLog, known note.Verifiers, most uint64) (size uint64, err error) {
+	history, err := l.Checkpoints(ctx)
+	for _, p := range history {
+		c, err := evidence.OpenCheckpoint(p.Text, known)
+		if err == nil && c.Shard == l.Shard && uint64(c.Size) <= most {
+			size = max(size, uint64(c.Size))
+		}
+	}
+	return size, err
+}

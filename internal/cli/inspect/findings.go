@@ -1,0 +1,119 @@
+package inspect
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/internal/cli/correlate"
+	"github.com/countersign-dev/countersign/internal/cli/proof"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// FindingsCmd is `countersign findings`.
+type FindingsCmd struct {
+	target.Flags
+	proof.ProveFlags
+	Rule      string `help:"Only findings of this rule (see: countersign rules list)."`
+	Severity  string `help:"Only findings of this severity: info, low, medium, high or critical." enum:",info,low,medium,high,critical" default:""`
+	Enforced  bool   `help:"Only findings of rules that the tenant wants enforced (see: countersign rules set)."`
+	Session   string `help:"Only this session." type:"session"`
+	Since     string `help:"Only findings since then: a duration such as 24h, or an RFC 3339 time." placeholder:"TIME"`
+	Limit     int    `help:"The newest so many; 0 for all." default:"100"`
+	Withdrawn bool   `help:"Those that were taken back, too, and what took them back."`
+	JSON      bool   `name:"json" help:"Print JSON Lines: each finding and its place in the log."`
+}
+
+// findingView is one finding as other programs read it.
+type findingView struct {
+	Shard     string          `json:"shard"`
+	Seq       uint64          `json:"seq"`
+	At        events.Time     `json:"at"` // broker time of the record
+	Withdrawn bool            `json:"withdrawn"`
+	Finding   json.RawMessage `json:"finding"`
+	Proved    bool            `json:"proved"` // the list was shown to be complete and unchanged
+}
+
+func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
+	since, err := ui.ParseSince(c.Since, c.Limit)
+	if err != nil {
+		return err
+	}
+	if err := correlate.KnownRule(c.Rule); err != nil {
+		return err
+	}
+	t, l, err := system.FindEvidence(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.DB.Close() }()
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
+	if err != nil {
+		return err
+	}
+	defer done()
+	rows, err := own.DB.LatestFindings(ctx, t.Tenant, storage.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
+		Enforced: c.Enforced, Withdrawn: c.Withdrawn, Limit: ui.LimitAndOne(c.Limit)})
+	if err != nil {
+		return err
+	}
+	if len(rows) == 0 && c.Session != "" {
+		if err := system.CheckSession(ctx, own.DB, t.Tenant, c.Session); err != nil {
+			return err
+		}
+	}
+	rows, more := ui.Newest(rows, c.Limit)
+	p := ui.NewPrinter(io.Out)
+	for _, r := range rows {
+		if err := c.print(io, p, r); err != nil {
+			return err
+		}
+	}
+	ui.EndList(io, p, c.JSON, len(rows), more, "finding")
+	proof.PrintBasis(io, c.JSON, len(rows), restsOn)
+	return proof.NoteExpired(ctx, io, own, t.Tenant, c.Session, proof.NotListed)
+}
+
+func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.MarkedFinding) error {
+	body, f, err := evidencereader.DecodeRow[events.Finding](r.EvidenceRow)
+	switch {
+	case err != nil && c.JSON:
+		return nil // verify says so
+	case err != nil:
+		p.Printf("%s  %s\n", place(r.EvidenceRow), p.Paint(ui.Red, "not a finding: run countersign verify"))
+		return nil
+	case c.JSON:
+		return ui.WriteJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Withdrawn, Finding: body, Proved: c.Proved})
+	}
+	head := p.Paint(ui.SeverityColour[f.Severity], ui.Pad(string(f.Severity), 8)) + "  " + p.Paint(ui.Bold, ui.Clean(f.Rule, 60)) + "  " +
+		p.Paint(ui.Faint, "session "+ui.Clean(cmp.Or(r.Session, "-"), 60)+where(f))
+	switch {
+	case r.Withdrawn:
+		head += "  " + p.Paint(ui.Yellow, "taken back since")
+	case f.Withdraws != "":
+		head += "  " + p.Paint(ui.Yellow, "takes back "+ui.Clean(f.Withdraws, 80))
+	case f.Enforced:
+		head += "  " + p.Paint(ui.Red, "enforced")
+	}
+	p.Printf("%s  %s\n", p.Paint(ui.Faint, place(r.EvidenceRow)), head)
+	p.Wrapped(25, "", f.Explanation, "")
+	p.Wrapped(25, "", f.Remedy, ui.Faint)
+	return nil
+}
+
+// where says which call a finding is about, and what proves it.
+func where(f events.Finding) string {
+	text := ""
+	if f.ToolCallID != "" {
+		text += ", call " + ui.Clean(f.ToolCallID, 60)
+	}
+	if len(f.Seqs) > 0 {
+		text += ", proved by " + ui.Sequences(f.Seqs)
+	}
+	return text
+}

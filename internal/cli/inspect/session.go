@@ -1,0 +1,144 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/cli/proof"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+)
+
+// SessionCmd is `countersign session`.
+type SessionCmd struct {
+	target.Flags
+	proof.ProveFlags
+	JSON    bool   `name:"json" help:"Print JSON Lines: every record with its place, and what lies between it and the one before."`
+	Session string `arg:"" help:"The session." type:"session"`
+}
+
+// Run prints a session's timeline from its evidence: redacted, in the order of
+// the log.
+func (c *SessionCmd) Run(ctx context.Context, io ui.Stdio) error {
+	t, l, err := system.FindEvidence(ctx, c.Flags)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.DB.Close() }()
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
+	if err != nil {
+		return err
+	}
+	defer done()
+	parts, err := own.Session(ctx, t.Tenant, c.Session)
+	if err != nil {
+		return system.SuggestSession(ctx, own.DB, t.Tenant, c.Session, err)
+	}
+	p := ui.NewPrinter(io.Out)
+	for _, part := range parts {
+		gone, err := proof.WhyExpired(ctx, own.Reasons(), part.Rows)
+		if err != nil {
+			return err
+		}
+		steps := stepsOf(part, gone)
+		for i := range steps {
+			steps[i].Proved = c.Proved
+		}
+		if c.JSON {
+			err = printSteps(io, steps)
+		} else {
+			var kin *family
+			if kin, err = familyOf(ctx, own.DB, t.Tenant, part); err == nil {
+				printSession(p, part, steps, kin)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	proof.PrintBasis(io, c.JSON, len(parts), restsOn)
+	return nil
+}
+
+// step is one record of a session with what lies before it.
+type step struct {
+	Shard string      `json:"shard"`
+	Seq   uint64      `json:"seq"`
+	At    events.Time `json:"at"` // broker time
+	Kind  string      `json:"kind"`
+	// Publisher sent the event, as the broker authenticated it, in this protocol.
+	Publisher string  `json:"publisher,omitempty"`
+	Protocol  string  `json:"protocol,omitempty"`
+	Index     uint64  `json:"session_index,omitempty"`
+	Others    uint64  `json:"messages_between"` // of other sessions, since the record before
+	Pause     float64 `json:"seconds_between"`
+	Missing   uint64  `json:"records_missing,omitempty"` // of this session, before this one
+	Problem   string  `json:"problem,omitempty"`         // why there is no record
+	Expired   string  `json:"expired,omitempty"`         // why its text is gone; nothing proves its kind and time then
+	Proved    bool    `json:"proved"`                    // all records of the session were shown to be here, unchanged
+
+	Redactions []evidence.Redaction `json:"redactions,omitempty"`
+	Reason     string               `json:"reason,omitempty"` // why there is no body
+	Body       json.RawMessage      `json:"body,omitempty"`   // redacted
+
+	subject string
+}
+
+// stepsOf reads the records of a session. One that is none, or is missing, is
+// said to be so, and so is one that expired (gone).
+func stepsOf(s evidencereader.Session, gone map[uint64]string) []step {
+	steps := make([]step, 0, len(s.Rows))
+	var last uint64 // session index
+	for i, r := range s.Rows {
+		st := step{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Kind: r.Kind, subject: r.Subject}
+		prefix, _, _ := strings.Cut(r.Subject, ".")
+		if at, err := (subject.Space{Prefix: prefix}).Parse(r.Subject); err == nil && at.Class == subject.Events {
+			st.Publisher, st.Protocol = at.Publisher, at.Protocol
+		}
+		if i > 0 {
+			before := s.Rows[i-1]
+			if r.Seq > before.Seq {
+				st.Others = r.Seq - before.Seq - 1
+			}
+			st.Pause = r.BrokerTime.Sub(before.BrokerTime).Seconds()
+		}
+		rec, err := evidence.ParseRecord([]byte(r.Record))
+		switch {
+		case r.Expired():
+			st.Expired, last = gone[r.Seq], last+1
+			st.Index = last
+		case err != nil:
+			st.Problem, last = "not a record", last+1
+		case rec.SessionIndex != nil:
+			st.Index = *rec.SessionIndex
+			if st.Index > last+1 {
+				st.Missing = st.Index - last - 1
+			}
+			last = st.Index
+		}
+		if err == nil {
+			st.Redactions, st.Reason, st.Body = rec.Redactions, rec.Reason, rec.Body
+		}
+		steps = append(steps, st)
+	}
+	return steps
+}
+
+func printSteps(io ui.Stdio, steps []step) error {
+	for _, s := range steps {
+		if err := ui.WriteJSON(io, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pauseShown is how long nothing must have happened for it to be said.
+const pauseShown = 10 * time.Second

@@ -1,0 +1,46 @@
+package inspect
+
+import (
+	"encoding/json"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+)
+
+// withdrawals are the findings that a later one takes back.
+func withdrawals(steps []step) map[string]bool {
+	list := map[string]bool{}
+	for _, st := range steps {
+		var f events.Finding
+		if st.Kind == evidence.KindFinding && json.Unmarshal(st.Body, &f) == nil && f.Withdraws != "" {
+			list[f.Withdraws] = true
+		}
+	}
+	return list
+}
+
+// overview counts decisions, calls and findings.
+func overview(steps []step) string {
+	withdrawn := withdrawals(steps)
+	calls, findings, decisions := map[string]bool{}, 0, 0
+	for _, st := range steps {
+		var r struct {
+			CallID    string `json:"call_id"`
+			FindingID string `json:"finding_id"`
+			Withdraws string `json:"withdraws"`
+		}
+		_ = json.Unmarshal(st.Body, &r)
+		switch st.Kind {
+		case evidence.KindDecision:
+			decisions++
+		case evidence.KindCall:
+			calls[r.CallID] = true
+		case evidence.KindFinding:
+			if r.Withdraws == "" && !withdrawn[r.FindingID] {
+				findings++
+			}
+		}
+	}
+	return ui.Plural(decisions, "decision") + ", " + ui.Plural(len(calls), "call") + ", " + ui.Plural(findings, "finding")
+}

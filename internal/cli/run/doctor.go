@@ -1,0 +1,344 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// DoctorCmd is `countersign doctor`.
+type DoctorCmd struct {
+	target.Flags
+	Timeout          time.Duration `help:"How long one check may take." default:"15s"`
+	AcceptReplicated bool          `help:"Assert that the servers of the cluster have separate power, so that replicas which are not synced are durable." env:"COUNTERSIGN_ACCEPT_REPLICATED"`
+	JSON             bool          `name:"json" help:"Print the findings as JSON, one a line."`
+}
+
+// Levels of a doctor's finding.
+const (
+	levelOK     = "ok"
+	levelWarn   = "warn"
+	levelUnsafe = "unsafe"
+)
+
+// examined is what a doctor says about one thing.
+type examined struct {
+	Check  string `json:"check"`
+	Level  string `json:"level"`
+	Detail string `json:"detail"`
+}
+
+// maxLag is how many messages the auditor may be behind without a warning.
+const maxLag = 10_000
+
+// maxSkew is how far the clocks of this machine and of the server may differ: a
+// receipt lives a minute.
+const maxSkew = 2 * time.Second
+
+func (c *DoctorCmd) Run(ctx context.Context, io ui.Stdio) error {
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	if c.Timeout <= 0 {
+		return ui.UsageError{Err: errors.New("--timeout must be above zero")}
+	}
+	o, err := system.Connect(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer o.Conn.Close()
+	d := doctor{Operator: o, acceptReplicated: c.AcceptReplicated}
+	if list := limited(ctx, c.Timeout, "log", d.stream); len(list) > 0 { // every other check asks about it
+		return c.report(io, list)
+	}
+	var list []examined
+	for _, check := range []struct {
+		name    string
+		examine func(context.Context) []examined
+	}{
+		{"durability", d.durability}, {"log", d.log}, {"settings", d.settings}, {"admitter", d.admitter}, {"ingest", d.ingest}, {"correlator", d.correlator},
+		{"policies", d.policies}, {"permissions", d.permissions}, {"clock", d.clock}, {"keys", d.keys}, {"evidence", d.evidence}, {"retention", d.retention},
+	} {
+		list = append(list, limited(ctx, c.Timeout, check.name, check.examine)...)
+	}
+	return c.report(io, list)
+}
+
+// limited is what a check finds, or that it took too long. A server that may not be
+// asked does not answer at all, so no question may wait for ever.
+func limited(ctx context.Context, timeout time.Duration, name string, examine func(context.Context) []examined) []examined {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	found := make(chan []examined, 1)
+	go func() { found <- examine(ctx) }()
+	late := time.NewTimer(timeout + afterTimeout)
+	defer late.Stop()
+	select {
+	case list := <-found:
+		return list
+	case <-late.C:
+		return one(name, levelUnsafe, "no answer within %v: may this user ask for it, and is the right server named?", timeout)
+	}
+}
+
+// afterTimeout is how long a check may take to say that its time is up.
+const afterTimeout = time.Second
+
+func (c *DoctorCmd) report(io ui.Stdio, list []examined) error {
+	p := ui.NewPrinter(io.Out)
+	colour := map[string]string{levelOK: ui.Green, levelWarn: ui.Yellow, levelUnsafe: ui.Red}
+	for _, e := range list {
+		if c.JSON {
+			if err := ui.WriteJSON(io, e); err != nil {
+				return err
+			}
+			continue
+		}
+		p.Printf("%s  %-11s %s\n", p.Paint(colour[e.Level], fmt.Sprintf("%-6s", e.Level)), e.Check, ui.Clean(e.Detail, 400))
+	}
+	if slices.ContainsFunc(list, func(e examined) bool { return e.Level == levelUnsafe }) {
+		return ui.ExitCode(ui.ExitFailed)
+	}
+	return nil
+}
+
+// doctor examines a running system as an operator.
+type doctor struct {
+	system.Operator
+	acceptReplicated bool
+}
+
+func one(check, level, format string, args ...any) []examined {
+	return []examined{{check, level, fmt.Sprintf(format, args...)}}
+}
+
+// durability: what an acknowledged record is worth.
+func (d doctor) durability(ctx context.Context) []examined {
+	class, detail, err := streams.Durability(ctx, d.Conn, d.Target.Stream)
+	if err != nil {
+		return one("durability", levelUnsafe, "cannot be read from the server: %v", err)
+	}
+	if problem := class.Problem(detail, d.acceptReplicated); problem != "" {
+		return one("durability", levelUnsafe, "%s", problem)
+	}
+	if class == streams.ClassReplicated {
+		detail += "; accepted with --accept-replicated: durable as long as the servers do not lose power at the same time"
+	}
+	return one("durability", levelOK, "%s: %s", class, detail)
+}
+
+// stream: whether the shard's log is on this server at all; nothing is found if it is.
+func (d doctor) stream(ctx context.Context) []examined {
+	_, err := d.JS.Stream(ctx, d.Target.Stream)
+	switch {
+	case err == nil:
+		return nil
+	case !errors.Is(err, jetstream.ErrStreamNotFound):
+		return one("log", levelUnsafe, "stream %s cannot be asked about: %v", d.Target.Stream, err)
+	}
+	var others []string
+	names := d.JS.StreamNames(ctx)
+	for name := range names.Name() {
+		if !strings.HasPrefix(name, "KV_") && name != streams.StreamQuarantine && name != streams.StreamCheckpoints {
+			others = append(others, name)
+		}
+	}
+	switch {
+	case names.Err() != nil:
+		return one("log", levelUnsafe, "stream %s is not on this server, and which are cannot be listed: %v", d.Target.Stream, names.Err())
+	case len(others) == 0:
+		return one("log", levelUnsafe, "stream %s is not on this server, and no other log is: create it with countersign provision --streams, or name the right --server", d.Target.Stream)
+	}
+	slices.Sort(others)
+	return one("log", levelUnsafe, "stream %s is not on this server; it has %s: name it with --stream, or name the right --server", d.Target.Stream, strings.Join(others, ", "))
+}
+
+// settings: whether streams and buckets are as they were provisioned.
+func (d doctor) settings(ctx context.Context) []examined {
+	const check = "settings"
+	list, err := streams.Differences(ctx, d.JS, streams.Shard{Name: d.Target.Stream, Space: subject.Space{Prefix: d.Target.Prefix}})
+	switch {
+	case err != nil:
+		return one(check, levelUnsafe, "cannot be read: %v", err)
+	case len(list) > 0:
+		var text []string
+		for _, diff := range list {
+			text = append(text, diff.String())
+		}
+		return one(check, levelUnsafe, "%s: run countersign provision --streams, which creates what is missing, switches direct get off and names the rest", strings.Join(text, "; "))
+	}
+	return one(check, levelOK, "every stream and bucket has the settings that it was provisioned with")
+}
+
+// log: the stream's settings that everything else rests on.
+func (d doctor) log(ctx context.Context) []examined {
+	s, err := d.JS.Stream(ctx, d.Target.Stream)
+	if err != nil {
+		return one("log", levelUnsafe, "stream %s: %v (create it with: countersign provision --streams)", d.Target.Stream, err)
+	}
+	cfg, state := s.CachedInfo().Config, s.CachedInfo().State
+	var wrong []string
+	for _, w := range []struct {
+		is   bool
+		what string
+	}{
+		{cfg.Discard != jetstream.DiscardNew, "it discards old messages when full"},
+		{!cfg.DenyPurge, "it can be purged"},
+		{cfg.AllowRollup, "rollups can wipe it"},
+		{cfg.MaxAge != 0, "messages expire"},
+	} {
+		if w.is {
+			wrong = append(wrong, w.what)
+		}
+	}
+	missing, erased := d.missing(ctx, state)
+	if missing != "" {
+		wrong = append(wrong, missing)
+	}
+	if len(wrong) > 0 {
+		return one("log", levelUnsafe, "stream %s: %v", d.Target.Stream, wrong)
+	}
+	return one("log", levelOK, "stream %s: %d messages, last sequence %d, never discards or purges%s", d.Target.Stream, state.Msgs, state.LastSeq, erased)
+}
+
+func (d doctor) admitter(ctx context.Context) []examined {
+	return d.answers(ctx, "admitter", "every runtime must treat that as deny")
+}
+
+func (d doctor) ingest(ctx context.Context) []examined {
+	return d.answers(ctx, "ingest", "no admitter takes events in, and publishers are told so")
+}
+
+func (d doctor) correlator(ctx context.Context) []examined {
+	return d.answers(ctx, "correlator", "nothing is found until one is; the log keeps everything")
+}
+
+// answers: whether a service does.
+func (d doctor) answers(ctx context.Context, service, otherwise string) []examined {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, err := d.Conn.RequestWithContext(ctx, "$SRV.PING."+service, nil)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return one(service, levelUnsafe, "none is listening: %s", otherwise)
+	case err != nil:
+		return one(service, levelUnsafe, "does not answer: %v", err)
+	}
+	return one(service, levelOK, "answers")
+}
+
+func (d doctor) policies(ctx context.Context) []examined {
+	b, err := decide.OpenPoliciesAt(ctx, d.Target)
+	if err != nil {
+		return one("policies", levelUnsafe, "%v", err)
+	}
+	defer b.Conn.Close()
+	held, err := b.InForce(ctx)
+	if err != nil {
+		return one("policies", levelUnsafe, "%v", err)
+	}
+	files, err := decide.PolicyFiles(held)
+	switch {
+	case err != nil:
+		return one("policies", levelUnsafe, "every request is denied: %v (push a good set: countersign policy push DIR)", err)
+	case len(files) == 0:
+		return one("policies", levelWarn, "none in force: every request is denied (countersign policy push DIR)")
+	case len(held.Mixed()) > 0:
+		return one("policies", levelWarn, "%d files in force, some of them put one by one and not by a push: nobody signs for the whole (countersign policy push DIR)", len(files))
+	}
+	return one("policies", levelOK, "%d files in force, revision %d", len(files), held.Revision)
+}
+
+// clock: receipts expire by the clocks of those who check them.
+func (d doctor) clock(ctx context.Context) []examined {
+	m, err := streams.LastBySubject(ctx, d.JS, d.Target.Stream, subject.Space{Prefix: d.Target.Prefix}.All(subject.Decisions))
+	if err != nil || m == nil {
+		return one("clock", levelOK, "no decision yet to compare clocks by")
+	}
+	r, err := events.DecodeRecord[events.Decision](m.Body)
+	if err != nil {
+		return one("clock", levelWarn, "the last decision, at sequence %d, does not read as one", m.Seq)
+	}
+	// The broker stored the decision right after the admitter made it.
+	if skew := m.Time.Sub(r.DecidedAt.Time).Abs(); skew > maxSkew {
+		return one("clock", levelUnsafe, "the admitter's and the NATS server's clocks differ by %s: set both by NTP", skew.Round(time.Millisecond))
+	}
+	return one("clock", levelOK, "the admitter's and the NATS server's agree within %s", maxSkew)
+}
+
+// keys: whether the key that signs is one that others can check.
+func (d doctor) keys(ctx context.Context) []examined {
+	m, err := streams.LastBySubject(ctx, d.JS, d.Target.Stream, subject.Space{Prefix: d.Target.Prefix}.Control(d.Target.Stream, events.ControlKey))
+	if err != nil {
+		return one("keys", levelUnsafe, "reading the key records: %v", err)
+	}
+	if m == nil {
+		return one("keys", levelWarn, "no receipt key is published yet: an admitter does so when it starts")
+	}
+	k, err := events.DecodeRecord[events.KeyRecord](m.Body)
+	if err != nil {
+		return one("keys", levelUnsafe, "the key record at sequence %d does not read as one", m.Seq)
+	}
+	return one("keys", levelOK, "receipt key %s, published at sequence %d", k.KeyID, m.Seq)
+}
+
+// schema: whether the tables are what the migrations make; nothing is found if so.
+func (d doctor) schema(ctx context.Context, db *storage.DB) []examined {
+	list, _, err := evidencereader.Reader{DB: db}.SchemaProblems(ctx)
+	switch {
+	case err != nil:
+		return one("evidence", levelUnsafe, "%v", err)
+	case len(list) > 0:
+		return one("evidence", levelUnsafe, "%d differences from what the migrations make; the first: %s (an auditor of this version migrates when it starts; otherwise somebody changed the database)", len(list), list[0])
+	}
+	return nil
+}
+
+// evidence: how far the auditor is.
+func (d doctor) evidence(ctx context.Context) []examined {
+	dsn, err := d.Target.DSN()
+	if err != nil {
+		return one("evidence", levelWarn, "not looked at: %v", err)
+	}
+	db, err := storage.Open(ctx, dsn)
+	if err != nil {
+		return one("evidence", levelUnsafe, "%v", err)
+	}
+	defer func() { _ = db.Close() }()
+	if wrong := d.schema(ctx, db); wrong != nil {
+		return wrong
+	}
+	state, err := streams.StreamState(ctx, d.JS, d.Target.Stream)
+	if err != nil {
+		return one("evidence", levelUnsafe, "reading the log's state: %v", err)
+	}
+	shard := streams.EpochName(d.Target.Stream, state.Created)
+	position, _, err := db.Position(ctx, shard)
+	if err != nil {
+		return one("evidence", levelUnsafe, "%v", err)
+	}
+	switch {
+	case position > state.LastSeq:
+		return one("evidence", levelUnsafe, "the log ends at %d and the evidence at %d: acknowledged messages are gone", state.LastSeq, position)
+	case state.LastSeq-position > maxLag:
+		return one("evidence", levelWarn, "the auditor is %d messages behind", state.LastSeq-position)
+	}
+	return one("evidence", levelOK, "shard %s: %d of %d messages audited", shard, position, state.LastSeq)
+}

@@ -1,0 +1,70 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/countersign-dev/countersign/evidence/retention"
+	"github.com/countersign-dev/countersign/internal/cli/admin"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+)
+
+// missing says what the log lost without an erasure record, and how much with one.
+func (d doctor) missing(ctx context.Context, state jetstream.StreamState) (wrong, erased string) {
+	if state.FirstSeq <= 1 && state.NumDeleted == 0 {
+		return "", ""
+	}
+	key, err := system.CheckpointKey("", d.Target)
+	if err != nil {
+		return "messages are missing from it, and without a public key nobody can tell whether they were erased (give --ready-file)", ""
+	}
+	known, err := system.CheckpointVerifiers(key)
+	if err != nil {
+		return err.Error(), ""
+	}
+	n, lost, err := system.Erasures(d.JS, d.Target.Stream, d.Target.Prefix, known).Missing(ctx, 3)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("messages are missing from it, and why cannot be read: %v", err), ""
+	case len(lost) > 0:
+		return fmt.Sprintf("messages are missing from it that no erasure record names, the first is %d", lost[0]), ""
+	}
+	return "", fmt.Sprintf("; %d messages erased, each by a signed record", n)
+}
+
+// retention: whether erasures can be carried out, and are.
+func (d doctor) retention(ctx context.Context) []examined {
+	const check = "retention"
+	b := &admin.RetentionBucket{Bucket: system.Bucket{Operator: d.Operator}}
+	sealed, err := b.Sealed(ctx)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return one(check, levelWarn, "there is no bucket for it yet (run countersign provision)")
+	case err != nil:
+		return one(check, levelWarn, "cannot be looked at: %v", err)
+	case len(sealed) > 0:
+		return one(check, levelWarn, "nothing can be erased from %s: made before there was erasure (docs/retention.md, Logs from before)", strings.Join(sealed, ", "))
+	}
+	s, _, err := b.Read(ctx)
+	if err != nil {
+		return one(check, levelUnsafe, "the holds of tenant %s cannot be read, so nothing is erased: %v", d.Target.Tenant, err)
+	}
+	open := 0
+	for _, o := range s.Orders {
+		if o.Status.Open() {
+			open++
+		}
+	}
+	if _, _, err := b.Policy(ctx); errors.Is(err, retention.ErrPolicy) {
+		return one(check, levelUnsafe, "the retention policy of tenant %s cannot be used: %v", d.Target.Tenant, err)
+	}
+	if open > 0 {
+		return one(check, levelWarn, "%s of tenant %s not done yet: does the auditor have a custodian's credentials, and does the correlator run?", ui.Plural(open, "erasure"), d.Target.Tenant)
+	}
+	return one(check, levelOK, "tenant %s: %s, nothing left to erase", d.Target.Tenant, ui.Plural(len(s.Holds), "legal hold"))
+}

@@ -1,0 +1,151 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	natsd "github.com/nats-io/nats-server/v2/server"
+
+	"github.com/countersign-dev/countersign/client"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/cli/ui/uitest"
+	"github.com/countersign-dev/countersign/internal/service/servicetest"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+func asRuntime(url, user string) *target.Target {
+	return target.FromReady(target.Ready{NATSURL: url, Tenant: servicetest.Tenant, Roles: map[string]target.Role{
+		target.Runtime: {User: user, Password: "pw-" + user}, target.Subscriber: {User: "subscriber", Password: "pw-subscriber"},
+	}})
+}
+
+func TestDoctorTriesPermissionsOut(t *testing.T) {
+	examine := func(tgt *target.Target) examined {
+		return doctor{Operator: system.Operator{Target: tgt}}.permissions(t.Context())[0]
+	}
+	n := servicetest.Start(t, streams.Shard{})
+	if got := examine(asRuntime(n.URL(), servicetest.Runtime)); got.Level != levelOK {
+		t.Errorf("as it should be: %+v", got)
+	}
+	flat := flatServer(t)
+	got := examine(asRuntime(flat, servicetest.Runtime))
+	if got.Level != levelUnsafe || !strings.Contains(got.Detail, "has JetStream and can listen for admission requests") || strings.Contains(got.Detail, "pw-") {
+		t.Errorf("a server without permissions: %+v", got)
+	}
+	if got := examine(&target.Target{}); got.Level != levelWarn {
+		t.Errorf("without a runtime's credentials: %+v", got)
+	}
+	if got := examine(asRuntime("nats://127.0.0.1:1", servicetest.Runtime)); got.Level != levelUnsafe {
+		t.Errorf("no server: %+v", got)
+	}
+}
+
+// flatServer is a server as one should not be: everybody may do everything.
+func flatServer(t *testing.T) (url string) {
+	t.Helper()
+	opts := &natsd.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true,
+		Users: []*natsd.User{{Username: servicetest.Runtime, Password: "pw-" + servicetest.Runtime}}}
+	s, err := natsd.NewServer(opts)
+	servicetest.OK(t, err)
+	go s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(servicetest.Guard) {
+		t.Fatal("the server does not start")
+	}
+	return s.ClientURL()
+}
+
+// A tail by a user who may not subscribe must say so and not wait for ever.
+func TestTailOfWhoMayNot(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	ctx, cancel := context.WithTimeout(t.Context(), servicetest.Guard)
+	defer cancel()
+	nc := n.Conn(servicetest.Runtime)
+	err := client.Follow(ctx, nc, client.FollowOptions{Tenant: servicetest.Tenant}, nil)
+	if err == nil || !strings.Contains(err.Error(), "subscriber's credentials") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestUpConfig(t *testing.T) {
+	path := t.TempDir() + "/up.yaml"
+	write(t, path, "tenant: globex\nnats-port: 4242\nlog-level: debug\ndata-dir: "+t.TempDir()+"\n")
+	c := &UpCmd{Config: path, LogLevel: "warn"}
+	servicetest.OK(t, c.settle())
+	if c.Tenant != "globex" || c.NATSPort != 4242 || c.LogLevel != "warn" || c.SyncInterval != "always" || c.Host != "127.0.0.1" {
+		t.Errorf("%+v", c)
+	}
+	write(t, path, "")
+	c = &UpCmd{Config: path, DataDir: "relative"}
+	servicetest.OK(t, c.settle())
+	if !strings.HasPrefix(c.DataDir, "/") {
+		t.Errorf("data directory %s", c.DataDir)
+	}
+	for _, text := range []string{"tenant: [", "tenants: x", "{}x", "tenant: a\n---\ntenant: b\n", "tenant: '../x'", "sync-interval: never"} {
+		write(t, path, text)
+		if err := (&UpCmd{Config: path}).settle(); err == nil || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	servicetest.OK(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+// TestDoctorNamesTheStreamThatIsThere: the server holds another shard. The operator
+// may not ask about this one, and nothing would ever answer.
+func TestDoctorNamesTheStreamThatIsThere(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{Name: "EAST"})
+	var out bytes.Buffer
+	c := &DoctorCmd{Flags: target.Flags{Server: n.URL(), User: "operator", Password: "pw-operator", Tenant: servicetest.Tenant, Prefix: "gov", Stream: "GOV"}, Timeout: servicetest.Guard}
+	err := c.Run(t.Context(), ui.Stdio{Out: &out, Err: &out})
+	if got := out.String(); err == nil || !strings.Contains(got, "stream GOV is not on this server; it has EAST") || !strings.Contains(got, "--stream") || strings.Count(got, "\n") != 1 {
+		t.Errorf("%v: %s", err, got)
+	}
+}
+
+// TestDoctorWaitsForNoAnswerForEver: a check that gets no answer is a finding.
+func TestDoctorWaitsForNoAnswerForEver(t *testing.T) {
+	hangs := func(context.Context) []examined { select {} }
+	if got := limited(t.Context(), time.Millisecond, "keys", hangs); len(got) != 1 || got[0].Check != "keys" || got[0].Level != levelUnsafe || !strings.Contains(got[0].Detail, "1ms") {
+		t.Errorf("%+v", got)
+	}
+	ends := func(ctx context.Context) []examined { <-ctx.Done(); return one("keys", levelUnsafe, "%v", ctx.Err()) }
+	if got := limited(t.Context(), time.Millisecond, "keys", ends); len(got) != 1 || !strings.Contains(got[0].Detail, "deadline") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestDoctorComparesSettings: what was changed on the server since is found.
+func TestDoctorComparesSettings(t *testing.T) {
+	n := servicetest.Start(t, streams.Shard{})
+	o := system.Operator{Target: &target.Target{Flags: target.Flags{Stream: "GOV", Prefix: "gov"}}, JS: n.JS("operator")}
+	if got := (doctor{Operator: o}).settings(t.Context()); got[0].Level != levelOK {
+		t.Errorf("%+v", got)
+	}
+	js := n.JS("provisioner")
+	s, err := js.Stream(t.Context(), "KV_"+streams.BucketSpend)
+	servicetest.OK(t, err)
+	changed := s.CachedInfo().Config
+	changed.AllowDirect, changed.MaxAge = true, time.Hour
+	_, err = js.UpdateStream(t.Context(), changed)
+	servicetest.OK(t, err)
+	got := doctor{Operator: o}.settings(t.Context())
+	if got[0].Level != levelUnsafe || !strings.Contains(got[0].Detail, "KV_spend: allow_direct is true, want false") || !strings.Contains(got[0].Detail, "max_age") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestDoctorIsHarmless(t *testing.T) {
+	var out bytes.Buffer
+	_ = (&DoctorCmd{}).report(ui.Stdio{Out: &out}, one("c", levelOK, "%s", uitest.Hostile))
+	uitest.Harmless(t, out.String(), 1)
+}

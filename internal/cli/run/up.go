@@ -1,0 +1,221 @@
+// Package run has the commands that run the system and talk to it while it runs: up,
+// demo, engine, provision and doctor; admit, publish and tail.
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/countersign-dev/countersign/admission/policy"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/cli/decide"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/pipeline"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// UpCmd is `countersign up`.
+type UpCmd struct {
+	DataDir        string `help:"Keys, passwords, log and evidence live here (default: $XDG_DATA_HOME/countersign)." env:"COUNTERSIGN_DATA" placeholder:"DIR"`
+	Config         string `help:"YAML file with the same settings; flags win." placeholder:"FILE"`
+	ReadyFile      string `help:"Write a JSON object with addresses and passwords here once everything answers." placeholder:"FILE"`
+	Tenant         string `help:"The tenant to create (default acme)." placeholder:"NAME"`
+	Policy         string `help:"Put the policies of this directory in force." placeholder:"DIR"`
+	Host           string `help:"Address to listen on (default 127.0.0.1)."`
+	NATSPort       int    `help:"NATS port (default: a free one)."`
+	ClickHousePort int    `name:"clickhouse-port" help:"ClickHouse port (default: a free one)."`
+	ClickHouse     string `name:"clickhouse" help:"DSN of a ClickHouse of yours instead of the embedded engine." env:"COUNTERSIGN_CLICKHOUSE" placeholder:"DSN"`
+	HTTP           string `name:"http" help:"Address of the health endpoint (default: a free port)." placeholder:"ADDR"`
+	SyncInterval   string `help:"When the log is synced to disk: always, or a duration such as 2m (default always)."`
+	CacheDir       string `help:"Where the engine's library is kept (default: the user's cache directory)." env:"COUNTERSIGN_CACHE" placeholder:"DIR"`
+	LogLevel       string `help:"debug, info, warn or error (default info)."`
+}
+
+// upConfig is the configuration file; its keys are the flags' names.
+type upConfig struct {
+	DataDir        string `yaml:"data-dir"`
+	ReadyFile      string `yaml:"ready-file"`
+	Tenant         string `yaml:"tenant"`
+	Policy         string `yaml:"policy"`
+	Host           string `yaml:"host"`
+	NATSPort       int    `yaml:"nats-port"`
+	ClickHousePort int    `yaml:"clickhouse-port"`
+	ClickHouse     string `yaml:"clickhouse"`
+	HTTP           string `yaml:"http"`
+	SyncInterval   string `yaml:"sync-interval"`
+	CacheDir       string `yaml:"cache-dir"`
+	LogLevel       string `yaml:"log-level"`
+}
+
+func (c *UpCmd) Run(ctx context.Context, io ui.Stdio) error {
+	if err := c.settle(); err != nil {
+		return err
+	}
+	log := daemon.Logger(os.Stderr, c.LogLevel).With().Str("service", "up").Logger()
+	docs, err := c.policies(log)
+	if err != nil {
+		return err
+	}
+	ready := &readyFile{path: c.ReadyFile, log: log}
+	ready.removeStale()
+	p, err := pipeline.Start(ctx, pipeline.Options{
+		DataDir: c.DataDir, Tenant: c.Tenant, Host: c.Host, NATSPort: c.NATSPort, SyncInterval: c.SyncInterval,
+		ClickHouse: c.ClickHouse, ClickHousePort: c.ClickHousePort, CacheDir: c.CacheDir, HTTP: c.HTTP, LogLevel: c.LogLevel,
+		Log: log, ChildLog: os.Stderr, Progress: ui.ShowProgress(io), OnChange: ready.changed,
+		BeforeServices: func(ctx context.Context, r target.Ready) error {
+			if c.Policy == "" {
+				return nil
+			}
+			return decide.PushPolicies(ctx, r, docs)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	err = c.serve(ctx, io, p, ready)
+	ready.remove()
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), pipeline.StopTimeout)
+	defer cancel()
+	return errors.Join(err, p.Stop(stop))
+}
+
+// serve says where everything is and waits.
+func (c *UpCmd) serve(ctx context.Context, io ui.Stdio, p *pipeline.Pipeline, ready *readyFile) error {
+	if err := ready.publish(p.Ready()); err != nil {
+		return err
+	}
+	r := p.Ready()
+	fmt.Fprintf(io.Out, "Countersign is up for tenant %s (data in %s).\n  NATS        %s\n  ClickHouse  %s\n  health      %s/healthz\n",
+		r.Tenant, c.DataDir, r.NATSURL, hostOf(r.ClickHouseDSN), r.HTTPURL)
+	if c.ReadyFile != "" {
+		fmt.Fprintf(io.Out, "  addresses and passwords: %s\n", c.ReadyFile)
+	}
+	if c.Policy == "" {
+		fmt.Fprintln(io.Out, "  policies in force are those pushed before; without any, every request is denied (countersign policy push DIR)")
+	}
+	<-ctx.Done()
+	fmt.Fprintln(io.Out, "stopping (again to stop at once) ...")
+	return nil
+}
+
+// hostOf is the address in a DSN, without its password.
+func hostOf(dsn string) string {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "(see the ready file)"
+	}
+	return u.Host
+}
+
+// settle fills what flags leave open from the configuration file, then from the
+// defaults.
+func (c *UpCmd) settle() error {
+	var f upConfig
+	if c.Config != "" {
+		if err := readConfig(c.Config, &f); err != nil {
+			return ui.UsageError{Err: err}
+		}
+	}
+	for _, s := range []struct {
+		flag            *string
+		file, otherwise string
+	}{
+		{&c.DataDir, f.DataDir, target.DefaultDataDir()}, {&c.ReadyFile, f.ReadyFile, ""}, {&c.Tenant, f.Tenant, "acme"},
+		{&c.Policy, f.Policy, ""}, {&c.Host, f.Host, streams.DefaultHost}, {&c.ClickHouse, f.ClickHouse, ""}, {&c.HTTP, f.HTTP, ""},
+		{&c.SyncInterval, f.SyncInterval, streams.DefaultSyncInterval}, {&c.CacheDir, f.CacheDir, ""}, {&c.LogLevel, f.LogLevel, "info"},
+	} {
+		*s.flag = cmp.Or(*s.flag, cmp.Or(s.file, s.otherwise))
+	}
+	if c.NATSPort == 0 {
+		c.NATSPort = f.NATSPort
+	}
+	if c.ClickHousePort == 0 {
+		c.ClickHousePort = f.ClickHousePort
+	}
+	if err := c.check(); err != nil {
+		return ui.UsageError{Err: err}
+	}
+	abs, err := filepath.Abs(c.DataDir)
+	c.DataDir = abs
+	return err
+}
+
+// maxTenant bounds a tenant's name: users are named after it.
+const maxTenant = 48
+
+// check finds mistakes before anything is started.
+func (c *UpCmd) check() error {
+	_, levelErr := zerolog.ParseLevel(c.LogLevel)
+	_, syncErr := time.ParseDuration(c.SyncInterval)
+	switch {
+	case c.DataDir == "":
+		return errors.New("no data directory: set --data-dir, or HOME")
+	case subject.Escape(c.Tenant) != c.Tenant || len(c.Tenant) > maxTenant:
+		return fmt.Errorf("--tenant %.60q must be letters, digits, _ and -, at most %d", c.Tenant, maxTenant)
+	case levelErr != nil:
+		return fmt.Errorf("--log-level %.20q must be debug, info, warn or error", c.LogLevel)
+	case c.SyncInterval != streams.DefaultSyncInterval && syncErr != nil:
+		return fmt.Errorf("--sync-interval %.20q must be always, or a duration such as 2m", c.SyncInterval)
+	}
+	return nil
+}
+
+// readConfig reads a YAML file; a key nobody knows is an error with its line.
+func readConfig(path string, into any) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("reading the configuration: %w", err)
+	}
+	defer func() { _ = file.Close() }()
+	dec := yaml.NewDecoder(file)
+	dec.KnownFields(true)
+	err = dec.Decode(into)
+	if err == nil { // one document, nothing after it
+		if err = dec.Decode(new(yaml.Node)); err == nil {
+			err = errors.New("there is a second document")
+		}
+	}
+	if !errors.Is(err, io.EOF) { // an empty file sets nothing
+		return fmt.Errorf("%s: %s", path, strings.Join(strings.Fields(err.Error()), " "))
+	}
+	return nil
+}
+
+// policies reads what is to be in force from the start. A path that is no
+// directory is a mistake in the call. No usable set in it is none: the pipeline
+// starts all the same, denies everything, says why, and is unhealthy until a good
+// set is pushed. Keeping what an earlier run had in force instead would decide by
+// rules that this one did not name.
+func (c *UpCmd) policies(log zerolog.Logger) ([]policy.Document, error) {
+	if c.Policy == "" {
+		return nil, nil
+	}
+	if st, err := os.Stat(c.Policy); err != nil {
+		return nil, ui.UsageError{Err: fmt.Errorf("reading the policies: %w", err)}
+	} else if !st.IsDir() {
+		return nil, ui.UsageError{Err: fmt.Errorf("--policy %s is not a directory", c.Policy)}
+	}
+	docs, _, err := decide.LoadPolicies(c.Policy)
+	if err == nil {
+		return docs, nil
+	}
+	log.Error().Err(err).Msg("every request will be denied until a good set is pushed (countersign policy push DIR)")
+	docs, err = policy.LoadDir(os.DirFS(c.Policy))
+	if errors.Is(err, policy.ErrNoPolicies) {
+		return nil, nil
+	}
+	return docs, err
+}

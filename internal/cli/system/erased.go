@@ -1,0 +1,29 @@
+package system
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/service/erasures"
+)
+
+// mostGaps bounds what is said of a log with holes.
+const mostGaps = 100
+
+// Erasures reads the erasure records of a log that a checkpoint key signed.
+func Erasures(js jetstream.JetStream, stream, prefix string, known []note.Verifier) *erasures.Log {
+	return &erasures.Log{JS: js, Stream: stream, Space: subject.Space{Prefix: prefix}, Known: note.VerifierList(known...)}
+}
+
+// AddGaps adds to the report of a shard what is missing from its log.
+func (l *EvidenceLog) AddGaps(ctx context.Context, prefix string, known []note.Verifier, r *evidence.Report) error {
+	erased, unexplained, err := Erasures(l.js, l.stream, prefix, known).Missing(ctx, mostGaps)
+	if err == nil {
+		r.LogGaps(erased, unexplained)
+	}
+	return err
+}

@@ -1,0 +1,71 @@
+package system
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// OpenEvidence connects to the evidence.
+func OpenEvidence(ctx context.Context, t *target.Target) (evidencereader.Reader, error) {
+	dsn, err := t.DSN()
+	if err != nil {
+		return evidencereader.Reader{}, err
+	}
+	db, err := storage.Open(ctx, dsn)
+	if err != nil {
+		return evidencereader.Reader{}, err
+	}
+	return evidencereader.Reader{DB: db, Stream: t.Stream, Space: subject.Space{Prefix: t.Prefix}}, nil
+}
+
+// FindEvidence finds the running system and opens its evidence. The caller closes
+// the reader's DB.
+func FindEvidence(ctx context.Context, f target.Flags) (*target.Target, evidencereader.Reader, error) {
+	t, err := f.Resolve()
+	if err != nil {
+		return nil, evidencereader.Reader{}, err
+	}
+	l, err := OpenEvidence(ctx, t)
+	return t, l, err
+}
+
+// CheckpointKey is the public key to verify against: a file, the key itself, or
+// the ready file's. The evidence cannot vouch for itself.
+func CheckpointKey(flag string, t *target.Target) (string, error) {
+	if flag == "" && t != nil && t.ReadyInfo() != nil {
+		flag = t.ReadyInfo().PublicKey
+	}
+	if flag == "" {
+		return "", ui.UsageError{Err: fmt.Errorf("no public key to verify against: give --key FILE (checkpoint.pub of the installation), or --ready-file FILE")}
+	}
+	if b, err := os.ReadFile(flag); err == nil {
+		flag = string(b)
+	} else if !strings.Contains(flag, "+") { // a key has plus signs, so this was meant to be a file
+		return "", ui.UsageError{Err: fmt.Errorf("reading the public key: %w", err)}
+	}
+	flag = strings.TrimSpace(flag)
+	if _, err := signing.CheckpointVerifier(flag); err != nil {
+		return "", ui.UsageError{Err: fmt.Errorf("--key: %w", err)}
+	}
+	return flag, nil
+}
+
+// CheckpointVerifiers are those of one checkpoint key.
+func CheckpointVerifiers(key string) ([]note.Verifier, error) {
+	v, err := signing.CheckpointVerifier(key)
+	if err != nil {
+		return nil, err
+	}
+	return []note.Verifier{v}, nil
+}

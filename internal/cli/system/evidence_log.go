@@ -1,0 +1,100 @@
+package system
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// EvidenceLog is the log that the evidence is of, as far as an operator may read
+// it; nil when there is no server to ask.
+type EvidenceLog struct {
+	js        jetstream.JetStream
+	stream    string
+	Shard     string // the incarnation that exists now
+	Last      uint64 // how far it went when it was connected to
+	Published []evidence.Published
+	trusted   []note.Verifier // the witnesses whose signatures the operators take
+	hangUp    func()
+}
+
+// ConnectEvidenceLog connects to the log and reads the newest checkpoint off NATS: a change
+// of the database cannot take it back.
+func ConnectEvidenceLog(ctx context.Context, t *target.Target) (*EvidenceLog, error) {
+	nc, err := t.Connect(ctx, target.Operator)
+	if err != nil {
+		return nil, err
+	}
+	l := &EvidenceLog{stream: t.Stream, hangUp: nc.Close}
+	if l.js, err = jetstream.New(nc); err == nil {
+		err = l.read(ctx, subject.Space{Prefix: t.Prefix}.Checkpoints(t.Stream))
+	}
+	if err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *EvidenceLog) read(ctx context.Context, checkpoints string) error {
+	m, err := streams.LastBySubject(ctx, l.js, streams.StreamCheckpoints, checkpoints)
+	if err != nil {
+		return fmt.Errorf("reading the published checkpoint: %w", err)
+	}
+	if m != nil {
+		l.Published = []evidence.Published{{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)}}
+	}
+	st, err := streams.StreamState(ctx, l.js, l.stream)
+	if err != nil {
+		return err
+	}
+	l.Shard, l.Last = streams.EpochName(l.stream, st.Created), st.LastSeq
+	trusted, err := witnessbucket.Trusted(ctx, l.js)
+	l.trusted = witnessbucket.Verifiers(trusted)
+	return err
+}
+
+// Cosigners are the witnesses that the system itself names. Nothing rests on them:
+// the caller that asks for signatures gives the keys (--witness).
+func (l *EvidenceLog) Cosigners() []note.Verifier {
+	if l == nil {
+		return nil
+	}
+	return l.trusted
+}
+
+// Checkpoints gives all checkpoints that were published.
+func (l *EvidenceLog) Checkpoints(ctx context.Context) (list []evidence.Published, err error) {
+	err = streams.EachMessage(ctx, l.js, streams.StreamCheckpoints, func(m *events.LogMessage) error {
+		list = append(list, evidence.Published{Source: fmt.Sprintf("stream %s, sequence %d", streams.StreamCheckpoints, m.Seq), Text: string(m.Body)})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the published checkpoints: %w", err)
+	}
+	return list, nil
+}
+
+// Close closes the connection.
+func (l *EvidenceLog) Close() {
+	if l != nil {
+		l.hangUp()
+	}
+}
+
+// IsOf reports whether the log of a shard can be asked.
+func (l *EvidenceLog) IsOf(shard string) bool { return l != nil && l.Shard == shard }
+
+// Message reads one message, nil if there is none with that sequence.
+func (l *EvidenceLog) Message(ctx context.Context, seq uint64) (*events.LogMessage, error) {
+	return streams.MessageAt(ctx, l.js, l.stream, seq)
+}

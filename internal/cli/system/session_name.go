@@ -1,0 +1,73 @@
+package system
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// SessionNames is the option for flags of type session.
+var SessionNames = kong.NamedMapper("session", sessionName{})
+
+// sessionName reads the name of a session and gives the one under which records
+// have it: subjects hold no long ones.
+type sessionName struct{}
+
+func (sessionName) Decode(ctx *kong.DecodeContext, to reflect.Value) error {
+	var name string
+	if err := ctx.Scan.PopValueInto("session", &name); err != nil {
+		return err
+	}
+	to.SetString(subject.Value(name))
+	return nil
+}
+
+// CheckSession is the error for a session that has no evidence, with names that
+// look like it; nil if it has some.
+func CheckSession(ctx context.Context, db *storage.DB, tenant, session string) error {
+	like, err := db.SessionsLike(ctx, tenant, session, 6)
+	if err != nil {
+		return err
+	}
+	for _, name := range like {
+		if name == session {
+			return nil
+		}
+	}
+	for n := len([]rune(session)) / 2; len(like) == 0 && n >= 2; n /= 2 {
+		if like, err = db.SessionsLike(ctx, tenant, string([]rune(session)[:n]), 6); err != nil {
+			return err
+		}
+	}
+	hint := "evidence is there a moment after the log; countersign doctor says how far it is behind"
+	if len(like) > 0 {
+		hint = "did you mean " + strings.Join(quotedAll(like), ", ") + "?"
+	}
+	return fmt.Errorf("%w: tenant %q, session %.100q (%s)", evidencereader.ErrNoSession, tenant, session, hint)
+}
+
+// SuggestSession is an error of reading a session, with names that look like it if it
+// has no evidence.
+func SuggestSession(ctx context.Context, db *storage.DB, tenant, session string, err error) error {
+	if errors.Is(err, evidencereader.ErrNoSession) {
+		return cmp.Or(CheckSession(ctx, db, tenant, session), err)
+	}
+	return err
+}
+
+func quotedAll(names []string) []string {
+	list := make([]string, len(names))
+	for i, n := range names {
+		list[i] = fmt.Sprintf("%.80q", n)
+	}
+	return list
+}

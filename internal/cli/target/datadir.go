@@ -1,0 +1,19 @@
+package target
+
+import (
+	"os"
+	"path/filepath"
+)
+
+// DefaultDataDir is where `countersign up` keeps its data unless it is told otherwise;
+// empty where there is no home directory.
+func DefaultDataDir() string {
+	if base := os.Getenv("XDG_DATA_HOME"); base != "" {
+		return filepath.Join(base, "countersign")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(home, ".local", "share", "countersign")
+}

@@ -1,0 +1,77 @@
+package ui
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"unsafe"
+)
+
+const (
+	defaultWidth = 100
+	MinWidth     = 60
+	maxWidth     = 160
+	mostWrapped  = 4000 // characters of one text from a producer
+)
+
+// Width is how many columns there are to write in: the terminal's, or what
+// COLUMNS says where it is none.
+func (p *Printer) Width() int {
+	n, _ := strconv.Atoi(os.Getenv("COLUMNS"))
+	if f, is := p.w.(*os.File); is && n == 0 {
+		n = terminalWidth(f)
+	}
+	if n <= 0 {
+		n = defaultWidth
+	}
+	return min(max(n, MinWidth), maxWidth)
+}
+
+// terminalWidth is 0 for what is no terminal.
+func terminalWidth(f *os.File) int {
+	var size struct{ rows, columns, x, y uint16 }
+	if _, _, failed := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size))); failed != 0 {
+		return 0
+	}
+	return int(size.columns)
+}
+
+// Wrapped prints text from a producer below a heading: indented, with a label
+// before its first line, broken between words. Nothing is printed for no text.
+func (p *Printer) Wrapped(indent int, label, text, colour string) {
+	if text == "" {
+		return
+	}
+	margin := strings.Repeat(" ", indent)
+	for i, line := range breakLines(Clean(text, mostWrapped), max(p.Width()-indent-len(label), MinWidth/2)) {
+		if i > 0 {
+			label = strings.Repeat(" ", len(label))
+		}
+		p.Printf("%s%s%s\n", margin, label, p.Paint(colour, line))
+	}
+}
+
+// breakLines breaks text between words into lines of at most width columns, which
+// are four or more; a word that is longer is cut.
+func breakLines(text string, width int) (lines []string) {
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && columns(line)+1+columns(word) > width {
+			lines, line = append(lines, line), ""
+		}
+		for columns(word) > width {
+			var head string
+			head, word = cutAt(word, width)
+			lines = append(lines, head)
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
+}

@@ -1,0 +1,313 @@
+// Package verify has the commands verify, of all evidence, a bundle or a proof, and
+// witness, the other party that checks and signs a log's checkpoints.
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/cli/proof"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+)
+
+// Cmd is `countersign verify`.
+type Cmd struct {
+	target.Flags
+	proof.ScanFlags
+	Session      string   `help:"Only this session: its chain, the proof that each record is in the signed tree, and that no other record is of it." type:"session"`
+	Since        string   `help:"Only what the broker stored at or after this time (RFC 3339), proved as a part of the signed tree." placeholder:"TIME"`
+	Until        string   `help:"Only what the broker stored before this time." placeholder:"TIME"`
+	AtLeast      int64    `help:"Fail if there are fewer records: a log cut off at its end still fits together." placeholder:"N"`
+	From         []string `name:"from-checkpoint" help:"A checkpoint that you kept, or a witness signed: today's log must extend it. May be repeated." placeholder:"FILE" sep:"none"`
+	Witness      []string `aliases:"witness-key" help:"Public key of a witness, or a file that holds it: a checkpoint that holds must be signed by it. May be repeated." placeholder:"KEY" sep:"none"`
+	Quorum       int      `help:"How many of the witnesses must have signed one (default: all)." placeholder:"N"`
+	Receipt      []string `help:"A receipt, compact, one a line: its decision must be in the log and say the same. May be repeated." placeholder:"FILE" sep:"none"`
+	Bundle       string   `help:"An export bundle instead of a running system; needs no server." placeholder:"FILE"`
+	Proof        string   `help:"A proof of one record instead; needs no server." placeholder:"FILE"`
+	Retired      []string `help:"With --bundle: the retirement of a key (retired-*.json of the key directory). May be repeated." placeholder:"FILE" sep:"none"`
+	StatementKey string   `help:"With --bundle: the public key that must have signed its statement, or a file that holds it." placeholder:"FILE"`
+	Prove        uint64   `help:"Prove one record instead: writes a proof that verifies anywhere." placeholder:"SEQ"`
+	Out          string   `help:"With --prove: the file to write." placeholder:"FILE"`
+	Key          string   `help:"The public checkpoint key, or a file that holds it (default: the ready file's)." placeholder:"FILE"`
+	Shard        string   `help:"Only this incarnation of the log, e.g. GOV@20261120T090000.000000000Z (default: all)."`
+	CompareLog   int      `help:"Compare this many of the newest decisions and approvals with the log itself; --compare-log=-1: all." default:"1000" placeholder:"N"`
+	Workers      int      `help:"How many rows are looked at side by side (default: one for each processor)." placeholder:"N"`
+	JSON         bool     `name:"json" help:"Print the report as JSON."`
+}
+
+func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
+	a, err := c.against()
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.Bundle != "":
+		return c.bundle(io, a)
+	case c.Proof != "":
+		return c.proof(io, a)
+	}
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	if err := a.key(c.Key, t); err != nil {
+		return err
+	}
+	l, err := system.OpenEvidence(ctx, t)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.DB.Close() }()
+	if c.Prove > 0 {
+		return c.prove(ctx, io, l, a)
+	}
+	log, err := system.ConnectEvidenceLog(ctx, t)
+	if err != nil && !errors.Is(err, target.ErrNoServer) {
+		return err
+	}
+	defer log.Close()
+	var reports []evidence.Report
+	if c.Session != "" {
+		reports, err = c.session(ctx, io, l, t.Tenant, log, a)
+	} else {
+		reports, err = c.shards(ctx, io, l, log, a)
+	}
+	if err != nil {
+		return err
+	}
+	return c.report(io, reports)
+}
+
+// session verifies one session: the records that say they are of it, picked out of
+// all there are, or out of the index where that cannot be or is not wanted.
+func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
+	one, err := l.DB.OneTenant(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var picked []evidencereader.ProvedSession
+	var whole []evidence.Report
+	if scan := !one && !c.SkipScan; scan {
+		picked, whole, err = c.pickSession(ctx, io, l, tenant, log, a)
+	} else {
+		var parts []evidencereader.Session
+		parts, err = l.Session(ctx, tenant, c.Session)
+		for _, s := range parts {
+			picked = append(picked, evidencereader.ProvedSession{Session: s})
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range picked {
+		rep, err := c.sessionPart(ctx, l, s.Session, i == len(picked)-1, log, a)
+		if err != nil {
+			return nil, err
+		}
+		rep.RestsOn = proof.OnRecordsShown.Text
+		if whole != nil {
+			rep.Complete(s.Whole)
+			rep.RestsOn = c.sessionBasis(s.Whole, log)
+		}
+		reports = append(reports, rep)
+	}
+	for _, rep := range whole { // records of the session may be hidden in a shard that shows none
+		if _, hides := rep.Hides(); hides && !slices.ContainsFunc(picked, func(s evidencereader.ProvedSession) bool { return s.Shard == rep.Shard }) {
+			reports[len(reports)-1].Complete(rep)
+		}
+	}
+	return reports, nil
+}
+
+// pickSession picks the session out of everything that is stored.
+func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) ([]evidencereader.ProvedSession, []evidence.Report, error) {
+	o := evidencereader.VerifyOptions{Keys: a.keys, Published: slices.Clone(a.kept), Progress: ui.CountProgress(io, "verifying"), Workers: c.Workers}
+	if log != nil {
+		o.Published = append(o.Published, log.Published...)
+		o.Log, o.LogOf = log.Message, log.Shard
+	}
+	defer proof.FewerCollections()()
+	picked, whole, err := l.PickSession(ctx, tenant, c.Session, o)
+	if errors.Is(err, evidencereader.ErrNoSession) {
+		err = cmp.Or(evidencereader.Unproved(whole), err)
+	}
+	return picked, whole, err
+}
+
+// sessionBasis says what the verification of a session rests on, for people.
+func (c *Cmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog) string {
+	text := fmt.Sprintf("rests on: all %d signed records of the shard, read and hashed into the signed tree: no other one is of this session", whole.Signed)
+	if whole.NotSigned > 0 {
+		text += fmt.Sprintf("; %d records of the shard are not signed yet and not in this report: ask again in a moment", whole.NotSigned)
+	}
+	if log == nil {
+		text += "; NOT compared with the log: records after the newest stored checkpoint could be missing"
+	}
+	return text
+}
+
+// sessionPart verifies the records of a session in one shard; the last of the
+// session's shards is the one that it is asked for more of.
+func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep evidence.Report, err error) {
+	// Records that cannot be proved are the report's business.
+	if err := l.Prove(ctx, &s); err != nil && !evidencereader.Damaged(err) {
+		return rep, err
+	}
+	in := evidence.SessionInput{
+		Shard: s.Shard, Tenant: s.Tenant, Session: s.Session, Space: l.Space, Keys: a.keys, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(),
+		Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired, Expiries: s.Expiries,
+	}
+	if last {
+		in.AtLeast, in.Receipts = c.AtLeast, a.receipts
+	}
+	kept, err := cosignedOf(ctx, l, s, a.kept)
+	if err != nil {
+		return rep, err
+	}
+	if in.Older, err = extensions(ctx, l, s, kept); err != nil {
+		return rep, err
+	}
+	var failed error
+	if log.IsOf(s.Shard) && c.CompareLog != 0 {
+		in.Compare = func(r evidence.Row, x *evidence.Examined) {
+			m, err := log.Message(ctx, r.Seq)
+			if m != nil {
+				x.CompareLog(r, *m)
+			}
+			failed = errors.Join(failed, err)
+		}
+	}
+	rep = evidence.VerifySession(in)
+	return rep, failed
+}
+
+// cosignedOf adds to the checkpoints that were kept the newest one in the evidence
+// that a witness signed of a session's shard.
+func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) ([]evidence.Published, error) {
+	note, err := l.Cosigned(ctx, s.Shard, 0)
+	if err != nil || note == "" {
+		return kept, err
+	}
+	return append(slices.Clone(kept), evidence.Published{Source: "table checkpoints", Text: note}), nil
+}
+
+// extensions proves that the newest checkpoint extends those that were kept of
+// its shard. One that cannot be read is of every shard.
+func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) (list []evidence.Extension, err error) {
+	newest, err := evidence.PeekCheckpoint(s.Checkpoint)
+	if err != nil {
+		return nil, nil // verification says so
+	}
+	for _, p := range kept {
+		if c, err := evidence.PeekCheckpoint(p.Text); err == nil && c.Shard != s.Shard {
+			continue
+		}
+		e, err := l.Extension(ctx, s.Shard, p, newest.Size)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, e)
+	}
+	return list, nil
+}
+
+func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
+	switch one, err := l.DB.OneTenant(ctx); {
+	case err != nil:
+		return nil, err
+	case one:
+		return nil, ui.UsageError{Err: errors.New("this database shows one tenant's records, and a shard has everybody's: verify a --session of it, or ask whoever may read all of it")}
+	}
+	published := slices.Clone(a.kept)
+	var history []evidence.Published
+	if log == nil {
+		fmt.Fprintln(io.Err, "note: no NATS server named, so neither the published checkpoints nor the log itself are compared")
+	} else {
+		published = append(published, log.Published...)
+		if history, err = log.Checkpoints(ctx); err != nil {
+			return nil, err
+		}
+	}
+	shards, err := c.pick(ctx, l, published)
+	if err != nil {
+		return nil, err
+	}
+	o := evidencereader.VerifyOptions{Keys: a.keys, Published: published, Witnesses: a.witnesses, Quorum: c.Quorum, Cosigners: log.Cosigners(), Progress: ui.CountProgress(io, "verifying"),
+		Workers: c.Workers, Since: a.since, Until: a.until, Compare: c.CompareLog, Derived: !c.SkipScan, History: history}
+	defer proof.FewerCollections()()
+	for i, shard := range shards {
+		o.Log = nil
+		if log.IsOf(shard) {
+			o.Log = log.Message
+		}
+		if i == len(shards)-1 { // of the incarnation that is written to now
+			o.AtLeast, o.Receipts = c.AtLeast, a.receipts
+		}
+		rep, err := l.Verify(ctx, shard, o)
+		switch {
+		case errors.Is(err, evidencereader.ErrEmptyRange) && len(shards) > 1:
+			fmt.Fprintf(io.Err, "note: %v\n", err)
+		case err != nil:
+			return nil, err
+		default:
+			if log.IsOf(shard) {
+				if err := log.AddGaps(ctx, c.Prefix, a.keys, &rep); err != nil {
+					return nil, err
+				}
+			}
+			if log == nil {
+				rep.RestsOn += "; NOT compared with the published checkpoints and the log: deleted checkpoints, and records after the newest one, could be missing"
+			}
+			reports = append(reports, rep)
+		}
+	}
+	if len(reports) == 0 {
+		return nil, evidencereader.ErrEmptyRange
+	}
+	return reports, wholeDatabase(ctx, l, &reports[len(reports)-1])
+}
+
+// wholeDatabase adds to the last report what is wrong with the database and is of no
+// shard.
+func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.Report) error {
+	stray, err := l.StrayDerived(ctx)
+	if err != nil {
+		return err
+	}
+	schema, policies, err := l.SchemaProblems(ctx)
+	last.Add(stray...)
+	last.Add(schema...)
+	if !policies {
+		last.RestsOn += "; NOT looked for: row policies, which this user of the database may not list"
+	}
+	return err
+}
+
+// pick lists the incarnations to verify. One that a published checkpoint speaks
+// of is among them, even when not a single row of it is left.
+func (c *Cmd) pick(ctx context.Context, l evidencereader.Reader, published []evidence.Published) ([]string, error) {
+	if c.Shard != "" {
+		return []string{c.Shard}, nil
+	}
+	shards, err := l.Shards(ctx)
+	if err != nil && !errors.Is(err, evidencereader.ErrNoEvidence) {
+		return nil, err
+	}
+	for _, p := range published {
+		if cp, err := evidence.PeekCheckpoint(p.Text); err == nil && !slices.Contains(shards, cp.Shard) {
+			shards = append(shards, cp.Shard)
+		}
+	}
+	if len(shards) == 0 {
+		return nil, err
+	}
+	slices.Sort(shards)
+	return shards, nil
+}

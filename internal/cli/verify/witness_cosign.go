@@ -1,0 +1,119 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events/signing"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/evidencereader"
+)
+
+// open reads the witness's key and the log's, and what was signed before. The
+// caller closes the memory.
+func (c *witnessFlags) open(t *target.Target) (w evidence.Witness, log note.Verifier, memory *witnessMemory, err error) {
+	if w, err = c.witness(); err != nil {
+		return w, nil, nil, err
+	}
+	public, err := system.CheckpointKey(c.LogKey, t)
+	if err != nil {
+		return w, nil, nil, err
+	}
+	if log, err = signing.CheckpointVerifier(public); err != nil {
+		return w, nil, nil, err
+	}
+	memory, err = openMemory(c.State)
+	return w, log, memory, err
+}
+
+// witness reads the key and says where its memory is.
+func (c *witnessFlags) witness() (evidence.Witness, error) {
+	info, err := os.Stat(c.Key)
+	if err != nil {
+		return evidence.Witness{}, ui.UsageError{Err: fmt.Errorf("--key: %w (make one with: countersign witness key)", err)}
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return evidence.Witness{}, ui.UsageError{Err: fmt.Errorf("%s may be read by others (mode %04o): chmod 600 it, and replace the key if others had access", c.Key, info.Mode().Perm())}
+	}
+	b, err := ui.ReadSmallFile("--key", c.Key, 4096)
+	if err != nil {
+		return evidence.Witness{}, err
+	}
+	if c.State == "" {
+		c.State = c.Key + ".state"
+	}
+	w, err := evidence.WitnessSigner(string(b))
+	if err != nil {
+		err = ui.UsageError{Err: fmt.Errorf("--key: %w", err)}
+	}
+	return w, err
+}
+
+// proofSource is the evidence, opened when it is first asked for a proof.
+type proofSource struct {
+	ctx    context.Context
+	t      *target.Target
+	opened *evidencereader.Reader
+}
+
+func (p *proofSource) open() (*evidencereader.Reader, error) {
+	if p.opened == nil {
+		l, err := system.OpenEvidence(p.ctx, p.t)
+		if err != nil {
+			return nil, fmt.Errorf("the proof that the log extends what was signed before comes from the database: %w", err)
+		}
+		p.opened = &l
+	}
+	return p.opened, nil
+}
+
+func (p *proofSource) close() {
+	if p.opened != nil {
+		_ = p.opened.DB.Close()
+	}
+}
+
+// cosigner signs checkpoints and remembers them.
+type cosigner struct {
+	witness  evidence.Witness
+	known    note.Verifiers // the log's key
+	memory   *witnessMemory
+	database func() (*evidencereader.Reader, error) // for proofs; whoever made it closes it
+}
+
+// sign signs once. What was signed is in the memory, on disk, before anybody
+// sees the signature.
+func (c cosigner) sign(ctx context.Context, text string) (string, evidence.Checkpoint, error) {
+	cp, err := evidence.OpenCheckpoint(text, c.known)
+	if err != nil {
+		return "", cp, err
+	}
+	old := c.memory.last(cp.Shard)
+	var proof tlog.TreeProof
+	if old != nil && 0 < old.Size && old.Size < cp.Size {
+		l, err := c.database()
+		if err != nil {
+			return "", cp, err
+		}
+		if proof, err = l.Consistency(ctx, cp.Shard, old.Size, cp.Size); err != nil {
+			return "", cp, err
+		}
+	}
+	signed, cp, err := evidence.Cosign(c.witness, text, c.known, old, proof, time.Now())
+	if errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) {
+		return "", cp, fmt.Errorf("%w\nThis witness does not sign. Keep both checkpoints: %s remembers the one it signed", err, c.memory.path)
+	}
+	if err != nil {
+		return "", cp, err
+	}
+	return signed, cp, c.memory.remember(cp, signed)
+}

@@ -1,0 +1,110 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+)
+
+// witnessMemory is what a witness signed last of every log, in a file that one process
+// at a time may use. It is the whole worth of a witness: one that forgets can be
+// shown two histories.
+type witnessMemory struct {
+	path string
+	lock *os.File
+	logs map[string]string // the signed checkpoints, by shard
+}
+
+// openMemory reads the memory and keeps others out until it is closed.
+func openMemory(path string) (*witnessMemory, error) {
+	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("--state: %w", err)
+	}
+	m := &witnessMemory{path: path, lock: lock, logs: map[string]string{}}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		m.close()
+		return nil, fmt.Errorf("%s is in use: this witness is signing already", path)
+	}
+	if err := m.read(); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
+}
+
+func (m *witnessMemory) close() { _ = m.lock.Close() }
+
+func (m *witnessMemory) read() error {
+	b, err := os.ReadFile(m.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it has signed nothing yet
+	}
+	if err != nil {
+		return fmt.Errorf("--state: %w", err)
+	}
+	broken := fmt.Errorf("%s is not what a witness wrote; restore it, for a witness must not forget", m.path)
+	rest, ok := strings.CutPrefix(string(b), formatState(nil))
+	if !ok {
+		return broken
+	}
+	for _, text := range splitNotes(rest) {
+		cp, err := evidence.PeekCheckpoint(text)
+		if err != nil || m.logs[cp.Shard] != "" {
+			return broken
+		}
+		m.logs[cp.Shard] = text
+	}
+	return nil
+}
+
+// splitNotes takes signed notes apart that stand one behind the other, an empty
+// line between them. A note has one empty line itself.
+func splitNotes(text string) (notes []string) {
+	parts := strings.Split(text, "\n\n")
+	for i := 0; i+1 < len(parts); i += 2 {
+		notes = append(notes, parts[i]+"\n\n"+strings.TrimSuffix(parts[i+1], "\n")+"\n")
+	}
+	if len(parts)%2 == 1 && parts[len(parts)-1] != "" {
+		notes = append(notes, parts[len(parts)-1]) // cut off: no checkpoint
+	}
+	return notes
+}
+
+// last is the checkpoint of a log that was signed last, nil if there is none.
+func (m *witnessMemory) last(shard string) *evidence.Checkpoint {
+	cp, err := evidence.PeekCheckpoint(m.logs[shard])
+	if err != nil {
+		return nil
+	}
+	return &cp
+}
+
+// remember keeps a signed checkpoint. When it returns, it is on disk.
+func (m *witnessMemory) remember(cp evidence.Checkpoint, signed string) error {
+	m.logs[cp.Shard] = signed
+	var notes []string
+	for _, shard := range slices.Sorted(maps.Keys(m.logs)) {
+		notes = append(notes, m.logs[shard])
+	}
+	if err := atomicfile.Write(m.path, []byte(formatState(notes)), 0o600); err != nil {
+		return fmt.Errorf("nothing was signed, because it could not be remembered: %w", err)
+	}
+	dir, err := os.Open(filepath.Dir(m.path)) // the new name must survive a power cut, too
+	if err == nil {
+		err = errors.Join(dir.Sync(), dir.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("nothing was signed, because it could not be remembered: %w", err)
+	}
+	return nil
+}

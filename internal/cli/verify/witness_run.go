@@ -1,0 +1,162 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/mod/sumdb/note"
+
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/cli/system"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/cli/ui"
+	"github.com/countersign-dev/countersign/internal/service/witnessbucket"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+type witnessRunCmd struct {
+	target.Flags
+	witnessFlags
+	Every time.Duration `help:"How often to look for a new checkpoint." default:"1m"`
+	Once  bool          `help:"Sign what is published now, hand it in, and end."`
+}
+
+// Run signs what the log publishes until it is stopped. What is out of reach is
+// tried again; another history, or a shorter one, ends it with an error.
+func (c *witnessRunCmd) Run(ctx context.Context, io ui.Stdio) error {
+	if c.Every <= 0 {
+		return ui.UsageError{Err: errors.New("--every must be above zero")}
+	}
+	t, err := c.Resolve()
+	if err != nil {
+		return err
+	}
+	witness, log, memory, err := c.open(t)
+	if err != nil {
+		return err
+	}
+	defer memory.close()
+	if _, err := t.DSN(); err != nil {
+		return err // it will be needed for the second checkpoint
+	}
+	r := &witnessRun{cmd: c, io: io, t: t, witness: witness, log: log, memory: memory}
+	defer r.hangUp()
+	waiting := ""
+	for {
+		err := r.once(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && (c.Once || alarming(err)):
+			return err
+		case err != nil && err.Error() != waiting:
+			waiting = err.Error()
+			fmt.Fprintf(io.Err, "countersign: waiting: %s\n", ui.CleanLines(waiting))
+		case err == nil && waiting != "":
+			waiting = ""
+			fmt.Fprintln(io.Err, "countersign: it goes on")
+		}
+		if c.Once {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(c.Every):
+		}
+	}
+}
+
+// alarming reports whether an error is what a witness is there to find, or stays
+// however often it is tried.
+func alarming(err error) bool {
+	var usage ui.UsageError
+	return errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) || errors.Is(err, evidence.ErrCheckpoint) || errors.As(err, &usage)
+}
+
+// witnessRun is a witness at work.
+type witnessRun struct {
+	cmd     *witnessRunCmd
+	io      ui.Stdio
+	t       *target.Target
+	witness evidence.Witness
+	log     note.Verifier
+	memory  *witnessMemory
+
+	box    *system.Bucket // nil when it is not connected
+	handed string         // what was handed in last
+}
+
+func (r *witnessRun) hangUp() {
+	if r.box != nil {
+		r.box.Conn.Close()
+	}
+}
+
+// once signs the checkpoint that was published last and hands it in, unless that
+// is done.
+func (r *witnessRun) once(ctx context.Context) error {
+	if r.box == nil {
+		b, err := system.OpenBucketAt(ctx, r.t, streams.BucketWitnesses)
+		if err != nil {
+			return err
+		}
+		r.box = &b
+	}
+	m, err := streams.LastBySubject(ctx, r.box.JS, streams.StreamCheckpoints, subject.Space{Prefix: r.t.Prefix}.Checkpoints(r.t.Stream))
+	if err != nil {
+		return fmt.Errorf("reading the published checkpoint: %w", err)
+	}
+	if m == nil {
+		return errors.New("nothing is published yet")
+	}
+	signed, cp, err := r.sign(ctx, string(m.Body))
+	if err != nil {
+		return err
+	}
+	if signed == r.handed {
+		return nil
+	}
+	if _, err := r.box.KV.Put(ctx, witnessbucket.SignedKey(r.name(), cp.Shard), []byte(signed)); err != nil {
+		return fmt.Errorf("handing in the signature: %w", err)
+	}
+	r.handed = signed
+	fmt.Fprintf(r.io.Out, "%s signed size %d of %s\n", r.witness.Name(), cp.Size, ui.Clean(cp.Shard, 80))
+	return nil
+}
+
+// name is what the witness hands in under: its own user's name, as its permission
+// demands; an operator's hand is the witness's.
+func (r *witnessRun) name() string {
+	if user := r.box.Conn.Opts.User; user != "" && r.t.ReadyInfo() == nil {
+		return user
+	}
+	return r.witness.Name()
+}
+
+// sign signs a checkpoint that is published, or gives the signature that the
+// witness remembers. What it does not sign it keeps, beside its memory.
+func (r *witnessRun) sign(ctx context.Context, text string) (string, evidence.Checkpoint, error) {
+	cp, err := evidence.OpenCheckpoint(text, note.VerifierList(r.log))
+	if err != nil {
+		return "", cp, err
+	}
+	if old := r.memory.last(cp.Shard); old != nil && old.Size == cp.Size && old.Root == cp.Root {
+		return r.memory.logs[cp.Shard], cp, nil
+	}
+	database := &proofSource{ctx: ctx, t: r.t}
+	defer database.close()
+	signed, cp, err := cosigner{r.witness, note.VerifierList(r.log), r.memory, database.open}.sign(ctx, text)
+	if errors.Is(err, evidence.ErrFork) || errors.Is(err, evidence.ErrRollback) {
+		refused := fmt.Sprintf("%s.refused-%d", r.memory.path, cp.Size)
+		if kept := atomicfile.Write(refused, []byte(text), 0o600); kept != nil {
+			return "", cp, errors.Join(err, kept)
+		}
+		err = fmt.Errorf("%w; %s is the one it refused", err, refused)
+	}
+	return signed, cp, err
+}

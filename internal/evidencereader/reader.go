@@ -1,0 +1,235 @@
+// Package evidencereader reads evidence for the commands that show, verify and export
+// it: it brings together the rows in ClickHouse, the checkpoints there and on
+// NATS, and the verification core.
+package evidencereader
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/evidence"
+	"github.com/countersign-dev/countersign/storage"
+)
+
+// ErrNoEvidence says that the database holds no evidence of a log.
+var ErrNoEvidence = errors.New("there is no evidence yet")
+
+// ErrNoSession says that there is no record of a session.
+var ErrNoSession = errors.New("no record of this session")
+
+// Reader reads one log's evidence. A read-only user of the database suffices.
+type Reader struct {
+	DB     *storage.DB
+	Tree   *storage.DB // where the tree's hashes are, if not in DB: proofs made of them are checked by those who read them
+	Stream string
+	Space  subject.Space
+}
+
+// Shards lists the log's incarnations that there is evidence of, oldest first.
+func (l Reader) Shards(ctx context.Context) ([]string, error) {
+	all, err := l.DB.Shards(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(s string) bool { return !strings.HasPrefix(s, l.Stream+"@") })
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%w of stream %s", ErrNoEvidence, l.Stream)
+	}
+	slices.Sort(all) // the name ends in the time of creation
+	return all, nil
+}
+
+// Session is one session's evidence in one shard, with what proves it.
+type Session struct {
+	Shard, Tenant, Session string
+	Rows                   []evidence.Row
+	Checkpoint             string // signed note; empty when nothing is signed yet
+	Proofs                 []tlog.RecordProof
+	Keys                   []events.KeyRecord // the receipt keys in the log
+	Retired                []evidence.Retired // those of them that were taken back
+	Expiries               []evidence.ExpiryRecord
+}
+
+// Session reads a session's records, which may lie in several shards.
+func (l Reader) Session(ctx context.Context, tenant, session string) ([]Session, error) {
+	var list []Session
+	err := l.DB.Chain(ctx, tenant, session, func(r storage.EvidenceRow) error {
+		if n := len(list); n == 0 || list[n-1].Shard != r.Shard {
+			list = append(list, Session{Shard: r.Shard, Tenant: tenant, Session: session})
+		}
+		last := &list[len(list)-1]
+		last.Rows = append(last.Rows, rowOf(r))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading the chain: %w", err)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%w: tenant %q, session %q", ErrNoSession, tenant, session)
+	}
+	return list, nil
+}
+
+// Prove adds to a session the newest checkpoint that covers all of its records,
+// their inclusion proofs, the receipt keys and what became of them. If the error is
+// Damaged, the records whose proofs the stored tree does not give have none, and
+// all the rest is there.
+func (l Reader) Prove(ctx context.Context, s *Session) error {
+	cp, err := l.DB.LatestCheckpoint(ctx, s.Shard)
+	if err != nil && !errors.Is(err, storage.ErrNotFound) {
+		return fmt.Errorf("reading the checkpoint: %w", err)
+	}
+	last := s.Rows[len(s.Rows)-1].Seq
+	if cp.Size < last {
+		return fmt.Errorf("record %d of the session is not covered by a checkpoint yet: try again in a moment", last)
+	}
+	s.Checkpoint = cp.Note
+	seqs := make([]uint64, len(s.Rows))
+	for i, r := range s.Rows {
+		seqs[i] = r.Seq
+	}
+	var lacking error
+	if s.Proofs, lacking = l.Inclusion(ctx, s.Shard, int64(cp.Size), seqs); lacking != nil {
+		if !Damaged(lacking) {
+			return lacking
+		}
+		if s.Proofs, err = l.singly(ctx, s.Shard, int64(cp.Size), seqs); err != nil {
+			return err
+		}
+	}
+	if err := l.proveRest(ctx, s, int64(cp.Size)); err != nil {
+		return err
+	}
+	return lacking
+}
+
+// singly proves each record by itself; those for which stored hashes are missing
+// or damaged have no proof.
+func (l Reader) singly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+	proofs := make([]tlog.RecordProof, len(seqs))
+	for i, seq := range seqs {
+		p, err := evidence.InclusionProof(l.hashReader(ctx, shard), size, seq)
+		if err != nil && !Damaged(err) {
+			return nil, fmt.Errorf("proving record %d: %w", seq, err)
+		}
+		if err == nil {
+			proofs[i] = p
+		}
+	}
+	return proofs, nil
+}
+
+func (l Reader) proveRest(ctx context.Context, s *Session, size int64) (err error) {
+	if s.Keys, s.Retired, err = l.keyHistory(ctx, s.Shard); err != nil || !slices.ContainsFunc(s.Rows, evidence.Row.Expired) {
+		return err
+	}
+	if s.Expiries, err = l.expiries(ctx, s.Shard, func(e events.Expiry) bool {
+		return e.Tenant == s.Tenant && slices.ContainsFunc(e.Sessions, func(x events.ExpiredSession) bool { return x.Session == s.Session })
+	}); err != nil {
+		return err
+	}
+	return l.ProveExpiries(ctx, s.Shard, size, s.Expiries)
+}
+
+// Inclusion proves records to be in the tree of a size. It reads all hashes that
+// this takes at once.
+func (l Reader) Inclusion(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+	proofs := make([]tlog.RecordProof, len(seqs))
+	prove := func(r tlog.HashReader) (err error) {
+		for i, seq := range seqs {
+			if proofs[i], err = evidence.InclusionProof(r, size, seq); err != nil {
+				return fmt.Errorf("proving record %d: %w", seq, err)
+			}
+		}
+		return nil
+	}
+	wanted := map[int64]tlog.Hash{}
+	if err := prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { // only to see what is asked for
+		for _, i := range indexes {
+			wanted[i] = tlog.Hash{}
+		}
+		return make([]tlog.Hash, len(indexes)), nil
+	})); err != nil {
+		return nil, err
+	}
+	list := slices.Sorted(maps.Keys(wanted))
+	hashes, err := l.hashes(ctx, shard, list)
+	if err != nil {
+		return nil, fmt.Errorf("reading the tree: %w", err)
+	}
+	for i, n := range list {
+		wanted[n] = hashes[i]
+	}
+	err = prove(tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) {
+		out := make([]tlog.Hash, len(indexes))
+		for i, n := range indexes {
+			out[i] = wanted[n]
+		}
+		return out, nil
+	}))
+	return proofs, err
+}
+
+// hashReader reads the stored hashes of a shard's tree.
+func (l Reader) hashReader(ctx context.Context, shard string) tlog.HashReader {
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return l.hashes(ctx, shard, indexes) })
+}
+
+func (l Reader) hashes(ctx context.Context, shard string, indexes []int64) ([]tlog.Hash, error) {
+	ask := make([]uint64, len(indexes))
+	for i, n := range indexes {
+		ask[i] = uint64(n)
+	}
+	nodes, err := cmp.Or(l.Tree, l.DB).TreeNodes(ctx, shard, ask)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]tlog.Hash, len(nodes))
+	for i, h := range nodes {
+		out[i] = h
+	}
+	return out, nil
+}
+
+func rowOf(r storage.EvidenceRow) evidence.Row {
+	return evidence.Row{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject,
+		BrokerTime: r.BrokerTime, BodyDigest: r.BodyDigest, Record: r.Record, RecordHash: r.RecordHash, Expiry: r.Expiry}
+}
+
+// keyHistory reads the admitter's keys out of a shard's key records, and their
+// retirements. Nobody vouches for them yet.
+func (l Reader) keyHistory(ctx context.Context, shard string) (keys []events.KeyRecord, retired []evidence.Retired, err error) {
+	read := func(kind string, take func(seq uint64, body []byte)) error {
+		return l.DB.ScanSubject(ctx, shard, l.Space.Control(l.Stream, kind), func(r storage.EvidenceRow) error {
+			if rec, err := evidence.ParseRecord([]byte(r.Record)); err == nil { // verification says what is none
+				take(r.Seq, rec.Body)
+			}
+			return nil
+		})
+	}
+	err = read(events.ControlKey, func(_ uint64, body []byte) {
+		if k, err := events.DecodeRecord[events.KeyRecord](body); err == nil {
+			keys = append(keys, k)
+		}
+	})
+	if err == nil {
+		err = read(events.ControlKeyRetired, func(seq uint64, body []byte) {
+			if k, err := events.DecodeRecord[events.KeyRetirement](body); err == nil {
+				retired = append(retired, evidence.Retired{Record: k, Seq: seq})
+			}
+		})
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading the key records: %w", err)
+	}
+	return keys, retired, nil
+}

@@ -1,0 +1,284 @@
+// Package pipeline runs the whole of Countersign on one machine as one
+// supervised process tree: NATS, the ClickHouse engine and the three services,
+// each a process of its own, on loopback.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/rs/zerolog"
+
+	"github.com/countersign-dev/countersign/events/subject"
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/service/daemon"
+	"github.com/countersign-dev/countersign/internal/service/supervise"
+	"github.com/countersign-dev/countersign/storage"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// ServiceArg is the first argument under which the pipeline starts its own binary
+// again as one of its services (package child).
+const ServiceArg = "__service"
+
+// StopTimeout is how long a clean stop may take in all.
+const StopTimeout = 45 * time.Second
+
+// Options say what to run and where. Zero ports mean free ones.
+type Options struct {
+	DataDir        string // keys, passwords, log and evidence; created if missing
+	Exe            string // the program to start again as children; default this one
+	Tenant         string
+	Host           string // default 127.0.0.1
+	NATSPort       int
+	SyncInterval   string // default always: an acknowledgement comes after fsync
+	ClickHouse     string // DSN of a server of yours; default: an engine of our own
+	ClickHousePort int
+	CacheDir       string // where the engine's library is kept; default the user's cache
+	HTTP           string // address of the health endpoint; default a free port on Host
+	LogLevel       string
+	Log            zerolog.Logger
+	ChildLog       io.Writer                             // what children print; default standard error
+	Progress       func(stage string, done, total int64) // of the engine's download
+	OnChange       func(target.Ready)                    // told whenever a process id changed
+	Services       []string                              // which of the services run; default all
+	// BeforeServices runs once NATS is provisioned and before any service
+	// decides anything; nil does nothing.
+	BeforeServices func(context.Context, target.Ready) error
+}
+
+// Pipeline is a running process tree. Its owner must call Stop.
+type Pipeline struct {
+	opt  Options
+	sup  *supervise.Supervisor
+	keys string
+
+	mu     sync.Mutex
+	state  state
+	ready  target.Ready
+	health map[string]string // health URL by service
+	closed func()
+	lock   *os.File // of the data directory
+}
+
+// catchUp is how long a service may take until it has read a long log and
+// answers.
+const catchUp = 15 * time.Minute
+
+// Names of the processes in a ready file's pids.
+const (
+	procUp         = "up"
+	procNATS       = "nats"
+	procClickHouse = "clickhouse"
+)
+
+var serviceNames = []string{"admitter", "correlator", "auditor"}
+
+// Niceness of a service on a machine that all share, 0 to 19. Somebody waits for
+// a verdict and for the log that it needs; what follows from the log may come
+// later, and loses nothing by it. For the correlator it is also faster: the
+// server, which handles a stream in one thread, does not wait for its decoders.
+func Niceness(service string) int { return niceness[service] }
+
+var niceness = map[string]int{"correlator": 5, "auditor": 5}
+
+// Start starts everything and returns once everything answers. On error
+// nothing is left running.
+func Start(ctx context.Context, opt Options) (p *Pipeline, err error) {
+	if opt.Host == "" {
+		opt.Host = streams.DefaultHost
+	}
+	if opt.HTTP == "" {
+		opt.HTTP = opt.Host + ":0"
+	}
+	if opt.Services == nil {
+		opt.Services = serviceNames
+	}
+	if opt.ChildLog == nil {
+		opt.ChildLog = os.Stderr
+	}
+	if opt.Exe == "" {
+		if opt.Exe, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	p = &Pipeline{opt: opt, keys: filepath.Join(opt.DataDir, "keys"), health: map[string]string{}, closed: func() {}}
+	p.sup = supervise.New(opt.Log, p.changed)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.Stop(context.WithoutCancel(ctx)))
+			p = nil
+		}
+	}()
+	if err := p.prepare(); err != nil {
+		return p, err
+	}
+	if err := p.sup.Start(ctx, supervise.Spec{Name: procClickHouse, Start: p.startClickHouse}); err != nil {
+		return p, err
+	}
+	if err := p.sup.Start(ctx, supervise.Spec{Name: procNATS, Start: p.startNATS}); err != nil {
+		return p, err
+	}
+	if err := p.provision(ctx); err != nil {
+		return p, err
+	}
+	if opt.BeforeServices != nil {
+		if err := opt.BeforeServices(ctx, p.Ready()); err != nil {
+			return p, err
+		}
+	}
+	for _, name := range opt.Services {
+		if err := p.sup.Start(ctx, supervise.Spec{Name: name, Start: p.startService(name)}); err != nil {
+			return p, err
+		}
+	}
+	return p, p.serveHealth()
+}
+
+// Ready is what a ready file should say now.
+func (p *Pipeline) Ready() target.Ready {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.ready
+	r.PIDs = make(map[string]int, len(p.ready.PIDs))
+	for k, v := range p.ready.PIDs {
+		r.PIDs[k] = v
+	}
+	return r
+}
+
+// Service is the user of a role in the services' account.
+func (p *Pipeline) Service(r streams.Role) streams.User { return p.state.user(string(r)) }
+
+// KeysDir is where the key files are.
+func (p *Pipeline) KeysDir() string { return p.keys }
+
+func (p *Pipeline) changed(name string, pid int) {
+	p.mu.Lock()
+	p.ready.PIDs[name] = pid
+	p.mu.Unlock()
+	if p.opt.OnChange != nil {
+		p.opt.OnChange(p.Ready())
+	}
+}
+
+func (p *Pipeline) startClickHouse(ctx context.Context) (supervise.Process, error) {
+	p.mu.Lock()
+	port := p.opt.ClickHousePort
+	p.mu.Unlock()
+	e, err := storage.StartEngine(ctx, storage.EngineOptions{
+		DSN: p.opt.ClickHouse, DataDir: filepath.Join(p.opt.DataDir, "clickhouse"), CacheDir: p.opt.CacheDir,
+		Host: p.opt.Host, TCPPort: port, Log: p.opt.Log, Progress: p.opt.Progress,
+	})
+	if err != nil {
+		return nil, err
+	}
+	bound := port
+	if e.Kind() != storage.KindDSN {
+		if bound, err = portOf(e.DSN()); err != nil {
+			return nil, errors.Join(err, e.Stop(ctx))
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opt.ClickHousePort = bound // a restarted engine must be found where the first one was
+	p.ready.ClickHouseDSN, p.ready.ClickHouseReadonlyDSN = e.DSN(), e.ReadonlyDSN()
+	return e, nil
+}
+
+func (p *Pipeline) startNATS(ctx context.Context) (supervise.Process, error) {
+	p.mu.Lock()
+	cfg := NATSConfig{
+		Host: p.opt.Host, Port: p.opt.NATSPort, StoreDir: filepath.Join(p.opt.DataDir, "nats"),
+		SyncInterval: p.opt.SyncInterval, LogLevel: p.opt.LogLevel,
+		Services: p.state.services(), Tenants: []streams.Tenant{p.state.tenant(p.opt.Tenant)},
+	}
+	p.mu.Unlock()
+	path := filepath.Join(p.opt.DataDir, "nats.json")
+	if err := cfg.write(path); err != nil {
+		return nil, err
+	}
+	var info NATSInfo
+	proc, err := supervise.Run(ctx, supervise.Command{Path: p.opt.Exe, Args: []string{ServiceArg, "nats", path}, Log: p.opt.ChildLog}, &info)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.opt.NATSPort = info.Port
+	p.ready.NATSURL = info.URL
+	return proc, nil
+}
+
+// provision creates streams and buckets, and migrates buckets of older versions
+// (streams.Provision).
+func (p *Pipeline) provision(ctx context.Context) error {
+	u := p.state.user(string(streams.RoleProvisioner))
+	nc, err := streams.Connect(ctx, streams.ConnectOptions{
+		URL: p.Ready().NATSURL, User: u.Name, Password: u.Password, InboxPrefix: u.Inbox(), Name: "countersign provision", Log: p.opt.Log,
+	})
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	report, err := streams.Provision(ctx, js, streams.Shard{})
+	if err != nil {
+		return err
+	}
+	p.opt.Log.Info().Strs("created", report.Created).Strs("existing", report.Existing).Strs("migrated", report.Migrated).Msg("streams and buckets")
+	return nil
+}
+
+// startService starts one of the services with its credentials in the
+// environment. What this process's own environment says of servers, which may
+// be meant for others, is overridden.
+func (p *Pipeline) startService(name string) func(context.Context) (supervise.Process, error) {
+	return func(ctx context.Context) (supervise.Process, error) {
+		p.mu.Lock()
+		u := p.state.user(name)
+		env := []string{
+			"COUNTERSIGN_NATS_URL=" + p.ready.NATSURL, "COUNTERSIGN_NATS_USER=" + u.Name, "COUNTERSIGN_NATS_PASSWORD=" + u.Password,
+			"COUNTERSIGN_INBOX_PREFIX=" + u.Inbox(), "COUNTERSIGN_KEYS=" + p.keys, "COUNTERSIGN_HTTP=" + p.opt.Host + ":0",
+			"COUNTERSIGN_LOG_LEVEL=" + p.opt.LogLevel, "COUNTERSIGN_NATS_CREDS=", "COUNTERSIGN_INSTANCE=up", "COUNTERSIGN_CLICKHOUSE=",
+			"COUNTERSIGN_STATE=" + filepath.Join(p.opt.DataDir, "state"), "COUNTERSIGN_PREFIX=" + subject.DefaultPrefix, "COUNTERSIGN_STREAM=" + streams.DefaultShard, "COUNTERSIGN_PUBLIC_KEY=" + p.ready.PublicKey,
+		}
+		if name == "auditor" {
+			custodian := p.state.user(string(streams.RoleCustodian))
+			env = append(env, "COUNTERSIGN_CLICKHOUSE="+p.ready.ClickHouseDSN, "COUNTERSIGN_CUSTODIAN_CREDS=",
+				"COUNTERSIGN_CUSTODIAN_USER="+custodian.Name, "COUNTERSIGN_CUSTODIAN_PASSWORD="+custodian.Password)
+		}
+		p.mu.Unlock()
+		var info daemon.ReadyInfo
+		proc, err := supervise.Run(ctx, supervise.Command{
+			Path: p.opt.Exe, Args: []string{ServiceArg, name}, Env: env, Log: p.opt.ChildLog, ReadyTimeout: catchUp, Nice: Niceness(name),
+		}, &info)
+		if err != nil {
+			return nil, err
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.health[name] = info.HTTP
+		return proc, nil
+	}
+}
+
+// Stop stops everything in order; children that do not stop before ctx ends
+// are killed.
+func (p *Pipeline) Stop(ctx context.Context) error {
+	p.closed()
+	err := p.sup.Stop(ctx)
+	if p.lock != nil {
+		_ = p.lock.Close()
+	}
+	return err
+}

@@ -1,0 +1,64 @@
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/countersign-dev/countersign/internal/cli/target"
+	"github.com/countersign-dev/countersign/internal/service/keys"
+)
+
+// ErrKeyLost says that a log is there and a key that it needs is not.
+var ErrKeyLost = errors.New("a key is missing")
+
+// prepare makes the data directory, its keys and its passwords.
+func (p *Pipeline) prepare() error {
+	if err := os.MkdirAll(p.opt.DataDir, 0o700); err != nil {
+		return fmt.Errorf("creating the data directory: %w", err)
+	}
+	var err error
+	if p.lock, err = lockDir(p.opt.DataDir); err != nil {
+		return err
+	}
+	if err := p.ensureKeys(); err != nil {
+		return err
+	}
+	public, err := keys.Vouch(p.keys, time.Now())
+	if err != nil {
+		return err
+	}
+	if p.state, err = loadState(filepath.Join(p.opt.DataDir, stateFile), p.opt.Tenant); err != nil {
+		return err
+	}
+	p.ready = target.Ready{
+		Tenant: p.opt.Tenant, PublicKey: public, Owner: target.ThisProcess(), PIDs: map[string]int{procUp: os.Getpid()}, Roles: map[string]target.Role{},
+	}
+	for role, u := range p.state.roles(p.opt.Tenant) {
+		r := target.Role{User: u.Name, Password: u.Password, InboxPrefix: u.Inbox()}
+		if role == target.Runtime {
+			r.Publisher = u.Name
+		}
+		p.ready.Roles[role] = r
+	}
+	return nil
+}
+
+// ensureKeys makes the keys of a new data directory. Where there is a log
+// already only the receipt key may be made anew, which is how it is rotated:
+// with another master key the log's digests cannot be compared and its session
+// keys not be opened, with another checkpoint key nothing verifies any more.
+func (p *Pipeline) ensureKeys() error {
+	if log, err := os.ReadDir(filepath.Join(p.opt.DataDir, "nats")); err == nil && len(log) > 0 {
+		for _, name := range []string{keys.CheckpointFile, keys.MasterFile} {
+			if _, err := keys.Seed(p.keys, name); errors.Is(err, keys.ErrMissing) {
+				return fmt.Errorf("%w: %s; the log in %s was written with it, so bring it back from your backup", ErrKeyLost, name, p.opt.DataDir)
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return keys.Ensure(p.keys, keys.ReceiptFile, keys.CheckpointFile, keys.MasterFile)
+}

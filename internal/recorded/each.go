@@ -1,0 +1,29 @@
+package recorded
+
+import (
+	"context"
+	"errors"
+
+	"github.com/countersign-dev/countersign/events"
+	"github.com/countersign-dev/countersign/streams"
+)
+
+// ErrEnough ends Each before the last message, without an error.
+var ErrEnough = errors.New("enough")
+
+// Each gives fn the messages of a subject from a sequence on, in order.
+func (l Log) Each(ctx context.Context, subj string, from uint64, fn func(events.LogMessage) error) error {
+	for next := from; ; {
+		m, err := streams.NextBySubject(ctx, l.JS, l.Stream, subj, next)
+		if err != nil || m == nil {
+			return err
+		}
+		if err := fn(*m); err != nil {
+			if errors.Is(err, ErrEnough) {
+				return nil
+			}
+			return err
+		}
+		next = m.Seq + 1
+	}
+}
