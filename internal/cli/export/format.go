@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/countersign-dev/countersign/compliance/format"
 	"github.com/countersign-dev/countersign/evidence"
 	"github.com/countersign-dev/countersign/internal/atomicfile"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/cli/proof"
 	"github.com/countersign-dev/countersign/internal/cli/system"
 	"github.com/countersign-dev/countersign/internal/cli/target"
@@ -67,7 +67,7 @@ func (c *Cmd) exportFormat(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer mandates.close()
-	o := format.Options{Tenant: t.Tenant, Space: l.Space, Version: programVersion(), Mandate: mandates.lookup(ctx)}
+	o := format.Options{Tenant: t.Tenant, Space: l.Space, Version: buildinfo.Version(), Mandate: mandates.lookup(ctx)}
 	var sum format.Summary
 	gone := proof.NewExpiredRows(own)
 	defer func() { gone.Note(io, "without a line") }()
@@ -209,12 +209,4 @@ func leftOut(sum format.Summary) string {
 		out += fmt.Sprintf("; %d times %s", sum.Left[why], why)
 	}
 	return out
-}
-
-// programVersion is this program's version.
-func programVersion() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
 }

@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/countersign-dev/countersign/compliance/otlp"
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 	"github.com/countersign-dev/countersign/internal/cli/ui"
 )
 
@@ -39,7 +40,7 @@ func newOtelSender(ctx context.Context, tenant string) (*otelSender, error) {
 		return nil, err
 	}
 	// What the environment says of the resource wins, tenant excepted.
-	own := resource.NewSchemaless(attribute.String("service.name", "countersign"), attribute.String("service.version", programVersion()))
+	own := resource.NewSchemaless(attribute.String("service.name", "countersign"), attribute.String("service.version", buildinfo.Version()))
 	whole, err := resource.Merge(own, resource.Environment())
 	if err == nil {
 		whole, err = resource.Merge(whole, resource.NewSchemaless(attribute.String("countersign.tenant", tenant)))
@@ -73,7 +74,7 @@ func (s *otelSender) send(ctx context.Context, b otlp.Signals) error {
 // deliver sends what is left of b and takes out of it what was sent.
 func (s *otelSender) deliver(ctx context.Context, b *otlp.Signals) error {
 	if len(b.Spans) > 0 {
-		if err := s.settle(s.traces.UploadTraces(ctx, otlp.Spans(b.Spans, s.resource.SchemaURL(), s.resource.Attributes(), programVersion()))); err != nil {
+		if err := s.settle(s.traces.UploadTraces(ctx, otlp.Spans(b.Spans, s.resource.SchemaURL(), s.resource.Attributes(), buildinfo.Version()))); err != nil {
 			return fmt.Errorf("sending traces: %w", err)
 		}
 		s.spans += len(b.Spans)
@@ -138,7 +139,7 @@ func (s *otelSender) sendPatiently(ctx context.Context, io ui.Stdio, b otlp.Sign
 // recordsOf makes log records of logs.
 func (s *otelSender) recordsOf(ctx context.Context, logs []otlp.Log) []sdklog.Record {
 	s.made.list = make([]sdklog.Record, 0, len(logs))
-	logger := s.provider.Logger(otlp.Scope, log.WithInstrumentationVersion(programVersion()), log.WithSchemaURL(otlp.SchemaURL))
+	logger := s.provider.Logger(otlp.Scope, log.WithInstrumentationVersion(buildinfo.Version()), log.WithSchemaURL(otlp.SchemaURL))
 	for _, l := range logs {
 		var r log.Record
 		r.SetEventName(l.Event)

@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/countersign-dev/countersign/internal/buildinfo"
 )
 
 // Program is a command line: its name, what it is for, and its commands, a pointer to
@@ -63,11 +64,7 @@ type VersionFlag bool
 
 // BeforeReset prints the version before anything else is looked at.
 func (VersionFlag) BeforeReset(app *kong.Kong) error {
-	version := "devel"
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
-		version = info.Main.Version
-	}
-	fmt.Fprintln(app.Stdout, app.Model.Name, version)
+	fmt.Fprintln(app.Stdout, app.Model.Name, buildinfo.Version())
 	app.Exit(ExitOK)
 	return nil
 }
