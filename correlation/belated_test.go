@@ -91,7 +91,7 @@ func callRules(r result) []string {
 	withdrawn := map[string]bool{}
 	all := slices.Concat(r.findings, r.checks)
 	for _, f := range all {
-		withdrawn[f.Withdraws] = true
+		withdrawn[f.Retracts] = true
 	}
 	out := []string{}
 	for _, f := range all {

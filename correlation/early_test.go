@@ -104,7 +104,7 @@ func TestNoFailModeExcusesAClaim(t *testing.T) {
 func standingRules(r result) []string {
 	standing, withdrawn := map[string]string{}, map[string]bool{}
 	for _, f := range slices.Concat(r.findings, r.checks) {
-		withdrawn[f.Withdraws] = f.Withdraws != ""
+		withdrawn[f.Retracts] = f.Retracts != ""
 		if f.Severity != events.SeverityInfo && f.Rule != "AH-C-054" { // the events' own clock tells that they overtook each other
 			standing[f.FindingID] = f.Rule
 		}

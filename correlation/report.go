@@ -156,7 +156,7 @@ func (m *machine) emitFinding(r *Rule, c *call, f *fact, v *findingSpec) string 
 		FindingID: id, Rule: r.Name, Severity: events.Severity(firstNonEmpty(string(v.severity), string(r.Severity))),
 		Tenant: who.tenant, Source: who.source, Session: who.session, ToolCallID: f.callID,
 		EventIDs: v.events, Seqs: v.evidenceSeqs(c, f), Explanation: explainFinding(r, c, f, v), Remedy: r.Remedy,
-		DetectedAt: events.At(m.toBrokerTime(m.now)), Withdraws: v.retracts,
+		DetectedAt: events.At(m.toBrokerTime(m.now)), Retracts: v.retracts,
 		Enforced: mode == ModeEnforce,
 	}
 	if finding.EventIDs == nil {

@@ -76,7 +76,7 @@ func BenchmarkVerify(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				if rep := verifyRows(opts, rows); !rep.OK {
-					b.Fatal(rep.Problems)
+					b.Fatal(rep.Findings)
 				}
 			}
 			b.ReportMetric(float64(b.N)*1000/b.Elapsed().Seconds(), "records/s")
@@ -92,7 +92,7 @@ func BenchmarkVerify(b *testing.B) {
 		rows := f.rows()
 		for b.Loop() {
 			if rep := verifyRows(opts, rows); !rep.OK {
-				b.Fatal(rep.Problems)
+				b.Fatal(rep.Findings)
 			}
 		}
 		b.ReportMetric(float64(b.N)*400/b.Elapsed().Seconds(), "records/s")
@@ -127,7 +127,7 @@ func BenchmarkVerifyMix(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		if rep := verifyRows(opts, rows); !rep.OK {
-			b.Fatal(rep.Problems)
+			b.Fatal(rep.Findings)
 		}
 	}
 	b.ReportMetric(float64(b.N*len(rows))/b.Elapsed().Seconds(), "records/s")

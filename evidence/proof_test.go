@@ -106,7 +106,7 @@ func TestRetiredKeys(t *testing.T) {
 			}
 			return nil
 		})
-		if got := codes(Report{Problems: problems}); err != nil || got != tc.want {
+		if got := codes(Report{Findings: problems}); err != nil || got != tc.want {
 			t.Errorf("%s: %s, want %s (%v)", name, got, tc.want, err)
 		}
 	}

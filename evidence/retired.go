@@ -10,25 +10,25 @@ import (
 // that are known from elsewhere: a part of the log cannot show what happened in the
 // rest. The time of the retirement counts. The signatures that a retired key made
 // later are problems; keys are the vouched keys of the records.
-func RetiredKeys(key note.Verifier, keys []events.KeyRecord, retired []events.KeyRetirement, records func(yield func(Record) error) error) ([]Problem, error) {
+func RetiredKeys(key note.Verifier, keys []events.KeyRecord, retired []events.KeyRetirement, records func(yield func(Record) error) error) ([]Finding, error) {
 	rep := newReport(0)
 	t := newTrust(rep, []note.Verifier{key}, keys, nil, nil)
-	e := &Examiner{records: t.records(), scopes: map[string]scope{}}
+	e := &Examiner{recordVerifier: t.recordVerifier(), scopes: map[string]subjectScope{}}
 	before := rep.Total // unvouched keys are reported already
 	for _, k := range retired {
-		t.retire(0, k)
+		t.retireKey(0, k)
 	}
 	err := records(func(r Record) error {
 		what, ok := map[string]factKind{KindDecision: factDecision, KindApproval: factApproval}[r.Kind]
 		if !ok {
 			return nil
 		}
-		e.out = &Examined{seq: r.Seq}
+		e.result = &Examined{seq: r.Seq}
 		v := viewOf(r)
-		if claim := e.claim(what, &v); claim.kid != "" && claim.good {
-			t.claim(claim)
+		if claim := e.checkSignature(what, &v); claim.keyID != "" && claim.valid {
+			t.verifySignature(claim)
 		}
 		return nil
 	})
-	return rep.Problems[min(before, len(rep.Problems)):], err
+	return rep.Findings[min(before, len(rep.Findings)):], err
 }

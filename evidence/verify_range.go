@@ -16,15 +16,15 @@ const rangeGrace = 10 * time.Second
 type RangeVerifier struct {
 	v      *Verifier
 	judged time.Time // from when on a decision must have its request among the records
-	signed *mark
+	signed *checkpointTarget
 }
 
 // NewRangeVerifier checks the signature of the one checkpoint in opts and waits for
 // rows from a broker time on.
 func NewRangeVerifier(opts VerifyOptions, from time.Time) *RangeVerifier {
-	opts.Part = &Part{First: 1, Judged: math.MaxUint64}
+	opts.Part = &Part{First: 1, RequestsFrom: math.MaxUint64}
 	v := NewVerifier(opts)
-	return &RangeVerifier{v: v, judged: from.Add(rangeGrace), signed: v.marks.take(v.rep)}
+	return &RangeVerifier{v: v, judged: from.Add(rangeGrace), signed: v.targets.singleTarget(v.rep)}
 }
 
 // Report is what was found so far. The caller may add to it.
@@ -41,22 +41,22 @@ func (r *RangeVerifier) Signed() (c Checkpoint, ok bool) {
 // Row checks one row by itself and in its session.
 func (r *RangeVerifier) Row(row Row) {
 	v := r.v
-	if v.trust.judged == math.MaxUint64 && !row.BrokerTime.Before(r.judged) {
-		v.trust.judged = row.Seq
+	if v.trust.requestsFrom == math.MaxUint64 && !row.BrokerTime.Before(r.judged) {
+		v.trust.requestsFrom = row.Seq
 	}
 	if v.rep.Records++; v.rep.Records == 1 {
 		v.rep.From = row.Seq
 	}
 	v.rep.To = row.Seq
 	var x Examined
-	v.own.Examine(&row, &x)
-	v.alone(&x)
-	v.chain(&x)
-	v.trust.row(&x)
+	v.rowExaminer.Examine(&row, &x)
+	v.reportExamined(&x)
+	v.followChain(&x)
+	v.trust.addRow(&x)
 }
 
 // Settle reports what is still open when all rows were seen.
 func (r *RangeVerifier) Settle() {
-	r.v.settle()
+	r.v.reportOpen()
 	r.v.rep.Sessions = len(r.v.heads)
 }

@@ -13,7 +13,7 @@ func TestCutBehind(t *testing.T) {
 	shard := testShard(t)
 	rows := rowsOf(shard, 1, 600)
 	storeTree(t, db, shard, rows, treeOf(t, rows))
-	if err := db.CutBehind(t.Context(), shard, 400); err != nil {
+	if err := db.DeleteAfter(t.Context(), shard, 400); err != nil {
 		t.Fatal(err)
 	}
 	if n := rowsIn(t, db, "evidence", shard); n != 400 {

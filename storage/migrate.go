@@ -39,11 +39,11 @@ func (db *DB) Migrate(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("migrating %s: %w", db.where(), ctx.Err())
+			return fmt.Errorf("migrating %s: %w", db.serverName(), ctx.Err())
 		case <-time.After(migratePause):
 		}
 	}
-	return fmt.Errorf("migrating %s: %w", db.where(), err)
+	return fmt.Errorf("migrating %s: %w", db.serverName(), err)
 }
 
 func (db *DB) migrate(ctx context.Context) error {
@@ -79,7 +79,7 @@ func (db *DB) refuseEarlierBuild(ctx context.Context) error {
 		ours[at.table] = true
 	}
 	earlier, versioned := false, false
-	err := db.each(ctx, "SELECT name FROM system.tables WHERE database = currentDatabase()", func(r driver.Rows) error {
+	err := db.eachRow(ctx, "SELECT name FROM system.tables WHERE database = currentDatabase()", func(r driver.Rows) error {
 		var name string
 		err := r.Scan(&name)
 		earlier, versioned = earlier || ours[name], versioned || name == versionTable

@@ -134,7 +134,7 @@ func Write(w io.Writer, in Input) error {
 	if err != nil {
 		return err
 	}
-	members, err := assemble(held.Manifest, in.Rows, records, parts{member{memberCheckpoint, []byte(in.Checkpoint)}, member{memberKeys, keysJSON}, member{memberProofs, proofsJSON}},
+	members, err := assembleMembers(held.Manifest, in.Rows, records, parts{member{memberCheckpoint, []byte(in.Checkpoint)}, member{memberKeys, keysJSON}, member{memberProofs, proofsJSON}},
 		slices.Concat(made, expired))
 	if err != nil {
 		return err
@@ -187,9 +187,9 @@ var bodies = []struct{ name, kind string }{
 	{memberDecisions, evidence.KindDecision}, {memberFindings, evidence.KindFinding}, {memberCalls, evidence.KindCall}, {memberApprovals, evidence.KindApproval},
 }
 
-// assemble derives every member that follows from the others and puts all in
+// assembleMembers derives every member that follows from the others and puts all in
 // order. What is attached is taken as it is.
-func assemble(m Manifest, rows []evidence.Row, records []evidence.Record, p parts, attached []listed) ([]member, error) {
+func assembleMembers(m Manifest, rows []evidence.Row, records []evidence.Record, p parts, attached []listed) ([]member, error) {
 	lines := map[string]*bytes.Buffer{}
 	for _, b := range bodies {
 		lines[b.kind] = &bytes.Buffer{}
@@ -207,7 +207,7 @@ func assemble(m Manifest, rows []evidence.Row, records []evidence.Record, p part
 			fmt.Fprintf(into, "%s\n", rec.Body)
 		}
 	}
-	members := []member{{memberReadme, []byte(readme(m))}, p.checkpoint, p.keys, {memberRecords, all.Bytes()}, p.proofs}
+	members := []member{{memberReadme, []byte(renderReadme(m))}, p.checkpoint, p.keys, {memberRecords, all.Bytes()}, p.proofs}
 	for _, b := range bodies {
 		members = append(members, member{b.name, lines[b.kind].Bytes()})
 	}

@@ -49,14 +49,14 @@ type checker struct {
 }
 
 func add(rep *evidence.Report, code evidence.Code, seq uint64, member, format string, args ...any) {
-	rep.Add(evidence.Problem{Code: code, Seq: seq, Field: member, Detail: fmt.Sprintf(format, args...)})
+	rep.AddFindings(evidence.Finding{Code: code, Seq: seq, Field: member, Detail: fmt.Sprintf(format, args...)})
 }
 
 func (k *checker) check(c contents, key note.Verifier) {
 	k.witnesses(c)
 	if len(k.Retired) > 0 {
 		problems, _ := evidence.RetiredKeys(key, c.Keys, k.Retired, c.Each) // that the records can be read was seen before
-		k.rep.Add(problems...)
+		k.rep.AddFindings(problems...)
 	}
 	raw, signed := c.Members[MemberStatement]
 	switch {
@@ -93,7 +93,7 @@ func (k *checker) table(c contents) {
 	case err != nil:
 		add(k.rep, CodeTable, 0, MemberTable, "cannot be made again: %v", err)
 	case r.Same:
-	case r.Foreign:
+	case r.OtherEdition:
 		k.foreign(MemberTable)
 	default:
 		add(k.rep, CodeTable, 0, MemberTable, "not the table that follows from the records, first at byte %d", r.At)
@@ -108,7 +108,7 @@ func (k *checker) statement(c contents, raw []byte) {
 		add(k.rep, CodeStatement, 0, MemberStatement, "%v", err)
 		return
 	}
-	for _, d := range o.Compare(subjects(c.Digests()), predicate(c)) {
+	for _, d := range o.Compare(statementSubjects(c.Digests()), statementPredicate(c)) {
 		add(k.rep, CodeStatement, 0, MemberStatement, "%s", d)
 	}
 	switch {

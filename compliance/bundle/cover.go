@@ -47,30 +47,30 @@ func between(a, b int64) (list []subtree) {
 	return list
 }
 
-// stored is the place of the subtree's root among a tree's stored hashes.
-func (s subtree) stored() int64 { return tlog.StoredHashIndex(s.level, s.n) }
+// storedIndex is the place of the subtree's root among a tree's stored hashes.
+func (s subtree) storedIndex() int64 { return tlog.StoredHashIndex(s.level, s.n) }
 
 // coverReader appends records and cover to a tree in their order.
 type coverReader struct {
-	lines *lines
-	tree  *evidence.Tree
-	wrong bool
+	lines    *lines
+	tree     *evidence.Tree
+	mismatch bool
 }
 
-func (c *coverReader) leaf(r evidence.Row) error {
-	if err := c.end(int64(r.Seq) - 1); err != nil || c.wrong {
+func (c *coverReader) addLeaf(r evidence.Row) error {
+	if err := c.appendSubtrees(int64(r.Seq) - 1); err != nil || c.mismatch {
 		return err
 	}
-	c.wrong = !c.tree.AppendSubtree(0, evidence.LeafHash(r.RecordHash))
+	c.mismatch = !c.tree.AppendSubtree(0, evidence.LeafHash(r.RecordHash))
 	return nil
 }
 
-// end appends subtrees until the tree has size leaves.
-func (c *coverReader) end(size int64) error {
-	for !c.wrong && c.tree.Size() < size {
+// appendSubtrees appends subtrees until the tree has size leaves.
+func (c *coverReader) appendSubtrees(size int64) error {
+	for !c.mismatch && c.tree.Size() < size {
 		text, err := c.lines.next()
 		if errors.Is(err, io.EOF) {
-			c.wrong = true
+			c.mismatch = true
 			return nil
 		}
 		if err != nil {
@@ -78,22 +78,22 @@ func (c *coverReader) end(size int64) error {
 		}
 		var n coverNode
 		if err := strictjson.Unmarshal(text, &n, strictjson.RejectUnknown); err != nil {
-			return fmt.Errorf("%w: %s line %d: not a subtree", ErrInvalid, memberCover, c.lines.n)
+			return fmt.Errorf("%w: %s line %d: not a subtree", ErrInvalid, memberCover, c.lines.lineNumber)
 		}
 		again, err := events.Encode(n)
-		c.wrong = err != nil || !bytes.Equal(again, text) || !c.tree.AppendSubtree(n.Level, n.Hash)
+		c.mismatch = err != nil || !bytes.Equal(again, text) || !c.tree.AppendSubtree(n.Level, n.Hash)
 	}
-	c.wrong = c.wrong || c.tree.Size() > size
+	c.mismatch = c.mismatch || c.tree.Size() > size
 	return nil
 }
 
 // finish appends what is behind the last record; no line may be left.
 func (c *coverReader) finish(size int64) error {
-	if err := c.end(size); err != nil {
+	if err := c.appendSubtrees(size); err != nil {
 		return err
 	}
 	if _, err := c.lines.next(); !errors.Is(err, io.EOF) {
-		c.wrong = true
+		c.mismatch = true
 	}
 	return nil
 }

@@ -30,7 +30,7 @@ func coverOf(t rapid.TB, hashes []tlog.Hash, rows []evidence.Row, size int64) (l
 	at := int64(0)
 	add := func(to int64) {
 		for _, s := range between(at, to) {
-			text, err := events.Encode(coverNode{s.level, hashes[s.stored()]})
+			text, err := events.Encode(coverNode{s.level, hashes[s.storedIndex()]})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,11 +54,11 @@ func climb(cover []string, rows []evidence.Row, size int64) (root tlog.Hash, fit
 	var tree evidence.Tree
 	c := &coverReader{lines: newLines(&text), tree: &tree}
 	for _, r := range rows {
-		if err := c.leaf(r); err != nil {
+		if err := c.addLeaf(r); err != nil {
 			return root, false, err
 		}
 	}
-	if err := c.finish(size); err != nil || c.wrong {
+	if err := c.finish(size); err != nil || c.mismatch {
 		return root, false, err
 	}
 	return tree.Root(), tree.Size() == size, nil

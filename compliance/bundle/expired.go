@@ -110,7 +110,7 @@ func expiriesMember(list []evidence.ExpiryRecord, first, last uint64) (l listed,
 	if err == nil && len(data) > maxSmallMember {
 		err = fmt.Errorf("%w: %s has %d bytes, at most %d are read; export a shorter range", ErrInvalid, memberExpiries, len(data), maxSmallMember)
 	}
-	return listedOf(memberExpiries, data), notes, err
+	return newListedMember(memberExpiries, data), notes, err
 }
 
 // names reports whether an expiry has a sequence in a range.

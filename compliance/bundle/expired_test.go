@@ -29,9 +29,9 @@ func (w *world) expire(tenant, session string) evidence.ExpiryRecord {
 			w.rows[i].Record, w.rows[i].Expiry = "", uint64(w.n+1)
 		}
 	}
-	e.Sessions, e.Records = []events.ExpiredSession{{Session: session, Index: 1, Sequences: retention.Spans(seqs)}}, uint64(len(seqs))
+	e.Sessions, e.Records = []events.ExpiredSession{{Session: session, Index: 1, Sequences: retention.JoinSpans(seqs)}}, uint64(len(seqs))
 	var err error
-	e.Vouch, err = signing.Expire(w.signer, e)
+	e.Vouch, err = signing.SignExpiry(w.signer, e)
 	ok(w.t, err)
 	w.log(subject.Space{}.Control("GOV", events.ControlExpiry), nil, w.encode(e))
 	return evidence.ExpiryRecord{Row: w.rows[len(w.rows)-1]}
@@ -145,7 +145,7 @@ func TestExpiriesAreStated(t *testing.T) {
 		files[memberExpiries] = []byte("[]")
 		var m Manifest
 		ok(t, json.Unmarshal(files[memberManifest], &m))
-		m.Members = append(m.Members, listedOf(memberExpiries, files[memberExpiries]).entry)
+		m.Members = append(m.Members, newListedMember(memberExpiries, files[memberExpiries]).entry)
 		files[memberManifest] = w.encode(m)
 		for what, tc := range map[string]struct {
 			file []byte

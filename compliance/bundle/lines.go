@@ -17,18 +17,18 @@ const maxLine = 16 << 20
 
 // lines reads a member line by line; the last one must have its line feed.
 type lines struct {
-	s *bufio.Reader
-	n int
+	reader     *bufio.Reader
+	lineNumber int
 }
 
-func newLines(r io.Reader) *lines { return &lines{s: bufio.NewReaderSize(r, 1<<16)} }
+func newLines(r io.Reader) *lines { return &lines{reader: bufio.NewReaderSize(r, 1<<16)} }
 
 // next gives a line without its line feed; it holds until the next call.
 func (l *lines) next() ([]byte, error) {
-	l.n++
-	line, err := l.s.ReadSlice('\n')
+	l.lineNumber++
+	line, err := l.reader.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
-		line, err = l.long(bytes.Clone(line))
+		line, err = l.readLongLine(bytes.Clone(line))
 	}
 	if errors.Is(err, io.EOF) && len(line) > 0 {
 		return nil, errors.New("the last line is not ended")
@@ -39,15 +39,15 @@ func (l *lines) next() ([]byte, error) {
 	return line[:len(line)-1], nil
 }
 
-func (l *lines) long(line []byte) ([]byte, error) {
+func (l *lines) readLongLine(line []byte) ([]byte, error) {
 	for len(line) <= maxLine {
-		more, err := l.s.ReadSlice('\n')
+		more, err := l.reader.ReadSlice('\n')
 		line = append(line, more...)
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, err
 		}
 	}
-	return nil, fmt.Errorf("line %d is longer than %d bytes", l.n, maxLine)
+	return nil, fmt.Errorf("line %d is longer than %d bytes", l.lineNumber, maxLine)
 }
 
 func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
@@ -58,9 +58,9 @@ func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%w: %s line %d: %w", ErrInvalid, memberRecords, l.n, err)
+			return fmt.Errorf("%w: %s line %d: %w", ErrInvalid, memberRecords, l.lineNumber, err)
 		}
-		if err := yield(l.n, text); err != nil {
+		if err := yield(l.lineNumber, text); err != nil {
 			return err
 		}
 	}

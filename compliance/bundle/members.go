@@ -30,7 +30,7 @@ type listed struct {
 	entry Member
 }
 
-func listedOf(name string, data []byte) listed {
+func newListedMember(name string, data []byte) listed {
 	return listed{member{name, data}, Member{Name: name, Size: len(data), SHA256: hexSum(data)}}
 }
 
@@ -46,7 +46,7 @@ func (in Input) made(c *contents) ([]listed, error) {
 		return nil, err
 	}
 	pages, err := pagesOf(*c)
-	return append([]listed{listedOf(MemberTable, rows.Bytes()), decided}, pages...), err
+	return append([]listed{newListedMember(MemberTable, rows.Bytes()), decided}, pages...), err
 }
 
 func writeTable(c contents, w io.Writer) error {
@@ -63,7 +63,7 @@ func inForceOf(c *contents, src inforce.Source) (l listed, err error) {
 	if len(c.InForce) > maxSmallMember {
 		return l, fmt.Errorf("%w: %s has %d bytes, at most %d are read", ErrInvalid, MemberInForce, len(c.InForce), maxSmallMember)
 	}
-	return listedOf(MemberInForce, c.InForce), nil
+	return newListedMember(MemberInForce, c.InForce), nil
 }
 
 func pagesOf(c contents) ([]listed, error) {
@@ -71,7 +71,7 @@ func pagesOf(c contents) ([]listed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []listed{listedOf(MemberReport, page), listedOf(MemberControls, index)}, nil
+	return []listed{newListedMember(MemberReport, page), newListedMember(MemberControls, index)}, nil
 }
 
 // pages makes the report and the controls. It also says what is wrong with the list
@@ -114,10 +114,10 @@ func (in Input) sign(c contents, members []member) ([]member, error) {
 
 // signStatement signs the statement of a bundle over its other members.
 func signStatement(key ed25519.PrivateKey, c contents, members []Member) ([]byte, error) {
-	return statement.Sign(key, subjects(members), predicate(c))
+	return statement.Sign(key, statementSubjects(members), statementPredicate(c))
 }
 
-func subjects(members []Member) []statement.Subject {
+func statementSubjects(members []Member) []statement.Subject {
 	out := make([]statement.Subject, len(members))
 	for i, m := range members {
 		out[i] = statement.Subject{Name: m.Name, Digest: map[string]string{"sha256": m.SHA256}}
@@ -125,7 +125,7 @@ func subjects(members []Member) []statement.Subject {
 	return out
 }
 
-func predicate(c contents) statement.Predicate {
+func statementPredicate(c contents) statement.Predicate {
 	return statement.Predicate{Format: c.Manifest.Format, Tenant: c.Manifest.Tenant, Session: c.Manifest.Session, Shard: c.Manifest.Shard,
 		From: c.Manifest.From.String(), To: c.Manifest.To.String(), Records: c.Manifest.Records, Checkpoint: statement.Checkpoint{Size: c.Checkpoint.Size, Root: c.Checkpoint.Root.String()}}
 }

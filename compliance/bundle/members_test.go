@@ -147,8 +147,8 @@ func TestChangedByteInAnyMember(t *testing.T) {
 				}
 				continue
 			}
-			if rep.OK || !slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool { return p.Field == member }) {
-				t.Errorf("%s: a changed byte of %s: holds is %t, %v", name, member, rep.OK, rep.Problems)
+			if rep.OK || !slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool { return p.Field == member }) {
+				t.Errorf("%s: a changed byte of %s: holds is %t, %v", name, member, rep.OK, rep.Findings)
 			}
 		}
 	}
@@ -178,7 +178,7 @@ func forge(t testing.TB, file []byte, key ed25519.PrivateKey, change func(files 
 	ok(t, json.Unmarshal(files[memberManifest], &m))
 	m.Members = slices.DeleteFunc(m.Members, func(l Member) bool { _, there := files[l.Name]; return !there })
 	for i, l := range m.Members {
-		m.Members[i] = listedOf(l.Name, files[l.Name]).entry
+		m.Members[i] = newListedMember(l.Name, files[l.Name]).entry
 	}
 	var err error
 	files[memberManifest], err = events.Encode(m)
@@ -188,7 +188,7 @@ func forge(t testing.TB, file []byte, key ed25519.PrivateKey, change func(files 
 		c := contents{Manifest: m}
 		c.Checkpoint, err = evidence.PeekCheckpoint(string(files[memberCheckpoint]))
 		ok(t, err)
-		files[MemberStatement], err = signStatement(key, c, append([]Member{listedOf(memberManifest, files[memberManifest]).entry}, m.Members...))
+		files[MemberStatement], err = signStatement(key, c, append([]Member{newListedMember(memberManifest, files[memberManifest]).entry}, m.Members...))
 		ok(t, err)
 	}
 	return pack(t, names, files)
@@ -206,7 +206,7 @@ func swap(name, old, fresh string) func(map[string][]byte) {
 
 func codes(rep Result) string {
 	var list []string
-	for _, p := range rep.Problems {
+	for _, p := range rep.Findings {
 		list = append(list, string(p.Code)+" in "+p.Field)
 	}
 	return strings.Join(list, ", ")
@@ -267,7 +267,7 @@ func TestStatementOfAnotherBundle(t *testing.T) {
 	names, files := unzip(t, out.Bytes())
 	files[MemberStatement] = members[MemberStatement]
 	rep := verify(t, w, pack(t, names, files), Options{StatementKey: public(statementKey)})
-	if rep.OK || !strings.Contains(rep.Problems[len(rep.Problems)-1].Detail, "other evidence") {
-		t.Errorf("%+v", rep.Problems)
+	if rep.OK || !strings.Contains(rep.Findings[len(rep.Findings)-1].Detail, "other evidence") {
+		t.Errorf("%+v", rep.Findings)
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-func (rw *rangeWriter) header() Manifest {
-	m := Input{Shard: rw.in.Shard, Tenant: rw.in.Tenant, Space: rw.in.Space}.header(rw.c)
+func (rw *rangeWriter) manifestHeader() Manifest {
+	m := Input{Shard: rw.in.Shard, Tenant: rw.in.Tenant, Space: rw.in.Space}.header(rw.checkpoint)
 	m.Format, m.From, m.To = RangeFormat, events.At(rw.in.From), events.At(rw.in.To)
 	m.Records, m.Expired, m.Seqs = rw.count, rw.expired, []uint64{rw.first, rw.last}
 	return m
@@ -23,12 +23,12 @@ func (rw *rangeWriter) contents() contents {
 	if keys == nil {
 		keys = []events.KeyRecord{}
 	}
-	c := contents{Manifest: rw.header(), Checkpoint: rw.c, CheckpointText: rw.in.Checkpoint, Keys: keys}
-	records := rw.streams[memberRecords].entry()
+	c := contents{Manifest: rw.manifestHeader(), Checkpoint: rw.checkpoint, CheckpointText: rw.in.Checkpoint, Keys: keys}
+	records := rw.streams[memberRecords].toZipEntry()
 	c.each = func(yield func(evidence.Row, evidence.Record) error) error {
 		return rereadRows(records.open(), func(row evidence.Row, rec evidence.Record) error {
-			if rw.in.Reread != nil {
-				rw.in.Reread()
+			if rw.in.OnReread != nil {
+				rw.in.OnReread()
 			}
 			return yield(row, rec)
 		})
@@ -54,8 +54,8 @@ func (rw *rangeWriter) made(c *contents) ([]listed, error) {
 	return append([]listed{decided}, pages...), err
 }
 
-// pack makes what follows from the streams, and writes it all.
-func (rw *rangeWriter) pack(w io.Writer) error {
+// packBundle makes what follows from the streams, and writes it all.
+func (rw *rangeWriter) packBundle(w io.Writer) error {
 	held := rw.contents()
 	var expiries []listed
 	if rw.expired > 0 {
@@ -75,12 +75,12 @@ func (rw *rangeWriter) pack(w io.Writer) error {
 		return err
 	}
 	attached = append(attached, expiries...)
-	entries := []zipEntry{whole(memberReadme, []byte(readme(m))), whole(memberCheckpoint, []byte(rw.in.Checkpoint)), whole(memberKeys, keys)}
+	entries := []zipEntry{whole(memberReadme, []byte(renderReadme(m))), whole(memberCheckpoint, []byte(rw.in.Checkpoint)), whole(memberKeys, keys)}
 	for _, e := range entries {
-		m.Members = append(m.Members, e.listed())
+		m.Members = append(m.Members, e.manifestLine())
 	}
 	for _, name := range append(slices.Clone(rangeStreams), MemberTable) {
-		entries, m.Members = append(entries, rw.streams[name].entry()), append(m.Members, rw.streams[name].listed())
+		entries, m.Members = append(entries, rw.streams[name].toZipEntry()), append(m.Members, rw.streams[name].manifestLine())
 	}
 	for _, a := range attached {
 		entries, m.Members = append(entries, whole(a.name, a.data)), append(m.Members, a.entry)
@@ -91,7 +91,7 @@ func (rw *rangeWriter) pack(w io.Writer) error {
 	}
 	entries = slices.Insert(entries, 0, whole(memberManifest, manifest))
 	if rw.in.SignKey != nil {
-		data, err := signStatement(rw.in.SignKey, held, append([]Member{entries[0].listed()}, m.Members...))
+		data, err := signStatement(rw.in.SignKey, held, append([]Member{entries[0].manifestLine()}, m.Members...))
 		if err != nil {
 			return err
 		}

@@ -51,21 +51,21 @@ func proveRange(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Repo
 	for _, e := range entries {
 		b.entries[e.name] = e
 	}
-	if err := b.read(); err != nil {
+	if err := b.readMembers(); err != nil {
 		return rep, c, err
 	}
 	if rep, err = b.verify(key); err != nil {
 		return rep, c, err
 	}
-	if err := b.compare(&rep); err != nil {
+	if err := b.compareDerived(&rep); err != nil {
 		return rep, c, err
 	}
-	b.intact(r, size, &rep)
+	b.comparePacked(r, size, &rep)
 	return rep, b.contents, nil
 }
 
-// read reads the members that are not streams.
-func (b *rangeBundle) read() error {
+// readMembers reads the members that are not streams.
+func (b *rangeBundle) readMembers() error {
 	b.contents.Members = map[string][]byte{}
 	for name, e := range b.entries {
 		if slices.Contains(rangeStreams, name) || name == MemberTable {
@@ -124,7 +124,7 @@ func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 	rep.Tenant = m.Tenant
 	var tree evidence.Tree
 	c := &coverReader{lines: newLines(b.entries[memberCover].open()), tree: &tree}
-	derived := b.derived()
+	derived := b.newDerivedReader()
 	in := RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, From: m.From.Time, To: m.To.Time}
 	err := eachRow(b.entries[memberRecords].open(), func(row evidence.Row, rec evidence.Record) error {
 		if row.Expired() {
@@ -132,12 +132,12 @@ func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 				return fmt.Errorf("%w: %s: a line without a record, and the manifest names none", ErrInvalid, memberRecords)
 			}
 		}
-		if in.fits(row, rec, rep.To) != nil {
+		if in.checkRecord(row, rec, rep.To) != nil {
 			add(rep, evidence.CodeRecords, row.Seq, memberRecords, "not of the tenant and range that the manifest names, or not in order")
 		}
 		v.Row(row)
-		derived.take(row, rec)
-		return c.leaf(row)
+		derived.compareRecord(row, rec)
+		return c.addLeaf(row)
 	})
 	if err == nil {
 		err = c.finish(b.contents.Checkpoint.Size)
@@ -146,19 +146,19 @@ func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 		return evidence.Report{}, err
 	}
 	v.Settle()
-	if signed, ok := v.Signed(); ok && (c.wrong || tree.Size() != signed.Size || tree.Root() != signed.Root) {
+	if signed, ok := v.Signed(); ok && (c.mismatch || tree.Size() != signed.Size || tree.Root() != signed.Root) {
 		add(rep, evidence.CodeInclusion, 0, memberCover, "records and cover do not give the signed root: a record is not in the signed tree, or the cover is another one's")
 	}
 	if rep.Records == 0 {
 		add(rep, evidence.CodeRecords, 0, memberRecords, "it is empty")
 	}
-	derived.finish(rep)
+	derived.reportDifferences(rep)
 	return *rep, nil
 }
 
-// compare derives what is small again, and compares every member with its line
+// compareDerived derives what is small again, and compares every member with its line
 // in the manifest.
-func (b *rangeBundle) compare(rep *evidence.Report) error {
+func (b *rangeBundle) compareDerived(rep *evidence.Report) error {
 	for _, e := range b.order {
 		sum := sha256.New()
 		n, err := io.Copy(sum, e.open())
@@ -177,7 +177,7 @@ func (b *rangeBundle) compare(rep *evidence.Report) error {
 		}
 	}
 	want := (&rangeWriter{in: RangeInput{Shard: b.contents.Checkpoint.Shard, Tenant: m.Tenant, Space: subject.Space{Prefix: m.SubjectPrefix}, From: m.From.Time, To: m.To.Time},
-		c: b.contents.Checkpoint, count: rep.Records, expired: b.expired, first: rep.From, last: rep.To}).header()
+		checkpoint: b.contents.Checkpoint, count: rep.Records, expired: b.expired, first: rep.From, last: rep.To}).manifestHeader()
 	attached := attachedNames(m.Expired > 0)
 	for _, name := range rangeNames(m.Expired > 0, false)[1:] {
 		i := slices.IndexFunc(m.Members, func(l Member) bool { return l.Name == name })
@@ -196,7 +196,7 @@ func (b *rangeBundle) compare(rep *evidence.Report) error {
 	if err := errors.Join(err1, err2); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	for name, data := range map[string][]byte{memberManifest: text, memberReadme: []byte(readme(want)), memberKeys: keys} {
+	for name, data := range map[string][]byte{memberManifest: text, memberReadme: []byte(renderReadme(want)), memberKeys: keys} {
 		if got := b.contents.Members[name]; !bytes.Equal(got, data) {
 			add(rep, evidence.CodeMember, 0, name, "not what follows from the records, first at byte %d", firstDifference(got, data))
 		}
@@ -204,8 +204,8 @@ func (b *rangeBundle) compare(rep *evidence.Report) error {
 	return nil
 }
 
-// intact packs the file again and compares.
-func (b *rangeBundle) intact(r io.ReaderAt, size int64, rep *evidence.Report) {
+// comparePacked packs the file again and compares.
+func (b *rangeBundle) comparePacked(r io.ReaderAt, size int64, rep *evidence.Report) {
 	c := &comparer{r: r, size: size, diff: -1}
 	for i, e := range b.order {
 		crc := crc32.NewIEEE()

@@ -58,9 +58,9 @@ type RangeInput struct {
 	// Decided and SignKey are as in Input.
 	Decided inforce.Source
 	SignKey ed25519.PrivateKey
-	// Reread, if it is there, is called for each record that is read again, once
+	// OnReread, if it is there, is called for each record that is read again, once
 	// all are written: for the report, the table and the list of what decided.
-	Reread func()
+	OnReread func()
 }
 
 // rangeStreams are the members that grow with the range, in their order in the
@@ -76,8 +76,8 @@ func rangeNames(expired, statement bool) []string {
 	return names
 }
 
-// spooled is a member on its way into a file.
-type spooled struct {
+// spooledMember is a member on its way into a file.
+type spooledMember struct {
 	name string
 	file Spool
 	buf  *bufio.Writer
@@ -86,14 +86,14 @@ type spooled struct {
 	size int64
 }
 
-func (s *spooled) Write(p []byte) (int, error) {
+func (s *spooledMember) Write(p []byte) (int, error) {
 	s.sum.Write(p)
 	s.crc.Write(p)
 	s.size += int64(len(p))
 	return s.buf.Write(p)
 }
 
-func (s *spooled) line(b []byte) error {
+func (s *spooledMember) writeLine(b []byte) error {
 	if _, err := s.Write(b); err != nil {
 		return err
 	}
@@ -101,25 +101,25 @@ func (s *spooled) line(b []byte) error {
 	return err
 }
 
-func (s *spooled) entry() zipEntry {
+func (s *spooledMember) toZipEntry() zipEntry {
 	return zipEntry{s.name, s.size, s.crc.Sum32(), func() io.ReadSeeker { return io.NewSectionReader(s.file, 0, s.size) }}
 }
 
-func (s *spooled) listed() Member {
+func (s *spooledMember) manifestLine() Member {
 	return Member{Name: s.name, Size: int(s.size), SHA256: hex.EncodeToString(s.sum.Sum(nil))}
 }
 
 // rangeWriter writes the streamed members.
 type rangeWriter struct {
-	in      RangeInput
-	c       evidence.Checkpoint
-	streams map[string]*spooled
-	rows    []evidence.Row // of the batch
-	at      int64          // leaves covered so far
-	count   int
-	expired int // of them: without a text
-	first   uint64
-	last    uint64
+	in         RangeInput
+	checkpoint evidence.Checkpoint
+	streams    map[string]*spooledMember
+	rows       []evidence.Row // of the batch
+	covered    int64          // leaves covered so far
+	count      int
+	expired    int // of them: without a text
+	first      uint64
+	last       uint64
 }
 
 // WriteRange writes the bundle of a range as a ZIP; the same input gives the same
@@ -132,15 +132,15 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 	if c.Shard != in.Shard || in.Tenant == "" || in.Decided == nil || !in.From.Before(in.To) {
 		return 0, fmt.Errorf("%w: it needs a tenant, a range, the texts of what decided, and a checkpoint of the shard", ErrInvalid)
 	}
-	rw := &rangeWriter{in: in, c: c, streams: map[string]*spooled{}}
+	rw := &rangeWriter{in: in, checkpoint: c, streams: map[string]*spooledMember{}}
 	for _, name := range append(slices.Clone(rangeStreams), MemberTable) {
 		file, err := in.Spool(name)
 		if err != nil {
 			return 0, err
 		}
-		rw.streams[name] = &spooled{name: name, file: file, buf: bufio.NewWriterSize(file, 1<<16), sum: sha256.New(), crc: crc32.NewIEEE()}
+		rw.streams[name] = &spooledMember{name: name, file: file, buf: bufio.NewWriterSize(file, 1<<16), sum: sha256.New(), crc: crc32.NewIEEE()}
 	}
-	if err := in.Rows(rw.row); err != nil {
+	if err := in.Rows(rw.addRow); err != nil {
 		return 0, err
 	}
 	if rw.count == 0 {
@@ -149,19 +149,19 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 	if err := rw.finish(); err != nil {
 		return 0, err
 	}
-	return rw.count, rw.pack(w)
+	return rw.count, rw.packBundle(w)
 }
 
-// row takes the next record.
-func (rw *rangeWriter) row(r evidence.Row) error {
+// addRow takes the next record.
+func (rw *rangeWriter) addRow(r evidence.Row) error {
 	rec, err := recordOf(r)
 	if err != nil {
 		return fmt.Errorf("sequence %d: %w", r.Seq, err)
 	}
-	if err := rw.in.fits(r, rec, rw.last); err != nil {
+	if err := rw.in.checkRecord(r, rec, rw.last); err != nil {
 		return err
 	}
-	if int64(rec.Seq) > rw.c.Size {
+	if int64(rec.Seq) > rw.checkpoint.Size {
 		return fmt.Errorf("%w: sequence %d is newer than the checkpoint; try again in a moment", ErrInvalid, r.Seq)
 	}
 	if rw.count == 0 {
@@ -175,22 +175,22 @@ func (rw *rangeWriter) row(r evidence.Row) error {
 		}
 		rw.expired++
 	}
-	if err := rw.streams[memberRecords].line(line); err != nil {
+	if err := rw.streams[memberRecords].writeLine(line); err != nil {
 		return err
 	}
-	if name := bodyMember(rec.Kind); name != "" && !r.Expired() {
-		if err := rw.streams[name].line(rec.Body); err != nil {
+	if name := memberOfKind(rec.Kind); name != "" && !r.Expired() {
+		if err := rw.streams[name].writeLine(rec.Body); err != nil {
 			return err
 		}
 	}
 	if rw.rows = append(rw.rows, evidence.Row{Seq: r.Seq}); len(rw.rows) < rangeBatch {
 		return nil
 	}
-	return rw.cover()
+	return rw.writeCover()
 }
 
-// fits checks that a record belongs into the range, behind the one before.
-func (in RangeInput) fits(r evidence.Row, rec evidence.Record, last uint64) error {
+// checkRecord checks that a record belongs into the range, behind the one before.
+func (in RangeInput) checkRecord(r evidence.Row, rec evidence.Record, last uint64) error {
 	t := rec.BrokerTime.Time
 	switch {
 	case rec.Seq != r.Seq || rec.Shard != in.Shard || rec.Tenant != in.Tenant || t.Before(in.From) || !t.Before(in.To):
@@ -201,7 +201,7 @@ func (in RangeInput) fits(r evidence.Row, rec evidence.Record, last uint64) erro
 	return nil
 }
 
-func bodyMember(kind string) string {
+func memberOfKind(kind string) string {
 	for _, b := range bodies {
 		if b.kind == kind {
 			return b.name
@@ -210,24 +210,24 @@ func bodyMember(kind string) string {
 	return ""
 }
 
-// cover writes the subtrees before and between the records of the batch.
-func (rw *rangeWriter) cover() error {
+// writeCover writes the subtrees before and between the records of the batch.
+func (rw *rangeWriter) writeCover() error {
 	var gaps []subtree
 	for _, r := range rw.rows {
-		gaps = append(gaps, between(rw.at, int64(r.Seq)-1)...)
-		rw.at = int64(r.Seq)
+		gaps = append(gaps, between(rw.covered, int64(r.Seq)-1)...)
+		rw.covered = int64(r.Seq)
 	}
 	rw.rows = rw.rows[:0]
-	return rw.nodes(gaps)
+	return rw.writeNodes(gaps)
 }
 
-func (rw *rangeWriter) nodes(gaps []subtree) error {
+func (rw *rangeWriter) writeNodes(gaps []subtree) error {
 	if len(gaps) == 0 {
 		return nil
 	}
 	indexes := make([]int64, len(gaps))
 	for i, g := range gaps {
-		indexes[i] = g.stored()
+		indexes[i] = g.storedIndex()
 	}
 	hashes, err := rw.in.Nodes(indexes)
 	if err != nil {
@@ -238,7 +238,7 @@ func (rw *rangeWriter) nodes(gaps []subtree) error {
 		if err != nil {
 			return err
 		}
-		if err := rw.streams[memberCover].line(text); err != nil {
+		if err := rw.streams[memberCover].writeLine(text); err != nil {
 			return err
 		}
 	}
@@ -246,10 +246,10 @@ func (rw *rangeWriter) nodes(gaps []subtree) error {
 }
 
 func (rw *rangeWriter) finish() error {
-	if err := rw.cover(); err != nil {
+	if err := rw.writeCover(); err != nil {
 		return err
 	}
-	if err := rw.nodes(between(rw.at, rw.c.Size)); err != nil {
+	if err := rw.writeNodes(between(rw.covered, rw.checkpoint.Size)); err != nil {
 		return err
 	}
 	for _, s := range rw.streams {

@@ -2,7 +2,7 @@ package bundle
 
 import "fmt"
 
-func readme(m Manifest) string {
+func renderReadme(m Manifest) string {
 	if m.Format == RangeFormat {
 		return rangeReadme(m)
 	}
@@ -30,7 +30,7 @@ manifest.json, decisions.jsonl, findings.jsonl and this text are derived from
 the records for convenience; nothing rests on them, and the manifest is not
 signed. That the session has no record after the last one here, only the whole
 log can show.
-%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeExtra+readmeReport)
+%s`, m.Tenant, m.Session, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, expiredReadme(m)+readmeExtra+readmeReport)
 }
 
 func rangeReadme(m Manifest) string {
@@ -60,7 +60,7 @@ Whether a sequence that is not here is another tenant's, only the whole log can
 show: a record that was left out is noticed if its session has records here
 before and after it, and not otherwise. Records of the pipeline itself (changes of policies, mandates, keys)
 belong to no tenant and are not here.
-%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, readmeOfExpired(m)+readmeExtra+readmeReport)
+%s`, m.Tenant, m.From, m.To, m.Shard, m.Records, m.Seqs[0], m.Seqs[len(m.Seqs)-1], m.CheckpointSize, m.CheckpointRoot, expiredReadme(m)+readmeExtra+readmeReport)
 }
 
 const readmeExtra = `
@@ -88,7 +88,7 @@ say which texts expired, under which policy and when, each signed by the
 checkpoint key, with the proof that it is in the same tree.
 `
 
-func readmeOfExpired(m Manifest) string {
+func expiredReadme(m Manifest) string {
 	if m.Expired == 0 {
 		return ""
 	}

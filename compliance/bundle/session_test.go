@@ -77,7 +77,7 @@ func (f fixture) bundle(session string) []byte {
 func places(rep evidence.Report) string {
 	var out []string
 	seen := map[evidence.Code]bool{CodeReport: true, CodeControls: true, CodeTable: true, CodeInForce: true}
-	for _, p := range rep.Problems {
+	for _, p := range rep.Findings {
 		if !seen[p.Code] {
 			seen[p.Code] = true
 			out = append(out, fmt.Sprintf("%s@%d", p.Code, p.Seq))
@@ -173,9 +173,9 @@ func TestBundleTampering(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rep, err := verifyBundle(f, repack(t, good, tc.change))
 			ok(t, err)
-			named := slices.ContainsFunc(rep.Problems, func(p evidence.Problem) bool { return p.Field == tc.field })
+			named := slices.ContainsFunc(rep.Findings, func(p evidence.Finding) bool { return p.Field == tc.field })
 			if places(rep.Report) != tc.codes || rep.OK || !named {
-				t.Errorf("%s, want %s (%v)", places(rep.Report), tc.codes, rep.Problems)
+				t.Errorf("%s, want %s (%v)", places(rep.Report), tc.codes, rep.Findings)
 			}
 		})
 	}
@@ -331,7 +331,7 @@ func TestBundleOptions(t *testing.T) {
 	retired := func(after time.Duration) []events.KeyRetirement {
 		k := events.KeyRetirement{KeyID: f.receipt.ID, Use: "receipt", RetiredAt: events.At(begin.Add(after))}
 		var err error
-		k.Vouch, err = signing.Retire(f.signer, k)
+		k.Vouch, err = signing.SignRetirement(f.signer, k)
 		ok(t, err)
 		return []events.KeyRetirement{k}
 	}
@@ -362,7 +362,7 @@ func BenchmarkVerify(b *testing.B) {
 	file := f.bundle("sess-a")
 	for b.Loop() {
 		if rep, err := verifyBundle(f, file); err != nil || !rep.OK {
-			b.Fatal(err, rep.Problems)
+			b.Fatal(err, rep.Findings)
 		}
 	}
 }

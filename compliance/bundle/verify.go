@@ -61,7 +61,7 @@ func proveSession(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Re
 	}
 	rep = b.verify(key)
 	b.compare(&rep)
-	if at := intact(r, size, members); at >= 0 {
+	if at := firstZipDifference(r, size, members); at >= 0 {
 		add(&rep, evidence.CodeMember, 0, "archive", "the ZIP differs from its one form at byte %d", at)
 	}
 	return rep, b.contents(), nil
@@ -191,7 +191,7 @@ func (b *sessionBundle) compare(rep *evidence.Report) {
 	for _, name := range unlisted {
 		add(rep, evidence.CodeMember, 0, name, "the manifest does not list it")
 	}
-	want, err3 := assemble(header, b.rows, b.records, parts{member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs}}, attached)
+	want, err3 := assembleMembers(header, b.rows, b.records, parts{member{memberCheckpoint, b.files[memberCheckpoint]}, member{memberKeys, keys}, member{memberProofs, proofs}}, attached)
 	if err1 != nil || err2 != nil || err3 != nil {
 		add(rep, evidence.CodeMember, 0, memberManifest, "the members cannot be derived again")
 		return

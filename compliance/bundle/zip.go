@@ -125,9 +125,9 @@ func checkNames(files []*zip.File, names []string) error {
 	return nil
 }
 
-// intact packs the members again and compares with the file, byte by byte. It
+// firstZipDifference packs the members again and compares with the file, byte by byte. It
 // returns the offset of the first difference, or -1.
-func intact(r io.ReaderAt, size int64, members []member) int64 {
+func firstZipDifference(r io.ReaderAt, size int64, members []member) int64 {
 	c := &comparer{r: r, size: size, diff: -1}
 	_ = packZip(c, members) // a comparer does not fail
 	if c.diff < 0 && c.at != size {

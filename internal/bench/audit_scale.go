@@ -196,7 +196,7 @@ func (s scaled) nextProof(ctx context.Context) (auditResult, error) {
 		for i := range seqs {
 			seqs[i] = first + uint64(i)
 		}
-		_, err := l.Inclusion(ctx, scaleShard, s.size(), seqs)
+		_, err := l.InclusionProofs(ctx, scaleShard, s.size(), seqs)
 		return err
 	})
 }
@@ -214,9 +214,9 @@ func (s scaled) ask(ctx context.Context, q storage.Question) (auditResult, error
 			k = s.copies - 1 // what is open is young
 		}
 		from := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC).Add(time.Duration(k) * copyStep)
-		t := storage.Terms{Tenant: s.b.t.Tenant, Agent: "mail-agent", Since: from, Until: from.Add(copyStep), Session: s.session(k),
+		t := storage.QuestionParams{Tenant: s.b.t.Tenant, Agent: "mail-agent", Since: from, Until: from.Add(copyStep), Session: s.session(k),
 			ID: fmt.Sprintf("01997d40-7a44-7a8e-9d0b-%04d%08d", k, rand.IntN(s.b.messages/messagesPerCall))}
-		a, err := s.b.db.Ask(ctx, q, t)
+		a, err := s.b.db.AnswerQuestion(ctx, q, t)
 		rows = len(a.Rows)
 		return err
 	})

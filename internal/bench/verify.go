@@ -130,8 +130,8 @@ func (c *verifyCmd) single(ctx context.Context, io ui.Stdio, s *verifyShard, l e
 		what string
 		do   func() error
 	}{
-		{"inclusion proof", func() error { _, err := l.Inclusion(ctx, s.name, size, []uint64{any()}); return err }},
-		{"consistency proof", func() error { _, err := l.Consistency(ctx, s.name, int64(any()), size); return err }},
+		{"inclusion proof", func() error { _, err := l.InclusionProofs(ctx, s.name, size, []uint64{any()}); return err }},
+		{"consistency proof", func() error { _, err := l.ConsistencyProof(ctx, s.name, int64(any()), size); return err }},
 		{"one session: rows, proofs, verification", func() error { return s.verifySession(ctx, l) }},
 	} {
 		var engine time.Duration
@@ -254,7 +254,7 @@ func (s *verifyShard) verifySession(ctx context.Context, l evidencereader.Reader
 	if err != nil {
 		return err
 	}
-	if err := l.Prove(ctx, &parts[0]); err != nil {
+	if err := l.AddProofs(ctx, &parts[0]); err != nil {
 		return err
 	}
 	p := parts[0]
@@ -266,7 +266,7 @@ func (s *verifyShard) verifySession(ctx context.Context, l evidencereader.Reader
 // was not verified.
 func held(rep evidence.Report, err error) error {
 	if err == nil && !rep.OK {
-		err = fmt.Errorf("%d problems, the first: %s", rep.Total, rep.Problems[0])
+		err = fmt.Errorf("%d problems, the first: %s", rep.Total, rep.Findings[0])
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func sampleKey(name string) []byte {
 
 func (sampleKeys) TenantKey(tenant string) []byte { return sampleKey("tenant/" + tenant) }
 
-func (sampleKeys) SessionKey(tenant, session string) ([]byte, error) {
+func (sampleKeys) SessionSecret(tenant, session string) ([]byte, error) {
 	return sampleKey("session/" + tenant + "/" + session), nil
 }
 
@@ -107,12 +107,12 @@ func fillShard(ctx context.Context, db *storage.DB, n, share int, progress func(
 	}
 }
 
-func noHead(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }
+func noHead(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }
 
 func (s *verifyShard) keyMessage() ([]events.LogMessage, error) {
 	k := events.KeyRecord{KeyID: s.receipt.ID, Use: signing.UseReceipt, Algorithm: "EdDSA", PublicKey: signing.EncodePublic(s.receipt.Public()), CreatedAt: events.At(shardCreated)}
 	var err error
-	if k.Vouch, err = signing.Vouch(s.signer, k); err != nil {
+	if k.Vouch, err = signing.SignKeyRecord(s.signer, k); err != nil {
 		return nil, err
 	}
 	body, err := events.Encode(k)

@@ -42,25 +42,25 @@ func (l Reader) TenantRange(ctx context.Context, shard, tenant string, from, to 
 	if r.Input.Keys, _, err = l.keyHistory(ctx, shard); err != nil {
 		return Range{}, err
 	}
-	gone, err := l.DB.Gone(ctx, tenant, "")
+	gone, err := l.DB.CountExpired(ctx, tenant, "")
 	if err != nil {
 		return Range{}, fmt.Errorf("looking for what expired: %w", err)
 	}
 	if gone.Records > 0 {
-		if r.Input.Expiries, err = l.expiries(ctx, shard, func(e events.Expiry) bool { return e.Tenant == tenant }); err == nil {
+		if r.Input.Expiries, err = l.expiryRecords(ctx, shard, func(e events.Expiry) bool { return e.Tenant == tenant }); err == nil {
 			err = l.ProveExpiries(ctx, shard, int64(cp.Size), r.Input.Expiries)
 		}
 		if err != nil {
 			return Range{}, err
 		}
 	}
-	r.Input.Nodes = func(indexes []int64) ([]tlog.Hash, error) { return l.hashes(ctx, shard, indexes) }
+	r.Input.Nodes = func(indexes []int64) ([]tlog.Hash, error) { return l.readHashes(ctx, shard, indexes) }
 	r.Input.Rows = func(yield func(evidence.Row) error) error {
 		var done uint64
 		scan := func(fn func(storage.EvidenceRow) error) error {
 			return l.DB.ScanTenant(ctx, shard, tenant, from, to, fn)
 		}
-		return goingOn(ctx, scan, func(row storage.EvidenceRow) error {
+		return scanResuming(ctx, scan, func(row storage.EvidenceRow) error {
 			if done++; progress != nil {
 				progress(done, n)
 			}
@@ -73,10 +73,10 @@ func (l Reader) TenantRange(ctx context.Context, shard, tenant string, from, to 
 // maxFailures is how often in succession reading may fail before the next row.
 const maxFailures = 3
 
-// goingOn scans rows, which come in the order of their sequences, and begins anew
+// scanResuming scans rows, which come in the order of their sequences, and begins anew
 // behind the last one when the database hangs up: a long range is read for
 // minutes, and a connection that broke is no reason to begin a file again.
-func goingOn(ctx context.Context, scan func(func(storage.EvidenceRow) error) error, yield func(storage.EvidenceRow) error) error {
+func scanResuming(ctx context.Context, scan func(func(storage.EvidenceRow) error) error, yield func(storage.EvidenceRow) error) error {
 	var last uint64
 	var refused error // by yield
 	for failures := 0; ; {

@@ -79,11 +79,11 @@ func (l Reader) Session(ctx context.Context, tenant, session string) ([]Session,
 	return list, nil
 }
 
-// Prove adds to a session the newest checkpoint that covers all of its records,
+// AddProofs adds to a session the newest checkpoint that covers all of its records,
 // their inclusion proofs, the receipt keys and what became of them. If the error is
 // Damaged, the records whose proofs the stored tree does not give have none, and
 // all the rest is there.
-func (l Reader) Prove(ctx context.Context, s *Session) error {
+func (l Reader) AddProofs(ctx context.Context, s *Session) error {
 	cp, err := l.DB.LatestCheckpoint(ctx, s.Shard)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
 		return fmt.Errorf("reading the checkpoint: %w", err)
@@ -98,11 +98,11 @@ func (l Reader) Prove(ctx context.Context, s *Session) error {
 		seqs[i] = r.Seq
 	}
 	var lacking error
-	if s.Proofs, lacking = l.Inclusion(ctx, s.Shard, int64(cp.Size), seqs); lacking != nil {
-		if !Damaged(lacking) {
+	if s.Proofs, lacking = l.InclusionProofs(ctx, s.Shard, int64(cp.Size), seqs); lacking != nil {
+		if !IsDamaged(lacking) {
 			return lacking
 		}
-		if s.Proofs, err = l.singly(ctx, s.Shard, int64(cp.Size), seqs); err != nil {
+		if s.Proofs, err = l.proveSingly(ctx, s.Shard, int64(cp.Size), seqs); err != nil {
 			return err
 		}
 	}
@@ -112,13 +112,13 @@ func (l Reader) Prove(ctx context.Context, s *Session) error {
 	return lacking
 }
 
-// singly proves each record by itself; those for which stored hashes are missing
+// proveSingly proves each record by itself; those for which stored hashes are missing
 // or damaged have no proof.
-func (l Reader) singly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+func (l Reader) proveSingly(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))
 	for i, seq := range seqs {
 		p, err := evidence.InclusionProof(l.hashReader(ctx, shard), size, seq)
-		if err != nil && !Damaged(err) {
+		if err != nil && !IsDamaged(err) {
 			return nil, fmt.Errorf("proving record %d: %w", seq, err)
 		}
 		if err == nil {
@@ -132,7 +132,7 @@ func (l Reader) proveRest(ctx context.Context, s *Session, size int64) (err erro
 	if s.Keys, s.Retired, err = l.keyHistory(ctx, s.Shard); err != nil || !slices.ContainsFunc(s.Rows, evidence.Row.Expired) {
 		return err
 	}
-	if s.Expiries, err = l.expiries(ctx, s.Shard, func(e events.Expiry) bool {
+	if s.Expiries, err = l.expiryRecords(ctx, s.Shard, func(e events.Expiry) bool {
 		return e.Tenant == s.Tenant && slices.ContainsFunc(e.Sessions, func(x events.ExpiredSession) bool { return x.Session == s.Session })
 	}); err != nil {
 		return err
@@ -140,9 +140,9 @@ func (l Reader) proveRest(ctx context.Context, s *Session, size int64) (err erro
 	return l.ProveExpiries(ctx, s.Shard, size, s.Expiries)
 }
 
-// Inclusion proves records to be in the tree of a size. It reads all hashes that
+// InclusionProofs proves records to be in the tree of a size. It reads all hashes that
 // this takes at once.
-func (l Reader) Inclusion(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
+func (l Reader) InclusionProofs(ctx context.Context, shard string, size int64, seqs []uint64) ([]tlog.RecordProof, error) {
 	proofs := make([]tlog.RecordProof, len(seqs))
 	prove := func(r tlog.HashReader) (err error) {
 		for i, seq := range seqs {
@@ -162,7 +162,7 @@ func (l Reader) Inclusion(ctx context.Context, shard string, size int64, seqs []
 		return nil, err
 	}
 	list := slices.Sorted(maps.Keys(wanted))
-	hashes, err := l.hashes(ctx, shard, list)
+	hashes, err := l.readHashes(ctx, shard, list)
 	if err != nil {
 		return nil, fmt.Errorf("reading the tree: %w", err)
 	}
@@ -181,10 +181,10 @@ func (l Reader) Inclusion(ctx context.Context, shard string, size int64, seqs []
 
 // hashReader reads the stored hashes of a shard's tree.
 func (l Reader) hashReader(ctx context.Context, shard string) tlog.HashReader {
-	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return l.hashes(ctx, shard, indexes) })
+	return tlog.HashReaderFunc(func(indexes []int64) ([]tlog.Hash, error) { return l.readHashes(ctx, shard, indexes) })
 }
 
-func (l Reader) hashes(ctx context.Context, shard string, indexes []int64) ([]tlog.Hash, error) {
+func (l Reader) readHashes(ctx context.Context, shard string, indexes []int64) ([]tlog.Hash, error) {
 	ask := make([]uint64, len(indexes))
 	for i, n := range indexes {
 		ask[i] = uint64(n)

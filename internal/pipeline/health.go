@@ -31,8 +31,8 @@ func (p *Pipeline) serveHealth() error {
 	return nil
 }
 
-// ask calls every service at the same time and gives the answers by name.
-func ask[T any](p *Pipeline, fn func(url string) T) map[string]T {
+// askServices calls every service at the same time and gives the answers by name.
+func askServices[T any](p *Pipeline, fn func(url string) T) map[string]T {
 	p.mu.Lock()
 	urls := maps.Clone(p.health)
 	p.mu.Unlock()
@@ -52,7 +52,7 @@ func ask[T any](p *Pipeline, fn func(url string) T) map[string]T {
 }
 
 func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
-	all := daemon.Report{Status: daemon.StatusOK, Problems: map[string]string{}, Services: ask(p, probe)}
+	all := daemon.Report{Status: daemon.StatusOK, Problems: map[string]string{}, Services: askServices(p, probeHealth)}
 	for name, r := range all.Services {
 		if r.Status == daemon.StatusStarting {
 			all.Problems[name+"/process"] = "is starting"
@@ -68,19 +68,19 @@ func (p *Pipeline) reportHealth(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (p *Pipeline) reportMetrics(w http.ResponseWriter, _ *http.Request) {
-	metrics.Write(w, metrics.Merge(ask(p, scrape)))
+	metrics.Write(w, metrics.Merge(askServices(p, scrapeMetrics)))
 }
 
-func get(url string) (*http.Response, error) {
+func httpGet(url string) (*http.Response, error) {
 	client := http.Client{Timeout: 2 * time.Second}
 	return client.Get(url)
 }
 
-func probe(url string) daemon.Report {
+func probeHealth(url string) daemon.Report {
 	sick := func(problem string) daemon.Report {
 		return daemon.Report{Status: daemon.StatusUnhealthy, Problems: map[string]string{"process": problem}}
 	}
-	res, err := get(url + "/healthz")
+	res, err := httpGet(url + "/healthz")
 	if err != nil {
 		return sick("does not answer")
 	}
@@ -92,9 +92,9 @@ func probe(url string) daemon.Report {
 	return r
 }
 
-// scrape gives nil for a service that does not answer.
-func scrape(url string) []byte {
-	res, err := get(url + "/metrics")
+// scrapeMetrics gives nil for a service that does not answer.
+func scrapeMetrics(url string) []byte {
+	res, err := httpGet(url + "/metrics")
 	if err != nil {
 		return nil
 	}

@@ -61,7 +61,7 @@ func (b *RetentionBucket) Read(ctx context.Context) (retention.State, uint64, er
 // name; the log knows where its records are.
 func (b *RetentionBucket) evidenceName(ctx context.Context, session string) (string, error) {
 	if !evidence.SecretName(session) {
-		return subject.Value(session), nil
+		return subject.TokenValue(session), nil
 	}
 	space, token := subject.Space{Prefix: b.Target.Prefix}, subject.Escape(session)
 	events, decisions := strings.TrimSuffix(space.AllOf(subject.Events, b.Tenant), ">")+"*.*."+token+".>", space.Outputs(subject.Decisions, b.Tenant, "", session)
@@ -165,13 +165,13 @@ func (c *retentionHoldCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	h := retention.Hold{Scope: retention.Scope{Session: c.Session, Subject: c.Subject}, Note: c.note("hold-" + uuid.NewString()[:8])}
-	s, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Place(h) })
+	s, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.PlaceHold(h) })
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(io.Out, "%s: legal hold on %s of tenant %s\n", h.ID, h.Scope, ui.Clean(b.Tenant, 64))
 	b.NoteUnknownTenant(ctx, io)
-	for _, o := range s.Overtaken(h) {
+	for _, o := range s.BegunErasures(h) {
 		fmt.Fprintf(io.Err, "note: erasure %s had begun before, and what it names is not held\n", o.ID)
 	}
 	return nil
@@ -189,7 +189,7 @@ func (c *retentionReleaseCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer b.Conn.Close()
-	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Release(c.note(c.ID)) }); err != nil {
+	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.ReleaseHold(c.note(c.ID)) }); err != nil {
 		return err
 	}
 	fmt.Fprintf(io.Out, "%s: released\n", c.ID)

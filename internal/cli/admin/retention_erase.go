@@ -65,8 +65,8 @@ func (c *retentionEraseCmd) Run(ctx context.Context, io ui.Stdio) error {
 		fmt.Fprintln(io.Err, "nothing was changed; with --yes it is done, and cannot be undone")
 		return nil
 	}
-	o := retention.Order{Scope: scope, Note: c.note("erasure-" + uuid.NewString()), Quiet: int64(c.Quiet / time.Second)}
-	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.Request(o) }); err != nil {
+	o := retention.Order{Scope: scope, Note: c.note("erasure-" + uuid.NewString()), IdleSeconds: int64(c.Quiet / time.Second)}
+	if _, err := b.change(ctx, func(s retention.State) (retention.State, error) { return s.RequestErasure(o) }); err != nil {
 		return err
 	}
 	return c.await(ctx, io, b, o.ID)
@@ -87,7 +87,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 		Read: func(ctx context.Context, seq uint64) (*events.LogMessage, error) {
 			return streams.MessageAt(ctx, b.JS, b.Target.Stream, seq)
 		}}
-	p, err := ev.Make(ctx, retention.Order{Scope: scope})
+	p, err := ev.NewPlan(ctx, retention.Order{Scope: scope})
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 	if err := c.print(io, scope, ev.Shard, p, sealed); err != nil {
 		return err
 	}
-	hold, err := ev.Blocking(ctx, s, p, scope.Subject)
+	hold, err := ev.BlockingHold(ctx, s, p, scope.Subject)
 	switch {
 	case err != nil:
 		return err
@@ -112,12 +112,12 @@ func (c *retentionEraseCmd) dryRun(ctx context.Context, io ui.Stdio, b *Retentio
 		return fmt.Errorf("%w: %s. They were made before there was erasure, and the server does not let that be changed (docs/retention.md, Logs from before)",
 			streams.ErrSealed, strings.Join(sealed, ", "))
 	}
-	return p.Quiet(time.Now(), c.Quiet)
+	return p.CheckIdle(time.Now(), c.Quiet)
 }
 
 // Sealed lists the streams that nothing can be taken out of.
 func (b *RetentionBucket) Sealed(ctx context.Context) (list []string, err error) {
-	for _, name := range append(streams.Erasable(), b.Target.Stream) {
+	for _, name := range append(streams.ErasableStreams(), b.Target.Stream) {
 		s, err := b.JS.Stream(ctx, name)
 		if err != nil {
 			return nil, fmt.Errorf("reading stream %s: %w", name, err)
@@ -131,7 +131,7 @@ func (b *RetentionBucket) Sealed(ctx context.Context) (list []string, err error)
 
 func (c *retentionEraseCmd) print(io ui.Stdio, scope retention.Scope, shard string, p erasureplan.Plan, sealed []string) error {
 	if c.JSON {
-		return ui.WriteJSON(io, map[string]any{"scope": scope, "shard": shard, "sessions": p.Sessions, "messages": len(p.Seqs), "without_session": p.Loose,
+		return ui.WriteJSON(io, map[string]any{"scope": scope, "shard": shard, "sessions": p.Sessions, "messages": len(p.Seqs), "without_session": p.Sessionless,
 			"kinds": p.Kinds, "first_seq": p.Seqs[0], "last_seq": p.Seqs[len(p.Seqs)-1], "newest": p.Newest, "records_with_commitments": p.Redacted,
 			"records_without_body": p.Withheld, "sealed": sealed})
 	}
@@ -144,8 +144,8 @@ func (c *retentionEraseCmd) print(io ui.Stdio, scope retention.Scope, shard stri
 		fmt.Fprintf(io.Out, "  the key of session %q\n", ui.Clean(session, 200))
 	}
 	fmt.Fprintf(io.Out, "  %s of the log, sequences %d to %d: %s\n", ui.Plural(len(p.Seqs), "message"), p.Seqs[0], p.Seqs[len(p.Seqs)-1], strings.Join(kinds, ", "))
-	if p.Loose > 0 {
-		fmt.Fprintf(io.Out, "    %d of them without a session: the key of their commitments, which others share, stays\n", p.Loose)
+	if p.Sessionless > 0 {
+		fmt.Fprintf(io.Out, "    %d of them without a session: the key of their commitments, which others share, stays\n", p.Sessionless)
 	}
 	fmt.Fprintf(io.Out, "  its approval workflows, and what %s left in quarantine\n", ui.Plural(p.Withheld, "message"))
 	fmt.Fprintf(io.Out, "It leaves the evidence: redacted texts, hashes, and %s whose commitments nobody can open any more.\n", ui.Plural(p.Redacted, "record"))
@@ -161,7 +161,7 @@ func (c *retentionEraseCmd) await(ctx context.Context, io ui.Stdio, b *Retention
 		if err != nil {
 			return err
 		}
-		o, ok := s.Find(id)
+		o, ok := s.FindOrder(id)
 		switch {
 		case !ok:
 			return fmt.Errorf("%s is gone from the bucket: see gov.control.%s.erasure on the log", id, b.Target.Stream)

@@ -33,7 +33,7 @@ func printClasses(io ui.Stdio, p *retention.Policy) {
 		}
 		fmt.Fprintf(io.Out, "  %s: texts of evidence are kept %s\n", sessionsOf(r.Match), kept)
 	}
-	if p.Strictest() == retention.FullTranscript {
+	if p.StrictestClass() == retention.FullTranscript {
 		return
 	}
 	for _, r := range p.ClassRules() {

@@ -141,11 +141,11 @@ func (c *ConformanceCmd) evidence(ctx context.Context, io ui.Stdio) (*conformanc
 	if since.IsZero() {
 		since = time.Unix(0, 0)
 	}
-	if err := proof.NoteExpired(ctx, io, l, t.Tenant, subject.Value(c.Session), "they are not looked at"); err != nil {
+	if err := proof.NoteExpired(ctx, io, l, t.Tenant, subject.TokenValue(c.Session), "they are not looked at"); err != nil {
 		return nil, err
 	}
 	if c.Session != "" {
-		err = sessionRows(ctx, l, t.Tenant, subject.Value(c.Session), since, take)
+		err = sessionRows(ctx, l, t.Tenant, subject.TokenValue(c.Session), since, take)
 	} else {
 		err = tenantRows(ctx, l, t.Tenant, since, take)
 	}
@@ -182,7 +182,7 @@ func sessionRows(ctx context.Context, l evidencereader.Reader, tenant, session s
 				return err
 			}
 		}
-		if err := l.DB.Controls(ctx, part.Shard, storage.AllSequences, take); err != nil {
+		if err := l.DB.ControlRecords(ctx, part.Shard, storage.AllSequences, take); err != nil {
 			return err
 		}
 	}
@@ -200,7 +200,7 @@ func tenantRows(ctx context.Context, l evidencereader.Reader, tenant string, sin
 		if err := l.DB.ScanTenant(ctx, shard, tenant, since, until, take); err != nil {
 			return err
 		}
-		if err := l.DB.Controls(ctx, shard, storage.AllSequences, take); err != nil {
+		if err := l.DB.ControlRecords(ctx, shard, storage.AllSequences, take); err != nil {
 			return err
 		}
 	}

@@ -124,7 +124,7 @@ func (c *ReplayCmd) Run(ctx context.Context, io ui.Stdio) error {
 // options are those of the correlator that recorded it.
 func (c *ReplayCmd) options(t *target.Target) (correlation.Options, error) {
 	o := correlation.Options{Shard: t.Stream, Space: subject.Space{Prefix: t.Prefix}, RequireVerdict: !c.NoVerdictOK, MissingAfter: c.MissingAfter}
-	o = correlator.Bound(o, c.MaxCalls, c.MaxSessions)
+	o = correlator.WithBounds(o, c.MaxCalls, c.MaxSessions)
 	key, err := system.CheckpointKey(c.Key, t)
 	if err != nil {
 		return o, err
@@ -134,7 +134,7 @@ func (c *ReplayCmd) options(t *target.Target) (correlation.Options, error) {
 		return o, err
 	}
 	known := note.VerifierList(list...)
-	o.KeyVoucher = func(k events.KeyRecord) bool { return signing.CheckVouch(known, k) }
+	o.KeyVoucher = func(k events.KeyRecord) bool { return signing.CheckKeyRecord(known, k) }
 	o.RetireVoucher = func(k events.KeyRetirement) bool { return signing.CheckRetirement(known, k) }
 	if c.Keys != "" {
 		_, err = keys.Master(c.Keys) // what is wrong with it is said before anything is read
@@ -153,9 +153,9 @@ func (c *ReplayCmd) keyed(ctx context.Context, t *target.Target, rec *recording,
 	if !rec.underSessionKey() {
 		return o, true, nil
 	}
-	own := sessionsecrets.Of(t.Tenant, c.Session)
+	own := sessionsecrets.SessionOfSubject(t.Tenant, c.Session)
 	o.SessionKey = func(tenant, session string) (*digest.Session, bool) {
-		if sessionsecrets.Of(tenant, session) != own {
+		if sessionsecrets.SessionOfSubject(tenant, session) != own {
 			return nil, true
 		}
 		return k.Session, true
@@ -186,7 +186,7 @@ func (c *ReplayCmd) pasts(ctx context.Context, io ui.Stdio, t *target.Target) (l
 	if err != nil {
 		return nil, nil, err
 	}
-	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, "", evidencereader.Wanted{Tenant: t.Tenant, Others: true, Texts: c.Whole})
+	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, "", evidencereader.CopyFilter{Tenant: t.Tenant, Others: true, Texts: c.Whole})
 	if err != nil {
 		return nil, nil, errors.Join(err, l.DB.Close())
 	}

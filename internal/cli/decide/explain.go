@@ -111,7 +111,7 @@ func (c *ExplainCmd) Run(ctx context.Context, io ui.Stdio) error {
 // find looks for the decision in the log, by the time in its id, and where that
 // leads nowhere in the evidence, which knows its sequence.
 func (c *ExplainCmd) find(ctx context.Context, l recorded.Log, t *target.Target, tenant string) (recorded.Entry, error) {
-	e, err := l.Find(ctx, tenant, c.Decision)
+	e, err := l.FindDecision(ctx, tenant, c.Decision)
 	if !errors.Is(err, recorded.ErrNoDecision) {
 		return e, err
 	}
@@ -128,7 +128,7 @@ func (c *ExplainCmd) find(ctx context.Context, l recorded.Log, t *target.Target,
 	if dbErr != nil || len(found) == 0 {
 		return e, err
 	}
-	e, atErr := l.At(ctx, found[len(found)-1].Seq)
+	e, atErr := l.DecisionAt(ctx, found[len(found)-1].Seq)
 	if atErr != nil || e.Decision.DecisionID != c.Decision {
 		return e, fmt.Errorf("%w: the evidence has it as record %d of %s, and the log no longer has it: its session was erased, or the log began anew", recorded.ErrNoDecision,
 			found[0].Seq, found[0].Shard)
@@ -142,7 +142,7 @@ func (x *explanation) fill(ctx context.Context, c *ExplainCmd, l recorded.Log, e
 	if err != nil {
 		return err
 	}
-	in, err := policies.Of(ctx, e.Decision, e.Message.Seq)
+	in, err := policies.ForDecision(ctx, e.Decision, e.Message.Seq)
 	if err != nil && !errors.Is(err, recorded.ErrNoPolicies) {
 		return err
 	}
@@ -168,7 +168,7 @@ func (x *explanation) show(body []byte) {
 }
 
 // rules puts the text of its rule to every reason.
-func (x *explanation) rules(in *recorded.InForce) {
+func (x *explanation) rules(in *recorded.PolicyInForce) {
 	texts := map[string]policy.RuleText{}
 	if in != nil {
 		c := in.Change
@@ -188,7 +188,7 @@ func (x *explanation) rules(in *recorded.InForce) {
 	}
 }
 
-func (x *explanation) replay(ctx context.Context, c *ExplainCmd, l recorded.Log, e recorded.Entry, in *recorded.InForce) error {
+func (x *explanation) replay(ctx context.Context, c *ExplainCmd, l recorded.Log, e recorded.Entry, in *recorded.PolicyInForce) error {
 	r := &x.Replay
 	r.Digests = "not recomputed: they are keyed (--keys DIR with master.key, --keys-user)"
 	switch {
@@ -196,8 +196,8 @@ func (x *explanation) replay(ctx context.Context, c *ExplainCmd, l recorded.Log,
 		r.Cannot = []string{recorded.ErrNoRequest.Error()}
 	case in == nil:
 		r.Cannot = []string{recorded.ErrNoPolicies.Error()}
-	case in.Gone != nil:
-		r.Cannot = []string{in.Gone.Error()}
+	case in.GoneErr != nil:
+		r.Cannot = []string{in.GoneErr.Error()}
 	}
 	if len(r.Cannot) > 0 {
 		return nil
@@ -210,7 +210,7 @@ func (x *explanation) replay(ctx context.Context, c *ExplainCmd, l recorded.Log,
 	if err != nil {
 		return err
 	}
-	if _, can := digest.Of(e.Decision.RequestDigest, k, nil); can {
+	if _, can := digest.InFormOf(e.Decision.RequestDigest, k, nil); can {
 		r.Digests = "recomputed"
 	}
 	stores := newPastStores(ctx, l.JS)

@@ -85,7 +85,7 @@ func printReason(p *ui.Printer, r reasonThen) {
 		text += "  at " + ui.Clean(r.Path, 256)
 	}
 	if r.Action != "" {
-		text += fmt.Sprintf("  (%s only: would be %s)", ui.Clean(r.Action, 10), ui.Clean(string(r.Would), 10))
+		text += fmt.Sprintf("  (%s only: would be %s)", ui.Clean(r.Action, 10), ui.Clean(string(r.WouldVerdict), 10))
 	}
 	p.Printf("  %s\n", text)
 	if r.Rule == nil {

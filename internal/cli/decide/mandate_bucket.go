@@ -30,7 +30,7 @@ func OpenMandates(ctx context.Context, f target.Flags) (*MandateBucket, error) {
 
 // heldMandate is one mandate as the bucket has it.
 type heldMandate struct {
-	mandate.Stored
+	mandate.StoredMandate
 	Revision uint64
 }
 

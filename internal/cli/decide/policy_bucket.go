@@ -35,12 +35,12 @@ func OpenPoliciesAt(ctx context.Context, t *target.Target) (*PolicyBucket, error
 }
 
 // InForce reads what is in force.
-func (b *PolicyBucket) InForce(ctx context.Context) (*policybucket.Holding, error) {
+func (b *PolicyBucket) InForce(ctx context.Context) (*policybucket.BucketState, error) {
 	keys, err := streams.KVKeys(ctx, b.JS, streams.BucketPolicies)
 	if err != nil {
 		return nil, fmt.Errorf("listing the policies: %w", err)
 	}
-	held := &policybucket.Holding{}
+	held := &policybucket.BucketState{}
 	for _, key := range keys {
 		e, err := streams.KVLast(ctx, b.JS, streams.BucketPolicies, key)
 		switch {
@@ -88,10 +88,10 @@ func (b *PolicyBucket) push(ctx context.Context, docs []policy.Document, author,
 	if err != nil {
 		return 0, false, err
 	}
-	if held.Holds(docs) {
+	if held.HoldsExactly(docs) {
 		return held.Revision, false, nil
 	}
-	revision, err = b.put(ctx, events.PolicySet{Author: author, Message: message, Documents: policybucket.Of(docs)}, held.SetAt)
+	revision, err = b.put(ctx, events.PolicySet{Author: author, Message: message, Documents: policybucket.EncodeDocuments(docs)}, held.SetAt)
 	return revision, true, err
 }
 

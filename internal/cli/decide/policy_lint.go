@@ -43,9 +43,9 @@ func (c *policyLintCmd) Run(io ui.Stdio) error {
 	return nil
 }
 
-func (c *policyLintCmd) asJSON(io ui.Stdio, problems []policy.Problem, compile error) error {
+func (c *policyLintCmd) asJSON(io ui.Stdio, problems []policy.Finding, compile error) error {
 	if problems == nil {
-		problems = []policy.Problem{}
+		problems = []policy.Finding{}
 	}
 	enc := json.NewEncoder(io.Out)
 	enc.SetEscapeHTML(false)
@@ -64,7 +64,7 @@ func (c *policyLintCmd) asJSON(io ui.Stdio, problems []policy.Problem, compile e
 	return nil
 }
 
-func printProblem(p *ui.Printer, problem policy.Problem) {
+func printProblem(p *ui.Printer, problem policy.Finding) {
 	colour := ui.Yellow
 	if problem.Severity == policy.SeverityError {
 		colour = ui.Red

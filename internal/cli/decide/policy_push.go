@@ -51,27 +51,27 @@ func (c *policyPushCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	if held.Holds(docs) {
+	if held.HoldsExactly(docs) {
 		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
 		return errors.Join(err, b.Confirm(ctx, c.WaitFlag, streams.BucketPolicies, held.Revision))
 	}
-	change := events.PolicySet{Author: c.author(), Message: c.Message, Documents: policybucket.Of(docs)}
+	change := events.PolicySet{Author: c.author(), Message: c.Message, Documents: policybucket.EncodeDocuments(docs)}
 	return c.apply(ctx, io, b, held, change, set)
 }
 
 // apply shows a change, asks, and puts it in force.
-func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *PolicyBucket, held *policybucket.Holding, change events.PolicySet, set *policy.Set) error {
+func (c *signedBy) apply(ctx context.Context, io ui.Stdio, b *PolicyBucket, held *policybucket.BucketState, change events.PolicySet, set *policy.Set) error {
 	if _, err := change.Encode(); err != nil {
 		return err
 	}
-	problems := policy.Lint(policybucket.Documents(change.Documents))
+	problems := policy.Lint(policybucket.DecodeDocuments(change.Documents))
 	if !c.JSON {
 		for _, problem := range problems { // whoever is asked should know of them
 			printProblem(ui.NewPrinter(io.Err), problem)
 		}
 		// What is there now may be broken: then all of it is shown as replaced.
 		have, _ := held.Documents()
-		printDifference(ui.NewPrinter(io.Err), compareDocuments(have, policybucket.Documents(change.Documents)), c.DryRun)
+		printDifference(ui.NewPrinter(io.Err), compareDocuments(have, policybucket.DecodeDocuments(change.Documents)), c.DryRun)
 	}
 	r := pushReport{Changed: true, DryRun: c.DryRun, Policies: len(set.Names()), Digest: set.Digest(), RollbackTo: change.RollbackTo, Problems: problems}
 	if c.DryRun {
@@ -99,7 +99,7 @@ type pushReport struct {
 	Digest     string `json:"digest"`
 	RollbackTo uint64 `json:"rollback_to,omitempty"`
 
-	Problems []policy.Problem `json:"problems,omitempty"` // what lint says of what is put in force; they hinder nothing
+	Problems []policy.Finding `json:"problems,omitempty"` // what lint says of what is put in force; they hinder nothing
 }
 
 func (c *signedBy) report(io ui.Stdio, r pushReport) error {
@@ -155,7 +155,7 @@ func (c *policyRollbackCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	docs := policybucket.Documents(old.Set.Documents)
+	docs := policybucket.DecodeDocuments(old.Set.Documents)
 	set, err := policy.Compile(docs)
 	if err != nil {
 		return fmt.Errorf("revision %d does not compile: %w", c.To, err)
@@ -164,7 +164,7 @@ func (c *policyRollbackCmd) Run(ctx context.Context, io ui.Stdio) error {
 	if err != nil {
 		return err
 	}
-	if held.Holds(docs) {
+	if held.HoldsExactly(docs) {
 		err := c.report(io, pushReport{Revision: held.Revision, Policies: len(set.Names()), Digest: set.Digest()})
 		return errors.Join(err, b.Confirm(ctx, c.WaitFlag, streams.BucketPolicies, held.Revision))
 	}

@@ -226,7 +226,7 @@ func printTests(p *ui.Printer, rep testReport) {
 
 func printFailure(p *ui.Printer, file string, r table.Result) {
 	p.Printf("%s  %s\n", p.Paint(ui.Red, "FAIL"), p.Paint(ui.Bold, ui.Clean(fmt.Sprintf("%s:%d: %s", file, r.Line, r.Name), 300)))
-	for _, problem := range r.Problems {
+	for _, problem := range r.Mismatches {
 		p.Printf("      %s\n", ui.Clean(problem, 400))
 	}
 	if r.Verdict != "" {

@@ -152,7 +152,7 @@ func (c *publisherListCmd) Run(ctx context.Context, io ui.Stdio) error {
 		e := entries[d.Name]
 		kind, _, _ := strings.Cut(d.Name, ".")
 		p, _ := publisher.Parse(e.Value)
-		list = append(list, publisherEntry{d.Name, kind, e.Revision, events.At(e.Created), len(e.Value), d.Digest, p.About()})
+		list = append(list, publisherEntry{d.Name, kind, e.Revision, events.At(e.Created), len(e.Value), d.Digest, p.Summary()})
 	}
 	if c.JSON {
 		return ui.WriteJSON(io, list)

@@ -76,7 +76,7 @@ func (c *Cmd) exportSession(ctx context.Context, io ui.Stdio, l evidencereader.R
 	if err != nil {
 		return err
 	}
-	if err := l.Prove(ctx, &s); err != nil {
+	if err := l.AddProofs(ctx, &s); err != nil {
 		return err
 	}
 	if err := c.useWitnessed(ctx, l, &s); err != nil {

@@ -48,7 +48,7 @@ func (c *Cmd) exportFormat(ctx context.Context, io ui.Stdio) error {
 			return err
 		}
 	}
-	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.CopyFilter{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func writeFormat(name string, o format.Options, scan proof.RowScan, mandates *fo
 	}
 	sum := enc.Summary()
 	if err == nil && sum.Lines == 0 {
-		err = fmt.Errorf("%w: %s has lines for %s, and among %d records there are none%s", errNoLine, name, format.About(name), sum.Records, leftOut(sum))
+		err = fmt.Errorf("%w: %s has lines for %s, and among %d records there are none%s", errNoLine, name, format.Describe(name), sum.Records, leftOut(sum))
 	}
 	return sum, err
 }
@@ -198,15 +198,15 @@ func (c *Cmd) formatReport(io ui.Stdio, sum format.Summary) {
 		out, where = io.Err, "standard output"
 	}
 	fmt.Fprintf(out, "%s of %s from %s written to %s\n", ui.Plural(int(sum.Lines), "line"), c.Format, ui.Plural(int(sum.Records), "record"), where)
-	for _, why := range slices.Sorted(maps.Keys(sum.Left)) {
-		fmt.Fprintf(io.Err, "note: without a line: %s (%d)\n", why, sum.Left[why])
+	for _, why := range slices.Sorted(maps.Keys(sum.Skipped)) {
+		fmt.Fprintf(io.Err, "note: without a line: %s (%d)\n", why, sum.Skipped[why])
 	}
 }
 
 func leftOut(sum format.Summary) string {
 	out := ""
-	for _, why := range slices.Sorted(maps.Keys(sum.Left)) {
-		out += fmt.Sprintf("; %d times %s", sum.Left[why], why)
+	for _, why := range slices.Sorted(maps.Keys(sum.Skipped)) {
+		out += fmt.Sprintf("; %d times %s", sum.Skipped[why], why)
 	}
 	return out
 }

@@ -111,7 +111,7 @@ func (c *OtelCmd) follow(ctx context.Context, io ui.Stdio, t *target.Target, s *
 		return err
 	}
 	defer nc.Close()
-	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Trouble: system.ReportOutages(io),
+	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, OnTrouble: system.ReportOutages(io),
 		Kinds: []string{string(subject.Decisions), string(subject.Calls), string(subject.Findings)}}
 	if err := c.begin(&o); err != nil {
 		return err
@@ -153,8 +153,8 @@ type otelFollower struct {
 }
 
 // TenantKey and SessionKey make evidence.Keys of the follower.
-func (f *otelFollower) TenantKey(string) []byte                   { return f.key[:] }
-func (f *otelFollower) SessionKey(string, string) ([]byte, error) { return f.key[:], nil }
+func (f *otelFollower) TenantKey(string) []byte                      { return f.key[:] }
+func (f *otelFollower) SessionSecret(string, string) ([]byte, error) { return f.key[:], nil }
 
 func (f *otelFollower) take(ctx context.Context, page []events.Output, at client.Position) error {
 	batch, err := f.mapped(page, at.Log)

@@ -28,7 +28,7 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	if err != nil {
 		return err
 	}
-	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.ProveShard(ctx, io, l, t, c.Key, c.CacheDir, shard, evidencereader.CopyFilter{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	if err != nil {
 		return err
 	}
-	if note, err := c.witnessed(ctx, l, shard, evidencereader.Newest(last, r.Input.Expiries)); err != nil {
+	if note, err := c.witnessed(ctx, l, shard, evidencereader.NewestSeq(last, r.Input.Expiries)); err != nil {
 		return err
 	} else if note != "" {
 		r.Input.Checkpoint = note
@@ -57,7 +57,7 @@ func (c *Cmd) exportRange(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 	defer decided.close()
 	r.Input.Decided, r.Input.SignKey = decided, plan.key
 	again, told := uint64(0), ui.CountProgress(io, "making list, table and report")
-	r.Input.Reread = func() { again++; told(again, 3*r.Count) }
+	r.Input.OnReread = func() { again++; told(again, 3*r.Count) }
 	n, err := writeRange(c.Out, r.Input)
 	if err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *Cmd) rangeShard(ctx context.Context, io ui.Stdio, l evidencereader.Read
 // signedRange gives the last sequence of the range, and makes sure that a checkpoint
 // covers it: what is not signed is not among the proved records.
 func signedRange(ctx context.Context, l, own evidencereader.Reader, shard string, plan exportPlan) (last uint64, err error) {
-	if _, last, err = l.DB.Between(ctx, shard, plan.from, plan.to); err != nil {
+	if _, last, err = l.DB.SequencesBetween(ctx, shard, plan.from, plan.to); err != nil {
 		return 0, fmt.Errorf("looking for the end of the range: %w", err)
 	}
 	cp, err := own.DB.LatestCheckpoint(ctx, shard)
@@ -103,7 +103,7 @@ func signedRange(ctx context.Context, l, own evidencereader.Reader, shard string
 
 // audited makes sure that the auditor has seen all of the log up to a time.
 func (c *Cmd) audited(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, shard string, to time.Time) error {
-	behind, _, err := l.DB.Between(ctx, shard, to, time.Time{})
+	behind, _, err := l.DB.SequencesBetween(ctx, shard, to, time.Time{})
 	if err != nil || behind > 0 {
 		return err // there is evidence from after the range: what is before it is complete
 	}

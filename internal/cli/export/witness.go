@@ -31,7 +31,7 @@ func (c *Cmd) witnessed(ctx context.Context, l evidencereader.Reader, shard stri
 		}
 	}
 	if len(notes) == 0 {
-		return l.Cosigned(ctx, shard, last)
+		return l.CosignedCheckpoint(ctx, shard, last)
 	}
 	note, err := evidence.MergeSignatures(notes...)
 	if err != nil {
@@ -62,7 +62,7 @@ func ofLog(ctx context.Context, l evidencereader.Reader, shard, note string) err
 // useWitnessed puts a witnessed checkpoint in the place of the newest, with the
 // proofs that lead there.
 func (c *Cmd) useWitnessed(ctx context.Context, l evidencereader.Reader, s *evidencereader.Session) error {
-	last := evidencereader.Newest(s.Rows[len(s.Rows)-1].Seq, s.Expiries)
+	last := evidencereader.NewestSeq(s.Rows[len(s.Rows)-1].Seq, s.Expiries)
 	note, err := c.witnessed(ctx, l, s.Shard, last)
 	if err != nil || note == "" {
 		return err
@@ -79,7 +79,7 @@ func (c *Cmd) useWitnessed(ctx context.Context, l evidencereader.Reader, s *evid
 		seqs[i] = r.Seq
 	}
 	s.Checkpoint = note
-	if s.Proofs, err = l.Inclusion(ctx, s.Shard, cp.Size, seqs); err != nil {
+	if s.Proofs, err = l.InclusionProofs(ctx, s.Shard, cp.Size, seqs); err != nil {
 		return err
 	}
 	return l.ProveExpiries(ctx, s.Shard, cp.Size, s.Expiries)

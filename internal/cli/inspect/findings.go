@@ -52,13 +52,13 @@ func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
 	defer done()
 	rows, err := own.DB.LatestFindings(ctx, t.Tenant, storage.FindingFilter{Session: c.Session, Rule: c.Rule, Severity: c.Severity, Since: since,
-		Enforced: c.Enforced, Withdrawn: c.Withdrawn, Limit: ui.LimitAndOne(c.Limit)})
+		Enforced: c.Enforced, Retracted: c.Withdrawn, Limit: ui.LimitAndOne(c.Limit)})
 	if err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c *FindingsCmd) Run(ctx context.Context, io ui.Stdio) error {
 	return proof.NoteExpired(ctx, io, own, t.Tenant, c.Session, proof.NotListed)
 }
 
-func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.MarkedFinding) error {
+func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.StoredFinding) error {
 	body, f, err := evidencereader.DecodeRow[events.Finding](r.EvidenceRow)
 	switch {
 	case err != nil && c.JSON:
@@ -88,15 +88,15 @@ func (c *FindingsCmd) print(io ui.Stdio, p *ui.Printer, r storage.MarkedFinding)
 		p.Printf("%s  %s\n", place(r.EvidenceRow), p.Paint(ui.Red, "not a finding: run countersign verify"))
 		return nil
 	case c.JSON:
-		return ui.WriteJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Withdrawn, Finding: body, Proved: c.Proved})
+		return ui.WriteJSON(io, findingView{Shard: r.Shard, Seq: r.Seq, At: events.At(r.BrokerTime), Withdrawn: r.Retracted, Finding: body, Proved: c.Proved})
 	}
 	head := p.Paint(ui.SeverityColour[f.Severity], ui.Pad(string(f.Severity), 8)) + "  " + p.Paint(ui.Bold, ui.Clean(f.Rule, 60)) + "  " +
 		p.Paint(ui.Faint, "session "+ui.Clean(cmp.Or(r.Session, "-"), 60)+where(f))
 	switch {
-	case r.Withdrawn:
+	case r.Retracted:
 		head += "  " + p.Paint(ui.Yellow, "taken back since")
-	case f.Withdraws != "":
-		head += "  " + p.Paint(ui.Yellow, "takes back "+ui.Clean(f.Withdraws, 80))
+	case f.Retracts != "":
+		head += "  " + p.Paint(ui.Yellow, "takes back "+ui.Clean(f.Retracts, 80))
 	case f.Enforced:
 		head += "  " + p.Paint(ui.Red, "enforced")
 	}

@@ -21,7 +21,7 @@ type sessionKeys struct{}
 
 func (sessionKeys) TenantKey(string) []byte { return bytes.Repeat([]byte{1}, 32) }
 
-func (sessionKeys) SessionKey(string, string) ([]byte, error) {
+func (sessionKeys) SessionSecret(string, string) ([]byte, error) {
 	return bytes.Repeat([]byte{2}, 32), nil
 }
 
@@ -30,7 +30,7 @@ func TestEvidenceColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain := evidence.NewChain(func(evidence.SessionKey) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
+	chain := evidence.NewChain(func(evidence.SessionID) (evidence.Head, error) { return evidence.Head{}, nil }, 0)
 	rowOf := func(subj string, record any) storage.EvidenceRow {
 		body, err := events.Encode(record)
 		if err != nil {
@@ -74,10 +74,10 @@ func TestTimelinesAreClean(t *testing.T) {
 	steps := []step{
 		{Seq: 1, At: events.At(timelineStart), Kind: "event", Body: body(map[string]any{"event_type": evil, "tool_name": evil, "tool_call_id": evil, "summary_normal": evil, "status": evil})},
 		{Seq: 2, At: events.At(timelineStart), Kind: "decision", Body: body(events.Decision{Verdict: events.Verdict(evil), Tool: evil, ToolCallID: evil, Protocol: evil, NativeVerdict: evil, DecisionID: evil,
-			Reasons: []events.Reason{{Evaluator: evil, Code: evil, Path: evil, Policy: evil, Action: evil, Would: events.Verdict(evil)}},
+			Reasons: []events.Reason{{Evaluator: evil, Code: evil, Path: evil, Policy: evil, Action: evil, WouldVerdict: events.Verdict(evil)}},
 			Policy:  &events.PolicyRef{Name: evil}, Mandate: &events.MandateRef{ID: evil}, Approval: &events.ApprovalRef{WorkflowID: evil, Status: evil}})},
 		{Seq: 3, At: events.At(timelineStart), Kind: "call", Body: body(events.Call{State: events.CallState(evil), Tool: evil, ToolCallID: evil, Outcome: evil, Match: evil, Findings: []string{evil}})},
-		{Seq: 4, At: events.At(timelineStart), Kind: "finding", Body: body(events.Finding{FindingID: evil, Rule: evil, Severity: events.Severity(evil), Explanation: evil, Remedy: evil, Withdraws: evil})},
+		{Seq: 4, At: events.At(timelineStart), Kind: "finding", Body: body(events.Finding{FindingID: evil, Rule: evil, Severity: events.Severity(evil), Explanation: evil, Remedy: evil, Retracts: evil})},
 		{Seq: 5, At: events.At(timelineStart), Kind: "approval", Body: body(events.Approval{Status: evil, Act: evil, Tool: evil, Approver: evil, Reason: evil, Refused: evil, WorkflowID: evil})},
 		{Seq: 6, At: events.At(timelineStart), Kind: evil, Reason: evil, subject: evil},
 		{Seq: 9, At: events.At(timelineStart.Add(time.Hour)), Kind: "event", Others: 2, Pause: 3600, Missing: 1, Body: body([]string{evil}), subject: "gov.events.acme.rt.aaep.s1." + evil},

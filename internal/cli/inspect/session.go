@@ -32,7 +32,7 @@ func (c *SessionCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer func() { _ = l.DB.Close() }()
-	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.Wanted{Tenant: t.Tenant})
+	own, restsOn, done, err := c.Prove(ctx, io, l, t, evidencereader.CopyFilter{Tenant: t.Tenant})
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (c *SessionCmd) Run(ctx context.Context, io ui.Stdio) error {
 	}
 	p := ui.NewPrinter(io.Out)
 	for _, part := range parts {
-		gone, err := proof.WhyExpired(ctx, own.Reasons(), part.Rows)
+		gone, err := proof.WhyExpired(ctx, own.NewExpiryReasons(), part.Rows)
 		if err != nil {
 			return err
 		}

@@ -151,7 +151,7 @@ func reasonText(r events.Reason) string {
 	}
 	text += ")"
 	if r.Action != "" {
-		text += fmt.Sprintf(", %s only: would have been %s", r.Action, r.Would)
+		text += fmt.Sprintf(", %s only: would have been %s", r.Action, r.WouldVerdict)
 	}
 	return text
 }
@@ -215,7 +215,7 @@ func tellFinding(p *ui.Printer, st step, withdrawn map[string]bool) {
 	switch {
 	case withdrawn[f.FindingID]:
 		note = "  " + p.Paint(ui.Yellow, "(taken back later)")
-	case f.Withdraws != "":
+	case f.Retracts != "":
 		note = "  " + p.Paint(ui.Yellow, "(takes an earlier one back)")
 	}
 	p.Printf("%s  %s%s\n", p.Paint(ui.SeverityColour[f.Severity], ui.Pad(string(f.Severity), 8)), p.Paint(ui.Bold, ui.Clean(f.Rule, 60)), note)

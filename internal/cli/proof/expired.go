@@ -16,10 +16,10 @@ import (
 // evidence says what is not in the list.
 
 // WhyExpired says of the rows without a text why that is so, by their sequences.
-func WhyExpired(ctx context.Context, reasons *evidencereader.Reasons, rows []evidence.Row) (map[uint64]string, error) {
+func WhyExpired(ctx context.Context, reasons *evidencereader.ExpiryReasons, rows []evidence.Row) (map[uint64]string, error) {
 	list := map[uint64]string{}
 	for _, r := range rows {
-		why, err := reasons.Of(ctx, r)
+		why, err := reasons.ReasonFor(ctx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -33,11 +33,11 @@ func WhyExpired(ctx context.Context, reasons *evidencereader.Reasons, rows []evi
 // NoteExpired says on standard error how much of what was asked for has expired,
 // of a session or, with none, of the tenant, and what that means for the answer.
 func NoteExpired(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant, session, meaning string) error {
-	gone, err := l.DB.Gone(ctx, tenant, session)
+	gone, err := l.DB.CountExpired(ctx, tenant, session)
 	if err != nil || gone.Records == 0 {
 		return err
 	}
-	why, err := l.Reasons().Of(ctx, evidence.Row{Shard: gone.Shard, Expiry: gone.Expiry})
+	why, err := l.NewExpiryReasons().ReasonFor(ctx, evidence.Row{Shard: gone.Shard, Expiry: gone.Expiry})
 	if err != nil {
 		return err
 	}
@@ -57,18 +57,18 @@ type RowScan func(func(storage.EvidenceRow) error) error
 
 // ExpiredRows counts rows without a text while others are handed on.
 type ExpiredRows struct {
-	reasons *evidencereader.Reasons
+	reasons *evidencereader.ExpiryReasons
 	why     map[string]int
 }
 
 // NewExpiredRows counts rows of the evidence that l reads.
 func NewExpiredRows(l evidencereader.Reader) *ExpiredRows {
-	return &ExpiredRows{l.Reasons(), map[string]int{}}
+	return &ExpiredRows{l.NewExpiryReasons(), map[string]int{}}
 }
 
 // Expired reports whether a row has no text.
 func (e *ExpiredRows) Expired(ctx context.Context, r storage.EvidenceRow) (bool, error) {
-	why, err := e.reasons.Of(ctx, evidence.Row{Shard: r.Shard, Seq: r.Seq, Record: r.Record, Expiry: r.Expiry})
+	why, err := e.reasons.ReasonFor(ctx, evidence.Row{Shard: r.Shard, Seq: r.Seq, Record: r.Record, Expiry: r.Expiry})
 	if why != "" {
 		e.why[why]++
 	}

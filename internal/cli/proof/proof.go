@@ -83,7 +83,7 @@ func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *tar
 	if err != nil {
 		return nil, err
 	}
-	switch one, err := l.DB.OneTenant(ctx); {
+	switch one, err := l.DB.IsTenantView(ctx); {
 	case err != nil:
 		return nil, err
 	case one:
@@ -106,11 +106,11 @@ func NewProver(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *tar
 // Session picks a session out of all records.
 func (p *Prover) Session(ctx context.Context, tenant, session string) ([]evidencereader.ProvedSession, Basis, error) {
 	defer FewerCollections()()
-	picked, whole, err := p.l.PickSession(ctx, tenant, session, p.options)
+	picked, whole, err := p.l.ReadProvedSession(ctx, tenant, session, p.options)
 	if err != nil && !errors.Is(err, evidencereader.ErrNoSession) {
 		return nil, Basis{}, err
 	}
-	if wrong := evidencereader.Unproved(whole); wrong != nil {
+	if wrong := evidencereader.CheckProved(whole); wrong != nil {
 		return nil, Basis{}, wrong
 	}
 	b := p.basis(whole)
@@ -123,7 +123,7 @@ func (p *Prover) Session(ctx context.Context, tenant, session string) ([]evidenc
 // copy verifies one shard, or all with an empty name, and gives a reader of an
 // engine of the command's own that holds what was wanted of it, and nothing that was
 // not proved. The caller calls done.
-func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Reader, b Basis, done func(), err error) {
+func (p *Prover) copy(ctx context.Context, cacheDir, shard string, want evidencereader.CopyFilter) (own evidencereader.Reader, b Basis, done func(), err error) {
 	db, done, err := ownEngine(ctx, cacheDir)
 	if err != nil {
 		return own, b, nil, err
@@ -205,7 +205,7 @@ func (p *Prover) basis(whole []evidence.Report) Basis {
 
 // Prove gives the reader to answer from: that of the tenant's proved records, if that
 // was asked for. The caller calls done.
-func (f ProveFlags) Prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, want evidencereader.Wanted) (own evidencereader.Reader, b Basis, done func(), err error) {
+func (f ProveFlags) Prove(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, want evidencereader.CopyFilter) (own evidencereader.Reader, b Basis, done func(), err error) {
 	if !f.Proved {
 		return l, OnIndex, func() {}, nil
 	}
@@ -219,7 +219,7 @@ func (f ProveFlags) Prove(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 // ProveShard gives the reader to read from: that of the proved records of one shard, or of
 // all with an empty name, unless the scan was left out or the database shows one
 // tenant only. The caller calls done.
-func (f ScanFlags) ProveShard(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key, cacheDir, shard string, want evidencereader.Wanted) (own evidencereader.Reader, b Basis, done func(), err error) {
+func (f ScanFlags) ProveShard(ctx context.Context, io ui.Stdio, l evidencereader.Reader, t *target.Target, key, cacheDir, shard string, want evidencereader.CopyFilter) (own evidencereader.Reader, b Basis, done func(), err error) {
 	if f.SkipScan {
 		return l, OnRecordsShown, func() {}, nil
 	}
@@ -253,7 +253,7 @@ func (f ScanFlags) ProveSession(ctx context.Context, io ui.Stdio, l evidenceread
 func UnprovedSession(ctx context.Context, l evidencereader.Reader, tenant, session string) (list []evidencereader.ProvedSession, err error) {
 	parts, err := l.Session(ctx, tenant, session)
 	for _, s := range parts {
-		list = append(list, evidencereader.ProvedSession{Session: s, Why: l.Reasons()})
+		list = append(list, evidencereader.ProvedSession{Session: s, Why: l.NewExpiryReasons()})
 	}
 	return list, err
 }

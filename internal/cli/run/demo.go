@@ -173,7 +173,7 @@ func (d *demo) verify(ctx context.Context, l evidencereader.Reader, key string, 
 // export writes the bundle and verifies it as a stranger would.
 func (d *demo) export(ctx context.Context, l evidencereader.Reader, t *target.Target, s evidencereader.Session) error {
 	d.title("The compliance bundle of the session, verified from the file and the public key alone")
-	if err := l.Prove(ctx, &s); err != nil {
+	if err := l.AddProofs(ctx, &s); err != nil {
 		return err
 	}
 	if err := export.WriteSession(ctx, l, t, s, d.cmd.Out, nil); err != nil {

@@ -54,7 +54,7 @@ func (c *TailCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer nc.Close()
-	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Kinds: c.kinds(), Session: c.Session, Trouble: system.ReportOutages(io)}
+	o := client.FollowOptions{Tenant: t.Tenant, Space: subject.Space{Prefix: c.Prefix}, Kinds: c.kinds(), Session: c.Session, OnTrouble: system.ReportOutages(io)}
 	if c.Approvals {
 		o.Session = "" // their subjects have none: all are read, and filtered here
 	}

@@ -74,5 +74,5 @@ func printApprovalNews(p *ui.Printer, a events.Approval) {
 // ofSession tells whether a record's session is the wanted one, by its name or by
 // what stands for it.
 func ofSession(want, have string) bool {
-	return want == "" || subject.Value(want) == subject.Value(have)
+	return want == "" || subject.TokenValue(want) == subject.TokenValue(have)
 }

@@ -23,7 +23,7 @@ func Erasures(js jetstream.JetStream, stream, prefix string, known []note.Verifi
 func (l *EvidenceLog) AddGaps(ctx context.Context, prefix string, known []note.Verifier, r *evidence.Report) error {
 	erased, unexplained, err := Erasures(l.js, l.stream, prefix, known).Missing(ctx, mostGaps)
 	if err == nil {
-		r.LogGaps(erased, unexplained)
+		r.AddLogGaps(erased, unexplained)
 	}
 	return err
 }

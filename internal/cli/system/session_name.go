@@ -27,14 +27,14 @@ func (sessionName) Decode(ctx *kong.DecodeContext, to reflect.Value) error {
 	if err := ctx.Scan.PopValueInto("session", &name); err != nil {
 		return err
 	}
-	to.SetString(subject.Value(name))
+	to.SetString(subject.TokenValue(name))
 	return nil
 }
 
 // CheckSession is the error for a session that has no evidence, with names that
 // look like it; nil if it has some.
 func CheckSession(ctx context.Context, db *storage.DB, tenant, session string) error {
-	like, err := db.SessionsLike(ctx, tenant, session, 6)
+	like, err := db.SessionsWithPrefix(ctx, tenant, session, 6)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func CheckSession(ctx context.Context, db *storage.DB, tenant, session string) e
 		}
 	}
 	for n := len([]rune(session)) / 2; len(like) == 0 && n >= 2; n /= 2 {
-		if like, err = db.SessionsLike(ctx, tenant, string([]rune(session)[:n]), 6); err != nil {
+		if like, err = db.SessionsWithPrefix(ctx, tenant, string([]rune(session)[:n]), 6); err != nil {
 			return err
 		}
 	}

@@ -77,8 +77,8 @@ func bundleBasis(rep evidence.Report) string {
 // foremost puts what is wrong with the checkpoint before everything that follows
 // from it.
 func foremost(rep *evidence.Report) {
-	slices.SortStableFunc(rep.Problems, func(a, b evidence.Problem) int {
-		rank := func(p evidence.Problem) int {
+	slices.SortStableFunc(rep.Findings, func(a, b evidence.Finding) int {
+		rank := func(p evidence.Finding) int {
 			if p.Code == evidence.CodeCheckpoint {
 				return 0
 			}
@@ -199,10 +199,10 @@ func PrintReport(p *ui.Printer, r evidence.Report) {
 	if r.ByCode[evidence.CodeCheckpoint] > 0 && r.Signed == 0 {
 		p.Printf("    no checkpoint is signed by the key that was given: is it the public key of the installation that this is from? All else may follow from that\n")
 	}
-	for _, problem := range r.Problems {
+	for _, problem := range r.Findings {
 		p.Printf("    %s\n", ui.Clean(problem.String(), 400))
 	}
-	if r.Total > len(r.Problems) {
-		p.Printf("    ... and %d more\n", r.Total-len(r.Problems))
+	if r.Total > len(r.Findings) {
+		p.Printf("    ... and %d more\n", r.Total-len(r.Findings))
 	}
 }

@@ -88,7 +88,7 @@ func (c *Cmd) Run(ctx context.Context, io ui.Stdio) error {
 // session verifies one session: the records that say they are of it, picked out of
 // all there are, or out of the index where that cannot be or is not wanted.
 func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tenant string, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
-	one, err := l.DB.OneTenant(ctx)
+	one, err := l.DB.IsTenantView(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -113,14 +113,14 @@ func (c *Cmd) session(ctx context.Context, io ui.Stdio, l evidencereader.Reader,
 		}
 		rep.RestsOn = proof.OnRecordsShown.Text
 		if whole != nil {
-			rep.Complete(s.Whole)
+			rep.CheckCompleteness(s.Whole)
 			rep.RestsOn = c.sessionBasis(s.Whole, log)
 		}
 		reports = append(reports, rep)
 	}
 	for _, rep := range whole { // records of the session may be hidden in a shard that shows none
-		if _, hides := rep.Hides(); hides && !slices.ContainsFunc(picked, func(s evidencereader.ProvedSession) bool { return s.Shard == rep.Shard }) {
-			reports[len(reports)-1].Complete(rep)
+		if _, hides := rep.FirstIncompleteness(); hides && !slices.ContainsFunc(picked, func(s evidencereader.ProvedSession) bool { return s.Shard == rep.Shard }) {
+			reports[len(reports)-1].CheckCompleteness(rep)
 		}
 	}
 	return reports, nil
@@ -134,9 +134,9 @@ func (c *Cmd) pickSession(ctx context.Context, io ui.Stdio, l evidencereader.Rea
 		o.Log, o.LogOf = log.Message, log.Shard
 	}
 	defer proof.FewerCollections()()
-	picked, whole, err := l.PickSession(ctx, tenant, c.Session, o)
+	picked, whole, err := l.ReadProvedSession(ctx, tenant, c.Session, o)
 	if errors.Is(err, evidencereader.ErrNoSession) {
-		err = cmp.Or(evidencereader.Unproved(whole), err)
+		err = cmp.Or(evidencereader.CheckProved(whole), err)
 	}
 	return picked, whole, err
 }
@@ -157,7 +157,7 @@ func (c *Cmd) sessionBasis(whole evidence.Report, log *system.EvidenceLog) strin
 // session's shards is the one that it is asked for more of.
 func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, last bool, log *system.EvidenceLog, a against) (rep evidence.Report, err error) {
 	// Records that cannot be proved are the report's business.
-	if err := l.Prove(ctx, &s); err != nil && !evidencereader.Damaged(err) {
+	if err := l.AddProofs(ctx, &s); err != nil && !evidencereader.IsDamaged(err) {
 		return rep, err
 	}
 	in := evidence.SessionInput{
@@ -165,7 +165,7 @@ func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s eviden
 		Checkpoint: evidence.Published{Source: "table checkpoints", Text: s.Checkpoint}, Rows: s.Rows, Proofs: s.Proofs, ReceiptKeys: s.Keys, Retired: s.Retired, Expiries: s.Expiries,
 	}
 	if last {
-		in.AtLeast, in.Receipts = c.AtLeast, a.receipts
+		in.MinRecords, in.Receipts = c.AtLeast, a.receipts
 	}
 	kept, err := cosignedOf(ctx, l, s, a.kept)
 	if err != nil {
@@ -191,7 +191,7 @@ func (c *Cmd) sessionPart(ctx context.Context, l evidencereader.Reader, s eviden
 // cosignedOf adds to the checkpoints that were kept the newest one in the evidence
 // that a witness signed of a session's shard.
 func cosignedOf(ctx context.Context, l evidencereader.Reader, s evidencereader.Session, kept []evidence.Published) ([]evidence.Published, error) {
-	note, err := l.Cosigned(ctx, s.Shard, 0)
+	note, err := l.CosignedCheckpoint(ctx, s.Shard, 0)
 	if err != nil || note == "" {
 		return kept, err
 	}
@@ -219,7 +219,7 @@ func extensions(ctx context.Context, l evidencereader.Reader, s evidencereader.S
 }
 
 func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, log *system.EvidenceLog, a against) (reports []evidence.Report, err error) {
-	switch one, err := l.DB.OneTenant(ctx); {
+	switch one, err := l.DB.IsTenantView(ctx); {
 	case err != nil:
 		return nil, err
 	case one:
@@ -248,7 +248,7 @@ func (c *Cmd) shards(ctx context.Context, io ui.Stdio, l evidencereader.Reader, 
 			o.Log = log.Message
 		}
 		if i == len(shards)-1 { // of the incarnation that is written to now
-			o.AtLeast, o.Receipts = c.AtLeast, a.receipts
+			o.MinRecords, o.Receipts = c.AtLeast, a.receipts
 		}
 		rep, err := l.Verify(ctx, shard, o)
 		switch {
@@ -281,9 +281,9 @@ func wholeDatabase(ctx context.Context, l evidencereader.Reader, last *evidence.
 	if err != nil {
 		return err
 	}
-	schema, policies, err := l.SchemaProblems(ctx)
-	last.Add(stray...)
-	last.Add(schema...)
+	schema, policies, err := l.SchemaFindings(ctx)
+	last.AddFindings(stray...)
+	last.AddFindings(schema...)
 	if !policies {
 		last.RestsOn += "; NOT looked for: row policies, which this user of the database may not list"
 	}

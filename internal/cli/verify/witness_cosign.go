@@ -104,7 +104,7 @@ func (c cosigner) sign(ctx context.Context, text string) (string, evidence.Check
 		if err != nil {
 			return "", cp, err
 		}
-		if proof, err = l.Consistency(ctx, cp.Shard, old.Size, cp.Size); err != nil {
+		if proof, err = l.ConsistencyProof(ctx, cp.Shard, old.Size, cp.Size); err != nil {
 			return "", cp, err
 		}
 	}

@@ -44,7 +44,7 @@ func (c *witnessListCmd) Run(ctx context.Context, io ui.Stdio) error {
 		return err
 	}
 	defer o.Conn.Close()
-	trusted, err := witnessbucket.Trusted(ctx, o.JS)
+	trusted, err := witnessbucket.TrustedWitnesses(ctx, o.JS)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (c *witnessListCmd) lines(ctx context.Context, l evidencereader.Reader, tru
 		return nil, 0, err
 	}
 	newest = int64(cp.Size)
-	stored, err := l.DB.Cosigned(ctx, shard, 0, cosignedRead)
+	stored, err := l.DB.CosignedCheckpoints(ctx, shard, 0, cosignedRead)
 	if err != nil {
 		return nil, 0, err
 	}
