@@ -92,7 +92,7 @@ func (c *exportCmd) measure(ctx context.Context, io ui.Stdio, s *verifyShard, ds
 		what string
 		args []string
 	}{
-		{"export --from --to", []string{"export", "--clickhouse", dsn, "--tenant", "acme", "--from", shardCreated.Format(time.RFC3339), "--to", to.Format(time.RFC3339Nano), "--out", bundle}},
+		{"export --from --to", []string{"export", "--clickhouse", dsn, "--tenant", "acme", "--from", shardCreated.Format(time.RFC3339), "--to", to.Format(time.RFC3339Nano), "--out", bundle, "--key", key}},
 		{"verify --bundle", []string{"verify", "--bundle", bundle, "--key", key}},
 	} {
 		r, err := measured(ctx, io, step.args)
