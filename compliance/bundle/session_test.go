@@ -259,19 +259,33 @@ func TestBundleThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// Not one byte of a bundle can change without the verification failing.
+// Not one byte of a bundle can change without the verification failing, by the rules
+// of the format alone. Within the members that are known by their digests every
+// 97th byte is tried.
 func TestAnyChangedByteOfABundleIsFound(t *testing.T) {
 	f := newFixture(t)
 	f.admit("s", "0199a000-0000-7000-8000-000000000001", events.Allow, "{}")
 	good := f.bundle("s")
+	key, err := signing.CheckpointVerifier(f.vkey)
+	ok(t, err)
+	_, files := unzip(t, good)
+	within := func(i int) bool {
+		return slices.ContainsFunc(attachedNames(false), func(name string) bool {
+			at := bytes.Index(good, files[name])
+			return i >= at && i < at+len(files[name])
+		})
+	}
 	step := 1
 	if testing.Short() {
 		step = 37
 	}
 	for i := 0; i < len(good); i += step {
+		if i%97 != 0 && within(i) {
+			continue
+		}
 		bad := bytes.Clone(good)
 		bad[i] ^= 1 << (i % 8)
-		if rep, err := verifyBundle(f, bad); err == nil && rep.OK {
+		if rep, _, err := proveSession(bytes.NewReader(bad), int64(len(bad)), key); err == nil && rep.Total == 0 {
 			t.Fatalf("byte %d of %d changed and nobody noticed", i, len(good))
 		}
 	}
