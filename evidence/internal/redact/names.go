@@ -39,6 +39,7 @@ type nameRule struct {
 var ownNameRules = []nameRule{
 	{text: "replytoken"}, {text: "continuationtoken"}, {text: "idempotencytoken"}, {text: "pagetoken"},
 	{text: "nexttoken"}, {text: "synctoken"}, {text: "pertoken"}, {text: "maxtoken"}, {text: "publickey"},
+	{text: "signingkeys"}, // a key set is published: the parties' public keys (JWK Set, AUMP profiles)
 	{text: "idempotencykey"}, {text: "partitionkey"}, {text: "primarykey"}, {text: "foreignkey"}, {text: "cachekey"},
 
 	{text: "password", strength: strongName}, {text: "passwd", strength: strongName}, {text: "passphrase", strength: strongName},

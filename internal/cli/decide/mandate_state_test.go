@@ -8,7 +8,7 @@ import (
 )
 
 func TestMandateState(t *testing.T) {
-	raw, err := os.ReadFile("../../../../schemas/testdata/corpus/aump/mandate/valid/minimal.json")
+	raw, err := os.ReadFile("../../../schemas/testdata/corpus/aump/mandate/valid/minimal.json")
 	if err != nil {
 		t.Fatal(err)
 	}
