@@ -52,7 +52,6 @@ func CallEndOf(c events.Call, call string, seq uint64, now int64) CallEnd {
 }
 
 // WithDecisions adds the decisions of an account's entries that belong to the call, by their
-// WithDecisions adds the decisions of an account's entries that belong to the call, by their
 // sequences in the log; logged returns the sequence of a decision, 0 if unknown.
 //
 // The call's timeline lists the sequences of its verdicts, the first ones of many. Decisions on
