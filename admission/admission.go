@@ -170,5 +170,5 @@ type Outcome struct {
 	explanation string // for the caller
 
 	session    *digest.Session // the key of the session's digests
-	keyMissing bool            // the key of the session
+	keyMissing bool            // the session's key was not ready
 }

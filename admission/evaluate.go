@@ -34,8 +34,8 @@ const CodeMalformedLine = "malformed_line"
 type Offline struct {
 	Protocol string
 	Tenant   string         // OfflineTenant if empty
-	Source   string         // if empty, what the request says of itself, or OfflineSource
-	Snapshot *Snapshot      // if empty, the source that the request claims, or OfflineSource
+	Source   string         // if empty, the source that the request claims, or OfflineSource
+	Snapshot *Snapshot      // nil: EvaluatorsOnly, compiled anew for every line
 	Now      time.Time      // for lines without a time; must not be zero
 	Mandates mandate.Source // nil: there are none
 

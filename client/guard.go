@@ -96,7 +96,7 @@ type Execution struct {
 // Reason codes of refusals other than the receipt's own (receipt.Code).
 const (
 	CodeNotAllowed  = "not_allowed"         // there is no allow
-	CodeBadCall     = "bad_call"            // fields of the execution are missing
+	CodeBadCall     = "bad_call"            // Execution.Source is empty
 	CodeNoReceipt   = ReasonReceiptMissing  // no receipt
 	CodeBadArgs     = ReasonBadArguments    // the arguments are not strict JSON
 	CodeUsed        = "receipt_used"        // it has been used before

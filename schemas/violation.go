@@ -28,7 +28,7 @@ const maxToken = 64
 // document, which may be a secret; keys of the document appear in Path only.
 type Violation struct {
 	// Path is the JSON pointer (RFC 6901) of the defect, "" for the whole document. A key
-	// longer than 64 bytes is cut and ends in "…".
+	// longer than 64 bytes is shown as "…".
 	Path string `json:"path"`
 	// Keyword is the JSON Schema keyword that failed, or the name of the check
 	// in snake_case.
@@ -113,7 +113,7 @@ func (c *collector) leave() {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// jsonPointer writes a JSON pointer. Long keys are truncated.
+// jsonPointer writes a JSON pointer. Long keys are replaced by "…".
 func jsonPointer(keys ...string) string {
 	var b strings.Builder
 	for _, k := range keys {

@@ -87,7 +87,7 @@ func treeLevels(records [][]byte) [][]treeHash {
 	return levels
 }
 
-// inclusionProof joins the hashes that lead from a leaf to the root.
+// inclusionProof concatenates the hashes on the path from a leaf to the root.
 func inclusionProof(levels [][]treeHash, i int) (path []byte) {
 	for _, level := range levels[:len(levels)-1] {
 		if sibling := i ^ 1; sibling < len(level) {

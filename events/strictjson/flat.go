@@ -250,8 +250,8 @@ func (f *Flat) parseEscaped(at, i int) (text string, end int, ok bool) {
 	return "", 0, false
 }
 
-// parseNumber reads an integer of at most 15 digits, or a decimal that a float64 holds exactly
-// enough.
+// parseNumber reads an integer of at most 15 digits, or a decimal that a float64 holds
+// faithfully.
 func (f *Flat) parseNumber(at int) (lit string, end int, ok bool) {
 	end = at
 	point := -1

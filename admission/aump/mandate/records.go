@@ -59,7 +59,7 @@ type Facts struct {
 }
 
 // Approvals looks up Facts. An implementation must have bound them to the whole proposal and
-// verified who gave them.
+// verified their origin.
 type Approvals interface {
 	Facts(Proposal) Facts
 }
