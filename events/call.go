@@ -110,5 +110,5 @@ type Finding struct {
 	Remedy      string   `json:"remedy,omitempty"`
 	DetectedAt  Time     `json:"detected_at,omitzero"` // broker time of the message that completed the evidence
 	Retracts    string   `json:"withdraws,omitempty"`  // finding_id that a late event disproved
-	Enforced    bool     `json:"enforced,omitempty"`   // the tenant enforces the rule: an operator must act on it
+	Enforced    bool     `json:"enforced,omitempty"`   // the tenant enforces the rule: the finding must be acted on
 }

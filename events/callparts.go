@@ -51,7 +51,7 @@ type CallDurations struct {
 }
 
 // CallClaim is what the producer claims about a call's time and its place in a chain of
-// retries. It affects no finding.
+// retries. Nothing is derived from it here.
 type CallClaim struct {
 	StartedAt   Time  `json:"started_at,omitzero"`
 	CompletedAt Time  `json:"completed_at,omitzero"`

@@ -1,7 +1,7 @@
 // Package events holds the wire formats of Countersign: the records that the pipeline writes to
-// the log, and the message of the log. The packages below it hold strict decoding, canonical
-// JSON, digests, signatures, subjects and the protocols' own events. Every other package of
-// Countersign imports it. Begin reading with Decision, Call and Finding.
+// the log, and the message of the log. The services, the command line and the client share
+// them. The packages below it hold strict decoding, canonical JSON, digests, signatures,
+// subjects and the protocols' own events. Begin reading with Decision, Call and Finding.
 //
 // Everything here is data and pure functions; no package of events does I/O.
 package events

@@ -21,12 +21,11 @@
 // resourceKinds, risks, fromAgents and toAgents. An operand that is left out places no
 // condition. One that is present and empty (null, [], "" or a list with such an entry) is an
 // error, so that nothing matches everything by accident. Entries are case-sensitive and cover
-// condition. One that is present and empty (null, [], "" or a list with such an entry) is an
-// error, so that nothing matches everything by accident. Entries are case-sensitive and cover
 // the whole value; * stands for any characters, ? for one. No entry matches a value that the
 // request does not have. risks is compared with operation_risk, risk_class and level of the
 // request and, if the request is irreversible, with the word irreversible. A rule may have a
 // match of its own with tools, actions and eventTypes.
+//
 // CEL sees tenant, source, protocol, event_type, tool, action, resource_kind, resource_scope,
 // session, agent, from_agent and to_agent (strings), resource (text or object), risk, args,
 // event and catalog (maps) and now (timestamp); params.<name> for the constants of spec.params

@@ -1,6 +1,6 @@
 // Package risk grades the risk words of requests and catalogues, so that both are graded alike.
-// Protocol evaluators and the catalogue (package publisher) use it; it decides nothing. Begin
-// reading with LevelOf.
+// The AgentHook evaluator and the catalogue (package publisher) use it; it decides nothing.
+// Begin reading with LevelOf.
 package risk
 
 import "slices"

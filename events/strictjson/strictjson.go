@@ -1,7 +1,7 @@
 // Package strictjson decodes JSON from untrusted producers so that two conforming readers can
-// never see different documents in the same bytes, and writes the RFC 8785 canonical form. All
-// packages that read JSON from outside use it. Begin reading with Parse and Canonical; Flat is
-// the fast reader for small documents.
+// never see different documents in the same bytes, and writes the RFC 8785 canonical form. The
+// services and the client use it for requests, events and records. Begin reading with Parse and
+// Canonical; Flat is the fast reader for small documents.
 //
 // It refuses what encoding/json accepts, each with its own code and the JSON pointer of the
 // place: duplicate keys, keys that differ only in case, invalid UTF-8 (lone surrogates

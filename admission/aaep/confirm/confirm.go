@@ -177,8 +177,8 @@ func (s *sessionState) inferConfirmation(i call.Invocation) call.Confirmation {
 	return call.Confirmation{}
 }
 
-// Use marks an acceptance as used, for the call with an id or, as the caller learns, by another
-// instance.
+// Use marks an acceptance as used by the call with an id; callID is "" if the call is not
+// known.
 func (l *Store) Use(id, callID string) {
 	if q := l.byID[id]; q != nil {
 		q.used = true
