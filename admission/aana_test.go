@@ -213,7 +213,7 @@ func validRecord(t *testing.T, out Outcome) {
 		t.Fatal(err)
 	}
 	if out.Decision.Source == "" {
-		return // nobody could be named
+		return // the request has no authenticated identity
 	}
 	if vs := schemas.Default().Validate("countersign/decision", tree); vs != nil {
 		t.Errorf("%v in %s", vs, b)

@@ -1,13 +1,13 @@
-// Package admission decides whether a proposed tool call may run. It is the pure
-// core of the admitter and of "countersign evaluate": a request, a snapshot of
-// the policies and the inputs of one decision go in, a decision record, the
-// claims of its receipt and the native reply come out. There is no clock, no
-// randomness, no I/O and no state here; the same inputs give the same bytes.
+// Package admission decides whether a proposed tool call may run. It is the pure core of the
+// admitter and of "countersign evaluate". Inputs are a request, a snapshot of the policies and
+// the inputs of one decision; outputs are a decision record, the claims of its receipt and the
+// native reply. The package has no clock, no randomness, no I/O and no state: the same inputs
+// give the same bytes.
 //
-// A decision is made by the protocol's own evaluator (packages below this one
-// that implement call.Protocol) and by the tool policies. All of them always
-// speak, the strictest verdict stands, every reason is kept. Whatever goes wrong
-// is a deny with a stable reason code: nothing here ever fails open.
+// The protocol's own evaluator (packages below this one that implement call.Protocol) and the
+// tool policies decide together. All of them are always evaluated, the strictest verdict wins,
+// and every reason is kept. Every failure is a deny with a stable reason code: nothing fails
+// open. Begin reading with Decide.
 package admission
 
 import (
@@ -31,7 +31,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
-// Evaluator is the name under which this package itself gives reasons.
+// Evaluator is the name under which this package gives its own reasons.
 const Evaluator = "admission"
 
 // Reason codes of this package.
@@ -44,12 +44,12 @@ const (
 	CodeTooLarge         = "too_large"         // given by the service through Outcome.TooLarge
 )
 
-// DefaultApprovalLifetime is how long an approval workflow stays open unless a
-// policy says otherwise.
+// DefaultApprovalLifetime is how long an approval workflow stays open unless a policy sets
+// another lifetime.
 const DefaultApprovalLifetime = 15 * time.Minute
 
-// ResumePolicy is what a publisher does once its workflow is approved: it asks
-// again with the same event.
+// ResumePolicy tells a publisher what to do once its workflow is approved: ask again with the
+// same event.
 const ResumePolicy = "retry_same_event"
 
 // protocols are the admission protocols by their subject token.
@@ -62,12 +62,12 @@ var protocols = map[string]call.Protocol{
 	aump.Name:        aump.Evaluator{},
 }
 
-// Protocols lists the protocol tokens that Decide knows, in order.
+// Protocols lists the protocol tokens that Decide knows, sorted.
 func Protocols() []string { return slices.Sorted(maps.Keys(protocols)) }
 
-// Request is an admission request as it arrived. Tenant and Source are what was
-// authenticated, never what the body says. The caller must not change Header and
-// Body before Outcome.Reply.
+// Request is an admission request as it arrived. Tenant and Source are the authenticated
+// values, never what the body says. The caller must not change Header and Body before
+// Outcome.Reply.
 type Request struct {
 	Tenant     string
 	Source     string
@@ -77,47 +77,47 @@ type Request struct {
 	ReceivedAt time.Time
 }
 
-// Inputs is what one decision needs from outside. All of it is required unless
-// it says otherwise; a missing piece is deny internal_error.
+// Inputs are the external inputs of one decision. All of them are required unless their comment
+// says otherwise; a missing one is deny internal_error.
 type Inputs struct {
 	Now         time.Time
 	DecisionID  string // UUIDv7
 	Salt        []byte // receipt.SaltSize fresh random bytes
 	Nonce       string // fresh and random
-	TenantKey   []byte // digest.Master.Tenant, of what has no session; see Unkeyed
-	Occurrence  int    // as far as known; 0 if it is not
+	TenantKey   []byte // digest.Master.Tenant, for digests of what has no session
+	Occurrence  int    // 0 if not known
 	Durability  string // fsync replicated interval memory; may be empty
 	KnownTenant bool
 
-	// SessionSecret gives the key of the digests of a request that has a session. If ready
-	// is false, see Outcome.Wants. Where it is nil, Session is the key; where there is
-	// none, the tenant's takes its place.
+	// SessionSecret returns the key of the digests of a request that has a session. If ready is
+	// false, see Outcome.NeedsSessionKey. Where SessionSecret is nil, Session is the key; where
+	// Session is nil too, TenantKey is.
 	SessionSecret func(tenant, session string) (key *digest.Session, ready bool)
 	Session       *digest.Session
 
-	// PlainDigests makes the digests plain SHA-256 of their input, which gives short
-	// secrets away. It is for offline decisions only, where whoever reads the
-	// digest has the request.
+	// PlainDigests makes the digests plain SHA-256 of their input, from which short secrets can
+	// be guessed. It is for offline decisions only, where the reader of the digest has the
+	// request.
 	PlainDigests bool
 
-	// Confirmations is who knows about accepted confirmations; nil knows of none.
+	// Confirmations looks up accepted confirmations; nil means that there are none.
 	Confirmations call.Confirmations
 
-	// Mandates is what is known about AUMP mandates; the zero Records knows of none,
-	// and every request that names one is denied.
+	// Mandates looks up AUMP mandates; with the zero Records every request that names a mandate
+	// is denied.
 	Mandates mandate.Records
 
 	// Context is the request's deadline for the policies' conditions; nil for none.
 	// See Outcome.Expired.
 	Context context.Context
 
-	// Approvals, Counters and Publishers are nil where nothing is known of any.
+	// Approvals, Counters and Publishers are nil where none are configured.
 	Approvals  approval.Index
 	Counters   policy.Counters
 	Publishers publisher.Registry
 }
 
-// Profile says how strictly a protocol that has a reference of its own is read.
+// Profile is how strictly a protocol that has a reference implementation is read.
 type Profile = call.Profile
 
 // The profiles; the zero Profile is ProfileHardened.
@@ -126,8 +126,8 @@ const (
 	ProfileReferenceSDK = call.ProfileReferenceSDK
 )
 
-// Snapshot is the configuration that decides. It is immutable. The nil Snapshot
-// denies everything.
+// Snapshot is the configuration that decides. It is immutable. The nil Snapshot denies
+// everything.
 type Snapshot struct {
 	Policies  *policy.Set
 	PolicyErr error   // why there is no usable set; denies everything, whatever Policies holds
@@ -136,40 +136,39 @@ type Snapshot struct {
 	Profile   Profile // AANA, AUMP: whether the references' known holes are closed; the zero Profile closes them
 }
 
-// Outcome is a decision on its way out. The service may still set
-// Decision.ReceiptHash, and may call Fail; nothing else in it may be changed
-// before Reply.
+// Outcome is a decision before it is sent. Before Reply the service may set
+// Decision.ReceiptHash and call Outcome's methods; it must change nothing else.
 type Outcome struct {
 	Decision events.Decision
 	Session  string // for subjects; "" if the request has none
 
-	// Expired says that Inputs.Context ended before the policies were evaluated. The
-	// verdict is deny, but it must not be recorded: made again it can be another one.
+	// Expired reports that Inputs.Context ended before the policies were evaluated. The verdict
+	// is deny, but it must not be recorded: repeated, the decision can have another verdict.
 	Expired bool
 
-	// Claims are ready for receipt.Issue unless NoReceipt: an observational event
-	// is answered allow, and nobody may take that for leave to run something; an
-	// unknown tenant or source gets no receipt either.
+	// Claims are ready for receipt.Issue unless NoReceipt. An observational event is answered
+	// allow without a receipt, because that answer is no permission to run anything; an unknown
+	// tenant or source gets no receipt either.
 	Claims    receipt.Claims
 	NoReceipt bool
 
-	// Malformed says that the request was not valid for its protocol, or could
-	// not be judged at all. ErrorCode and ErrorDescription are then for the micro
-	// error headers: a three-digit code and a reason code with its JSON pointer.
+	// Malformed reports that the request was not valid for its protocol, or could not be
+	// evaluated at all. ErrorCode and ErrorDescription are then for the micro error headers: a
+	// three-digit code and a reason code with its JSON pointer.
 	Malformed        bool
 	ErrorCode        string
 	ErrorDescription string
 
-	// Reservations must be taken before the decision is recorded.
+	// Reservations must be made before the decision is recorded.
 	Reservations Reservations
 
-	protocol    call.Protocol // nil: the generic refusal
+	protocol    call.Protocol // nil: Reply gives the generic refusal
 	request     Request
 	call        call.Call
-	mandateCall *call.Call // as the evaluator of the mandate read it that the call names; nil if that is the call itself
+	mandateCall *call.Call // the call as the evaluator of the named mandate read it; nil if that is call
 	ruling      call.Ruling
-	explanation string // why, for the caller
+	explanation string // for the caller
 
-	session    *digest.Session // what its digests are made under
-	keyMissing bool            // its session's key
+	session    *digest.Session // the key of the session's digests
+	keyMissing bool            // the session's key was not ready
 }

@@ -185,8 +185,7 @@ func TestAttackCallIDReused(t *testing.T) {
 	}
 }
 
-// Every way to be denied leaves a record that can be kept, with a reason, and
-// says in it who asked.
+// Every denial leaves a record that can be kept, with a reason and the source of the request.
 func TestAttackEveryDenialCanBeRecorded(t *testing.T) {
 	stranger, without := inputs(), inputs()
 	stranger.KnownTenant, without.Nonce = false, ""
@@ -280,8 +279,8 @@ func TestAttackMandateOfAnotherTenant(t *testing.T) {
 	}
 }
 
-// An action without an amount costs nothing, by the specification: who wants
-// otherwise has a policy, or binds the tool to its arguments in the catalogue.
+// An action without an amount costs nothing, by the specification. A tenant can tighten that
+// with a policy, or by binding the tool to its arguments in the catalogue.
 func TestAttackAmountLeftOut(t *testing.T) {
 	m := courierMandate(t)
 	r, in := bookingUnder(m, `,"amount":{"currency":"EUR","total_minor":1500}`, "")

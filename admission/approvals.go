@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// approvalDecision is one decision on its way through its approval workflow.
+// approvalDecision applies approval workflows to one decision.
 type approvalDecision struct {
 	out      *Outcome
 	native   call.Opinion
@@ -24,17 +24,17 @@ type approvalDecision struct {
 	keys     approval.Keys
 	retry    approval.Retry
 
-	// unapprovable says that a part of the verdict is one that no approval lifts.
+	// unapprovable reports that a part of the verdict cannot be lifted by an approval.
 	unapprovable bool
 }
 
-// applyApprovals lets the workflows have their say on a verdict that stands
-// otherwise, and gives the lifetime of what results. An ask or a defer joins the
-// open workflow of its action or opens one; a denied one makes it a deny. An
-// approved one is used up by an ask that it answers, and lifts nothing else: no
-// defer, and no ask that its evaluator declares unapprovable. An allow becomes an ask
-// while a workflow of the session is about doing the same to the same. A deny stays one, whatever was approved.
-// Without a book nothing is kept, and every ask opens a workflow of its own.
+// applyApprovals applies the approval workflows to the combined verdict and returns the
+// lifetime of the result. An ask or a defer joins the open workflow of its action or opens one;
+// a denied workflow makes it a deny. An ask consumes an approved workflow; an approval lifts
+// nothing else: no defer, and no ask that its evaluator declares unapprovable. An allow becomes
+// an ask while another workflow of the session is open for the same action on the same
+// resource. A deny stays a deny, whatever was approved. Without an index no state is kept, and
+// every ask opens a workflow of its own.
 func (out *Outcome) applyApprovals(native call.Opinion, tools policy.Verdicts, in Inputs, lifetime time.Duration) time.Duration {
 	if in.Approvals == nil || native.Observational || native.Malformed {
 		return lifetime
@@ -49,8 +49,8 @@ func (out *Outcome) applyApprovals(native call.Opinion, tools policy.Verdicts, i
 		}
 	case events.Ask, events.Defer:
 		if native.Verdict != events.Allow && out.call.Unconfirmed != nil {
-			// A reviewer's word is not the user's: only a confirmation will do
-			// (AAEP-C-100), and there is nothing that a reviewer could approve.
+			// A reviewer cannot answer for the user: only a confirmation lifts this ask
+			// (AAEP-C-100), so there is nothing to approve.
 			out.Decision.Approval = nil
 			return lifetime
 		}
@@ -67,10 +67,10 @@ func (a *approvalDecision) addReason(code string) {
 	d.Reasons = append(d.Reasons, events.Reason{Evaluator: approval.Evaluator, Code: code})
 }
 
-// approvalTerms is how the policies that ask want an approval to be given.
+// approvalTerms are the terms that the policies that ask set for an approval.
 func approvalTerms(tools policy.Verdicts) approval.Terms { return tools.Approval }
 
-// approvalAction is what was proposed, as approvals see it.
+// approvalAction is the proposed action as approvals identify it.
 func (out *Outcome) approvalAction() approval.Action {
 	c, d := out.call, out.Decision
 	a := approval.Action{
@@ -84,10 +84,9 @@ func (out *Outcome) approvalAction() approval.Action {
 	return a
 }
 
-// canonicalTool is the tool's canonical name by the tenant's catalogue (AgentHook H-09),
-// so that a retry under an alias is the same action. What a publisher says is
-// the canonical name does not count: two tools that claim one name would share
-// an approval.
+// canonicalTool is the tool's canonical name by the tenant's catalogue (AgentHook H-09), so
+// that a retry under an alias is the same action. The canonical name that a publisher claims
+// does not count: two tools that claim one name would share an approval.
 func canonicalTool(c call.Call) string {
 	if name, _ := c.Catalogue["name"].(string); name != "" {
 		return name
@@ -95,8 +94,8 @@ func canonicalTool(c call.Call) string {
 	return c.Tool
 }
 
-// evadesWorkflow reports whether another workflow of the session is undecided or denied
-// and about the same action on the same resource (AgentHook H-09, AH-C-077).
+// evadesWorkflow reports whether another workflow of the session is undecided or denied for the
+// same action on the same resource (AgentHook H-09, AH-C-077).
 func (a *approvalDecision) evadesWorkflow() bool {
 	d := a.out.Decision
 	open := a.in.Approvals.SessionWorkflows(d.Tenant, d.Source, d.Session)
@@ -114,8 +113,8 @@ func (a *approvalDecision) evadesWorkflow() bool {
 	if !slices.ContainsFunc(open, same) {
 		return false
 	}
-	// A workflow may be older than the catalogue that the tool is in now: under its
-	// own name it is the same action, too.
+	// A workflow may be older than the tool's catalogue entry: the tool's own name identifies
+	// the same action, too.
 	asSaid := action
 	asSaid.Tool = a.out.call.Tool
 	keys, err := approval.KeysOf(action, a.in.digest)
@@ -125,14 +124,14 @@ func (a *approvalDecision) evadesWorkflow() bool {
 	})
 }
 
-// requireApproval makes an ask of an allow.
+// requireApproval turns an allow into an ask.
 func (a *approvalDecision) requireApproval() {
 	a.addReason(approval.ReasonEvasion)
 	a.changeVerdict(events.Ask, approval.ReasonEvasion, DefaultApprovalLifetime)
 	a.out.Decision.Approval = a.out.newApprovalRef(a.in)
 }
 
-// changeVerdict changes the verdict, and everything that follows from it.
+// changeVerdict changes the verdict and everything that follows from it.
 func (a *approvalDecision) changeVerdict(v events.Verdict, code string, lifetime time.Duration) {
 	out, d := a.out, &a.out.Decision
 	d.Verdict, d.NativeVerdict = v, out.protocol.NativeVerdict(v)
@@ -148,7 +147,7 @@ func (a *approvalDecision) changeVerdict(v events.Verdict, code string, lifetime
 	}
 }
 
-// followWorkflow looks for the workflow of the action and follows it.
+// followWorkflow finds the workflow of the action and applies its status.
 func (a *approvalDecision) followWorkflow() {
 	d, book := &a.out.Decision, a.in.Approvals
 	keys, err := approval.KeysOf(a.out.approvalAction(), a.in.digest)
@@ -161,7 +160,7 @@ func (a *approvalDecision) followWorkflow() {
 	if w, revision = book.WorkflowAt(d.Tenant, slot); w.MatchRetry(a.retry) == approval.Vacant {
 		slot = keys.Slot
 		if w, revision = book.WorkflowAt(d.Tenant, slot); w.MatchRetry(a.retry) == approval.OtherCall {
-			a.addReason(approval.ReasonNotOurs) // it is left to those it was given for
+			a.addReason(approval.ReasonNotOurs) // the workflow stays with the calls it was opened for
 			slot = keys.CallSlot
 			w, revision = book.WorkflowAt(d.Tenant, slot)
 		}
@@ -169,7 +168,7 @@ func (a *approvalDecision) followWorkflow() {
 	answerHandlers[w.MatchRetry(a.retry)](a, slot, w, revision)
 }
 
-// approvalRetry says who asks.
+// approvalRetry describes the request for matching with a workflow.
 func (out *Outcome) approvalRetry(in Inputs) approval.Retry {
 	c, d := out.call, out.Decision
 	r := approval.Retry{Call: c.ToolCallID, Event: c.EventID, Now: in.Now}
@@ -195,10 +194,10 @@ func (out *Outcome) approvalRetry(in Inputs) approval.Retry {
 	return r
 }
 
-// answerHandlers is what follows from each.
+// answerHandlers maps the status of a workflow to the step that follows.
 var answerHandlers = map[approval.RetryStatus]func(a *approvalDecision, slot string, w *approval.Workflow, revision uint64){
 	approval.Vacant:    (*approvalDecision).openWorkflow,
-	approval.OtherCall: (*approvalDecision).openWorkflow, // cannot be: the slot of a call is its own
+	approval.OtherCall: (*approvalDecision).openWorkflow, // cannot happen: the slot of a call is its own
 	approval.Outdated:  (*approvalDecision).openWorkflow,
 	approval.OtherAsk:  (*approvalDecision).openWorkflow,
 	approval.Waiting:   (*approvalDecision).joinWorkflow,
@@ -209,7 +208,7 @@ var answerHandlers = map[approval.RetryStatus]func(a *approvalDecision, slot str
 	approval.NotEnough: (*approvalDecision).reportNotEnough,
 }
 
-// linkWorkflow lets the decision name a workflow that was there before.
+// linkWorkflow makes the decision name an existing workflow.
 func (a *approvalDecision) linkWorkflow(w *approval.Workflow) {
 	d := &a.out.Decision
 	d.Approval, d.ExpiresAt = w.Ref(a.in.Now), w.ExpiresAt
@@ -225,13 +224,13 @@ func (a *approvalDecision) joinWorkflow(slot string, w *approval.Workflow, revis
 	a.linkWorkflow(w)
 }
 
-// requireUnchanged demands that the workflow is still as it was seen: whoever asks right
-// after a reviewer's word must not be told of the time before it.
+// requireUnchanged makes the reservation fail if the workflow has changed since it was read: a
+// caller that asks right after a reviewer's decision must not get an older answer.
 func (a *approvalDecision) requireUnchanged(slot string, w *approval.Workflow, revision uint64) {
 	a.out.Reservations.Approval = &approval.Step{Slot: slot, Revision: revision, Next: *w, Unchanged: true}
 }
 
-// reportNotEnough leaves the verdict, and the approval unused.
+// reportNotEnough keeps the verdict and leaves the approval unused.
 func (a *approvalDecision) reportNotEnough(slot string, w *approval.Workflow, revision uint64) {
 	a.addReason(approval.ReasonNotEnough)
 	a.requireUnchanged(slot, w, revision)
@@ -251,7 +250,7 @@ func (a *approvalDecision) applyDenial(slot string, w *approval.Workflow, revisi
 	a.out.Decision.Approval = w.Ref(a.in.Now)
 }
 
-// consumeApproval uses the approval up. The receipt does not outlive it.
+// consumeApproval consumes the approval. The receipt does not outlive it.
 func (a *approvalDecision) consumeApproval(slot string, w *approval.Workflow, revision uint64) {
 	out, now := a.out, a.in.Now
 	next, err := w.Consume(out.Decision.DecisionID, now)

@@ -133,8 +133,8 @@ func (a *admitters) sync(i int) {
 	a.views[i].held, a.views[i].rev = maps.Clone(a.store.held), maps.Clone(a.store.rev)
 }
 
-// decide does what the service does: decide from the view, take by compare-and-set,
-// and decide anew if somebody was faster.
+// decide does what the service does: it decides from the view, reserves by compare-and-set, and
+// decides again if another admitter was faster.
 func (a *admitters) decide(i int, body string, snap *Snapshot, now time.Time, n int) Outcome {
 	for {
 		in := inputs()

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// openWorkflow puts a new workflow in a slot. What was there is over, or ends now.
+// openWorkflow puts a new workflow in a slot. The old workflow there has ended, or ends now.
 func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, revision uint64) {
 	out, d, now := a.out, &a.out.Decision, a.in.Now
 	superseded := supersedeReasons[old.MatchRetry(a.retry)]
@@ -40,11 +40,10 @@ func (a *approvalDecision) openWorkflow(slot string, old *approval.Workflow, rev
 	d.Approval = w.Ref(now)
 }
 
-// supersedeReasons are the reasons for which a workflow is taken back and a new one takes
-// its place.
+// supersedeReasons are the reasons for which a new workflow replaces an old one.
 var supersedeReasons = map[approval.RetryStatus]string{approval.Outdated: approval.ReasonPolicyChanged, approval.OtherAsk: approval.ReasonOtherAsk}
 
-// closingRecords is the record of the end of what stood in a slot.
+// closingRecords returns the record that a slot's old workflow has ended.
 func closingRecords(old *approval.Workflow, reason string, now time.Time) []events.Approval {
 	if old == nil {
 		return nil
@@ -58,8 +57,8 @@ func closingRecords(old *approval.Workflow, reason string, now time.Time) []even
 	return nil
 }
 
-// explainNamedWorkflow says why the workflow that a request names, or that its call waits
-// for, does not help it.
+// explainNamedWorkflow adds the reason why the workflow that a request names, or that its call
+// waits for, does not apply.
 func (a *approvalDecision) explainNamedWorkflow() {
 	d, book := a.out.Decision, a.in.Approvals
 	if name := a.retry.Named; name != "" {

@@ -60,8 +60,8 @@ func TestResumePolicies(t *testing.T) {
 	}
 }
 
-// Another call of the same action waits for the same workflow, and whoever is
-// first uses it up.
+// Another call of the same action waits for the same workflow, and the first of the two
+// consumes it.
 func TestRetryOfAnotherCallJoins(t *testing.T) {
 	s, snap := newShelf(), asking(t)
 	second := edit(t, preToolUse, `"c1"`, `"c2"`, eventID, eventID2)

@@ -79,7 +79,7 @@ func TestBadInputOfEveryProtocol(t *testing.T) {
 	}
 }
 
-// Words, versions and kinds that nobody knows.
+// Unknown words, versions and kinds.
 func TestUnknownWordsOfEveryProtocol(t *testing.T) {
 	m := courierMandate(t)
 	all := map[string]proposal{}

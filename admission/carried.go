@@ -18,7 +18,7 @@ import (
 
 var mandateHeaders = []string{wire.HeaderMandateID, wire.HeaderMandateHash, wire.HeaderMandateVersion}
 
-// namesMandate: AUMP's own requests have been judged by their protocol.
+// namesMandate excludes AUMP's own requests: their protocol has evaluated them.
 func (m *evaluation) namesMandate() bool {
 	if m.protocol == aump.Name {
 		return false
@@ -33,15 +33,15 @@ func headersNameMandate(header map[string][]string) bool {
 	return len(header) > 0 && slices.ContainsFunc(mandateHeaders, func(h string) bool { return len(header[h]) > 0 })
 }
 
-// carriesContract: AANA's own requests have been judged by their protocol.
+// carriesContract excludes AANA's own requests: their protocol has evaluated them.
 func (m *evaluation) carriesContract() bool {
 	_, there := m.carried[memberContract]
 	return there
 }
 
-// judgeMandate judges the call as AUMP's own evaluator judges the request that it
-// carries. A request that only names its mandate, by the headers, proposes to run
-// the tool, under its canonical name, with its arguments as attributes.
+// judgeMandate evaluates the call as AUMP's own evaluator evaluates the request that the call
+// carries. A request that only names its mandate in the headers proposes to run the tool, under
+// its canonical name, with its arguments as attributes.
 func (m *evaluation) judgeMandate() (o call.Opinion) {
 	o.Verdict = events.Allow
 	request, at := m.mandateRequest(), ""
@@ -71,7 +71,7 @@ func aumpHeader() map[string]any {
 	return map[string]any{"version": wire.Version, "type": wire.TypeRequest}
 }
 
-// mandateRequest is the request of a call that only names its mandate.
+// mandateRequest builds the request of a call that only names its mandate.
 func (m *evaluation) mandateRequest() map[string]any {
 	c := m.call
 	name := orDefault(orDefault(orDefault(c.CanonicalTool, c.Tool), c.Action), c.EventType)
@@ -94,9 +94,8 @@ func (m *evaluation) mandateRequest() map[string]any {
 	return map[string]any{"aump": aumpHeader(), "mandate_ref": ref, "proposed_action": action}
 }
 
-// checkBinding denies an action that is not what the catalogue says the tool does, or
-// about another amount than the arguments have: what was judged would not be
-// what runs.
+// checkBinding denies an action that differs from the tool's catalogue entry, or whose amount
+// differs from the arguments: the evaluated action would not be the one that runs.
 func (m *evaluation) checkBinding(o *call.Opinion, b publisher.Binding, action map[string]any, at string) {
 	path := at + "/proposed_action"
 	if b.Action != "" && action["type"] != b.Action {
@@ -113,14 +112,14 @@ func (m *evaluation) checkBinding(o *call.Opinion, b publisher.Binding, action m
 	}
 }
 
-// Reason codes of a contract that is about something else than the call.
+// Reason codes of a contract that is about another call.
 const (
 	CodeContractTool      = "contract_tool_mismatch"
 	CodeContractArguments = "contract_arguments_mismatch"
 )
 
-// judgeContract judges the call as AANA's own evaluator judges the contract that it
-// carries, which must be about this very call.
+// judgeContract evaluates the call as AANA's own evaluator evaluates the contract that the call
+// carries. The contract must be about this call.
 func (m *evaluation) judgeContract() (o call.Opinion) {
 	o.Verdict = events.Allow
 	holder, _ := m.carried[memberContract].(map[string]any)
@@ -145,13 +144,13 @@ func (m *evaluation) judgeContract() (o call.Opinion) {
 	return o
 }
 
-// sameArguments takes no arguments and empty ones for the same.
+// sameArguments treats missing and empty arguments as equal.
 func sameArguments(a, b []byte) bool {
 	return string(a) == string(b) || len(a) <= len("{}") && len(b) <= len("{}")
 }
 
-// judgeCarried asks another protocol about a document that a call carries, as a request
-// of the same session and call.
+// judgeCarried evaluates a document that a call carries with another protocol, as a request of
+// the same session and call.
 func (m *evaluation) judgeCarried(p call.Protocol, document map[string]any) (call.Call, call.Opinion) {
 	body, err := strictjson.Canonical(document)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Decide judges one request. It never panics and never returns an outcome
-// without a verdict and a reason.
+// Decide decides one request. It never panics and never returns an outcome without a verdict
+// and a reason.
 func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 	out := Outcome{Decision: decisionRecord(req, in)}
 	p, known := protocols[req.Protocol]
@@ -32,7 +32,7 @@ func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 	ok := runRecovered(func() { out.judgeRequest(req, snap, in) })
 	switch {
 	case !ok:
-		// What the panicking evaluator left behind is not to be trusted.
+		// What a panicking evaluator has written is not to be trusted.
 		out = Outcome{Decision: decisionRecord(req, in), protocol: p}
 		return out.refuseRequest(req, in, CodeInternal)
 	case out.keyMissing:
@@ -42,9 +42,9 @@ func Decide(req Request, snap *Snapshot, in Inputs) Outcome {
 	return out
 }
 
-// NeedsSessionKey tells whether Inputs.SessionKey had the key of the session not ready. The
-// outcome is then deny internal_error and is not to be recorded: make the key, and
-// decide again.
+// NeedsSessionKey reports whether Inputs.SessionSecret did not have the session's key ready.
+// The outcome is then deny internal_error and must not be recorded: the caller makes the key
+// and decides again.
 func (out *Outcome) NeedsSessionKey() (session string, wants bool) {
 	return out.Session, out.keyMissing
 }
@@ -62,7 +62,7 @@ func decisionRecord(req Request, in Inputs) events.Decision {
 	}
 }
 
-// withSession are the inputs for a call of a session. It reports whether they are all there.
+// withSession returns the inputs for a call of a session. It reports whether they are complete.
 func (in Inputs) withSession(tenant, session string) (Inputs, bool) {
 	ready := true
 	switch {
@@ -74,8 +74,7 @@ func (in Inputs) withSession(tenant, session string) (Inputs, bool) {
 	return in, ready
 }
 
-// digest is "" without a key: no digest is better than one that gives away what
-// it hashes.
+// digest is "" without a key: no digest is better than one that reveals its input.
 func (in Inputs) digest(b []byte) string {
 	switch {
 	case in.PlainDigests:
@@ -88,8 +87,8 @@ func (in Inputs) digest(b []byte) string {
 	return digest.Keyed(in.TenantKey, b)
 }
 
-// runRecovered runs f and reports whether it came back. The text of a panic may quote
-// the request, so it goes nowhere.
+// runRecovered runs f and reports whether it returned without a panic. The text of a panic may
+// quote the request, so it is dropped.
 func runRecovered(f func()) (ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -100,7 +99,7 @@ func runRecovered(f func()) (ok bool) {
 	return true
 }
 
-// refuseRequest ends a decision that no evaluator could make.
+// refuseRequest ends a decision that no evaluator can make.
 func (out Outcome) refuseRequest(req Request, in Inputs, code string) Outcome {
 	out.Decision.RequestDigest = in.digest(req.Body)
 	out.Fail(code)
@@ -166,7 +165,7 @@ func (out *Outcome) judgeRequest(req Request, snap *Snapshot, in Inputs) {
 	}
 }
 
-// describeCall copies into the record what it may hold of the call.
+// describeCall copies the recordable fields of the call into the record.
 func (out *Outcome) describeCall(c call.Call, in Inputs) {
 	d := &out.Decision
 	d.EventID, d.Agent, d.Session, d.ToolCallID, d.Tool = c.EventID, c.Agent, c.Session, c.ToolCallID, c.Tool
@@ -180,7 +179,7 @@ func (out *Outcome) describeCall(c call.Call, in Inputs) {
 	}
 }
 
-// evaluatePolicies asks the tool policies.
+// evaluatePolicies evaluates the tool policies.
 func evaluatePolicies(snap *Snapshot, req Request, c call.Call, in Inputs) policy.Verdicts {
 	switch {
 	case snap == nil || errors.Is(snap.PolicyErr, policy.ErrNoPolicies):

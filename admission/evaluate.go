@@ -21,8 +21,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// OfflineTenant and OfflineSource stand in for identities that an offline
-// decision does not have.
+// OfflineTenant and OfflineSource replace identities that an offline decision lacks.
 const (
 	OfflineTenant = "acme"
 	OfflineSource = "offline"
@@ -31,31 +30,29 @@ const (
 // CodeMalformedLine refuses a line whose envelope cannot be read.
 const CodeMalformedLine = "malformed_line"
 
-// Offline is how EvaluateLine decides.
+// Offline configures EvaluateLine.
 type Offline struct {
 	Protocol string
 	Tenant   string         // OfflineTenant if empty
-	Source   string         // if empty, what the request says of itself, or OfflineSource
+	Source   string         // if empty, the source that the request claims, or OfflineSource
 	Snapshot *Snapshot      // nil: EvaluatorsOnly, compiled anew for every line
-	Now      time.Time      // for lines that name no time; must not be zero
+	Now      time.Time      // for lines without a time; must not be zero
 	Mandates mandate.Source // nil: there are none
 
-	Publishers publisher.Registry // nil: nothing is declared about publishers and tools
+	Publishers publisher.Registry // nil: no publishers or tools are declared
 }
 
-// Verdict reads the verdict of a line that EvaluateLine made.
+// Verdict is for reading a line that EvaluateLine returned.
 type Verdict struct {
 	Verdict events.Verdict `json:"verdict"`
 	Reply   jsontext.Value `json:"reply"`
 }
 
-// EvaluateLine decides one request without a server and gives one line of JSON,
-// {"verdict": …, "reply": …}, without a line end. The line is a bare request or
-// {"request": …, "headers"?: {name: text or list of texts}, "now"?: RFC 3339}.
-// Ids, salt and nonce are derived from the line and the time, so the same input
-// gives the same bytes. Digests are plain: the reader has the request anyway.
-//
-// A line that cannot be read is a deny like any other.
+// EvaluateLine decides one request without a server and returns one line of JSON, {"verdict":
+// …, "reply": …}, without a line end. The line is a bare request or {"request": …, "headers"?:
+// {name: text or list of texts}, "now"?: RFC 3339}. Ids, salt and nonce are derived from the
+// line and the time, so the same input gives the same bytes. Digests are plain: the reader has
+// the request anyway. A line that cannot be read is a deny.
 func EvaluateLine(line []byte, o Offline) []byte {
 	w, err := parseLine(line)
 	if err != nil {
@@ -94,15 +91,14 @@ func offlineLine(v events.Verdict, reply []byte) []byte {
 	return fmt.Appendf(nil, `{"verdict":"%s","reply":%s}`, v, reply)
 }
 
-// EvaluatorsOnly is the snapshot under which the protocol's own evaluator
-// decides alone.
+// EvaluatorsOnly is the snapshot under which the protocol's own evaluator decides alone.
 func EvaluatorsOnly() *Snapshot {
 	set, err := policy.EvaluatorsOnlySet()
 	return &Snapshot{Policies: set, PolicyErr: err}
 }
 
-// ClaimedSource is who a recorded request says it comes from, OfflineSource if it
-// does not say. It is no authority; only offline decisions use it.
+// ClaimedSource is the source that a recorded request claims, OfflineSource if it claims none.
+// It is no authority; only offline decisions use it.
 func ClaimedSource(protocol string, body []byte) string {
 	tree, err := strictjson.ParseObject(body, strictjson.DefaultLimits)
 	if err != nil {
@@ -116,7 +112,7 @@ func ClaimedSource(protocol string, body []byte) string {
 	return orDefault(source, OfflineSource)
 }
 
-// offlineInputs makes the inputs of an offline decision out of the line and the time.
+// offlineInputs derives the inputs of an offline decision from the line and the time.
 func offlineInputs(line []byte, now time.Time) Inputs {
 	seed := func(use string) []byte {
 		h := sha256.New()
@@ -136,8 +132,8 @@ func offlineInputs(line []byte, now time.Time) Inputs {
 	}
 }
 
-// lineRequest is a line taken apart. The request is the very bytes of the line: what
-// a strict decoder would refuse must still be in it.
+// lineRequest is a parsed line. The request keeps the exact bytes of the line, so that a strict
+// decoder still refuses what it must.
 type lineRequest struct {
 	request []byte
 	headers map[string][]string
@@ -146,13 +142,13 @@ type lineRequest struct {
 
 var errEnvelope = errors.New("the envelope of the line is not {request, headers?, now?}")
 
-// parseLine takes a line for an envelope if it is an object with the key request:
-// no protocol here has such a key.
+// parseLine treats a line as an envelope if it is an object with the key request: no protocol
+// here has such a key.
 func parseLine(line []byte) (lineRequest, error) {
 	bare := lineRequest{request: line}
 	members, err := topLevelMembers(line)
 	if err != nil {
-		return bare, nil // not JSON: the protocol says so itself
+		return bare, nil // not JSON: the protocol reports it
 	}
 	if _, there := members["request"]; !there {
 		return bare, nil
@@ -210,8 +206,8 @@ func stringList(v any) ([]string, bool) {
 	return out, true
 }
 
-// topLevelMembers gives the raw values of an object's members, every one of a name that
-// is there twice.
+// topLevelMembers returns the raw values of an object's members, all values of a duplicate
+// name.
 func topLevelMembers(line []byte) (map[string][][]byte, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(line), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if tok, err := dec.ReadToken(); err != nil || tok.Kind() != '{' {

@@ -13,50 +13,49 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// An evaluator judges calls beside the protocol's own: by the tool catalogue, by
-// the mandate that a call names, by the contract that it carries. All that apply
-// always speak, and each can only make the verdict stricter.
+// evaluator evaluates calls in addition to the protocol's own evaluator: by the tool catalogue,
+// by the mandate that a call names, or by the contract that it carries. Every evaluator that
+// applies is run, and each can only make the verdict stricter.
 type evaluator struct {
 	name    string
 	applies func(*evaluation) bool
 	judge   func(*evaluation) call.Opinion
 }
 
-// evaluators are all of them, in the order in which their reasons are kept,
-// after the protocol's own and before those of the policies.
+// evaluators are run in this order. Their reasons come after the protocol's own and before
+// those of the policies.
 var evaluators = []evaluator{
 	{publisher.Evaluator, (*evaluation).hasCatalogue, (*evaluation).judgeCatalogue},
 	{aump.Name, (*evaluation).namesMandate, (*evaluation).judgeMandate},
 	{aana.Name, (*evaluation).carriesContract, (*evaluation).judgeContract},
 }
 
-// evaluation is one call that the evaluators judge.
+// evaluation is the evaluation of one call.
 type evaluation struct {
 	request     call.Request
 	protocol    string
 	call        call.Call
 	tool        publisher.Tool
-	carried     map[string]any // what may hold a mandate's request and a contract; nil if the protocol has no place for them
+	carried     map[string]any // may hold a mandate's request and a contract; nil if the protocol has no place for them
 	carriedPath string         // its JSON pointer
 
-	// mandateCall is the call as the mandate's evaluator read it, nil if none is named.
+	// mandateCall is the call as the mandate's evaluator read it; nil if no mandate is named.
 	mandateCall *call.Call
 }
 
-// Where a call of another protocol carries a mandate's action evaluation request
-// and a contract: the members aump and aana of the place that its protocol keeps
-// for such things, by its JSON pointer.
+// carrierPaths says where a call of another protocol carries a mandate's action evaluation
+// request and a contract: in the members aump and aana of the object at this JSON pointer.
 var carrierPaths = map[string]string{agenthook.Name: "/metadata", aaep.Name: "/extensions"}
 
-// Members of such a place, and of the member aana.
+// Members of the object at carrierPaths, and of the member aana.
 const (
 	memberMandate  = "aump"
 	memberContract = "aana"
 	memberDocument = "contract"
 )
 
-// nativeOnly reports whether no evaluator can have anything to say: most calls are
-// nobody's but their protocol's.
+// nativeOnly reports whether none of the evaluators applies, so that the protocol's own
+// decides. That is so for most calls.
 func nativeOnly(ask *call.Request, protocol string, c *call.Call) bool {
 	if ask.Publishers != nil || protocol != aump.Name && headersNameMandate(ask.Header) {
 		return false
@@ -71,8 +70,8 @@ func nativeOnly(ask *call.Request, protocol string, c *call.Call) bool {
 	return !mandate && !contract
 }
 
-// runEvaluators lets the evaluators judge a call that its protocol has read. The
-// opinion is the protocol's own with theirs joined to it.
+// runEvaluators runs the evaluators on a call that its protocol has read. It returns the
+// protocol's own opinion joined with theirs.
 func runEvaluators(ask call.Request, protocol string, c call.Call, own call.Opinion) (*evaluation, call.Opinion) {
 	m := &evaluation{request: ask, protocol: protocol, call: c}
 	if m.carriedPath = carrierPaths[protocol]; m.carriedPath != "" {
@@ -88,7 +87,7 @@ func runEvaluators(ask call.Request, protocol string, c call.Call, own call.Opin
 	return m, own
 }
 
-// lookupTool looks the tool up, and lets the call know what the catalogue knows.
+// lookupTool looks up the tool and copies the catalogue's facts into the call.
 func (m *evaluation) lookupTool() {
 	if m.request.Publishers == nil {
 		return
@@ -96,7 +95,7 @@ func (m *evaluation) lookupTool() {
 	c := &m.call
 	tool := c.Tool
 	if m.protocol == aioc.NameHandoff {
-		tool = "" // it has none
+		tool = "" // a handoff has no tool
 	}
 	m.tool = m.request.Publishers.Lookup(m.request.Tenant, m.request.Source, tool)
 	if m.tool.Status != publisher.NoCatalogue {
@@ -107,8 +106,8 @@ func (m *evaluation) lookupTool() {
 	}
 }
 
-// hideCarried takes what was carried out of what policies see: it is full of what a
-// publisher says in its own favour.
+// hideCarried removes what was carried from the event that policies see: it is a publisher's
+// claims in its own favour.
 func (m *evaluation) hideCarried() {
 	_, mandate := m.carried[memberMandate]
 	_, contract := m.carried[memberContract]
@@ -154,8 +153,8 @@ func (m *evaluation) carriedField(block, key string) publisher.Field {
 	return publisher.Field{Text: text, Path: m.carriedPath + block + "/" + key}
 }
 
-// checkCategory denies a contract that says that the tool does less than the
-// catalogue knows.
+// checkCategory denies a contract whose tool category understates what the catalogue knows of
+// the tool.
 func (m *evaluation) checkCategory(o *call.Opinion, contract map[string]any, at string) {
 	category, _ := contract["tool_category"].(string)
 	if m.tool.Entry.Understates(category) {

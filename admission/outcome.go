@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// combineVerdicts lets the strictest verdict stand and keeps every reason.
+// combineVerdicts sets the strictest verdict and keeps every reason.
 func (out *Outcome) combineVerdicts(native call.Opinion, tools policy.Verdicts, in Inputs) {
 	d := &out.Decision
 	d.Verdict = events.Strictest(native.Verdict, tools.Verdict)
@@ -31,10 +31,9 @@ func (out *Outcome) combineVerdicts(native call.Opinion, tools policy.Verdicts, 
 	out.fillClaims(in, out.applyApprovals(native, tools, in, lifetime))
 }
 
-// recorded are the reasons of the protocol as the decision keeps them. Of a request
-// that is no JSON the record says the codes and no paths: a path quotes names of
-// members, and an erasure of the session does not reach the record, for nothing in
-// it says which session that is.
+// recorded returns the protocol's reasons for the record. For a request that is not JSON the
+// record has the codes and no paths: a path quotes names of members, and an erasure of the
+// session would not reach the record, because it names no session.
 func recorded(native call.Opinion) []events.Reason {
 	if !native.Unread {
 		return native.Reasons
@@ -46,9 +45,9 @@ func recorded(native call.Opinion) []events.Reason {
 	return reasons
 }
 
-// verdictLifetime is how long a verdict holds, or stays open. A policy's word goes
-// before the protocol's; neither outlives what the protocol's opinion rests on,
-// but for the shortest lifetime that a receipt can have.
+// verdictLifetime is how long a verdict is valid, or stays open. A policy's lifetime takes
+// precedence over the protocol's. Neither outlives what the protocol's opinion rests on, except
+// for the minimum lifetime of a receipt.
 func verdictLifetime(v events.Verdict, native call.Opinion, tools policy.Verdicts, now time.Time) time.Duration {
 	asks := v == events.Ask || v == events.Defer
 	d := receipt.DefaultLifetime
@@ -68,8 +67,8 @@ func verdictLifetime(v events.Verdict, native call.Opinion, tools policy.Verdict
 	return max(receipt.MinLifetime, min(d, receipt.MaxLifetime))
 }
 
-// fillClaims fills the claims of the receipt. Verdicts other than allow get one too:
-// it proves what was answered and allows nothing.
+// fillClaims fills the claims of the receipt. Verdicts other than allow get one too: it proves
+// the answer and permits nothing.
 func (out *Outcome) fillClaims(in Inputs, lifetime time.Duration) {
 	d := out.Decision
 	out.Claims = receipt.Claims{
@@ -80,14 +79,13 @@ func (out *Outcome) fillClaims(in Inputs, lifetime time.Duration) {
 		out.Claims.Policy = *d.Policy
 	}
 	if err := out.Claims.BindArguments(in.Salt, out.call.ArgsCanonical); err != nil {
-		panic(err) // cannot happen: Inputs.complete checked the salt
+		panic(err) // cannot happen: Inputs.isComplete checked the salt
 	}
 }
 
-// ShareNonce has the receipt of an allow share its nonce with other receipts of
-// one allowance, of which an executor uses one. until is when the last of them
-// expires, at least receipt.MinLifetime after the decision. Call it before the
-// receipt is issued.
+// ShareNonce makes the receipt of an allow share its nonce with the other receipts of one
+// allowance, of which an executor uses one. until is when the last of them expires, at least
+// receipt.MinLifetime after the decision. It must be called before the receipt is issued.
 func (out *Outcome) ShareNonce(nonce string, until time.Time) {
 	out.Claims.Nonce, out.Claims.UseUntil = nonce, events.At(until)
 	if out.Claims.ExpiresAt.After(until) {
@@ -95,9 +93,9 @@ func (out *Outcome) ShareNonce(nonce string, until time.Time) {
 	}
 }
 
-// newApprovalRef opens the approval of an ask or defer. Its ids are derived: the
-// workflow from the decision, the action from what is proposed, so that an
-// equivalent retry names the same action.
+// newApprovalRef opens the approval of an ask or defer. Its ids are derived: the workflow from
+// the decision, the action from what is proposed, so that an equivalent retry names the same
+// action.
 func (out *Outcome) newApprovalRef(in Inputs) *events.ApprovalRef {
 	d := out.Decision
 	return &events.ApprovalRef{
@@ -114,10 +112,9 @@ func (out *Outcome) actionID(in Inputs) string {
 	return keys.ActionID
 }
 
-// explainVerdict says why in words that give no rule away: the code of the protocol's
-// own evaluator or one that is the same for every policy, the policy's own
-// message, or only that a policy decided. Which rule it was stands in the
-// decision record.
+// explainVerdict explains the verdict without revealing a rule. It returns the code of the
+// protocol's own evaluator, a code that is the same for every policy, the policy's own message,
+// or only that a policy decided. The decision record names the rule.
 func explainVerdict(verdict events.Verdict, native call.Opinion, tools policy.Verdicts) string {
 	switch {
 	case native.DecidingCode != "" && native.Verdict == verdict:
@@ -130,7 +127,7 @@ func explainVerdict(verdict events.Verdict, native call.Opinion, tools policy.Ve
 	return genericTexts[verdict]
 }
 
-// generalCodes are the codes of verdicts that no rule gave.
+// generalCodes are the codes of verdicts that no rule gives.
 var generalCodes = map[string]bool{
 	policy.CodeNoPolicy: true, policy.CodeNoMatch: true, policy.CodePolicyError: true, policy.CodePolicyMemory: true, policy.CodePolicyDeadline: true,
 	policy.CodeInvalidToolName: true, policy.CodeInvalidArgName: true, policy.CodeInvalidOperand: true, policy.CodeCounters: true,
@@ -141,7 +138,7 @@ var genericTexts = map[events.Verdict]string{
 }
 
 // Fail turns the outcome into a deny for a reason of the service's own, such as
-// CodeAuditUnavailable. There is then no receipt and nothing to approve.
+// CodeAuditUnavailable. The outcome then has no receipt and nothing to approve.
 func (out *Outcome) Fail(code string) {
 	d := &out.Decision
 	d.Verdict, d.NativeVerdict = events.Deny, ""
@@ -154,9 +151,8 @@ func (out *Outcome) Fail(code string) {
 	out.explanation, out.ruling.Failed = code, code
 }
 
-// RefuseTooLarge refuses a request of which no copy can be kept. small is what stands in
-// its place: the record is about what is beside it in the log. in are the inputs of
-// the decision.
+// RefuseTooLarge refuses a request that is too large to be kept. small replaces the request:
+// the record refers to the message beside it in the log. in are the inputs of the decision.
 func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 	out.Fail(CodeTooLarge)
 	in.Session = out.session
@@ -165,11 +161,10 @@ func (out *Outcome) RefuseTooLarge(in Inputs, small []byte) {
 	out.ErrorCode, out.ErrorDescription = microError(events.Reason{Code: CodeTooLarge})
 }
 
-// Trace gives the messages that the protocol demands on the log beside the
-// decision, in order; none for most protocols. The service appends them right
-// after the decision, signed like it, and replies only when they are durable
-// too. Call it when nothing more will change in Decision. On an error, Fail with
-// CodeInternal.
+// Trace returns the messages that the protocol demands on the log beside the decision, in
+// order; none for most protocols. The service signs them like the decision, appends them right
+// after it, and replies only when they are durable too. It must be called after the last change
+// of Decision. On an error, call Fail with CodeInternal.
 func (out *Outcome) Trace() (list []call.TraceEvent, err error) {
 	traced, ok := out.protocol.(call.Tracer)
 	if !ok {
@@ -181,7 +176,7 @@ func (out *Outcome) Trace() (list []call.TraceEvent, err error) {
 	return list, err
 }
 
-// Reply renders the body of the reply. On an error, send Refusal(CodeInternal).
+// Reply returns the body of the reply. On an error, send Refusal(CodeInternal).
 func (out *Outcome) Reply() (body []byte, err error) {
 	if out.protocol == nil {
 		return Refusal(out.explanation), nil
@@ -196,13 +191,13 @@ func (out *Outcome) Reply() (body []byte, err error) {
 	return body, err
 }
 
-// Refusal is the reply body where no protocol's own can be given. code must be
-// one of the constants of this package.
+// Refusal is the reply body where the protocol cannot give its own. code must be one of the
+// constants of this package.
 func Refusal(code string) []byte {
 	return []byte(`{"decision":"deny","reason":"` + code + `"}`)
 }
 
-// microError gives the code and description of the micro error headers.
+// microError returns the code and description of the micro error headers.
 func microError(r events.Reason) (code, description string) {
 	code, special := microCodes[r.Code]
 	if !special {

@@ -6,8 +6,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// spendReservation is the money that an outcome takes of a mandate's budget. Only an allow
-// takes any: what is asked about, put off or denied must be admitted again before
+// spendReservation is the money that an outcome reserves from a mandate's budget. Only an allow
+// reserves money: a call that is asked about, deferred or denied must be admitted again before
 // it may run.
 func (out *Outcome) spendReservation() *mandate.Reservation {
 	if out.Decision.Verdict != events.Allow || out.NoReceipt {

@@ -7,18 +7,18 @@ import (
 	"github.com/countersign-dev/countersign/admission/policy"
 )
 
-// Reservations is what a verdict uses up and what can be used only once, or only so
-// often. Decide says what it is; the service takes it from its store, by
-// compare-and-set, before it records the decision. If somebody else was faster,
-// it decides again.
+// Reservations are the things that a verdict consumes and that can be used only once, or only a
+// limited number of times. Decide names them; the service reserves them in its store by
+// compare-and-set before it records the decision. If another decision was faster, the service
+// decides again.
 type Reservations struct {
 	Approval     *approval.Step       // a workflow opened, joined or consumed
 	Spend        *mandate.Reservation // money of a mandate's budget
 	Confirmation string               // the ID of the AAEP confirmation that the verdict rests on; "" for none
-	Counts       []policy.Count       // what rate and budget conditions count
+	Counts       []policy.Count       // what policy limits count
 
-	// Unconfirmed is no thing to take: the AAEP invocation that has no confirmation
-	// as far as Inputs.Confirmations knew. Whoever follows the log makes sure that
-	// it knew all there was, and decides again if it did not.
+	// Unconfirmed is not reserved: it is the AAEP invocation that has no confirmation according
+	// to Inputs.Confirmations. The service makes sure that Inputs.Confirmations had read the
+	// whole log, and decides again if it had not.
 	Unconfirmed *call.Invocation
 }

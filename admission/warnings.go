@@ -7,12 +7,12 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Warnings are what policies say to the caller that only warn: they have no part
-// in the verdict. None of them has control characters in it.
+// Warnings are the messages of policies that only warn, for the caller. They do not affect the
+// verdict. None of them contains control characters.
 func (out *Outcome) Warnings() []string { return out.ruling.Policies.Warnings }
 
-// withWarnings adds the warnings to why something was allowed. A refusal says why it
-// is one, and nothing else.
+// withWarnings adds the warnings to the explanation of an allow. The explanation of a refusal
+// has no warnings.
 func withWarnings(text string, verdict events.Verdict, tools policy.Verdicts) string {
 	if verdict != events.Allow || len(tools.Warnings) == 0 {
 		return text

@@ -6,16 +6,16 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// inputRecorder stands between an evaluator and the stores, and notes their answers:
-// what a decision rests on is part of its record.
+// inputRecorder wraps the stores that an evaluator asks and records their answers: the inputs
+// of a decision are part of its record.
 type inputRecorder struct {
 	stores       Inputs
 	confirmation call.Confirmation
 	mandate      events.MandateInput
 }
 
-// mandateRecords are the mandate records with the witness before them. Stores that are
-// not there stay away.
+// mandateRecords are the mandate records with the recorder in front. Stores that are nil stay
+// nil.
 func (w *inputRecorder) mandateRecords() mandate.Records {
 	r := w.stores.Mandates
 	w.mandate.Signatures = string(r.Signatures)
@@ -46,7 +46,7 @@ func (w *inputRecorder) Revoked(tenant, id, hash string) bool {
 	return w.mandate.Revoked
 }
 
-// Spend implements mandate.Ledger.
+// Spend implements mandate.SpendLedger.
 func (w *inputRecorder) Spend(p mandate.Proposal) mandate.Spend {
 	s := w.stores.Mandates.SpendLedger.Spend(p)
 	m := &w.mandate
@@ -61,8 +61,8 @@ func (w *inputRecorder) Facts(p mandate.Proposal) mandate.Facts {
 	return f
 }
 
-// decisionInputs is what the record keeps of it: nothing of what was not asked, or is as
-// if nothing were known.
+// decisionInputs is what the record keeps of the answers. It leaves out stores that were not
+// asked or had nothing.
 func (w *inputRecorder) decisionInputs(ask call.Request, ref *events.MandateRef) *events.DecisionInputs {
 	in := events.DecisionInputs{Strict: ask.Strict}
 	if ask.Profile == ProfileReferenceSDK {

@@ -221,7 +221,7 @@ func TestZeroVerdictIsDeny(t *testing.T) {
 	if v.Allowed() || !errors.Is(v.Permits(nil), client.ErrNotAllowed) {
 		t.Error("the zero verdict permits")
 	}
-	v = client.Verdict{Decision: events.Allow} // made by hand: nobody checked a receipt
+	v = client.Verdict{Decision: events.Allow} // made by hand: no receipt was checked
 	if !errors.Is(v.Permits(nil), client.ErrNotAllowed) {
 		t.Error("a verdict made by hand permits")
 	}

@@ -14,33 +14,32 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// ReasonApprovalExpired is the reason of a deny of AdmitWaiting: nobody decided
-// while the workflow was open.
+// ReasonApprovalExpired is the reason of a deny of AdmitWaiting whose workflow expired
+// undecided.
 const ReasonApprovalExpired = "approval_expired"
 
-// Defaults of Waiting.
+// Defaults of WaitOptions.
 const (
 	DefaultFirstWait = time.Second
 	DefaultMaxWait   = 30 * time.Second
 )
 
-// WaitOptions is how AdmitWaiting waits. The zero Waiting means the defaults.
+// WaitOptions configure AdmitWaiting. The zero WaitOptions means the defaults.
 type WaitOptions struct {
-	FirstPause time.Duration // before the second time of asking; doubled every time
-	MaxPause   time.Duration // between two times
+	FirstPause time.Duration // before the second request; doubled each time
+	MaxPause   time.Duration // maximum pause between two requests
 
-	// Pending is told once of the verdict that made the call wait; it may be nil.
+	// Pending is called once with the verdict that made the call wait; it may be nil.
 	Pending func(Verdict)
 }
 
-// AdmitWaiting is Admit for a publisher that keeps the call until a reviewer has
-// decided: the resume policy publisher_waits, but it serves the others as well.
-// While the answer is ask it asks again, with the same body and the name
-// of the workflow; every time is a request and a decision on the log. The Verdict is what was
-// decided in the end: allow, used up by this call, or deny. When the workflow
-// expires undecided it is deny with ReasonApprovalExpired; when ctx ends, deny
-// with ReasonCanceled or ReasonTimeout, and the workflow stays open: whoever asks
-// again with the same call and Verdict.Workflow goes on waiting.
+// AdmitWaiting is Admit for a publisher that keeps the call until a reviewer has decided: the
+// resume policy publisher_waits, but it serves the others as well. While the answer is ask it
+// asks again, with the same body and the name of the workflow; each time is a request and a
+// decision on the log. The Verdict is the final decision: allow, consumed by this call, or
+// deny. When the workflow expires undecided it is deny with ReasonApprovalExpired. When ctx
+// ends it is deny with ReasonCanceled or ReasonTimeout, and the workflow stays open: a later
+// request with the same call and Verdict.Workflow continues to wait.
 func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Verdict {
 	v := c.Admit(ctx, call)
 	if !v.isPending() {
@@ -52,7 +51,7 @@ func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Ver
 	call.Workflow = v.Workflow
 	pause, most := orDuration(w.FirstPause, DefaultFirstWait), orDuration(w.MaxPause, DefaultMaxWait)
 	for v.isPending() {
-		// Asking later than this would only open another workflow.
+		// A later request would only open another workflow.
 		latest := v.pendingUntil().Add(-expiryMargin)
 		next := time.Now().Add(pause)
 		last := !next.Before(latest)
@@ -71,7 +70,8 @@ func (c *Client) AdmitWaiting(ctx context.Context, call Call, w WaitOptions) Ver
 	return v
 }
 
-// expiryMargin before a workflow expires is the last time to ask.
+// expiryMargin is the time before a workflow's expiry at which AdmitWaiting asks for the last
+// time.
 const expiryMargin = 500 * time.Millisecond
 
 func (v Verdict) abandonWait(err error) Verdict {
@@ -100,12 +100,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// isPending reports whether a reviewer may still turn the verdict into allow. No
-// approval lifts a defer.
+// isPending reports whether a reviewer may still turn the verdict into allow. No approval lifts
+// a defer.
 func (v Verdict) isPending() bool { return v.Decision == events.Ask && v.Workflow != "" }
 
-// pendingUntil is when the workflow expires, as the protocol's reply says; a
-// reply that does not say is given the longest time that there is.
+// pendingUntil is the expiry of the workflow by the protocol's reply, or the longest possible
+// time if the reply does not state it.
 func (v Verdict) pendingUntil() time.Time {
 	type pending struct {
 		ExpiresAt events.Time `json:"expires_at"`
@@ -116,7 +116,7 @@ func (v Verdict) pendingUntil() time.Time {
 		Required pending                    `json:"required_escalation"` // AUMP
 		AIOC     events.Time                `json:"expiresAt"`
 	}
-	_ = json.Unmarshal(v.Reply, &body) // what cannot be read says nothing
+	_ = json.Unmarshal(v.Reply, &body) // an unreadable reply states no expiry
 	for _, t := range []events.Time{body.Approval.ExpiresAt, body.Metadata.Approval.ExpiresAt, body.Required.ExpiresAt, body.AIOC} {
 		if !t.IsZero() {
 			return t.Time
@@ -125,10 +125,10 @@ func (v Verdict) pendingUntil() time.Time {
 	return time.Now().Add(24 * time.Hour)
 }
 
-// Resolve is a reviewer's request: to list the workflows that wait, to look at
-// one, to approve, deny or cancel it. nc must be a reviewer's own connection:
-// the server vouches for who asks, and that name stands in the record. A refusal
-// is a Reply that is not OK; the error is for answers that did not come.
+// Resolve sends a reviewer's request: to list the waiting workflows, to show one, to approve,
+// deny or cancel it. nc must be a reviewer's own connection: the server authenticates the user,
+// and that name is in the record. A refusal is a Reply that is not OK; the error is for missing
+// answers.
 func Resolve(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, req approval.Request) (approval.Reply, error) {
 	var r approval.Reply
 	body, err := json.Marshal(req)

@@ -13,31 +13,30 @@ import (
 )
 
 const (
-	// askAgainShare of the time-out is how long an answer is waited for until the
-	// request is sent again: a quarter.
+	// askAgainShare sets how long the client waits before it sends the request again: a quarter
+	// of the time-out.
 	askAgainShare = 4
-	// maxAsks is how often one request is sent at most.
+	// maxAsks is the maximum number of times that one request is sent.
 	maxAsks = 4
-	// spareTimeout is for a connection to one other server.
+	// secondaryTimeout is the time-out for a connection to one other server.
 	secondaryTimeout = 2 * time.Second
-	// spareAgain is the pause after no other server could be connected to.
+	// secondaryRetryPause is the pause after a failed connection to the other servers.
 	secondaryRetryPause = time.Second
 
-	// Refusals of an admitter that is being stopped, and of one that could not
-	// record its decision.
+	// Refusals of a stopping admitter, and of one that could not record its decision.
 	codeStopping    = "stopping"
 	codeUnavailable = "audit_unavailable"
 )
 
-// requestSender sends a request and, where no answer comes, sends it again: by turns over
-// a connection to another server of the cluster, if one is known. The first answer
-// counts. It is safe for concurrent use.
+// requestSender sends a request and, without an answer, sends it again, alternating with a
+// connection to another server of the cluster if one is known. The first answer counts. It is
+// safe for concurrent use.
 type requestSender struct {
 	nc *nats.Conn
 
 	mu                sync.Mutex
-	secondary         *nats.Conn // nil until it is needed
-	secondaryFailedAt time.Time  // when no other server could be connected to last
+	secondary         *nats.Conn // nil until needed
+	secondaryFailedAt time.Time  // last time that no other server accepted a connection
 	closed            bool
 }
 
@@ -46,10 +45,9 @@ type serverAnswer struct {
 	err   error
 }
 
-// sendUntilAnswered returns the first answer, or the last error. pause is how long an answer is
-// waited for until the request is sent again; zero: it is sent again only where no
-// admitter can have acted on it, because it found none, did not leave, or came to one
-// that was stopping.
+// sendUntilAnswered returns the first answer, or the last error. pause is the wait before the
+// request is sent again. With zero it is sent again only if no admitter can have acted on it:
+// there was none, the request was not sent, or the admitter was stopping.
 func (a *requestSender) sendUntilAnswered(ctx context.Context, request func() *nats.Msg, pause time.Duration) (*nats.Msg, error) {
 	sending, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,7 +71,7 @@ func (a *requestSender) sendUntilAnswered(ctx context.Context, request func() *n
 		wait = secondaryRetryPause
 	}
 	send()
-	var refusal *nats.Msg // that may not be the last word
+	var refusal *nats.Msg // a refusal that a later answer may replace
 	for {
 		select {
 		case r := <-answers:
@@ -88,7 +86,7 @@ func (a *requestSender) sendUntilAnswered(ctx context.Context, request func() *n
 			}
 			switch other := a.hasOtherServers(); {
 			case sent < maxAsks && sent == 1 && (r.err == nil || other && isUnsent(r.err)):
-				send() // at once
+				send() // immediately
 			case waiting > 0:
 			case !other || sent == maxAsks || !isUnsent(r.err) && r.err != nil:
 				return refusalOrError(refusal, r.err)
@@ -114,15 +112,15 @@ func refusalOrError(refusal *nats.Msg, err error) (*nats.Msg, error) {
 	return nil, err
 }
 
-// isUnsent reports whether an error says that no admitter has the request.
+// isUnsent reports whether an error proves that no admitter has the request.
 func isUnsent(err error) bool {
 	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, nats.ErrReconnectBufExceeded) || errors.Is(err, nats.ErrConnectionReconnecting) ||
 		errors.Is(err, nats.ErrDisconnected)
 }
 
-// maySucceed reports whether another admitter may decide what this one refused: it
-// had not begun with the request, or it could not record its decision, the request
-// may be decided twice, and there is another server.
+// maySucceed reports whether another admitter may decide what this one refused: it had not
+// started on the request; or it could not record its decision, the request may be decided
+// twice, and there is another server.
 func (a *requestSender) maySucceed(reply *nats.Msg, twice bool) bool {
 	switch reply.Header.Get("Nats-Service-Error") {
 	case codeStopping:
@@ -133,7 +131,7 @@ func (a *requestSender) maySucceed(reply *nats.Msg, twice bool) bool {
 	return false
 }
 
-// hasOtherServers reports whether another server is known than the one of the connection.
+// hasOtherServers reports whether the connection knows another server than its own.
 func (a *requestSender) hasOtherServers() bool { return len(a.otherServers()) > 0 }
 
 // otherServers lists the servers that the connection knows, without its own.
@@ -144,7 +142,7 @@ func (a *requestSender) otherServers() (list []string) {
 			list = append(list, strings.TrimSpace(s))
 		}
 	}
-	if own == "" && len(list) < 2 { // not connected: one server is the one that is away
+	if own == "" && len(list) < 2 { // not connected: the only known server is the one that is down
 		return nil
 	}
 	return list
@@ -165,7 +163,7 @@ func hostOf(server string) string {
 	return u.Host
 }
 
-// connectionFor is what the n-th sending goes over, from zero.
+// connectionFor returns the connection for the n-th attempt, from zero.
 func (a *requestSender) connectionFor(n int) *nats.Conn {
 	if n%2 == 0 {
 		return a.nc
@@ -194,8 +192,8 @@ func (a *requestSender) connectionFor(n int) *nats.Conn {
 	return next
 }
 
-// connectLike connects to one of some servers as a connection was made, with its
-// credentials and inboxes and without what its owner is told of it.
+// connectLike connects to one of some servers with the options of nc, its credentials and
+// inboxes included, without its callbacks.
 func connectLike(nc *nats.Conn, servers []string) (*nats.Conn, error) {
 	o := nc.Opts
 	o.Url, o.Servers, o.Timeout = "", servers, min(o.Timeout, secondaryTimeout)
@@ -216,9 +214,9 @@ func (a *requestSender) close() {
 	}
 }
 
-// isRepeatable reports whether a request may be decided twice: it names a tool call.
-// The second decision is then a retry of the same call; a request without one is a
-// call of its own each time, and money that it spends is spent each time.
+// isRepeatable reports whether a request may be decided twice: it names a tool call. The second
+// decision is then a retry of the same call. A request without one is a new call each time, and
+// its money is spent each time.
 func isRepeatable(call Call) bool {
 	if call.ToolCallID != "" {
 		return true

@@ -1,10 +1,9 @@
-// Package client is what an agent runtime imports: it asks for admission,
-// checks the receipt in the executor, and publishes events.
+// Package client is the package for agent runtimes: it asks for admission, checks the receipt
+// in the executor, and publishes events. Begin reading with New and Client.Admit.
 //
-// It fails closed by construction. Admit always returns a Verdict; whenever
-// anything is in doubt (no responders, a time-out, a reply that does not parse,
-// a receipt that does not verify or binds something else) that verdict is deny,
-// with a reason that says why. The zero Verdict is deny as well.
+// It fails closed by construction. Admit always returns a Verdict. In any doubt (no responders,
+// a time-out, a reply that does not parse, a receipt that does not verify or binds another
+// call) that verdict is deny, with a reason. The zero Verdict is deny as well.
 //
 //	c, err := client.New(nc, client.Options{Tenant: "acme", Publisher: "acme-runtime", PublicKey: key})
 //	...
@@ -12,8 +11,8 @@
 //		Session: "sess-1", ToolCallID: "call-1", Arguments: args})
 //	return v.Run(ctx, args, func(ctx context.Context) error { return sendEmail(ctx, args) })
 //
-// An executor in another process checks the receipt with a Guard, which needs
-// neither a connection nor the admitter.
+// An executor in another process checks the receipt with a Guard, which needs neither a
+// connection nor the admitter.
 package client
 
 import (
@@ -29,57 +28,55 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// DefaultTimeout is how long Admit waits for a verdict unless told otherwise.
+// DefaultTimeout is how long Admit waits for a verdict by default.
 const DefaultTimeout = 5 * time.Second
 
-// Reasons for a deny that this package gives itself; any other reason is the
-// admitter's.
+// Reasons of the client's own denies; any other reason is the admitter's.
 const (
 	ReasonNoResponders   = "no_responders"   // no admitter is listening
-	ReasonTimeout        = "timeout"         // none answered in time
+	ReasonTimeout        = "timeout"         // no answer in time
 	ReasonCanceled       = "canceled"        // the caller's context ended before an answer
-	ReasonNotSent        = "not_sent"        // the request did not leave
-	ReasonBadReply       = "bad_reply"       // the answer makes no sense
-	ReasonReceiptMissing = "receipt_missing" // the answer says allow, but has no receipt
-	ReasonReceiptInvalid = "receipt_invalid" // its receipt does not verify or binds something else
+	ReasonNotSent        = "not_sent"        // the request was not sent
+	ReasonBadReply       = "bad_reply"       // the answer is invalid
+	ReasonReceiptMissing = "receipt_missing" // the answer is allow without a receipt
+	ReasonReceiptInvalid = "receipt_invalid" // the receipt does not verify or binds another call
 	ReasonBadArguments   = "bad_arguments"   // the arguments to bind are not strict JSON
 )
 
 // Options configure a Client.
 type Options struct {
 	Tenant    string
-	Publisher string // the token this runtime publishes under: its NATS user
-	// PublicKey is the checkpoint key's public half (`public_key` in the ready
-	// file, checkpoint.pub on disk). It vouches for the keys that sign receipts
-	// and is the only thing a runtime has to trust.
+	Publisher string // the publisher token of this runtime: its NATS user
+	// PublicKey is the checkpoint key's public half (`public_key` in the ready file,
+	// checkpoint.pub on disk). It vouches for the keys that sign receipts; a runtime has to
+	// trust nothing else.
 	PublicKey string
 	Timeout   time.Duration // default DefaultTimeout
 	Space     subject.Space
 
-	// AskAgain is how long Admit waits for an answer until it sends the request
-	// again, to another server where the connection knows one; default a quarter of
-	// Timeout, negative: never. Only a request that names a tool call is sent again
-	// while the first may still be answered: the second decision is a retry of the
-	// same call. A mandate's money is reserved once for both. What is used up by one
-	// allow is used up by the first: if its answer is lost, the second one asks for
-	// the approval or the user's confirmation anew. Each allow counts in a limit.
+	// AskAgain is how long Admit waits for an answer before it sends the request again, to
+	// another server if the connection knows one; default a quarter of Timeout, negative:
+	// never. Only a request that names a tool call is sent again while the first may still be
+	// answered: the second decision is a retry of the same call. A mandate's money is reserved
+	// once for both. An approval or confirmation is consumed by the first allow: if that answer
+	// is lost, the second decision asks for it again. Each allow counts in a limit.
 	AskAgain time.Duration
 
-	// For the checks of receipts; see GuardOptions.
+	// For the verification of receipts; see GuardOptions.
 	Records [][]byte
 	Pinned  bool
 	Uses    UseStore
 	Now     func() time.Time
 
-	// OnUnreported is told of every fail-mode event that could not be put into the
-	// log, from a goroutine of the client's own; it may be nil. See Unreported.
+	// OnUnreported is called for every fail-mode event that could not be put into the log, from
+	// a goroutine of the client; it may be nil. See UnreportedCount.
 	OnUnreported func(event []byte, err error)
 }
 
-// Client asks for admission and publishes events over a connection that it
-// does not own. Where that connection knows several servers and no answer comes, it
-// opens a second one to another of them. It is safe for concurrent use. Close it
-// when nothing is asked any more.
+// Client asks for admission and publishes events over a connection that it does not own. If
+// that connection knows several servers and no answer comes, the client opens a second
+// connection to another server. It is safe for concurrent use. The caller must Close it after
+// the last request.
 type Client struct {
 	nc      *nats.Conn
 	opt     Options
@@ -88,10 +85,10 @@ type Client struct {
 	reports *reporter
 }
 
-// ErrNoPublicKey says that a Client has nothing to check receipts with.
+// ErrNoPublicKey reports a Client without a key to verify receipts with.
 var ErrNoPublicKey = errors.New("client: Options.PublicKey is required: without it a verdict cannot be told from a forgery")
 
-// New makes a client.
+// New returns a client.
 func New(nc *nats.Conn, opt Options) (*Client, error) {
 	if opt.PublicKey == "" {
 		return nil, ErrNoPublicKey
@@ -116,34 +113,33 @@ func New(nc *nats.Conn, opt Options) (*Client, error) {
 	return c, nil
 }
 
-// Guard is what checks the receipts of this client: for Trust, and for receipts
-// that did not come by Admit. Both share one memory of uses.
+// Guard returns the guard that verifies this client's receipts: for Trust, and for receipts
+// that did not come by Admit. Client and guard share one UseStore.
 func (c *Client) Guard() *Guard { return c.guard }
 
-// Call is one tool call that is to be admitted.
+// Call is one tool call to be admitted.
 type Call struct {
 	Protocol string // aaep, agenthook, ...
 	Body     []byte // the request in the protocol's own JSON
 
-	// What the receipt must bind, as the executor knows it. Arguments is the JSON
-	// the tool will be run with; nil for protocols without arguments (AAEP).
+	// The receipt must bind these, as the executor knows them. Arguments is the JSON that the
+	// tool will run with; nil for protocols without arguments (AAEP).
 	Tool       string
 	Session    string
 	ToolCallID string
 	Arguments  []byte
 
-	Agent string // sent as a header, for protocols whose body has no field for it
+	Agent string // sent as a header, for protocols whose body lacks it
 	Trace string // W3C traceparent
 
-	// Workflow names the approval workflow that the call waited for, where its
-	// resume policy wants that (Verdict.Workflow).
+	// Workflow names the approval workflow that the call waited for, where its resume policy
+	// demands it (Verdict.Workflow).
 	Workflow string
 }
 
-// Admit asks for admission and checks the answer. The Verdict is deny in any
-// doubt; Admit never returns an error beside it. A deny that is the client's own
-// because nobody gave a verdict that counts is AgentHook's fail mode, and
-// reported as such (see Unreported).
+// Admit asks for admission and checks the answer. In any doubt the Verdict is deny; there is no
+// separate error. A deny of the client's own, because no valid verdict came, is AgentHook's
+// fail mode, and is reported as such (see UnreportedCount).
 func (c *Client) Admit(ctx context.Context, call Call) Verdict {
 	v := c.requestVerdict(ctx, call)
 	if v.isFailMode() {
@@ -192,14 +188,14 @@ func (c *Client) requestVerdict(ctx context.Context, call Call) Verdict {
 	return v
 }
 
-// Request sends one admission request and returns the raw reply. Most callers
-// want Admit, which also decides what an answer is worth.
+// Request sends one admission request and returns the raw reply. Most callers need Admit, which
+// also verifies the answer.
 func Request(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call) (*nats.Msg, error) {
 	return nc.RequestMsgWithContext(ctx, requestMsg(space, tenant, call))
 }
 
-// RequestAgain is Request for a caller that waits for at most timeout. It sends the
-// request again as Admit does: see Options.AskAgain.
+// RequestAgain is Request with a time-out. It sends the request again as Admit does: see
+// Options.AskAgain.
 func RequestAgain(ctx context.Context, nc *nats.Conn, space subject.Space, tenant string, call Call, timeout time.Duration) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -226,7 +222,7 @@ func requestMsg(space subject.Space, tenant string, call Call) *nats.Msg {
 	return msg
 }
 
-// reasonOf reads the reason out of a native reply, where it has one.
+// reasonOf reads the reason from a native reply, if it has one.
 func reasonOf(reply *nats.Msg) string {
 	var body struct {
 		Reason  string          `json:"reason"`
@@ -243,7 +239,7 @@ func reasonOf(reply *nats.Msg) string {
 	return reply.Header.Get("Nats-Service-Error")
 }
 
-// reasonFor is the reason of a deny for an allow that Check refused.
+// reasonFor is the reason of a deny for an allow that Guard.Check refused.
 func reasonFor(err error) string {
 	switch code := Code(err); code {
 	case ReasonReceiptMissing, ReasonBadArguments:

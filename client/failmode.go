@@ -17,16 +17,15 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// failModeReasons are the reasons that mean that nobody gave a verdict that counts.
-// What the caller itself did wrong (its arguments) is none of them.
+// failModeReasons are the reasons that mean that there was no valid verdict. Errors of the
+// caller (its arguments) are not among them.
 var failModeReasons = map[string]bool{
 	ReasonNoResponders: true, ReasonTimeout: true, ReasonCanceled: true, ReasonNotSent: true, ReasonBadReply: true,
 	ReasonReceiptMissing: true, ReasonReceiptInvalid: true,
 }
 
-// isFailMode reports whether a verdict is a deny that no admitter decided on: the
-// client's own, or a refusal without a decision (the admitter was overloaded, or
-// could not record one).
+// isFailMode reports whether a verdict is a deny without an admitter's decision: the client's
+// own, or a refusal without a decision (the admitter was overloaded, or could not record one).
 func (v Verdict) isFailMode() bool {
 	if v.Err != nil {
 		return failModeReasons[v.Reason]
@@ -35,9 +34,9 @@ func (v Verdict) isFailMode() bool {
 }
 
 const (
-	maxReports     = 256                    // fail-mode events that wait to be published
+	maxReports     = 256                    // fail-mode events waiting to be published
 	reportTimeout  = 5 * time.Second        // for one attempt
-	reportAttempts = 8                      // some 30 s: without an admitter no events are taken in either
+	reportAttempts = 8                      // some 30 s: without an admitter the log accepts no events either
 	firstPause     = 250 * time.Millisecond // between attempts; doubled each time
 	errorFailMode  = "admission_fail_mode"
 	modeFailClosed = "fail_closed"
@@ -53,20 +52,19 @@ var (
 
 // UnreportedCount counts the fail-mode events that could not be put into the log.
 //
-// AgentHook (SPEC section 4) wants a publisher whose subscriber failed or timed
-// out to say so: an ErrorOccurred with error_type "admission_fail_mode",
-// fail_mode_triggered, the outcome, here always deny, and the call's
-// tool_call_id. Admit publishes one for every such deny of an AgentHook request
-// that could have been answered with a verdict. It does so beside the deny, which
-// never waits for it: some events wait in memory, are tried a few times, and what
-// cannot be published then is given to Options.OnUnreported.
+// AgentHook (SPEC section 4) demands a report from a publisher whose subscriber failed or timed
+// out: an ErrorOccurred with error_type "admission_fail_mode", fail_mode_triggered, the
+// outcome, here always deny, and the call's tool_call_id. Admit publishes one for every such
+// deny of an AgentHook request that could have been answered with a verdict. The deny never
+// waits for it: a bounded number of events waits in memory and is tried a few times, and an
+// event that cannot be published is passed to Options.OnUnreported.
 func (c *Client) UnreportedCount() uint64 { return c.reports.dropped.Load() }
 
-// Flush waits until no fail-mode event is waiting to be published or ctx ends.
+// Flush waits until no fail-mode event is waiting to be published, or ctx ends.
 func (c *Client) Flush(ctx context.Context) error { return c.reports.flush(ctx) }
 
-// Close gives up the fail-mode events that are not published yet and waits until
-// nothing of this client runs any more. It leaves the connection alone.
+// Close drops the fail-mode events that are not published yet and waits until no goroutine of
+// this client runs. It does not close the caller's connection.
 func (c *Client) Close() {
 	c.asker.close()
 	c.reports.close()
@@ -76,7 +74,7 @@ func (c *Client) publishReport(ctx context.Context, event []byte) error {
 	return c.Publish(ctx, subject.ProtoAgentHook, event)
 }
 
-// reportFailMode queues the event for a deny that is the client's own.
+// reportFailMode queues the event for a deny of the client's own.
 func (c *Client) reportFailMode(call Call, reason string) {
 	if call.Protocol != subject.ProtoAgentHook {
 		return
@@ -90,8 +88,8 @@ func (c *Client) reportFailMode(call Call, reason string) {
 	}
 }
 
-// failModeEvent makes the ErrorOccurred of a request. Events that nobody gives a
-// verdict on have no fail mode.
+// failModeEvent makes the ErrorOccurred of a request. Events that get no verdict have no fail
+// mode.
 func failModeEvent(call Call, reason string, now time.Time) (event []byte, wanted bool, err error) {
 	e, _ := agenthook.Decode(call.Body, strictjson.DefaultLimits)
 	if e == nil {
@@ -133,8 +131,8 @@ func orDefault(a, b string) string {
 	return b
 }
 
-// reporter publishes events beside everything else. Its goroutine is there only
-// while there is something to publish.
+// reporter publishes events in the background. Its goroutine runs only while there are events
+// to publish.
 type reporter struct {
 	publish   func(context.Context, []byte) error
 	onDropped func([]byte, error)
@@ -144,7 +142,7 @@ type reporter struct {
 
 	mu     sync.Mutex
 	queue  [][]byte
-	idle   chan struct{} // closed when the goroutine has ended; nil if there is none
+	idle   chan struct{} // closed when the goroutine has ended; nil without a goroutine
 	closed bool
 }
 
@@ -154,7 +152,7 @@ func newReporter(publish func(context.Context, []byte) error, told func([]byte, 
 	return r
 }
 
-// add never waits. Full, it gives the event up.
+// add never waits. If the queue is full, it drops the event.
 func (r *reporter) add(event []byte) {
 	r.mu.Lock()
 	full, closed := len(r.queue) >= maxReports, r.closed
@@ -192,8 +190,8 @@ func (r *reporter) run(done chan struct{}) {
 	}
 }
 
-// publishWithRetry tries a few times: the reason why there was no verdict is often the
-// reason why nothing can be published either, and it may pass.
+// publishWithRetry tries a few times: the cause of the missing verdict often prevents
+// publishing too, and may pass.
 func (r *reporter) publishWithRetry(event []byte) (err error) {
 	for pause, n := firstPause, 0; n < reportAttempts; pause, n = 2*pause, n+1 {
 		if n > 0 {

@@ -149,8 +149,8 @@ func checkReport(t *testing.T, m events.LogMessage, reason string) {
 	}
 }
 
-// The correlator is content: a call whose fail mode fired needs no verdict and
-// no completion (AH-C-032, AH-C-079).
+// The correlator accepts this: a call whose fail mode fired needs no verdict and no completion
+// (AH-C-032, AH-C-079).
 func TestFailModeSatisfiesTheCorrelator(t *testing.T) {
 	w := start(t, streams.Shard{})
 	c, _ := w.reporting(t, guard)

@@ -14,46 +14,45 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Bounds of a Follow's patience.
+// Waiting times of Follow.
 const (
-	followWait     = 10 * time.Second // that the service waits for something new
-	followGrace    = 5 * time.Second  // beyond it, until a request counts as lost
+	followWait     = 10 * time.Second // how long the service waits for a new output
+	followGrace    = 5 * time.Second  // additional time until a request counts as lost
 	followRetry    = 200 * time.Millisecond
 	followRetryMax = 5 * time.Second
 )
 
-// Position is how far a follower has come: outputs of Log up to After were
-// handled. The zero Position is nowhere. It is JSON, to be kept in a file.
+// Position is the position of a follower: outputs of Log up to After were handled. The zero
+// Position is none. It is JSON, to be kept in a file.
 type Position struct {
 	Log   string `json:"log"`
 	After uint64 `json:"after"`
 }
 
-// FollowOptions say what to follow and from where on: after From, else since
-// Since, else what comes next.
+// FollowOptions state what to follow and from where: after From, else from Since, else from the
+// next output.
 type FollowOptions struct {
 	Tenant  string
 	Space   subject.Space
 	From    Position
 	Since   time.Time
-	Kinds   []string          // of events.FollowKinds; all if there are none
+	Kinds   []string          // of events.FollowKinds; empty: all
 	States  map[string]string // by kind: a verdict, a severity, a state
 	Session string
 
-	// OnTrouble, if set, is told why there is no answer at the moment; nil means that
-	// there is one again. Follow goes on by itself.
+	// OnTrouble, if set, receives the reason when there are no answers, and nil when there are
+	// answers again. Follow continues in both cases.
 	OnTrouble func(error)
 }
 
-// Follow hands on what comes out of a tenant's log, page by page in the log's
-// order, until ctx ends (its result is nil then) or handle fails. Nothing is
-// missing and nothing comes twice, however often the connection or the service
-// is lost meanwhile; whoever keeps the Position that handle is given once it has
-// done its work goes on there the next time.
+// Follow passes the outputs of a tenant's log to handle, page by page in the log's order, until
+// ctx ends (the result is then nil) or handle fails. No output is missing or repeated, however
+// often the connection or the service is lost. A caller that stores the Position after handling
+// a page continues there the next time.
 //
-// Before the first answer any trouble ends it; after that only what no patience
-// heals: an *events.FollowError other than busy and log_unavailable, such as
-// log_replaced when the log was made anew.
+// Before the first answer any error ends Follow. After it only a permanent one does: an
+// *events.FollowError other than busy and log_unavailable, such as log_replaced when the log
+// was replaced.
 func Follow(ctx context.Context, nc *nats.Conn, o FollowOptions, handle func([]events.Output, Position) error) error {
 	f := follower{nc: nc, o: o, req: events.FollowRequest{
 		Log: o.From.Log, Since: events.Time{Time: o.Since}, Kinds: o.Kinds, States: o.States, Session: o.Session,
@@ -99,7 +98,7 @@ func (o FollowOptions) reportTrouble(err error) {
 	}
 }
 
-// isTransient reports whether an error may pass by itself.
+// isTransient reports whether an error may be temporary.
 func isTransient(err error) bool {
 	var refused *events.FollowError
 	if errors.As(err, &refused) {
@@ -108,10 +107,10 @@ func isTransient(err error) bool {
 	return !errors.Is(err, errPage) && !errors.Is(err, nats.ErrPermissionViolation) && !errors.Is(err, nats.ErrConnectionClosed)
 }
 
-// errPage says that an answer contradicts itself or the one before.
+// errPage reports an answer that contradicts itself or the previous one.
 var errPage = errors.New("client: the page of outputs makes no sense")
 
-// follower asks for one page after the other.
+// follower requests one page after the other.
 type follower struct {
 	nc        *nats.Conn
 	o         FollowOptions
@@ -122,7 +121,7 @@ type follower struct {
 func (f *follower) requestPage(ctx context.Context) (page events.FollowPage, err error) {
 	f.req.WaitMS = int(followWait / time.Millisecond)
 	if !f.hasAnswer {
-		f.req.WaitMS = 0 // to know at once whether anybody answers
+		f.req.WaitMS = 0 // the first answer comes at once, so a missing service shows immediately
 	}
 	body, err := json.Marshal(f.req)
 	if err != nil {
@@ -143,8 +142,8 @@ func (f *follower) requestPage(ctx context.Context) (page events.FollowPage, err
 	return page, nil
 }
 
-// roundTrip is one round trip. The server says of a request that it does not let
-// pass before it confirms to have seen it, so nobody has to wait for the time-out.
+// roundTrip sends one request. The server reports a refused request before it confirms its
+// receipt, so the client need not wait for the time-out.
 func (f *follower) roundTrip(ctx context.Context, subj string, body []byte) (*nats.Msg, error) {
 	sub, err := f.nc.SubscribeSync(f.nc.NewInbox())
 	if err != nil {
@@ -170,7 +169,7 @@ func (f *follower) roundTrip(ctx context.Context, subj string, body []byte) (*na
 	return reply, nil
 }
 
-// handlePage hands a page on and moves the position behind it.
+// handlePage passes a page to handle and moves the position past it.
 func (f *follower) handlePage(page events.FollowPage, handle func([]events.Output, Position) error) error {
 	last := uint64(0)
 	if f.req.After != nil {

@@ -10,11 +10,10 @@ import (
 	"github.com/countersign-dev/countersign/admission/receipt"
 )
 
-// Guard is the executor's last check. It needs no connection and no admitter:
-// only the public checkpoint key, which vouches for the keys that sign receipts.
-// It is safe for concurrent use.
+// Guard is the executor's last check. It needs no connection and no admitter, only the public
+// checkpoint key, which vouches for the keys that sign receipts. It is safe for concurrent use.
 //
-// Run is the way to use it: the tool runs inside, and only if everything holds.
+// Executors should use Run, which runs the tool only if everything holds.
 type Guard struct {
 	tenant  string
 	keyring *keyring
@@ -24,32 +23,31 @@ type Guard struct {
 
 // GuardOptions configure a Guard.
 type GuardOptions struct {
-	Tenant string // whose calls this executor runs; a receipt of another tenant is refused
+	Tenant string // tenant of this executor's calls; a receipt of another tenant is refused
 
 	// PublicKey is the checkpoint key's public half (`public_key` in the ready file,
-	// checkpoint.pub on disk). While that key is being replaced, give both, one a line.
+	// checkpoint.pub on disk). While that key is being replaced, give both keys, one a line.
 	PublicKey string
 
 	// Records are key records and retirements that are known beforehand, JSON each
-	// (receipt.json and retired-*.json of an admitter; `countersign keys list --json`
-	// prints them). A key that comes with a receipt is taken too, if it is vouched
-	// for, unless Pinned is set: then only the keys in Records count.
+	// (receipt.json and retired-*.json of an admitter; `countersign keys list --json` prints
+	// them). A key that comes with a receipt is accepted too if it is vouched for, unless
+	// Pinned is set: then only the keys in Records count.
 	Records [][]byte
 	Pinned  bool
 
-	// Uses remembers which receipts were used; default NewMemory(0), which is for one
-	// process and until it ends.
+	// Uses remembers used receipts; default NewMemory(0), which serves one process until its
+	// end.
 	Uses UseStore
 
-	// Now is the executor's clock; default time.Now. A receipt is dead at its
-	// expiry by this clock, without allowance: a clock that is slow by a second
-	// lets receipts live a second longer. A clock that is behind the admitter's by
-	// up to receipt.Leeway (30 s) is no reason to refuse one that is fresh. Keep
-	// clocks together by NTP.
+	// Now is the executor's clock; default time.Now. A receipt ends at its expiry by this
+	// clock, without tolerance: a clock that is a second slow lets receipts live a second
+	// longer. A clock that is behind the admitter's by up to receipt.Leeway (30 s) does not
+	// cause the refusal of a fresh receipt. Synchronise clocks by NTP.
 	Now func() time.Time
 }
 
-// NewGuard makes a guard.
+// NewGuard returns a guard.
 func NewGuard(o GuardOptions) (*Guard, error) {
 	if o.Tenant == "" {
 		return nil, errors.New("client: GuardOptions.Tenant is required: without it a receipt of any tenant would do")
@@ -73,40 +71,40 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	return g, nil
 }
 
-// Trust takes a key record or the retirement of a key, JSON, if the checkpoint
-// key vouches for it. A retired key stays retired, in whatever order they come.
+// Trust adds a key record or a key retirement, JSON, if the checkpoint key vouches for it. A
+// retired key stays retired, in any order of the records.
 func (g *Guard) Trust(record []byte) error { return g.keyring.addRecord(record) }
 
-// Execution is a tool call that is about to run, and the receipt that is said to
-// allow it. All but Receipt and Key is what the executor itself knows and is
-// about to do, not what came with the receipt.
+// Execution is a tool call that is about to run, and the receipt that should allow it. All
+// fields but Receipt and Key must be what the executor itself knows and is about to do, not
+// what came with the receipt.
 type Execution struct {
 	Receipt string // compact JWS: header Countersign-Receipt of the reply
 	Key     string // header Countersign-Key of the reply; may be empty if the key is known
 
-	Source     string // the publisher that asked: the NATS user of the runtime
+	Source     string // the publisher that asked: the runtime's NATS user
 	Session    string
 	ToolCallID string
 	Tool       string
 
-	// Arguments is the JSON that the tool is about to run with; nil for a protocol
-	// that carries none (AAEP). They must not change while Run is under way: the tool
-	// must run with what was checked. Run compares them again right before it begins.
+	// Arguments is the JSON that the tool is about to run with; nil for a protocol without
+	// arguments (AAEP). They must not change while Run is active: the tool must run with the
+	// checked arguments. Run compares them again right before it calls f.
 	Arguments []byte
 }
 
-// Reason codes of refusals that are not the receipt's own (receipt.Code).
+// Reason codes of refusals other than the receipt's own (receipt.Code).
 const (
 	CodeNotAllowed  = "not_allowed"         // there is no allow
-	CodeBadCall     = "bad_call"            // the execution does not say what it is
+	CodeBadCall     = "bad_call"            // Execution.Source is empty
 	CodeNoReceipt   = ReasonReceiptMissing  // no receipt
 	CodeBadArgs     = ReasonBadArguments    // the arguments are not strict JSON
 	CodeUsed        = "receipt_used"        // it has been used before
-	CodeUsesUnknown = "receipt_use_unknown" // the memory of uses does not answer, or is full
+	CodeUsesUnknown = "receipt_use_unknown" // the UseStore does not answer, or is full
 	CodeCanceled    = ReasonCanceled        // the context ended before anything ran
 )
 
-// Refused says that a call was not run, and nothing of it. Code is stable.
+// Refused reports that a call was not run, not even in part. Code is stable.
 type Refused struct {
 	Code string
 	Err  error
@@ -115,8 +113,8 @@ type Refused struct {
 func (r *Refused) Error() string { return r.Err.Error() }
 func (r *Refused) Unwrap() error { return r.Err }
 
-// Code is the reason code of a refusal, "" if the error is none: then the call
-// ran, and the error is its own.
+// Code returns the reason code of a refusal, "" for any other error: the call then ran, and the
+// error is f's.
 func Code(err error) string {
 	var r *Refused
 	if errors.As(err, &r) {
@@ -127,10 +125,10 @@ func Code(err error) string {
 
 func newRefused(code string, err error) error { return &Refused{Code: code, Err: err} }
 
-// Run runs f if, and only if, the receipt allows exactly this call, holds now
-// and has not been used before; otherwise the error is *Refused and f was not
-// called. The receipt counts as used from before f begins, also if f fails or
-// panics: to try again, ask again. f's own error comes back as it is.
+// Run calls f if, and only if, the receipt allows exactly this call, is valid now and was not
+// used before; otherwise the error is *Refused. The receipt counts as used from before f
+// begins, also if f fails or panics: a retry needs a new admission. f's own error is returned
+// unchanged.
 func (g *Guard) Run(ctx context.Context, e Execution, f func(context.Context) error) error {
 	if err := g.useReceipt(ctx, e); err != nil {
 		return err
@@ -138,21 +136,21 @@ func (g *Guard) Run(ctx context.Context, e Execution, f func(context.Context) er
 	return f(ctx)
 }
 
-// Check says whether Run would run the call, without using the receipt. It is for
-// showing and for early refusals; only Run may run anything.
+// Check reports whether Run would run the call, without using the receipt. It is for display
+// and early refusals; only Run may run a call.
 func (g *Guard) Check(e Execution) error {
 	_, err := g.verifyExecution(e, g.now())
 	return err
 }
 
-// Open verifies who signed a receipt and reads what it says. It does not say that
-// anything may run. key may be empty if the key is known.
+// Open verifies the signature of a receipt and returns its claims. It permits nothing. key may
+// be empty if the key is known.
 func (g *Guard) Open(token, key string) (receipt.Claims, error) {
 	g.keyring.learnKey(key)
 	return g.keyring.openReceipt(token)
 }
 
-// useReceipt checks an execution and uses its receipt.
+// useReceipt checks an execution and marks its receipt as used.
 func (g *Guard) useReceipt(ctx context.Context, e Execution) error {
 	now, given := g.now(), e.Arguments
 	e.Arguments = bytes.Clone(given)
@@ -170,7 +168,7 @@ func (g *Guard) useReceipt(ctx context.Context, e Execution) error {
 	case !first:
 		return newRefused(CodeUsed, ErrReceiptUsed)
 	}
-	// Asking the memory may have taken its time.
+	// The call to the UseStore may have taken long.
 	if err := claims.HoldsAt(g.now()); err != nil {
 		return newRefused(receipt.Code(err), err)
 	}

@@ -15,25 +15,25 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 )
 
-// maxRecord bounds a key record that is looked at, in bytes.
+// maxRecord bounds the key records that are read, in bytes.
 const maxRecord = 64 << 10
 
-// ErrNotVouched says that no trusted checkpoint key vouches for a key record.
+// ErrNotVouched reports a key record without a vouch of a trusted checkpoint key.
 var ErrNotVouched = errors.New("client: no checkpoint key that is trusted here vouches for this record")
 
-// keyring holds the receipt keys that checkpoint keys vouch for. It is safe for
-// concurrent use. Only vouched records get in, so nobody can fill it.
+// keyring holds the receipt keys that checkpoint keys vouch for. It is safe for concurrent use.
+// It accepts only vouched records, so a stranger cannot fill it.
 type keyring struct {
 	vouchers note.Verifiers
 	pinned   bool
 
 	mu         sync.RWMutex
 	keys       signing.KeySet
-	retired    signing.KeySet  // those of keys that were retired
+	retired    signing.KeySet  // retired keys
 	retiredIDs map[string]bool // ids of retired keys, known or not
 }
 
-// newKeyring trusts what the checkpoint keys in text, one a line, vouch for.
+// newKeyring trusts the checkpoint keys in text, one a line.
 func newKeyring(text string, pinned bool) (*keyring, error) {
 	var list []note.Verifier
 	for _, line := range strings.Fields(text) {
@@ -49,8 +49,8 @@ func newKeyring(text string, pinned bool) (*keyring, error) {
 	return &keyring{vouchers: note.VerifierList(list...), pinned: pinned, keys: signing.KeySet{}, retired: signing.KeySet{}, retiredIDs: map[string]bool{}}, nil
 }
 
-// addRecord takes a key record or a retirement, JSON, if a checkpoint key vouches for
-// it. Both may come in any order and from anybody.
+// addRecord adds a key record or a retirement, JSON, if a checkpoint key vouches for it.
+// Records may come in any order and from any source.
 func (r *keyring) addRecord(record []byte) error {
 	if len(record) > maxRecord {
 		return ErrNotVouched
@@ -84,8 +84,8 @@ func (r *keyring) putKey(kid string, pub ed25519.PublicKey) {
 	r.keys[kid] = pub
 }
 
-// retireKey takes a key out. Whoever has its seed could date a receipt back, so
-// none of its receipts holds any more, whenever it was issued.
+// retireKey removes a key. A holder of its seed could backdate a receipt, so none of its
+// receipts is valid any more, whenever it was issued.
 func (r *keyring) retireKey(kid string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,8 +96,8 @@ func (r *keyring) retireKey(kid string) {
 	}
 }
 
-// learnKey takes a key record that came with a receipt. What is wrong with it shows
-// when the receipt is verified: its key is then not known.
+// learnKey adds a key record that came with a receipt. An invalid record shows when the receipt
+// is verified: its key is then unknown.
 func (r *keyring) learnKey(record string) {
 	if r.pinned || record == "" || len(record) > maxRecord {
 		return
@@ -116,7 +116,7 @@ func (r *keyring) hasKey(kid string) bool {
 	return known || r.retired[kid] != nil
 }
 
-// openReceipt checks signature and form of a receipt, and nothing else.
+// openReceipt verifies only the signature and the form of a receipt.
 func (r *keyring) openReceipt(token string) (receipt.Claims, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -124,7 +124,7 @@ func (r *keyring) openReceipt(token string) (receipt.Claims, error) {
 	return c, r.explainUnknownKey(token, err)
 }
 
-// verifyReceipt checks a receipt against a call.
+// verifyReceipt verifies a receipt against a call.
 func (r *keyring) verifyReceipt(token string, want receipt.Expectation, now time.Time) (receipt.Claims, error) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -132,7 +132,7 @@ func (r *keyring) verifyReceipt(token string, want receipt.Expectation, now time
 	return c, r.explainUnknownKey(token, err)
 }
 
-// explainUnknownKey tells a key that was retired from one that nobody knows.
+// explainUnknownKey distinguishes a retired key from an unknown one.
 func (r *keyring) explainUnknownKey(token string, err error) error {
 	if !errors.Is(err, receipt.ErrUnknownKey) {
 		return err

@@ -12,12 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/streams"
 )
 
-// Publish stores events of one protocol in the log, in their order, and returns
-// nil only once every one is durable. Many are in flight at a time. Each event is
-// sent byte for byte; session and type are read from it for the subject. An
-// event that cannot be read is sent too, under no session and type "unknown":
-// what is wrong with it is for the correlator to say and for the evidence to
-// keep.
+// Publish stores events of one protocol in the log, in order, and returns nil only once all are
+// durable. Many are in flight at a time. Each event is sent byte for byte; session and type are
+// read from it for the subject. An unreadable event is sent too, without session and with type
+// "unknown": the correlator reports the defect, and the evidence keeps the event.
 func (c *Client) Publish(ctx context.Context, protocol string, events ...[]byte) error {
 	msgs, err := Messages(c.opt.Space, c.opt.Tenant, c.opt.Publisher, protocol, events...)
 	if err != nil {
@@ -26,11 +24,11 @@ func (c *Client) Publish(ctx context.Context, protocol string, events ...[]byte)
 	return streams.PublishEvents(ctx, c.nc, msgs)
 }
 
-// typeUnknown is the subject's type for an event that cannot be read.
+// typeUnknown is the subject's type for an unreadable event.
 const typeUnknown = "unknown"
 
-// maxTypeTokens bounds a type in a subject: the server ends the connection of
-// who sends it a subject of more than 4 KB.
+// maxTypeTokens bounds a type in a subject: the server closes the connection of a client that
+// sends a subject of more than 4 KB.
 const maxTypeTokens = 8
 
 // eventRoutes reads session and type of an event.
@@ -40,18 +38,18 @@ var eventRoutes = map[string]func(raw []byte) (session, typ string, err error){
 		if e == nil {
 			return "", "", err
 		}
-		return e.SessionID, e.SubjectType(), nil // what is wrong with a field is no reason to lose the session
+		return e.SessionID, e.SubjectType(), nil // a defective field must not lose the session
 	},
 	subject.ProtoAgentHook: func(raw []byte) (string, string, error) {
 		e, err := agenthook.Decode(raw, strictjson.DefaultLimits)
 		if e == nil {
 			return "", "", err
 		}
-		return e.SessionID, e.EventType, nil // what is wrong with a field is no reason to lose the session
+		return e.SessionID, e.EventType, nil // a defective field must not lose the session
 	},
 }
 
-// Messages addresses events: what Publish sends.
+// Messages returns the messages that Publish sends.
 func Messages(space subject.Space, tenant, publisher, protocol string, events ...[]byte) ([]streams.Msg, error) {
 	read, known := eventRoutes[protocol]
 	if !known {

@@ -251,7 +251,7 @@ func (g *grant) message() *nats.Msg {
 	return m
 }
 
-// other is a key of somebody else's.
+// other is the key of another issuer.
 func other() signing.PrivateKey {
 	k, err := signing.NewPrivateKey(bytes.Repeat([]byte{9}, 32))
 	if err != nil {

@@ -16,22 +16,21 @@ import (
 	"github.com/countersign-dev/countersign/admission/receipt"
 )
 
-// UseStore remembers which receipts have been used. Executors that could be shown
-// the same receipt must share one: what one process remembers another one does
-// not see. A bucket of a key-value store whose Create fails when the key is
-// there makes a good one; so does a table with a unique key.
+// UseStore remembers used receipts. Executors that may get the same receipt must share one
+// store: one process does not see the memory of another. A suitable store is a key-value bucket
+// whose Create fails if the key exists, or a table with a unique key.
 type UseStore interface {
-	// MarkUsed takes a receipt and reports whether nobody took it before: of all that
-	// take the same one, concurrently or not, exactly one gets true. It must be
-	// remembered until Expires, also across a restart of the memory. An error means
-	// that nobody knows, and the call does not run.
+	// MarkUsed marks a receipt as used and reports whether this was its first use: of all calls
+	// for the same receipt, concurrent or not, exactly one returns true. The store must
+	// remember the use until Expires, also across its restart. An error means that the use is
+	// unknown, and the call does not run.
 	MarkUsed(ctx context.Context, u Use) (bool, error)
 }
 
-// Use is one receipt that is about to be used.
+// Use is the use of one receipt.
 type Use struct {
-	ID      string    // 64 hexadecimal digits; the same for receipts of the same allowance, and for no other
-	Expires time.Time // when it may be forgotten
+	ID      string    // the same for receipts of the same allowance, and for no others; 64 hexadecimal digits
+	Expires time.Time // the use may be dropped then
 	Now     time.Time // the executor's time
 }
 
@@ -44,27 +43,26 @@ func useOf(c receipt.Claims, now time.Time) Use {
 	return u
 }
 
-// DefaultUseLimit is how many receipts a Memory remembers unless told otherwise.
+// DefaultUseLimit is the default number of receipts that a Memory remembers.
 const DefaultUseLimit = 1 << 16
 
-// ErrUsesFull says that more receipts are in use than may be remembered. It
-// never forgets one that still holds: that one could be used again.
+// ErrUsesFull reports that more receipts are in use than the memory holds. It never drops a
+// receipt that is still valid, because that receipt could be used again.
 var ErrUsesFull = errors.New("client: too many receipts in use; wait until some expire, or raise the limit of the memory")
 
-// Memory is Uses for one process. It is empty after a restart: a receipt that
-// was used right before can then be used once more until it expires. It is safe
-// for concurrent use.
+// Memory is a UseStore for one process. It is empty after a restart: a receipt that was used
+// right before can then be used once more until it expires. It is safe for concurrent use.
 type Memory struct {
 	max int
 
 	mu        sync.Mutex
 	used      map[string]bool
 	byExpiry  expiries
-	forgotten time.Time // the latest expiry that was dropped
+	forgotten time.Time // the latest dropped expiry
 }
 
-// NewMemory remembers up to max receipts that still hold, about 200 bytes each;
-// DefaultUses if max is not above zero.
+// NewMemory returns a Memory for up to max valid receipts, about 200 bytes each;
+// DefaultUseLimit if max is not above zero.
 func NewMemory(max int) *Memory {
 	if max <= 0 {
 		max = DefaultUseLimit
@@ -72,7 +70,7 @@ func NewMemory(max int) *Memory {
 	return &Memory{max: max, used: map[string]bool{}}
 }
 
-// MarkUsed implements Uses.
+// MarkUsed implements UseStore.
 func (m *Memory) MarkUsed(_ context.Context, u Use) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,7 +85,7 @@ func (m *Memory) MarkUsed(_ context.Context, u Use) (bool, error) {
 	case m.used[u.ID]:
 		return false, nil
 	case !u.Expires.After(m.forgotten):
-		// The clock went back: this one may be among those that were dropped.
+		// The clock went back: this receipt may be among the dropped ones.
 		return false, nil
 	case len(m.used) >= m.max:
 		return false, ErrUsesFull
@@ -97,7 +95,7 @@ func (m *Memory) MarkUsed(_ context.Context, u Use) (bool, error) {
 	return true, nil
 }
 
-// expiries is a heap, the earliest expiry on top.
+// expiries is a heap with the earliest expiry on top.
 type expiries []Use
 
 func (h expiries) Len() int           { return len(h) }
@@ -111,9 +109,9 @@ func (h *expiries) Pop() any {
 	return u
 }
 
-// Directory is Uses for all processes of one machine, and across their restarts:
-// an empty file for every receipt, made by exactly one of them. The file system
-// must be a local one.
+// Directory is a UseStore for all processes of one machine, across their restarts. Every used
+// receipt is an empty file, which exactly one process creates. The file system must be a local
+// one.
 type Directory struct {
 	path string
 
@@ -123,13 +121,13 @@ type Directory struct {
 
 const (
 	sweepEvery = time.Minute
-	// sweepAge is how old a file must be: no receipt lives longer, and a clock that
-	// went back does not bring one to life again.
+	// sweepAge is the minimum age of a removed file: no receipt lives longer, and a clock that
+	// went back does not make one valid again.
 	sweepAge = receipt.MaxLifetime + time.Hour
 )
 
-// NewDirectory uses path, which it makes if need be. It belongs to the executor
-// alone: whoever can remove files from it can have receipts used again.
+// NewDirectory uses path and creates it if necessary. Only the executor may have access: a
+// process that can remove files from it can have receipts used again.
 func NewDirectory(path string) (*Directory, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("client: the memory of used receipts: %w", err)
@@ -137,7 +135,7 @@ func NewDirectory(path string) (*Directory, error) {
 	return &Directory{path: path}, nil
 }
 
-// MarkUsed implements Uses. The file is on disk before it returns true.
+// MarkUsed implements UseStore. The file is on disk before it returns true.
 func (d *Directory) MarkUsed(_ context.Context, u Use) (bool, error) {
 	d.removeExpired(u.Now)
 	f, err := os.OpenFile(filepath.Join(d.path, u.ID), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -158,7 +156,7 @@ func (d *Directory) MarkUsed(_ context.Context, u Use) (bool, error) {
 	return true, nil
 }
 
-// removeExpired removes, now and then, what nobody can use any more.
+// removeExpired removes, from time to time, the files of expired receipts.
 func (d *Directory) removeExpired(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -168,7 +166,7 @@ func (d *Directory) removeExpired(now time.Time) {
 	d.nextSweep = now.Add(sweepEvery)
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
-		return // First will say so
+		return // MarkUsed reports the error
 	}
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && len(e.Name()) == 2*sha256.Size && now.Sub(info.ModTime()) > sweepAge {

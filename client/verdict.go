@@ -11,13 +11,13 @@ import (
 // Verdict is the answer to Admit. The zero Verdict is deny.
 type Verdict struct {
 	Decision   events.Verdict // allow only if the receipt was checked
-	Reason     string         // why, where it is not allow: one of the Reason constants or the admitter's code
-	Err        error          // what went wrong, for a Reason of this package; Code gives the exact one
+	Reason     string         // of a deny: one of the Reason constants or the admitter's code
+	Err        error          // the error behind a Reason of this package; Code gives the exact one
 	DecisionID string
 	Receipt    string // compact JWS
-	Key        string // the record of the key that signed it, JSON
+	Key        string // the record of the signing key, JSON
 	Reply      []byte // the protocol's own reply
-	Workflow   string // the approval workflow that an ask or a defer waits for, or that was used; else ""
+	Workflow   string // the approval workflow that an ask or a defer waits for, or that was consumed; else ""
 
 	guard                             *Guard
 	source, session, toolCallID, tool string
@@ -29,15 +29,14 @@ var (
 	ErrReceiptUsed = errors.New("client: this receipt was used before; ask again")
 )
 
-// Allowed reports whether the call was admitted. An executor that cannot call
-// Run or Permits with the arguments it is about to run may go by it alone.
+// Allowed reports whether the call was admitted. It is enough only for an executor that cannot
+// pass its final arguments to Run or Permits.
 func (v Verdict) Allowed() bool { return v.Decision == events.Allow }
 
-// Run is the executor's last check and the execution in one: f runs if the call
-// was admitted, the receipt holds now, for this call and for exactly these
-// arguments (the JSON the tool is about to be run with; nil where the protocol
-// has none), and was not used before. Otherwise the error is *Refused and f was
-// not called.
+// Run is the executor's last check and the execution in one: it calls f if the call was
+// admitted, and the receipt is valid now, for this call and for exactly these arguments (the
+// JSON that the tool is about to run with; nil where the protocol has none), and was not used
+// before. Otherwise the error is *Refused and f is not called.
 func (v Verdict) Run(ctx context.Context, args []byte, f func(context.Context) error) error {
 	if err := v.consumePermit(ctx, args); err != nil {
 		return err
@@ -45,8 +44,8 @@ func (v Verdict) Run(ctx context.Context, args []byte, f func(context.Context) e
 	return f(ctx)
 }
 
-// Permits is Run for executors that cannot hand over what they do: the tool must
-// run right after it, and only if it is nil. It is nil once for every receipt.
+// Permits is Run for executors that cannot pass their work as a function: the tool must run
+// right after it, and only if it returns nil. It returns nil once for every receipt.
 func (v Verdict) Permits(args []byte) error { return v.consumePermit(context.Background(), args) }
 
 func (v Verdict) consumePermit(ctx context.Context, args []byte) error {
@@ -56,9 +55,8 @@ func (v Verdict) consumePermit(ctx context.Context, args []byte) error {
 	return v.guard.useReceipt(ctx, v.Execution(args))
 }
 
-// Execution is the admitted call as a Guard in another process takes it. What it
-// says of the call is what this client asked for; the executor fills in what it
-// is itself about to run.
+// Execution returns the admitted call for a Guard in another process. Its fields are those of
+// this client's request; the executor must replace them by what it is about to run.
 func (v Verdict) Execution(args []byte) Execution {
 	return Execution{
 		Receipt: v.Receipt, Key: v.Key, Source: v.source, Session: v.session, ToolCallID: v.toolCallID, Tool: v.tool, Arguments: args,

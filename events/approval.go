@@ -21,26 +21,25 @@ type Approval struct {
 	ActionID       string      `json:"action_id,omitempty"`       // short form of ActionDigest
 	Tool           string      `json:"tool,omitempty"`            //
 	Calls          []string    `json:"tool_call_ids,omitempty"`   // all calls that wait for it
-	Policy         *PolicyRef  `json:"policy,omitempty"`          // that asked
+	Policy         *PolicyRef  `json:"policy,omitempty"`          // of the ask
 	Mandate        *MandateRef `json:"mandate,omitempty"`         //
-	ReviewerGroups []string    `json:"reviewer_groups,omitempty"` // of which a reviewer must be in one
-	Quorum         int         `json:"quorum,omitempty"`          // reviewers that must approve
-	Approvers      []string    `json:"approvers,omitempty"`       // who has
-	PreviewDigest  string      `json:"preview_digest,omitempty"`  // keyed; of what a reviewer is shown
+	ReviewerGroups []string    `json:"reviewer_groups,omitempty"` // groups; a reviewer must be in one of them
+	Quorum         int         `json:"quorum,omitempty"`          // number of reviewers that must approve
+	Approvers      []string    `json:"approvers,omitempty"`       // reviewers that have approved
+	PreviewDigest  string      `json:"preview_digest,omitempty"`  // keyed; of the reviewer's preview
 	ResumePolicy   string      `json:"resume_policy,omitempty"`   //
-	ChangedAt      Time        `json:"changed_at,omitzero"`       // when the act was done, by the admitter's clock
-	// Refused is why an attempt to resolve the workflow changed nothing: Approver
-	// tried Act, and Status is what it was and is.
+	ChangedAt      Time        `json:"changed_at,omitzero"`       // time of the act, by the admitter's clock
+	// Refused is the reason why an attempt to resolve the workflow changed nothing: Approver
+	// tried Act; Status is unchanged.
 	Refused string `json:"refused,omitempty"`
 }
 
-// ResolveAttempt records a reviewer's request that concerns no workflow that
-// is known, or cannot be read.
+// ResolveAttempt records a reviewer's request that names no known workflow, or cannot be read.
 type ResolveAttempt struct {
 	Tenant        string `json:"tenant"`
 	User          string `json:"user"`
 	Action        string `json:"action,omitempty"`
-	WorkflowID    string `json:"workflow_id,omitempty"` // if it can be one of ours
+	WorkflowID    string `json:"workflow_id,omitempty"` // if it can be a workflow id
 	RequestDigest string `json:"request_digest"`        // keyed
 	Refused       string `json:"refused"`
 	At            Time   `json:"at"`

@@ -1,6 +1,6 @@
 package events
 
-// CallState is where a call stands.
+// CallState is the state of a call.
 type CallState string
 
 // The states of a call; all but open are final.
@@ -9,24 +9,24 @@ const (
 	CallCompleted CallState = "completed"
 	CallFailed    CallState = "failed"
 	CallDenied    CallState = "denied"
-	CallAbandoned CallState = "abandoned" // never completed before its deadline or its session's end
-	CallOrphaned  CallState = "orphaned"  // completed, but nobody had asked for or announced it
+	CallAbandoned CallState = "abandoned" // not completed before its deadline or its session's end
+	CallOrphaned  CallState = "orphaned"  // completed without a request or an announcement
 )
 
-// TimelineEntry is one step in the life of a call.
+// TimelineEntry is one step of a call.
 type TimelineEntry struct {
-	// Step is requested, decided, traced, invoked, completed or closed; of who had to
-	// agree: asked, approved, refused, cancelled or expired.
+	// Step is requested, decided, traced, invoked, completed or closed; for a confirmation or
+	// approval: asked, approved, refused, cancelled or expired.
 	Step    string `json:"step"`
 	Seq     uint64 `json:"seq"`
 	At      Time   `json:"at"` // broker time
 	EventID string `json:"event_id,omitempty"`
-	// Protocol is the protocol of this step where it is not the call's.
+	// Protocol is the protocol of this step if it differs from the call's.
 	Protocol string `json:"protocol,omitempty"`
 }
 
-// Call links what was admitted with what ran. Its identity is (tenant, source,
-// session, tool_call_id, occurrence) (architecture section 4).
+// Call links an admitted call with its execution. Its identity is (tenant, source, session,
+// tool_call_id, occurrence) (architecture section 4).
 type Call struct {
 	CallID         string          `json:"call_id"`
 	Tenant         string          `json:"tenant"`
@@ -38,7 +38,7 @@ type Call struct {
 	Occurrence     int             `json:"occurrence"`
 	Tool           string          `json:"tool,omitempty"`
 	State          CallState       `json:"state"`
-	Outcome        string          `json:"outcome,omitempty"` // the protocol's own word
+	Outcome        string          `json:"outcome,omitempty"` // in the protocol's vocabulary
 	Verdict        Verdict         `json:"verdict,omitempty"`
 	DecisionID     string          `json:"decision_id,omitempty"`
 	DecisionSeq    uint64          `json:"decision_seq,omitempty"`
@@ -48,36 +48,35 @@ type Call struct {
 	Match          string          `json:"match,omitempty"` // equal, drift, inconclusive
 	Inferred       bool            `json:"inferred,omitempty"`
 	WeakScope      bool            `json:"weak_scope,omitempty"` // no session
-	Findings       []string        `json:"findings,omitempty"`   // rules broken by this call
+	Findings       []string        `json:"findings,omitempty"`   // rules that this call violates
 	Timeline       []TimelineEntry `json:"timeline"`
 
-	// Protocols are all that the call was seen in, sorted, where it is more than
-	// Protocol.
+	// Protocols are all protocols in which the call was seen, sorted, if there are several.
 	Protocols []string `json:"protocols,omitempty"`
-	// MatchReason says why Match is inconclusive, or why Differences are not known
-	// of a drift: see the Match constants.
+	// MatchReason is the reason why Match is inconclusive, or why a drift has no Differences:
+	// see the Match constants.
 	MatchReason string `json:"match_reason,omitempty"`
-	// Differences are where the executed arguments are not the admitted ones:
-	// places, no values. MoreDifferences is how many there are beside them.
+	// Differences are the places where the executed arguments differ from the admitted ones,
+	// without values. MoreDifferences is the number of further ones.
 	Differences     []Difference `json:"differences,omitempty"`
 	MoreDifferences int          `json:"more_differences,omitempty"`
 
-	Attempt     int    `json:"attempt,omitempty"`      // in a chain of retries; from 2
-	RetriedFrom string `json:"retried_from,omitempty"` // call_id of the attempt before
-	RetriedTo   string `json:"retried_to,omitempty"`   // call_id of the last attempt that followed
+	Attempt     int    `json:"attempt,omitempty"`      // number in a chain of retries; from 2
+	RetriedFrom string `json:"retried_from,omitempty"` // call_id of the previous attempt
+	RetriedTo   string `json:"retried_to,omitempty"`   // call_id of the last following attempt
 
 	Trace     string         `json:"trace,omitempty"`     // W3C traceparent; a claim
-	Parent    *CallParent    `json:"parent,omitempty"`    // what the call's session belongs to
+	Parent    *CallParent    `json:"parent,omitempty"`    // the parent of the call's session
 	Durations *CallDurations `json:"durations,omitempty"` // by the broker's clock
-	Claimed   *CallClaim     `json:"claimed,omitempty"`   // what the producer says of it
+	Claimed   *CallClaim     `json:"claimed,omitempty"`   // the producer's claims about the call
 
-	// Binding says how the user's confirmation that the call rests on was found: see
-	// the Binding constants. Empty: it rests on none.
+	// Binding states how the user's confirmation was linked to the call: see the Binding
+	// constants. Empty: the call rests on no confirmation.
 	Binding string `json:"binding,omitempty"`
 }
 
-// Values of Call.Binding: the question names the call, or it was taken to be the
-// latest one that fits, as AAEP does not say which call a question is about.
+// Values of Call.Binding: the question names the call, or the latest fitting question was
+// inferred, because AAEP does not state which call a question is about.
 const (
 	BindingExplicit = "explicit"
 	BindingInferred = "inferred"
@@ -86,8 +85,7 @@ const (
 // Severity grades a finding.
 type Severity string
 
-// The severities, from the least to the most grave. A finding of level info
-// never counts as a violation.
+// The severities, in ascending order. A finding of level info never counts as a violation.
 const (
 	SeverityInfo     Severity = "info"
 	SeverityLow      Severity = "low"
@@ -96,9 +94,9 @@ const (
 	SeverityCritical Severity = "critical"
 )
 
-// Finding says that a rule was broken, by what, and what to do about it.
+// Finding reports a violated rule, the evidence, and what to do about it.
 type Finding struct {
-	FindingID   string   `json:"finding_id"` // the same for the same violation, however often it is seen
+	FindingID   string   `json:"finding_id"` // the same for the same violation, however often it is detected
 	Rule        string   `json:"rule"`
 	Severity    Severity `json:"severity"`
 	Tenant      string   `json:"tenant,omitempty"`
@@ -107,10 +105,10 @@ type Finding struct {
 	ToolCallID  string   `json:"tool_call_id,omitempty"`
 	CallID      string   `json:"call_id,omitempty"`
 	EventIDs    []string `json:"event_ids"`
-	Seqs        []uint64 `json:"seqs,omitempty"` // the log sequences that prove it
+	Seqs        []uint64 `json:"seqs,omitempty"` // the log sequences of the evidence
 	Explanation string   `json:"explanation"`
 	Remedy      string   `json:"remedy,omitempty"`
-	DetectedAt  Time     `json:"detected_at,omitzero"` // broker time of the message that completed the proof
-	Retracts    string   `json:"withdraws,omitempty"`  // finding_id that a late event proved wrong
-	Enforced    bool     `json:"enforced,omitempty"`   // the tenant wants the rule enforced: somebody must act on it
+	DetectedAt  Time     `json:"detected_at,omitzero"` // broker time of the message that completed the evidence
+	Retracts    string   `json:"withdraws,omitempty"`  // finding_id that a late event disproved
+	Enforced    bool     `json:"enforced,omitempty"`   // the tenant enforces the rule: the finding must be acted on
 }

@@ -12,70 +12,69 @@ const (
 	ControlResolve   = "resolve" // a ResolveAttempt
 	ControlRedaction = "redaction"
 
-	// ControlKeyRetired has a kind of its own: a reader that knows only keys must not
-	// take a retirement for one.
+	// ControlKeyRetired has a kind of its own: a reader that knows only keys must not take a
+	// retirement for a key.
 	ControlKeyRetired = "key_retired"
 )
 
-// Tick lets time pass on an idle shard: its broker time is what counts.
+// Tick advances the time of an idle shard by its broker time.
 type Tick struct {
 	Shard string `json:"shard"`
-	Due   Time   `json:"due"` // the deadline that made the tick necessary
+	Due   Time   `json:"due"` // the deadline that requires the tick
 }
 
-// Cursor is the correlator's position and its fence. It is written in one
-// atomic batch with the outputs of the messages up to Consumed.
+// Cursor is the correlator's position and fence. It is written in one atomic batch with the
+// outputs of the messages up to Consumed.
 type Cursor struct {
 	Shard    string `json:"shard"`
-	Consumed uint64 `json:"consumed"` // last log sequence all of whose outputs are in the log
-	Partial  int    `json:"partial"`  // how many outputs of sequence Consumed+1 are in the log as well
-	Outputs  int    `json:"outputs"`  // outputs in this batch, the cursor not counted
-	Writer   string `json:"writer"`   // which correlator wrote it
+	Consumed uint64 `json:"consumed"` // last log sequence with all its outputs in the log
+	Partial  int    `json:"partial"`  // number of outputs of sequence Consumed+1 that are in the log as well
+	Outputs  int    `json:"outputs"`  // outputs in this batch, without the cursor
+	Writer   string `json:"writer"`   // the instance that wrote it
 }
 
-// PolicyChange records that an admitter now decides from another snapshot.
+// PolicyChange records that an admitter decides from another snapshot.
 type PolicyChange struct {
 	Writer   string      `json:"writer"`
 	Revision uint64      `json:"revision"`
 	Digest   string      `json:"digest"`
 	Policies []PolicyRef `json:"policies"`
-	Error    string      `json:"error,omitempty"` // why a candidate was refused; everything is denied meanwhile
+	Error    string      `json:"error,omitempty"` // why a candidate was refused; meanwhile everything is denied
 
-	// Who pushed the set, and why, as they say themselves; empty for documents
+	// Author, Message and PushedAt are unverified statements of the push; empty for documents
 	// that were put into the bucket one by one.
 	Author     string `json:"author,omitempty"`
 	Message    string `json:"message,omitempty"`
 	PushedAt   Time   `json:"pushed_at,omitzero"`
 	RollbackTo uint64 `json:"rollback_to,omitempty"`
-	// Documents are the policies as they were written, so that every decision can
-	// be made again from the log alone. Omitted says that they were too large for
-	// the record; the bucket may still have them.
+	// Documents are the policies as written, so that every decision can be replayed from the
+	// log alone. Omitted reports that they were too large for the record; the bucket may still
+	// have them.
 	Documents []PolicyDocument `json:"documents,omitempty"`
 	Omitted   bool             `json:"documents_omitted,omitempty"`
 }
 
-// PublisherChange records that an admitter now decides from other publisher
-// manifests, registrations and tool catalogues.
+// PublisherChange records that an admitter decides from other publisher manifests,
+// registrations and tool catalogues.
 type PublisherChange struct {
 	Writer    string              `json:"writer"`
 	Revision  uint64              `json:"revision"`
 	Digest    string              `json:"digest"`
 	Documents []PublisherDocument `json:"documents"`
-	Error     string              `json:"error,omitempty"` // what cannot be used; everything of its tenant is denied meanwhile
+	Error     string              `json:"error,omitempty"` // documents that cannot be used; meanwhile everything of their tenant is denied
 }
 
-// PublisherDocument names one document that is in force.
+// PublisherDocument names one document in force.
 type PublisherDocument struct {
 	Tenant   string `json:"tenant"`
 	Name     string `json:"name"` // "<kind>.<name>"
 	Revision uint64 `json:"revision"`
 	Digest   string `json:"digest"`
 
-	// Error is why the document cannot be used, without a value of it.
+	// Error is the reason why the document cannot be used, without a value of it.
 	Error string `json:"error,omitempty"`
-	// Declares is what a manifest or registration says that events are held
-	// against; nil for catalogues, for what cannot be used, and where the record
-	// would have become too large.
+	// Declares is what a manifest or registration declares for the evaluation of events; nil
+	// for catalogues, for unusable documents, and where the record would be too large.
 	Declares *PublisherDeclares `json:"declares,omitempty"`
 }
 
@@ -85,19 +84,19 @@ const (
 	ProfileAdmissionBound   = "admission-bound"
 )
 
-// PublisherDeclares is what the log has of a publisher's manifest.
+// PublisherDeclares is the log's extract of a publisher's manifest.
 type PublisherDeclares struct {
-	Publisher   string   `json:"publisher,omitempty"`   // the authenticated one; "" for a manifest that nobody registered
-	Source      string   `json:"source"`                // what its events say in source
+	Publisher   string   `json:"publisher,omitempty"`   // the authenticated one; "" for an unregistered manifest
+	Source      string   `json:"source"`                // source in its events
 	Absent      []string `json:"absent,omitempty"`      // types of events that it does not expose, or only plans; sorted
 	FailMode    string   `json:"fail_mode,omitempty"`   // fail_closed fail_open; "" if it is not registered
-	Limitations int      `json:"limitations,omitempty"` // how many it states
-	Profiles    []string `json:"profiles,omitempty"`    // that the registration makes it keep to; sorted
-	Partial     []string `json:"partial,omitempty"`     // types of events that it exposes in part only; sorted
+	Limitations int      `json:"limitations,omitempty"` // number of stated limitations
+	Profiles    []string `json:"profiles,omitempty"`    // that the registration demands; sorted
+	Partial     []string `json:"partial,omitempty"`     // types of events that it exposes partially; sorted
 }
 
-// RedactionChange records that an auditor now redacts by other policies. Each
-// record of evidence names the one that it was made by.
+// RedactionChange records that an auditor redacts by other policies. Each record of evidence
+// names its policy.
 type RedactionChange struct {
 	Writer   string         `json:"writer"`
 	Store    string         `json:"store"`    // the incarnation of the bucket
@@ -109,7 +108,7 @@ type RedactionChange struct {
 type RedactionRef struct {
 	Tenant string `json:"tenant"`
 	Policy string `json:"policy,omitempty"` // its id
-	Error  string `json:"error,omitempty"`  // why it cannot be used; the tenant's bodies are withheld meanwhile
+	Error  string `json:"error,omitempty"`  // why it cannot be used; meanwhile the tenant's bodies are withheld
 }
 
 // KeyRecord publishes a verification key. Vouch is a signed note of the
@@ -128,18 +127,18 @@ func (k KeyRecord) VouchText() string {
 	return "countersign/key/v1\n" + k.Use + " " + k.KeyID + " " + k.Algorithm + " " + k.PublicKey + "\n"
 }
 
-// KeyRetirement takes a verification key back. From its place in the log on
-// nothing counts that the key signs; what it signed before stays valid. It
-// cannot be undone. Vouch is a signed note of the checkpoint key over VouchText.
+// KeyRetirement retires a verification key. What the key signs after this record in the log
+// does not count; what it signed before stays valid. It cannot be undone. Vouch is a signed
+// note of the checkpoint key over VouchText.
 type KeyRetirement struct {
 	KeyID     string `json:"kid"`
 	Use       string `json:"use"`        // receipt
-	RetiredAt Time   `json:"retired_at"` // when it was signed, by the clock there; the log's order is what counts
+	RetiredAt Time   `json:"retired_at"` // time of signing, by the signer's clock; the log's order counts
 	Vouch     string `json:"vouch,omitempty"`
 }
 
-// VouchText is the text that the checkpoint key signs to retire a key. Its first
-// line is another than that of every other text that key signs.
+// VouchText is the text that the checkpoint key signs to retire a key. Its first line differs
+// from that of every other text signed by that key.
 func (k KeyRetirement) VouchText() string {
 	return "countersign/key-retired/v1\n" + k.Use + " " + k.KeyID + " " + k.RetiredAt.String() + "\n"
 }

@@ -12,12 +12,11 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Encode gives the bytes of a record as they go onto the log: RFC 8785, with
-// the fields that encoding/json would write.
+// Encode returns the bytes of a record for the log: RFC 8785, with the fields that
+// encoding/json would write.
 //
-// Records are structs of a few kinds of fields. For those the form is written
-// directly, with the fields in the order that RFC 8785 wants; whatever else
-// there is goes through encoding/json and is brought into the form afterwards,
+// Records are structs with few kinds of fields. Those are written directly, with the fields in
+// RFC 8785 order; any other value goes through encoding/json and is canonicalised afterwards,
 // which costs five times as much.
 func Encode(record any) ([]byte, error) {
 	v := reflect.ValueOf(record)
@@ -39,12 +38,11 @@ func encodeAny(record any) ([]byte, error) {
 	return strictjson.CanonicalBytes(b)
 }
 
-// valueWriter appends the RFC 8785 form of a value. It reports false for a value
-// that only the other way can write.
+// valueWriter appends the RFC 8785 form of a value. It reports false for a value that only
+// encodeAny can write.
 type valueWriter func(b []byte, v reflect.Value) ([]byte, bool)
 
-// valueWriters holds the writer of every type that was seen, nil for a type that has
-// none. It is a cache of what the types say.
+// valueWriters caches the writer of every type, nil for a type without one.
 var valueWriters sync.Map // reflect.Type -> writer
 
 func writerOf(t reflect.Type) valueWriter {
@@ -62,7 +60,7 @@ var (
 	isZeroMethod = reflect.TypeFor[interface{ IsZero() bool }]()
 )
 
-// maxExact is the greatest integer that RFC 8785 writes as it is.
+// maxExact is the greatest integer that RFC 8785 writes exactly.
 const maxExact = 1<<53 - 1
 
 func makeWriter(t reflect.Type) valueWriter {
@@ -104,7 +102,7 @@ func writeTime(b []byte, v reflect.Value) ([]byte, bool) {
 	return append(b, '"'), true
 }
 
-// timeOf reads a time; of what has an address without memory for a copy.
+// timeOf reads a time, without an allocation if v is addressable.
 func timeOf(v reflect.Value) Time {
 	if v.CanAddr() {
 		return *v.Addr().Interface().(*Time)
@@ -194,13 +192,13 @@ func makeStruct(t reflect.Type) valueWriter {
 	}
 }
 
-// plainName reports whether a name needs no care: bytes are its UTF-16 units.
+// plainName reports whether a name is plain ASCII: its bytes are its UTF-16 units.
 func plainName(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool { return r != '_' && (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 }
 
-// skipRule is when encoding/json leaves a field out; nil for options that have
-// no rule here.
+// skipRule returns the rule by which encoding/json omits a field; nil for options that are not
+// handled here.
 func skipRule(t reflect.Type, options string) func(reflect.Value) bool {
 	switch options {
 	case "":

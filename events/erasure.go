@@ -14,20 +14,20 @@ const (
 
 // States of an erasure.
 const (
-	ErasureBegun = "begun" // before the first byte goes: from here on the named sequences may be missing
-	ErasureDone  = "done"  // everything named is gone
+	ErasureBegun = "begun" // before the first deletion: from here on the named sequences may be missing
+	ErasureDone  = "done"  // everything named is deleted
 )
 
 // Span is a range of log sequences, both ends included.
 type Span [2]uint64
 
-// Erasure records that the bytes of some messages are taken off the log, and by
-// whom, when and why. It never says what they were. A record of state begun
-// stands in the log before the first of its messages goes, so that every gap in
-// the log is explained by a record behind it, or is a sign of tampering.
+// Erasure records that some messages are deleted from the log, and by whom, when and why. It
+// never contains their content. A record of state begun is in the log before the first of its
+// messages is deleted, so that every gap in the log is explained by a later record, or is a
+// sign of tampering.
 //
-// Vouch is a signed note of the checkpoint key over VouchText: only whoever signs
-// the evidence can explain a gap in the log.
+// Vouch is a signed note of the checkpoint key over VouchText: only the signer of the evidence
+// can explain a gap in the log.
 type Erasure struct {
 	ErasureID string   `json:"erasure_id"`
 	Shard     string   `json:"shard"` // the log's incarnation
@@ -35,20 +35,20 @@ type Erasure struct {
 	Part      int      `json:"part"` // of Parts, from 1: one erasure can take several records
 	Parts     int      `json:"parts"`
 	Tenant    string   `json:"tenant"`
-	Sessions  []string `json:"sessions"` // whose keys are destroyed
-	// SubjectDigest is keyed under the tenant's key; of an erasure by data subject.
+	Sessions  []string `json:"sessions"` // with destroyed keys
+	// SubjectDigest is keyed under the tenant's key; for an erasure by data subject.
 	SubjectDigest string `json:"subject_digest,omitempty"`
 	Cause         string `json:"cause"`     // order, or ttl: the tenant's retention policy
 	Sequences     []Span `json:"sequences"` // in order, without overlaps
-	Messages      uint64 `json:"messages"`  // how many sequences the spans name
+	Messages      uint64 `json:"messages"`  // number of sequences in the spans
 
 	Reason    string `json:"reason"`
-	OrderedBy string `json:"ordered_by"` // as they say themselves
+	OrderedBy string `json:"ordered_by"` // unverified
 	OrderedAt Time   `json:"ordered_at"`
 	At        Time   `json:"at"`
 	Writer    string `json:"writer"`
 
-	// What was destroyed beside the messages; of state done.
+	// Deleted in addition to the messages; for state done.
 	Keys        int `json:"keys"`
 	Quarantined int `json:"quarantined"`
 	Approvals   int `json:"approvals"`
@@ -56,15 +56,15 @@ type Erasure struct {
 	Vouch string `json:"vouch,omitempty"`
 }
 
-// VouchText is the text that the checkpoint key signs. It covers all of e but
-// Vouch; its first line is another than that of every other text that key signs.
+// VouchText is the text that the checkpoint key signs. It covers all of e but Vouch; its first
+// line differs from that of every other text signed by that key.
 func (e Erasure) VouchText() (string, error) {
 	e.Vouch = ""
 	return vouchText(ControlErasure, e)
 }
 
-// vouchText is what the checkpoint key signs of a control record that has no vouch
-// yet.
+// vouchText is the text that the checkpoint key signs for a control record whose Vouch is
+// empty.
 func vouchText(kind string, record any) (string, error) {
 	b, err := Encode(record)
 	if err != nil {
@@ -74,8 +74,8 @@ func vouchText(kind string, record any) (string, error) {
 	return "countersign/" + kind + "/v1\n" + hex.EncodeToString(sum[:]) + "\n", nil
 }
 
-// countSequences says how many sequences spans name; ok is false unless they are in order
-// and do not overlap.
+// countSequences counts the sequences in spans; ok is false unless the spans are in order and
+// do not overlap.
 func countSequences(spans []Span) (n uint64, ok bool) {
 	last := uint64(0)
 	for _, s := range spans {
@@ -87,7 +87,7 @@ func countSequences(spans []Span) (n uint64, ok bool) {
 	return n, true
 }
 
-// Covers reports whether a span of e names a sequence.
+// Covers reports whether a span of e contains a sequence.
 func (e Erasure) Covers(seq uint64) bool {
 	for _, s := range e.Sequences {
 		if s[0] <= seq && seq <= s[1] {
@@ -97,7 +97,7 @@ func (e Erasure) Covers(seq uint64) bool {
 	return false
 }
 
-// Check reports what is wrong with the form of e.
+// Check returns an error if e is not well-formed.
 func (e Erasure) Check() error {
 	if e.ErasureID == "" || e.Shard == "" || e.State != ErasureBegun && e.State != ErasureDone || e.Part < 1 || e.Part > e.Parts {
 		return fmt.Errorf("an erasure record without id, shard, state or part")
@@ -111,8 +111,8 @@ func (e Erasure) Check() error {
 	return nil
 }
 
-// RetentionChange records one revision of what a tenant has in the bucket
-// retention: its policy, its legal holds and the erasures that were ordered.
+// RetentionChange records one revision of a tenant's retention bucket: its policy, its legal
+// holds and the ordered erasures.
 type RetentionChange struct {
 	Writer   string `json:"writer"`
 	Store    string `json:"store"`    // the incarnation of the bucket
@@ -121,11 +121,11 @@ type RetentionChange struct {
 	What     string `json:"what"`         // policy, policy_removed, hold, release, order, begin, refuse, finish, quarantine, unreadable
 	ID       string `json:"id,omitempty"` // of the hold or the order; of a policy its name and digest
 	Session  string `json:"session,omitempty"`
-	By       string `json:"by,omitempty"` // as they say themselves
+	By       string `json:"by,omitempty"` // unverified
 	Reason   string `json:"reason,omitempty"`
 	At       Time   `json:"at,omitzero"`
 	Error    string `json:"error,omitempty"`
-	// Quarantined are the sequences of the quarantine that go because the policy ID
-	// does not keep them longer (What is quarantine).
+	// Quarantined are the quarantine sequences that the policy ID no longer keeps (What is
+	// quarantine).
 	Quarantined []Span `json:"quarantined,omitempty"`
 }

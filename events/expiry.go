@@ -5,11 +5,11 @@ import "fmt"
 // ControlExpiry is the kind of control records that are an Expiry.
 const ControlExpiry = "expiry"
 
-// Expiry records that the texts of some evidence records are deleted because the
-// tenant's retention policy does not keep them longer. Their hashes stay, and with
-// them every proof. A record of state begun stands in the log, and in the evidence,
-// before the first of its texts goes, so that every missing text is explained by a
-// record behind it, or is a sign of tampering. States are those of an Erasure.
+// Expiry records that the texts of some evidence records are deleted because the tenant's
+// retention policy no longer keeps them. Their hashes stay, and so do all proofs. A record of
+// state begun is in the log, and in the evidence, before the first of its texts is deleted, so
+// that every missing text is explained by a later record, or is a sign of tampering. States are
+// those of an Erasure.
 //
 // Vouch is a signed note of the checkpoint key over VouchText.
 type Expiry struct {
@@ -20,30 +20,30 @@ type Expiry struct {
 	Parts    int              `json:"parts"`
 	Tenant   string           `json:"tenant"`
 	Policy   string           `json:"policy"`   // id of the retention policy
-	Sessions []ExpiredSession `json:"sessions"` // of state done: none
-	Records  uint64           `json:"records"`  // how many sequences the spans name
+	Sessions []ExpiredSession `json:"sessions"` // empty for state done
+	Records  uint64           `json:"records"`  // number of sequences in the spans
 	At       Time             `json:"at"`
 	Writer   string           `json:"writer"`
 
 	Vouch string `json:"vouch,omitempty"`
 }
 
-// ExpiredSession names the records of one session, as evidence names it, that go.
-// They follow each other in the session: the first has the index Index.
+// ExpiredSession names the expired records of one session, as evidence names it. They are
+// consecutive in the session: the first has the index Index.
 type ExpiredSession struct {
 	Session   string `json:"session"`
 	Index     uint64 `json:"index"`
 	Sequences []Span `json:"sequences"` // in order, without overlaps
 }
 
-// VouchText is the text that the checkpoint key signs. It covers all of e but
-// Vouch; its first line is another than that of every other text that key signs.
+// VouchText is the text that the checkpoint key signs. It covers all of e but Vouch; its first
+// line differs from that of every other text signed by that key.
 func (e Expiry) VouchText() (string, error) {
 	e.Vouch = ""
 	return vouchText(ControlExpiry, e)
 }
 
-// LastSequence is the greatest sequence that e names, 0 if it names none.
+// LastSequence is the greatest sequence in e, 0 without any.
 func (e Expiry) LastSequence() (last uint64) {
 	for _, s := range e.Sessions {
 		if n := len(s.Sequences); n > 0 {
@@ -53,7 +53,7 @@ func (e Expiry) LastSequence() (last uint64) {
 	return last
 }
 
-// Check reports what is wrong with the form of e.
+// Check returns an error if e is not well-formed.
 func (e Expiry) Check() error {
 	switch {
 	case e.ExpiryID == "" || e.Shard == "" || e.Tenant == "" || e.Policy == "" || e.Part < 1 || e.Part > e.Parts:

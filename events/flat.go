@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// DecodeRecordFlat is DecodeRecord for whoever decodes many records; see
-// strictjson.Flat. The record's texts hold on to one copy of b.
+// DecodeRecordFlat is DecodeRecord for callers that decode many records; see strictjson.Flat.
+// The record's texts share one copy of b.
 func DecodeRecordFlat[T any](f *strictjson.Flat, b []byte) (T, error) {
 	if v, ok := f.Read(b, strictjson.DefaultLimits); ok {
 		var r T
@@ -22,12 +22,11 @@ func DecodeRecordFlat[T any](f *strictjson.Flat, b []byte) (T, error) {
 	return DecodeRecord[T](b)
 }
 
-// valueFiller gives a zero Go value what a document says. It reports false for what
-// only DecodeRecord can judge.
+// valueFiller sets a zero Go value from a document. It reports false for values that only
+// DecodeRecord handles.
 type valueFiller func(v strictjson.Value, into reflect.Value) bool
 
-// valueFillers holds the filler of every type that was seen, nil for a type that has
-// none. It is a cache of what the types say.
+// valueFillers caches the filler of every type, nil for a type without one.
 var valueFillers sync.Map // reflect.Type -> filler
 
 func fillerOf(t reflect.Type) valueFiller {

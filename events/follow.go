@@ -13,48 +13,48 @@ import (
 
 // Bounds of a FollowRequest.
 const (
-	FollowMax     = 500              // outputs of one page at most
-	FollowMaxWait = 30 * time.Second // for the first of them
+	FollowMax     = 500              // outputs of one page
+	FollowMaxWait = 30 * time.Second // for the first output
 	FollowMaxSize = 4096             // bytes of a request
 )
 
-// FollowRequest asks for what came out of a tenant's log, in its order: the next
-// page after a position. It is JSON, sent as a request on gov.follow.<tenant> by
-// any NATS client; the answer is a FollowPage. A position is a sequence of the
-// log and the log's name, which both come from the page before.
+// FollowRequest asks for the outputs of a tenant's log in order: the page after a position. It
+// is JSON, sent as a request on gov.follow.<tenant> by any NATS client; the answer is a
+// FollowPage. A position is a sequence of the log and the log's name; both come from the
+// previous page.
 type FollowRequest struct {
-	Log     string            `json:"log,omitempty"`     // as a page named it; "" takes the one that is there
+	Log     string            `json:"log,omitempty"`     // as in the previous page; "" for the current one
 	After   *uint64           `json:"after,omitempty"`   // outputs with higher sequences
 	Since   Time              `json:"since,omitzero"`    // instead of After: outputs that were stored then or later
 	Kinds   []string          `json:"kinds,omitempty"`   // of FollowKinds; all if there are none
-	States  map[string]string `json:"states,omitempty"`  // by kind: a verdict, a severity, the state of a call or of an approval
-	Session string            `json:"session,omitempty"` // leaves approvals out, whose subjects have none
+	States  map[string]string `json:"states,omitempty"`  // instead of After: outputs stored at this time or later
+	Session string            `json:"session,omitempty"` // excludes approvals, whose subjects have no session
 	Max     int               `json:"max,omitempty"`     // outputs of the page, up to FollowMax (default: 100)
-	WaitMS  int               `json:"wait_ms,omitempty"` // how long to wait for the first, up to FollowMaxWait; 0 says what is there
+	WaitMS  int               `json:"wait_ms,omitempty"` // maximum wait for the first output, up to FollowMaxWait; 0 does not wait
 }
 
-// FollowKinds are what a tenant's log puts out.
+// FollowKinds are the kinds of a tenant's outputs.
 var FollowKinds = []string{string(subject.Decisions), string(subject.Calls), string(subject.Findings), string(subject.Approvals)}
 
-// FollowPage is the answer. Without After and Since a request begins at the end
-// of the log: its page is empty unless something came while it waited.
+// FollowPage is the answer. Without After and Since a request begins at the end of the log: its
+// page is empty unless an output arrives while it waits.
 type FollowPage struct {
 	Log     string       `json:"log,omitempty"` // the incarnation of the log, e.g. GOV@20261120T064150.123456789Z
 	Next    uint64       `json:"next"`          // After of the next request
-	End     uint64       `json:"end"`           // the log's last sequence when the page was begun
+	End     uint64       `json:"end"`           // the log's last sequence at the start of the page
 	Outputs []Output     `json:"outputs"`       // in the order of their sequences
 	Error   *FollowError `json:"error,omitempty"`
 }
 
-// Output is one record that came out of the log.
+// Output is one output record of the log.
 type Output struct {
 	Seq     uint64          `json:"seq"`
 	Subject string          `json:"subject"`
 	At      Time            `json:"at"`               // when the broker stored it
-	Record  json.RawMessage `json:"record,omitempty"` // byte for byte; absent if it is too large for a page or not JSON
+	Record  json.RawMessage `json:"record,omitempty"` // unchanged bytes; absent if too large for a page or not JSON
 }
 
-// FollowError says why there is no page.
+// FollowError is the reason why there is no page.
 type FollowError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -66,17 +66,17 @@ func (e *FollowError) Error() string { return e.Message + " (" + e.Code + ")" }
 const (
 	FollowInvalid     = "invalid_request"
 	FollowRefused     = "not_your_tenant"
-	FollowReplaced    = "log_replaced"    // there is another log now: what came out of it has to be read from its beginning
-	FollowBeyond      = "beyond_the_log"  // no such sequence yet: the position is of another log
-	FollowBusy        = "busy"            // too many requests of this tenant wait already
+	FollowReplaced    = "log_replaced"    // the log was replaced: read the new one from its beginning
+	FollowBeyond      = "beyond_the_log"  // the sequence does not exist yet: the position is of another log
+	FollowBusy        = "busy"            // too many requests of this tenant are waiting
 	FollowUnavailable = "log_unavailable" // try again
 )
 
-// ErrFollow says what is wrong with a FollowRequest.
+// ErrFollow reports an invalid FollowRequest.
 var ErrFollow = errors.New("not a request for outputs")
 
-// DecodeFollowRequest reads a request, strictly, and fills in the defaults. An
-// empty one asks for what comes next.
+// DecodeFollowRequest reads a request, strictly, and fills in the defaults. An empty request
+// asks for the next outputs.
 func DecodeFollowRequest(b []byte) (r FollowRequest, err error) {
 	if len(b) > FollowMaxSize {
 		return r, fmt.Errorf("%w: it has more than %d bytes", ErrFollow, FollowMaxSize)
@@ -115,8 +115,8 @@ func hasDuplicates(list []string) bool {
 	return len(slices.Compact(slices.Clone(list))) < len(list)
 }
 
-// Subjects are those of the log on which the outputs lie that r asks a tenant's
-// log for; none if r asks for approvals of a session.
+// Subjects are the log subjects of the outputs that r asks for; none if r asks for approvals of
+// a session.
 func (r FollowRequest) Subjects(space subject.Space, tenant string) (list []string) {
 	for _, kind := range r.Kinds {
 		approvals := kind == string(subject.Approvals)

@@ -1,9 +1,8 @@
 package events
 
-// DecisionInputs is what the deciding service knew beside the request, the
-// policies and the records that a decision names, so that the decision can be
-// made again: the answers that its stores gave. It is nil where nothing but the
-// defaults was known, which is most often so.
+// DecisionInputs are the inputs of a decision other than the request, the policies and the
+// records that the decision names: the answers of the service's stores. With them the decision
+// can be replayed. It is nil for default inputs, which is the usual case.
 type DecisionInputs struct {
 	Strict       bool               `json:"strict,omitempty"`  // AAEP: high-risk invocations need a confirmation too
 	Profile      string             `json:"profile,omitempty"` // "" is hardened
@@ -11,7 +10,7 @@ type DecisionInputs struct {
 	Mandate      *MandateInput      `json:"mandate,omitempty"`
 }
 
-// ConfirmationInput is what was known of the user's word on an AAEP invocation.
+// ConfirmationInput is the known state of the user's confirmation of an AAEP invocation.
 type ConfirmationInput struct {
 	Status           string `json:"standing,omitempty"`
 	ID               string `json:"id,omitempty"`
@@ -21,14 +20,14 @@ type ConfirmationInput struct {
 	Until            Time   `json:"until,omitzero"`
 }
 
-// MandateInput is what was known of the mandate that a decision names.
+// MandateInput is the known state of the mandate that a decision names.
 type MandateInput struct {
 	Revoked    bool   `json:"revoked,omitempty"`
 	TrustedUI  bool   `json:"trusted_ui,omitempty"`
 	Approved   bool   `json:"approved,omitempty"`
-	Reserved   int64  `json:"reserved,omitempty"` // minor units, as everything about money
+	Reserved   int64  `json:"reserved,omitempty"` // minor units, like all money
 	Settled    int64  `json:"settled,omitempty"`
 	Full       bool   `json:"ledger_full,omitempty"`
 	Unknown    bool   `json:"ledger_unknown,omitempty"`
-	Signatures string `json:"signatures,omitempty"` // which the tenant demands; "" is auto
+	Signatures string `json:"signatures,omitempty"` // demanded by the tenant; "" is auto
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// LogMessage is one message of a shard's log, as the broker stored it. Seq and
-// Time are the broker's; nothing else in it is trusted. The receiver of a
-// LogMessage must not change Header or Body.
+// LogMessage is one message of a shard's log, as the broker stored it. Seq and Time are the
+// broker's; nothing else in it is trusted. The receiver must not change Header or Body.
 type LogMessage struct {
 	Seq     uint64
 	Subject string
@@ -18,7 +17,7 @@ type LogMessage struct {
 	Body    []byte
 }
 
-// HeaderValue returns the first value of a header, matched to the letter.
+// HeaderValue returns the first value of a header by its exact name.
 func (m LogMessage) HeaderValue(name string) string {
 	if v := m.Header[name]; len(v) > 0 {
 		return v[0]
@@ -26,8 +25,8 @@ func (m LogMessage) HeaderValue(name string) string {
 	return ""
 }
 
-// DecodeRecord reads a record written by Encode, strictly: unknown fields are
-// errors, and so is everything that strictjson refuses.
+// DecodeRecord reads a record written by Encode, strictly: unknown fields are errors, and so is
+// everything that strictjson refuses.
 func DecodeRecord[T any](b []byte) (T, error) {
 	var r T
 	if _, err := strictjson.ParseObject(b, strictjson.DefaultLimits); err != nil {

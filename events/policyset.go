@@ -8,15 +8,15 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// PolicySetKey is the key of the bucket policies that holds the whole set. No
-// document has this name: it does not end in .yaml.
+// PolicySetKey is the key of the whole set in the bucket policies. No document has this name:
+// it does not end in .yaml.
 const PolicySetKey = "_set"
 
 // PolicySetVersion is the form of PolicySet that this package writes and reads.
 const PolicySetVersion = 1
 
-// Limits of a PolicySet. The set and the record of its coming into force must
-// both be documents that strictjson.DefaultLimits let pass.
+// Limits of a PolicySet. The set and the record of its activation must both pass
+// strictjson.DefaultLimits.
 const (
 	MaxPolicySet        = 768 << 10 // bytes of its JSON form
 	MaxPolicySetAuthor  = 200       // characters
@@ -29,15 +29,15 @@ type PolicyDocument struct {
 	Text string `json:"text"`
 }
 
-// PolicySet is everything that is in force from one push on, as one value: it
-// cannot be seen half-way, and one value put back is a rollback. Author and
-// Message are what the person who pushed says; nobody has verified them.
+// PolicySet is everything in force after one push, as one value: readers cannot see a partial
+// set, and restoring an old value is a rollback. Author and Message are unverified statements
+// of the push.
 type PolicySet struct {
 	V          int              `json:"v"`
 	Author     string           `json:"author,omitempty"`
 	Message    string           `json:"message,omitempty"`
 	PushedAt   Time             `json:"pushed_at,omitzero"`
-	RollbackTo uint64           `json:"rollback_to,omitempty"` // the revision that it puts back
+	RollbackTo uint64           `json:"rollback_to,omitempty"` // the revision that it restores
 	Documents  []PolicyDocument `json:"documents"`
 }
 
@@ -47,8 +47,7 @@ var (
 	ErrPolicySet         = errors.New("not a set of policies that this program can read")
 )
 
-// Encode gives the value that is put under PolicySetKey. ErrPolicySetTooLarge
-// says how large it is.
+// Encode returns the value for PolicySetKey. ErrPolicySetTooLarge states the size.
 func (s PolicySet) Encode() ([]byte, error) {
 	s.V = PolicySetVersion
 	if s.Documents == nil {
@@ -74,8 +73,8 @@ func withinLength(s string, most int) bool {
 	return utf8.ValidString(s) && utf8.RuneCountInString(s) <= most
 }
 
-// DecodePolicySet reads what Encode wrote, strictly: what is not understood must
-// not decide.
+// DecodePolicySet reads what Encode wrote, strictly: a set that is not understood must not
+// decide.
 func DecodePolicySet(b []byte) (PolicySet, error) {
 	s, err := DecodeRecord[PolicySet](b)
 	switch {
@@ -97,8 +96,8 @@ func DecodePolicySet(b []byte) (PolicySet, error) {
 // maxPolicyChange bounds the encoded PolicyChange.
 var maxPolicyChange = strictjson.DefaultLimits.MaxBytes
 
-// WithinLimits gives the record without its documents if it would be too large for
-// the log's readers with them.
+// WithinLimits returns the record, without its documents if it would otherwise be too large for
+// the log's readers.
 func (c PolicyChange) WithinLimits() PolicyChange {
 	if b, err := Encode(c); err == nil && len(b) <= maxPolicyChange {
 		return c

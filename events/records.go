@@ -1,7 +1,7 @@
-// Package events holds the wire formats of Countersign: the records that the
-// pipeline itself writes onto the log, the message of the log, and, in the
-// packages below it, strict decoding, canonical JSON, digests, signatures,
-// subjects and the protocols' own events.
+// Package events holds the wire formats of Countersign: the records that the pipeline writes to
+// the log, and the message of the log. The services, the command line and the client share
+// them. The packages below it hold strict decoding, canonical JSON, digests, signatures,
+// subjects and the protocols' own events. Begin reading with Decision, Call and Finding.
 //
 // Everything here is data and pure functions; no package of events does I/O.
 package events
@@ -19,7 +19,7 @@ const (
 // Headers that Countersign reads from requests or writes on replies and log
 // messages.
 const (
-	// Request headers, for protocols whose body has no field for them.
+	// Request headers, for protocols whose body lacks these fields.
 	HeaderSession    = "Countersign-Session"
 	HeaderToolCallID = "Countersign-Tool-Call-Id"
 	HeaderAgent      = "Countersign-Agent"
@@ -32,52 +32,49 @@ const (
 	HeaderDecisionID  = "Countersign-Decision-Id"
 	HeaderDecisionSeq = "Countersign-Decision-Seq"
 	HeaderReceipt     = "Countersign-Receipt"
-	HeaderWarning     = "Countersign-Warning" // a word of a policy that only warns; may be there several times
+	HeaderWarning     = "Countersign-Warning" // a message of a policy that only warns; may occur several times
 	HeaderKey         = "Countersign-Key"     // the KeyRecord of the key that signed the receipt, JSON
 
-	// HeaderSignature is on every decision record in the log: a detached JWS of
-	// the admitter's key over the record's bytes. A decision without a valid
-	// one is finding forged_record.
+	// HeaderSignature is on every decision record in the log: a detached JWS of the admitter's
+	// key over the record's bytes. A decision without a valid one causes finding forged_record.
 	HeaderSignature = "Countersign-Signature"
 
-	// HeaderSettings is on every cursor: the settings of the correlator that take part
-	// in what it finds. It is no member of the record, for a program of before would
-	// refuse that.
+	// HeaderSettings is on every cursor: the correlator's settings that affect its findings. It
+	// is no member of the record because older programs would refuse an unknown member.
 	HeaderSettings = "Countersign-Settings"
 )
 
-// Reason is one evaluator's word on one request.
+// Reason is one reason of one evaluator for one request.
 type Reason struct {
 	Evaluator string `json:"evaluator"`        // e.g. "tool_policy", "agenthook", "aaep"
 	Code      string `json:"code"`             // stable, snake_case
-	Path      string `json:"path,omitempty"`   // JSON pointer into the request, where one part is to blame
-	Policy    string `json:"policy,omitempty"` // "<policy>/<rule>" where a policy spoke
+	Path      string `json:"path,omitempty"`   // JSON pointer into the request, where one part caused it
+	Policy    string `json:"policy,omitempty"` // "<policy>/<rule>" if a policy gave the reason
 
-	// Action is "warn" or "audit" where a policy spoke that does not decide: such
-	// a reason has no part in the verdict. Would is then what it would have been.
+	// Action is "warn" or "audit" if the policy does not decide: such a reason does not affect
+	// the verdict. WouldVerdict is the verdict that it would have given.
 	Action       string  `json:"action,omitempty"`
 	WouldVerdict Verdict `json:"would,omitempty"`
 }
 
-// Count is one counter of a rate or budget condition as a decision saw it. Every
-// decision of verdict allow adds Amount to it; the others add nothing.
+// Count is one counter of a rate or budget condition as a decision saw it. Every decision of
+// verdict allow adds Amount to it; other decisions add nothing.
 type Count struct {
-	Key      string `json:"key"`       // hashed; begins with what all counters of the tenant have in common
+	Key      string `json:"key"`       // hashed; begins with the part shared by all counters of the tenant
 	WindowMS int64  `json:"window_ms"` // how long an addition counts
 	Amount   int64  `json:"amount"`
-	Total    int64  `json:"total"` // before this decision; -1 if it could not be told
+	Total    int64  `json:"total"` // before this decision; -1 if unknown
 }
 
-// PolicyRef names exactly what decided: the policy whose rule gave the verdict,
-// the revision of the policy snapshot and the digest of that snapshot.
+// PolicyRef identifies the deciding policy: the policy of the rule that gave the verdict, the
+// revision of the policy snapshot and its digest.
 type PolicyRef struct {
 	Name     string `json:"name"`
 	Revision uint64 `json:"revision"`
 	Digest   string `json:"digest"`
 }
 
-// SnapshotRef names the state of a kind of documents that a decision was made
-// from.
+// SnapshotRef identifies the state of a kind of documents that a decision used.
 type SnapshotRef struct {
 	Revision uint64 `json:"revision"`
 	Digest   string `json:"digest"`
@@ -99,9 +96,9 @@ type ApprovalRef struct {
 	ResumePolicy string `json:"resume_policy,omitempty"`
 }
 
-// Decision is the record of one admission verdict (architecture section 5). It
-// never holds a raw argument; its digests are keyed by the tenant, except in
-// files written for offline checks, which may carry unkeyed ones.
+// Decision is the record of one admission verdict (architecture section 5). It never holds a
+// raw argument; its digests are keyed by the tenant, except in files for offline checks, which
+// may have unkeyed ones.
 type Decision struct {
 	DecisionID    string       `json:"decision_id"` // UUIDv7
 	EventID       string       `json:"event_id,omitempty"`
@@ -111,7 +108,7 @@ type Decision struct {
 	Agent         string       `json:"agent,omitempty"`
 	Session       string       `json:"session,omitempty"`
 	ToolCallID    string       `json:"tool_call_id,omitempty"`
-	Occurrence    int          `json:"occurrence,omitempty"` // as far as the admitter knew; the call record is authoritative
+	Occurrence    int          `json:"occurrence,omitempty"` // as known to the admitter; the call record is authoritative
 	Tool          string       `json:"tool,omitempty"`
 	Action        string       `json:"action,omitempty"`
 	ResourceKind  string       `json:"resource_kind,omitempty"`
@@ -129,10 +126,10 @@ type Decision struct {
 	ReceiptHash   string       `json:"receipt_hash,omitempty"`   // sha256 of the compact receipt
 	Durability    string       `json:"durability,omitempty"`     // fsync replicated interval memory
 	Trace         string       `json:"trace,omitempty"`          // W3C traceparent
-	CanonicalTool string       `json:"canonical_tool,omitempty"` // the tool catalogue's name for Tool, where it has one
-	Publishers    *SnapshotRef `json:"publishers,omitempty"`     // the tenant's manifests and tool catalogue, where it has any
-	Counts        []Count      `json:"counts,omitempty"`         // what rate and budget conditions looked at
+	CanonicalTool string       `json:"canonical_tool,omitempty"` // the tool catalogue's name for Tool, if any
+	Publishers    *SnapshotRef `json:"publishers,omitempty"`     // the tenant's manifests and tool catalogue, if any
+	Counts        []Count      `json:"counts,omitempty"`         // counters that rate and budget conditions read
 
-	// Inputs is what else the service knew; see DecisionInputs.
+	// Inputs are the other inputs of the service; see DecisionInputs.
 	Inputs *DecisionInputs `json:"inputs,omitempty"`
 }

@@ -8,9 +8,9 @@ import (
 
 // Modes of a rule for a tenant.
 const (
-	RuleOff     = "off"     // its findings are not put out
-	RuleWarn    = "warn"    // they are; unless something else is said
-	RuleEnforce = "enforce" // they are, marked for whoever acts on them
+	RuleOff     = "off"     // its findings are not output
+	RuleWarn    = "warn"    // its findings are output; the default
+	RuleEnforce = "enforce" // its findings are output and marked for action
 )
 
 // ValidRuleMode reports whether a mode is one of the three.
@@ -18,17 +18,17 @@ func ValidRuleMode(mode string) bool {
 	return mode == RuleOff || mode == RuleWarn || mode == RuleEnforce
 }
 
-// RuleSwitches says which modes the operator wants for a tenant: a document of
-// the bucket of rules. Rules that it does not name are RuleWarn.
+// RuleSwitches are the operator's rule modes for a tenant: a document of the bucket of rules.
+// Rules that it does not name are RuleWarn.
 type RuleSwitches struct {
 	Tenant string            `json:"tenant"`
-	Rules  map[string]string `json:"rules"` // mode by rule or check, as findings name it
+	Rules  map[string]string `json:"rules"` // mode by rule or check, as named in findings
 }
 
-// RulesChange records that from here on the correlator judges a tenant by these
-// switches, and by them only. It is what counts: whoever reads the log again comes
-// to the same findings. Store and Revision say which document it was; a change
-// with a lower revision of the same store is an old one and does not count.
+// RulesChange records that from here on the correlator uses these switches for a tenant, and no
+// others. Only this record counts, so that another reading of the log gives the same findings.
+// Store and Revision identify the document; a change with a lower revision of the same store is
+// outdated and does not count.
 type RulesChange struct {
 	Writer   string            `json:"writer"`
 	Store    string            `json:"store"` // the bucket's incarnation
@@ -37,8 +37,7 @@ type RulesChange struct {
 	Rules    map[string]string `json:"rules"`
 }
 
-// escapeMark stands for the ~ of subject tokens in keys of buckets, which cannot
-// have it.
+// escapeMark replaces the ~ of subject tokens in keys of buckets, which cannot contain it.
 const escapeMark = "="
 
 // RuleKey is the key of a tenant's switches in the bucket of rules.
@@ -46,8 +45,8 @@ func RuleKey(tenant string) string {
 	return strings.Replace(subject.Escape(tenant), "~", escapeMark, 1)
 }
 
-// RuleKeyTenant is the tenant of such a key, "" if the key is none or does not
-// tell: a long name is hashed.
+// RuleKeyTenant is the tenant of such a key, "" if the key is invalid or the name is hashed
+// because it is long.
 func RuleKeyTenant(key string) string {
 	tenant, exact := subject.Unescape(strings.Replace(key, escapeMark, "~", 1))
 	if !exact {

@@ -6,20 +6,19 @@ import (
 	"time"
 )
 
-// ErrTime says that a text is no RFC 3339 time. It does not quote the text: it
-// may come from a producer.
+// ErrTime reports a text that is no RFC 3339 time. It does not quote the text, which may come
+// from a producer.
 var ErrTime = errors.New("the time is not RFC 3339 text")
 
-// TimeLayout is how every time stamp that Countersign writes looks: UTC, always
-// nine fraction digits, so that equal instants have equal text and text order
-// is time order.
+// TimeLayout is the layout of every time stamp that Countersign writes: UTC, always nine
+// fraction digits, so that equal instants have equal text and text order is time order.
 const TimeLayout = "2006-01-02T15:04:05.000000000Z"
 
 // Time is an instant in a record. Its JSON form is TimeLayout; the zero Time is
 // the empty string. Reading accepts any RFC 3339 text.
 type Time struct{ time.Time }
 
-// At makes a record time of t, in UTC and without a monotonic reading.
+// At converts t to a record time, in UTC and without a monotonic reading.
 func At(t time.Time) Time { return Time{t.UTC().Round(0)} }
 
 func (t Time) String() string {
@@ -29,8 +28,8 @@ func (t Time) String() string {
 	return string(t.appendTo(make([]byte, 0, len(TimeLayout))))
 }
 
-// appendTo appends the text of a time that is not zero. It does for TimeLayout what
-// package time does for any layout, in a third of the time.
+// appendTo appends the text of a non-zero time. It is three times as fast as package time with
+// TimeLayout.
 func (t Time) appendTo(b []byte) []byte {
 	u := t.UTC()
 	year, month, day := u.Date()
@@ -86,11 +85,10 @@ func (t *Time) UnmarshalJSON(b []byte) error {
 	return t.UnmarshalText(b[1 : len(b)-1])
 }
 
-// ParseTime reads RFC 3339 text and nothing else (t and z may be in lower case;
-// there are no leap seconds). Package time alone would also take hours of one
-// digit, a comma before the fraction and impossible offsets (Go issue 54580).
-// Years that leave 0 to 9999 in UTC are refused, for TimeLayout cannot write
-// them. The error is ErrTime.
+// ParseTime reads only RFC 3339 text (t and z may be in lower case; there are no leap seconds).
+// Package time alone would also accept hours of one digit, a comma before the fraction and
+// impossible offsets (Go issue 54580). Years outside 0 to 9999 in UTC are refused because
+// TimeLayout cannot write them. The error is ErrTime.
 func ParseTime(text string) (time.Time, error) {
 	if t, ok := ParsePlainTime(text); ok {
 		return t, nil
@@ -130,8 +128,8 @@ func matchesShape(text, shape string) bool {
 	return true
 }
 
-// ParsePlainTime reads what most times look like, RFC 3339 in UTC and on a day that
-// every month has, at a fraction of the cost. Of other texts it says nothing.
+// ParsePlainTime reads the usual form, RFC 3339 in UTC on a day of the month that every month
+// has, at a fraction of the cost. ok is false for any other text, valid or not.
 func ParsePlainTime(text string) (t time.Time, ok bool) {
 	const shape = "dddd-dd-ddTdd:dd:dd"
 	last := len(text) - 1
@@ -162,7 +160,8 @@ func ParsePlainTime(text string) (t time.Time, ok bool) {
 	return time.Date(100*century+year, time.Month(month), day, hour, minute, second, nano, time.UTC), true
 }
 
-// twoDigits is the number that a text begins with, more than 99 if it does not.
+// twoDigits is the number that a text begins with, more than 99 if it does not begin with two
+// digits.
 func twoDigits(text string) int {
 	tens, ones := text[0]-'0', text[1]-'0'
 	if tens > 9 || ones > 9 {

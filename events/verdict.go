@@ -1,8 +1,8 @@
 package events
 
-// Verdict is what admission says about one proposed call. The four values form
-// one lattice, allow < ask < defer < deny; where several evaluators judge the
-// same call the strictest verdict stands (architecture section 5).
+// Verdict is the result of admission for one proposed call. The four values form one lattice,
+// allow < ask < defer < deny; of several evaluators' verdicts the strictest counts
+// (architecture section 5).
 type Verdict string
 
 // The verdicts, from the least to the most strict.
@@ -16,9 +16,8 @@ const (
 // Verdicts lists every verdict in order of strictness.
 var Verdicts = []Verdict{Allow, Ask, Defer, Deny}
 
-// Strictness places v in the lattice, 0 for allow up to 3 for deny. A value
-// that is none of the four counts as deny, so that a verdict nobody knows can
-// never loosen one that is known.
+// Strictness is the place of v in the lattice, 0 for allow up to 3 for deny. Any other value
+// counts as deny, so that an unknown verdict can never loosen a known one.
 func (v Verdict) Strictness() int {
 	for i, known := range Verdicts {
 		if v == known {
@@ -33,8 +32,8 @@ func (v Verdict) Valid() bool {
 	return v == Deny || v.Strictness() < Deny.Strictness()
 }
 
-// Strictest returns the strictest of the given verdicts, and deny when there is
-// none: nothing that was not decided is allowed.
+// Strictest returns the strictest of the given verdicts, and deny if there are none: a call
+// without a decision is not allowed.
 func Strictest(vs ...Verdict) Verdict {
 	if len(vs) == 0 {
 		return Deny

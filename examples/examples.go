@@ -1,5 +1,5 @@
-// Package examples embeds the sample policies, requests and sessions that the
-// documentation shows, `countersign demo` plays and the tests run.
+// Package examples embeds the sample policies, requests and sessions that the documentation
+// shows, `countersign demo` plays and the tests run. It holds no code: begin with FS.
 package examples
 
 import "embed"

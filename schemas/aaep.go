@@ -6,23 +6,23 @@ import (
 	"strings"
 )
 
-// What AAEP calls itself (AAEP 1.0.0, 3.2.1 and 3.2.2).
+// AAEP's names for itself (AAEP 1.0.0, 3.2.1 and 3.2.2).
 const (
 	aaepContext  = "https://aaep-protocol.org/context/v1"
 	aaepPrefix   = "aaep:"
 	aaepTypesURI = "https://aaep-protocol.org/types/"
-	// aaepCoreStart begins the local name of every core event.
+	// aaepCoreStart is the prefix of the local name of every core event.
 	aaepCoreStart = "agent."
 
 	aaepFolder   = "aaep/"
 	aaepEnvelope = "aaep/envelope"
 )
 
-// typeShape is prefix:local or a URI; both have a scheme-like start.
+// typeShape is prefix:local or a URI; both begin like a scheme.
 var typeShape = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_+.-]*:[^\s\x00-\x1f]+$`)
 
-// NormalAAEPType gives the compact form of an AAEP type: the full URI of a core
-// type stands for the same type (3.2.2). Every other text comes back as it is.
+// NormalAAEPType returns the compact form of an AAEP type: the full URI of a core type means
+// the same type (3.2.2). Any other text is returned unchanged.
 func NormalAAEPType(t string) string {
 	if local, ok := strings.CutPrefix(t, aaepTypesURI); ok && local != "" {
 		return aaepPrefix + local
@@ -30,12 +30,11 @@ func NormalAAEPType(t string) string {
 	return t
 }
 
-// AAEP judges an AAEP message by the schema of its type: the twelve core events
-// (compact or full URI), the two replies, the three subscription messages with
-// a schema; an event of anybody else's vocabulary by the envelope alone. A type
-// in the closed aaep: namespace that is none of the twelve is a violation, and
-// so is a type without any vocabulary. The producer manifest (5.10) is a
-// document and no event; do not ask about it here.
+// AAEP validates an AAEP message by the schema of its type: the twelve core events (compact or
+// full URI), the two replies, the three subscription messages with a schema; an event of a
+// foreign vocabulary by the envelope alone. A type in the closed aaep: namespace that is none
+// of the twelve is a violation, and so is a type without a vocabulary. The producer manifest
+// (5.10) is a document and no event; it must not be validated here.
 func (r *Registry) AAEP(tree map[string]any) []Violation {
 	t, ok := tree["type"].(string)
 	if !ok {
@@ -57,8 +56,8 @@ func (r *Registry) AAEP(tree map[string]any) []Violation {
 	}
 }
 
-// StrictAAEP is AAEP and AAEPChecks together. A reply or subscription message is
-// judged by its schema alone.
+// StrictAAEP is AAEP and AAEPChecks together. A reply or subscription message is validated by
+// its schema alone.
 func (r *Registry) StrictAAEP(tree map[string]any) []Violation {
 	return mergeViolations(r.AAEP(tree), AAEPChecks(tree))
 }
@@ -69,7 +68,7 @@ var unknownCoreType = Violation{Path: "/type", Keyword: "closed_namespace", Chec
 var noVocabulary = Violation{Path: "/type", Keyword: "type_shape", Check: "AAEP-C-004", Level: LevelError,
 	Message: "must be prefix:local or an absolute URI"}
 
-// coreSchema names the schema of a core event by its compact type, "" for every
+// coreSchema returns the name of the schema of a core event by its compact type, "" for every
 // other type.
 func (r *Registry) coreSchema(t string) string { return r.coreSchemas[t] }
 
@@ -78,13 +77,13 @@ func (r *Registry) hasSchema(name string) bool {
 	return ok
 }
 
-// isAAEPMessage reports whether t is a message that carries no envelope and has
-// a schema: "confirmation.reply", "subscription.request" and their like.
+// isAAEPMessage reports whether t is a message without an envelope and with a schema, such as
+// "confirmation.reply" or "subscription.request".
 func (r *Registry) isAAEPMessage(t string) bool {
 	return r.hasSchema(aaepFolder+t) && (strings.HasSuffix(t, ".reply") || strings.HasPrefix(t, "subscription."))
 }
 
-// withType is tree with its type replaced; the caller's tree stays as it is.
+// withType returns tree with its type replaced; the caller's tree is unchanged.
 func withType(tree map[string]any, t string) map[string]any {
 	if tree["type"] == t {
 		return tree
@@ -94,7 +93,7 @@ func withType(tree map[string]any, t string) map[string]any {
 	return c
 }
 
-// tagRules names the rule that each violation breaks.
+// tagRules sets the rule of each violation.
 func tagRules(vs []Violation, check func(Violation) string) []Violation {
 	for i := range vs {
 		vs[i].Check = check(vs[i])
@@ -102,8 +101,7 @@ func tagRules(vs []Violation, check func(Violation) string) []Violation {
 	return vs
 }
 
-// tagAAEP names the rules that the violations of an event break and adds one
-// more violation, if there is one.
+// tagAAEP sets the rules of an event's violations and adds one more violation unless it is nil.
 func tagAAEP(vs []Violation, more *Violation) []Violation {
 	vs = tagRules(vs, aaepCheck)
 	if more != nil {
@@ -112,7 +110,7 @@ func tagAAEP(vs []Violation, more *Violation) []Violation {
 	return vs
 }
 
-// aaepChecks says which rule the schema enforces at a top-level key.
+// aaepChecks maps top-level keys to the rules that the schema enforces there.
 var aaepChecks = map[string]string{
 	"@context": "AAEP-C-003", "type": "AAEP-C-004", "event_id": "AAEP-C-007", "session_id": "AAEP-C-008",
 	"timestamp": "AAEP-C-009", "producer": "AAEP-C-010", "verbosity": "AAEP-C-012", "urgency": "AAEP-C-012",

@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// AAEPChecks makes the single-event checks of AAEP that its schemas do not. It
-// expects an event that AAEP has looked at and repeats nothing that AAEP
-// reports; a value of the wrong type is left to AAEP. Replies and subscription
-// messages are none of its business. The catalogue of identifiers is AAEP-C-…
+// AAEPChecks makes the single-event checks of AAEP that its schemas do not. It expects an event
+// that AAEP has validated and repeats nothing that AAEP reports; AAEP reports values of the
+// wrong type. Replies and subscription messages pass. The identifiers are AAEP-C-…
 func AAEPChecks(tree map[string]any) []Violation {
 	r := Default()
 	t, _ := tree["type"].(string)
@@ -101,7 +100,7 @@ var aaepRules = []rule{
 		"must not exceed total_steps (4.2.2)", stepBeyondTotal},
 }
 
-// criticalTypes are the events that chapter 4 says MUST be critical.
+// criticalTypes are the events that MUST be critical by chapter 4.
 var criticalTypes = []string{"aaep:agent.session.errored", "aaep:agent.awaiting.confirmation",
 	"aaep:agent.awaiting.clarification", "aaep:agent.handoff.requested"}
 
@@ -111,9 +110,8 @@ var (
 	newerMinor        = regexp.MustCompile(`^1\.[1-9][0-9]*\.[0-9]+(-[A-Za-z0-9.-]+)?$`)
 )
 
-// coreContextOnly reports whether @context names the core vocabulary and no
-// other. With another one there it depends on that document what is declared,
-// and none is ever fetched.
+// coreContextOnly reports whether @context names only the core vocabulary. With another one its
+// document determines what is declared, and no document is ever fetched.
 func coreContextOnly(e *event) bool {
 	switch c := e.tree["@context"].(type) {
 	case string:
@@ -125,7 +123,7 @@ func coreContextOnly(e *event) bool {
 	}
 }
 
-// foreignTypeWithoutContext looks at compact types; a full URI declares itself.
+// foreignTypeWithoutContext checks compact types; a full URI declares itself.
 func foreignTypeWithoutContext(e *event, report func(...string)) {
 	prefix, rest, compact := strings.Cut(e.kind, ":")
 	if compact && prefix != "aaep" && !strings.HasPrefix(rest, "//") && prefix != "urn" && typeShape.MatchString(e.kind) && coreContextOnly(e) {
@@ -133,8 +131,7 @@ func foreignTypeWithoutContext(e *event, report func(...string)) {
 	}
 }
 
-// fractionDigits counts the digits of the fraction of a time stamp, -1 when the
-// text is none.
+// fractionDigits counts the fraction digits of a time stamp, -1 for a text that is none.
 func fractionDigits(timestamp string) int {
 	if timestamp == "" || !isDateTime(timestamp) {
 		return -1
@@ -189,9 +186,8 @@ func reservedField(key string) bool {
 	return strings.HasPrefix(key, "aaep_")
 }
 
-// unknownFields visits the keys that neither the envelope nor the core type has
-// and that are not reserved. The fields of a foreign type are its own affair
-// (7.4.1).
+// unknownFields visits the keys that neither the envelope nor the core type has and that are
+// not reserved. The fields of a foreign type are not checked (7.4.1).
 func unknownFields(e *event, visit func(key string)) {
 	if e.fields == nil {
 		return
@@ -210,15 +206,14 @@ var (
 	rawValue        = regexp.MustCompile(`^(amount_raw|currency|amount_formatted_[a-z]{2,3}(_[a-z]{2,4})?|fx_rate|fx_rate_source)$`)
 )
 
-// isTolerated reports whether an unknown field is only worth a warning. A minor
-// version newer than ours may add optional fields, and must not be rejected for
-// them (12.6.1).
+// isTolerated reports whether an unknown field is only a warning. A newer minor version may add
+// optional fields, and must not be rejected for them (12.6.1).
 func isTolerated(e *event, key string) bool {
 	return languageVariant.MatchString(key) || rawValue.MatchString(key) || newerMinor.MatchString(e.text("aaep_version"))
 }
 
-// irreversibleDefault is the half of AAEP-C-032 that the schema does not have:
-// the schema looks at irreversible, the text at reversibility too.
+// irreversibleDefault is the half of AAEP-C-032 that the schema lacks: the schema checks
+// irreversible, the text also demands reversibility.
 func irreversibleDefault(e *event, report func(...string)) {
 	risk := e.text("risk_level")
 	if e.kind == "aaep:agent.awaiting.confirmation" && e.tree["irreversible"] != any(true) &&

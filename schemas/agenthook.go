@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Form tells the two shapes of an action-governance event apart.
+// Form is one of the two shapes of an action-governance event.
 type Form string
 
-// The forms. A request asks for admission and cannot carry the verdict yet; an
-// event on the log is evidence and, where it claims pre_commit, must.
+// The forms. A request asks for admission and cannot carry the verdict yet; an event on the log
+// is evidence and must carry it if it claims pre_commit.
 const (
 	FormRequest  Form = "request"
 	FormEvidence Form = "evidence"
@@ -20,16 +20,15 @@ const (
 	agentHookProfile  = "agenthook/action-governance."
 )
 
-// AgentHook judges an event by the AgentHook envelope. An event of the
-// action-governance profile is judged by AgentHookProfile as well.
+// AgentHook validates an event by the AgentHook envelope. An event of the action-governance
+// profile must pass AgentHookProfile as well.
 func (r *Registry) AgentHook(tree map[string]any) []Violation {
 	return tagRules(r.Validate(agentHookEnvelope, tree), agentHookCheck)
 }
 
-// AgentHookProfile judges an event of the action-governance profile (AHP-013) in
-// one of its forms; any other form is taken as evidence, the stricter one. Call
-// it for events of publishers that claim the profile, where ProfileCovers says
-// so, after AgentHook.
+// AgentHookProfile validates an event of the action-governance profile (AHP-013) in one of its
+// forms; any other form is taken as evidence, the stricter one. Call it after AgentHook for
+// events of publishers that claim the profile, if ProfileCovers reports true.
 func (r *Registry) AgentHookProfile(tree map[string]any, form Form) []Violation {
 	if form != FormRequest {
 		form = FormEvidence
@@ -45,19 +44,19 @@ func (r *Registry) StrictAgentHook(tree map[string]any) []Violation {
 
 var profileTypes = []string{"PreToolUse", "PostToolUse", "ToolCallValidated", "ToolCallRedacted", "ToolCallRetried"}
 
-// ProfileCovers reports whether the action-governance profile speaks of events
-// of this type. All others would fail it without being wrong.
+// ProfileCovers reports whether the action-governance profile covers events of this type. All
+// others would fail it without being wrong.
 func ProfileCovers(eventType string) bool { return slices.Contains(profileTypes, eventType) }
 
-// agentHookKeys says which rule the envelope schema enforces at a top-level key.
+// agentHookKeys maps top-level keys to the rules that the envelope schema enforces there.
 var agentHookKeys = map[string]string{
 	"event_id": "AH-C-004", "event_type": "AH-C-005", "timestamp": "AH-C-006", "source": "AH-C-007", "schema_version": "AH-C-008",
 	"tool_name": "AH-C-009", "tool_input": "AH-C-010", "metadata": "AH-C-010", "annotations": "AH-C-010", "resource": "AH-C-010",
 	"evidence_phase": "AH-C-011",
 }
 
-// agentHookCheck leaves the type of the remaining open strings without a rule:
-// the catalogue has none for them.
+// agentHookCheck gives no rule for wrong types of the remaining open strings: the catalogue has
+// none.
 func agentHookCheck(v Violation) string {
 	switch v.Keyword {
 	case "required":
@@ -68,8 +67,8 @@ func agentHookCheck(v Violation) string {
 	return agentHookKeys[topKey(v.Path)]
 }
 
-// profileCheck: what is required of a PreToolUse, of its verdict and of a
-// PostToolUse are rules of their own.
+// profileCheck returns the rule of a violation: the requirements of a PreToolUse, its verdict
+// and a PostToolUse are separate rules.
 func profileCheck(eventType string, v Violation) string {
 	top := v.Path == "" || v.Path == "/metadata"
 	switch {

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// AgentHookChecks makes the single-event checks of AgentHook that its envelope
-// schema does not. It expects an event that AgentHook has looked at and repeats
-// nothing that AgentHook reports; a value of the wrong type is left to it. The
-// catalogue of identifiers is AH-C-…
+// AgentHookChecks makes the single-event checks of AgentHook that its envelope schema does not.
+// It expects an event that AgentHook has validated and repeats nothing that AgentHook reports;
+// AgentHook reports values of the wrong type. The identifiers are AH-C-…
 func AgentHookChecks(tree map[string]any) []Violation {
 	t, _ := tree["event_type"].(string)
 	return runRules(agentHookRules, &event{tree: tree, kind: t})
@@ -62,16 +61,16 @@ var agentHookRules = []rule{
 		}},
 }
 
-// sourceToken is what the publishers' kit takes as the name of a publisher.
+// sourceToken is the form of publisher names in the publishers' kit.
 var sourceToken = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
 
-// afterTheFact are the events that no verdict can precede.
+// afterTheFact are the events that come too late for a verdict.
 var afterTheFact = []string{"PostToolUse", "PostLLMCall", "ModelResponse", "SessionEnd", "ErrorOccurred",
 	"WebSearchResultsReturned", "WebPageRead", "WebActionCompleted", "EvidenceUsedInOutput"}
 
 func toolEvent(e *event) bool { return e.kind == "PreToolUse" || e.kind == "PostToolUse" }
 
-// isUTC takes every way that RFC 3339 has to write an offset of zero.
+// isUTC accepts every RFC 3339 spelling of a zero offset.
 func isUTC(timestamp string) bool {
 	return strings.HasSuffix(timestamp, "Z") || strings.HasSuffix(timestamp, "z") ||
 		strings.HasSuffix(timestamp, "+00:00") || strings.HasSuffix(timestamp, "-00:00")

@@ -1,16 +1,16 @@
 package schemas
 
-// A rule is a named check of one event that no schema makes.
+// rule is a named check of one event that no schema makes.
 type rule struct {
 	id      string // of the rule in the protocol's catalogue
 	name    string // snake_case; the Keyword of its violations
 	level   Level
 	message string
-	// check reports the path of every culprit.
+	// check reports the path of every violation.
 	check func(e *event, report func(keys ...string))
 }
 
-// event is what the rules of both protocols look at.
+// event is the input of the rules of both protocols.
 type event struct {
 	tree map[string]any
 	kind string // the normalised type
@@ -18,11 +18,11 @@ type event struct {
 	fields map[string]bool
 }
 
-// text is a top-level string, "" when there is none.
+// text returns a top-level string, "" if there is none.
 func (e *event) text(key string) string { s, _ := e.tree[key].(string); return s }
 
-// runRules applies the rules in order. Each rule is heard at most MaxViolations
-// times, so that no rule can drown another.
+// runRules applies the rules in order. Each rule reports at most MaxViolations times, so that
+// no rule can crowd out another.
 func runRules(rules []rule, e *event) []Violation {
 	var found []Violation
 	for _, r := range rules {

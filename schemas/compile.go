@@ -18,10 +18,10 @@ import (
 
 type librarySchema = jsonschema.Schema
 
-// errNoLoading is what every attempt to load a schema from outside gets.
+// errNoLoading is the error of every attempt to load an external schema.
 var errNoLoading = errors.New("schemas are never loaded from outside the program")
 
-// newLibrary makes a compiler that knows the given schemas and nothing else.
+// newLibrary returns a compiler that knows only the given schemas.
 func newLibrary(sources map[string][]byte) (*jsonschema.Compiler, error) {
 	c := jsonschema.NewCompiler()
 	c.AssertFormat = true
@@ -36,11 +36,11 @@ func newLibrary(sources map[string][]byte) (*jsonschema.Compiler, error) {
 	return c, nil
 }
 
-// planner turns compiled schemas into nodes, each one once.
+// planner converts compiled schemas to nodes, each one once.
 type planner struct{ planned map[*librarySchema]*node }
 
-// planNode makes the node of s. It refuses a keyword that nodes do not evaluate, so
-// that a schema can never say something that is silently ignored.
+// planNode returns the node of s. It refuses a keyword that nodes do not evaluate, so that no
+// part of a schema is silently ignored.
 func (p planner) planNode(s *librarySchema) (*node, error) {
 	if n, ok := p.planned[s]; ok {
 		return n, nil
@@ -62,7 +62,7 @@ func (p planner) planNode(s *librarySchema) (*node, error) {
 	return n, nil
 }
 
-// unsupportedKeyword names the first keyword of s that nodes do not evaluate.
+// unsupportedKeyword returns the first keyword of s that nodes do not evaluate.
 func unsupportedKeyword(s *librarySchema) string {
 	_, formatKnown := formats[s.Format]
 	for _, k := range []struct {
@@ -184,7 +184,7 @@ func (p planner) planArray(s *librarySchema) ([]keyword, error) {
 	return ks, nil
 }
 
-// planInPlace plans the keywords that put further schemas on the same value.
+// planInPlace plans the keywords that apply further schemas to the same value.
 func (p planner) planInPlace(s *librarySchema) ([]keyword, error) {
 	var ks []keyword
 	if s.Ref != nil {
@@ -232,7 +232,7 @@ func (p planner) planAll(list []*librarySchema) ([]*node, error) {
 	return ns, nil
 }
 
-// fieldsOf are the keys that s and the schemas it builds on know.
+// fieldsOf returns the keys that s and the schemas it builds on define.
 func fieldsOf(s *librarySchema) map[string]bool {
 	fields := map[string]bool{}
 	if s == nil {
@@ -245,7 +245,7 @@ func fieldsOf(s *librarySchema) map[string]bool {
 	return fields
 }
 
-// describeAnyOf says in words what a value with alternatives may be.
+// describeAnyOf describes the allowed values of a schema with alternatives.
 func describeAnyOf(s *librarySchema) string {
 	if s.Title != "" {
 		return s.Title
@@ -281,5 +281,5 @@ func literalJSON(v any) string {
 	return string(b)
 }
 
-// sortedKeys is the order in which violations of one object are found.
+// sortedKeys is the order of the violations of one object.
 func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

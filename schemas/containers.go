@@ -34,8 +34,8 @@ func (k required) validateTree(v any, c *collector) bool {
 
 func missingProperty(name string) string { return "missing property " + name }
 
-// properties judges the members of an object: the known ones by their schemas,
-// the others by extra, or not at all, or none may be there.
+// properties validates the members of an object: known ones by their schemas, others by
+// additional, or not at all, or by refusing them.
 type properties struct {
 	known      map[string]*node
 	flat       *strictjson.Names[*node] // of known
@@ -159,7 +159,7 @@ func (k itemSchemas) validateTree(v any, c *collector) bool {
 	return ok
 }
 
-// allOf puts further schemas on the same value: $ref and allOf.
+// allOf applies further schemas to the same value: $ref and allOf.
 type allOf []*node
 
 func (k allOf) validateTree(v any, c *collector) bool {
@@ -174,8 +174,8 @@ func (k allOf) validateTree(v any, c *collector) bool {
 	return ok
 }
 
-// anyOf is anyOf. A value that fits no alternative gets one violation, not those
-// of every alternative.
+// anyOf is anyOf. A value that matches no alternative gets one violation, not those of every
+// alternative.
 type anyOf struct {
 	nodes   []*node
 	message string

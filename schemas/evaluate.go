@@ -10,8 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// kind is a set of JSON types. An integer is a number whose value has no
-// fraction, however it is written.
+// kind is a set of JSON types. An integer is a number with an integral value, in any notation.
 type kind uint8
 
 const (
@@ -55,29 +54,28 @@ func (k kind) has(v any) bool {
 	}
 }
 
-// isInteger relies on strictjson: a number it lets pass is the float64 it names.
+// isInteger relies on strictjson, which accepts only numbers that a float64 holds faithfully.
 func isInteger(v json.Number) bool {
 	f, err := strconv.ParseFloat(string(v), 64)
 	return err == nil && f == math.Trunc(f)
 }
 
-// node is one schema, ready to be evaluated.
+// node is one schema in evaluable form.
 type node struct {
 	kinds       kind // 0: any
 	kindMessage string
 	keywords    []keyword
 }
 
-// keyword is one demand of a schema. It holds for every value of a type that it
-// does not speak of.
+// keyword is one constraint of a schema. Values of a type that it does not concern satisfy it.
 type keyword interface {
 	validateTree(v any, c *collector) bool
-	// validateFlat is holds without a collector, for a value that was read flat.
+	// validateFlat is validateTree without a collector, for a value that was read flat.
 	validateFlat(v strictjson.Value) bool
 }
 
-// validateTree reports whether v satisfies n and tells the collector, if there is one,
-// of everything that does not.
+// validateTree reports whether v satisfies n and records every violation in the collector, if
+// there is one.
 func (n *node) validateTree(v any, c *collector) bool {
 	if n.kinds != 0 && !n.kinds.has(v) {
 		return c.fail("type", n.kindMessage)
@@ -117,7 +115,7 @@ func (k enumeration) validateTree(v any, c *collector) bool {
 }
 
 // equalScalar compares a value of a document with one of a schema, which is a scalar:
-// unsupported refuses others.
+// unsupportedKeyword refuses others.
 func equalScalar(v, want any) bool {
 	switch want := want.(type) {
 	case nil:
@@ -162,7 +160,7 @@ func (k stringLength) validateTree(v any, c *collector) bool {
 
 type pattern struct {
 	re      *regexp.Regexp
-	plain   *matcher // decides the same; nil for patterns that need more
+	plain   *matcher // equivalent to the regular expression; nil for patterns that need it
 	message string
 }
 
@@ -180,7 +178,7 @@ func (k pattern) validateTree(v any, c *collector) bool {
 
 type format struct {
 	test    func(any) bool
-	plain   func(string) bool // a yes is one of test, too; nil for formats that have none
+	plain   func(string) bool // true only if test is true; nil for formats that have none
 	message string
 }
 

@@ -9,15 +9,14 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// PassesAgentHook reports that StrictAgentHook finds nothing at all in a document
-// that was read flat. That it does not report so says nothing (FuzzPasses).
+// PassesAgentHook returns true only if StrictAgentHook finds nothing in a document that was
+// read flat. If it returns false, the document may be valid or not (FuzzPasses).
 func (r *Registry) PassesAgentHook(v strictjson.Value) bool {
 	return r.entries[agentHookEnvelope].root.validateFlat(v) && plainAgentHook(v)
 }
 
-// PassesAgentHookProfile reports that AgentHookProfile finds nothing in an event
-// on the log, or does not speak of it: it is of another type or has no block of
-// AHP-013.
+// PassesAgentHookProfile returns true only if AgentHookProfile finds nothing in an event on the
+// log, or does not cover it: it is of another type or has no block of AHP-013.
 func (r *Registry) PassesAgentHookProfile(v strictjson.Value) bool {
 	if !ProfileCovers(v.Get("event_type").Text()) || !hasGovernanceBlock(v.Get("metadata")) {
 		return true
@@ -25,7 +24,7 @@ func (r *Registry) PassesAgentHookProfile(v strictjson.Value) bool {
 	return r.entries[agentHookProfile+string(FormEvidence)].root.validateFlat(v)
 }
 
-// hasGovernanceBlock tells whether metadata have a block of AHP-013.
+// hasGovernanceBlock reports whether metadata has a block of AHP-013.
 func hasGovernanceBlock(metadata strictjson.Value) bool {
 	for m := range metadata.All() {
 		switch m.Key() {
@@ -43,7 +42,7 @@ func (r *Registry) PassesAAEP(v strictjson.Value) bool {
 	return core && plainAAEP(v, kind, e.plain) && e.root.validateFlat(v)
 }
 
-// plainAgentHook reports that none of agentHookRules can have anything to say.
+// plainAgentHook returns true only if none of agentHookRules can report a violation.
 func plainAgentHook(v strictjson.Value) bool {
 	kind, source := v.Get("event_type").Text(), v.Get("source").Text()
 	if !strings.HasSuffix(v.Get("timestamp").Text(), "Z") || source == "" || strings.ContainsFunc(source, notInSource) {
@@ -66,15 +65,14 @@ func asciiClass(r rune, more string) bool {
 	return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune(more, r)
 }
 
-// plainAAEP reports that none of aaepRules can have anything to say about a core
-// event.
+// plainAAEP returns true only if none of aaepRules can report a violation of a core event.
 func plainAAEP(v strictjson.Value, kind string, fields *strictjson.Names[bool]) bool {
 	switch kind {
 	case "aaep:agent.awaiting.confirmation", "aaep:agent.awaiting.clarification", "aaep:agent.progress.updated",
 		"aaep:agent.session.errored", "aaep:agent.handoff.requested":
 		return false
 	}
-	// 3 or 6 digits of a fraction, and UTC.
+	// The fraction has 3 or 6 digits, and the zone is UTC.
 	stamp := v.Get("timestamp").Text()
 	if (len(stamp) != 24 && len(stamp) != 27) || stamp[19] != '.' || stamp[len(stamp)-1] != 'Z' {
 		return false
@@ -96,8 +94,8 @@ func plainFields(fields map[string]bool) *strictjson.Names[bool] {
 	return strictjson.NamesOf(plain)
 }
 
-// validateFlat is eval for a document that was read flat. A value that does not pass is
-// judged anew as a tree.
+// validateFlat is validateTree for a document that was read flat. The caller validates a value
+// that does not pass again as a tree.
 func (n *node) validateFlat(v strictjson.Value) bool {
 	if n.kinds != 0 && !n.kinds.hasFlat(v) {
 		return false
@@ -149,7 +147,7 @@ func (k stringLength) validateFlat(v strictjson.Value) bool {
 	}
 	n := len(v.Text())
 	if n >= k.min && n <= k.max && n < 2 || n >= utf8.UTFMax*k.min && n <= k.max {
-		return true // however many bytes a character has
+		return true // true for any number of bytes per character
 	}
 	n = utf8.RuneCountInString(v.Text())
 	return n >= k.min && (k.max == -1 || n <= k.max)

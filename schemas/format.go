@@ -2,11 +2,11 @@ package schemas
 
 import "github.com/santhosh-tekuri/jsonschema/v5"
 
-// formats are the formats that schemas may use, with what a violation says. A
-// format takes every value that is not a string.
+// formats are the supported formats, with the text of a violation. Values that are not strings
+// satisfy every format.
 var formats = map[string]struct {
 	test  func(any) bool
-	plain func(string) bool // says yes to most that test says yes to, and to nothing else; nil if there is none
+	plain func(string) bool // true for most texts that satisfy test, and only for those; nil if there is none
 	what  string
 }{
 	"date-time":    {isDateTime, plainTime, "an RFC 3339 date and time with zone"},
@@ -15,8 +15,8 @@ var formats = map[string]struct {
 	"json-pointer": {jsonschema.Formats["json-pointer"], nil, "a JSON pointer"},
 }
 
-// isDateTime is the library's test with a hole closed: it reads the fields of
-// the time with a function that takes a sign, so 2026-01-01T+1:-0:+3Z passes.
+// isDateTime is the library's test with one gap closed: the library reads the fields of the
+// time with a function that accepts a sign, so 2026-01-01T+1:-0:+3Z would pass.
 func isDateTime(v any) bool {
 	s, ok := v.(string)
 	if !ok {
@@ -25,8 +25,8 @@ func isDateTime(v any) bool {
 	return jsonschema.Formats["date-time"](v) && !signsInTime(s)
 }
 
-// signsInTime looks for a sign where a digit belongs, in the time of day and in
-// the offset of a text that the library accepted.
+// signsInTime looks for a sign in place of a digit, in the time of day and the offset of a text
+// that the library accepted.
 func signsInTime(s string) bool {
 	for _, i := range []int{11, 12, 14, 15, 17, 18} {
 		if !isDigit(s[i]) {

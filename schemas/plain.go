@@ -6,12 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// matcher decides what most patterns of schemas are, without the machinery of
-// regular expressions: a row of ASCII characters and classes, the last of which
-// may be repeated.
+// matcher matches the usual patterns of schemas without the cost of regular expressions: a
+// sequence of ASCII characters and classes, the last of which may be repeated.
 type matcher struct {
 	steps []asciiSet
-	// last may follow from least to most times (-1: any number).
+	// last may occur from least to most times (-1: any number).
 	last        asciiSet
 	least, most int
 }
@@ -48,7 +47,7 @@ func (m *matcher) match(s string) bool {
 	return true
 }
 
-// matcherOf gives the matcher of a pattern, nil if that is of another kind.
+// matcherOf returns the matcher of a pattern, nil for a pattern of another form.
 func matcherOf(re *regexp.Regexp) *matcher {
 	tree, err := syntax.Parse(re.String(), syntax.Perl)
 	if err != nil || tree.Op != syntax.OpConcat || len(tree.Sub) < 2 {
@@ -117,8 +116,8 @@ func classOf(p *syntax.Regexp) (c asciiSet, ok bool) {
 	return c, true
 }
 
-// plainTime reports that a text is certainly a date-time: the common way to write
-// one, of a day that every month has.
+// plainTime returns true only for a date-time, in the usual form and on a day of the month that
+// every month has.
 func plainTime(s string) bool {
 	const shape = "dddd-dd-ddTdd:dd:dd"
 	if len(s) < len(shape)+1 || len(s) > len(shape)+11 || s[len(s)-1] != 'Z' {
@@ -143,7 +142,7 @@ func plainTime(s string) bool {
 	return month >= "01" && month <= "12" && day >= "01" && day <= "28" && s[11:13] <= "23" && s[14:16] <= "59" && s[17:19] <= "59"
 }
 
-// plainUUID reports that a text is certainly a UUID.
+// plainUUID returns true only for a UUID.
 func plainUUID(s string) bool {
 	if len(s) != 36 {
 		return false

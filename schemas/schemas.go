@@ -1,19 +1,19 @@
-// Package schemas holds Countersign's own JSON Schemas (2020-12) for what agent
-// runtimes send, AAEP 1.0.0, AANA v1 and AgentHook 0.2, and for the records that
-// Countersign writes, and judges parsed documents by them.
+// Package schemas holds Countersign's own JSON Schemas (2020-12) for the messages of agent
+// runtimes (AAEP 1.0.0, AANA v1, AgentHook 0.2 and others) and for the records that Countersign
+// writes, and validates parsed documents by them. Begin reading with Default and
+// Registry.Validate.
 //
-// A schema says what a protocol's published schema says. What a protocol
-// demands in its text alone is a named check (AAEPChecks, AgentHookChecks), so
-// that both can be compared with their source.
+// A schema has the same content as the protocol's published schema. A demand that only the
+// protocol's text makes is a named check (AAEPChecks, AgentHookChecks), so that both can be
+// compared with their source.
 //
-// The schemas are compiled by github.com/santhosh-tekuri/jsonschema with
-// formats asserted and no way to load anything. The compiled form is evaluated
-// here and not by the library, for three reasons: the library panics on a
-// number such as 0e99999999999999999999, its messages quote the values of the
-// document, which may be secrets, and it allocates on every step. The tests
-// hold the two verdicts equal.
+// The schemas are compiled by github.com/santhosh-tekuri/jsonschema with formats asserted and
+// no way to load anything. This package evaluates the compiled form itself, for three reasons:
+// the library panics on a number such as 0e99999999999999999999, its messages quote the values
+// of the document, which may be secrets, and it allocates on every step. Tests ensure that both
+// give the same verdict.
 //
-// Everything here is pure and safe for concurrent use.
+// The package is pure and safe for concurrent use.
 package schemas
 
 import (
@@ -27,8 +27,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Base is where the identifiers of the schemas start: the schema named n has
-// the $id Base + n + "/v1". Nothing is ever fetched from there.
+// Base is the prefix of the schemas' identifiers: the schema named n has the $id Base + n +
+// "/v1". Nothing is ever fetched from there.
 const Base = "https://schemas.countersign.dev/"
 
 //go:embed aaep/*.json aana/*.json agenthook/*.json aioc/*.json aump/*.json countersign/*.json
@@ -44,15 +44,15 @@ type Registry struct {
 type entry struct {
 	source []byte
 	root   *node
-	// fields are the top-level keys that the schema knows, those of the schemas
-	// it builds on included.
+	// fields are the top-level keys that the schema defines, those of the schemas it builds on
+	// included.
 	fields map[string]bool
-	// plain are those of them of which aaepRules can say nothing.
+	// plain are those of them that no rule of aaepRules concerns.
 	plain *strictjson.Names[bool]
 }
 
-// Default is the registry of the embedded schemas, compiled at the first call.
-// It panics if they do not compile: they are part of the program.
+// Default is the registry of the embedded schemas, compiled at the first call. It panics if
+// they do not compile: they are part of the program.
 func Default() *Registry { return embedded() }
 
 var embedded = sync.OnceValue(func() *Registry {
@@ -63,7 +63,7 @@ var embedded = sync.OnceValue(func() *Registry {
 	return r
 })
 
-// Names lists the schemas in order, as "aaep/agent.tool.invoked".
+// Names lists the schemas in order, such as "aaep/agent.tool.invoked".
 func (r *Registry) Names() []string { return slices.Clone(r.names) }
 
 // Source returns the JSON text of a schema; the caller may change it.
@@ -72,11 +72,10 @@ func (r *Registry) Source(name string) ([]byte, bool) {
 	return slices.Clone(e.source), ok
 }
 
-// Validate judges a document by one schema and returns what is wrong with it,
-// in order of Path, nil when nothing is, and at most MaxViolations. The
-// document is what strictjson.Parse returned; a value of any other Go type
-// satisfies no schema that names a type. A name that is not in Names is a
-// violation too: nothing unknown passes.
+// Validate validates a document by one schema and returns its violations in order of Path, at
+// most MaxViolations, nil if there are none. The document must come from strictjson.Parse; a
+// value of any other Go type satisfies no schema that names a type. A name that is not in Names
+// is a violation too: nothing unknown passes.
 func (r *Registry) Validate(name string, tree any) []Violation {
 	e, ok := r.entries[name]
 	if !ok {

@@ -10,39 +10,37 @@ import (
 // Level grades a violation.
 type Level string
 
-// The levels. A warning is for what a protocol only advises, and for what one
-// part of its text forbids and another part uses.
+// The levels. A warning is for what a protocol only recommends, and for what one part of its
+// text forbids and another part uses.
 const (
 	LevelError   Level = "error"
 	LevelWarning Level = "warning"
 )
 
-// MaxViolations bounds what one call reports: a hostile document must not buy a
-// long answer.
+// MaxViolations bounds the violations of one call: a hostile document must not cause a long
+// answer.
 const MaxViolations = 64
 
-// maxToken is how many bytes of one key a Path shows.
+// maxToken is the maximum number of bytes of a key in a Path.
 const maxToken = 64
 
-// Violation says what is wrong with a document and where. It never holds a
-// value of the document, which may be a secret; keys of the document appear in
-// Path only.
+// Violation reports a defect of a document and its place. It never holds a value of the
+// document, which may be a secret; keys of the document appear in Path only.
 type Violation struct {
-	// Path is the JSON pointer (RFC 6901) of the culprit, "" for the whole
-	// document. A key longer than 64 bytes is cut and ends in "…".
+	// Path is the JSON pointer (RFC 6901) of the defect, "" for the whole document. A key
+	// longer than 64 bytes is shown as "…".
 	Path string `json:"path"`
 	// Keyword is the JSON Schema keyword that failed, or the name of the check
 	// in snake_case.
 	Keyword string `json:"keyword"`
-	// Message says what the schema demands.
+	// Message states what the schema demands.
 	Message string `json:"message"`
-	// Check is the identifier of the broken rule, as "AAEP-C-007", where one
-	// covers it.
+	// Check is the identifier of the violated rule, such as "AAEP-C-007", if there is one.
 	Check string `json:"check,omitempty"`
 	Level Level  `json:"level"`
 }
 
-// String puts a violation on one line.
+// String formats a violation on one line.
 func (v Violation) String() string {
 	at := v.Path
 	if at == "" {
@@ -63,8 +61,8 @@ func sortViolations(vs []Violation) {
 	})
 }
 
-// mergeViolations puts two answers about one document together. Where there are too many,
-// errors are kept before warnings: no amount of warnings may hide an error.
+// mergeViolations merges two results for one document. If there are too many, errors are kept
+// before warnings: no number of warnings may hide an error.
 func mergeViolations(a, b []Violation) []Violation {
 	all := slices.Concat(a, b)
 	if len(all) > MaxViolations {
@@ -75,8 +73,8 @@ func mergeViolations(a, b []Violation) []Violation {
 	return all
 }
 
-// collector gathers violations. The nil collector stands for "the verdict is
-// enough": evaluation then stops at the first failure and allocates nothing.
+// collector collects violations. With the nil collector only the verdict matters: evaluation
+// stops at the first failure and allocates nothing.
 type collector struct {
 	path  []string
 	found []Violation
@@ -92,8 +90,7 @@ func (c *collector) fail(keyword, message string) bool {
 
 func (c *collector) isFull() bool { return len(c.found) >= MaxViolations }
 
-// shouldStop reports whether nothing more needs to be looked at once something has
-// failed.
+// shouldStop reports whether evaluation can stop after a failure.
 func (c *collector) shouldStop() bool { return c == nil || c.isFull() }
 
 func (c *collector) enter(key string) {
@@ -116,7 +113,7 @@ func (c *collector) leave() {
 
 var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")
 
-// jsonPointer writes a JSON pointer. Long keys are left out.
+// jsonPointer writes a JSON pointer. Long keys are replaced by "…".
 func jsonPointer(keys ...string) string {
 	var b strings.Builder
 	for _, k := range keys {
@@ -126,8 +123,8 @@ func jsonPointer(keys ...string) string {
 	return b.String()
 }
 
-// truncateKey leaves a long key out: a part of it could be a part of a credential, which
-// redaction knows only when it sees all of it.
+// truncateKey drops a long key: a part of it could be a part of a credential, which redaction
+// recognises only as a whole.
 func truncateKey(key string) string {
 	if len(key) <= maxToken {
 		return key

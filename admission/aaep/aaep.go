@@ -1,17 +1,16 @@
-// Package aaep is AAEP as an admission protocol. AAEP has no verdict of its own:
-// a request is an agent.tool.invoked or agent.awaiting.confirmation event,
-// unchanged, and the reply is Countersign's decision record.
+// Package aaep is AAEP as an admission protocol. AAEP has no verdict of its own: a request is
+// an unchanged agent.tool.invoked or agent.awaiting.confirmation event, and the reply is
+// Countersign's decision record. Begin reading with Evaluator.Read.
 //
-// The one gate that AAEP knows is the user's confirmation. This package looks
-// at whether there was one (see confirmed, and package confirm, which reads the
-// log for it); it never answers for the user (sections 4.4.1, 9.4.2): allowing
-// an awaiting.confirmation says that the user may be asked. Clarifications
-// (section 4.4.2) give no leave to anything and do not matter here.
+// AAEP's only gate is the user's confirmation. This package checks whether there was one (see
+// checkConfirmation, and package confirm, which reads the log for it). It never answers for the
+// user (sections 4.4.1, 9.4.2): allowing an awaiting.confirmation means that the user may be
+// asked. Clarifications (section 4.4.2) permit nothing and are not read.
 //
-// An irreversible invocation needs an accepted confirmation (AAEP-C-100), and so
-// does a high-risk one (AAEP-C-101, section 2.3.5). The specification's chapters
-// differ on the latter, and the digest that we follow otherwise makes it a
-// warning: profile reference-sdk does that, unless the snapshot is strict.
+// An irreversible invocation needs an accepted confirmation (AAEP-C-100), and so does a
+// high-risk one (AAEP-C-101, section 2.3.5). The specification's chapters differ on the latter:
+// the digest that this package otherwise follows makes it a warning. Profile reference-sdk does
+// that too, unless the snapshot is strict.
 package aaep
 
 import (
@@ -29,12 +28,12 @@ const Name = "aaep"
 // ActionConfirm is the action of an awaiting.confirmation request, for policies.
 const ActionConfirm = "confirm"
 
-// Reason codes of this evaluator, beside those of package call.
+// Reason codes of this evaluator, in addition to those of package call.
 const (
 	CodeNotARequest  = "not_a_request"         // neither tool.invoked nor awaiting.confirmation
 	CodeConfirmation = "confirmation_required" // AAEP-C-100
 	CodeHighRisk     = "high_risk_unconfirmed" // AAEP-C-101; only recorded in profile reference-sdk
-	CodeUnsafe       = "unsafe_default"        // AAEP-C-032: silence would accept what cannot be undone
+	CodeUnsafe       = "unsafe_default"        // AAEP-C-032: a missing answer would accept an irreversible action
 	CodeRiskyDefault = "risky_default"         // AAEP-C-033: only recorded
 )
 
@@ -102,8 +101,8 @@ func readCall(e *wire.Event, r call.Request, o *call.Opinion) call.Call {
 		c.ToolCallID = o.BodyOrHeader(Name, r, events.HeaderToolCallID, p.ToolCallID)
 		c.Risk["level"], c.Risk["irreversible"] = orLow(p.RiskLevel), isTrue(p.Irreversible)
 	case *wire.AwaitingConfirmation:
-		// The text of the action is the user's business and in no record; it is in
-		// event for policies.
+		// The text of the action belongs to the user and is in no record. Policies see it in
+		// event.
 		c.Action = ActionConfirm
 		if p.RiskLevel != "" {
 			c.Risk["level"] = p.RiskLevel
@@ -145,7 +144,7 @@ func checkDefault(p *wire.AwaitingConfirmation, o *call.Opinion) {
 	}
 }
 
-// NativeVerdict implements call.Protocol: AAEP has no word for a verdict.
+// NativeVerdict implements call.Protocol: AAEP has no verdicts.
 func (Evaluator) NativeVerdict(events.Verdict) string { return "" }
 
 // Reply implements call.Protocol: the decision record, in canonical form.

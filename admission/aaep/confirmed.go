@@ -8,14 +8,14 @@ import (
 // Reason codes about the user's confirmation of an invocation.
 const (
 	CodeAccepted    = "confirmation_accepted"
-	CodeInferred    = "confirmation_inferred"    // it names no call; with the one before, or what strict mode does not take
+	CodeInferred    = "confirmation_inferred"    // it names no call; given with CodeAccepted, or as what strict mode refuses
 	CodeDeclined    = "confirmation_declined"    // AAEP-C-104
 	CodePending     = "confirmation_pending"     // AAEP-C-103
-	CodeExpired     = "confirmation_expired"     // AAEP-C-105: nobody answered in time, or the answer is too old
+	CodeExpired     = "confirmation_expired"     // AAEP-C-105: no answer in time, or the answer is too old
 	CodeUsed        = "confirmation_used"        // AAEP-C-102
 	CodeWithdrawn   = "confirmation_withdrawn"   // AAEP-C-109
-	CodeAmbiguous   = "confirmation_ambiguous"   // several could be meant
-	CodeUnderstated = "confirmation_understated" // AAEP-C-119: the user was told of less risk
+	CodeAmbiguous   = "confirmation_ambiguous"   // several confirmations could be meant
+	CodeUnderstated = "confirmation_understated" // AAEP-C-119: the question stated less risk
 )
 
 var standingCodes = map[call.ConfirmationStatus]string{
@@ -23,10 +23,9 @@ var standingCodes = map[call.ConfirmationStatus]string{
 	call.ConfirmationWithdrawn: CodeWithdrawn, call.ConfirmationAmbiguous: CodeAmbiguous,
 }
 
-// checkConfirmation holds an invocation against what the user said (AAEP-C-100 to
-// AAEP-C-105). A no is a deny, whatever the risk, where the question names the
-// call. Anything but a yes to exactly this is an ask: the user may still be
-// asked.
+// checkConfirmation compares an invocation with the user's answer (AAEP-C-100 to AAEP-C-105). A
+// declined question that names the call is a deny, whatever the risk. Anything but an
+// acceptance of exactly this invocation is an ask: the user may still be asked.
 func checkConfirmation(i call.Invocation, r call.Request, c *call.Call, o *call.Opinion) {
 	known := r.Confirmations.Confirmation(i)
 	code := rejectionCode(known, r.Strict)
@@ -35,7 +34,7 @@ func checkConfirmation(i call.Invocation, r call.Request, c *call.Call, o *call.
 		o.AddReason(events.Deny, Name, CodeDeclined, "")
 	case decides:
 		if !i.NeedsConfirmation() {
-			return // nothing needs it, so nothing uses it up
+			return // not needed, so not used up
 		}
 		c.Confirmed, o.NotAfter = known.ID, known.Until
 		o.AddReason(events.Allow, Name, CodeAccepted, "")
@@ -50,7 +49,7 @@ func checkConfirmation(i call.Invocation, r call.Request, c *call.Call, o *call.
 	}
 }
 
-// rejectionCode says why what is known is no acceptance, "" if it is one or if
+// rejectionCode returns the reason why known is not an acceptance, "" if it is one or if
 // nothing is known.
 func rejectionCode(known call.Confirmation, strict bool) string {
 	switch {
@@ -64,8 +63,8 @@ func rejectionCode(known call.Confirmation, strict bool) string {
 	return ""
 }
 
-// acceptedByDefault: silence is enough for what is not grave, if the question says so
-// (section 6.4). It is never enough for AAEP-C-100, which wants an answer.
+// acceptedByDefault reports whether the question expired and accepts by default (section 6.4).
+// That is enough for actions that are not grave, never for AAEP-C-100, which demands an answer.
 func acceptedByDefault(known call.Confirmation) bool {
 	return known.Status == call.ConfirmationExpired && known.AcceptsByDefault
 }
@@ -89,8 +88,8 @@ func askConfirmation(i call.Invocation, code string, r call.Request, c *call.Cal
 	}
 }
 
-// DecidesInvocation tells whether what is known of an invocation decides about it, so that
-// its user need not be asked.
+// DecidesInvocation reports whether the known confirmation decides the invocation, so that the
+// user need not be asked.
 func DecidesInvocation(i call.Invocation, known call.Confirmation, strict bool) bool {
 	if known.Status == call.ConfirmationDeclined {
 		return known.Explicit || i.NeedsConfirmation()

@@ -1,43 +1,41 @@
-// Package aana is the AANA Agent Action Contract v1 as an admission protocol: it
-// reads a proposed tool call with its evidence, decides by the contract's own
-// algorithm whether it may be executed, and writes the contract's result
-// envelope. Tool policies can only make the decision stricter; a stricter one is
-// written into every place of the envelope that a client of the contract goes by.
+// Package aana is the AANA Agent Action Contract v1 as an admission protocol. It reads a
+// proposed tool call with its evidence, decides by the contract's algorithm whether the call
+// may be executed, and writes the contract's result envelope. Tool policies can only make the
+// decision stricter; a stricter decision is written into every field of the envelope that a
+// client of the contract reads.
 //
 // # Profiles
 //
-// The profile reference-sdk does what the contract's reference does, holes
-// included: its text rules let a summary prove a confirmation, and it guesses
-// what is missing. It is for comparison. The profile hardened, the default,
-// differs in this:
+// The profile reference-sdk does what the contract's reference does, holes included: its text
+// rules let a summary prove a confirmation, and it guesses missing values. It is for
+// comparison. The profile hardened, the default, differs in this:
 //
-//   - Nothing is guessed: what is not valid by the schema is refused with
-//     schema_validation_failed. Only evidence references may be plain text or
-//     lack fields, and what they lack gets its weakest value.
-//   - An accept that the contract's conditions forbid becomes ask (a write, a
-//     private read) or defer (an unknown category), schema_version or not.
-//   - An authorization is supported by evidence of the right kind whose trust tier
-//     is verified or runtime, never by a word in an identifier, and not by a
-//     summary that says the opposite. Evidence never raises what is declared.
-//   - Whether a read is bound to an identity is decided by the arguments, at any
-//     depth and in any spelling of their names, and by whole words of the tool's
-//     name; no prose turns the question off.
-//   - Evidence from the future is refused like an unreadable time, and an own
-//     limit of age is honoured where it is below the contract's 168 hours.
-//   - Every text of a reference is scanned for leaks. So are the proposed
-//     arguments, for secrets; personal data is what many calls are about.
+//   - Nothing is guessed: an event that is not valid by the schema is refused with
+//     schema_validation_failed. Only evidence references may be plain text or lack fields;
+//     a missing field gets its weakest value.
+//   - An accept that the contract's conditions forbid becomes ask (a write, a private read)
+//     or defer (an unknown category), with or without schema_version.
+//   - An authorization is supported by evidence of the right kind whose trust tier is
+//     verified or runtime, never by a word in an identifier, and not by a summary that
+//     states the opposite. Evidence never raises the declared state.
+//   - Whether a read is bound to an identity is decided by the arguments, at any depth and
+//     in any spelling of their names, and by whole words of the tool's name; no other text
+//     overrides that.
+//   - Evidence from the future is refused like an unreadable time, and a reference's own
+//     age limit applies where it is below the contract's 168 hours.
+//   - Every text of a reference is scanned for leaks. The proposed arguments are scanned
+//     for secrets only, because many calls legitimately carry personal data.
 //   - Arguments that the runtime could not parse ({"__raw": …}) are refused.
 //   - Route and gate agree: an accept with a hard blocker becomes ask.
 //   - evidence_integrity is computed for the corrected category.
 //
-// Both profiles bound how much evidence they look at, write their prose anew,
-// quote no value in an error and put no value of an argument into a reply. Text is
-// compared in its NFKC form and in lower case by the hardened profile; word
-// boundaries are those of ASCII, so that a pattern is found beside any other
-// letter.
+// Both profiles bound the amount of evidence, use their own wording, quote no value in an error
+// and put no value of an argument into a reply. The hardened profile compares text in its NFKC
+// form and in lower case; word boundaries are those of ASCII, so that a pattern is found beside
+// any other letter.
 //
-// The pure evaluation is Judge. Everything a sender says about trust is its own
-// word; a tool catalogue and policies are there to tighten what that leads to.
+// The pure evaluation is Judge; begin reading there. All statements of a sender about trust are
+// claims; a tool catalogue and policies can tighten the result.
 package aana
 
 import (
@@ -53,24 +51,24 @@ import (
 // Name of the protocol and of its evaluator under the hardened profile.
 const Name = "aana"
 
-// NameReference is the evaluator's name in the reasons of a decision that was
-// made under the profile reference-sdk, so that a record shows it.
+// NameReference is the evaluator's name in the reasons of a decision under the profile
+// reference-sdk, so that a record shows the profile.
 const NameReference = "aana_reference_sdk"
 
-// MaxEvidenceRefs is how many references an event may have.
+// MaxEvidenceRefs is the maximum number of references of an event.
 const MaxEvidenceRefs = 128
 
 // Evaluator implements call.Protocol.
 type Evaluator struct{}
 
-// HasNativeEvaluator implements call.Protocol: the contract's own evaluator is the policy.
+// HasNativeEvaluator implements call.Protocol: the contract defines the evaluator.
 func (Evaluator) HasNativeEvaluator() bool { return true }
 
-// readState is what Read hands to Reply.
+// readState is the state that Read passes to Reply.
 type readState struct {
 	result   Result
-	verdict  events.Verdict // as strict as the result is
-	approved Result         // the result once a reviewer has approved the call; of an ask only
+	verdict  events.Verdict // equivalent to the result
+	approved Result         // the result after a reviewer's approval; of an ask only
 }
 
 // Read implements call.Protocol.
@@ -101,8 +99,8 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	return c, o
 }
 
-// decode reads the event, nil if it is no object, and judges its shape. blocker
-// is the hard blocker in case it is malformed.
+// decode reads the event, nil if it is no object, and validates it. blocker is the hard blocker
+// of a malformed event.
 func (p *profile) decode(r call.Request, o *call.Opinion) (e *wire.Event, blocker string, vs []schemas.Violation) {
 	e, err := p.read(r)
 	if e == nil {
@@ -124,7 +122,7 @@ func (p *profile) decode(r call.Request, o *call.Opinion) (e *wire.Event, blocke
 	return e, CodeSchemaFailed, vs
 }
 
-// violationCodes are the reason codes of violations that have one of their own.
+// violationCodes are the reason codes of violations that have their own code.
 var violationCodes = map[string]string{"const": call.CodeUnknownVersion}
 
 func readCall(e *wire.Event, r call.Request, p *profile, o *call.Opinion) call.Call {
@@ -149,8 +147,8 @@ func readCall(e *wire.Event, r call.Request, p *profile, o *call.Opinion) call.C
 	return c
 }
 
-// claimMembers are what a sender says in its own favour. Policies see the effective
-// authorization in risk instead.
+// claimMembers are the members in which a sender makes claims in its own favour. Policies see
+// the effective authorization in risk instead.
 var claimMembers = []string{"authorization_state", "evidence_refs", "recommended_route"}
 
 func withoutClaims(tree map[string]any) map[string]any {
@@ -164,12 +162,11 @@ func withoutClaims(tree map[string]any) map[string]any {
 	return clean
 }
 
-// categoryLevels grade the categories for policies.
+// categoryLevels grades the categories for policies.
 var categoryLevels = map[wire.Category]string{wire.PublicRead: "low", wire.PrivateRead: "medium", wire.Write: "medium", wire.Unknown: "high"}
 
-// riskFacts is what policies see: the corrected category as risk_class, the level,
-// the domain, the effective authorization, and whether the call is a high-risk
-// write, which counts as irreversible.
+// riskFacts is the risk that policies see: the corrected category as risk_class, the level, the
+// domain, the effective authorization, and irreversible, which is true for a high-risk write.
 func riskFacts(e *wire.Event, r Result) map[string]any {
 	level := categoryLevels[r.category]
 	if r.highRisk {
@@ -181,13 +178,14 @@ func riskFacts(e *wire.Event, r Result) map[string]any {
 	}
 }
 
-// verdicts and natives translate between the contract's routes and ours.
+// routeVerdicts and verdictRoutes translate between the contract's routes and Countersign's
+// verdicts.
 var (
 	routeVerdicts = map[wire.Route]events.Verdict{wire.Accept: events.Allow, wire.Ask: events.Ask, wire.Defer: events.Defer, wire.Refuse: events.Deny}
 	verdictRoutes = map[events.Verdict]wire.Route{events.Allow: wire.Accept, events.Ask: wire.Ask, events.Defer: wire.Defer, events.Deny: wire.Refuse}
 )
 
-// verdictOf is deny for a route that nobody knows.
+// verdictOf returns deny for an unknown route.
 func verdictOf(r wire.Route) events.Verdict {
 	if v, ok := routeVerdicts[r]; ok {
 		return v
@@ -195,7 +193,7 @@ func verdictOf(r wire.Route) events.Verdict {
 	return events.Deny
 }
 
-// routeOf is refuse for a verdict that nobody knows.
+// routeOf returns refuse for an unknown verdict.
 func routeOf(v events.Verdict) wire.Route {
 	if r, ok := verdictRoutes[v]; ok {
 		return r
@@ -206,7 +204,7 @@ func routeOf(v events.Verdict) wire.Route {
 // NativeVerdict implements call.Protocol.
 func (Evaluator) NativeVerdict(v events.Verdict) string { return string(routeOf(v)) }
 
-// recordReasons gives the result's reasons to the record.
+// recordReasons adds the result's reasons to the opinion.
 func (r Result) recordReasons(evaluator string, c call.Call, o *call.Opinion) {
 	for _, s := range r.recorded {
 		o.AddReason(verdictOf(s.route), evaluator, s.code, s.path)
@@ -219,7 +217,7 @@ func (r Result) recordReasons(evaluator string, c call.Call, o *call.Opinion) {
 	}
 }
 
-// dottedPath writes a JSON pointer as the contract's errors do.
+// dottedPath writes a JSON pointer in the form of the contract's errors.
 func dottedPath(pointer string) string {
 	if pointer == "" {
 		return "event"

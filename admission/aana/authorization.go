@@ -8,7 +8,7 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aana"
 )
 
-// AuthorizationReport is what step 1 found.
+// AuthorizationReport is the result of step 1.
 type AuthorizationReport struct {
 	Declared   wire.State   `json:"declared_state"`
 	Supported  wire.State   `json:"evidence_supported_state"`
@@ -17,8 +17,8 @@ type AuthorizationReport struct {
 	Downgraded bool         `json:"downgraded"`
 }
 
-// supportRule says what makes a reference support a state: all of its conditions
-// that are set must hold.
+// supportRule is a condition under which a reference supports a state: all its fields that are
+// set must match.
 type supportRule struct {
 	state    wire.State
 	kind     string
@@ -28,8 +28,7 @@ type supportRule struct {
 	deniedBy []denial       // none of them in the summary
 }
 
-// referenceSupports are the reference's triggers. Its text is the identifier and
-// the summary.
+// referenceSupports are the reference's triggers. It searches the identifier and the summary.
 var referenceSupports = []supportRule{
 	{state: wire.UserClaimed, kind: wire.KindUserMessage},
 	{state: wire.UserClaimed, trust: []string{wire.TrustUserClaimed}},
@@ -44,7 +43,7 @@ var referenceSupports = []supportRule{
 
 var trustedTiers = []string{wire.TrustVerified, wire.TrustRuntime}
 
-// hardenedSupports ask for evidence of the right kind that somebody vouches for.
+// hardenedSupports demand evidence of the right kind and trust tier.
 var hardenedSupports = []supportRule{
 	{state: wire.UserClaimed, kind: wire.KindUserMessage},
 	{state: wire.UserClaimed, trust: []string{wire.TrustUserClaimed}},
@@ -54,9 +53,8 @@ var hardenedSupports = []supportRule{
 	{state: wire.Confirmed, kind: wire.KindApproval, trust: trustedTiers, deniedBy: denials["confirmation"]},
 }
 
-// denial is a way to say the opposite of what evidence usually says. The pattern
-// is slow beside the test that comes before it: every text with a match has one
-// of the marks in it.
+// denial is a way to state the opposite of supporting evidence. The pattern is slow, so the
+// marks are tested first: every text that matches the pattern contains one of the marks.
 type denial struct {
 	marks   []string
 	pattern *regexp.Regexp
@@ -66,8 +64,8 @@ func (d denial) matches(summary string) bool {
 	return containsAny(summary, d.marks) && d.pattern.MatchString(summary)
 }
 
-// denials are the summaries that take support away, by what they deny. They can
-// do nothing else.
+// denials are the summaries that withdraw support, by what they deny. They have no other
+// effect.
 var denials = map[string][]denial{
 	"authentication": denialPatterns(`authenticat|identif|logged in|signed in|verif`, `authentication|identification|login|log-in|sign-in`),
 	"validation":     denialPatterns(`validat|eligib|owned|owner|owns|verif|match`, `validation|eligibility|ownership|verification`),
@@ -81,9 +79,8 @@ var (
 		"cancelled", "outstanding", "required", "needed", "awaiting", "awaits", "lacks", "lacking", "needs", "requires", "disagreed"}
 )
 
-// denialPatterns makes the patterns for a verb's stems and its nouns: "has not yet been
-// confirmed", "unconfirmed", "approval is pending", "awaiting approval", "the
-// owner declined".
+// denialPatterns builds the patterns for a verb's stems and its nouns: "has not yet been
+// confirmed", "unconfirmed", "approval is pending", "awaiting approval", "the owner declined".
 func denialPatterns(stems, nouns string) []denial {
 	const gone = `(pending|missing|absent|failed|denied|declined|rejected|refused|withdrawn|revoked|expired|cancelled|outstanding|required|needed)`
 	const lacking = `(awaiting|awaits|pending|lacks|lacking|needs|requires|failed|denied|declined|rejected|refused|withdrew|revoked)`
@@ -114,8 +111,8 @@ func containsAny(text string, phrases []string) bool {
 	return slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(text, p) })
 }
 
-// strongestSupport gives the strongest state that the evidence supports, and all of
-// them from the weakest on.
+// strongestSupport returns the strongest state that the evidence supports, and all of them from
+// the weakest on.
 func strongestSupport(supports []supportRule, fold func(string) string, refs []wire.EvidenceRef) (strongest wire.State, all []wire.State) {
 	found := map[wire.State]bool{}
 	for _, ref := range refs {
@@ -134,7 +131,7 @@ func strongestSupport(supports []supportRule, fold func(string) string, refs []w
 	return strongest, all
 }
 
-// checkAuthorization is step 1: what of the declared state the evidence carries.
+// checkAuthorization is step 1: how far the evidence supports the declared state.
 func (p *profile) checkAuthorization(e *wire.Event) AuthorizationReport {
 	strongest, all := strongestSupport(p.supportRules, p.foldText, e.Evidence)
 	r := AuthorizationReport{Declared: e.Authorized, Supported: strongest, Effective: e.Authorized, Support: all}
@@ -150,7 +147,7 @@ func (p *profile) checkAuthorization(e *wire.Event) AuthorizationReport {
 	return r
 }
 
-// withApproval is the report once a reviewer's approval is among the evidence.
+// withApproval returns the report with a reviewer's approval as evidence.
 func (r AuthorizationReport) withApproval() AuthorizationReport {
 	r.Supported, r.Effective, r.Downgraded = wire.Confirmed, wire.Confirmed, false
 	if !slices.Contains(r.Support, wire.Confirmed) {

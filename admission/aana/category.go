@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// foldNFKC makes text comparable that means the same to a reader: full-width
-// letters and ligatures become plain ones.
+// foldNFKC makes texts comparable that a reader takes for the same: full-width letters and
+// ligatures become plain ones.
 func foldNFKC(s string) string { return strings.ToLower(normalizeNFKC(s)) }
 
 // normalizeNFKC is the NFKC form.
@@ -21,8 +21,8 @@ func normalizeNFKC(s string) string { return norm.NFKC.String(s) }
 
 func foldPlain(s string) string { return strings.ToLower(s) }
 
-// classifyCategory is step 2: a read that is declared public and bound to an identity is
-// a private one.
+// classifyCategory is step 2: a read that is declared public but bound to an identity is a
+// private one.
 func (p *profile) classifyCategory(e *wire.Event) (c wire.Category, corrected bool) {
 	if e.Category == wire.PublicRead && p.isIdentityBound(e) {
 		return wire.PrivateRead, true
@@ -30,16 +30,16 @@ func (p *profile) classifyCategory(e *wire.Event) (c wire.Category, corrected bo
 	return e.Category, false
 }
 
-// isHighRisk reports whether a write needs an explicit confirmation because of
-// what its tool is called or what it touches.
+// isHighRisk reports whether the tool name or the risk domain of a write demands an explicit
+// confirmation.
 func (p *profile) isHighRisk(e *wire.Event) bool {
 	return e.Category == wire.Write && (riskyDomains[e.RiskDomain] || p.isRiskyName(e.ToolName))
 }
 
-// publicWords anywhere in an event turn the reference's question off.
+// publicWords anywhere in an event disable the reference's identity check.
 var publicWords = regexp.MustCompile(`\b(search|find|list|lookup|catalog|availability|public|opening hours)\b`)
 
-// identityByText is the reference's question.
+// identityByText is the reference's identity check.
 func identityByText(e *wire.Event) bool {
 	for key := range e.Arguments {
 		if identityKeys[key] {
@@ -53,11 +53,11 @@ func identityByText(e *wire.Event) bool {
 	return containsAny(name, identityHints)
 }
 
-// eventText is everything that the reference looks for public words in.
+// eventText is the text that the reference searches for public words.
 func eventText(e *wire.Event) string {
 	args, err := strictjson.Canonical(e.Arguments)
 	if err != nil {
-		args = nil // then there are no words in it that could turn the question off
+		args = nil // then it has no public words
 	}
 	parts := []string{e.ToolName, e.RiskDomain, e.UserIntent, string(args)}
 	for _, r := range e.Evidence {
@@ -72,8 +72,8 @@ func plainWords(folded string) []string { return plainWord.FindAllString(folded,
 
 func riskyBySubstring(name string) bool { return containsAny(foldPlain(name), riskyVerbs) }
 
-// identityByWords is the hardened question: an argument's name decides at any
-// depth and in any spelling, then the words of the tool's name.
+// identityByWords is the hardened identity check: the names of arguments at any depth and in
+// any spelling, then the words of the tool's name.
 func identityByWords(e *wire.Event) bool {
 	if hasIdentityKey(e.Arguments) {
 		return true
@@ -99,12 +99,12 @@ func hasIdentityKey(v any) bool {
 	return false
 }
 
-// fillerWords are words that stand beside a hint in a name without separators.
+// fillerWords are words that occur beside a hint in a name without separators.
 var fillerWords = []string{"get", "fetch", "read", "load", "view", "show", "find", "lookup", "my", "by", "all", "ids", "id", "info", "data", "details", "detail",
 	"record", "history", "status", "summary"}
 
-// isComposed reports whether a word is put together from hints, their plurals and
-// glue, with a hint among them: users, getuserprofile, but not border.
+// isComposed reports whether a word is composed of hints, their plurals and fillerWords, with
+// at least one hint: users, getuserprofile, but not border.
 func isComposed(word string, hinted bool) bool {
 	if word == "" {
 		return hinted
@@ -122,10 +122,10 @@ func isComposed(word string, hinted bool) bool {
 	return false
 }
 
-// verbEndings are what a verb may end in and still be that verb.
+// verbEndings are the endings that a form of a verb may have.
 var verbEndings = wordSet("", "s", "es", "d", "ed", "ing", "ting", "ring", "red", "ion", "ions", "ment", "ments", "out", "outs")
 
-// riskyByWords takes whole words: payload is no payment.
+// riskyByWords compares whole words: payload is no payment.
 func riskyByWords(name string) bool {
 	return slices.ContainsFunc(nameWords(name), func(word string) bool {
 		return slices.ContainsFunc(riskyVerbs, func(verb string) bool {
@@ -135,9 +135,9 @@ func riskyByWords(name string) bool {
 	})
 }
 
-// nameWords takes a name apart: at everything that is neither letter nor digit,
-// where a capital follows a small letter or starts a word after capitals, and
-// between letters and digits. The words are folded.
+// nameWords splits a name into words: at everything that is neither letter nor digit, where a
+// capital follows a small letter or starts a word after capitals, and between letters and
+// digits. The words are case-folded.
 func nameWords(name string) []string {
 	runes := []rune(norm.NFKC.String(name))
 	var words []string

@@ -29,8 +29,8 @@ type AIx struct {
 // Components of the index.
 type Components struct{ P, F, C float64 }
 
-// EventView is what an envelope repeats of the event. Members that the event
-// does not have, or has in a form that nobody should repeat, are null.
+// EventView is what an envelope repeats of the event. Members that the event lacks, or whose
+// form is not safe to repeat, are null.
 type EventView struct {
 	ToolName     *string
 	Category     *string
@@ -40,7 +40,7 @@ type EventView struct {
 	SourceIDs    []string
 }
 
-// Envelope is the contract's result, as the reply has it.
+// Envelope is the contract's result in the form of the reply.
 type Envelope struct {
 	ContractVersion string               `json:"contract_version"`
 	ToolName        *string              `json:"tool_name"`
@@ -65,7 +65,7 @@ type Envelope struct {
 	Approval        *Approval            `json:"approval,omitempty"`
 }
 
-// EvidenceUse sorts evidence by what came of it.
+// EvidenceUse groups evidence by its use.
 type EvidenceUse struct {
 	Used          []string `json:"used"`
 	Missing       []string `json:"missing"`
@@ -95,8 +95,8 @@ type Architecture struct {
 	SafeLog       AuditEvent           `json:"audit_safe_log_event"`
 }
 
-// AuditEvent is what may be logged of a decision: no text of the event, no
-// value of an argument.
+// AuditEvent is what may be logged of a decision: no text of the event, no value of an
+// argument.
 type AuditEvent struct {
 	Version       string               `json:"audit_event_version"`
 	Route         wire.Route           `json:"route"`
@@ -110,7 +110,7 @@ type AuditEvent struct {
 	PublicLog     bool                 `json:"public_audit_log_allowed"`
 	PublicClaim   bool                 `json:"public_claim_allowed"`
 	State         string               `json:"authorization_state"`
-	Effective     string               `json:"effective_authorization_state,omitempty"` // ours: the contract shows the declared one only
+	Effective     string               `json:"effective_authorization_state,omitempty"` // Countersign's own: the contract shows only the declared state
 	Authorization *AuthorizationReport `json:"authorization_report"`
 	ToolName      *string              `json:"tool_name"`
 	Category      *string              `json:"tool_category"`
@@ -120,7 +120,7 @@ type AuditEvent struct {
 	RawLogged     bool                 `json:"raw_payload_logged"`
 }
 
-// ExecutionPolicy says whether the call may be executed, and why not.
+// ExecutionPolicy states whether the call may be executed, and if not, why.
 type ExecutionPolicy struct {
 	Mode       string          `json:"mode"`
 	AANAAllows bool            `json:"aana_allows_execution"`
@@ -132,8 +132,8 @@ type ExecutionPolicy struct {
 	Observed   Observed        `json:"observed"`
 }
 
-// Observed is what the execution policy went by. The blockers of the envelope,
-// of aix and of the architecture decision are counted together.
+// Observed are the inputs of the execution policy. The blockers of the envelope, of aix and of
+// the architecture decision are counted together.
 type Observed struct {
 	Gate         string     `json:"gate_decision"`
 	Action       wire.Route `json:"recommended_action"`
@@ -142,8 +142,7 @@ type Observed struct {
 	ErrorCount   int        `json:"validation_error_count"`
 }
 
-// Approval is our addition: where the approval workflow of an ask or defer
-// stands.
+// Approval is Countersign's addition: the state of the approval workflow of an ask or defer.
 type Approval struct {
 	Required     bool        `json:"required"`
 	Status       string      `json:"status"`
@@ -168,7 +167,7 @@ func (r Result) Envelope() Envelope {
 		CandidateGate: gateWord(r.AANARoute == wire.Accept && len(r.Blockers) == 0 && len(r.Errors) == 0),
 		AIx:           r.buildAIx(), Blockers: r.Blockers, Reasons: r.Reasons, Errors: r.Errors,
 	}
-	if r.Authorization != nil { // of a malformed event the contract shows nothing more
+	if r.Authorization != nil { // the contract shows nothing more of a malformed event
 		e.Category, e.State, e.Domain = textOrEmpty(r.Event.Category), textOrEmpty(r.Event.State), textOrEmpty(r.Event.Domain)
 		e.AANARoute, e.Recommended, e.RefCount = r.AANARoute, r.Recommended, &r.Evidence.Checked
 		e.Evidence, e.Authorization = r.Evidence, r.Authorization
@@ -196,7 +195,7 @@ func (r Result) buildAIx() AIx {
 	return AIx{AIxVersion, score, Components{score, f, score}, r.Route, r.Blockers}
 }
 
-// missingMarks are parts of blockers that speak of missing evidence.
+// missingMarks are parts of blockers that concern missing evidence.
 var missingMarks = []string{"missing", "evidence", "authorization", "citation", "source"}
 
 const notDeclared = "not_declared"
@@ -269,13 +268,13 @@ func (r Result) buildExecutionPolicy(e Envelope) ExecutionPolicy {
 	}
 }
 
-// Limits of what an envelope repeats of the arguments' names.
+// Limits of repeated argument names.
 const (
 	maxKeys = 64
 	maxKey  = 64
 )
 
-// viewOf takes from an event what may be repeated.
+// viewOf copies the fields of an event that may be repeated.
 func viewOf(e *wire.Event, mask func(id, fallback string) string) EventView {
 	v := EventView{ArgumentKeys: argumentKeys(e.Arguments), SourceIDs: []string{}}
 	v.ToolName = optionalText(e.ToolName, len(e.ToolName) <= call.MaxField)

@@ -14,16 +14,16 @@ const EvidenceSafetyVersion = "0.1"
 
 // Limits of age and time.
 const (
-	// MaxAge is how old evidence may be.
+	// MaxAge is the maximum age of evidence.
 	MaxAge = 168 * time.Hour
-	// MaxSkew is how far a sender's clock may be ahead of ours.
+	// MaxSkew is how far a sender's clock may be ahead of this program's.
 	MaxSkew = 5 * time.Minute
 )
 
-// maxIssues bounds how many issues a result lists; its codes are complete.
+// maxIssues bounds the issues that a result lists; its codes are complete.
 const maxIssues = 128
 
-// Issue is one thing that is wrong with the evidence. Message never quotes it.
+// Issue is one defect of the evidence. Message never quotes the evidence.
 type Issue struct {
 	Level   string `json:"level"` // error or warning
 	Code    string `json:"code"`
@@ -52,7 +52,7 @@ type EvidenceIntegrity struct {
 	first map[string]string // the JSON pointer of each code's first issue
 }
 
-// publishable reports whether nothing keeps the evidence out of public logs.
+// publishable reports whether the evidence may appear in public logs.
 func (r *EvidenceIntegrity) publishable() bool {
 	if r == nil {
 		return false
@@ -60,7 +60,7 @@ func (r *EvidenceIntegrity) publishable() bool {
 	return !slices.ContainsFunc(slices.Concat(r.ErrorCodes, r.WarningCodes), func(c string) bool { return unpublishableCodes[c] })
 }
 
-// inspection is one run over the evidence of one event.
+// inspection checks the evidence of one event.
 type inspection struct {
 	*profile
 	category wire.Category
@@ -69,8 +69,7 @@ type inspection struct {
 	report   *EvidenceIntegrity
 }
 
-// inspectEvidence is the first half of step 4: it looks at every reference and decides
-// nothing.
+// inspectEvidence is the first half of step 4: it checks every reference and decides nothing.
 func (p *profile) inspectEvidence(refs []wire.EvidenceRef, c wire.Category, now time.Time, mask func(id, fallback string) string) *EvidenceIntegrity {
 	r := &EvidenceIntegrity{
 		Version: EvidenceSafetyVersion, Checked: len(refs), Used: []string{}, Missing: []string{}, Contradictory: []string{}, Citations: []string{},
@@ -90,7 +89,7 @@ func (p *profile) inspectEvidence(refs []wire.EvidenceRef, c wire.Category, now 
 	return r
 }
 
-// addIssue adds an issue with reference i, -1 for none, at a dotted member.
+// addIssue adds an issue at a dotted member of reference i; -1 is none.
 func (in inspection) addIssue(level, code string, i int, member string) {
 	path, pointer := "$.evidence_refs", "/evidence_refs"
 	if i >= 0 {
@@ -112,14 +111,14 @@ func (in inspection) addIssue(level, code string, i int, member string) {
 	}
 }
 
-// addWarning adds an issue that only counts for private reads and writes.
+// addWarning adds an issue that counts only for private reads and writes.
 func (in inspection) addWarning(code string, i int, member string) {
 	if warnsWeakEvidence[in.category] {
 		in.addIssue("warning", code, i, member)
 	}
 }
 
-// appendUnique appends what is not there yet.
+// appendUnique appends s unless the list has it.
 func appendUnique(list *[]string, s string) {
 	if !slices.Contains(*list, s) {
 		*list = append(*list, s)
@@ -189,8 +188,8 @@ func (in inspection) checkFreshness(i int, ref wire.EvidenceRef) {
 	}
 }
 
-// ageLimit is how old a reference may be: its own limit where that is the stricter
-// one and the profile minds it.
+// ageLimit is the maximum age of a reference: its own limit where that is stricter and the
+// profile applies it.
 func (in inspection) ageLimit(f wire.Freshness) time.Duration {
 	if !in.strictTimes || f.MaxAgeHours == nil || *f.MaxAgeHours >= MaxAge.Hours() {
 		return MaxAge
@@ -218,8 +217,7 @@ func (in inspection) checkContent(i int, ref wire.EvidenceRef) {
 	}
 }
 
-// deniesAuthorization reports whether a reference says that the authorization is
-// missing.
+// deniesAuthorization reports whether a reference states that the authorization is missing.
 func (p *profile) deniesAuthorization(ref wire.EvidenceRef) bool {
 	return strings.HasPrefix(ref.SourceID, missingAuthSource) ||
 		ref.Kind == wire.KindSystemState && containsAny(p.foldText(ref.Summary), missingAuthPhrases)

@@ -10,27 +10,26 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aana"
 )
 
-// Inputs is what a judgement needs beside the event.
+// Inputs are the inputs of Judge in addition to the event.
 type Inputs struct {
-	Now     time.Time // evidence is as old as this says
+	Now     time.Time // reference time for the age of evidence
 	Profile call.Profile
 
-	// Approved says that a reviewer has approved the call: evidence of kind approval
-	// that Countersign itself vouches for. It confirms a write that the sender claims
-	// any authorization for, and answers a recommended ask. It does nothing else.
+	// Approved reports that a reviewer has approved the call: evidence of kind approval that
+	// Countersign itself provides. It confirms a write for which the sender claims any
+	// authorization, and answers a recommended ask. It has no other effect.
 	Approved bool
 
-	// Digest masks identifiers that look like credentials; nil leaves no trace of
-	// them at all.
+	// Digest masks identifiers that look like credentials; with nil they are dropped.
 	Digest func([]byte) string
 }
 
-// Result is a judgement: what the envelope says, and what only the record and
-// the policies hear.
+// Result is the result of Judge: the content of the envelope, and what only the record and the
+// policies get.
 type Result struct {
 	Route       wire.Route // final
-	AANARoute   wire.Route // aana_route: the contract's own, before the runtime's
-	Recommended wire.Route // what the runtime recommended, after step 0
+	AANARoute   wire.Route // aana_route: by the contract, before the runtime's recommendation
+	Recommended wire.Route // the runtime's recommendation, after step 0
 	Blockers    []string
 	Reasons     []string
 
@@ -45,22 +44,22 @@ type Result struct {
 	recorded      []recordedReason
 }
 
-// recordedReason is one reason for the record. Route is what the reason alone asks for.
+// recordedReason is one reason for the record. route is the route that the reason alone
+// demands.
 type recordedReason struct {
 	route      wire.Route
 	code, path string
 }
 
-// ValidationError says where an event breaks the contract and what the schema
-// asks for there. It never holds a value of the event.
+// ValidationError states where an event violates the schema and what the schema demands there.
+// It never holds a value of the event.
 type ValidationError struct {
 	Path    string `json:"path"`    // dotted; "event" for the whole of it
 	Message string `json:"message"` // the schema's keyword and demand, or a reason code
 }
 
-// Judge decides on a valid event. It is a pure function of its arguments; the
-// event is one that Decode or Read gave without an error and that satisfies the
-// schema of its profile.
+// Judge decides on a valid event. It is a pure function of its arguments; the event must come
+// from Decode or Read without an error and satisfy the schema of its profile.
 func Judge(e *wire.Event, in Inputs) Result {
 	p := profileFor(in.Profile)
 	j := &judgement{profile: p, event: e, now: in.Now, mask: newMasker(in.Digest)}
@@ -86,7 +85,7 @@ type judgement struct {
 	mask     func(id, fallback string) string
 }
 
-// addBlocker adds a hard blocker, once, and leaves a route at least as strict as r.
+// addBlocker adds a hard blocker, once, and makes the route at least as strict as r.
 func (j *judgement) addBlocker(r wire.Route, code, path string) {
 	j.AANARoute = wire.Stricter(j.AANARoute, r)
 	if slices.Contains(j.Blockers, code) {
@@ -96,14 +95,14 @@ func (j *judgement) addBlocker(r wire.Route, code, path string) {
 	j.recorded = append(j.recorded, recordedReason{r, code, path})
 }
 
-// addReason adds a reason that asks for nothing by itself.
+// addReason adds a reason that does not change the route.
 func (j *judgement) addReason(code, path string) {
 	j.Reasons = append(j.Reasons, code)
 	j.recorded = append(j.recorded, recordedReason{wire.Accept, code, path})
 }
 
-// applyAuthorization is steps 0 and 1: the accept that the contract forbids, and what the
-// evidence leaves of the declared authorization.
+// applyAuthorization is steps 0 and 1: it corrects an accept that the contract forbids, and
+// limits the declared authorization to what the evidence supports.
 func (j *judgement) applyAuthorization() {
 	sent, _ := j.event.Sent["authorization_state"].(string)
 	if lift := stateLifts[j.event.Category]; j.liftsState && sent != string(j.event.Authorized) {
@@ -186,8 +185,7 @@ func (j *judgement) applyEvidence() {
 	}
 }
 
-// rawArguments is the member in which runtimes pass on arguments that are no
-// JSON.
+// rawArguments is the member in which runtimes pass on arguments that are not JSON.
 const rawArguments = "__raw"
 
 func (j *judgement) checkArguments() {
@@ -218,18 +216,17 @@ func (j *judgement) finishRoute() {
 		j.addBlocker(wire.Accept, CodeRuntimeRefusal, "/recommended_route")
 	}
 	if j.Route == wire.Accept && len(j.Blockers) > 0 {
-		// Only the reference leaves it so; its gate fails, and so does our verdict.
+		// Only the reference leaves the accept; its gate fails, and so the verdict is ask.
 		j.recorded = append(j.recorded, recordedReason{wire.Ask, reasonGateFails, ""})
 	}
 }
 
-// passesGate reports whether the final gate lets the call through.
+// passesGate reports whether the final gate allows the call.
 func (r Result) passesGate() bool {
 	return r.Route == wire.Accept && len(r.Blockers) == 0 && len(r.Errors) == 0
 }
 
-// newMasker hides identifiers that look like credentials or are longer than
-// anybody's identifier.
+// newMasker masks identifiers that look like credentials or are too long for an identifier.
 func newMasker(digest func([]byte) string) func(id, fallback string) string {
 	return func(id, fallback string) string {
 		low := strings.ToLower(strings.TrimSpace(id))
@@ -244,7 +241,7 @@ func newMasker(digest func([]byte) string) func(id, fallback string) string {
 		d := digest([]byte(id))
 		form, sum := d[:strings.LastIndexByte(d, ':')+1], d[strings.LastIndexByte(d, ':')+1:]
 		if form == "" {
-			return fallback // there is no key to digest with
+			return fallback // without a key there is no digest
 		}
 		return fallback + ":" + form + sum[:min(len(sum), 16)]
 	}

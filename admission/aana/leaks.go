@@ -11,17 +11,17 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aana"
 )
 
-// leakPattern is a pattern of what must not be in evidence. The patterns are slow
-// beside the tests that come before them: every text with a match has one of the
-// marks and at least so many digits in it.
+// leakPattern is a pattern of text that evidence must not contain. The pattern is slow, so
+// marks and digits are tested first: every matching text contains one of the marks and at least
+// that many digits.
 type leakPattern struct {
 	pattern *regexp.Regexp
-	marks   []string // nil for no such test
-	digits  int      // of any script, as in the reference's patterns; the text is matched with plain ones in their place
+	marks   []string // nil: no mark is required
+	digits  int      // of any script, as in the reference's patterns; the pattern sees them as ASCII digits
 }
 
-// secretPatterns are the contract's patterns: keys of model providers and of a cloud,
-// credentials with their name, numbers of social security and of payment cards.
+// secretPatterns are the contract's patterns: keys of model providers and of a cloud, named
+// credentials, social security numbers and payment card numbers.
 var secretPatterns = []leakPattern{
 	{regexp.MustCompile(`\bsk-[A-Za-z0-9_-]{12,}\b`), []string{"sk-"}, 0},
 	{regexp.MustCompile(`\bsk-or-v1-[A-Za-z0-9]{20,}\b`), []string{"sk-or-v1-"}, 0},
@@ -31,8 +31,8 @@ var secretPatterns = []leakPattern{
 	{regexp.MustCompile(`\b(?:\d[ -]*?){13,16}\b`), nil, 13},
 }
 
-// argumentSecrets are what is looked for in arguments: the same, with payment
-// cards told from time stamps and counters.
+// argumentSecrets are the patterns for arguments: the same except for payment cards, which
+// isCard distinguishes from time stamps and counters.
 var argumentSecrets = secretPatterns[:len(secretPatterns)-1]
 
 var (
@@ -59,8 +59,8 @@ func containsLeak(list []leakPattern, texts ...string) bool {
 	})
 }
 
-// plainDigits is text with the decimal digits of every script as ASCII digits,
-// and how many digits there are.
+// plainDigits returns text with the decimal digits of every script as ASCII digits, and their
+// number.
 func plainDigits(text string) (plain string, digits int) {
 	ascii := true
 	for i := range len(text) {
@@ -83,8 +83,8 @@ func plainDigits(text string) (plain string, digits int) {
 	return plain, digits
 }
 
-// digitValue is the value of a decimal digit. Every range of them in Unicode's
-// table begins with a zero.
+// digitValue is the value of a decimal digit. Every range of digits in Unicode's table begins
+// with a zero.
 func digitValue(r rune) (value rune, is bool) {
 	for _, g := range unicode.Nd.R16 {
 		if r >= rune(g.Lo) && r <= rune(g.Hi) {
@@ -99,13 +99,13 @@ func digitValue(r rune) (value rune, is bool) {
 	return 0, false
 }
 
-// scannedText is what the reference scans, as one text.
+// scannedText is the text that the reference scans, as one text.
 func scannedText(r wire.EvidenceRef) []string {
 	return []string{strings.Join([]string{r.SourceID, r.Summary, r.CitationURL, r.RetrievalURL, r.Provenance}, " ")}
 }
 
-// wholeText is every text of a reference, with a second reading in which
-// full-width characters are plain ones.
+// wholeText returns every text of a reference, and again with full-width characters as plain
+// ones.
 func wholeText(r wire.EvidenceRef) []string {
 	texts := append(scannedText(r), r.Freshness.Source)
 	texts = append(append(texts, r.Supports...), r.Contradicts...)
@@ -117,8 +117,8 @@ func wholeText(r wire.EvidenceRef) []string {
 	return texts
 }
 
-// hasSecretArgument reports whether an argument, at any depth, holds a secret in
-// its value, in its name, or in both together as in {"password": "…"}.
+// hasSecretArgument reports whether an argument, at any depth, holds a secret in its value, in
+// its name, or in both together as in {"password": "…"}.
 func hasSecretArgument(v any) bool { return hasSecretMember("", v) }
 
 func hasSecretMember(name string, v any) bool {
@@ -139,8 +139,8 @@ func hasSecretMember(name string, v any) bool {
 	return false
 }
 
-// credentialName gives the last words of a member's name that say credential:
-// dbPassword and x-api-key are a password and an api_key.
+// credentialName returns the last words of a member's name if they name a credential:
+// dbPassword and x-api-key give password and api_key.
 func credentialName(name string) string {
 	words := nameWords(name)
 	if n := len(words); n > 1 && words[n-2] == "api" && words[n-1] == "key" {
@@ -151,7 +151,7 @@ func credentialName(name string) string {
 	return ""
 }
 
-// isPlaceholder recognises what stands for a value that was taken out.
+// isPlaceholder reports whether v stands for a removed value.
 func isPlaceholder(v string) bool {
 	return placeholders[strings.Trim(strings.ToLower(v), "[]<>{}()*_ ")] || strings.Trim(v, "*•xX.-_ ") == ""
 }
@@ -168,9 +168,9 @@ func isSecretText(text string) bool {
 	return false
 }
 
-// isCard reports whether digits, spaces and dashes between them allowed, can be
-// the number of a payment card: 13 to 16 digits of an issuer's range with a
-// right check digit. Times in milliseconds or microseconds are in none.
+// isCard reports whether a text of digits, spaces and dashes can be the number of a payment
+// card: 13 to 16 digits of an issuer's range with a correct check digit. Times in milliseconds
+// or microseconds are in no such range.
 func isCard(text string) bool {
 	digits := strings.Map(func(r rune) rune {
 		if r == ' ' || r == '-' {

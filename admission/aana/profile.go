@@ -9,23 +9,23 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// profile is everything in which the two profiles differ, as data.
+// profile holds all differences between the two profiles as data.
 type profile struct {
 	evaluator  string
-	unreadable string // the hard blocker of bytes that are no event at all
+	unreadable string // the hard blocker of bytes that are no event
 
 	read     func(call.Request) (*wire.Event, error)
 	validate func(*wire.Event) []schemas.Violation
 
-	foldText        func(string) string // how text is made comparable
+	foldText        func(string) string // text normalisation for comparisons
 	supportRules    []supportRule       // step 1
 	liftsState      bool                // step 1: evidence raises a declared none
-	coercesRoute    bool                // step 0, after the schema; the SDK does it before
+	coercesRoute    bool                // step 0 after the schema; the SDK runs it before
 	isIdentityBound func(*wire.Event) bool
 	isRiskyName     func(string) bool
-	evidenceText    func(wire.EvidenceRef) []string // what is scanned for leaks
-	strictTimes     bool                            // the future and an own limit of age count
-	scansArguments  bool                            // the arguments are scanned
+	evidenceText    func(wire.EvidenceRef) []string // text that is scanned for leaks
+	strictTimes     bool                            // future times and a reference's own age limit count
+	scansArguments  bool                            // arguments are scanned
 	alignsGate      bool                            // route and gate are made to agree
 	declaredView    bool                            // evidence_integrity in the result is for the declared category
 }
@@ -51,7 +51,7 @@ var referenceProfile = &profile{
 	isIdentityBound: identityByText, isRiskyName: riskyBySubstring, evidenceText: scannedText, declaredView: true,
 }
 
-// profileFor is the hardened profile for every name but the reference's.
+// profileFor returns the hardened profile for every name but the reference's.
 func profileFor(name call.Profile) *profile {
 	if name == call.ProfileReferenceSDK {
 		return referenceProfile
@@ -60,7 +60,7 @@ func profileFor(name call.Profile) *profile {
 }
 
 // readSDK reads an event as the reference's SDK does. With an error that wraps
-// wire.ErrNotNormal the event is what could be read nonetheless.
+// wire.ErrNotNormal the event holds what could be read.
 func readSDK(r call.Request) (*wire.Event, error) {
 	sent, err := strictjson.ParseObject(r.Body, r.Limits)
 	if err != nil {
@@ -74,9 +74,8 @@ func readSDK(r call.Request) (*wire.Event, error) {
 	return wire.Read(liftState(tree), sent)
 }
 
-// stateLifts is the reference's way around the contract's conditions: where they
-// forbid an accept, the state that the evidence supports takes the place of the
-// declared one.
+// stateLifts is the reference's way around the contract's conditions: where they forbid an
+// accept, the state that the evidence supports replaces the declared one.
 var stateLifts = map[wire.Category]struct {
 	needs  wire.State
 	reason string
@@ -85,9 +84,9 @@ var stateLifts = map[wire.Category]struct {
 	wire.Write:       {wire.Validated, reasonLiftedWrite},
 }
 
-// liftState is tree, or a copy with the state that the evidence supports. A state
-// outside the vocabulary counts as none, except for the words that the reference
-// takes for stronger ones: those it leaves for the schema to refuse.
+// liftState returns tree, or a copy with the state that the evidence supports. A state outside
+// the vocabulary counts as none, except for the words that the reference treats as stronger:
+// those are left for the schema to refuse.
 func liftState(tree map[string]any) map[string]any {
 	e, _ := wire.Read(tree, tree)
 	lift, may := stateLifts[e.Category]
@@ -106,7 +105,7 @@ func liftState(tree map[string]any) map[string]any {
 	return c
 }
 
-// stateWord is a state in the spelling in which the reference looks it up.
+// stateWord is a state in the spelling that the reference looks up.
 func stateWord(s wire.State) string {
 	return stateSpelling.Replace(foldPlain(strings.TrimSpace(string(s))))
 }

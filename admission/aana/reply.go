@@ -15,8 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// refusedResult is the contract's answer to an event that is not valid. e is nil if
-// there is not even an object.
+// refusedResult is the contract's answer to an invalid event. e is nil if the request is not
+// even an object.
 func refusedResult(e *wire.Event, blocker string, vs []schemas.Violation, reasons []events.Reason) Result {
 	r := Result{
 		Route: wire.Refuse, AANARoute: wire.Refuse, Blockers: []string{blocker}, Reasons: []string{reasonSchemaFailed},
@@ -42,13 +42,12 @@ func refusedResult(e *wire.Event, blocker string, vs []schemas.Violation, reason
 // fromSchema are the reason codes that stand for violations of the schema.
 var fromSchema = map[string]bool{call.CodeSchemaInvalid: true, call.CodeUnknownVersion: true}
 
-// Reply implements call.Protocol: the contract's envelope. Where the decision is
-// stricter than the contract's own, the envelope says so in route, blockers,
-// gate and execution policy.
+// Reply implements call.Protocol: the contract's envelope. Where the decision is stricter than
+// the contract's own, route, blockers, gate and execution policy of the envelope show it.
 func (Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, error) {
 	o, ok := c.ProtocolState.(readState)
 	if !ok {
-		// There was no evaluation, or it is not to be trusted.
+		// There was no evaluation, or it is not trustworthy.
 		o = readState{Result{Route: wire.Refuse, AANARoute: wire.Refuse, Blockers: []string{}, Reasons: []string{},
 			Event: EventView{ArgumentKeys: []string{}, SourceIDs: []string{}}}, events.Allow, Result{}}
 	}
@@ -70,9 +69,9 @@ func (Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, e
 	return b, nil
 }
 
-// withStricterVerdict is the result with the consolidated verdict in it. The reason that
-// the caller may hear is a hard blocker if it is a code; words are a reason.
-// Neither names the rule that decided.
+// withStricterVerdict returns the result with the final verdict. The caller's reason becomes a
+// hard blocker if it is a code, and a reason if it is text. Neither names the rule that
+// decided.
 func (r Result) withStricterVerdict(d events.Decision, reason string) Result {
 	r.Route = wire.Stricter(r.Route, routeOf(d.Verdict))
 	code := reason
@@ -89,8 +88,7 @@ func (r Result) withStricterVerdict(d events.Decision, reason string) Result {
 	return r
 }
 
-// withReason adds the reason that the caller may hear to what the contract makes of
-// an approved call.
+// withReason adds the caller's reason to the contract's result for an approved call.
 func (r Result) withReason(reason string) Result {
 	r.Reasons = append(slices.Clone(r.Reasons), reason)
 	return r
@@ -100,8 +98,7 @@ var reasonCode = regexp.MustCompile(`^[a-z][a-z0-9_]{0,63}$`)
 
 const reasonConsolidated = "consolidated_stricter_route"
 
-// tighteningCodes are the hard blockers of a stricter verdict whose reason is in
-// words.
+// tighteningCodes are the hard blockers of a stricter verdict whose reason is text.
 var tighteningCodes = map[events.Verdict]string{
 	events.Ask: "approval_required", events.Defer: "decision_deferred", events.Deny: "denied_by_policy",
 }
@@ -116,8 +113,7 @@ func approvalBlock(a *events.ApprovalRef) *Approval {
 	}
 }
 
-// latencyMillis is nil if the record does not say when the request came, or says that
-// it came later.
+// latencyMillis is nil if the record has no time of receipt, or one after the decision.
 func latencyMillis(d events.Decision) *float64 {
 	if d.ReceivedAt.IsZero() || d.DecidedAt.Before(d.ReceivedAt.Time) {
 		return nil
@@ -132,8 +128,8 @@ var sensitiveKeys = []string{"api_key", "apikey", "auth_token", "bearer_token", 
 
 const redactedKey = "[redacted_sensitive_key]"
 
-// argumentKeys are the names of the arguments, sorted, without those that say
-// what they hide. A name that is no identifier is hidden too: it may be a value.
+// argumentKeys are the names of the arguments, sorted; sensitive names are masked. A name that
+// is no identifier is masked too: it may be a value.
 func argumentKeys(args map[string]any) []string {
 	keys := []string{}
 	for _, key := range sortedKeys(args) {

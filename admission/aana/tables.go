@@ -26,18 +26,17 @@ const (
 	CodeRuntimeRefusal      = "runtime_refusal"
 )
 
-// CodeTooManyRefs is why an event with more than MaxEvidenceRefs references is
-// malformed.
+// CodeTooManyRefs is the reason code of an event with more than MaxEvidenceRefs references,
+// which is malformed.
 const CodeTooManyRefs = "too_many_evidence_refs"
 
-// Hard blockers of our own, of the hardened profile.
+// Countersign's own hard blockers, in the hardened profile.
 const (
 	CodeArgumentSecret = "proposed_arguments_secret_leak"
 	CodeRawArguments   = "proposed_arguments_unparsed"
 )
 
-// Reasons of the contract that are no hard blockers; the table of step 3 has the
-// rest.
+// Reasons of the contract that are not hard blockers; routeMatrix has the rest.
 const (
 	reasonSchemaFailed  = "event_failed_schema_validation"
 	reasonFailClosed    = "fail_closed_runtime_safety"
@@ -51,7 +50,7 @@ const (
 	reasonLiftedRead    = "authorization_state_lifted_from_auth_evidence_for_schema"
 	reasonLiftedWrite   = "authorization_state_lifted_from_write_evidence_for_schema"
 
-	// Of our own.
+	// Countersign's own.
 	reasonCoerced   = "recommended_accept_not_permitted_by_contract" // step 0
 	reasonGateFails = "accept_with_hard_blockers_raised_to_ask"      // step 5
 )
@@ -104,7 +103,7 @@ func sameForAllStates(c matrixCell) stateRow {
 	return r
 }
 
-// lookupCell finds the cell. What is in no table is refused.
+// lookupCell returns the cell of step 3. An unlisted combination is refused.
 func lookupCell(c wire.Category, highRisk bool, s wire.State) matrixCell {
 	r := routeMatrix[c]
 	if c == wire.Write && highRisk {
@@ -121,11 +120,11 @@ var identityKeys = wordSet("account_id", "account_key", "address", "card_id", "c
 	"invoice_id", "loan_id", "order_id", "patient_id", "payment_id", "payroll_id", "phone", "profile_id", "student_id", "subscription_id",
 	"ticket_id", "transaction_id", "user_id")
 
-// identityHints are words in a tool's name that do so too.
+// identityHints are words of a tool's name that bind a read to an identity.
 var identityHints = []string{"account", "booking", "cart", "client", "customer", "invoice", "order", "profile", "reservation", "subscription",
 	"ticket", "transaction", "user"}
 
-// searchWords in a tool's name say that it is no read of one identity's data.
+// searchWords in a tool's name mean that it does not read one identity's data.
 var searchWords = wordSet("search", "list")
 
 // riskyVerbs in a tool's name, and riskyDomains, make a write a high-risk one.
@@ -134,7 +133,7 @@ var (
 	riskyDomains = wordSet("finance", "devops", "security", "legal", "pharma", "healthcare")
 )
 
-// consequential are the categories that need evidence; sensitive ones warn about
+// needsEvidence are the categories that need evidence; warnsWeakEvidence those that warn about
 // weak evidence.
 var (
 	needsEvidence     = map[wire.Category]bool{wire.PrivateRead: true, wire.Write: true, wire.Unknown: true}
@@ -151,8 +150,8 @@ var (
 
 const missingAuthSource = "counterfactual.missing_authorization"
 
-// errorRoutes is step 4: the least strict route that an error in the evidence
-// leaves. The contract has more errors; the schema has refused those events.
+// errorRoutes is step 4: the least strict route with an error in the evidence. The contract has
+// more errors; the schema has refused those events.
 var errorRoutes = map[string]wire.Route{
 	codeSecretLeak: wire.Refuse, codePIILeak: wire.Refuse, codeUnsafeRedaction: wire.Refuse,
 	codeStale: wire.Defer, codeInvalidTime: wire.Defer, CodeNoRefs: wire.Defer,
@@ -172,13 +171,12 @@ const (
 	codeNoProvenance     = "missing_provenance"
 )
 
-// unpublishableCodes are the codes that keep a decision out of public logs and
-// claims.
+// unpublishableCodes are the codes that exclude a decision from public logs and claims.
 var unpublishableCodes = wordSet(codeSecretLeak, codePIILeak, codeUnsafeRedaction, codeUnknownRedaction, "missing_freshness", codeUnknownFreshness,
 	codeStale, "invalid_freshness", codeNoProvenance)
 
-// routeScores are aix by final route: score and the components P and C; F is 1 for
-// accept and 0.75 for everything else.
+// routeScores are aix by final route: the score and the components P and C; F is 1 for accept
+// and 0.75 for every other route.
 var routeScores = map[wire.Route]float64{wire.Accept: 0.95, wire.Ask: 0.72, wire.Defer: 0.45, wire.Refuse: 0.15}
 
 // Step is one entry of the route table of an envelope.
@@ -188,8 +186,8 @@ type Step struct {
 	NextStep         string `json:"next_step"`
 }
 
-// routeTable is the envelope's route table; revise and retrieve are never routes
-// of a tool call.
+// routeTable is the envelope's route table; revise and retrieve are never routes of a tool
+// call.
 var routeTable = map[string]Step{
 	"accept":   {"Execute what was checked, and nothing else.", true, "execute_checked_action"},
 	"revise":   {"Change the proposal and have it checked again.", false, "revise_then_recheck"},
@@ -199,7 +197,7 @@ var routeTable = map[string]Step{
 	"refuse":   {"Do not execute: something makes it unsafe.", false, "refuse_action"},
 }
 
-// recoveryTexts say what to do next, by final route.
+// recoveryTexts state the next step, by final route.
 var recoveryTexts = map[wire.Route]string{
 	wire.Accept: "Execute exactly what was checked and record this decision.",
 	wire.Ask:    "Obtain the missing authorization, confirmation or evidence from the user or the runtime, then ask again.",

@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// timeLayouts are the forms of ISO 8601 that evidence may carry, the zone in
-// any of the forms of zoneLayouts. Package time also takes a fraction after the
-// seconds.
+// timeLayouts are the accepted forms of ISO 8601, with the zone in any form of zoneLayouts.
+// Package time also accepts a fraction after the seconds.
 var (
 	timeLayouts = []string{"2006-01-02T15:04:05", "2006-01-02T15:04"}
 	zoneLayouts = []string{"", "Z07:00", "Z0700", "Z07"}
 )
 
-// parseTime reads a time of ISO 8601: a date, or a date and time with T or a
-// space between, with or without a zone; without one it is UTC. Week dates, day
-// numbers and forms without separators are not read.
+// parseTime reads an ISO 8601 time: a date, or a date and time with T or a space between, with
+// or without a zone; without a zone it is UTC. Week dates, day numbers and forms without
+// separators are not accepted.
 func parseTime(text string) (time.Time, bool) {
 	if t, err := time.Parse(time.DateOnly, text); err == nil {
 		return t, true
@@ -23,7 +22,7 @@ func parseTime(text string) (time.Time, bool) {
 	if len(text) > len(time.DateOnly) && text[len(time.DateOnly)] == ' ' {
 		text = text[:len(time.DateOnly)] + "T" + text[len(time.DateOnly)+1:]
 	}
-	// Package time takes a comma before a fraction and hours of one digit.
+	// Package time also accepts a comma before a fraction and hours of one digit.
 	if strings.Contains(text, ",") || len(text) < len("2006-01-02T15:04") || text[len("2006-01-02T15")] != ':' {
 		return time.Time{}, false
 	}

@@ -1,21 +1,19 @@
-// Package agenthook is AgentHook as an admission protocol: it reads requests
-// (the request form of an AgentHook event, AHP-013), makes the checks that the
-// protocol asks of whoever answers them, and writes its replies.
+// Package agenthook is AgentHook as an admission protocol: it reads requests (the request form
+// of an AgentHook event, AHP-013), makes the checks that the protocol demands of a subscriber,
+// and writes its replies. Begin reading with Evaluator.Read; the checks are in checks.go.
 //
-// An event comes in one of two forms (H-02). The request form asks and has no
-// verdict yet. The evidence form has one stamped on it, a subscriber's or ours;
-// it is judged anew all the same, and so is an event that was asked about
-// before: no answer is ever taken from an earlier one (AH-C-051).
+// An event has one of two forms (H-02). The request form has no verdict yet. The evidence form
+// carries a verdict, of this or another subscriber. Both are evaluated, and so is an event that
+// was asked about before: an earlier answer is never reused (AH-C-051).
 //
-// What a publisher says about verdicts, approvals, trust or attestation is a
-// claim. It never loosens anything here and is hidden from policies (AH-C-082,
-// AH-C-088, AH-C-105, AH-C-136). What it says against itself counts: a hook that
-// was tampered with, a runtime that lost its approval, a verdict of another
-// subscriber's that was stricter.
+// What a publisher states about verdicts, approvals, trust or attestation is a claim. It never
+// loosens a verdict and is hidden from policies (AH-C-082, AH-C-088, AH-C-105, AH-C-136).
+// Statements against the publisher's own interest count: a hook that was tampered with, a
+// runtime that lost its approval, a stricter verdict of another subscriber.
 //
-// What an operator has declared about the publisher is honoured: the types of
-// events that its manifest says it does not have, and the profiles that its
-// registration holds it to (admission-bound, action-governance).
+// The operator's declarations about the publisher apply: the types of events that its manifest
+// excludes, and the profiles that its registration demands (admission-bound,
+// action-governance).
 package agenthook
 
 import (
@@ -28,31 +26,31 @@ import (
 // Name of the protocol and of its evaluator.
 const Name = "agenthook"
 
-// Reason codes of this evaluator, beside those of package call.
+// Reason codes of this evaluator, in addition to those of package call.
 const (
 	CodeObservational    = "observational"
 	CodeMissingTool      = "missing_tool_name"
-	CodeNotPreCommit     = "not_pre_commit"            // the event says that it is already too late for a verdict
+	CodeNotPreCommit     = "not_pre_commit"            // the event states that it is too late for a verdict
 	CodeHumanApproval    = "human_approval_required"   // risk.requires_human_approval
 	CodeValidationFailed = "validation_failed"         // validation.status
 	CodeHashConflict     = "schema_hash_conflict"      // two blocks name different tool schemas
-	CodeProfile          = "profile_invalid"           // short of the action-governance profile; no verdict
-	CodeVerdictIgnored   = "publisher_verdict_ignored" // no verdict
+	CodeProfile          = "profile_invalid"           // violates the action-governance profile; only recorded
+	CodeVerdictIgnored   = "publisher_verdict_ignored" // only recorded
 	CodeApprovalIgnored  = "publisher_approval_ignored"
 	CodeClaimsIgnored    = "publisher_claims_ignored"
 
 	CodeEarlierVerdict  = "earlier_verdict"           // another subscriber's, stamped on the event
 	CodeHookUntrusted   = "hook_not_trusted"          // hook_trust.trust_status
-	CodeFingerprint     = "hook_fingerprint_mismatch" // of what the event, or the manifest, expects
+	CodeFingerprint     = "hook_fingerprint_mismatch" // differs from what the event or the manifest expects
 	CodeRuntime         = "runtime_not_approved"      // managed_runtime
 	CodeContract        = "runtime_contract_invalid"  // runtime_contract.signature_status
-	CodeSurface         = "tool_surface_mismatch"     // no verdict
-	CodeFailMode        = "fail_mode_event"           // no verdict: the publisher decided by itself
-	CodeFailModeUnclear = "fail_mode_incomplete"      // no verdict: the event does not say for which call, or how
-	CodeFailModeOther   = "fail_mode_contradicted"    // no verdict: it let a call pass, and is registered not to
+	CodeSurface         = "tool_surface_mismatch"     // only recorded
+	CodeFailMode        = "fail_mode_event"           // only recorded: the publisher decided by itself
+	CodeFailModeUnclear = "fail_mode_incomplete"      // only recorded: the event does not state the call, or the way
+	CodeFailModeOther   = "fail_mode_contradicted"    // only recorded: it let a call pass, and is registered not to
 
-	CodePublisher = "publisher_mismatch"     // registered, but not as what the event says it is
-	CodeEvent     = "event_type_not_exposed" // the manifest says that there is no such event
+	CodePublisher = "publisher_mismatch"     // registered, but not as the event states
+	CodeEvent     = "event_type_not_exposed" // the manifest excludes the event type
 )
 
 // Evaluator implements call.Protocol.
@@ -61,7 +59,7 @@ type Evaluator struct{}
 // HasNativeEvaluator implements call.Protocol: tool policies decide.
 func (Evaluator) HasNativeEvaluator() bool { return false }
 
-// violationCodes are the reason codes of violations that have one of their own.
+// violationCodes are the reason codes of violations that have their own code.
 var violationCodes = map[string]string{
 	"unknown_schema_version": call.CodeUnknownVersion,
 	"tool_name_absent":       CodeMissingTool,
@@ -84,7 +82,7 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 			o.AddReason(events.Allow, Name, CodeObservational, "")
 			recordFailMode(e, declarationOf(r, e), &o)
 		}
-		// The answer must not be mistakable for one on a call.
+		// The answer must not look like one on a call.
 		c.Tool, c.ToolCallID, c.Args, c.ArgsCanonical = "", "", nil, nil
 		return c, o
 	}
@@ -98,9 +96,9 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	return c, o
 }
 
-// isObservational reports whether an event only tells of something. Types that
-// propose something never do, whatever phase they claim; named types that do
-// not, and unknown ones, do unless they are said to wait for a verdict.
+// isObservational reports whether an event only reports. Types that propose an action never do,
+// whatever phase they claim; other named types, and unknown ones, do unless the event waits for
+// a verdict.
 func isObservational(e *wire.Event) bool {
 	switch {
 	case wire.AdmissionCapable(e.EventType):

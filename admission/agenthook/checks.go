@@ -18,8 +18,7 @@ func validID(id string) bool {
 	return err == nil && len(id) == 36
 }
 
-// check is one thing to say about a valid request. A verdict of allow only
-// records it.
+// check is one check of a valid request. With verdict allow its reason is only recorded.
 type check struct {
 	code, path string
 	verdict    events.Verdict
@@ -84,8 +83,7 @@ func hasReason(o *call.Opinion, code, path string) bool {
 	return slices.ContainsFunc(o.Reasons, func(r events.Reason) bool { return r.Code == code && r.Path == path })
 }
 
-// eventForm is the form in which an event comes: with a verdict on it, it is
-// evidence.
+// eventForm is the form of an event: with a verdict on it, it is evidence.
 func eventForm(e *wire.Event) schemas.Form {
 	if _, stamped := e.AdmissionVerdict(); stamped {
 		return schemas.FormEvidence
@@ -93,12 +91,11 @@ func eventForm(e *wire.Event) schemas.Form {
 	return schemas.FormRequest
 }
 
-// checkProfile records where an event that speaks the language of the
-// action-governance profile falls short of it. That is a SHOULD of the
-// publisher's (AH-C-030) and no reason to refuse; wrong types are refused
-// before. A publisher that is registered for the profile must say all that it
-// demands before a call (AH-C-031), in its form (AH-C-034), unless its manifest
-// says that the event is only partly there.
+// checkProfile records where an event that uses members of the action-governance profile
+// violates it. The profile is a SHOULD for the publisher (AH-C-030), so violations do not
+// refuse the event; wrong types are refused earlier. A publisher that is registered for the
+// profile must state all that it demands before a call (AH-C-031), in its form (AH-C-034),
+// unless its manifest declares the event as partial.
 func checkProfile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 	_, identified := e.ToolIdentity()
 	_, rated := e.Risk()
@@ -119,9 +116,9 @@ func checkProfile(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 	}
 }
 
-// earlierVerdict is the verdict that another subscriber is said to have given, allow if
-// there is none. Our own is not counted: an event that is sent again after an
-// approval may carry it.
+// earlierVerdict is the verdict of another subscriber that the event states, allow if there is
+// none. A verdict of this subscriber is ignored: an event that is sent again after an approval
+// may carry it.
 func earlierVerdict(e *wire.Event) events.Verdict {
 	v, there := e.AdmissionVerdict()
 	switch {
@@ -157,16 +154,16 @@ func hashConflict(e *wire.Event, _ call.Call) bool {
 	return false
 }
 
-// claimMembers are the members of metadata in which a publisher speaks for itself.
-// Policies do not see them, nor annotations, so that no policy can mistake a
-// claim for authority.
+// claimMembers are the members of metadata in which a publisher makes claims in its own favour.
+// They and annotations are hidden from policies, so that no policy can mistake a claim for
+// authority.
 var claimMembers = map[string]bool{
 	"admission_verdict": true, "approval": true, "managed_runtime": true, "governance_context": true, "hook_trust": true,
 	"runtime_contract": true, "runtime_attestation": true, "attestation": true,
 	"goal_id": true, "goal_source": true, "goal_status": true, "terminal_scope": true, "constraints": true,
 }
 
-// claimsTrust finds claims other than the two that have a code of their own.
+// claimsTrust reports claims other than the two that have their own code.
 func claimsTrust(e *wire.Event, _ call.Call) bool {
 	for k := range e.Metadata {
 		if claimMembers[k] && k != "admission_verdict" && k != "approval" {
@@ -176,8 +173,8 @@ func claimsTrust(e *wire.Event, _ call.Call) bool {
 	return false
 }
 
-// withoutClaims is the document without claims. It shares all it can with tree
-// and changes nothing in it.
+// withoutClaims returns the document without claims. It shares what it can with tree and does
+// not change it.
 func withoutClaims(tree map[string]any) map[string]any {
 	meta, _ := tree["metadata"].(map[string]any)
 	_, annotated := tree["annotations"]

@@ -15,8 +15,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// registry is a tenant with one registered publisher, rt1, for each of some
-// families, and a manifest that nobody registered.
+// registry is a tenant with one registered publisher, rt1, for each of some families, and an
+// unregistered manifest.
 func registry(t testing.TB) publisher.Registry {
 	t.Helper()
 	const fp = "sha256:00000000000000000000000000000000000000000000000000000000000000aa"
@@ -117,7 +117,7 @@ func TestChecks(t *testing.T) {
 		"AH-C-013 bound with the phase":    {"bound", set{"evidence_phase": "pre_commit"}, "allow"},
 		"AH-C-013 not bound":               {"plain", nil, "allow"},
 
-		// AH-C-015: who a registered publisher says it is.
+		// AH-C-015: the identity of a registered publisher.
 		"AH-C-015 another family":     {"aider", nil, "deny publisher_mismatch@/source"},
 		"AH-C-015 another's manifest": {"codex", nil, "deny publisher_mismatch@/source"},
 
@@ -206,7 +206,7 @@ func TestChecks(t *testing.T) {
 			}
 			source := "rt1"
 			if c.source == "codexx" || c.source == "" {
-				source = "rt2" // nobody registered it
+				source = "rt2" // not registered
 			}
 			if _, o := askDeclared(reg, source, event(t, more)); said(o) != c.want {
 				t.Errorf("got  %s\nwant %s", said(o), c.want)
@@ -215,7 +215,7 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// A manifest that nobody registered speaks for every publisher of its family.
+// An unregistered manifest applies to every publisher of its family.
 func TestUnregisteredManifest(t *testing.T) {
 	reg := registry(t)
 	if _, o := askDeclared(reg, "rt2", event(t, set{"source": "codex", "event_type": "PreLLMCall", "tool_name": nil})); said(o) != "deny event_type_not_exposed@/event_type" {

@@ -9,8 +9,7 @@ import (
 	wire "github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// declarationOf is what the tenant's operator has declared about the publisher of an
-// event.
+// declarationOf returns the operator's declaration about the publisher of an event.
 func declarationOf(r call.Request, e *wire.Event) publisher.Declared {
 	if r.Publishers == nil {
 		return publisher.Declared{}
@@ -18,7 +17,7 @@ func declarationOf(r call.Request, e *wire.Event) publisher.Declared {
 	return r.Publishers.Declared(r.Tenant, r.Source, e.Source)
 }
 
-// checkDeclaration holds an event against what is declared about its publisher.
+// checkDeclaration compares an event with the declaration about its publisher.
 func checkDeclaration(e *wire.Event, c call.Call, d publisher.Declared, o *call.Opinion) {
 	if d.Declaration == nil {
 		if d.Registered {
@@ -43,8 +42,8 @@ func checkDeclaration(e *wire.Event, c call.Call, d publisher.Declared, o *call.
 	}
 }
 
-// recordFailMode records that a publisher decided by itself because no verdict came
-// (SPEC section 4, AH-C-073).
+// recordFailMode records that a publisher decided by itself because it got no verdict (SPEC
+// section 4, AH-C-073).
 func recordFailMode(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 	f, there := e.FailMode()
 	if !there || !f.Triggered || e.EventType != wire.ErrorOccurred {
@@ -59,8 +58,8 @@ func recordFailMode(e *wire.Event, d publisher.Declared, o *call.Opinion) {
 	}
 }
 
-// hooksOf are the hooks that an event speaks of, wherever it does so (H-32). What
-// is no object says nothing.
+// hooksOf returns the hooks that an event describes, in any of its places (H-32). Values other
+// than objects are ignored.
 func hooksOf(e *wire.Event) (list []map[string]any) {
 	for _, v := range []any{
 		e.Metadata["hook_trust"], asObject(e.Metadata["runtime_attestation"])["hooks"], asObject(e.Metadata["managed_runtime"])["hooks"],
@@ -78,12 +77,11 @@ func hooksOf(e *wire.Event) (list []map[string]any) {
 	return list
 }
 
-// distrustedStates are the words of hook_trust for a hook that is not what it was.
+// distrustedStates are the states of hook_trust for a hook that was changed.
 var distrustedStates = map[string]bool{"modified": true, "untrusted": true, "disabled": true}
 
-// hookUntrusted reports whether an event says of one of its hooks that it was
-// changed. The word trusted counts for nothing against the fingerprint
-// (AH-C-129).
+// hookUntrusted reports whether an event states that one of its hooks was changed. The state
+// trusted does not override the fingerprint (AH-C-129).
 func hookUntrusted(e *wire.Event, _ call.Call) bool {
 	if e.Metadata == nil {
 		return false
@@ -104,8 +102,8 @@ func observedFingerprint(hook map[string]any) string {
 	return strings.ToLower(textMember(hook, "fingerprint"))
 }
 
-// runtimeRefused reports whether an event says of its own runtime that it has
-// lost what it needs.
+// runtimeRefused reports whether an event states that its own runtime has lost its registration
+// or approval.
 func runtimeRefused(e *wire.Event, _ call.Call) bool {
 	m := asObject(e.Metadata["managed_runtime"])
 	approval := textMember(m, "approval_status")

@@ -9,11 +9,10 @@ import (
 	wire "github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// Subscriber is the name under which the reply's admission_verdict speaks.
+// Subscriber is the subscriber name in the reply's admission_verdict.
 const Subscriber = "countersign"
 
-// NativeVerdict implements call.Protocol: AgentHook has no defer, and whatever is none
-// of its words is deny.
+// NativeVerdict implements call.Protocol. AgentHook has no defer; any unknown verdict is deny.
 func (Evaluator) NativeVerdict(v events.Verdict) string {
 	switch v {
 	case events.Allow, events.Ask:
@@ -42,15 +41,15 @@ func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte,
 	return b, nil
 }
 
-// approvalBlock is what the publisher hears of the workflow. What used an approval up
-// is the decision that its Post event should name (AH-C-081).
+// approvalBlock describes the workflow to the publisher. The decision that consumed an approval
+// is the one that the publisher's Post event should name (AH-C-081).
 func approvalBlock(d events.Decision) *wire.Approval {
 	a := d.Approval
 	if a == nil {
 		return nil
 	}
 	required, status, ref := true, a.Status, ""
-	if status == "consumed" { // AgentHook has no word for it: what was approved may now run
+	if status == "consumed" { // AgentHook has no such status: the approved call may now run
 		status, ref = "approved", d.DecisionID
 	}
 	return &wire.Approval{
@@ -59,8 +58,8 @@ func approvalBlock(d events.Decision) *wire.Approval {
 	}
 }
 
-// marshalReply leaves event_id out where the request had no valid one: a reply must
-// not answer an event that nobody sent.
+// marshalReply leaves event_id out where the request had no valid one: a reply must not answer
+// an event that was never sent.
 func marshalReply(r wire.Reply) ([]byte, error) {
 	if r.EventID != "" {
 		return json.Marshal(r)

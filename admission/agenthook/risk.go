@@ -5,8 +5,8 @@ import (
 	wire "github.com/countersign-dev/countersign/events/agenthook"
 )
 
-// riskOf gives what is known of the risk: the words as they were sent, and the
-// normalised level (absent if the request says nothing) and irreversible.
+// riskOf returns what the request states about risk: the words as sent, the normalised level
+// (absent if the request states none) and irreversible.
 func riskOf(e *wire.Event) map[string]any {
 	m := map[string]any{}
 	words := []string{e.OperationRisk}

@@ -1,19 +1,17 @@
-// Package aioc is aioc's policy gates (RFC-0002 and its successors) as two
-// admission protocols, tool and handoff. A request is the input that the runtime
-// would give to a policy, the reply is the policy's result.
+// Package aioc is aioc's policy gates (RFC-0002 and its successors) as two admission protocols,
+// tool and handoff. A request is the input that the runtime would give to a policy; the reply
+// is the policy's result. Begin reading with Tool.Read and Handoff.Read.
 //
-// RFC-0002 has no judgement of its own: the tenant's tool policies are the
-// policy, and what they do not allow is denied with the reasons that the RFC
-// prescribes. What is decided here is only what nobody could decide about:
-// proposals whose parts contradict each other, arguments that two readers would
-// hash differently, names that JavaScript finds in every object.
+// RFC-0002 has no evaluator of its own: the tenant's tool policies decide, and what they do not
+// allow is denied with the reasons that the RFC prescribes. This package itself refuses only
+// ambiguous proposals: parts that contradict each other, arguments that two readers would hash
+// differently, names that JavaScript finds in every object.
 //
-// Two things are not as in the sources. First, a reply's reason is the rule's
-// own, as in RFC-0002, although a soft refusal shows it to the model: it is the
-// RFC's contract with the runtime, and whoever writes a rule with resultMode
-// tool_result knows who reads its reason. The runtime can map it to a public
-// code with aioc.PolicyResult.Envelope. Names of policies and rules are in no
-// reason. Second, the message of an exception is never in metadata.
+// Two things differ from the sources. First, a reply's reason is the rule's own, as in
+// RFC-0002, although a soft refusal shows it to the model: it is the RFC's contract with the
+// runtime, and the author of a rule with resultMode tool_result writes it for that reader. The
+// runtime can map it to a public code with aioc.PolicyResult.Envelope. Names of policies and
+// rules are in no reason. Second, the message of an exception is never in metadata.
 package aioc
 
 import (
@@ -37,15 +35,15 @@ const (
 // ActionHandoff is the action of a handoff, for policies.
 const ActionHandoff = "handoff"
 
-// Reason codes of these evaluators, beside those of package call.
+// Reason codes of these evaluators, in addition to those of package call.
 const (
-	CodeArgumentsMismatch = "arguments_mismatch"         // parsedArguments is not what rawArguments say
-	CodeProposalMismatch  = "proposal_mismatch"          // a hash or canonical form is not that of the proposal
+	CodeArgumentsMismatch = "arguments_mismatch"         // parsedArguments differs from rawArguments
+	CodeProposalMismatch  = "proposal_mismatch"          // a hash or canonical form differs from that of the proposal
 	CodeHandoffName       = "handoff_name_mismatch"      // handoffName is the tool name of another agent
 	CodeAmbiguousKey      = "ambiguous_key"              // a member that aioc and RFC 8785 hash differently
-	CodeInvalidArguments  = policy.CodeInvalidArgs       // arguments that are no object
+	CodeInvalidArguments  = policy.CodeInvalidArgs       // arguments that are not an object
 	CodeReservedName      = "reserved_name"              // a name that every JavaScript object has
-	CodeApprovalIgnored   = "publisher_approval_ignored" // no verdict: runContext claims an approval
+	CodeApprovalIgnored   = "publisher_approval_ignored" // only recorded: runContext claims an approval
 )
 
 // Tool is the protocol tool.
@@ -54,7 +52,7 @@ type Tool struct{}
 // Handoff is the protocol handoff.
 type Handoff struct{}
 
-// Both say more than call.Protocol demands.
+// Both implement more than call.Protocol.
 var (
 	_ call.RulingReplier = Tool{}
 	_ call.Tracer        = Tool{}
@@ -62,7 +60,7 @@ var (
 	_ call.Tracer        = Handoff{}
 )
 
-// proposal is what Reply and Trace need beside the call.
+// proposal is what Reply and Trace need in addition to the call.
 type proposal struct {
 	turn        int64
 	handoffName string // of a handoff
@@ -117,7 +115,7 @@ func (Handoff) Read(r call.Request) (call.Call, call.Opinion) {
 	return c, o
 }
 
-// checkTool makes the checks of a valid tool proposal.
+// checkTool checks a valid tool proposal.
 func (b *reader) checkTool(in *wire.ToolPolicyInput, c *call.Call) {
 	arguments, ok := b.agreedArguments(in)
 	if !ok {
@@ -129,13 +127,13 @@ func (b *reader) checkTool(in *wire.ToolPolicyInput, c *call.Call) {
 		b.o.AddReason(events.Deny, b.name, CodeReservedName, "/toolName")
 	}
 	canonical := []byte(hashes.Canonical)
-	if odd { // then RFC 8785 is another form
+	if odd { // RFC 8785 then has another form
 		canonical, err = strictjson.Canonical(arguments)
 	}
 	b.bindArguments(c, canonical, err)
 }
 
-// checkHandoff makes the checks of a valid handoff proposal.
+// checkHandoff checks a valid handoff proposal.
 func (b *reader) checkHandoff(in *wire.HandoffPolicyInput, c *call.Call) {
 	if !wire.IsHandoffToolName(c.Tool, in.ToAgentName) {
 		b.o.Refuse(b.name, CodeHandoffName, "/handoffName")
@@ -149,8 +147,8 @@ func (b *reader) checkHandoff(in *wire.HandoffPolicyInput, c *call.Call) {
 	b.bindArguments(c, canonical, err)
 }
 
-// agreedArguments are what the runtime would run the tool with: what it parsed, which
-// must be what the model's text says.
+// agreedArguments returns the arguments that the runtime would run the tool with: its parsed
+// arguments, which must equal the model's text.
 func (b *reader) agreedArguments(in *wire.ToolPolicyInput) (any, bool) {
 	if !in.HasRaw {
 		return in.ParsedArguments, true
@@ -172,8 +170,8 @@ func (b *reader) agreedArguments(in *wire.ToolPolicyInput) (any, bool) {
 	return own, true
 }
 
-// sameTree compares two trees by their RFC 8785 form. Most are the same to the
-// letter.
+// sameTree compares two trees by their RFC 8785 form. DeepEqual is a quick check: most trees
+// are identical.
 func sameTree(a, b any) bool {
 	if reflect.DeepEqual(a, b) {
 		return true
@@ -183,9 +181,8 @@ func sameTree(a, b any) bool {
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// prototypeNames are the members of JavaScript's Object.prototype. Looked up in an
-// object, each of them is there; upstream denies them one way or another even
-// where * is allowed.
+// prototypeNames are the members of JavaScript's Object.prototype. A lookup in any object finds
+// them; upstream denies them even where * is allowed.
 var prototypeNames = map[string]bool{
 	"__defineGetter__": true, "__defineSetter__": true, "__lookupGetter__": true, "__lookupSetter__": true, "__proto__": true,
 	"constructor": true, "hasOwnProperty": true, "isPrototypeOf": true, "propertyIsEnumerable": true, "toLocaleString": true,

@@ -72,7 +72,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// What the protocol can read and nobody should decide about.
+// Proposals that are readable and must not be decided on.
 func TestObjections(t *testing.T) {
 	tool := func(args string) string {
 		return fmt.Sprintf(`{"agentName":"a","toolName":"t","parsedArguments":%s,"turn":1}`, args)

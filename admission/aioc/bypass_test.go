@@ -91,8 +91,8 @@ func keys(t testing.TB) (signing.PrivateKey, signing.KeySet) {
 	return k, signing.KeySet{k.ID: k.Public()}
 }
 
-// Leave to hand over to one agent is no leave for another whose tool name is the
-// same, nor for a tool, nor with another payload or from another agent.
+// A permission to hand over to one agent does not cover another agent with the same tool name,
+// nor a tool, another payload or another source agent.
 func TestBypassReceiptOfAHandoff(t *testing.T) {
 	out := decide(handoffCall, anything(t))
 	k, ks := keys(t)
@@ -208,8 +208,8 @@ func TestBypassByTheOtherProtocol(t *testing.T) {
 	}
 }
 
-// An upstream grant holds for ever and for anyone who makes the same proposal.
-// Here a result is bound to the call, whatever its proposal hash says.
+// An upstream grant holds forever and for every caller that makes the same proposal. Here a
+// result is bound to the call, whatever its proposal hash is.
 func TestBypassProposalHashIsNoAuthority(t *testing.T) {
 	a := decide(toolCall, anything(t))
 	req := request("tool", toolCall)

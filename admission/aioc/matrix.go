@@ -18,23 +18,22 @@ const (
 	ReasonError         = "policy_error"
 	ReasonDenyMode      = "deprecated_policy_field_denyMode"
 	ReasonInvalid       = "invalid_policy_result"
-	ReasonExpired       = "policy_result_expired" // ours: an allow that no longer holds
+	ReasonExpired       = "policy_result_expired" // Countersign's own: an allow that has expired
 	reasonNoTool        = "deny_unconfigured_tool_"
 	reasonNoHandoff     = "deny_unconfigured_handoff_"
 )
 
-// ErrDeadline says that a policy took too long. It has a name of its own in
-// metadata.
+// ErrDeadline reports that a policy took too long. Metadata has an error name of its own for
+// it.
 var ErrDeadline = errors.New("aioc: the policy took too long")
 
-// Names of errors in metadata. Their messages may quote arguments and are in
-// nothing that leaves the program.
+// Names of errors in metadata. Error messages may quote arguments and never leave the program.
 const (
 	errorName    = "Error"
 	deadlineName = "DeadlineExceeded"
 )
 
-// PolicyReturn is what came of asking a policy.
+// PolicyReturn is the outcome of asking a policy.
 type PolicyReturn struct {
 	Configured bool   // there is a policy
 	Err        error  // it threw, panicked or ran out of time (ErrDeadline, context.DeadlineExceeded)
@@ -42,10 +41,9 @@ type PolicyReturn struct {
 	Seed       bool   // RFC-0002 as first accepted: there is no require_approval
 }
 
-// ApplyDenyMatrix applies the default-deny matrix, first match wins: no policy, an error,
-// the withdrawn member denyMode, an invalid result, an allow that has expired at
-// now; and else the result, with the mode that counts. It is for whoever asks
-// for a verdict as well: a reply that nobody can read is no allow.
+// ApplyDenyMatrix applies the default-deny matrix, first match wins: no policy, an error, the
+// withdrawn member denyMode, an invalid result, an allow that has expired at now; otherwise the
+// result, with the mode that applies. Clients use it too: an unreadable reply is no allow.
 func ApplyDenyMatrix(r PolicyReturn, now time.Time) wire.PolicyResult {
 	switch {
 	case !r.Configured:
@@ -93,8 +91,8 @@ func errorClass(err error) string {
 	return errorName
 }
 
-// denyModeMetadata describes the use of denyMode. What was received is told only if it
-// is one of the words that the member once had.
+// denyModeMetadata describes the use of denyMode. It quotes the received value only if it is
+// one of the member's former values.
 func denyModeMetadata(received any) map[string]any {
 	m := map[string]any{"deprecatedField": "denyMode", "replacementField": "resultMode"}
 	if word, ok := received.(string); ok && slices.Contains(modes, word) {
@@ -108,9 +106,8 @@ var (
 	modes     = []string{wire.ModeThrow, wire.ModeToolResult}
 )
 
-// readResult takes a result out of an object and reports whether it is valid. The
-// types of policyVersion and metadata are not looked at; of another type they
-// are left out.
+// readResult reads a result from an object and reports whether it is valid. policyVersion and
+// metadata of a wrong type are left out without an error.
 func readResult(tree map[string]any, seed bool) (wire.PolicyResult, bool) {
 	var r wire.PolicyResult
 	ok := true
@@ -136,5 +133,5 @@ func readResult(tree map[string]any, seed bool) (wire.PolicyResult, bool) {
 	return r, ok
 }
 
-// isBlank is white space, as any reader may understand it.
+// isBlank reports white space as any reader may define it.
 func isBlank(c rune) bool { return unicode.IsSpace(c) || c == '\ufeff' }

@@ -18,8 +18,8 @@ type reader struct {
 	o            *call.Opinion
 }
 
-// commonCall gives the parts of a call that both protocols have. The session is what
-// a header says, else the run: a session may hold many runs.
+// commonCall returns the parts of a call that both protocols have. The session is that of the
+// header, else the run: a session may hold many runs.
 func (b *reader) commonCall(agent string) call.Call {
 	session := b.o.BodyOrHeader(b.name, b.r, events.HeaderSession, "")
 	if session == "" {
@@ -35,13 +35,13 @@ func (b *reader) commonCall(agent string) call.Call {
 	}
 }
 
-// boundFields empties and refuses identifiers that are too long.
+// boundFields clears and refuses identifiers that are too long.
 func (b *reader) boundFields(c *call.Call, names map[string]*string) {
 	names["/runId"], names["/callId"] = &c.Session, &c.ToolCallID
 	b.o.RefuseLongFields(b.name, names)
 }
 
-// isValid judges the document by its schema; err is what decoding said.
+// isValid validates the document by its schema; err is the decoding error.
 func (b *reader) isValid(err error) bool {
 	b.o.RefuseViolations(b.name, schemas.Default().Validate(b.schema, b.in.Tree), nil)
 	if err != nil && !b.o.Malformed {
@@ -50,8 +50,8 @@ func (b *reader) isValid(err error) bool {
 	return !b.o.Malformed
 }
 
-// checkProposal compares what the runtime says of the proposal with what it is, and
-// judges the payload. odd says that the payload has an ambiguous member.
+// checkProposal compares the runtime's statements about the proposal with the proposal itself,
+// and checks the payload. odd reports that the payload has an ambiguous member.
 func (b *reader) checkProposal(c *call.Call, payload any, hashes wire.Hashes, err error, canonicalPath, handoffName string) (odd bool) {
 	if err != nil {
 		b.o.Refuse(b.name, call.CodeSchemaInvalid, "")
@@ -85,7 +85,7 @@ func (b *reader) checkProposal(c *call.Call, payload any, hashes wire.Hashes, er
 
 var payloadPath = map[string]string{NameTool: "/parsedArguments", NameHandoff: "/handoffPayload"}
 
-// bindArguments sets what the receipt is bound to.
+// bindArguments sets the arguments that the receipt is bound to.
 func (b *reader) bindArguments(c *call.Call, canonical []byte, err error) {
 	if err != nil {
 		b.o.Refuse(b.name, call.CodeSchemaInvalid, payloadPath[b.name])
@@ -94,11 +94,10 @@ func (b *reader) bindArguments(c *call.Call, canonical []byte, err error) {
 	c.ArgsCanonical = canonical
 }
 
-// claimMembers are the members of runContext, at any depth, in which a runtime could
-// say that a proposal has been approved. Upstream, approvals are evidence that
-// the application hands to its own policy; here they are records of
-// Countersign's, and policies do not see what a publisher says of them. Names
-// are compared without case, - and _.
+// claimMembers are the members of runContext, at any depth, in which a runtime could claim that
+// a proposal has been approved. Upstream, approvals are evidence that the application hands to
+// its own policy; here they are records of Countersign, and policies do not see a publisher's
+// claims about them. Names are compared without case, - and _.
 var claimMembers = map[string]bool{
 	"approved": true, "approval": true, "approvals": true, "approvedby": true, "approvedat": true, "approver": true, "approvers": true,
 	"approvalgrant": true, "approvalgrants": true, "approvalstatus": true, "approvalrequest": true, "approvalrequests": true,
@@ -109,8 +108,8 @@ var plainNames = strings.NewReplacer("-", "", "_", "")
 
 func isClaim(name string) bool { return claimMembers[strings.ToLower(plainNames.Replace(name))] }
 
-// withoutClaims is the document without claims in its runContext. It shares all
-// it can with tree and changes nothing in it.
+// withoutClaims returns the document without claims in its runContext. It shares what it can
+// with tree and does not change it.
 func withoutClaims(tree map[string]any) (clean map[string]any, found bool) {
 	context, found := stripClaims(tree["runContext"])
 	if !found {
@@ -121,8 +120,8 @@ func withoutClaims(tree map[string]any) (clean map[string]any, found bool) {
 	return clean, true
 }
 
-// stripClaims gives v without claims; found is false if there were none, and v is then
-// given back as it is.
+// stripClaims returns v without claims; found is false if there were none, and v is then
+// returned unchanged.
 func stripClaims(v any) (clean any, found bool) {
 	switch v := v.(type) {
 	case map[string]any:

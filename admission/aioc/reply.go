@@ -16,7 +16,7 @@ func (Tool) NativeVerdict(v events.Verdict) string { return nativeVerdict(v) }
 // NativeVerdict implements call.Protocol.
 func (Handoff) NativeVerdict(v events.Verdict) string { return nativeVerdict(v) }
 
-// nativeVerdict: aioc has no defer, and whatever is none of its words is deny.
+// nativeVerdict maps a verdict to aioc's words. aioc has no defer; any unknown verdict is deny.
 func nativeVerdict(v events.Verdict) string {
 	switch v {
 	case events.Allow:
@@ -27,22 +27,22 @@ func nativeVerdict(v events.Verdict) string {
 	return wire.Deny
 }
 
-// Reply implements call.Protocol for callers that know no ruling.
+// Reply implements call.Protocol for callers without a ruling.
 func (p Tool) Reply(c call.Call, d events.Decision, reason string) ([]byte, error) {
 	return p.ReplyWithRuling(c, d, call.Ruling{Failed: reason})
 }
 
-// Reply implements call.Protocol for callers that know no ruling.
+// Reply implements call.Protocol for callers without a ruling.
 func (p Handoff) Reply(c call.Call, d events.Decision, reason string) ([]byte, error) {
 	return p.ReplyWithRuling(c, d, call.Ruling{Failed: reason})
 }
 
-// ReplyWithRuling implements call.Ruled: the PolicyResult, in RFC 8785 form.
+// ReplyWithRuling implements call.RulingReplier: the PolicyResult, in RFC 8785 form.
 func (Tool) ReplyWithRuling(c call.Call, d events.Decision, r call.Ruling) ([]byte, error) {
 	return renderReply(c, d, r)
 }
 
-// ReplyWithRuling implements call.Ruled: the PolicyResult, in RFC 8785 form.
+// ReplyWithRuling implements call.RulingReplier: the PolicyResult, in RFC 8785 form.
 func (Handoff) ReplyWithRuling(c call.Call, d events.Decision, r call.Ruling) ([]byte, error) {
 	return renderReply(c, d, r)
 }
@@ -54,7 +54,7 @@ func renderReply(c call.Call, d events.Decision, r call.Ruling) ([]byte, error) 
 	if err != nil {
 		return nil, fmt.Errorf("aioc: rendering the reply: %w", err)
 	}
-	// What the matrix would not let pass must not go out as an allow.
+	// A result that the matrix refuses must not be sent as an allow.
 	if settled := ApplyDenyMatrix(PolicyReturn{Configured: true, Value: b}, d.DecidedAt.Time); settled.Decision != result.Decision || settled.Reason != result.Reason {
 		return settled.Encode()
 	}
@@ -80,16 +80,16 @@ func resultOf(c call.Call, d events.Decision, r call.Ruling) wire.PolicyResult {
 	return result
 }
 
-// replyReason is the reason of a reply and what belongs to it.
+// replyReason is the reason of a reply with its mode and metadata.
 type replyReason struct {
 	reason, public string
 	toolResultMode bool
 	metadata       map[string]any
 }
 
-// findReason finds the reason. The RFC's own come before ours, except that nothing
-// else matters where the proposal itself is at fault: a policy that trips over
-// arguments that are not there has no error.
+// findReason finds the reason. The RFC's reasons come before Countersign's, except that an
+// objection to the proposal itself precedes policy errors: a policy that fails on missing
+// arguments has no error.
 func findReason(c call.Call, d events.Decision, r call.Ruling) replyReason {
 	for _, find := range []func(call.Call, events.Decision, call.Ruling) (replyReason, bool){
 		serviceFailure, malformedReason, noPolicyReason, proposalObjection, policyErrorReason, noMatchReason,
@@ -99,7 +99,7 @@ func findReason(c call.Call, d events.Decision, r call.Ruling) replyReason {
 		}
 	}
 	s := replyReason{reason: r.Policies.Code, public: r.Policies.Message, toolResultMode: r.Policies.Mode == policy.ModeToolResult}
-	if s.reason == "" { // a deny of the policies' that no rule gave
+	if s.reason == "" { // a deny of the policies that no rule gave
 		s.reason = ReasonInvalid
 		if len(r.Policies.Reasons) > 0 {
 			s.reason = r.Policies.Reasons[0].Code
@@ -108,7 +108,7 @@ func findReason(c call.Call, d events.Decision, r call.Ruling) replyReason {
 	return s
 }
 
-// failureReasons are the service's own failures that the RFC has a word for.
+// failureReasons maps the service's own failures to the RFC's reasons.
 var failureReasons = map[string]replyReason{
 	"internal_error":    {reason: ReasonError, metadata: map[string]any{"errorName": errorName}},
 	"deadline_exceeded": {reason: ReasonError, metadata: map[string]any{"errorName": deadlineName}},
@@ -125,8 +125,8 @@ func malformedReason(_ call.Call, _ events.Decision, r call.Ruling) (replyReason
 	return replyReason{reason: r.NativeOpinion.DecidingCode}, r.NativeOpinion.Malformed
 }
 
-// fromPolicySet reports whether the policies as a whole, and not one of their rules,
-// gave a code. A rule may have any word for its reason.
+// fromPolicySet reports whether the policies as a whole, and not one of their rules, gave a
+// code. A rule may use any text as its reason.
 func fromPolicySet(r call.Ruling, code string) bool {
 	for _, reason := range r.Policies.Reasons {
 		if reason.Code == code && reason.Action == "" && !strings.Contains(reason.Policy, "/") {
@@ -143,7 +143,7 @@ func noPolicyReason(_ call.Call, _ events.Decision, r call.Ruling) (replyReason,
 	return replyReason{reason: ReasonNotConfigured}, fromPolicySet(r, policy.CodeNoPolicy)
 }
 
-// proposalObjection is what is wrong with the proposal itself.
+// proposalObjection returns the reason if the proposal itself is refused.
 func proposalObjection(c call.Call, d events.Decision, r call.Ruling) (replyReason, bool) {
 	switch {
 	case r.NativeOpinion.DecidingCode != "" && r.NativeOpinion.Verdict == d.Verdict:
@@ -157,7 +157,7 @@ func proposalObjection(c call.Call, d events.Decision, r call.Ruling) (replyReas
 	return replyReason{}, false
 }
 
-// policyErrorReason: a policy that threw denies with this reason, whatever others say.
+// policyErrorReason: a failed policy denies with this reason, whatever other rules return.
 func policyErrorReason(_ call.Call, _ events.Decision, r call.Ruling) (replyReason, bool) {
 	name := errorName
 	if f := r.Policies.Fault; f == policy.FaultLimit || f == policy.FaultMemory || f == policy.FaultDeadline {
@@ -166,7 +166,7 @@ func policyErrorReason(_ call.Call, _ events.Decision, r call.Ruling) (replyReas
 	return replyReason{reason: ReasonError, metadata: map[string]any{"errorName": name}}, r.Policies.Fault != ""
 }
 
-// noMatchReason: names are exact, so that one in another case is nobody's.
+// noMatchReason: names are exact, so a name in another case matches nothing.
 func noMatchReason(c call.Call, d events.Decision, r call.Ruling) (replyReason, bool) {
 	if fromPolicySet(r, policy.CodeNoMatch) {
 		return replyReason{reason: unconfiguredReason(c, d)}, true
@@ -182,8 +182,8 @@ func unconfiguredReason(c call.Call, d events.Decision) string {
 	return reasonNoTool + c.Tool
 }
 
-// replyMetadata is the metadata of every reply. The hashes are plain: the caller
-// has what they are made of.
+// replyMetadata is the metadata of every reply. The hashes are plain: the caller has their
+// input.
 func replyMetadata(c call.Call, d events.Decision) map[string]any {
 	m := map[string]any{"decisionId": d.DecisionID, "verdict": string(d.Verdict)}
 	if p, ok := c.ProtocolState.(*proposal); ok {

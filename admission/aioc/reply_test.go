@@ -37,7 +37,7 @@ func TestReplyGoesThroughTheMatrix(t *testing.T) {
 		`"decision":"allow"`:               {events.Decision{Verdict: events.Allow, ExpiresAt: events.At(noon.Add(time.Second))}, ok},
 		`"reason":"policy_result_expired"`: {events.Decision{Verdict: events.Allow, ExpiresAt: events.At(noon)}, ok},
 		`"reason":"invalid_policy_result"`: {events.Decision{Verdict: events.Allow}, blank},
-		// A verdict that nobody gave a reason for.
+		// A verdict without a reason.
 		`"decision":"deny","metadata":{"decisionId":"","verdict":"deny"},"reason":"invalid_policy_result"`: {events.Decision{Verdict: events.Deny}, call.Ruling{}},
 		`"decision":"deny","metadata":{"decisionId":"","verdict":"maybe"}`:                                 {events.Decision{Verdict: "maybe"}, ok},
 	} {

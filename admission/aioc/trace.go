@@ -8,23 +8,23 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aioc"
 )
 
-// Trace implements call.Traced: tool_policy_evaluated.
+// Trace implements call.Tracer: tool_policy_evaluated.
 func (Tool) Trace(c call.Call, d events.Decision, r call.Ruling) ([]call.TraceEvent, error) {
 	return newTrace(c, d, r, func(e *wire.PolicyEvaluated, _ *proposal) {
 		e.Type, e.ToolName = wire.TypeToolEvaluated, c.Tool
 	})
 }
 
-// Trace implements call.Traced: handoff_policy_evaluated.
+// Trace implements call.Tracer: handoff_policy_evaluated.
 func (Handoff) Trace(c call.Call, d events.Decision, r call.Ruling) ([]call.TraceEvent, error) {
 	return newTrace(c, d, r, func(e *wire.PolicyEvaluated, p *proposal) {
 		e.Type, e.HandoffName, e.ToAgent = wire.TypeHandoffEvaluated, p.handoffName, c.ToAgent
 	})
 }
 
-// newTrace makes the one trace event of a proposal (RFC-0002, Trace Requirements).
-// A request that holds no proposal leaves none; its decision record tells why.
-// Arguments are in it as the tenant's keyed digest only.
+// newTrace makes the one trace event of a proposal (RFC-0002, Trace Requirements). A request
+// without a proposal has none; its decision record explains it. The event has the arguments as
+// the tenant's keyed digest only.
 func newTrace(c call.Call, d events.Decision, r call.Ruling, name func(*wire.PolicyEvaluated, *proposal)) ([]call.TraceEvent, error) {
 	p, ok := c.ProtocolState.(*proposal)
 	if !ok || r.NativeOpinion.Malformed {

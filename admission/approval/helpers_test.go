@@ -49,12 +49,12 @@ func opened(t testing.TB, terms Terms) Workflow {
 	})
 }
 
-// groups is who is in which.
+// groups maps each group to its members.
 type groups map[string][]string
 
 func (g groups) member(group, user string) bool { return slices.Contains(g[group], user) }
 
-// by is a command of a reviewer who has looked at the preview.
+// by is a command of a reviewer that has seen the preview.
 func by(w Workflow, user string, act Act, g groups) Command {
 	return Command{Act: act, Reviewer: user, PreviewDigest: w.PreviewDigest, At: noon.Add(time.Minute), IsMember: g.member, CurrentPolicy: policy1}
 }

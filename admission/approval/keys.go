@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Action is a proposed action as workflows tell one from another.
+// Action is a proposed action as approvals identify it.
 type Action struct {
 	Tenant, Source, Session, Protocol string
 	Call                              string
@@ -18,28 +18,28 @@ type Action struct {
 	Resource                          any
 	FromAgent, ToAgent                string
 	Args                              []byte         // RFC 8785; nil if there are none
-	Event                             map[string]any // the document, less claims; what stands for absent arguments
+	Event                             map[string]any // the document without claims; replaces absent arguments
 	Body                              string         // digest of the request, if there is no Event either
 	Mandate                           string         // its hash
-	Mandated                          []byte         // RFC 8785; the action that was judged under the mandate, where that is not Args
+	Mandated                          []byte         // RFC 8785; the action evaluated under the mandate, where that is not Args
 }
 
-// Keys are the digests under which an action's workflows are found, all made under
-// the session's key, or the tenant's where there is no session (AgentHook H-09).
+// Keys are the digests under which an action's workflows are found, all made with the session's
+// key, or the tenant's where there is no session (AgentHook H-09).
 type Keys struct {
 	Action   string // the strict key: equivalent retries have the same one
 	ActionID string // a short form of it, for publishers
-	Slot     string // where the workflow of the action is kept
-	CallSlot string // where that of this call alone is, if the slot is another call's
-	Evasion  string // of what it is done to, whatever the tool and the arguments; "" if that is not known
+	Slot     string // of the action's workflow
+	CallSlot string // of this call's own workflow, if Slot is another call's
+	Evasion  string // of the resource, whatever the tool and the arguments; "" if unknown
 }
 
-// unknownResource is the word for a resource that nobody could name.
+// unknownResource is the word for a resource that could not be identified.
 const unknownResource = "unknown"
 
 // KeysOf computes the keys. keyed is the keyed digest of the session's records. Arguments are
-// always part of the action; a call without any is told from another by its
-// whole document and its ids, so that nothing can be approved by its tool's name.
+// always part of the action; a call without any is identified by its whole document and its
+// ids, so that an approval never covers a tool by name alone.
 func KeysOf(a Action, keyed func([]byte) string) (Keys, error) {
 	strict := map[string]any{
 		"tenant": a.Tenant, "source": a.Source, "session": a.Session, "protocol": a.Protocol, "tool": a.Tool, "action": a.Action,
@@ -103,8 +103,8 @@ func keyOf(use string, v map[string]any, keyed func([]byte) string) (string, err
 	return keyed(canonical), nil
 }
 
-// StoreKey is the key under which a workflow is stored: the tenant's token and
-// the slot. A store's keys know no "~".
+// StoreKey is the key under which a workflow is stored: the tenant's token and the slot. A
+// store's keys cannot contain "~".
 func StoreKey(tenant, slot string) string {
 	token := subject.Escape(tenant)
 	if rest, escaped := strings.CutPrefix(token, "~"); escaped {

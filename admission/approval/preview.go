@@ -16,15 +16,15 @@ import (
 
 // Bounds of a preview.
 const (
-	maxItems      = 64  // arguments that are listed
+	maxItems      = 64  // arguments listed
 	maxDepth      = 8   // of nested arguments
-	maxShownValue = 200 // characters of a value that is shown
+	maxShownValue = 200 // characters of a shown value
 	maxNameBytes  = 512 // bytes of a name
 )
 
-// Preview is what a reviewer sees of a proposed call: names, and of arguments
-// only where they are, what type and how large, unless the policy's terms say
-// that a value may be shown. What looks like a secret is not shown even then.
+// Preview is what a reviewer sees of a proposed call: names, and of each argument its place,
+// type and size. Values are shown only if the policy's terms allow it, and never if they look
+// like a secret.
 type Preview struct {
 	Protocol   string   `json:"protocol"`
 	Source     string   `json:"source"`
@@ -49,15 +49,15 @@ type Preview struct {
 
 // Item is one argument.
 type Item struct {
-	Path     string `json:"path"`            // JSON pointer; names that are no plain words are left out of it
+	Path     string `json:"path"`            // JSON pointer; names that are not plain words are left out
 	Type     string `json:"type"`            // string number boolean null object array
 	Size     int    `json:"size,omitempty"`  // characters of a string, members of an empty or deep object or array
 	Value    string `json:"value,omitempty"` // as JSON, if it may be shown
 	Withheld bool   `json:"withheld,omitempty"`
 }
 
-// Describe completes a preview with the resource and the arguments, as far as
-// show allows.
+// Describe completes a preview with the resource and the arguments. show lists the values that
+// may be shown.
 func (p Preview) Describe(resource any, args map[string]any, show []string) Preview {
 	if resource != nil {
 		p.Resource = &Item{Path: "resource"}
@@ -74,7 +74,7 @@ func (p Preview) Describe(resource any, args map[string]any, show []string) Prev
 	return p
 }
 
-// truncateName bounds a name that a producer chose.
+// truncateName bounds a name chosen by a producer.
 func truncateName(s string) string {
 	if len(s) > maxNameBytes {
 		s = strings.ToValidUTF8(s[:maxNameBytes], "")
@@ -82,7 +82,7 @@ func truncateName(s string) string {
 	return s
 }
 
-// Digest is the keyed digest of the preview, which stands in the records.
+// Digest is the keyed digest of the preview for the records.
 func (p Preview) Digest(digest func([]byte) string) (string, error) {
 	b, err := events.Encode(p)
 	if err != nil {
@@ -97,8 +97,8 @@ type argumentLister struct {
 	more  int
 }
 
-// addLeaves lists the leaves of a tree. pointer is the real place, which show is
-// compared with; shown is the place without names that may be values.
+// addLeaves lists the leaves of a tree. pointer is the real path, which show is compared with;
+// shown is the path without names that may be values.
 func (l *argumentLister) addLeaves(pointer, shown string, v any, depth int) {
 	switch t := v.(type) {
 	case map[string]any:
@@ -160,15 +160,15 @@ var (
 
 	// secretNames are parts of names whose values are never shown.
 	secretNames = []string{"secret", "passw", "pwd", "token", "apikey", "api_key", "api-key", "auth", "credential", "cookie", "private", "session", "bearer", "signature", "otp", "pin_"}
-	// secretForm is the beginning of well-known credentials, and what only a
-	// machine would write: a long run without a space that has letters and digits.
+	// secretForm matches the beginning of well-known credentials. machineRun matches a long run
+	// without a space, as only a machine writes it.
 	secretForm = regexp.MustCompile(`(?i)^(bearer |basic |sk-|ghp_|gho_|github_pat_|xox[abp]-|akia|eyj|-----begin)`)
 	machineRun = regexp.MustCompile(`[A-Za-z0-9+/=_-]{24,}`)
 )
 
 func escapePointer(key string) string { return pointerEscaper.Replace(key) }
 
-// shownName is a key as it is shown: a key that is no plain word may be a value.
+// shownName returns a key as it is shown: a key that is not a plain word may be a value.
 func shownName(key string) string {
 	if !plainName.MatchString(key) || isSecretText(key) {
 		return "?"

@@ -9,13 +9,13 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Code is the outcome of a reviewer's attempt, stable, in snake_case.
+// Code is the outcome of a reviewer's command, stable, in snake_case.
 type Code string
 
 // Outcomes that changed the workflow.
 const (
 	CodeApproved  Code = "approved"
-	CodeRecorded  Code = "approval_recorded" // and more reviewers must approve
+	CodeRecorded  Code = "approval_recorded" // more reviewers must approve
 	CodeDenied    Code = "denied"
 	CodeCancelled Code = "cancelled"
 )
@@ -26,10 +26,10 @@ const (
 	CodeUnknown         Code = "unknown_workflow"
 	CodeSelf            Code = "self_approval"      // the reviewer is the requester
 	CodeNotReviewer     Code = "not_a_reviewer"     // in none of the groups that the policy names
-	CodePreviewRequired Code = "preview_required"   // an approval must say what was looked at
-	CodePreviewMismatch Code = "preview_mismatch"   // the reviewer looked at something else
+	CodePreviewRequired Code = "preview_required"   // an approval must name the preview
+	CodePreviewMismatch Code = "preview_mismatch"   // the command names another preview
 	CodeVoted           Code = "already_approved"   // by the same reviewer
-	CodeResolved        Code = "already_resolved"   // nothing is left to do with it
+	CodeResolved        Code = "already_resolved"   // it has ended
 	CodeExpired         Code = "workflow_expired"   //
 	CodeStalePolicy     Code = "policy_changed"     // the approval could not be used any more
 	CodeUnapprovable    Code = "not_approvable"     // the verdict has a part that no approval lifts
@@ -37,7 +37,7 @@ const (
 	CodeUnavailable     Code = "audit_unavailable"  // it could not be recorded; nothing was changed for certain
 )
 
-// Command is what a reviewer wants.
+// Command is a reviewer's command.
 type Command struct {
 	Act           Act    // ActApprove, ActDeny or ActCancel
 	Reviewer      string // the authenticated user
@@ -47,12 +47,12 @@ type Command struct {
 
 	// IsMember reports whether a user is in one of the tenant's reviewer groups.
 	IsMember func(group, user string) bool
-	// CurrentPolicy is the policy snapshot that decides now.
+	// CurrentPolicy is the policy snapshot in force.
 	CurrentPolicy events.PolicyRef
 }
 
-// refusals are the reasons to refuse a command, in the order in which they are
-// looked for: who may not speak on a workflow learns nothing about it.
+// refusals are the reasons to refuse a command, in the order of the checks: a user that may not
+// review a workflow learns nothing about it.
 var refusals = []struct {
 	code    Code
 	refuses func(Workflow, Command) bool
@@ -77,8 +77,8 @@ func canTransition(s Status, act Act) bool {
 	return yes
 }
 
-// Resolve judges a reviewer's command. changed is false for a refusal, and the
-// workflow is then as it was.
+// Resolve applies a reviewer's command. changed is false for a refusal; next is then the
+// unchanged workflow.
 func (w Workflow) Resolve(c Command) (next Workflow, code Code, changed bool) {
 	for _, r := range refusals {
 		if r.refuses(w, c) {
@@ -97,15 +97,14 @@ func (w Workflow) Resolve(c Command) (next Workflow, code Code, changed bool) {
 		return w, CodeInvalid, false
 	}
 	next, err := w.applyAct(act, c.Reviewer, c.Reason, c.At)
-	if err != nil { // cannot happen: CodeResolved was looked for
+	if err != nil { // cannot happen: CodeResolved was checked
 		return w, CodeResolved, false
 	}
 	next.Votes = votes
 	return next, code, true
 }
 
-// MayReview reports whether a user may speak on the workflow, as far as the
-// policy's groups say.
+// MayReview reports whether the policy's groups let a user review the workflow.
 func (w Workflow) MayReview(user string, member func(group, user string) bool) bool {
 	if len(w.Terms.Reviewers) == 0 {
 		return true
@@ -113,7 +112,7 @@ func (w Workflow) MayReview(user string, member func(group, user string) bool) b
 	return member != nil && slices.ContainsFunc(w.Terms.Reviewers, func(group string) bool { return member(group, user) })
 }
 
-// countValidVotes counts the votes of those who may still review: who has left the
+// countValidVotes counts the votes of users that may still review: a user that has left the
 // group since does not count.
 func (w Workflow) countValidVotes(votes []Vote, member func(group, user string) bool) (n int) {
 	for _, v := range votes {

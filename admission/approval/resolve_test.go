@@ -93,7 +93,7 @@ func TestResolve(t *testing.T) {
 			t.Errorf("record %+v", r)
 		}
 	}
-	// An approval can be taken back while nobody has used it.
+	// An unused approval can be cancelled.
 	approved, _, _ := w.Resolve(by(w, "dana", ActApprove, nil))
 	if back, code, changed := approved.Resolve(by(w, "eve", ActCancel, nil)); !changed || code != CodeCancelled || back.Status != Cancelled {
 		t.Errorf("%s %v", code, changed)
@@ -118,7 +118,7 @@ func TestQuorum(t *testing.T) {
 	if next, code, _ := w.Resolve(by(w, "eve", ActApprove, g)); code != CodeApproved || next.Status != Approved {
 		t.Errorf("%s %s", code, next.Status)
 	}
-	// One no is enough, also of somebody who had said yes.
+	// One denial is enough, also from a reviewer that has approved.
 	if next, code, _ := w.Resolve(by(w, "dana", ActDeny, g)); code != CodeDenied || next.Status != Denied {
 		t.Errorf("%s %s", code, next.Status)
 	}

@@ -9,53 +9,52 @@ import (
 
 // Reason codes that approvals give in decisions.
 const (
-	ReasonGranted       = "approval_granted"          // an approval was used: the ask became allow
-	ReasonDenied        = "approval_denied"           // a reviewer said no to exactly this
-	ReasonPending       = "approval_pending"          // waits for a workflow that was open before
+	ReasonGranted       = "approval_granted"          // an approval was used and turned the ask into allow
+	ReasonDenied        = "approval_denied"           // a reviewer denied exactly this action
+	ReasonPending       = "approval_pending"          // joins a workflow that was already open
 	ReasonNotNamed      = "approval_not_named"        // approved, but the retry must name the workflow
-	ReasonPolicyChanged = "approval_policy_changed"   // there was a workflow, for other policies
-	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but not for this action
-	ReasonUnknown       = "approval_unknown"          // the workflow that the request names is none of its own
-	ReasonEvasion       = "approval_evasion"          // another workflow is about doing the same to the same (AgentHook H-09)
+	ReasonPolicyChanged = "approval_policy_changed"   // the existing workflow is for other policies
+	ReasonOtherAction   = "approval_for_other_call"   // there is a workflow for this call, but for another action
+	ReasonUnknown       = "approval_unknown"          // the request names a workflow that is not its own
+	ReasonEvasion       = "approval_evasion"          // another open workflow is about the same action on the same resource (AgentHook H-09)
 	ReasonBacklog       = "approval_backlog_full"     // MaxOpen
 	ReasonNotOurs       = "approval_not_transferable" // approved, but for another call
-	ReasonOtherAsk      = "approval_for_other_ask"    // there is a workflow for this action, but other reasons or terms ask now
+	ReasonOtherAsk      = "approval_for_other_ask"    // the existing workflow is for other reasons or terms
 	ReasonNotEnough     = "approval_not_enough"       // approved, but the verdict has a part that no approval lifts
 )
 
-// Retry is who asks, as far as it matters for a workflow of the same action.
+// Retry describes a request to a workflow of the same action.
 type Retry struct {
 	Call, Event string
-	Previous    string // metadata.retry.previous_tool_call_id: which call this one repeats
+	Previous    string // metadata.retry.previous_tool_call_id: the call that this one repeats
 	Named       string // the workflow that the request names
 	Policy      events.PolicyRef
 	Now         time.Time
 
-	// Unapprovable, Asks and Terms are those of the verdict that the request would
-	// get without an approval; see Workflow.
+	// Unapprovable, Asks and Terms are those of the verdict without an approval; see Workflow.
 	Unapprovable bool
 	Asks         []string
 	Terms        Terms
 }
 
-// RetryStatus is what a workflow in a slot means for a request of the same action.
+// RetryStatus is the status of a slot's workflow for a request of the same action.
 type RetryStatus int
 
-// The standings.
+// The statuses.
 const (
-	Vacant    RetryStatus = iota // there is none that matters; a new one may be opened
-	Outdated                     // there is one for other policies; a new one takes its place
+	Vacant    RetryStatus = iota // no workflow applies; a new one may be opened
+	Outdated                     // the workflow is for other policies; a new one replaces it
 	Waiting                      // undecided: the request waits for it
-	Refused                      // a reviewer said no
+	Refused                      // denied by a reviewer
 	Granted                      // approved, and for this request
 	NotNamed                     // approved, but the retry must name it
 	OtherCall                    // approved, but for another call
-	OtherAsk                     // there is one for other reasons or terms; a new one takes its place
-	NotEnough                    // approved, but approval does not lift all of the verdict
+	OtherAsk                     // the workflow is for other reasons or terms; a new one replaces it
+	NotEnough                    // approved, but an approval does not lift all of the verdict
 )
 
-// MatchRetry says what a workflow means for a request with the same action. A nil
-// workflow is Vacant.
+// MatchRetry returns the status of a workflow for a request of the same action. A nil workflow
+// is Vacant.
 func (w *Workflow) MatchRetry(r Retry) RetryStatus {
 	switch {
 	case w == nil || w.Over(r.Now):
@@ -78,8 +77,8 @@ func (w *Workflow) MatchRetry(r Retry) RetryStatus {
 	return Granted
 }
 
-// coversReasons reports whether an approval of the workflow answers all that asks now:
-// the same reasons or fewer, and of the reviewers that must be asked now.
+// coversReasons reports whether an approval of the workflow covers the current verdict: the
+// same reasons to ask or fewer, and the same reviewers.
 func (w *Workflow) coversReasons(r Retry) bool {
 	for _, code := range r.Asks {
 		if !slices.Contains(w.Asks, code) {
@@ -89,8 +88,8 @@ func (w *Workflow) coversReasons(r Retry) bool {
 	return !w.Unapprovable && w.Terms.sameReviewers(r.Terms.withDefaults())
 }
 
-// coversRequest reports whether a request is one that waits for the workflow, or says
-// which of those it repeats. Everything but the call is in the slot.
+// coversRequest reports whether a request waits for the workflow, or names a waiting one that
+// it repeats. The slot covers everything but the call.
 func (w *Workflow) coversRequest(r Retry) bool {
 	switch {
 	case r.Named == w.ID, w.Terms.Resume == ResumeManual:
@@ -101,14 +100,13 @@ func (w *Workflow) coversRequest(r Retry) bool {
 	return r.Event != "" && slices.Contains(w.Events, r.Event) || len(w.Calls) == 0 && len(w.Events) == 0
 }
 
-// Join lets the request wait for a pending workflow. joined is false if it
-// waited already, or if there is no room for another call: then it will be a
-// Foreign one.
+// Join adds the request to the calls that wait for a pending workflow. joined is false if it
+// waits already, or if there is no room for another call: its status will then be OtherCall.
 func (w Workflow) Join(r Retry) (next Workflow, joined bool) {
 	call := missingID(w.Calls, r.Call)
 	event := missingID(w.Events, r.Event)
 	if call == "" && (event == "" || r.Call != "") {
-		return w, false // a known call's further events need not be known
+		return w, false // further events of a known call need not be recorded
 	}
 	next, err := w.applyAct(ActJoin, "", "", r.Now)
 	if err != nil {
@@ -130,7 +128,7 @@ func missingID(list []string, id string) string {
 	return id
 }
 
-// Opening is what a new workflow is made of.
+// Opening are the inputs of a new workflow.
 type Opening struct {
 	Slot, ID, Tenant, Source, Session, DecisionID string
 	Keys                                          Keys
@@ -146,7 +144,7 @@ type Opening struct {
 	Now, ExpiresAt                                time.Time
 }
 
-// Open makes a pending workflow.
+// Open returns a new pending workflow.
 func Open(o Opening) Workflow {
 	w := Workflow{
 		V: storedVersion, ID: o.ID, Slot: o.Slot, Tenant: o.Tenant, Source: o.Source, Session: o.Session, DecisionID: o.DecisionID,

@@ -99,8 +99,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// A workflow whose requests have neither call nor event ids is told by its slot
-// alone; one that has ids is not covered by a request without any.
+// A workflow whose requests have neither call nor event ids is identified by its slot alone;
+// one that has ids is not covered by a request without any.
 func TestAnswerWithoutIDs(t *testing.T) {
 	w := opened(t, Terms{})
 	w.Calls, w.Events = nil, nil

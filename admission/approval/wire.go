@@ -25,19 +25,19 @@ const (
 	MaxLimit     = 500
 )
 
-// Request is what a reviewer sends to gov.resolve.<tenant>. Who sends it is what
-// the server says, and nothing in here.
+// Request is a reviewer's message to gov.resolve.<tenant>. The server's authentication gives
+// the sender; the body has no sender.
 type Request struct {
 	Action     string `json:"action"`
 	WorkflowID string `json:"workflow_id,omitempty"` // all but list
 	Reason     string `json:"reason,omitempty"`      // approve deny cancel; it becomes part of the record
 
-	// PreviewDigest says which preview the reviewer looked at; approve needs it.
+	// PreviewDigest names the preview that the reviewer saw; approve needs it.
 	PreviewDigest string `json:"preview_digest,omitempty"`
 
-	All   bool   `json:"all,omitempty"`   // list: decided ones, too, as far as they are kept
+	All   bool   `json:"all,omitempty"`   // list: decided ones too, while they are kept
 	Limit int    `json:"limit,omitempty"` // list: at most so many; 0 is DefaultLimit
-	After string `json:"after,omitempty"` // list: what Reply.Next said
+	After string `json:"after,omitempty"` // list: Reply.Next of the page before
 }
 
 // Outcomes of list and show.
@@ -46,15 +46,14 @@ const (
 	CodeShown  Code = "shown"
 )
 
-// Reply answers a Request. OK means that what was asked was done, and is durable
-// in the log.
+// Reply answers a Request. OK means that the request was carried out and is durable in the log.
 type Reply struct {
 	OK        bool   `json:"ok"`
 	Code      Code   `json:"code"`
 	Message   string `json:"message"`
 	Workflow  *View  `json:"workflow,omitempty"`
 	Workflows []View `json:"workflows,omitempty"`
-	Next      string `json:"next,omitempty"` // there are more
+	Next      string `json:"next,omitempty"` // set if there are more
 }
 
 // View is a workflow as a reviewer sees it. Preview is left out of lists.
@@ -77,14 +76,14 @@ type View struct {
 	Approvers      []string          `json:"approvers"`
 	ReviewerGroups []string          `json:"reviewer_groups,omitempty"`
 	ResumePolicy   string            `json:"resume_policy"`
-	By             string            `json:"by,omitempty"` // who denied or cancelled it, or approved last
+	By             string            `json:"by,omitempty"` // user of the denial, the cancellation or the last approval
 	Reason         string            `json:"reason,omitempty"`
 	ConsumedBy     string            `json:"consumed_by,omitempty"` // decision id
 	PreviewDigest  string            `json:"preview_digest,omitempty"`
 	Preview        *Preview          `json:"preview,omitempty"`
 }
 
-// View gives a reviewer's view; the preview with whole only.
+// View returns a reviewer's view, with the preview only if whole is true.
 func (w Workflow) View(now events.Time, whole bool) View {
 	policy := w.Policy
 	v := View{
@@ -125,7 +124,7 @@ var idForm = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 // ValidID reports whether a text can be the id of a workflow.
 func ValidID(id string) bool { return len(id) <= MaxWorkflowID && idForm.MatchString(id) }
 
-// messages say what an outcome means and what to do next.
+// messages explain outcomes and what to do next.
 var messages = map[Code]string{
 	CodeListed:          "the workflows that you may decide",
 	CodeShown:           "what you would decide on",
@@ -148,7 +147,7 @@ var messages = map[Code]string{
 	CodeUnavailable:     "it could not be recorded durably, so it does not count; look with show and try again",
 }
 
-// NewReply makes the reply with an outcome.
+// NewReply returns the reply for an outcome.
 func NewReply(code Code, v *View) Reply {
 	return Reply{OK: successes[code], Code: code, Message: messages[code], Workflow: v}
 }

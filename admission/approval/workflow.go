@@ -9,11 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Status is where a workflow stands.
+// Status is the state of a workflow.
 type Status string
 
-// The states. Pending and approved end by themselves when they expire; the
-// others are final.
+// The states. Pending and approved workflows end when they expire; the others are final.
 const (
 	Pending   Status = "pending"
 	Approved  Status = "approved"
@@ -23,23 +22,23 @@ const (
 	Consumed  Status = "consumed"
 )
 
-// Act is what happens to a workflow.
+// Act is a transition of a workflow.
 type Act string
 
 // The acts.
 const (
 	ActOpen    Act = "open"
-	ActJoin    Act = "join"    // an equivalent retry of another call now waits for it, too
-	ActVote    Act = "vote"    // a reviewer approved, and more must
-	ActApprove Act = "approve" // the last reviewer that was needed approved
+	ActJoin    Act = "join"    // an equivalent retry of another call waits for it, too
+	ActVote    Act = "vote"    // a reviewer approved; more must
+	ActApprove Act = "approve" // the last required reviewer approved
 	ActDeny    Act = "deny"
 	ActCancel  Act = "cancel" // by a reviewer, before it was used; or because the policies changed
 	ActExpire  Act = "expire"
 	ActConsume Act = "consume"
 )
 
-// transitions is the whole state machine: what is not in it cannot happen
-// (AH-C-102). An approval that nobody has used can be taken back.
+// transitions is the whole state machine: other transitions are impossible (AH-C-102). An
+// unused approval can be cancelled.
 var transitions = map[Status]map[Act]Status{
 	"":       {ActOpen: Pending},
 	Pending:  {ActJoin: Pending, ActVote: Pending, ActApprove: Approved, ActDeny: Denied, ActCancel: Cancelled, ActExpire: Expired},
@@ -48,21 +47,21 @@ var transitions = map[Status]map[Act]Status{
 
 // Errors.
 var (
-	// ErrTransition says that an act is not possible where a workflow stands.
+	// ErrTransition reports that an act is not possible in a workflow's state.
 	ErrTransition = errors.New("approval: not possible in this state")
-	// ErrRequest says that bytes are no Request. It does not quote them.
+	// ErrRequest reports that bytes are not a Request. It does not quote them.
 	ErrRequest = errors.New("approval: not a resolve request")
 )
 
 // Vote is one reviewer's approval.
 type Vote struct {
-	Reviewer string      `json:"reviewer"` // NATS user, by the server's word
+	Reviewer string      `json:"reviewer"` // NATS user, as authenticated by the server
 	At       events.Time `json:"at"`
 	Reason   string      `json:"reason,omitempty"`
 }
 
-// Workflow is the state of a workflow as it is stored. It holds no argument but
-// what its Preview shows.
+// Workflow is the stored state of a workflow. It holds no arguments except those shown in its
+// Preview.
 type Workflow struct {
 	V      int    `json:"v"`
 	ID     string `json:"workflow_id"`
@@ -70,23 +69,23 @@ type Workflow struct {
 	Status Status `json:"status"`
 	Step   int    `json:"step"` // counts the changes, from 1
 
-	// What it is bound to.
+	// The workflow is bound to these.
 	Tenant       string             `json:"tenant"`
-	Source       string             `json:"source"` // who asked: the requester
+	Source       string             `json:"source"` // the publisher that asked: the requester
 	Session      string             `json:"session,omitempty"`
 	Calls        []string           `json:"calls,omitempty"`  // tool call ids that wait for it
 	Events       []string           `json:"events,omitempty"` // event ids that wait for it
 	ActionID     string             `json:"action_id"`
-	ActionDigest string             `json:"action_digest"`     // keyed; of everything that was proposed
-	Evasion      string             `json:"evasion,omitempty"` // keyed; of what it was proposed to be done to
+	ActionDigest string             `json:"action_digest"`     // keyed; of the whole proposal
+	Evasion      string             `json:"evasion,omitempty"` // keyed; of the resource that it concerns
 	ArgsDigest   string             `json:"args_digest,omitempty"`
 	Policy       events.PolicyRef   `json:"policy"`
 	Mandate      *events.MandateRef `json:"mandate,omitempty"`
 	DecisionID   string             `json:"decision_id"` // that opened it
 
-	// Unapprovable says that the verdict has a part that no approval lifts: the
-	// workflow can be denied or cancelled only. Asks are the codes of the evaluators'
-	// reasons that ask, which are all that an approval answers.
+	// Unapprovable reports that the verdict has a part that no approval lifts: the workflow can
+	// only be denied or cancelled. Asks are the codes of the evaluators' reasons to ask; an
+	// approval covers these only.
 	Unapprovable bool     `json:"unapprovable,omitempty"`
 	Asks         []string `json:"asks,omitempty"`
 
@@ -100,7 +99,7 @@ type Workflow struct {
 	DecidedAt   events.Time `json:"decided_at,omitzero"` // approved, denied or cancelled
 	ChangedAt   events.Time `json:"changed_at"`
 	LastAct     Act         `json:"last_act"`
-	By          string      `json:"by,omitempty"` // who did the last act; "" for the service itself
+	By          string      `json:"by,omitempty"` // user of the last act; "" for the service itself
 	Reason      string      `json:"reason,omitempty"`
 	ConsumedBy  string      `json:"consumed_by,omitempty"` // decision id
 }
@@ -108,7 +107,7 @@ type Workflow struct {
 // storedVersion is the version of the stored form.
 const storedVersion = 1
 
-// Decode reads a stored workflow. It must be in the slot that it says.
+// Decode reads a stored workflow. Its content must name the slot.
 func Decode(b []byte) (Workflow, error) {
 	w, err := events.DecodeRecord[Workflow](b)
 	switch {
@@ -124,8 +123,8 @@ func (w Workflow) hasKnownStatus() bool {
 	return slices.Contains([]Status{Pending, Approved, Denied, Expired, Cancelled, Consumed}, w.Status)
 }
 
-// StatusAt is where a workflow stands at a time: what is past its expiry has expired,
-// whether or not anybody has noted it.
+// StatusAt is the state of a workflow at a time: a workflow past its expiry is expired, whether
+// or not that is recorded.
 func (w Workflow) StatusAt(now time.Time) Status {
 	if (w.Status == Pending || w.Status == Approved) && !now.Before(w.ExpiresAt.Time) {
 		return Expired
@@ -133,8 +132,8 @@ func (w Workflow) StatusAt(now time.Time) Status {
 	return w.Status
 }
 
-// Over reports whether nothing of a workflow matters any more for a decision: it
-// was used, taken back, or its time is past. A denial matters until then.
+// Over reports whether a workflow no longer affects decisions: it was used, cancelled, or has
+// expired. A denial has effect until then.
 func (w Workflow) Over(now time.Time) bool {
 	switch w.StatusAt(now) {
 	case Pending, Approved:
@@ -168,16 +167,15 @@ func (w Workflow) applyAct(act Act, by, reason string, now time.Time) (Workflow,
 	return w, nil
 }
 
-// Expire notes that a workflow's time is past.
+// Expire records that a workflow has expired.
 func (w Workflow) Expire(now time.Time) (Workflow, error) { return w.applyAct(ActExpire, "", "", now) }
 
-// Supersede takes back a workflow that can never be used again, for a reason of
-// the service's.
+// Supersede cancels a workflow that can never be used again, for a reason of the service's own.
 func (w Workflow) Supersede(reason string, now time.Time) (Workflow, error) {
 	return w.applyAct(ActCancel, "", reason, now)
 }
 
-// Consume uses an approved workflow up for a decision.
+// Consume consumes an approved workflow for a decision.
 func (w Workflow) Consume(decisionID string, now time.Time) (Workflow, error) {
 	n, err := w.applyAct(ActConsume, "", "", now)
 	if err == nil {
@@ -186,14 +184,14 @@ func (w Workflow) Consume(decisionID string, now time.Time) (Workflow, error) {
 	return n, err
 }
 
-// Ref is the workflow as decisions and replies name it.
+// Ref is the reference to the workflow in decisions and replies.
 func (w Workflow) Ref(now time.Time) *events.ApprovalRef {
 	return &events.ApprovalRef{
 		WorkflowID: w.ID, Status: string(w.StatusAt(now)), ActionID: w.ActionID, RequestedAt: w.RequestedAt, ExpiresAt: w.ExpiresAt, ResumePolicy: w.Terms.Resume,
 	}
 }
 
-// Record is the workflow's last change as it goes onto the log.
+// Record is the log record of the workflow's last change.
 func (w Workflow) Record() events.Approval {
 	policy := w.Policy
 	r := events.Approval{
@@ -212,8 +210,7 @@ func (w Workflow) Record() events.Approval {
 	return r
 }
 
-// Refusal is the record of an attempt to resolve the workflow that changed
-// nothing.
+// Refusal is the record of a command that was refused and changed nothing.
 func (w Workflow) Refusal(c Command, code Code) events.Approval {
 	r := w.Record()
 	r.Act, r.Approver, r.Reason, r.Refused, r.ChangedAt = string(c.Act), c.Reviewer, c.Reason, string(code), events.At(c.At)

@@ -37,8 +37,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestStateMachine plays random reviewers, agents and clocks against a naive
-// model that keeps one status, who has approved, and when it ends.
+// TestStateMachine plays random reviewers, agents and clocks against a naive model that keeps
+// one status, the approving reviewers, and the end.
 func TestStateMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quorum := rapid.IntRange(0, 3).Draw(t, "quorum")

@@ -1,39 +1,37 @@
-// Package aump is the Agentic User Mandate Protocol 0.1 as an admission
-// protocol: it judges a proposed action by the mandate that it names. The
-// specification's evaluator is the policy; tool policies can only tighten it.
+// Package aump is the Agentic User Mandate Protocol 0.1 as an admission protocol: it evaluates
+// a proposed action by the mandate that it names. The specification defines the evaluator; tool
+// policies can only tighten its result. Begin reading with Evaluate.
 //
-// What decides is the mandate in force as the service knows it, never what the
-// request says of it. A request only names its mandate, by id and hash. Of its
-// context, what makes a decision stricter counts (conditions, low confidence);
-// what would make it looser (trusted_ui_approved, approval) is a claim and
-// counts only if Countersign's own records say so.
+// The mandate in force as the service knows it decides, never the request's statements about
+// it. A request only names its mandate, by id and hash. Of its context, values that make a
+// decision stricter count (conditions, low confidence); values that would loosen it
+// (trusted_ui_approved, approval) are claims and count only if Countersign's own records
+// confirm them.
 //
-// Every row of the table in rows.go is looked at; a denial outranks an
-// escalation; each list of the answer repeats nothing and keeps the order in
-// which things were found, so that its i-th code and its i-th path need not
-// belong together.
+// Every row of the table in rows.go is checked; a denial outranks an escalation. Each list of
+// the answer is without duplicates and in the order of the findings, so its i-th code and its
+// i-th path need not belong together.
 //
-// The profile reference-sdk decides as the protocol's published evaluators do.
-// The hardened one, which is the default, closes what they leave open:
+// The profile reference-sdk decides as the protocol's published evaluators do. The hardened
+// profile, the default, closes their gaps:
 //
-//   - the reference must carry the hash of the mandate in force; one with another hash is
-//     told nothing else, and not which hash it would be;
-//   - the mandate must be for the agent that asks: for one that the publisher is registered
-//     for, and for the one that the request names, where there is either;
-//   - a mandate does not hold before it was issued, nor once revoked;
+//   - the reference must carry the hash of the mandate in force; a request with another
+//     hash is told nothing else, and not the correct hash;
+//   - the mandate must be for the requesting agent: for one that the publisher is
+//     registered for, and for the one that the request names, where either is known;
+//   - a mandate is not valid before it was issued, nor once revoked;
 //   - an advisory mandate commits to nothing;
 //   - requires_trusted_ui_for_commitment holds unless it is false;
-//   - counterparties and categories are compared with the purpose. A list names
-//     parties or classes of parties; whether a party belongs to a class only a
-//     person can say, so one that is named after a class (local_buyer_001 of
-//     local_buyers) is escalated, where exact comparison would deny it;
-//   - disclosing a part of a protected field, or something that contains it, is
-//     disclosing it; so is quoting a private note under another name;
+//   - counterparties and categories are compared with the purpose. A list names parties or
+//     classes of parties; only a person can decide whether a party belongs to a class, so a
+//     party that is named after a class (local_buyer_001 of local_buyers) is escalated,
+//     where exact comparison would deny it;
+//   - disclosing a part of a protected field, or something that contains it, counts as
+//     disclosing it; so does quoting a private note under another name;
 //   - money that earlier actions spent counts against the budget.
 //
-// A decision is a pure function of what the ledger behind that money says; its
-// document is mandate.Account. Keeping it, and so what two concurrent requests
-// see, is the service's.
+// A decision is a pure function of the spend ledger's content; the ledger's document is
+// mandate.Account. The service stores it, and so determines what two concurrent requests see.
 package aump
 
 import (
@@ -63,7 +61,7 @@ const (
 	CodeReview          = "compliance_review_required"
 	CodeEscalation      = "escalation_required"
 	CodeConfidence      = "confidence_below_threshold"
-	CodeLedgerFull      = "ledger_full"       // AUMP has no code for it: too many outcomes are awaited
+	CodeLedgerFull      = "ledger_full"       // AUMP has no code for it: too many outcomes are open
 	CodeLedgerUnknown   = "ledger_unreadable" // AUMP has no code for it
 	CodeEvidenceMandate = "evidence_mandate_mismatch"
 	CodeEvidenceHash    = "evidence_mandate_hash_mismatch"
@@ -73,28 +71,26 @@ const (
 	CodeEvidenceChain   = "evidence_event_hash_mismatch" // AUMP has no code for it
 )
 
-// Reason codes that stand in decision records only; they change no verdict.
+// Reason codes that occur in decision records only; they change no verdict.
 const (
 	CodeWithinMandate = "within_mandate"
 	CodeUnevaluated   = "unevaluated_constraints"   // a hard constraint in words
-	CodeClaimsIgnored = "context_claims_ignored"    // the request approves of itself
-	CodeCumulative    = "cumulative_spend"          // the price is too high because of what was spent before
-	CodeNotVerified   = "signature_not_verified"    // there are signatures, and no keys
-	CodeReasonsCut    = "further_reasons_not_given" // a hostile request must not buy a long record
+	CodeClaimsIgnored = "context_claims_ignored"    // the request claims an approval
+	CodeCumulative    = "cumulative_spend"          // the amount is too high because of earlier spending
+	CodeNotVerified   = "signature_not_verified"    // there are signatures, but no keys
+	CodeReasonsCut    = "further_reasons_not_given" // a hostile request must not cause a long record
 )
 
-// ActionCommit is the action of a proposal that commits the principal, for
-// policies.
+// ActionCommit is the action of a proposal that commits the principal, for policies.
 const ActionCommit = "commit"
 
 // Evaluator implements call.Protocol.
 type Evaluator struct{}
 
-// HasNativeEvaluator implements call.Protocol: the mandate is the policy.
+// HasNativeEvaluator implements call.Protocol: the mandate decides.
 func (Evaluator) HasNativeEvaluator() bool { return true }
 
-// NativeVerdict implements call.Protocol: AUMP has no defer, and whatever is none of
-// its words is denied.
+// NativeVerdict implements call.Protocol. AUMP has no defer; any unknown verdict is denied.
 func (Evaluator) NativeVerdict(v events.Verdict) string {
 	switch v {
 	case events.Allow:
@@ -105,7 +101,7 @@ func (Evaluator) NativeVerdict(v events.Verdict) string {
 	return wire.Denied
 }
 
-// decisionVerdicts are ours for AUMP's decisions; a note has none.
+// decisionVerdicts maps AUMP's decisions to verdicts; a note allows.
 var decisionVerdicts = map[string]events.Verdict{
 	wire.Denied: events.Deny, wire.RequiresEscalation: events.Ask, wire.Allowed: events.Allow, noteDecision: events.Allow,
 }

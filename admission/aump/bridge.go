@@ -8,12 +8,12 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// Reason codes of bridges. AUMP has none for them.
+// Reason codes of bridges. AUMP has no codes for them.
 const (
 	CodeBridgeInvalid    = "bridge_invalid"              // not the message that the binding describes
-	CodeBridgeReference  = "bridge_reference_missing"    // id, hash or version of the mandate is not there
+	CodeBridgeReference  = "bridge_reference_missing"    // id, hash or version of the mandate is missing
 	CodeBridgeEmbedded   = "bridge_mandate_embedded"     // a mandate is private; only references travel
-	CodeBridgeKey        = "bridge_metadata_key"         // a key breaks the grammar of MCP, or is reserved
+	CodeBridgeKey        = "bridge_metadata_key"         // a key violates the grammar of MCP, or is reserved
 	CodeBridgeActivation = "bridge_extension_undeclared" // the extension is not declared where it must be
 )
 
@@ -24,30 +24,28 @@ const (
 	toolName     = "aump.evaluate_action"
 )
 
-// Bridge is what was found about a message of another protocol that carries a
-// reference to a mandate.
+// Bridge is the check result of another protocol's message that carries a reference to a
+// mandate.
 type Bridge struct {
-	Ref      wire.Ref // what it refers to, as far as it could be read
+	Ref      wire.Ref // the reference, as far as it could be read
 	Findings []BridgeFinding
 }
 
-// BridgeFinding is one thing that is wrong with it. Text is for people and holds
-// keys of the message, no values.
+// BridgeFinding is one defect. Text is for people and holds keys of the message, no values.
 type BridgeFinding struct{ Code, Text string }
 
 func (b *Bridge) addFinding(code, text string) {
 	b.Findings = append(b.Findings, BridgeFinding{code, text})
 }
 
-// require reports that something must be so.
+// require adds a finding unless ok.
 func (b *Bridge) require(ok bool, code, text string) {
 	if !ok {
 		b.addFinding(code, text)
 	}
 }
 
-// readReference reads the three members of a reference; each must be a text that is
-// not empty.
+// readReference reads the three members of a reference; each must be a non-empty text.
 func (b *Bridge) readReference(from map[string]any, where string, id, hash, version string) {
 	b.Ref = wire.Ref{ID: textMember(from, id), Hash: textMember(from, hash), Version: textMember(from, version)}
 	for _, member := range []string{id, hash, version} {
@@ -55,8 +53,7 @@ func (b *Bridge) readReference(from map[string]any, where string, id, hash, vers
 	}
 }
 
-// rejectEmbedded looks for a mandate in what must only refer to one, under the name
-// mandate or any other.
+// rejectEmbedded looks for a mandate, under any name, in what must only refer to one.
 func (b *Bridge) rejectEmbedded(part any, where string) {
 	b.require(!holdsMandate(part), CodeBridgeEmbedded, where+" must not hold a mandate")
 }
@@ -83,8 +80,7 @@ func holdsMandate(v any) bool {
 	return false
 }
 
-// MCPMeta judges the metadata of an MCP request: the reference stands in
-// params._meta, or in _meta.
+// MCPMeta checks the metadata of an MCP request: the reference is in params._meta, or in _meta.
 func MCPMeta(message map[string]any) Bridge {
 	var b Bridge
 	meta := objectMember(objectMember(message, "params"), "_meta")
@@ -115,7 +111,7 @@ var metaKey = regexp.MustCompile(`^([A-Za-z]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-
 
 var reservedLabels = []string{"mcp", "modelcontextprotocol"}
 
-// MCPTool judges how an MCP server describes its evaluation tool.
+// MCPTool checks how an MCP server describes its evaluation tool.
 func MCPTool(tool map[string]any) Bridge {
 	var b Bridge
 	b.require(textMember(tool, "name") == toolName, CodeBridgeInvalid, "the tool's name must be "+toolName)
@@ -133,7 +129,7 @@ func MCPTool(tool map[string]any) Bridge {
 	return b
 }
 
-// A2AExtension judges the agent card of an agent that declares AUMP.
+// A2AExtension checks the agent card of an agent that declares AUMP.
 func A2AExtension(card map[string]any) Bridge {
 	var b Bridge
 	for _, name := range []string{"name", "version", "url"} {
@@ -161,8 +157,7 @@ func A2AExtension(card map[string]any) Bridge {
 	return b
 }
 
-// A2AMessage judges a message between agents, with its HTTP headers under
-// headers.
+// A2AMessage checks a message between agents, with its HTTP headers under headers.
 func A2AMessage(envelope map[string]any) Bridge {
 	var b Bridge
 	message := objectMember(envelope, "message")
@@ -182,7 +177,7 @@ func A2AMessage(envelope map[string]any) Bridge {
 	return b
 }
 
-// UCPReference judges a UCP payload.
+// UCPReference checks a UCP payload.
 func UCPReference(payload map[string]any) Bridge {
 	var b Bridge
 	meta := objectMember(payload, "meta")

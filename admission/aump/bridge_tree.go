@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// objectMember is a member that is an object, else nil.
+// objectMember returns a member that is an object, else nil.
 func objectMember(m map[string]any, key string) map[string]any {
 	o, _ := m[key].(map[string]any)
 	return o
 }
 
-// textMember is a member that is a text, else "".
+// textMember returns a member that is a text, else "".
 func textMember(m map[string]any, key string) string {
 	s, _ := m[key].(string)
 	return s
 }
 
-// textListMember is a member that is an array of nothing but texts, else nil.
+// textListMember returns a member that is an array of texts only, else nil.
 func textListMember(m map[string]any, key string) []string {
 	list, _ := m[key].([]any)
 	var out []string
@@ -33,7 +33,7 @@ func textListMember(m map[string]any, key string) []string {
 	return out
 }
 
-// headerList is a header's comma list. Names of HTTP headers have no case.
+// headerList returns a header's comma list. Names of HTTP headers are case-insensitive.
 func headerList(headers map[string]any, name string) []string {
 	var list []string
 	for _, key := range sortedKeys(headers) {
@@ -52,7 +52,7 @@ func sortedKeys(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) 
 // maxKey is how many bytes of a key a message shows.
 const maxKey = 64
 
-// quotedKey is a key for messages.
+// quotedKey formats a key for messages.
 func quotedKey(key string) string {
 	if len(key) > maxKey {
 		key = strings.ToValidUTF8(key[:maxKey], "") + "…"

@@ -8,9 +8,9 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// constraintHolds evaluates a machine-readable hard constraint. A fact that is missing,
-// null or of another type than the operand breaks it, whatever the operator:
-// what was not said cannot be held against anybody else's limit.
+// constraintHolds evaluates a machine-readable hard constraint. A fact that is missing, null or
+// of another type than the operand violates it, whatever the operator: an unstated fact cannot
+// satisfy a limit.
 func constraintHolds(c wire.Rule, a wire.Action) bool {
 	fact, there := lookupFact(c.Field, a)
 	if c.Op == "exists" {
@@ -32,8 +32,8 @@ var operators = map[string]func(fact, value any) bool{
 	"not_in": noneOf,
 }
 
-// lookupFact follows a path such as attributes.load.kg. Members are found by their
-// exact names; null is nothing.
+// lookupFact follows a path such as attributes.load.kg. Members are found by their exact names;
+// null counts as missing.
 func lookupFact(field string, a wire.Action) (fact any, there bool) {
 	part, path, _ := strings.Cut(field, ".")
 	fact = map[string]map[string]any{"attributes": a.Attributes, "terms": a.Terms}[part]
@@ -64,7 +64,7 @@ func orderedTest(test func(fact, value float64) bool) func(fact, value any) bool
 	}
 }
 
-// equalScalars compares scalars; numbers by value, however they are written.
+// equalScalars compares scalars; numbers by value, in any notation.
 func equalScalars(a, b any) bool {
 	if x, ok := numberOf(a); ok {
 		y, also := numberOf(b)
@@ -73,7 +73,7 @@ func equalScalars(a, b any) bool {
 	return isScalar(a) && a == b
 }
 
-// isScalar is what can be compared: a text, a number or a truth value.
+// isScalar reports whether v can be compared: a text, a number or a truth value.
 func isScalar(v any) bool {
 	switch v.(type) {
 	case string, bool, json.Number:
@@ -82,8 +82,8 @@ func isScalar(v any) bool {
 	return false
 }
 
-// sameType reports whether two values are of one type: "no" and false differ,
-// and yet neither is what the other's limit speaks of.
+// sameType reports whether two values are of one type: "no" and false differ, but a limit on
+// one says nothing about the other.
 func sameType(a, b any) bool {
 	switch a.(type) {
 	case string:
@@ -104,8 +104,8 @@ func isAmong(fact, value any) bool {
 	return slices.ContainsFunc(list, func(v any) bool { return equalScalars(fact, v) })
 }
 
-// noneOf must not be got around by a spelling: texts that differ only in case or
-// in white space at the ends are the same here.
+// noneOf must not be evaded by spelling: texts that differ only in case or in surrounding white
+// space are equal here.
 func noneOf(fact, value any) bool {
 	list, _ := value.([]any)
 	return slices.ContainsFunc(list, func(v any) bool { return sameType(fact, v) }) &&
@@ -118,7 +118,7 @@ func equalNormalized(a, b any) bool {
 	return ok && also && normalizeName(x) == normalizeName(y)
 }
 
-// isTruthy is how the published evaluators read a value that they do not type.
+// isTruthy converts an untyped value as the published evaluators do.
 func isTruthy(v any) bool {
 	switch v := v.(type) {
 	case nil:

@@ -8,8 +8,8 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// deniedDisclosures finds the fields that an action must not tell. Prohibited and
-// protected win over allowed.
+// deniedDisclosures returns the fields that an action must not disclose. Prohibited and
+// protected override allowed.
 func deniedDisclosures(s *rowInput) []string {
 	var paths []string
 	for i, d := range s.Action.Disclosures {
@@ -33,19 +33,19 @@ func (s *rowInput) deniesDisclosure(field string) bool {
 		d.Default != wire.DiscloseAllow && !named(d.Allowed)
 }
 
-// protectedField compares as the published evaluators do: a protected field by
-// its name or under any other, private notes under any.
+// protectedField compares as the published evaluators do: a protected field by its name or
+// below any other name, private notes below any name.
 func protectedField(n wire.Negotiation, field string) bool {
 	under := func(name string) bool { return strings.HasSuffix(field, "."+name) }
 	return under("private_notes") || slices.ContainsFunc(n.ProtectedFields, func(p string) bool { return field != "" && (field == p || under(p)) })
 }
 
-// revealsSecret reports whether a field is a protected or prohibited one under another
-// spelling, a part of one, or something that contains one.
+// revealsSecret reports whether a field is a protected or prohibited field in another spelling,
+// a part of one, or something that contains one.
 func (s *rowInput) revealsSecret(field string) bool {
 	f := pathSegments(field)
 	if len(f) == 0 {
-		return true // nobody can say what it tells
+		return true // a field without a path could be anything
 	}
 	for _, secret := range s.secretPaths() {
 		p := pathSegments(secret)
@@ -56,7 +56,7 @@ func (s *rowInput) revealsSecret(field string) bool {
 	return false
 }
 
-// secretPaths are the paths in a mandate that must not be told.
+// secretPaths are the paths in a mandate that must not be disclosed.
 func (s *rowInput) secretPaths() []string {
 	list := []string{"preferences.private_notes"}
 	for _, r := range s.Mandate.Disclosure.Prohibited {
@@ -77,19 +77,17 @@ func (s *rowInput) secretPaths() []string {
 	return list
 }
 
-// pathSegments takes a path apart: a.b[0] is a, b, 0. Case and white space do not
-// count.
+// pathSegments splits a path: a.b[0] is a, b, 0. Case and white space are ignored.
 func pathSegments(path string) []string {
 	return strings.FieldsFunc(strings.ToLower(path), func(r rune) bool { return strings.ContainsRune(".[]/'\"$* \t\r\n", r) })
 }
 
-// hasPathPrefix reports whether path leads to, or into, what p leads to; an empty p
-// leads nowhere.
+// hasPathPrefix reports whether path is p or below it; an empty p is no prefix.
 func hasPathPrefix(path, p []string) bool {
 	return len(p) > 0 && len(path) >= len(p) && slices.Equal(path[:len(p)], p)
 }
 
-// containsPath reports whether p stands anywhere in a path: foo.private_notes.0.
+// containsPath reports whether p occurs anywhere in a path: foo.private_notes.0.
 func containsPath(p, path []string) bool {
 	for i := range path {
 		if hasPathPrefix(path[i:], p) {
@@ -99,12 +97,12 @@ func containsPath(p, path []string) bool {
 	return false
 }
 
-// minQuote is the shortest private note, in bytes, whose words are looked for: a
-// shorter one may stand in any text by chance.
+// minQuote is the minimum length in bytes of a private note that is searched for: a shorter
+// note may occur in any text by chance.
 const minQuote = 8
 
-// quotesNote reports whether a text contains a private note word for word. Case and
-// white space do not count.
+// quotesNote reports whether a text contains a private note verbatim. Case and white space are
+// ignored.
 func quotesNote(notes []string, text string) bool {
 	text = normalizeSpace(text)
 	return slices.ContainsFunc(notes, func(n string) bool {

@@ -9,17 +9,17 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// Input is everything that a decision depends on.
+// Input holds everything that a decision depends on.
 type Input struct {
-	Mandate *mandate.Mandate // nil: there is none of this id
-	Ref     wire.Ref         // what the request names
+	Mandate *mandate.Mandate // nil: there is none with this id
+	Ref     wire.Ref         // the reference in the request
 	Action  wire.Action
 	Context wire.Context
 	Now     time.Time
 	Profile call.Profile
 
-	Agent  string   // the agent that asks, as the request says; "" if it does not
-	Agents []string // that the publisher is registered for; none if that is not known
+	Agent  string   // the requesting agent, as the request states; "" if not stated
+	Agents []string // that the publisher is registered for; none if unknown
 
 	// From Countersign's own records.
 	Revoked    bool
@@ -28,24 +28,24 @@ type Input struct {
 	Signatures mandate.SignaturePolicy
 }
 
-// noteDecision is the decision of a finding that decides nothing.
+// noteDecision is the decision of a finding that has no effect on the verdict.
 const noteDecision = ""
 
-// Finding is one thing that was found.
+// Finding is one finding of an evaluation.
 type Finding struct {
 	Decision string // wire.Denied, wire.RequiresEscalation, or "" for a note
 	Code     string
 	Path     string // JSONPath into the mandate, or below $.proposed_action into the request
 }
 
-// Result is what an evaluation found.
+// Result is the result of an evaluation.
 type Result struct {
 	Decision string
 	Findings []Finding // in the order of the table; notes last
 }
 
-// Evaluate judges one action. The same input gives the same result. Documents
-// must satisfy their schemas; a mandate that does not is refused.
+// Evaluate evaluates one action. The same input gives the same result. Documents must satisfy
+// their schemas; a mandate that does not is refused.
 func Evaluate(in Input) Result {
 	var r Result
 	switch {
@@ -68,15 +68,14 @@ func Evaluate(in Input) Result {
 	return r
 }
 
-// rowInput is what the rows look at.
+// rowInput is the input of the rows.
 type rowInput struct {
 	Input
 	rules   profileRules
 	commits bool
 }
 
-// maxPaths bounds how many places of one kind become findings. The decision does
-// not depend on the ones left out.
+// maxPaths bounds the findings of one kind. The decision does not depend on the ones left out.
 const maxPaths = 32
 
 func (r *Result) runChecks(rows []checkRow, s rowInput) {
@@ -102,12 +101,12 @@ func (r *Result) addFinding(decision, code, path string) {
 	r.Findings = append(r.Findings, Finding{decision, code, path})
 }
 
-// ReasonCodes are the codes of the findings that made the decision, each once.
+// ReasonCodes are the codes of the findings that caused the decision, each once.
 func (r Result) ReasonCodes() []string {
 	return r.collectUnique(func(f Finding) string { return f.Code })
 }
 
-// Paths are the places of the findings that made the decision, each once.
+// Paths are the paths of the findings that caused the decision, each once.
 func (r Result) Paths() []string {
 	return r.collectUnique(func(f Finding) string { return f.Path })
 }

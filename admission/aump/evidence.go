@@ -14,15 +14,14 @@ import (
 // EvidenceSchema is the name of the schema that evidence events must satisfy.
 const EvidenceSchema = "aump/evidence-event"
 
-// CheckEvidence finds what is wrong with an evidence event under a mandate; the event
-// is valid if that is nothing. Both must satisfy their schemas; a mandate that
-// does not is found. m may be nil: then only the event itself is looked at.
+// CheckEvidence returns the defects of an evidence event under a mandate; without any the event
+// is valid. The event must satisfy its schema; a mandate that does not is a finding. m may be
+// nil: then only the event itself is checked.
 //
-// Whether the mandate could be used is asked for the time at which the event was
-// created, and only of events that say that something was allowed: a denial
-// because of expiry could never be recorded otherwise. What the event says of
-// its own privacy is not believed: it is also searched for the mandate's private
-// notes.
+// Whether the mandate was usable is checked for the time at which the event was created, and
+// only for events that report something as allowed: otherwise a denial because of expiry could
+// never be recorded. The event's statement about its own privacy is not trusted: the event is
+// also searched for the mandate's private notes.
 func CheckEvidence(m *mandate.Mandate, e *wire.Evidence) []Finding {
 	var r Result
 	if m != nil {
@@ -83,7 +82,7 @@ func quotesPrivately(m *mandate.Mandate, e *wire.Evidence) bool {
 	return slices.ContainsFunc(texts, func(t string) bool { return quotesNote(m.Preferences.PrivateNotes, t) })
 }
 
-// documentViolations judges a document by a schema and by what its decoder said.
+// documentViolations validates a document by a schema and adds its decoding error.
 func documentViolations(schema string, tree map[string]any, version string, err error) []schemas.Violation {
 	vs := schemas.Default().Validate(schema, tree)
 	if len(vs) > 0 {
@@ -99,8 +98,8 @@ func documentViolations(schema string, tree map[string]any, version string, err 
 	return vs
 }
 
-// unreadableTime is for times that the schema's format lets pass and no clock
-// has: leap seconds.
+// unreadableTime reports leap seconds, which the schema's format accepts and time.Time cannot
+// hold.
 func unreadableTime(path string, t time.Time) []schemas.Violation {
 	if !t.IsZero() {
 		return nil

@@ -99,7 +99,7 @@ type store struct {
 	revoked  map[string]bool
 	spend    map[string]mandate.Spend // by currency
 	facts    mandate.Facts
-	asked    *mandate.Proposal // who was asked for facts last
+	asked    *mandate.Proposal // the last proposal for which facts were requested
 }
 
 func (s store) Mandate(tenant, id, _ string) *mandate.Mandate { return s.mandates[tenant+"/"+id] }

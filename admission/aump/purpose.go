@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// normalizeName makes names comparable where being found in a list counts against the
-// one who chose the spelling.
+// normalizeName makes names comparable where a match counts against the party that chose the
+// spelling.
 func normalizeName(s string) string { return strings.ToLower(strings.TrimSpace(s)) }
 
 func isListed(list []string, name string) bool {
 	return slices.ContainsFunc(list, func(l string) bool { return normalizeName(l) == normalizeName(name) })
 }
 
-// namedAfter reports whether a name claims to belong to a class in the list: it
-// starts with the singular of a plural, as local_buyer_001 of local_buyers.
+// namedAfter reports whether a name claims to belong to a class in the list: it starts with the
+// singular of a plural, as local_buyer_001 of local_buyers.
 func namedAfter(list []string, name string) bool {
 	return slices.ContainsFunc(list, func(class string) bool {
 		for _, one := range singularForms(normalizeName(class)) {
@@ -37,15 +37,15 @@ func singularForms(class string) []string {
 	return nil
 }
 
-// listMatch is how an action's counterparty stands to a list of the purpose.
+// listMatch is the relation of an action's counterparty to a list of the purpose.
 type listMatch int
 
 const (
-	matchNoList listMatch = iota // there is no list, or an action that commits nobody
+	matchNoList listMatch = iota // there is no list, or the action does not commit
 	matchFound
-	matchUncertain // only a person can say
+	matchUncertain // only a person can decide
 	matchOutside
-	matchUnnamed // the action commits the principal to someone whom it does not name
+	matchUnnamed // the action commits the principal to an unnamed party
 )
 
 func matchCounterparty(s *rowInput, list []string) listMatch {
@@ -74,8 +74,8 @@ func maybeExcludedCounterparty(s *rowInput) bool {
 	return st == matchUncertain || st == matchUnnamed
 }
 
-// notAllowedCounterparty wants a listed name to the letter: being found speaks for the one who
-// chose the spelling.
+// notAllowedCounterparty requires an exact match: here a match counts in favour of the party
+// that chose the spelling.
 func notAllowedCounterparty(s *rowInput) bool {
 	list := s.Mandate.Purpose.AllowedCounterparties
 	switch matchCounterparty(s, list) {
@@ -91,8 +91,7 @@ func maybeAllowedCounterparty(s *rowInput) bool {
 	return matchCounterparty(s, s.Mandate.Purpose.AllowedCounterparties) == matchUncertain
 }
 
-// otherCategory looks at attributes.category, where there is one: AUMP's own
-// action has no category.
+// otherCategory checks attributes.category if present: AUMP's own action has no category.
 func otherCategory(s *rowInput) bool {
 	allowed := s.Mandate.Purpose.AllowedCategories
 	category, there := s.Action.Attributes["category"]
@@ -103,7 +102,7 @@ func otherCategory(s *rowInput) bool {
 	return !ok || !slices.Contains(allowed, name)
 }
 
-// prohibitedFactor finds a prohibited factor by its name, also below another
+// prohibitedFactor finds a prohibited factor by its name, also below another name
 // (applicant.age for age).
 func prohibitedFactor(s *rowInput) bool {
 	return slices.ContainsFunc(s.Action.DecisionFactors, func(factor string) bool {

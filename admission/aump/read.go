@@ -15,18 +15,18 @@ import (
 // RequestSchema is the name of the schema that requests must satisfy.
 const RequestSchema = "aump/action-evaluation.request"
 
-// readState is what Read hands to Reply.
+// readState is the state that Read passes to Reply.
 type readState struct {
 	ref     wire.ResponseRef
 	result  Result
-	channel string // whom to ask, if the result is an escalation and the mandate says so
+	channel string // the contact channel, if the result is an escalation and the mandate has one
 
-	// reservation is what the action takes of the budget if it is allowed; nil for none.
+	// reservation is what the action reserves of the budget if it is allowed; nil for none.
 	reservation *mandate.Reservation
 }
 
-// ReservationOf is what a call takes of its mandate's budget once it is allowed, nil
-// for nothing.
+// ReservationOf is what a call reserves of its mandate's budget once it is allowed, nil for
+// nothing.
 func ReservationOf(c call.Call) *mandate.Reservation {
 	o, _ := c.ProtocolState.(readState)
 	return o.reservation
@@ -57,8 +57,8 @@ func (Evaluator) Read(r call.Request) (call.Call, call.Opinion) {
 	return c, o
 }
 
-// checkReference makes the checks of a reference that no schema makes, and gives the
-// path of what is wrong with it.
+// checkReference makes the checks of a reference that the schema cannot, and returns the path
+// of the defect.
 func checkReference(req *wire.Request, r call.Request, o *call.Opinion) string {
 	if req.Version != wire.Version {
 		o.Refuse(Name, call.CodeUnknownVersion, "/aump/version")
@@ -81,8 +81,7 @@ func checkReference(req *wire.Request, r call.Request, o *call.Opinion) string {
 	return "$.mandate_ref.hash"
 }
 
-// readCall gives the call. The action is what its arguments are: that is what a
-// receipt binds.
+// readCall returns the call. The action is its arguments, to which the receipt is bound.
 func readCall(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
 	a := req.Action
 	c := call.Call{
@@ -114,8 +113,7 @@ func readCall(req *wire.Request, r call.Request, o *call.Opinion) call.Call {
 	return c
 }
 
-// withoutClaims is the document for policies: without what a request says in its
-// own favour.
+// withoutClaims is the document for policies: without a request's claims in its own favour.
 func withoutClaims(tree map[string]any) map[string]any {
 	context, _ := tree["context"].(map[string]any)
 	claims := []string{"trusted_ui_approved", "approval"}

@@ -58,7 +58,7 @@ func (trusting) Facts(mandate.Proposal) mandate.Facts {
 	return mandate.Facts{TrustedUI: true, Approved: true}
 }
 
-// TestProposal: whoever keeps records is asked about exactly this action.
+// TestProposal: the records are asked about exactly this action.
 func TestProposal(t *testing.T) {
 	m := compiled(t, courier)
 	s := holding(m)

@@ -14,7 +14,7 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// refusedState is the answer to a request that is not valid.
+// refusedState is the answer to an invalid request.
 func refusedState(path string, ref wire.Ref) readState {
 	named, _ := wire.NormaliseHash(ref.Hash)
 	return readState{
@@ -23,25 +23,24 @@ func refusedState(path string, ref wire.Ref) readState {
 	}
 }
 
-// replyVersion is the version of the mandate that a reply names: the one that the
-// request named, known or not.
+// replyVersion is the mandate version in a reply: the one that the request named, known or not.
 func replyVersion(ref wire.Ref) string { return cmp.Or(ref.Version, wire.Version) }
 
-// approvalWindow is how long the mandate lets the principal think: 0 if it does not
-// say, and never 0 if it does.
+// approvalWindow is how long the mandate lets the principal decide: 0 if not stated, and never
+// 0 if stated.
 func approvalWindow(m *mandate.Mandate, now time.Time) time.Duration {
 	seconds := m.Escalation.ApprovalTimeout
 	left := m.ExpiresAt.Sub(now)
 	switch {
 	case seconds == nil:
 		return 0
-	case *seconds > int64(left/time.Second): // also where a Duration cannot hold it
+	case *seconds > int64(left/time.Second): // also if a Duration cannot hold it
 		return left
 	}
 	return max(1, time.Duration(*seconds)*time.Second)
 }
 
-// contactChannel is the first way to reach the principal that reaches somebody.
+// contactChannel is the mandate's first usable contact mode.
 func contactChannel(r Result, m *mandate.Mandate) string {
 	if r.Decision == wire.RequiresEscalation {
 		for _, mode := range m.Escalation.ContactModes {
@@ -53,12 +52,12 @@ func contactChannel(r Result, m *mandate.Mandate) string {
 	return ""
 }
 
-// Reply implements call.Protocol: the action evaluation response. Where the
-// decision is stricter than the mandate's own, the response says so: with the
-// code that AUMP has for what the mandate's principal did not allow, and ours.
+// Reply implements call.Protocol: the action evaluation response. Where the decision is
+// stricter than the mandate's own, the response has AUMP's code for what the principal did not
+// allow, and Countersign's.
 func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte, error) {
 	o, ok := c.ProtocolState.(readState)
-	if !ok { // nobody looked, or it is not to be trusted
+	if !ok { // there was no evaluation, or it is not trustworthy
 		o.ref.Version = wire.Version
 	}
 	native := p.NativeVerdict(d.Verdict)
@@ -67,7 +66,7 @@ func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte,
 	}
 	switch {
 	case native == o.result.Decision:
-	case native == wire.Allowed: // approved: what the mandate wanted a review for was reviewed
+	case native == wire.Allowed: // approved: the review that the mandate demands took place
 		o.result = Result{Decision: native}
 	default:
 		o.result = tightenedResult(native, d, reason)
@@ -82,12 +81,11 @@ func (p Evaluator) Reply(c call.Call, d events.Decision, reason string) ([]byte,
 	return b, nil
 }
 
-// tightenedCodes are AUMP's codes for a decision that the mandate alone did not
-// make.
+// tightenedCodes are AUMP's codes for a decision that the mandate alone did not cause.
 var tightenedCodes = map[string]string{wire.Denied: CodeScope, wire.RequiresEscalation: CodeEscalation}
 
-// tightenedResult is the result of a verdict that somebody else made. A failure of the
-// service's is not dressed up as a violation of the mandate.
+// tightenedResult is the result of a verdict that another evaluator made stricter. A failure of
+// the service is not reported as a violation of the mandate.
 func tightenedResult(decision string, d events.Decision, reason string) Result {
 	r := Result{Decision: decision}
 	failed := slices.ContainsFunc(d.Reasons, func(x events.Reason) bool { return x.Evaluator == serviceEvaluator && x.Code == reason })
@@ -103,12 +101,12 @@ func tightenedResult(decision string, d events.Decision, reason string) Result {
 // serviceEvaluator is the name under which package admission gives reasons.
 const serviceEvaluator = "admission"
 
-// isReasonCode reports whether a reason is one, and not a policy's message to people.
+// isReasonCode reports whether a reason is a code, and not a policy's message.
 func isReasonCode(reason string) bool {
 	return reason != "" && len(reason) <= 64 && strings.Trim(reason, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// requiredEscalation says whom to ask, what, and how long the approval stays open.
+// requiredEscalation states whom to ask, what, and how long the approval stays open.
 func requiredEscalation(o readState, d events.Decision) *wire.RequiredEscalation {
 	if o.result.Decision != wire.RequiresEscalation {
 		return nil
@@ -123,7 +121,7 @@ func requiredEscalation(o readState, d events.Decision) *wire.RequiredEscalation
 	return e
 }
 
-// summaryText is for people. It holds nothing of the request or the mandate.
+// summaryText is a summary for people. It holds nothing of the request or the mandate.
 func summaryText(r Result) string {
 	switch r.Decision {
 	case wire.Allowed:

@@ -11,12 +11,12 @@ import (
 type checkRow struct {
 	decision string
 	codes    []string
-	paths    func(*rowInput) []string // the paths at which it fires; none if it does not
+	paths    func(*rowInput) []string // the paths at which the check fails; none if it passes
 }
 
-// checkRows is the table of the specification, in its order, with the rows that go
-// beyond it where they belong. Rows 0 to 0c, and the end after an amount without
-// a budget (6), are not table work.
+// checkRows is the table of the specification, in its order, with the additional rows in their
+// places. Rows 0 to 0c, and the end after an amount without a budget (6), are outside the
+// table.
 var checkRows = []checkRow{
 	{wire.Denied, singleCode(CodeSignature), atPath("$.signatures", insufficientSignatures)},
 	{wire.Denied, singleCode(CodeScope), atPath("$.agent.id", otherAgent)},
@@ -55,8 +55,8 @@ var checkRows = []checkRow{
 	{noteDecision, singleCode(CodeNotVerified), atPath("$.signatures", signaturesUnchecked)},
 }
 
-// references are the checks of the reference. A request that does not know which mandate
-// it names is told nothing about the one in force: no row is looked at.
+// references are the checks of the reference. A request with a wrong reference is told nothing
+// about the mandate in force: no other row is checked.
 var references = []checkRow{
 	{wire.Denied, singleCode(CodeHashMismatch), atPath("$.mandate_ref.id", otherID)},
 	{wire.Denied, singleCode(CodeHashMismatch), atPath("$.mandate_ref.hash", otherHash)},
@@ -64,7 +64,7 @@ var references = []checkRow{
 
 func singleCode(code string) []string { return []string{code} }
 
-// atPath is a check of one place.
+// atPath makes a check of one path.
 func atPath(path string, fires func(*rowInput) bool) func(*rowInput) []string {
 	paths := []string{path}
 	return func(s *rowInput) []string {
@@ -82,17 +82,17 @@ func otherHash(s *rowInput) bool {
 	return !s.rules.acceptsAnyHash && (!ok || named != s.Mandate.Hash)
 }
 
-// otherAgent reports whether the mandate is for another agent than the one that asks:
-// none of those that the publisher is registered for, or not the one that the request
-// names. A request that names none, of a publisher that is registered for none, is let
-// through: there is nothing to compare with.
+// otherAgent reports whether the mandate is for another agent than the requesting one: none
+// that the publisher is registered for, or not the one that the request names. If the request
+// names no agent and the publisher is registered for none, there is nothing to compare, and the
+// check passes.
 func otherAgent(s *rowInput) bool {
 	id := s.Mandate.Agent.ID
 	unregistered := len(s.Agents) > 0 && !slices.Contains(s.Agents, id)
 	return !s.rules.anyAgent && (unregistered || s.Agent != "" && s.Agent != id)
 }
 
-// insufficientSignatures reports whether the signatures fall short of the policy.
+// insufficientSignatures reports whether the signatures do not satisfy the policy.
 func insufficientSignatures(s *rowInput) bool { return !s.Signatures.Accepts(s.Mandate.Signatures) }
 
 func signaturesUnchecked(s *rowInput) bool { return s.Mandate.Signatures == "" }
@@ -115,8 +115,8 @@ func prohibitedAction(s *rowInput) bool {
 	return slices.Contains(s.Mandate.Authority.ProhibitedActions, s.Action.Type)
 }
 
-// unapprovedDeal: some mandates forbid a deal without approval by a name of its
-// own instead of the action's.
+// unapprovedDeal: some mandates forbid a deal without approval by a special name instead of the
+// action's.
 func unapprovedDeal(s *rowInput) bool {
 	return s.Action.Type == "accept_deal" && !isApproved(s) &&
 		slices.Contains(s.Mandate.Authority.ProhibitedActions, "accept_deal_without_approval")
@@ -132,8 +132,8 @@ func conditionMet(s *rowInput) bool {
 	})
 }
 
-// lowConfidence does not fire without a confidence: the protocol leaves that open and
-// its published evaluators let it pass.
+// lowConfidence passes without a stated confidence: the protocol leaves that open, and its
+// published evaluators pass.
 func lowConfidence(s *rowInput) bool {
 	threshold, confidence := s.Mandate.Escalation.ConfidenceThreshold, s.Context.Confidence
 	return threshold != nil && confidence != nil && *confidence < *threshold
@@ -159,12 +159,12 @@ func claimsIgnored(s *rowInput) bool {
 	return !s.rules.trustsContext && (s.Context.TrustedUIApproved || isTruthy(s.Context.Approval))
 }
 
-// brokenConstraints judges the hard constraints that are machine readable.
+// brokenConstraints returns the machine-readable hard constraints that are violated.
 func brokenConstraints(s *rowInput) []string {
 	return constraintPaths(s, func(c wire.Rule) bool { return c.Op != "" && !constraintHolds(c, s.Action) })
 }
 
-// wordedConstraints finds those that are not.
+// wordedConstraints returns the hard constraints that are not machine readable.
 func wordedConstraints(s *rowInput) []string {
 	return constraintPaths(s, func(c wire.Rule) bool { return c.Op == "" })
 }

@@ -7,18 +7,17 @@ import (
 	wire "github.com/countersign-dev/countersign/events/aump"
 )
 
-// isExpired counts the instant of expiry itself.
+// isExpired is true from the instant of expiry on.
 func isExpired(m *mandate.Mandate, now time.Time) bool { return !m.ExpiresAt.After(now) }
 
-// isUnbounded reports whether a delegated mandate lacks every objective bound.
+// isUnbounded reports whether a delegated mandate has no objective bound.
 func isUnbounded(m *mandate.Mandate) bool {
 	p := m.Purpose
 	bounds := len(m.Authority.ProhibitedActions) + len(p.AllowedCategories) + len(p.AllowedCounterparties) + len(p.ExcludedCounterparties)
 	return m.Authority.Mode == wire.ModeDelegated && m.Authority.Budget == nil && bounds == 0
 }
 
-// StateFindings finds what keeps a mandate from being used at all at a time: rows 1 to 3
-// of the table.
+// StateFindings returns what makes a mandate unusable at a time: rows 1 to 3 of the table.
 func StateFindings(m *mandate.Mandate, now time.Time) []Finding {
 	s := &rowInput{Input: Input{Mandate: m, Now: now}}
 	var found []Finding

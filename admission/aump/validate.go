@@ -12,7 +12,7 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// Kinds of documents that Validate knows.
+// Kinds of documents that Validate accepts.
 const (
 	KindMandate      = "mandate"
 	KindProfile      = "profile"
@@ -24,10 +24,10 @@ const (
 	KindUCPReference = "ucp_reference"
 )
 
-// Kinds lists them.
+// Kinds lists the kinds.
 var Kinds = []string{KindMandate, KindProfile, KindEvidence, KindMCPMeta, KindMCPTool, KindA2AExtension, KindA2AMessage, KindUCPReference}
 
-// Errors of Validate about how it was called.
+// Errors of Validate for wrong arguments.
 var (
 	ErrKind       = errors.New("unknown kind of document; it must be one of " + strings.Join(Kinds, ", "))
 	ErrNoMandate  = errors.New("a mandate says nothing about this kind of document; leave it out")
@@ -37,7 +37,7 @@ var (
 // ProfileSchema is the name of the schema that profiles must satisfy.
 const ProfileSchema = "aump/profile"
 
-// Report is what Validate found. No list is nil.
+// Report is the result of Validate. No list is nil.
 type Report struct {
 	Valid       bool     `json:"valid"`
 	ReasonCodes []string `json:"reason_codes"` // each once
@@ -65,12 +65,11 @@ func (r *Report) addFindings(found []Finding) {
 	}
 }
 
-// Validate judges one document. against is the mandate to compare evidence or a
-// reference with; nil leaves the comparison out. now is when a mandate is to be
-// usable; the other kinds do not ask for it.
+// Validate checks one document. against is the mandate to compare evidence or a reference with;
+// nil omits the comparison. now is the time at which a mandate must be usable; other kinds
+// ignore it.
 //
-// The error says that Validate was called wrongly. Whatever is wrong with doc is
-// in the report.
+// The error reports wrong arguments. Defects of doc are in the report.
 func Validate(kind string, doc, against []byte, now time.Time) (Report, error) {
 	r := Report{ReasonCodes: []string{}, Errors: []string{}}
 	check, known := kindChecks[kind]
@@ -98,7 +97,7 @@ func Validate(kind string, doc, against []byte, now time.Time) (Report, error) {
 	return r, nil
 }
 
-// validationInput is what the checks of the kinds look at.
+// validationInput is the input of the checks.
 type validationInput struct {
 	raw     []byte
 	tree    map[string]any

@@ -2,8 +2,7 @@ package call
 
 import "time"
 
-// Invocation is a tool invocation as a user may have confirmed it (AAEP chapter
-// 6).
+// Invocation identifies a tool invocation that a user may have confirmed (AAEP chapter 6).
 type Invocation struct {
 	Tenant, Source, Session string
 	ToolCallID, Tool        string
@@ -12,51 +11,50 @@ type Invocation struct {
 	Now                     time.Time
 }
 
-// NeedsConfirmation tells whether an invocation needs a confirmation at all: AAEP-C-100,
-// AAEP-C-101.
+// NeedsConfirmation reports whether an invocation needs a confirmation: AAEP-C-100, AAEP-C-101.
 func (i Invocation) NeedsConfirmation() bool { return i.Irreversible || i.Risk == "high" }
 
-// ConfirmationStatus is where the confirmation of an invocation stands.
+// ConfirmationStatus is the status of an invocation's confirmation.
 type ConfirmationStatus string
 
-// The standings. Only StandingAccepted is leave to go on.
+// The statuses. Only ConfirmationAccepted permits the invocation.
 const (
-	ConfirmationNone      ConfirmationStatus = ""          // the user was not asked, or it is forgotten
+	ConfirmationNone      ConfirmationStatus = ""          // the user was not asked, or the question was dropped
 	ConfirmationPending   ConfirmationStatus = "pending"   // asked and not answered yet
 	ConfirmationAccepted  ConfirmationStatus = "accepted"  // by a valid reply, in time, and not used yet
 	ConfirmationDeclined  ConfirmationStatus = "declined"  // by a valid reply
-	ConfirmationExpired   ConfirmationStatus = "expired"   // nobody answered in time, or the answer is too old
-	ConfirmationUsed      ConfirmationStatus = "used"      // for an invocation before this one
-	ConfirmationWithdrawn ConfirmationStatus = "withdrawn" // the agent went on without an answer, or its session ended
+	ConfirmationExpired   ConfirmationStatus = "expired"   // no answer in time, or the answer is too old
+	ConfirmationUsed      ConfirmationStatus = "used"      // for an earlier invocation
+	ConfirmationWithdrawn ConfirmationStatus = "withdrawn" // the agent continued without an answer, or its session ended
 	ConfirmationAmbiguous ConfirmationStatus = "ambiguous" // several answers could be meant
 )
 
-// Confirmation is what is known of the user's word on an invocation.
+// Confirmation is what is known of the user's answer about an invocation.
 type Confirmation struct {
 	Status ConfirmationStatus
-	// ID names the question; it is set with StandingAccepted.
+	// ID names the question; it is set with ConfirmationAccepted.
 	ID string
-	// Explicit says that the question names the invocation's tool_call_id. Otherwise
-	// it names no call and was taken to be meant.
+	// Explicit reports that the question names the invocation's tool_call_id. Otherwise it
+	// names no call and was inferred.
 	Explicit bool
-	// Understated says that the user was told of less risk than the invocation has:
-	// what was accepted is something else.
+	// Understated reports that the question stated less risk than the invocation has: the user
+	// accepted something else.
 	Understated bool
-	// AcceptsByDefault says that an unanswered question counts as accepted, which is
-	// enough for what is not grave (AAEP section 6.4).
+	// AcceptsByDefault reports that an unanswered question counts as accepted, which is enough
+	// for actions that are not grave (AAEP section 6.4).
 	AcceptsByDefault bool
 	// Until is when an acceptance ends.
 	Until time.Time
 }
 
-// Confirmations knows what users have said to tool invocations. Whoever
-// implements it must have verified the reply itself: the request is no source
-// for it. It gives the same answer for the same state and invocation.
+// Confirmations looks up users' answers about tool invocations. An implementation must have
+// verified the reply itself: the request is no source for it. It returns the same answer for
+// the same state and invocation.
 type Confirmations interface {
 	Confirmation(Invocation) Confirmation
 }
 
-// NoConfirmations knows of none.
+// NoConfirmations has no confirmations.
 type NoConfirmations struct{}
 
 // Confirmation implements Confirmations.

@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// Reason codes that more than one protocol gives. Codes of undecodable JSON are
-// those of package strictjson.
+// Reason codes of more than one protocol. Codes of undecodable JSON are those of package
+// strictjson.
 const (
 	CodeSchemaInvalid  = "schema_invalid"
 	CodeUnknownVersion = "unknown_schema_version"
@@ -26,15 +26,15 @@ const (
 // MaxField is the longest identifier or vocabulary word of a request, in bytes.
 const MaxField = 512
 
-// maxReported bounds how many violations become reasons: a hostile document
-// must not buy a long record.
+// maxReported bounds how many violations become reasons, so that a hostile document cannot
+// cause a long record.
 const maxReported = 16
 
-// maxPath bounds the length of a reason's path in bytes: of a longer one the path
-// of a value above it is said.
+// maxPath bounds the length of a reason's path in bytes: a longer path is cut to that of a
+// parent value.
 const maxPath = 256
 
-// AddReason adds a reason to an opinion; the verdict only ever becomes stricter.
+// AddReason adds a reason to an opinion; the verdict can only become stricter.
 func (o *Opinion) AddReason(verdict events.Verdict, evaluator, code, path string) {
 	if verdict.Strictness() > o.Verdict.Strictness() {
 		o.Verdict, o.DecidingCode = verdict, code
@@ -45,13 +45,13 @@ func (o *Opinion) AddReason(verdict events.Verdict, evaluator, code, path string
 	case verdict.Strictness() > events.Ask.Strictness():
 		o.Unapprovable = stricterVerdict(o.Unapprovable, verdict)
 	}
-	if len(path) > maxPath { // half a name could hide a credential from redaction
+	if len(path) > maxPath { // part of a name could hide a credential from redaction
 		path = path[:max(0, strings.LastIndexByte(path[:maxPath+1], '/'))]
 	}
 	o.Reasons = append(o.Reasons, events.Reason{Evaluator: evaluator, Code: code, Path: path})
 }
 
-// stricterVerdict is the stricter of two verdicts, of which "" is none.
+// stricterVerdict returns the stricter of two verdicts; "" is none.
 func stricterVerdict(a, b events.Verdict) events.Verdict {
 	if a == "" || b != "" && b.Strictness() > a.Strictness() {
 		return b
@@ -66,8 +66,7 @@ func (o *Opinion) Refuse(evaluator, code, path string) {
 }
 
 // RefuseUndecodable adds the reason for an error of a protocol's Decode: the code of a
-// *strictjson.Error, or schema_invalid with the path of a field of the wrong
-// type.
+// *strictjson.Error, or schema_invalid with the path of a field of the wrong type.
 func (o *Opinion) RefuseUndecodable(evaluator string, err error) {
 	var (
 		syntax *strictjson.Error
@@ -84,9 +83,9 @@ func (o *Opinion) RefuseUndecodable(evaluator string, err error) {
 	}
 }
 
-// RefuseViolations refuses for every violation that is more than a warning. codes maps
-// keywords and check identifiers of violations to reason codes; the rest is
-// schema_invalid. The mapped ones come first: they say more.
+// RefuseViolations adds a refusal for every violation that is more than a warning. codes maps
+// keywords and check identifiers of violations to reason codes; the rest is schema_invalid. The
+// mapped ones come first because they are more specific.
 func (o *Opinion) RefuseViolations(evaluator string, vs []schemas.Violation, codes map[string]string) {
 	code := func(v schemas.Violation) string {
 		for _, k := range []string{v.Keyword, v.Check} {
@@ -108,10 +107,9 @@ func (o *Opinion) RefuseViolations(evaluator string, vs []schemas.Violation, cod
 	}
 }
 
-// BodyOrHeader gives what the body says or, if it says nothing, what a header says.
-// Two that contradict each other are one identity too many: the request is
-// refused. So is a header that is not UTF-8: records and digests are JSON, in which
-// all such texts would become one.
+// BodyOrHeader returns the body's value or, if it has none, the header's. Contradicting values
+// are two identities, so the request is refused. So is a header that is not UTF-8: records and
+// digests are JSON, in which all such texts would become one.
 func (o *Opinion) BodyOrHeader(evaluator string, r Request, header, body string) string {
 	values := HeaderValues(r.Header, header)
 	if slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }) {
@@ -130,10 +128,9 @@ func (o *Opinion) BodyOrHeader(evaluator string, r Request, header, body string)
 	return values[0]
 }
 
-// HeaderValues are the values of a header: those under its name to the letter, and, where
-// there are any, those under other spellings of it. A reader that folds case sees all of
-// them, so they must not contradict each other. A header that is there in another
-// spelling alone says nothing.
+// HeaderValues are the values of a header: those under its exact name and, if there are any,
+// those under other spellings of it. A reader that folds case sees all of them, so they must
+// not contradict each other. A header that is only there in another spelling is ignored.
 func HeaderValues(header map[string][]string, name string) []string {
 	values := header[name]
 	if len(values) == 0 {
@@ -152,7 +149,7 @@ func HeaderValues(header map[string][]string, name string) []string {
 	return values
 }
 
-// RefuseLongFields refuses identifiers that are too long and empties them.
+// RefuseLongFields refuses identifiers that are too long and clears them.
 func (o *Opinion) RefuseLongFields(evaluator string, fields map[string]*string) {
 	for _, path := range sortedPaths(fields) {
 		if f := fields[path]; len(*f) > MaxField {
@@ -171,9 +168,8 @@ func sortedPaths(fields map[string]*string) []string {
 	return paths
 }
 
-// Merge makes one opinion of two: the stricter verdict, all reasons, the shorter
-// of what limits them. Whether a request is malformed or observational is for its
-// own protocol to say.
+// Merge merges another opinion into o: the stricter verdict, all reasons, the shorter limits.
+// Malformed and Observational stay those of the request's own protocol.
 func (o *Opinion) Merge(other Opinion) {
 	if other.Verdict.Strictness() > o.Verdict.Strictness() {
 		o.Verdict, o.DecidingCode = other.Verdict, other.DecidingCode
@@ -195,14 +191,13 @@ func (o *Opinion) Merge(other Opinion) {
 	}
 }
 
-// callLevelCodes are the codes of what a protocol notes of a call as such: whoever
-// carries a document for another protocol has noted it itself.
+// callLevelCodes are the codes of reasons about a call as such: the protocol that carries a
+// document for another protocol has added them itself.
 var callLevelCodes = map[string]bool{CodeNoToolCallID: true, CodeWeakScope: true}
 
-// MergeCarried takes over another protocol's opinion of a document that stands at a JSON
-// pointer of the request; "" is a document that the request does not have. A
-// document that is not valid denies; the request is no less valid for it. Paths
-// into the document become paths into the request.
+// MergeCarried merges another protocol's opinion of a document at a JSON pointer of the
+// request; "" is a document that the request does not have. An invalid document denies, but
+// does not make the request malformed. Paths into the document become paths into the request.
 func (o *Opinion) MergeCarried(inner Opinion, at string) {
 	adopted := Opinion{Verdict: inner.Verdict, DecidingCode: inner.DecidingCode, NotAfter: inner.NotAfter, ApprovalWindow: inner.ApprovalWindow,
 		Unapprovable: inner.Unapprovable, AskCodes: inner.AskCodes}
@@ -214,12 +209,12 @@ func (o *Opinion) MergeCarried(inner Opinion, at string) {
 	o.Merge(adopted)
 }
 
-// requestParts are where the JSONPaths of AUMP lead into the request and not
-// into the mandate.
+// requestParts are the roots of AUMP's JSONPaths that lead into the request and not into the
+// mandate.
 var requestParts = []string{"$.proposed_action", "$.mandate_ref", "$.context"}
 
-// rebasePath makes a path into a document a path into the request that has the
-// document at a JSON pointer.
+// rebasePath turns a path into a document at a JSON pointer of the request into a path into the
+// request.
 func rebasePath(path, at string) string {
 	if at == "" {
 		return path

@@ -2,8 +2,8 @@ package call
 
 import "github.com/countersign-dev/countersign/events"
 
-// FirstTraceparent gives the first valid W3C traceparent among the request's header and
-// the candidates, "" if there is none.
+// FirstTraceparent returns the first valid W3C traceparent among the request's header and the
+// candidates, "" if there is none.
 func FirstTraceparent(r Request, candidates ...string) string {
 	for _, t := range append(r.Header[events.HeaderTrace], candidates...) {
 		if isTraceparent(t) {

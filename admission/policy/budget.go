@@ -14,11 +14,10 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// budget is what conditions may use up on one call: steps, bytes and the time
-// until the request's deadline. Policies that decide share one, and those that
-// only warn or audit share another, so that a policy on trial denies nothing. A
-// budget that is used up stays so: every condition after that is a fault, and no
-// error that CEL ignores (x || true) hides it.
+// budget bounds what the conditions may use on one call: steps, bytes, and the time until the
+// request's deadline. Policies that decide share one budget; policies that only warn or audit
+// share another, so that a policy on trial denies nothing. An exhausted budget stays exhausted:
+// every later condition is a fault, and no error that CEL ignores (x || true) hides it.
 type budget struct {
 	ctx   context.Context // nil: there is no deadline
 	steps uint64
@@ -26,12 +25,12 @@ type budget struct {
 	fault Fault // why no condition may be evaluated any more
 }
 
-// budgetName is the name under which the interpreter finds the budget of an
-// evaluation. No expression can spell it.
+// budgetName is the name under which the interpreter finds the budget of an evaluation. No
+// expression can contain this name.
 const budgetName = "@budget"
 
-// Sizes of values as a budget counts them, in bytes. They are what a value costs
-// at least; texts and elements come on top.
+// Sizes of values as a budget counts them, in bytes. They are lower bounds without texts and
+// elements, which are added.
 const (
 	scalarSize          = 16
 	listSize            = 32
@@ -39,8 +38,8 @@ const (
 	bytesPerPatternStep = 64 // of a compiled pattern
 )
 
-// spend adds bytes that an expression makes, and ends the evaluation where the
-// budget has too few.
+// spend charges n bytes that an expression creates, and ends the evaluation if the budget has
+// too few.
 func (b *budget) spend(n int64) {
 	if b.bytes += n; b.bytes > MaxCallBytes || b.bytes < 0 {
 		b.fault = FaultMemory
@@ -48,10 +47,10 @@ func (b *budget) spend(n int64) {
 	}
 }
 
-// left is how many bytes may still be made.
+// left returns how many bytes may still be created.
 func (b *budget) left() int64 { return MaxCallBytes - b.bytes }
 
-// expired reports whether the request's deadline has passed, and remembers it.
+// expired reports whether the request's deadline has passed, and records the fault.
 func (b *budget) expired() bool {
 	if b.ctx == nil || b.fault != "" {
 		return false
@@ -94,8 +93,8 @@ func (p *program) run(v cel.Activation, b *budget) (out ref.Val, cost uint64, er
 	return out, cost, err
 }
 
-// meterNode makes every node of a program that creates something spend what it
-// creates. What is only passed on costs nothing.
+// meterNode wraps every node of a program that creates a value, so that the node charges its
+// size to the budget. A value that is only passed on costs nothing.
 func meterNode(node interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 	switch node := node.(type) {
 	case interpreter.InterpretableConst:
@@ -120,7 +119,7 @@ func meterNode(node interpreter.InterpretableV2) (interpreter.InterpretableV2, e
 	return node, nil
 }
 
-// nonAllocating are the functions that create no text, list or map.
+// nonAllocating lists the functions that create no text, list or map.
 var nonAllocating = map[string]bool{
 	operators.Equals: true, operators.NotEquals: true, operators.In: true, operators.OldIn: true, operators.Index: true,
 	operators.Less: true, operators.LessEquals: true, operators.Greater: true, operators.GreaterEquals: true,
@@ -135,7 +134,7 @@ func budgetOf(frame *interpreter.ExecutionFrame) *budget {
 	return b.(*budget)
 }
 
-// meteredConstructor is a list or map that is written in an expression.
+// meteredConstructor meters a list or map literal in an expression.
 type meteredConstructor struct {
 	interpreter.InterpretableConstructor
 }
@@ -151,8 +150,8 @@ func (m *meteredConstructor) Eval(v interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(v, m.Exec)
 }
 
-// meteredCall is a call that creates at most a multiple of its arguments; what
-// can create more is checked by growth before it does.
+// meteredCall meters a call that creates at most a multiple of its arguments. Functions that
+// can create more are checked by growthBounds before the call.
 type meteredCall struct{ interpreter.InterpretableCall }
 
 func (m *meteredCall) Exec(frame *interpreter.ExecutionFrame) ref.Val {
@@ -169,7 +168,7 @@ func (m *meteredCall) Eval(v interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(v, m.Exec)
 }
 
-// meteredPattern is a match with a pattern that is not known before the call.
+// meteredPattern meters a match with a pattern that is not known before the call.
 type meteredPattern struct{ interpreter.InterpretableCall }
 
 func (m *meteredPattern) Exec(frame *interpreter.ExecutionFrame) ref.Val {
@@ -183,12 +182,12 @@ func (m *meteredPattern) Eval(v interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(v, m.Exec)
 }
 
-// maxRepeats is how often package regexp repeats anything, nested repeats
+// maxRepeats is the largest repeat count that package regexp accepts, nested repeats
 // multiplied.
 const maxRepeats = 1000
 
-// patternSize bounds what a pattern takes when it is compiled: a step for every
-// byte, as often as its counts ({2,8}) say.
+// patternSize bounds the size of a compiled pattern: one step per byte, multiplied by its
+// repeat counts ({2,8}).
 func patternSize(pattern string) int64 {
 	if len(pattern) > MaxPatternOfCall {
 		return MaxCallBytes + 1
@@ -208,9 +207,9 @@ func patternSize(pattern string) int64 {
 	}
 }
 
-// meteredSum is +. It spends before it concatenates. Of two lists it spends the
-// second, so that a loop that appends to a list pays for every element once; no
-// list is larger than the request and all that was spent.
+// meteredSum meters +. It charges before it concatenates. For two lists it charges the second
+// only, so that a loop that appends to a list pays for every element once; no list is larger
+// than the request and everything charged.
 type meteredSum struct {
 	interpreter.InterpretableCall
 	left, right interpreter.InterpretableV2
@@ -257,21 +256,20 @@ func (m *meteredSum) Eval(v interpreter.Activation) ref.Val {
 	return interpreter.EvalActivation(v, m.Exec)
 }
 
-// overload names a call to the cost tracker.
+// overload describes a call to the cost tracker.
 type overload struct{ function, id string }
 
 func (o overload) Function() string   { return o.function }
 func (o overload) OverloadID() string { return o.id }
 
-// Overloads of + that cost what they copy.
+// Overloads of + whose cost is what they copy.
 const (
 	addString = "add_string"
 	addBytes  = "add_bytes"
 )
 
-// sizeWithin is what a value would take if nothing in it were shared: a list that
-// holds the same text twice has it twice. Where that is more than limit the walk
-// ends early, with a number above limit.
+// sizeWithin is the size of a value if nothing in it were shared: a list that holds the same
+// text twice counts it twice. Above limit the walk ends early and returns a number above limit.
 func sizeWithin(v any, limit int64) int64 {
 	n := int64(scalarSize)
 	switch v := v.(type) {
@@ -321,9 +319,9 @@ func sizeWithin(v any, limit int64) int64 {
 	return n
 }
 
-// growthBounds are the functions of which one call alone can create far more than its
-// arguments hold. Each bounds what a call would create, in bytes, and a call that
-// would create more than MaxCallBytes is not made.
+// growthBounds are the functions of which one call can create far more than its arguments hold.
+// Each entry bounds in bytes what a call would create; a call that would create more than
+// MaxCallBytes is not made.
 var growthBounds = map[string]func(args []ref.Val) int64{
 	"replace": replacedSize,
 	"join":    joinedSize,
@@ -368,8 +366,8 @@ func joinedSize(args []ref.Val) int64 {
 	return n
 }
 
-// formattedSize: every clause writes one argument once. A number takes up to some 400
-// digits, and quotes and escapes in lists and maps at most double a text.
+// formattedSize bounds the result of format. Every clause writes one argument once. A number
+// takes up to about 400 digits; quotes and escapes in lists and maps at most double a text.
 func formattedSize(args []ref.Val) int64 {
 	list, ok := args[1].(traits.Lister)
 	if !ok {
@@ -379,7 +377,7 @@ func formattedSize(args []ref.Val) int64 {
 	return lengthOf(args[0]) + 2*sizeWithin(list, MaxCallBytes) + multiplyCapped(int64(count), 512)
 }
 
-// withGrowthChecks makes the functions of growth check what they are about to create.
+// withGrowthChecks makes the functions of growthBounds check the size of their result first.
 func withGrowthChecks(env *cel.Env) (opts []cel.EnvOption, err error) {
 	for name, bound := range growthBounds {
 		decl := env.Functions()[name]
@@ -402,7 +400,7 @@ func withGrowthChecks(env *cel.Env) (opts []cel.EnvOption, err error) {
 	return opts, nil
 }
 
-// checkedBinding is the binding of a function that checks first.
+// checkedBinding is the binding of a function that checks its bound before it runs.
 func checkedBinding(f *functions.Overload, bound func([]ref.Val) int64) cel.OverloadOpt {
 	check := func(args ...ref.Val) {
 		if bound(args) > MaxCallBytes {
@@ -418,8 +416,8 @@ func checkedBinding(f *functions.Overload, bound func([]ref.Val) int64) cel.Over
 	return cel.FunctionBinding(func(args ...ref.Val) ref.Val { check(args...); return f.Function(args...) })
 }
 
-// callCosts are the steps of calls of which CEL knows the overload only when it runs:
-// without them a loop over a long text would cost as much as one over a short one.
+// callCosts prices calls whose overload CEL knows only at run time. Without it a loop over a
+// long text would cost as much as one over a short text.
 type callCosts struct{}
 
 // CallCost implements cost.ActualCostEstimator.
@@ -436,7 +434,7 @@ func (callCosts) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint6
 			bytes = sizeWithin(list, MaxCallBytes)
 		}
 	case id != "":
-		return nil // CEL's own price
+		return nil // CEL's default cost
 	default:
 		bytes = sizeWithin(args[0], MaxCallBytes)
 	}
@@ -444,5 +442,5 @@ func (callCosts) CallCost(function, id string, args []ref.Val, _ ref.Val) *uint6
 	return &steps
 }
 
-// bytesPerStep is how many bytes are looked at in one step.
+// bytesPerStep is how many bytes one step covers.
 const bytesPerStep = 16

@@ -18,7 +18,7 @@ import (
 	"cel.dev/cel-go/interpreter"
 )
 
-// newEnv declares what a condition sees.
+// newEnv declares the variables and functions of conditions.
 func newEnv() (*cel.Env, error) {
 	object := cel.MapType(cel.StringType, cel.DynType)
 	opts := []cel.EnvOption{
@@ -55,8 +55,8 @@ func newEnv() (*cel.Env, error) {
 type condition struct {
 	program *program
 
-	// The first thing that it asks is whether a variable has one of these values:
-	// with another it is false, and nothing else in it is evaluated.
+	// The condition begins by comparing this variable with these values. With any other value
+	// it is false, and nothing else in it is evaluated.
 	variable string
 	values   []string
 }
@@ -108,8 +108,8 @@ func (sc *policyEnv) checkExpression(what, expression string) (*cel.Ast, error) 
 	return ast, nil
 }
 
-// estimateCost gives the static cost of an expression, with the variables that it
-// uses, directly or not.
+// estimateCost returns the static cost of an expression, including the variables that it uses
+// directly or indirectly.
 func (sc *policyEnv) estimateCost(what string, ast *cel.Ast) (uint64, error) {
 	est, err := sc.env.EstimateCost(ast, sc.sizes)
 	if err != nil {
@@ -134,7 +134,7 @@ func (sc *policyEnv) planProgram(what string, ast *cel.Ast) (*program, error) {
 	return &program{planned, hasLoop(ast.NativeRep().Expr())}, nil
 }
 
-// interruptEvery is after how many rounds of a loop the deadline is looked at.
+// interruptEvery is the number of loop rounds between two checks of the deadline.
 const interruptEvery = 64
 
 // hasLoop reports whether an expression has a comprehension.
@@ -167,8 +167,8 @@ func (c condition) holds(v cel.Activation) (matched bool, fault Fault) {
 	return false, FaultEvaluation
 }
 
-// runProgram runs a program. A variable that costs too much is a fault even where
-// CEL could do without its value.
+// runProgram runs a program. A variable that exceeds its cost is a fault even where CEL could
+// do without its value.
 func runProgram(planned *program, v cel.Activation) (ref.Val, Fault) {
 	e, scoped := v.(*policyActivation)
 	if scoped {
@@ -207,8 +207,8 @@ func faultOf(err error) Fault {
 	return FaultEvaluation
 }
 
-// sizeEstimates is what the static estimate assumes about the input, and knows about
-// params and about the cost of variables.
+// sizeEstimates tells the static estimate which input sizes to assume, and what params and
+// variables really cost.
 type sizeEstimates struct{ params, variables map[string]uint64 }
 
 func (s sizeEstimates) EstimateSize(n cost.AstNode) *cost.SizeEstimate {
@@ -237,7 +237,7 @@ func (sizeEstimates) EstimateCallCost(string, string, *cost.AstNode, []cost.AstN
 	return nil
 }
 
-// treeAdapter gives CEL the trees of strictjson as they are, without copying them.
+// treeAdapter gives CEL the trees of strictjson without copying them.
 type treeAdapter struct{ types.Adapter }
 
 func (a treeAdapter) NativeToValue(v any) ref.Val {
@@ -253,8 +253,8 @@ func (a treeAdapter) NativeToValue(v any) ref.Val {
 	}
 }
 
-// numberValue goes by the value, not by how it was written: 1, 1.0 and 1e0 have the
-// same canonical form, so a policy must not tell them apart.
+// numberValue converts by value, not by spelling: 1, 1.0 and 1e0 have the same canonical form,
+// so a policy must not distinguish them.
 func numberValue(n json.Number) ref.Val {
 	f, err := n.Float64()
 	if err != nil {
@@ -311,5 +311,5 @@ var inputVariables = map[string]func(*Input) any{
 	"now": func(in *Input) any { return in.Now.In(time.UTC) },
 }
 
-// unlistedTool is the catalogue's word on a tool where there is no catalogue.
+// unlistedTool is the catalogue entry of every tool where there is no catalogue.
 var unlistedTool = map[string]any{"known": false}

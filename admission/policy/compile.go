@@ -66,16 +66,16 @@ func compilePolicy(env *cel.Env, s spec) (*policy, error) {
 	return p, errors.Join(errs...)
 }
 
-// newRuleIndex finds rules by their match and by what their conditions ask for
-// first. nil if that distinguishes none.
+// newRuleIndex indexes rules by their match and by the values that their conditions compare
+// first. It returns nil if that distinguishes no rule.
 func newRuleIndex(specs []ruleSpec, rules []rule) *index {
 	x, useful := &index{}, false
 	for i, r := range specs {
 		m := r.narrowedMatch()
 		e := indexEntry{names: m.Tools, actions: m.Actions, events: m.EventTypes}
 		if into := map[string]*[]string{"tool": &e.names, "action": &e.actions, "event_type": &e.events}[rules[i].when.variable]; into != nil && len(*into) == 0 && len(m.Tools) == 0 {
-			// With tools in its match a rule also speaks on names in another case,
-			// whatever its condition.
+			// A rule with tools in its match also applies to names in another case, whatever
+			// its condition.
 			*into = rules[i].when.values
 		}
 		useful = useful || len(e.names)+len(e.actions)+len(e.events) > 0
@@ -115,7 +115,7 @@ func (sc *policyEnv) compileRule(s spec, r ruleSpec) (rule, error) {
 	return out, errors.Join(errs...)
 }
 
-// indexEntries are how the index finds a policy.
+// indexEntries are the entries under which the index finds a policy.
 func (m match) indexEntries() (list []indexEntry) {
 	if m.addressesCalls() {
 		list = append(list, indexEntry{tenants: m.Tenants, names: m.Tools, actions: m.Actions, events: m.EventTypes})

@@ -19,21 +19,21 @@ type Count struct {
 	Key    string        // unique among all counters of all tenants; see CounterTenant
 	Window time.Duration // how long an addition counts
 	Amount int64         // 0 to MaxAmount
-	Total  int64         // what Counters said before the call; -1 if they did not know
+	Total  int64         // what Counters returned before the call; -1 if not known
 
-	// Max is what Total and Amount together must not exceed for the verdict to
-	// stand, Unbounded where it stands whatever others have added meanwhile.
+	// Max is what Total and Amount together must not exceed for the verdict to hold. It is
+	// Unbounded if the verdict holds whatever other calls have added meanwhile.
 	Max int64
 }
 
 // Unbounded is a Max that no total exceeds.
 const Unbounded = math.MaxInt64
 
-// Counters knows what was counted before the call.
+// Counters returns what was counted before the call.
 type Counters interface {
-	// Total gives the sum of the amounts added to a counter within its window
-	// before now, 0 for a counter that nobody has added to. known is false where
-	// the sum cannot be told, which denies.
+	// Total returns the sum of the amounts added to a counter within its window before now; 0
+	// for a counter without additions. known is false if the sum cannot be determined, which
+	// denies.
 	Total(key string, window time.Duration, now time.Time) (total int64, known bool)
 }
 
@@ -44,8 +44,8 @@ type NoCounts struct{}
 // Total implements Counters.
 func (NoCounts) Total(string, time.Duration, time.Time) (int64, bool) { return 0, true }
 
-// Totals are the counters of a decision that was recorded, by key. A negative
-// total, and a counter that is not there, are not known.
+// Totals are the counters of a recorded decision, by key. A negative or missing total is not
+// known.
 type Totals map[string]int64
 
 // Total implements Counters.
@@ -54,7 +54,7 @@ func (t Totals) Total(key string, _ time.Duration, _ time.Time) (int64, bool) {
 	return total, there && total >= 0
 }
 
-// RecordedTotals makes the counters of a decision again out of its record.
+// RecordedTotals rebuilds the counters of a decision from its record.
 func RecordedTotals(counts []events.Count) Totals {
 	t := Totals{}
 	for _, c := range counts {
@@ -63,7 +63,7 @@ func RecordedTotals(counts []events.Count) Totals {
 	return t
 }
 
-// RecordCounts is the form of counts in a decision record.
+// RecordCounts converts counts to the form of a decision record.
 func RecordCounts(counts []Count) []events.Count {
 	if len(counts) == 0 {
 		return nil
@@ -83,7 +83,7 @@ type limit struct {
 	amount *program // nil is 1
 }
 
-// counterFields are the words of limit.by. A counter is always one tenant's.
+// counterFields are the allowed entries of limit.by. Every counter belongs to one tenant.
 var counterFields = map[string]func(*Input) string{
 	"tenant":  func(in *Input) string { return in.Tenant },
 	"source":  func(in *Input) string { return in.Source },
@@ -93,15 +93,15 @@ var counterFields = map[string]func(*Input) string{
 	"action":  func(in *Input) string { return in.Action },
 }
 
-// tenantKeyLength is how many characters of a key are the tenant's.
+// tenantKeyLength is the number of characters of a key that identify the tenant.
 const tenantKeyLength = 12
 
-// CounterTenant is the part of a key that all counters of one tenant have in
-// common, and no other tenant's.
+// CounterTenant returns the part of a key that all counters of one tenant share, and no other
+// tenant's counters have.
 func CounterTenant(key string) string { return key[:min(len(key), tenantKeyLength)] }
 
-// counterKey names the counter of a rule for a call: a hash of the tenant, and one of
-// everything, each field with its length before it.
+// counterKey names the counter of a rule for a call: a hash of the tenant followed by a hash of
+// all fields, each field with its length before it.
 func (l *limit) counterKey(rule string, in *Input) string {
 	fields := []string{"countersign/counter/v1", in.Tenant, rule, l.window.String()}
 	for _, name := range l.by {
@@ -120,8 +120,8 @@ func hashFields(fields []string) string {
 	return base64.RawURLEncoding.EncodeToString(h[:])
 }
 
-// callAmount is what one call adds. Anything but a whole number of at least 0 is a
-// fault: a negative amount would give room to others.
+// callAmount is what one call adds. Anything but a whole number of at least 0 is a fault: a
+// negative amount would let other calls exceed the limit.
 func (l *limit) callAmount(v cel.Activation) (int64, Fault) {
 	if l.amount == nil {
 		return 1, ""
@@ -137,8 +137,8 @@ func (l *limit) callAmount(v cel.Activation) (int64, Fault) {
 	return int64(n), ""
 }
 
-// exceedsLimit reports whether the call takes the rule beyond its limit, and notes
-// the counter that it adds to.
+// exceedsLimit reports whether the call takes the rule beyond its limit, and records the
+// counter that the call adds to.
 func (j *judgement) exceedsLimit(p *policy, r *rule, v cel.Activation) (bool, Fault) {
 	if len(j.out.Counts) >= MaxCounts {
 		return false, FaultCounters
@@ -166,8 +166,8 @@ func (j *judgement) exceedsLimit(p *policy, r *rule, v cel.Activation) (bool, Fa
 	return over, ""
 }
 
-// LongestWindow reports whether a rule of the set has a limit, and the longest window
-// of all.
+// LongestWindow returns the longest window of all limits of the set, and whether there is a
+// limit.
 func (s *Set) LongestWindow() (longest time.Duration, any bool) {
 	if s == nil {
 		return 0, false
@@ -182,7 +182,7 @@ func (s *Set) LongestWindow() (longest time.Duration, any bool) {
 	return longest, any
 }
 
-// sortedCounterFields brings by into the order of keys; a counter is one tenant's anyway.
+// sortedCounterFields sorts by into the order of keys and drops tenant, which every key has.
 func sortedCounterFields(by []string) []string {
 	return slices.Sorted(slices.Values(slices.DeleteFunc(slices.Clone(by), func(b string) bool { return b == "tenant" })))
 }

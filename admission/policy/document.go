@@ -39,14 +39,14 @@ const (
 	kindGroup  = "ReviewerGroup"
 )
 
-// documentSet is what documents hold, checked one by one and not compiled.
+// documentSet holds the content of documents, checked one by one and not compiled.
 type documentSet struct {
 	policies []spec
 	params   []paramsDoc
 	groups   []groupDoc
 }
 
-// place is where a document stands.
+// place is the position of a document.
 type place struct {
 	file string
 	line int
@@ -58,8 +58,8 @@ func (p place) fail(format string, args ...any) *Error {
 
 func (p place) String() string { return fmt.Sprintf("%s:%d", p.file, p.line) }
 
-// readAll reads every document of every file. The error joins every mistake;
-// documents without one are there all the same.
+// readAll reads every document of every file. The error joins every mistake; documents without
+// mistakes are returned all the same.
 func readAll(docs []Document) (documentSet, error) {
 	var src documentSet
 	var errs []error
@@ -85,7 +85,7 @@ func (src *documentSet) readFile(d Document) error {
 	return errors.Join(r.errs...)
 }
 
-// readDocument reads one document and keeps it if there is nothing wrong with it.
+// readDocument reads one document and keeps it if it has no mistake.
 func (r *reader) readDocument(doc *yaml.Node, src *documentSet) {
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
 		r.fail(doc, "the document is not a policy; it must be a mapping with apiVersion, kind, metadata and spec")
@@ -119,7 +119,7 @@ func (r *reader) readDocument(doc *yaml.Node, src *documentSet) {
 	}
 }
 
-// kindOf is what a document says of itself, "" if it says nothing.
+// kindOf returns the kind that a document states, "" if it states none.
 func kindOf(root *yaml.Node) string {
 	for i := 0; i+1 < len(root.Content); i += 2 {
 		if root.Content[i].Value == "kind" {

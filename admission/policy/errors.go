@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrNoPolicies says that there is no policy at all: no file, or files without
-// a policy. Whoever meets it must deny everything.
+// ErrNoPolicies reports that there is no policy at all: no file, or files without a policy. The
+// caller must deny everything.
 var ErrNoPolicies = errors.New("policy: there is no policy, so everything is denied; add one, or the line \"builtin: evaluators-only\"")
 
 // Error is one mistake in one document.
@@ -18,20 +18,20 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg) }
 
-// Reason codes of verdicts that no rule gave.
+// Reason codes of verdicts that no rule gives.
 const (
 	CodeNoPolicy        = "no_policy"             // no policy could apply to this tenant
 	CodeNoMatch         = "no_policy_match"       // policies exist, but no rule matched
 	CodePolicyError     = "policy_error"          // a condition could not be evaluated
-	CodePolicyMemory    = "policy_memory"         // the conditions make more than MaxCallBytes of the request
+	CodePolicyMemory    = "policy_memory"         // the conditions create more than MaxCallBytes
 	CodePolicyDeadline  = "policy_deadline"       // the request's deadline passed before the conditions were evaluated
-	CodeInvalidToolName = "invalid_tool_name"     // a name that two readers may take for different tools
-	CodeInvalidArgName  = "invalid_argument_name" // a name among the arguments that two readers may take for different ones
+	CodeInvalidToolName = "invalid_tool_name"     // a tool name that two readers may take for different tools
+	CodeInvalidArgName  = "invalid_argument_name" // an argument name that two readers may take for different names
 	CodeInvalidOperand  = "invalid_operand"       // another operand with control characters or invalid UTF-8
 	CodeToolNameCase    = "tool_name_case"        // a restricted tool's name in another case
 	CodeEvaluatorsOnly  = "evaluators_only"       // the built-in policy
-	CodeInvalidAgent    = "invalid_agent_name"    // of a handoff; as CodeInvalidToolName
+	CodeInvalidAgent    = "invalid_agent_name"    // of a handoff; like CodeInvalidToolName
 	CodeAgentNameCase   = "agent_name_case"       // a restricted agent's name in another case
-	CodeCounters        = "counter_unavailable"   // what a limit counts is not known
+	CodeCounters        = "counter_unavailable"   // the count of a limit is not known
 	CodeInvalidArgs     = "invalid_arguments"     // arguments that are not JSON, and no policy that accepts them
 )

@@ -25,16 +25,16 @@ type Input struct {
 	Session, Agent              string
 	FromAgent, ToAgent          string // of a handoff, which has no Tool
 	Risk, Args, Event           map[string]any
-	Catalog                     map[string]any // what the tool catalogue says of Tool; nil: nothing is known of it
-	RawArguments                bool           // Args only holds the text of arguments that are not JSON
+	Catalog                     map[string]any // the tool catalogue's entry for Tool; nil: none is known
+	RawArguments                bool           // Args holds only the text of arguments that are not JSON
 	Now                         time.Time
 
-	// Context is the request's deadline; nil for none. Where it ends before all
-	// conditions are evaluated the verdict is deny, and Verdicts.Expired is true.
+	// Context carries the request's deadline; nil for none. If it ends before all conditions
+	// are evaluated, the verdict is deny and Verdicts.Expired is true.
 	Context context.Context
 
-	// Counters is what rules with a limit go by. With nil they deny; NoCounts is
-	// for decisions that keep no state.
+	// Counters returns earlier counts to rules with a limit. With nil those rules deny;
+	// NoCounts is for decisions that keep no state.
 	Counters Counters
 }
 
@@ -44,26 +44,26 @@ var riskOperands = [...]string{"operation_risk", "risk_class", "level"}
 // riskIrreversible is the word for a request whose Risk has irreversible true.
 const riskIrreversible = "irreversible"
 
-// Verdicts is what a set says: the strictest verdict and every reason.
+// Verdicts is the result of a set: the strictest verdict and every reason.
 type Verdicts struct {
 	Verdict      events.Verdict
 	Reasons      []events.Reason // never empty; those of policies that do not decide (Reason.Action) come last
 	Policy       string          // the policy whose rule gave the verdict; "" if none did
 	Code         string          // that rule's reason; "" if no rule gave the verdict
 	Message      string          // that rule's message, for people; may be empty
-	Mode         string          // ModeToolResult if every rule with this verdict says so, else ModeThrow
+	Mode         string          // ModeToolResult if every rule with this verdict has it, else ModeThrow
 	Fault        Fault           // the first failure to evaluate a condition; "" if there was none
 	ExpiresAfter time.Duration   // the shortest lifetime that a matching policy sets; 0 if none does
-	Approval     approval.Terms  // with ask and defer: what satisfies every rule that asks
-	Counts       []Count         // the counters that were looked at, and that the call adds to if it is allowed
+	Approval     approval.Terms  // with ask and defer: terms that satisfy every rule that asks
+	Counts       []Count         // the counters that were read, and that the call adds to if it is allowed
 	Warnings     []string        // for the caller, from policies that only warn
 
-	// Expired says that Input.Context ended first. The verdict is then no function
-	// of the input, and no record can be checked against it.
+	// Expired reports that Input.Context ended first. The verdict is then no function of the
+	// input, and a record cannot be checked against it.
 	Expired bool
 }
 
-// Fault says why a condition has no value.
+// Fault is the reason why a condition has no value.
 type Fault string
 
 // The faults.
@@ -72,25 +72,25 @@ const (
 	FaultLimit      Fault = "limit"      // MaxRuntimeCost or MaxCallSteps; the deterministic form of a deadline
 	FaultMemory     Fault = "memory"     // MaxCallBytes
 	FaultDeadline   Fault = "deadline"   // Input.Context has ended
-	FaultCounters   Fault = "counters"   // what a limit counts is not known
+	FaultCounters   Fault = "counters"   // the count of a limit is not known
 )
 
-// faultCodes are the reasons that faults give.
+// faultCodes maps faults to reason codes.
 var faultCodes = map[Fault]string{FaultEvaluation: CodePolicyError, FaultLimit: CodePolicyError,
 	FaultMemory: CodePolicyMemory, FaultDeadline: CodePolicyDeadline, FaultCounters: CodeCounters}
 
 // DefaultWarning is the warning of a rule that has no message.
 const DefaultWarning = "policy_warning"
 
-// NoRuleMatched reports whether the tenant has policies and none of their rules matched:
-// the verdict is then deny, but nobody has spoken on the call.
+// NoRuleMatched reports whether the tenant has policies and none of their rules matched. The
+// verdict is then deny, although no rule decided it.
 func (v Verdicts) NoRuleMatched() bool {
 	return len(v.Reasons) > 0 && v.Reasons[0].Code == CodeNoMatch && v.Reasons[0].Policy == "" &&
 		(len(v.Reasons) == 1 || v.Reasons[1].Action != "")
 }
 
-// AdvisoryOnly is what remains of silence when somebody else decides: an allow without
-// a reason, and what policies say that do not decide.
+// AdvisoryOnly is the result without a match when another evaluator decides: an allow without a
+// reason, with the reasons of policies that do not decide.
 func (v Verdicts) AdvisoryOnly() Verdicts {
 	aside := slices.IndexFunc(v.Reasons, func(r events.Reason) bool { return r.Action != "" })
 	out := Verdicts{Verdict: events.Allow, Counts: v.Counts, Warnings: v.Warnings}
@@ -100,7 +100,7 @@ func (v Verdicts) AdvisoryOnly() Verdicts {
 	return out
 }
 
-// Evaluate judges one call by every policy that matches it.
+// Evaluate evaluates every policy that matches the call.
 func (s *Set) Evaluate(in Input) Verdicts {
 	switch {
 	case s == nil || !s.anyCoverage.covers(&in):
@@ -145,14 +145,14 @@ func riskWords(words []string, risk map[string]any) []string {
 	return words
 }
 
-// judgement is a verdict in the making.
+// judgement collects the verdict of one evaluation.
 type judgement struct {
 	in            *Input
 	query         indexQuery
 	out           Verdicts
 	advisory      []events.Reason   // of policies that do not decide
 	approvalTerms []*approval.Terms // of the rules that ask
-	tenantSpoke   bool              // a policy of the tenant's own has spoken
+	tenantSpoke   bool              // a policy of the tenant's own has a matching rule
 
 	enforced, trial budget // of policies that decide, and of those that do not
 }
@@ -176,8 +176,8 @@ func (s *Set) judgeInput(in *Input, words []string) Verdicts {
 		out.addVerdict(events.Deny, events.Reason{Evaluator: Evaluator, Code: code}, "", nil)
 	}
 	if in.RawArguments && !accepted {
-		// A rule that looks at arguments has seen none. Only a policy that says
-		// it knows what to do with the bare text can let it pass.
+		// A rule that reads arguments has seen none of these. Only a policy that accepts raw
+		// arguments can allow the call.
 		out.addVerdict(events.Deny, events.Reason{Evaluator: Evaluator, Code: CodeInvalidArgs}, "", nil)
 	}
 	if out.Verdict == events.Ask || out.Verdict == events.Defer {
@@ -188,8 +188,8 @@ func (s *Set) judgeInput(in *Input, words []string) Verdicts {
 	return *out
 }
 
-// applyLevel lets the policies of scope default speak, or all others. It reports
-// whether one that decides takes raw arguments.
+// applyLevel applies the policies of scope default, or all others. It reports whether one that
+// decides accepts raw arguments.
 func (s *Set) applyLevel(j *judgement, words []string, candidates []int, overruled, defaults bool) (accepted bool) {
 	in := j.in
 	for _, i := range candidates {
@@ -201,9 +201,8 @@ func (s *Set) applyLevel(j *judgement, words []string, candidates []int, overrul
 		case exact:
 			accepted = j.applyPolicy(p) && p.acceptRaw && p.action == "" || accepted
 		case folded:
-			// A rule that restricts read_file was written for whatever runs
-			// read_file; an executor that does not mind case would run it as
-			// Read_File too.
+			// A rule that restricts read_file must also restrict Read_File: an executor that
+			// ignores case would run the same tool.
 			j.addReason(p, events.Deny, events.Reason{Evaluator: Evaluator, Code: caseCode(in), Policy: p.name}, nil)
 		}
 	}
@@ -222,9 +221,8 @@ func caseCode(in *Input) string {
 	return CodeToolNameCase
 }
 
-// applyPolicy evaluates every rule that may speak and reports whether one did. There
-// is no way out of the loop before its end: a later rule may be stricter, and
-// every reason is kept.
+// applyPolicy evaluates every rule that may apply and reports whether one matched. The loop
+// never ends early: a later rule may be stricter, and every reason is kept.
 func (j *judgement) applyPolicy(p *policy) (spoke bool) {
 	b := &j.enforced
 	if p.action != "" {
@@ -255,7 +253,7 @@ func (j *judgement) applyPolicy(p *policy) (spoke bool) {
 	return spoke
 }
 
-// applyRule lets one rule speak.
+// applyRule applies one rule and reports whether it matched.
 func (j *judgement) applyRule(p *policy, r *rule, v cel.Activation) (spoke bool) {
 	if !r.actions.matches(j.in.Action) || !r.eventTypes.matches(j.in.EventType) {
 		return false

@@ -8,27 +8,26 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Result modes: how a runtime that knows them (aioc, RFC-0002) is to tell a
-// refusal. The zero value is ModeThrow.
+// Result modes: how a runtime that knows them (aioc, RFC-0002) reports a refusal. The zero
+// value counts as ModeThrow.
 const (
 	ModeThrow      = "throw"       // as an error that ends the run
 	ModeToolResult = "tool_result" // as the result of the call; the run goes on
 )
 
-// gates are the protocols that have no judgement of their own: policies are all
-// there is. For them the built-in policy evaluators-only is no policy, and a
-// tenant none of whose policies can speak on such a call has none.
+// gates are the protocols that have no evaluator of their own, so that policies alone decide.
+// For them the built-in policy evaluators-only is no policy, and a tenant without a policy that
+// can apply to such a call has none.
 var gates = []string{subject.ProtoTool, subject.ProtoHandoff}
 
-// isHandoff reports whether the input proposes a change of agent. It has no tool
-// then.
+// isHandoff reports whether the input proposes a change of agent. It then has no tool.
 func (in *Input) isHandoff() bool { return in.Protocol == subject.ProtoHandoff }
 
 // isGate reports whether the input's protocol is one of gates.
 func (in *Input) isGate() bool { return slices.Contains(gates, in.Protocol) }
 
-// indexName is what the index finds policies by: the tool, or the agent that a
-// handoff is to.
+// indexName is the name under which the index finds policies: the tool, or the target agent of
+// a handoff.
 func (in *Input) indexName() string {
 	if in.isHandoff() {
 		return in.ToAgent
@@ -36,16 +35,15 @@ func (in *Input) indexName() string {
 	return in.Tool
 }
 
-// addressesHandoffs reports whether a policy may speak on handoffs: it says so,
-// by an operand for their agents or by the protocol's own name. A pattern in
-// protocols is not enough: a policy written for tool calls must not decide on
-// handoffs by accident, neither allow one nor trip over arguments that it has
-// not.
+// addressesHandoffs reports whether a policy may apply to handoffs: it has an operand for their
+// agents, or names the protocol itself. A pattern in protocols is not enough: a policy written
+// for tool calls must not decide handoffs by accident, neither by allowing one nor by failing
+// on arguments that a handoff lacks.
 func (m match) addressesHandoffs() bool {
 	return m.hasAgents() || slices.Contains(m.Protocols, subject.ProtoHandoff)
 }
 
-// addressesCalls is the same for everything that is no handoff.
+// addressesCalls reports the same for everything that is not a handoff.
 func (m match) addressesCalls() bool {
 	if m.hasAgents() {
 		return false
@@ -55,7 +53,7 @@ func (m match) addressesCalls() bool {
 
 func (m match) hasAgents() bool { return len(m.FromAgents) > 0 || len(m.ToAgents) > 0 }
 
-// reachesGate reports whether a policy can speak on calls of a gate at all.
+// reachesGate reports whether a policy can apply to calls of a gate at all.
 func (m match) reachesGate(gate string) bool {
 	if !newOperand(m.Protocols).matches(gate) {
 		return false
@@ -66,8 +64,8 @@ func (m match) reachesGate(gate string) bool {
 	return m.addressesCalls()
 }
 
-// checkOperands refuses operands that exclude each other: such a policy would look
-// as if it restricted something and never match.
+// checkOperands refuses operands that exclude each other: such a policy would look like a
+// restriction and never match.
 func (r *reader) checkOperands(n *yaml.Node, m *match) {
 	handoffs := newOperand([]string{subject.ProtoHandoff})
 	switch {
@@ -80,9 +78,8 @@ func (r *reader) checkOperands(n *yaml.Node, m *match) {
 	}
 }
 
-// matches reports whether the names of a call are those that a policy speaks
-// on; folded, whether they would be but for their case, and the policy
-// restricts.
+// matches reports whether a policy applies to the names of a call. folded reports whether it
+// would apply if case were ignored, and the policy restricts.
 func (p *policy) matches(in *Input) (exact, folded bool) {
 	if in.isHandoff() && !p.handoffs || !in.isHandoff() && !p.calls {
 		return false, false
@@ -97,8 +94,8 @@ func (p *policy) matches(in *Input) (exact, folded bool) {
 	return false, p.restrictsNames && p.foldedFrom.matches(foldCase(in.FromAgent)) && p.foldedTo.matches(foldCase(in.ToAgent))
 }
 
-// namesExactly reports whether a policy has the very name of the tool, or of
-// the agent that a handoff is to, among its operands.
+// namesExactly reports whether a policy's operands contain the exact name of the tool, or of
+// the agent that a handoff is to.
 func (p *policy) namesExactly(in *Input) bool {
 	names := p.tools
 	if in.isHandoff() {
@@ -111,7 +108,7 @@ func (p *policy) namesExactly(in *Input) bool {
 	return listed
 }
 
-// fallbacksOverruled reports whether fallback policies keep silent: another policy that
+// fallbacksOverruled reports whether fallback policies do not apply because another policy that
 // matches the call names it exactly (RFC-0010: exact name, then *).
 func (s *Set) fallbacksOverruled(in *Input, words []string, candidates []int) bool {
 	if !s.hasFallbacks {

@@ -59,7 +59,7 @@ func TestNoPolicyMatchesHandoffsByAccident(t *testing.T) {
 			expect(t, compileDocs(t, doc("a", match, rule), doc("b", "{toAgents: [Finance Agent]}", "allow fin: true")).Evaluate(in), "allow fin")
 		}
 	}
-	in.Tool = "rm" // whoever fills this in for a handoff
+	in.Tool = "rm" // a wrong input for a handoff
 	expect(t, compileDocs(t, doc("a", "{tools: [rm]}", "allow yes: true"), doc("b", "{protocols: [handoff]}", "deny no: tool != ''", "ask a: true")).Evaluate(in), "ask a")
 }
 

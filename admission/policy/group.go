@@ -52,14 +52,13 @@ func compileGroups(docs []groupDoc) map[string]group {
 	return groups
 }
 
-// groupSeparator joins the names of groups whose every member is in all of them. No
-// document can have such a name.
+// groupSeparator joins the names of groups into the name of their intersection. No document can
+// have such a name.
 const groupSeparator = "&"
 
-// Members lists the users of a tenant who are in a reviewer group, sorted; none
-// if nobody knows the group or if it is not for the tenant. The name may be one
-// that Verdicts.Approval made of several: then only who is in every one of them
-// is a member.
+// Members lists the users of a tenant that are in a reviewer group, sorted. The list is empty
+// if the group is unknown or not for the tenant. The name may be a combined one from
+// Verdicts.Approval: then the members are those that are in all of its groups.
 func (s *Set) Members(tenant, name string) []string {
 	if s == nil {
 		return nil

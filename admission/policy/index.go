@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// index finds the items (policies of a set, rules of a policy) that may speak on
-// a call. It never leaves one out that could; what it gives must still be
-// matched. An item stands under the values that it lists in full: of tenant, of
-// tool (or of the agent that a handoff is to), of action and of event type.
-// Patterns of tools stand under what comes before their first wildcard. Names
-// are folded, so that one in another case finds what restricts it.
+// index finds the items (policies of a set, rules of a policy) that may apply to a call. It
+// never leaves out an item that could apply; what it returns must still be matched. An item is
+// stored under the exact values that it lists: of tenant, of tool (or of the agent that a
+// handoff is to), of action and of event type. Patterns of tools are stored under the text
+// before their first wildcard. Names are case-folded, so that a name in another case finds the
+// items that restrict it.
 type index struct{ buckets []bucket }
 
 // bucket holds the items that have the same kinds of values.
@@ -31,14 +31,14 @@ const (
 
 type indexKey struct{ tenant, name, action, event string }
 
-// indexEntry is what an item says of itself.
+// indexEntry holds the values under which an item is stored.
 type indexEntry struct {
 	tenants, names, actions, events []string
 	handoff                         bool
 }
 
-// maxKeys bounds under how many keys an item stands. One beyond it stands under
-// fewer values, and is found more often than need be.
+// maxKeys bounds the number of keys of one item. An item with more keys is stored under fewer
+// values, and is found more often than necessary.
 const maxKeys = 4096
 
 func (x *index) add(item int, e indexEntry) {
@@ -72,13 +72,13 @@ func (x *index) insertItem(item int, s keyShape, k indexKey) {
 	}
 }
 
-// indexQuery is what is known of a call. name is folded.
+// indexQuery is what is known of a call. name is case-folded.
 type indexQuery struct {
 	indexKey
 	handoff bool
 }
 
-// find appends what may speak, in order and each once.
+// find appends the items that may apply, in order and each once.
 func (x *index) find(into []int, q indexQuery) []int {
 	from := len(into)
 	lists := 0
@@ -115,8 +115,8 @@ func (x *index) find(into []int, q indexQuery) []int {
 	return into
 }
 
-// exactOrAll gives the entries if every one is exact, and else the one that
-// stands for all.
+// exactOrAll returns the entries if all are exact, and otherwise the entry that matches
+// everything.
 func exactOrAll(patterns []string) []string {
 	if len(patterns) == 0 || slices.ContainsFunc(patterns, isGlob) {
 		return []string{""}
@@ -131,12 +131,12 @@ type nameKey struct {
 	text string
 }
 
-// prefixes are the lengths of prefixes that there are shelves for: a prefix of
-// another length stands under the longest that it is not shorter than.
+// prefixes are the prefix lengths that the index uses: any other prefix is cut to the longest
+// of these lengths.
 var prefixes = []int{32, 24, 16, 12, 8, 6, 4, 3, 2, 1}
 
-// nameKeys are the keys of a list of patterns; one that begins with a wildcard
-// stands for any name.
+// nameKeys are the keys of a list of patterns; a pattern that begins with a wildcard matches
+// any name.
 func nameKeys(patterns []string) []nameKey {
 	any := []nameKey{{byNothing, ""}}
 	if len(patterns) == 0 {

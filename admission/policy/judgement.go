@@ -6,8 +6,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// addReason keeps a reason, and lets it decide if its policy does. r is the rule that
-// spoke, or nil.
+// addReason adds a reason, which decides if its policy decides. r is the rule that matched, or
+// nil.
 func (j *judgement) addReason(p *policy, verdict events.Verdict, reason events.Reason, r *rule) {
 	if p.action == "" {
 		j.out.addVerdict(verdict, reason, p.name, r)
@@ -30,12 +30,12 @@ func (j *judgement) addReason(p *policy, verdict events.Verdict, reason events.R
 	}
 }
 
-// noRule is the rule of what no rule said.
+// noRule stands for the rule of a reason that no rule gave.
 var noRule rule
 
-// addVerdict keeps the reason and, if the verdict is stricter than what there is, lets
-// it stand. Among equals the first rule that has a message speaks, and one that
-// is not soft makes the whole verdict hard. r is the rule that spoke, or nil.
+// addVerdict adds the reason and, if the verdict is stricter than the current one, replaces it.
+// Among equal verdicts the message is that of the first rule that has one, and one rule that is
+// not soft makes the verdict hard. r is the rule that matched, or nil.
 func (v *Verdicts) addVerdict(verdict events.Verdict, reason events.Reason, policy string, r *rule) {
 	if r == nil {
 		r = &noRule

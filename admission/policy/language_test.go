@@ -48,8 +48,8 @@ func TestVariablesAndParams(t *testing.T) {
 	}
 }
 
-// A variable is worked out at most once for a call, only if somebody asks, and
-// what it costs is what the condition costs.
+// A variable is evaluated at most once for a call, only if an expression reads it, and its cost
+// is added to the condition's.
 func TestVariablesAreLazyAndCounted(t *testing.T) {
 	var rules []string
 	for i := range 50 {

@@ -2,8 +2,8 @@ package policy
 
 import "time"
 
-// Limits of the language. They are part of it: a document beyond one of them is
-// an error that says which.
+// Limits of the language. They are part of it: a document beyond a limit is an error that names
+// the limit.
 const (
 	MaxDocument   = 1 << 20 // bytes of one file
 	MaxPolicies   = 10_000  // in one set
@@ -32,24 +32,22 @@ const (
 	MinWindow = time.Second
 	MaxWindow = 31 * 24 * time.Hour
 
-	// MaxAmount bounds the amount of one call and the max of a limit: the largest
-	// number that RFC 8785 can tell from the next.
+	// MaxAmount bounds the amount of one call and the max of a limit: the largest integer that
+	// RFC 8785 can tell from its successor.
 	MaxAmount = 1<<53 - 1
 
-	// MaxStaticCost bounds what CEL estimates for the worst input of assumedSize
-	// when a policy is loaded: two nested loops over the arguments pass, three do
-	// not. The variables that a condition uses count as if they stood in it.
-	// MaxRuntimeCost bounds what a condition may really cost, and what all
-	// variables of a policy may cost together on one call.
+	// MaxStaticCost bounds CEL's estimate for the worst input of assumedSize when a policy is
+	// loaded: two nested loops over the arguments pass, three do not. Variables that a
+	// condition uses count as if written in it. MaxRuntimeCost bounds the actual cost of a
+	// condition, and that of all variables of a policy together on one call.
 	MaxStaticCost  = 10_000_000
 	MaxRuntimeCost = 1_000_000
 
-	// MaxCallSteps bounds what all conditions together may cost on one call.
+	// MaxCallSteps bounds the cost of all conditions together on one call.
 	MaxCallSteps = 10_000_000
 
-	// MaxCallBytes bounds what all conditions together may make on one call, in
-	// bytes: texts, lists and maps, garbage included, each counted as if it shared
-	// nothing with another.
+	// MaxCallBytes bounds what all conditions together may create on one call, in bytes: texts,
+	// lists and maps, garbage included, each counted as if it shared nothing with another.
 	MaxCallBytes = 16 << 20
 
 	// MaxPatternOfCall bounds a pattern that is not written in the condition.

@@ -11,7 +11,7 @@ import (
 	celast "cel.dev/cel-go/common/ast"
 )
 
-// Finding is something in policies that is wrong or looks like a mistake.
+// Finding is an error in policies, or something that looks like a mistake.
 type Finding struct {
 	Document string   `json:"document"`
 	Line     int      `json:"line"` // from 1
@@ -22,35 +22,35 @@ type Finding struct {
 	Remedy   string   `json:"remedy,omitempty"`
 }
 
-// Severity grades a problem.
+// Severity grades a finding.
 type Severity string
 
-// The severities. Only an error keeps a set from being used.
+// The severities. Only an error prevents the use of a set.
 const (
 	SeverityError   Severity = "error"
 	SeverityWarning Severity = "warning"
 	SeverityInfo    Severity = "info"
 )
 
-// Codes of problems.
+// Codes of findings.
 const (
 	LintDoesNotCompile    = "does_not_compile"
-	LintMissingHas        = "missing_has"        // a key is read that may not be there
+	LintMissingHas        = "missing_has"        // a key is read that may be missing
 	LintDeadRule          = "dead_rule"          // it can never match
 	LintShadowedRule      = "shadowed_rule"      // a stricter rule matches whenever it does
 	LintDuplicateRule     = "duplicate_rule"     // another one is the same
 	LintCatchAllAllow     = "catch_all_allow"    // everything is allowed
-	LintUnusedParam       = "unused_param"       // nobody reads it
-	LintUnusedVariable    = "unused_variable"    // nobody reads it
+	LintUnusedParam       = "unused_param"       // no expression reads it
+	LintUnusedVariable    = "unused_variable"    // no expression reads it
 	LintUnusedGroup       = "unused_group"       // no approval names it
 	LintNothingEnforced   = "nothing_enforced"   // every policy only warns or audits
 	LintLimitWithoutBy    = "limit_without_by"   // all of a tenant share one counter
 	LintUnreachableQuorum = "unreachable_quorum" // a tenant has too few reviewers
-	LintClaimAlone        = "claim_alone"        // only what the runtime says of itself allows the call
-	LintUnboundedGrowth   = "unbounded_growth"   // what a condition makes grows faster than the request
+	LintClaimAlone        = "claim_alone"        // only claims of the runtime allow the call
+	LintUnboundedGrowth   = "unbounded_growth"   // what a condition creates grows faster than the request
 )
 
-// remedies say what to do about a problem of each code.
+// remedies says what to do about a finding of each code.
 var remedies = map[string]string{
 	LintDoesNotCompile:    "correct it; nothing in the set is used before",
 	LintMissingHas:        "ask has() first, in the same condition: a missing key denies with policy_error",
@@ -68,12 +68,12 @@ var remedies = map[string]string{
 	LintUnboundedGrowth:   "compare without making a new text (==, startsWith, contains, in), or bound size() first; a request that is too large for it is denied with policy_memory",
 }
 
-// LintCodes lists the codes of problems, sorted.
+// LintCodes lists the codes of findings, sorted.
 func LintCodes() []string { return slices.Sorted(maps.Keys(remedies)) }
 
-// Lint finds what is wrong in a set of documents and what looks like a mistake,
-// in the order of documents and lines. For documents that do not compile it
-// gives the errors of Compile and nothing else.
+// Lint returns the errors and likely mistakes of a set of documents, in the order of documents
+// and lines. For documents that do not compile it returns the errors of Compile and nothing
+// else.
 func Lint(docs []Document) []Finding {
 	l := &linter{}
 	if _, err := Compile(docs); err != nil {
@@ -127,7 +127,7 @@ func (l *linter) sortedFindings(docs []Document) []Finding {
 	return slices.Compact(l.findings)
 }
 
-// addCompileErrors makes problems of what Compile says.
+// addCompileErrors converts the errors of Compile to findings.
 func (l *linter) addCompileErrors(docs []Document, err error) {
 	var one *Error
 	switch joined, many := err.(interface{ Unwrap() []error }); {
@@ -146,7 +146,7 @@ func (l *linter) addCompileErrors(docs []Document, err error) {
 	}
 }
 
-// lintedPolicy is one policy with its expressions as trees.
+// lintedPolicy is one policy with its parsed expressions.
 type lintedPolicy struct {
 	*linter
 	*spec
@@ -194,14 +194,14 @@ func (l *linter) parsePolicy(env *cel.Env, s *spec) *lintedPolicy {
 	return p
 }
 
-// placeAt is a line of the policy's file.
+// placeAt returns the place of a line of the policy's file.
 func (p *lintedPolicy) placeAt(line int) place { return place{p.file, line} }
 
 func (p *lintedPolicy) warn(line int, rule, code, message string) {
 	p.add(p.placeAt(line), rule, code, SeverityWarning, message)
 }
 
-// childExprs of an expression, comprehensions included.
+// childExprs returns the operands of an expression, those of comprehensions included.
 func childExprs(e celast.Expr) []celast.Expr {
 	switch e.Kind() {
 	case celast.CallKind:

@@ -9,20 +9,20 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// claimVariables are the variables that hold what a runtime says of itself and of its
-// call. Nothing checks them.
+// claimVariables are the variables that hold a runtime's claims about itself and its call.
+// Nothing verifies them.
 var claimVariables = []string{"action", "risk", "resource", "resource_kind", "resource_scope", "session", "agent", "event"}
 
-// factVariables are the variables that a call cannot choose freely without becoming
-// another call: what runs, with what, by whom, and what the catalogue says of it.
+// factVariables are the variables that a runtime cannot change without making another call: the
+// tool, its arguments, the authenticated source, and the catalogue's entry.
 var factVariables = []string{"tool", "args", "source", "catalog", "from_agent", "to_agent"}
 
 // eventFacts are the members of event that are facts of the call.
 var eventFacts = []string{"event.tool_name", "event.tool_input"}
 
-// checkClaims finds rules that allow a call for nothing but what the runtime says of
-// it. A match that names one tool exactly says what runs; one that names several
-// leaves it to the claim which of them is harmless.
+// checkClaims finds rules that allow a call for nothing but the runtime's claims. A match that
+// names one tool exactly is a fact; one that names several leaves it to the claim which of them
+// is harmless.
 func (p *lintedPolicy) checkClaims() {
 	for i, r := range p.Rules {
 		if r.Verdict != events.Allow || p.Action != "" {
@@ -40,9 +40,9 @@ func (p *lintedPolicy) checkClaims() {
 	}
 }
 
-// byClaims finds limits with a counter for each value of something that the runtime says
-// of itself: with another word it gets another counter. A session is a claim, too, but a
-// limit for each session says what it bounds.
+// byClaims finds limits with one counter for each value of a claim: with another claim a
+// runtime gets another counter. A session is a claim too, but a limit for each session says
+// what it bounds.
 func (p *lintedPolicy) byClaims() {
 	for _, r := range p.Rules {
 		if r.Limit == nil {
@@ -59,8 +59,8 @@ func (p *lintedPolicy) byClaims() {
 // onlyOne reports whether an operand lets exactly one value through.
 func onlyOne(patterns []string) bool { return len(patterns) == 1 && !isGlob(patterns[0]) }
 
-// restsOnFacts reports whether an expression is true only where something that is no
-// claim says so.
+// restsOnFacts reports whether an expression can be true only because of a fact, not of claims
+// alone.
 func (p *lintedPolicy) restsOnFacts(e celast.Expr) bool {
 	if v, known := p.variableOf(e); known {
 		return p.restsOnFacts(v)
@@ -82,8 +82,8 @@ func (p *lintedPolicy) variableOf(e celast.Expr) (celast.Expr, bool) {
 	return v, known
 }
 
-// containsExpr reports whether something in an expression, or in the variables that it
-// uses, is of a kind.
+// containsExpr reports whether an expression, or a variable that it uses, contains a
+// subexpression that satisfies is.
 func (p *lintedPolicy) containsExpr(e celast.Expr, is func(celast.Expr) bool) bool {
 	if v, known := p.variableOf(e); known {
 		return p.containsExpr(v, is)

@@ -9,9 +9,9 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// checkGrowth warns of conditions that can make far more than the request holds: a
-// loop that makes a new text, list or map out of something of the request in every
-// round, and a call that multiplies two sizes of the request.
+// checkGrowth warns of conditions that can create far more than the request holds: a loop that
+// builds a new text, list or map from a part of the request in every round, and a call that
+// multiplies two sizes of the request.
 func (p *lintedPolicy) checkGrowth() {
 	for _, e := range p.exprs {
 		seen := map[string]bool{}
@@ -24,16 +24,16 @@ func (p *lintedPolicy) checkGrowth() {
 	}
 }
 
-// allocatingFuncs are the functions that make a new text or list of about the size of
-// their arguments.
+// allocatingFuncs are the functions that create a text or list of about the size of their
+// arguments.
 var allocatingFuncs = []string{operators.Add, "replace", "join", "format", "split", "substring", "lowerAscii", "upperAscii", "reverse", "trim", "strings.quote", "bytes", "string"}
 
-// multiplyingFuncs are the functions of which one call multiplies two sizes, with the
-// argument that is the second of them.
+// multiplyingFuncs are the functions of which one call multiplies two sizes, each with the
+// index of the argument that is the second size.
 var multiplyingFuncs = map[string]int{"replace": 1, "join": 0, "format": -1}
 
-// walkGrowth tells of everything in an expression that grows. loops are the variables
-// of the loops around it.
+// walkGrowth reports every growing subexpression to tell. loops are the variables of the
+// enclosing loops.
 func (p *lintedPolicy) walkGrowth(in expression, e celast.Expr, loops []string, tell func(string)) {
 	switch e.Kind() {
 	case celast.ComprehensionKind:
@@ -70,13 +70,13 @@ func nameOfCall(name string) string {
 	return name
 }
 
-// isMultiplying reports whether a call makes more than its arguments hold.
+// isMultiplying reports whether a call creates more than its arguments hold.
 func isMultiplying(c celast.CallExpr) bool {
 	at, known := multiplyingFuncs[c.FunctionName()]
 	return known && c.IsMemberFunction() && at < len(c.Args())
 }
 
-// multiplierArg is the argument by which a call multiplies.
+// multiplierArg returns the argument that multiplies the size of a call's result.
 func multiplierArg(c celast.CallExpr) celast.Expr {
 	if at := multiplyingFuncs[c.FunctionName()]; at >= 0 {
 		return c.Args()[at]
@@ -93,9 +93,9 @@ func (p *lintedPolicy) hasSize(in expression, e celast.Expr) bool {
 	return false
 }
 
-// isWholeInput reports whether an expression is a part of the request that is no element
-// of what a loop goes through: it has the same size in every round. A policy's
-// variable counts as what it stands for.
+// isWholeInput reports whether an expression is a part of the request that does not depend on a
+// loop variable: it has the same size in every round. A policy's variable counts as its
+// expression.
 func (p *lintedPolicy) isWholeInput(in expression, e celast.Expr) bool {
 	if !p.hasSize(in, e) {
 		return false

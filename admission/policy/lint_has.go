@@ -8,13 +8,13 @@ import (
 	"cel.dev/cel-go/common/operators"
 )
 
-// optionalVariables are the variables of which a request may leave out any member.
+// optionalVariables are the variables of which a request may omit any member.
 var optionalVariables = []string{"args", "event", "resource", "risk", "catalog"}
 
 // presentMembers are members that are never missing.
 var presentMembers = []string{"catalog.known"}
 
-// pathSet is a set of members that are known to be there.
+// pathSet is a set of members that are known to be present.
 type pathSet map[string]bool
 
 func (a pathSet) union(b pathSet) pathSet {
@@ -41,7 +41,7 @@ func (a pathSet) intersect(b pathSet) pathSet {
 	return out
 }
 
-// checkPresence warns of members that are read without a look whether they are there.
+// checkPresence warns of members that are read without a has() check.
 func (p *lintedPolicy) checkPresence() {
 	for _, e := range p.exprs {
 		seen := pathSet{}
@@ -54,7 +54,8 @@ func (p *lintedPolicy) checkPresence() {
 	}
 }
 
-// pathOf names a member of a request, such as args.to.0; "" for anything else.
+// pathOf returns the path of a member of a request, such as args.to.0; "" for any other
+// expression.
 func pathOf(e celast.Expr) string {
 	switch e.Kind() {
 	case celast.IdentKind:
@@ -78,9 +79,9 @@ func joinPath(path, member string) string {
 	return path + "." + member
 }
 
-// walkReads tells of every member that an expression reads while nothing shows that
-// it is there. An operand of && is not minded where another one is false, nor one
-// of || where another is true, in whatever order they stand.
+// walkReads reports every member that an expression reads without proof that it is present. CEL
+// ignores an error in an operand of && where another operand is false, and of || where another
+// is true, in any order.
 func (p *lintedPolicy) walkReads(e celast.Expr, there pathSet, missing func(string)) {
 	switch function, args := callOf(e); function {
 	case operators.LogicalAnd, operators.LogicalOr:
@@ -109,7 +110,7 @@ func (p *lintedPolicy) walkReads(e celast.Expr, there pathSet, missing func(stri
 	}
 }
 
-// knownPresent are the members that are there if an expression has a value.
+// knownPresent are the members that are present if an expression has the given value.
 func (p *lintedPolicy) knownPresent(e celast.Expr, value bool) pathSet {
 	if e.Kind() == celast.SelectKind && e.AsSelect().IsTestOnly() {
 		if value {
@@ -144,7 +145,7 @@ func (p *lintedPolicy) knownPresent(e celast.Expr, value bool) pathSet {
 	return nil
 }
 
-// withParents is a member and all that it is a member of.
+// withParents returns a member and all its parents.
 func withParents(path string) pathSet {
 	if path == "" {
 		return nil

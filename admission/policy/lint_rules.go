@@ -14,8 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// evalConstant evaluates an expression that no request has a part in. known is false
-// for all others, and for those that have no truth value.
+// evalConstant evaluates an expression that does not depend on the request. known is false for
+// all others, and for those without a truth value.
 func (p *lintedPolicy) evalConstant(e expression) (value, known bool) {
 	if !isConstant(e.root()) {
 		return false, false
@@ -39,7 +39,7 @@ func isConstant(e celast.Expr) bool {
 	return !slices.ContainsFunc(childExprs(e), func(c celast.Expr) bool { return !isConstant(c) })
 }
 
-// conditionTruth is what a rule's condition always is, if it is always the same.
+// conditionTruth returns the constant value of a rule's condition, if it has one.
 func (p *lintedPolicy) conditionTruth(i int) (value, known bool) {
 	e := p.when[i]
 	if value, known := p.evalConstant(e); known {
@@ -53,8 +53,8 @@ func (p *lintedPolicy) conditionTruth(i int) (value, known bool) {
 	return false, false
 }
 
-// checkDeadRules finds rules that never match: their condition is false whatever the call,
-// or asks for what the match leaves out.
+// checkDeadRules finds rules that never match: their condition is always false, or requires
+// what the match excludes.
 func (p *lintedPolicy) checkDeadRules() {
 	for i, r := range p.Rules {
 		rule := p.Name + "/" + r.Name
@@ -79,8 +79,8 @@ func (p *lintedPolicy) checkDeadRules() {
 	}
 }
 
-// excludesAll reports whether no exact entry of inner can match outer. Where inner
-// has patterns nobody can tell.
+// excludesAll reports whether no exact entry of inner can match outer. It reports false if
+// inner has patterns.
 func excludesAll(outer, inner []string) bool {
 	o := newOperand(outer)
 	return len(outer) > 0 && len(inner) > 0 && !slices.ContainsFunc(inner, func(v string) bool { return isGlob(v) || o.matches(v) })
@@ -108,7 +108,7 @@ func (p *lintedPolicy) checkCatchAll() {
 	}
 }
 
-// isSelective reports whether an operand leaves anything out.
+// isSelective reports whether an operand excludes anything.
 func isSelective(patterns []string) bool {
 	return len(patterns) > 0 && !slices.ContainsFunc(patterns, func(p string) bool { return strings.Trim(p, "*") == "" })
 }
@@ -144,16 +144,16 @@ func (p *lintedPolicy) checkUnused() {
 	}
 }
 
-// ruleAt is a rule in its place.
+// ruleAt is a rule with its policy.
 type ruleAt struct {
 	*lintedPolicy
 	rule               ruleSpec
 	id                 string
 	when, match, limit string // canonical
-	always             bool   // the condition is true, whatever the call
+	always             bool   // the condition is always true
 }
 
-// groupRules sorts all rules by what their policies speak about.
+// groupRules groups all rules by what their policies match.
 func (l *linter) groupRules() map[string][]ruleAt {
 	areas := map[string][]ruleAt{}
 	for _, p := range l.policies {
@@ -182,13 +182,13 @@ func canonicalText(v any) string {
 	return string(b)
 }
 
-// covers reports whether a rule matches whenever another of the same area does.
+// covers reports whether a matches whenever b, a rule of the same group, does.
 func (a *ruleAt) covers(b *ruleAt) bool {
 	return (a.match == "" || a.match == b.match) && (a.always || a.when == b.when) && (a.limit == "" || a.limit == b.limit)
 }
 
-// checkDuplicates finds rules that another one makes pointless. The order does not
-// matter: the strictest wins wherever it stands.
+// checkDuplicates finds rules that another rule makes redundant. The order does not matter: the
+// strictest wins.
 func (l *linter) checkDuplicates() {
 	for _, rules := range l.groupRules() {
 		for i := range rules {
@@ -206,7 +206,7 @@ func (l *linter) checkDuplicates() {
 	}
 }
 
-// checkWholeSet looks at the set as one.
+// checkWholeSet checks what concerns the set as a whole.
 func (l *linter) checkWholeSet() {
 	from, groups := map[string]bool{}, map[string]bool{}
 	enforced := false
@@ -236,7 +236,7 @@ func (l *linter) checkWholeSet() {
 	}
 }
 
-// checkQuorums finds tenants whose approvals nobody could give.
+// checkQuorums finds tenants that have too few reviewers for an approval.
 func (l *linter) checkQuorums(s spec, a *approvalSpec, groups map[string]group, named map[string]bool) {
 	if a == nil || len(a.Reviewers) == 0 {
 		return

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// LoadDir reads every *.yaml and *.yml file of a directory and below, in the
-// order of their paths. Names that begin with a dot are skipped. A directory
-// that is not there or holds no such file is ErrNoPolicies: an empty or
-// misspelt path must never read as "no rules".
+// LoadDir reads every *.yaml and *.yml file of a directory and its subdirectories, in the order
+// of their paths. Names that begin with a dot are skipped. A directory that is missing or holds
+// no such file is ErrNoPolicies: an empty or misspelt path must never read as "no rules".
 func LoadDir(fsys fs.FS) ([]Document, error) {
 	var docs []Document
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {

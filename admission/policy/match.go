@@ -28,7 +28,7 @@ func newOperand(patterns []string) *operand {
 	return o
 }
 
-// matches never holds for an absent value.
+// matches reports whether o matches value. An absent value never matches.
 func (o *operand) matches(value string) bool {
 	if o == nil {
 		return true
@@ -46,7 +46,7 @@ func (o *operand) matchesAny(values []string) bool {
 	return o == nil || slices.ContainsFunc(values, o.matches)
 }
 
-// foldPatterns is o with every pattern in its folded form.
+// foldPatterns returns o with every pattern case-folded.
 func (o *operand) foldPatterns() *operand {
 	if o == nil {
 		return nil
@@ -75,9 +75,8 @@ func foldCase(s string) string {
 	}, s)
 }
 
-// matchGlob matches the whole of s, in its exact case: * is any characters, none
-// included, ? is one character. It needs no more than len(pattern)*len(s)
-// steps.
+// matchGlob matches the whole of s, case-sensitively: * is any number of characters, ? is one.
+// It needs no more than len(pattern)*len(s) steps.
 func matchGlob(pattern, s string) bool {
 	star, retry := -1, 0
 	p, i := 0, 0

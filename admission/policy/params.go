@@ -24,10 +24,10 @@ type paramsDoc struct {
 	place
 }
 
-// identForm is what can be a name after "params." or "variables.".
+// identForm is the form of a name after "params." or "variables.".
 var identForm = regexp.MustCompile(`^[a-z][A-Za-z0-9_]*$`)
 
-// celWords are the words that CEL keeps for itself.
+// celWords are the reserved words of CEL.
 var celWords = strings.Fields("as break const continue else false for function if import in let loop namespace null package return true var void while")
 
 // readIdent reads a name for a constant or variable.
@@ -77,7 +77,7 @@ func (r *reader) readOwnParams(n *yaml.Node, s *spec) {
 
 const maxParamDepth = 4
 
-// readConstant is a value of a param: string, int64, float64, bool, []any or
+// readConstant reads the value of a param: string, int64, float64, bool, []any or
 // map[string]any.
 func (r *reader) readConstant(n *yaml.Node, name string, depth int) any {
 	switch {
@@ -138,7 +138,7 @@ func (r *reader) readScalar(n *yaml.Node, name string) any {
 	return nil
 }
 
-// resolveParams puts what paramsFrom names into each policy's own params.
+// resolveParams adds the constants of paramsFrom to each policy's own params.
 func (src *documentSet) resolveParams() (errs []error) {
 	docs := map[string]paramsDoc{}
 	for _, d := range src.params {
@@ -200,7 +200,7 @@ func typeOf(v any) *cel.Type {
 	return cel.DynType
 }
 
-// commonType is the type that all values have, dyn if there is none.
+// commonType is the type that all values share, dyn if there is none.
 func commonType(values func(yield func(any) bool)) *cel.Type {
 	var t *cel.Type
 	for v := range values {
@@ -217,7 +217,7 @@ func commonType(values func(yield func(any) bool)) *cel.Type {
 	return t
 }
 
-// valueOf is a constant as CEL has it.
+// valueOf converts a constant to a CEL value.
 func valueOf(v any) ref.Val {
 	adapter := treeAdapter{types.DefaultTypeAdapter}
 	list, isList := v.([]any)
@@ -238,8 +238,8 @@ func valueOf(v any) ref.Val {
 	return out
 }
 
-// textList finds a text in a list without going through it: a list of domains
-// may be long.
+// textList finds a text in a list with a map lookup instead of a scan: a list of domains may be
+// long.
 type textList struct {
 	traits.Lister
 	texts map[string]bool

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// RuleText is a rule as it was written, for people who want to know why.
+// RuleText is a rule as it was written, for explanations.
 type RuleText struct {
 	Policy  string         `json:"policy"`
 	Rule    string         `json:"rule"`
@@ -22,11 +22,10 @@ type RuleText struct {
 	Line    int            `json:"line"`
 }
 
-// ID is how reasons name the rule.
+// ID returns the name of the rule in reasons.
 func (r RuleText) ID() string { return r.Policy + "/" + r.Rule }
 
-// Rules lists the rules of the policies in docs, by policy and then as they are
-// written.
+// Rules lists the rules of the policies in docs, by policy and then in document order.
 func Rules(docs []Document) ([]RuleText, error) {
 	src, err := readAll(docs)
 	if err != nil {

@@ -8,19 +8,18 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Scopes say which level a policy belongs to. Every level is judged by "the
-// strictest wins", and so are the levels among each other, with one exception:
-// the default level is silent where the tenant's own has spoken. So nothing can
-// loosen what a global policy says.
+// Scopes: the level of a policy. Within and among levels the strictest verdict wins, with one
+// exception: the default level does not apply where a rule of the tenant's own policies
+// matches. So no policy can loosen a global one.
 const (
 	ScopeGlobal  = "global"  // for all tenants; a policy without match.tenants
 	ScopeTenant  = "tenant"  // for the tenants that match.tenants names
-	ScopeDefault = "default" // speaks on calls on which no rule of a tenant's own policies has a word
+	ScopeDefault = "default" // applies where no rule of a tenant's own policies matches
 )
 
 var scopeForm = regexp.MustCompile("^(" + strings.Join([]string{ScopeGlobal, ScopeTenant, ScopeDefault}, "|") + ")$")
 
-// scopeLevel is the scope of a policy, said or implied.
+// scopeLevel is the scope of a policy, explicit or implied.
 func (s *spec) scopeLevel() string {
 	switch {
 	case s.Scope == ScopeDefault:
@@ -31,8 +30,8 @@ func (s *spec) scopeLevel() string {
 	return ScopeGlobal
 }
 
-// readScope keeps only what does not follow from match: writing it out is no other
-// policy.
+// readScope keeps only a scope that does not follow from match: writing out the implied scope
+// does not make another policy.
 func (r *reader) readScope(n *yaml.Node, scope string, s *spec) {
 	switch {
 	case scope == ScopeGlobal && len(s.Match.Tenants) > 0:
@@ -44,7 +43,7 @@ func (r *reader) readScope(n *yaml.Node, scope string, s *spec) {
 	}
 }
 
-// Validation actions: what becomes of the verdicts of a policy's rules.
+// Validation actions: the effect of a policy's rules.
 const (
 	ActionEnforce = "enforce" // they decide
 	ActionWarn    = "warn"    // they are recorded, and the caller is told

@@ -23,14 +23,13 @@ type Set struct {
 	digest           string
 }
 
-// coverage is who has a policy.
+// coverage records which tenants have a policy.
 type coverage struct {
-	tenants tenantSet            // at all
-	byGate  map[string]tenantSet // of each gate: one that reaches it, the built-in one not counted
+	tenants tenantSet            // tenants with any policy
+	byGate  map[string]tenantSet // for each gate: tenants with a policy that reaches it, the built-in one not counted
 }
 
-// covers reports whether a call's tenant has a policy that could speak on such a
-// call at all.
+// covers reports whether a call's tenant has a policy that can apply to such a call at all.
 func (r *coverage) covers(in *Input) bool {
 	return r.tenants.contains(in.Tenant) && (!in.isGate() || r.byGate[in.Protocol].contains(in.Tenant))
 }
@@ -46,7 +45,7 @@ func coverageOf(specs []spec) coverage {
 // tenantSet is a set of tenants.
 type tenantSet struct {
 	nonEmpty bool
-	operand  *operand // nil is everybody
+	operand  *operand // nil is all tenants
 }
 
 func (t tenantSet) contains(tenant string) bool { return t.nonEmpty && t.operand.matches(tenant) }
@@ -57,13 +56,13 @@ type policy struct {
 	tenants, sources, protocols, eventTypes, tools, actions, kinds, risks *operand
 	from, to                                                              *operand
 	foldedTools, foldedFrom, foldedTo                                     *operand
-	restrictsNames                                                        bool // names are given, and a rule does not allow
-	calls, handoffs                                                       bool // what it speaks on
+	restrictsNames                                                        bool // it has names, and a rule that does not allow
+	calls, handoffs                                                       bool // what it applies to
 	builtin, fallback, acceptRaw                                          bool
 	expiresAfter                                                          time.Duration
-	names                                                                 *policyNames // nil: neither params nor variables
+	names                                                                 *policyNames // nil if it has neither params nor variables
 	rules                                                                 []rule
-	ruleIndex                                                             *index // nil: no rule has a match of its own
+	ruleIndex                                                             *index // nil if no rule has a match of its own
 }
 
 type rule struct {
@@ -79,9 +78,9 @@ type rule struct {
 	approval                   *approval.Terms
 }
 
-// Compile reads, checks and compiles every policy in docs. Either all of them
-// are good or none is used: the error joins every mistake found, each as an
-// *Error with file and line. No policy at all is ErrNoPolicies.
+// Compile reads, checks and compiles every policy in docs. It returns either all of them or
+// none: the error joins every mistake found, each as an *Error with file and line. Without any
+// policy it is ErrNoPolicies.
 func Compile(docs []Document) (*Set, error) {
 	src, err := readAll(docs)
 	if n := len(src.policies); n > MaxPolicies {
@@ -98,12 +97,12 @@ func Compile(docs []Document) (*Set, error) {
 	return set, nil
 }
 
-// resolveReferences follows the names of other documents.
+// resolveReferences resolves the names of other documents.
 func (src *documentSet) resolveReferences() error {
 	return errors.Join(append(src.resolveParams(), src.checkReviewers()...)...)
 }
 
-// EvaluatorsOnlySet is the compiled built-in policy, by itself.
+// EvaluatorsOnlySet is the compiled built-in policy alone.
 func EvaluatorsOnlySet() (*Set, error) {
 	doc, _ := Builtin(EvaluatorsOnly)
 	return Compile([]Document{doc})
@@ -120,7 +119,7 @@ func tenantsOf(specs []spec) tenantSet {
 	return tenantSet{nonEmpty: len(specs) > 0, operand: newOperand(all)}
 }
 
-// Digest is "sha256:<hex>" of everything in the set that decides, in canonical
+// Digest returns "sha256:<hex>" of everything in the set that affects decisions, in canonical
 // form: comments, layout, file names and order do not matter.
 func (s *Set) Digest() string {
 	if s == nil {

@@ -11,27 +11,27 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// spec is a policy as written, checked but not compiled. Its JSON form is what
-// the digest of a set is made of: everything that decides, and nothing else.
+// spec is a policy as written, checked but not compiled. Its JSON form is the input of the
+// set's digest: everything that affects decisions, and nothing else.
 type spec struct {
 	Name         string         `json:"name"`
-	Scope        string         `json:"scope,omitempty"`  // ScopeDefault, or "" for what Match says
+	Scope        string         `json:"scope,omitempty"`  // ScopeDefault, or "" if Match implies the scope
 	Action       string         `json:"action,omitempty"` // ActionWarn, ActionAudit, or "" for enforce
 	Match        match          `json:"match"`
 	ExpiresAfter time.Duration  `json:"expires_after_ns"`
 	Fallback     bool           `json:"fallback,omitempty"`
 	AcceptRaw    bool           `json:"accept_raw_arguments,omitempty"`
-	Params       map[string]any `json:"params,omitempty"` // those of documents that paramsFrom names included, once they are resolved
+	Params       map[string]any `json:"params,omitempty"` // includes those of paramsFrom once they are resolved
 	Variables    []variableSpec `json:"variables,omitempty"`
 	Approval     *approvalSpec  `json:"approval,omitempty"`
 	Rules        []ruleSpec     `json:"rules"`
-	paramLines   map[string]int // of what spec.params itself has
+	paramLines   map[string]int // of the params in spec.params itself
 	paramsFrom   []reference    // documents of kind Params
 	place
 	builtin bool
 }
 
-// reference is a name of something in another document.
+// reference is the name of an item in another document.
 type reference struct {
 	name string
 	line int
@@ -50,7 +50,7 @@ type match struct {
 	ToAgents      []string `json:"to_agents,omitempty"`
 }
 
-// ruleMatch narrows what a rule speaks about, within its policy's match.
+// ruleMatch narrows what a rule applies to, within its policy's match.
 type ruleMatch struct {
 	Tools      []string `json:"tools,omitempty"`
 	Actions    []string `json:"actions,omitempty"`

@@ -61,8 +61,8 @@ func (a *approvalSpec) approvalTerms() *approval.Terms {
 	return &approval.Terms{Reviewers: a.Reviewers, Quorum: int(a.Quorum), Resume: a.Resume, Lifetime: a.Lifetime, Show: a.Show}
 }
 
-// checkReviewers demands that the groups that policies name exist, and that a
-// quorum can be reached.
+// checkReviewers checks that the groups that policies name exist, and that quorums can be
+// reached.
 func (src *documentSet) checkReviewers() (errs []error) {
 	groups := compileGroups(src.groups)
 	for _, s := range src.policies {
@@ -97,14 +97,14 @@ func (a *approvalSpec) checkGroups(s spec, groups map[string]group) (errs []erro
 	return errs
 }
 
-// maxCombinedGroups bounds how many groups several approvals are combined to. Beyond
-// it nobody can approve.
+// maxCombinedGroups bounds how many groups several approvals combine to. Beyond it no approval
+// is possible.
 const maxCombinedGroups = MaxReviewers
 
-// combineTerms gives terms that satisfy every one of a list: a reviewer counts only
-// if every rule that asks would take them, the quorum is the largest and the
-// lifetime the shortest. The first word on resuming holds. Whoever may approve
-// may see what any of the rules shows to its reviewers, being one of them.
+// combineTerms returns terms that satisfy every one of a list: a reviewer counts only if every
+// rule that asks accepts them, the quorum is the largest and the lifetime the shortest. The
+// first resume mode holds. A reviewer may see what any of the rules shows, because a reviewer
+// must satisfy all of them.
 func combineTerms(list []*approval.Terms) approval.Terms {
 	var all approval.Terms
 	for _, t := range list {
@@ -123,8 +123,8 @@ func combineTerms(list []*approval.Terms) approval.Terms {
 	return all
 }
 
-// intersectGroups are the groups of those who are in one of a and in one of b; an empty
-// list is everybody.
+// intersectGroups returns the groups of users that are in one of a and in one of b; an empty
+// list stands for all users.
 func intersectGroups(a, b []string) []string {
 	switch {
 	case len(a) == 0:
@@ -143,7 +143,7 @@ func intersectGroups(a, b []string) []string {
 		}
 	}
 	if len(out) > maxCombinedGroups {
-		return []string{groupSeparator} // a group that nobody is in
+		return []string{groupSeparator} // a group without members
 	}
 	return out
 }

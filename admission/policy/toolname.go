@@ -9,17 +9,16 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// MaxToolName is the longest tool name, in bytes, that a policy looks at.
+// MaxToolName is the longest tool name, in bytes, that a policy evaluates.
 const MaxToolName = 256
 
-// ValidToolName reports whether a tool name can be told from every other by a
-// program and by a person alike. It is false for the empty name, for names
-// longer than MaxToolName, and for names with invalid UTF-8, control or format
-// characters (NUL, zero width, right-to-left overrides), white space at either
-// end or other than a space inside, characters that have a compatibility form
-// (full-width letters, unnormalised accents) or are drawn as nothing, letters that
-// mix Latin with a script whose letters look like Latin ones, or letters, digits
-// and signs that are taken for ASCII ones (see honest and readsAsLatin).
+// ValidToolName reports whether programs and people alike can tell a tool name from every
+// other. It is false for the empty name, for names longer than MaxToolName, and for names with
+// invalid UTF-8, control or format characters (NUL, zero width, right-to-left overrides), white
+// space at either end or other than a space inside, characters that have a compatibility form
+// (full-width letters, unnormalised accents) or are drawn as nothing, letters that mix Latin
+// with a script whose letters look like Latin ones, or letters, digits and signs that look like
+// ASCII ones (see isUnambiguous and readsAsLatin).
 func ValidToolName(name string) bool {
 	if name == "" || len(name) > MaxToolName || name[0] == ' ' || name[len(name)-1] == ' ' {
 		return false
@@ -42,18 +41,18 @@ func ValidToolName(name string) bool {
 	return !latin && !readsAsLatin(name) || latin && !other && all
 }
 
-// isInvisible reports whether a character may be drawn as nothing: a reader that
-// drops it reads another name.
+// isInvisible reports whether a character may be drawn as nothing: a reader that drops it reads
+// another name.
 func isInvisible(r rune) bool {
 	return unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// isUnambiguous reports whether a character may stand beside Latin letters: ASCII, the
-// letters of other scripts that may be mixed with Latin, and the Latin letters of
-// living alphabets. Of those beyond ASCII most are an ASCII letter with an accent.
-// The dotless i and the capital I with a dot are not honest: changing their case
-// makes an ASCII i of them. Nor are phonetic letters, small capitals, marks that
-// belong to no letter, and digits, signs and symbols that look like ASCII ones.
+// isUnambiguous reports whether a character may appear beside Latin letters: ASCII, the letters
+// of other scripts that may be mixed with Latin, and the Latin letters of living alphabets. Of
+// those beyond ASCII most are an ASCII letter with an accent. The dotless i and the capital I
+// with a dot are refused: changing their case makes an ASCII i of them. So are phonetic
+// letters, small capitals, marks that belong to no letter, and digits, signs and symbols that
+// look like ASCII ones.
 func isUnambiguous(r rune) bool {
 	switch {
 	case r < utf8.RuneSelf, r == katakanaDot:
@@ -71,12 +70,12 @@ const (
 	katakanaDot    = '\u30fb' // separates words in Katakana
 	dottedCapitalI = '\u0130'
 
-	// latinLetters are letters of living alphabets that are no accented ASCII letter.
+	// latinLetters are letters of living alphabets that are not accented ASCII letters.
 	latinLetters = "\u00e6\u00c6\u0153\u0152\u00f8\u00d8\u00df\u1e9e\u00f0\u00d0\u00fe\u00de\u0111\u0110\u0142\u0141\u014b\u014a\u0127\u0126\u0167\u0166\u0259\u018f"
 )
 
-// readsAsLatin reports whether every letter of a name without Latin letters looks
-// like a Latin one, so that the whole name does.
+// readsAsLatin reports whether a name without Latin letters consists of letters that all look
+// like Latin ones.
 func readsAsLatin(name string) bool {
 	letters := false
 	for _, r := range name {
@@ -90,26 +89,25 @@ func readsAsLatin(name string) bool {
 	return letters
 }
 
-// lookalikes are the Cyrillic, Greek and Armenian letters that are drawn as ASCII
-// letters are.
+// lookalikes are the Cyrillic, Greek and Armenian letters that look like ASCII letters.
 const lookalikes = "\u0430\u0441\u0435\u043e\u0440\u0445\u0443\u0456\u0458\u0455\u04bb\u0501\u051b\u051d\u04cf\u0433\u0475\u044c" +
 	"\u0410\u0412\u0421\u0415\u041d\u0406\u0408\u041a\u041c\u041e\u0420\u0405\u0422\u0425\u0423\u051a\u051c\u04ae\u04c0\u0417" +
 	"\u03b1\u03bf\u03bd\u03b9\u03c1\u03c5\u03b3\u03f2\u03f3\u03ba\u03c7" +
 	"\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7" +
 	"\u0585\u0578\u057d\u0570\u0581\u0566"
 
-// confusableScripts are scripts that no one names a tool in today and whose letters are drawn
-// as Latin ones.
+// confusableScripts are scripts that are not in use for tool names and whose letters look like
+// Latin ones.
 var confusableScripts = []*unicode.RangeTable{
 	unicode.Cherokee, unicode.Lisu, unicode.Coptic, unicode.Deseret, unicode.Gothic, unicode.Old_Italic, unicode.Runic,
 	unicode.Carian, unicode.Lycian, unicode.Lydian, unicode.Osage, unicode.Elbasan,
 }
 
-// validArgumentNames reports whether every name in the arguments, at any depth, is one
-// that no reader takes for another: valid UTF-8 without control or invisible
-// characters and without white space at either end, not spelt beyond ASCII where
-// folding case or width makes an ASCII name of it, and without words that mix Latin
-// letters with letters that look like them, or that read as Latin ones (deceptiveWords).
+// validArgumentNames reports whether every name in the arguments, at any depth, is unambiguous:
+// valid UTF-8 without control or invisible characters and without white space at either end;
+// not spelt beyond ASCII where folding case or width makes an ASCII name of it; without words
+// that mix Latin letters with letters that look like them, or that read as Latin ones
+// (deceptiveWords).
 func validArgumentNames(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -150,11 +148,11 @@ func validArgumentName(name string) bool {
 	return !folded
 }
 
-// deceptiveWords reports whether a word of a name mixes Latin letters with those of
-// scripts that are drawn alike, or looks like a Latin word and is none. Names of
-// arguments may be of several words in several scripts, which names of tools may not.
+// deceptiveWords reports whether a word of a name mixes Latin letters with those of scripts
+// that look alike, or looks like a Latin word without being one. Names of arguments may consist
+// of several words in several scripts; names of tools may not.
 func deceptiveWords(name string) bool {
-	latin, foreign := false, false // a Latin letter; one that certainly is none
+	latin, foreign := false, false // a Latin letter; a letter that is certainly not Latin
 	for _, r := range name {
 		latin = latin || unicode.Is(unicode.Latin, r)
 		foreign = foreign || unicode.IsLetter(r) && !unicode.In(r, latinCompatible...) && !strings.ContainsRune(lookalikes, r)
@@ -165,8 +163,8 @@ func deceptiveWords(name string) bool {
 	})
 }
 
-// mixesScripts reports whether a word has Latin letters and letters of a script that
-// does not stand beside them.
+// mixesScripts reports whether a word has Latin letters and letters of a script that may not
+// appear beside them.
 func mixesScripts(word string) bool {
 	latin, other := false, false
 	for _, r := range word {
@@ -176,8 +174,8 @@ func mixesScripts(word string) bool {
 	return latin && other
 }
 
-// foldedRune is a character in the lower case of its upper case: i for the dotless
-// i, s for the long s.
+// foldedRune returns the lower case of the upper case of a character: i for the dotless i, s
+// for the long s.
 func foldedRune(r rune) rune {
 	if r == dottedCapitalI {
 		return 'i'
@@ -185,9 +183,8 @@ func foldedRune(r rune) rune {
 	return unicode.ToLower(unicode.ToUpper(r))
 }
 
-// latinCompatible are the scripts that stand beside Latin letters in honest names (the
-// "highly restrictive" profile of Unicode Technical Standard 39) and what
-// belongs to no script.
+// latinCompatible are the scripts that may appear beside Latin letters (the "highly
+// restrictive" profile of Unicode Technical Standard 39) and characters of no script.
 var latinCompatible = []*unicode.RangeTable{
 	unicode.Latin, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Hangul, unicode.Bopomofo,
 	unicode.Common, unicode.Inherited,
@@ -206,8 +203,8 @@ func plainASCII(s string) (ascii, printable bool) {
 	return true, printable
 }
 
-// isCleanText reports whether an operand other than the tool name may be compared at
-// all: valid UTF-8 without control and format characters.
+// isCleanText reports whether an operand other than the tool name may be compared at all: valid
+// UTF-8 without control and format characters.
 func isCleanText(s string) bool {
 	if ascii, ok := plainASCII(s); ascii {
 		return ok

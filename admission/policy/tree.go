@@ -6,7 +6,7 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// conjuncts are the parts of a condition all of which must hold.
+// conjuncts are the parts of a condition that must all be true.
 func conjuncts(e celast.Expr) []celast.Expr {
 	function, args := callOf(e)
 	if function != operators.LogicalAnd {

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// variableSpec is a named expression of a policy. It may use those before it.
+// variableSpec is a named expression of a policy. It may use the variables before it.
 type variableSpec struct {
 	Name       string `json:"name"`
 	Expression string `json:"expression"`
@@ -34,7 +34,7 @@ func (r *reader) readVariable(n *yaml.Node, s *spec) {
 	s.Variables = append(s.Variables, v)
 }
 
-// Prefixes of the names under which expressions see params and variables.
+// Prefixes of the names of params and variables in expressions.
 const (
 	paramsPrefix    = "params."
 	variablesPrefix = "variables."
@@ -54,8 +54,8 @@ type policyEnv struct {
 	names *policyNames // nil if the policy has neither params nor variables
 }
 
-// newPolicyEnv adds a policy's params and variables to the environment that all
-// share. The errors name file and line.
+// newPolicyEnv adds a policy's params and variables to the shared environment. The errors name
+// file and line.
 func newPolicyEnv(base *cel.Env, s spec) (*policyEnv, []error) {
 	sc := &policyEnv{env: base, sizes: sizeEstimates{params: map[string]uint64{}, variables: map[string]uint64{}}}
 	if len(s.Params)+len(s.Variables) == 0 {
@@ -82,8 +82,8 @@ func newPolicyEnv(base *cel.Env, s spec) (*policyEnv, []error) {
 	return sc, errs
 }
 
-// defineVariable compiles a variable and declares it for what comes after. One that is
-// wrong is declared all the same, so that nothing is reported twice.
+// defineVariable compiles a variable and declares it for the following expressions. An invalid
+// variable is declared all the same, so that no mistake is reported twice.
 func (sc *policyEnv) defineVariable(v variableSpec) error {
 	full, kind := variablesPrefix+v.Name, cel.DynType
 	ast, err := sc.checkExpression("the expression", v.Expression)
@@ -117,15 +117,14 @@ func referencedNames(ast *cel.Ast, prefix string) []string {
 	return list
 }
 
-// policyActivation is the activation of one policy for one call. It remembers the
-// value of every variable, so each is worked out at most once, and only if an
-// expression asks for it.
+// policyActivation is the activation of one policy for one call. It caches the value of every
+// variable: each is evaluated at most once, and only if an expression reads it.
 type policyActivation struct {
 	inputActivation
 	names        *policyNames
 	memo         []ref.Val
 	spent        uint64 // by all variables so far
-	costExceeded bool   // a variable was asked for that has no value because it costs too much
+	costExceeded bool   // a variable without a value was read, because it costs too much
 }
 
 // ResolveName implements cel.Activation.

@@ -14,7 +14,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
-// reader walks the nodes of one document and gathers every mistake in it.
+// reader walks the nodes of one document and collects every mistake in it.
 type reader struct {
 	file string
 	errs []error
@@ -73,7 +73,7 @@ func (r *reader) integerField(what string, least, most int64, into *int64) field
 	}
 }
 
-// patternField is text that must have a form.
+// patternField reads text that must match a form.
 func (r *reader) patternField(what string, limit int, form *regexp.Regexp, into *string) fieldReader {
 	return func(n *yaml.Node) {
 		var s string
@@ -130,8 +130,7 @@ func (r *reader) operandField(operand string, into *[]string) fieldReader {
 	})
 }
 
-// nameOperands are the operands that are compared with names for which ToolName must
-// hold.
+// nameOperands are the operands that are compared with names for which ValidToolName must hold.
 var nameOperands = map[string]string{"tools": "tool", "fromAgents": "agent", "toAgents": "agent"}
 
 var wildcardReplacer = strings.NewReplacer("*", "_", "?", "_")

@@ -6,12 +6,12 @@ import (
 	"io/fs"
 )
 
-// ErrEmpty says that a directory has no documents.
+// ErrEmpty reports a directory without documents.
 var ErrEmpty = errors.New("publisher: there is no *.json file")
 
-// Load compiles the files *.json of a directory, for decisions without a
-// service. They are of every tenant. A missing or empty directory and a file
-// that cannot be used are errors: no rules must not be read as no restrictions.
+// Load compiles the files *.json of a directory, for decisions without a service. They apply to
+// every tenant. A missing or empty directory and an unusable file are errors: missing rules
+// must not be read as no restrictions.
 func Load(dir fs.FS) (*Set, error) {
 	names, err := fs.Glob(dir, "*.json")
 	if err != nil {

@@ -34,14 +34,13 @@ const (
 // Parsed is a document that satisfies its schema.
 type Parsed struct {
 	Kind string
-	Name string // of the document in its tenant: "<kind>.<name>"
+	Name string // of the document within its tenant: "<kind>.<name>"
 
 	declaration *Declaration
 	tools       []toolDoc
 }
 
-// documentKinds maps the member schema of a document to its schema here and to how it is
-// read.
+// documentKinds maps the member schema of a document to its schema here and to its reader.
 var documentKinds = map[string]struct {
 	schema string
 	read   func([]byte) (Parsed, error)
@@ -51,9 +50,8 @@ var documentKinds = map[string]struct {
 	toolsSchema:        {"countersign/tool-catalogue", readTools},
 }
 
-// Parse reads one document and judges it by its schema. The error quotes no
-// value of the document. What two documents say of the same is Compile's to
-// judge.
+// Parse reads one document and validates it by its schema. The error quotes no value of the
+// document. Compile checks for conflicts between documents.
 func Parse(data []byte) (Parsed, error) {
 	tree, err := strictjson.ParseObject(data, strictjson.DefaultLimits)
 	if err != nil {
@@ -176,7 +174,7 @@ type toolDoc struct {
 	} `json:"mandate"`
 }
 
-// aliasDoc is a name, of one publisher or, with publisher "", of all.
+// aliasDoc is a name that one publisher uses, or, with publisher "", every publisher.
 type aliasDoc struct{ name, publisher string }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -228,7 +226,7 @@ func ParseKey(key string) (tenant, name string, err error) {
 
 var plainToken = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// keyToken writes any text so that a key can hold it as one token.
+// keyToken encodes any text as one token of a key.
 func keyToken(s string) string {
 	if plainToken.MatchString(s) {
 		return s
@@ -247,11 +245,11 @@ func unescapeToken(s string) (string, bool) {
 	return string(b), err == nil
 }
 
-// Alias is a name under which a tool is offered, to everybody or, with
-// Publisher, by one.
+// Alias is a name under which a tool is offered by every publisher or, if Publisher is set, by
+// one.
 type Alias struct{ Name, Publisher, Tool string }
 
-// Aliases lists the aliases that a catalogue gives; nil for other documents.
+// Aliases lists the aliases that a catalogue defines; nil for other documents.
 func (p Parsed) Aliases() (list []Alias) {
 	for _, t := range p.tools {
 		for _, a := range t.Aliases {
@@ -261,7 +259,7 @@ func (p Parsed) Aliases() (list []Alias) {
 	return list
 }
 
-// Summary says in a few words what a document is about.
+// Summary describes a document in a few words.
 func (p Parsed) Summary() string {
 	switch d := p.declaration; {
 	case p.Kind == KindTools:

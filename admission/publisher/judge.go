@@ -9,27 +9,27 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Claim is what a request says of the tool that it proposes to run.
+// Claim is what a request states about the tool that it proposes to run.
 type Claim struct {
-	Name      string // as it was sent
+	Name      string // as sent
 	Canonical Field  // of metadata.tool_identity
 	Provider  Field
 	Hashes    []Field // of the tool's schema
-	Mandate   bool    // a mandate is named, so that its evaluator has judged
-	Contract  bool    // a contract is there, so that its evaluator has judged
+	Mandate   bool    // a mandate is named, so its evaluator has run
+	Contract  bool    // a contract is present, so its evaluator has run
 }
 
-// Field is a text and its place in the request; "" is nothing said.
+// Field is a text and its place in the request; Text is "" if the request does not have it.
 type Field struct{ Text, Path string }
 
-// Finding is one thing to say. A verdict of allow only records it.
+// Finding is one reason. With verdict allow it is only recorded.
 type Finding struct {
 	Verdict    events.Verdict
 	Code, Path string
 }
 
-// Judge holds a claim against the catalogue. Nothing it finds makes anything
-// looser. A tenant without a catalogue gets no findings.
+// Judge compares a claim with the catalogue. No finding loosens a verdict. A tenant without a
+// catalogue gets no findings.
 func Judge(t Tool, c Claim) (found []Finding) {
 	deny := func(code, path string) { found = append(found, Finding{events.Deny, code, path}) }
 	switch t.Status {
@@ -44,7 +44,7 @@ func Judge(t Tool, c Claim) (found []Finding) {
 		if c.Name != "" {
 			found = append(found, Finding{events.Allow, CodeUncatalogued, ""})
 		}
-		// A tool that nobody knows cannot be one that somebody does.
+		// An unknown tool must not claim the canonical name of a known one.
 		if t.Canonical(c.Canonical.Text) {
 			deny(CodeIdentity, c.Canonical.Path)
 		}
@@ -85,27 +85,26 @@ func (e *Entry) checkClaim(t Tool, c Claim, deny func(code, path string)) {
 	}
 }
 
-// isCalled reports whether a name is one of the entry's for everybody.
+// isCalled reports whether a name is one of the entry's names for all publishers.
 func (e *Entry) isCalled(t Tool, name string) bool { return t.tenant.names[scopedName{"", name}] == e }
 
-// categoryRank orders what a tool may do, from the least.
+// categoryRank orders the categories by what a tool may do, the least first.
 var categoryRank = map[string]int{"public_read": 1, "private_read": 2, "write": 3}
 
-// Understates reports whether a contract's category says less than the
-// catalogue's. A tool that is not known, or whose category is not, does nothing
-// that could be understated.
+// Understates reports whether a contract's category states less than the catalogue's. An
+// unknown tool, or one without a known category, cannot be understated.
 func (e *Entry) Understates(category string) bool {
 	return e != nil && categoryRank[category] > 0 && categoryRank[category] < categoryRank[e.Category]
 }
 
-// Amount is money as the arguments of a call have it.
+// Amount is money in the arguments of a call.
 type Amount struct {
 	TotalMinor int64
-	Currency   string // "" if the entry does not say where it is
+	Currency   string // "" if the entry does not locate it
 }
 
-// AmountIn reads the money out of the arguments. there is false if the entry does
-// not say where it is; ok is false if it says so and there is none.
+// AmountIn reads the money from the arguments. there is false if the entry does not locate it;
+// ok is false if the entry does and the arguments have none.
 func (b Binding) AmountIn(args map[string]any) (a Amount, there, ok bool) {
 	if b.TotalMinor == "" {
 		return a, false, true
@@ -118,8 +117,7 @@ func (b Binding) AmountIn(args map[string]any) (a Amount, there, ok bool) {
 	return a, true, whole && (a.Currency != "" || b.Currency == "")
 }
 
-// minorUnits reads an amount in minor units: a whole number that is not negative,
-// however it is written.
+// minorUnits reads an amount in minor units: a non-negative whole number in any notation.
 func minorUnits(v any) (int64, bool) {
 	n, _ := v.(json.Number)
 	f, err := n.Float64()

@@ -1,19 +1,18 @@
-// Package publisher is what a tenant's operator declares about publishers and
-// tools: AgentHook publisher manifests, registrations that bind a manifest to an
-// authenticated publisher, and tool catalogues. It reads and compiles the
-// documents and judges what a request claims by them.
+// Package publisher holds what a tenant's operator declares about publishers and tools:
+// AgentHook publisher manifests, registrations that bind a manifest to an authenticated
+// publisher, and tool catalogues. It reads and compiles the documents (Parse, Compile) and
+// compares a request's claims with them (Judge). Begin reading with Registry.
 //
-// A catalogue gives every tool one canonical name and lists the names under
-// which providers offer it. Names are exact bytes: a name that differs from a
-// known one in its case alone is refused, one that is not known stays unknown
-// and policies can see that it is.
+// A catalogue gives every tool one canonical name and lists the names under which providers
+// offer it. Names are exact bytes: a name that differs from a known one only in case is
+// refused; an unknown name stays unknown, and policies can see that.
 //
-// Everything here can only make a verdict stricter. A request says which tool it
-// means; the catalogue knows what the tool does. Where both speak, the
-// stricter word counts.
+// The package can only make a verdict stricter. A request states which tool it means; the
+// catalogue states what the tool does. Where both state the same property, the stricter value
+// counts.
 //
-// Documents that cannot be used deny everything of their tenant until they are
-// mended: what they required must not be forgotten.
+// Documents that cannot be used deny everything of their tenant until they are corrected: their
+// requirements must not be lost.
 package publisher
 
 import (
@@ -28,48 +27,48 @@ const Evaluator = "catalogue"
 const (
 	CodeBroken           = "catalogue_error"     // the tenant's documents cannot be used
 	CodeNameCase         = "tool_name_case"      // a known name in another case
-	CodeUncatalogued     = "tool_not_catalogued" // no verdict: the name is in no catalogue
+	CodeUncatalogued     = "tool_not_catalogued" // only recorded: the name is in no catalogue
 	CodeIdentity         = "tool_identity_mismatch"
 	CodeSchema           = "tool_schema_mismatch"
 	CodeSchemaRequired   = "schema_hash_required"
-	CodeCategory         = "tool_category_mismatch" // a contract says that the tool does less than it does
+	CodeCategory         = "tool_category_mismatch" // a contract understates what the tool does
 	CodeMandateRequired  = "mandate_required"
 	CodeContractRequired = "contract_required"
-	CodeMandateAction    = "mandate_action_mismatch" // the action judged is not what the tool does
-	CodeMandateAmount    = "mandate_amount_mismatch" // the amount judged is not the amount in the arguments
+	CodeMandateAction    = "mandate_action_mismatch" // the evaluated action is not what the tool does
+	CodeMandateAmount    = "mandate_amount_mismatch" // the evaluated amount is not the amount in the arguments
 )
 
-// Registry knows the documents of all tenants. It is immutable.
+// Registry looks up the documents of all tenants. It is immutable.
 type Registry interface {
-	// Lookup gives what the tenant's catalogue says of a tool name as the
-	// authenticated publisher source sends it.
+	// Lookup returns the tenant's catalogue entry for a tool name as the authenticated
+	// publisher source sends it.
 	Lookup(tenant, source, tool string) Tool
 
-	// Declared gives what is declared of a publisher: source is authenticated,
-	// family is what an event says of itself.
+	// Declared returns the declaration of a publisher: source is authenticated, family is what
+	// an event states about itself.
 	Declared(tenant, source, family string) Declared
 
-	// Agents gives the agents that the registrations of an authenticated publisher name
-	// together, by the ids of mandates; none if they do not say.
+	// Agents returns all agents that the registrations of an authenticated publisher name, by
+	// the ids of mandates; none if they name none.
 	Agents(tenant, source string) []string
 
 	// State names the documents of a tenant, nil if it has none.
 	State(tenant string) *events.SnapshotRef
 }
 
-// NameStatus is how a tool name stands to a tenant's catalogue.
+// NameStatus is the status of a tool name in a tenant's catalogue.
 type NameStatus int
 
-// The standings.
+// The statuses.
 const (
 	NoCatalogue NameStatus = iota
 	Unknown
 	Known
-	CaseDiffers // from a known name
-	Broken      // nothing can be said: the tenant's documents are not usable
+	CaseDiffers // in case only, from a known name
+	Broken      // unknown: the tenant's documents cannot be used
 )
 
-// Tool is what a catalogue says of a name.
+// Tool is the result of a catalogue lookup.
 type Tool struct {
 	Status NameStatus
 	Entry  *Entry // not nil if and only if it is Known
@@ -79,10 +78,9 @@ type Tool struct {
 // Canonical reports whether a name is the canonical name of some tool.
 func (t Tool) Canonical(name string) bool { return t.tenant != nil && t.tenant.canonical[name] != nil }
 
-// Facts are what policies see as catalog. The map must not be changed. Its
-// members are always there: known (bool), name, category, risk ("" where the
-// tool is not known, "unknown" where the catalogue does not say), irreversible
-// (bool) and requires (a list).
+// Facts are what policies see as catalog. The map must not be changed. Its members are always
+// present: known (bool), name, category, risk ("" for an unknown tool, "unknown" where the
+// catalogue does not state it), irreversible (bool) and requires (a list).
 func (t Tool) Facts() map[string]any {
 	if t.Entry == nil {
 		return unknownFacts
@@ -95,9 +93,9 @@ var unknownFacts = map[string]any{"known": false, "name": "", "category": "", "r
 // Entry is one tool of a catalogue. It is immutable.
 type Entry struct {
 	Name         string // canonical
-	Category     string // public_read private_read write unknown; "" if the catalogue does not say
-	Risk         string // a risk class of AHP-013, or "write" or "external_transfer"; "" if the catalogue does not say
-	Irreversible bool   // said so, or by its risk
+	Category     string // public_read private_read write unknown; "" if not stated
+	Risk         string // a risk class of AHP-013, or "write" or "external_transfer"; "" if not stated
+	Irreversible bool   // stated, or implied by the risk
 	SchemaHashes []string
 	Requires     []string
 	Mandate      Binding
@@ -113,31 +111,30 @@ const (
 	RequireSchemaHash = "schema_hash"
 )
 
-// Binding says which action of a mandate a tool is, and where its arguments hold
-// the money.
+// Binding states which mandate action a tool performs, and where its arguments hold the money.
 type Binding struct {
 	Action     string // proposed_action.type; "" for any
 	TotalMinor string // JSON pointer into the arguments, "" for none
 	Currency   string // JSON pointer into the arguments, or a currency
 }
 
-// Declared is what is known of a publisher.
+// Declared is the declaration of a publisher.
 type Declared struct {
-	// Registered says that there is a registration for the authenticated publisher.
-	// If Declaration is nil then, none of them is for what the event says it is.
+	// Registered reports that the authenticated publisher has a registration. If Declaration is
+	// nil then, no registration is for what the event states.
 	Registered bool
 	*Declaration
 }
 
-// Declaration is a manifest, and what a registration adds to it.
+// Declaration is a manifest with the additions of a registration.
 type Declaration struct {
-	Publisher        string   // authenticated; "" for a manifest that nobody registered
+	Publisher        string   // authenticated; "" for an unregistered manifest
 	AdmissionBound   bool     // must keep to the profile admission-bound
 	ActionGovernance bool     // must keep to the profile action-governance
-	Agents           []string // that the publisher acts for, by the ids of mandates; nil if a registration does not say
-	FailMode         string   // fail_closed fail_open; "" if it is not known
+	Agents           []string // that the publisher acts for, by the ids of mandates; nil if not stated
+	FailMode         string   // fail_closed fail_open; "" if unknown
 	ID               string   // publisher_id of the manifest
-	Source           string   // what its events say in source
+	Source           string   // the source in its events
 	Limitations      []string
 
 	events map[string]string
@@ -152,8 +149,8 @@ const (
 	Planned    = "planned"
 )
 
-// Support is the manifest's word for a type of event, "" if it does not name it.
+// Support is the manifest's support word for a type of event, "" if it does not name the type.
 func (d *Declaration) Support(eventType string) string { return d.events[eventType] }
 
-// Fingerprint is what the manifest expects of a hook, "" if it does not say.
+// Fingerprint is the fingerprint that the manifest expects of a hook, "" if none.
 func (d *Declaration) Fingerprint(hookID string) string { return d.hooks[hookID] }

@@ -248,8 +248,7 @@ func TestDeclared(t *testing.T) {
 	}
 }
 
-// Documents that cannot be used deny everything of their tenant, and of nobody
-// else.
+// Documents that cannot be used deny everything of their tenant, and of no other.
 func TestBroken(t *testing.T) {
 	good := tools(t, "mail", obj{"name": "email.purge"})
 	other := Document{Tenant: "globex", Name: good.Name, Data: good.Data}

@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// maxRecordError bounds what a record says of a document that cannot be used, and
-// maxAbsent the types that it names of a manifest.
+// maxRecordError bounds the recorded error of an unusable document, and maxAbsent the recorded
+// event types of a manifest.
 const (
 	maxRecordError = 256
 	maxAbsent      = 64
@@ -17,7 +17,7 @@ const (
 
 func truncateError(s string) string { return strings.ToValidUTF8(s[:min(maxRecordError, len(s))], "") }
 
-// recordForm is what the log is told of a declaration, nil of none.
+// recordForm is the log's form of a declaration, nil for nil.
 func (d *Declaration) recordForm() *events.PublisherDeclares {
 	if d == nil {
 		return nil

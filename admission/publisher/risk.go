@@ -32,14 +32,13 @@ func orUnknown(word string) string {
 	return word
 }
 
-// RaiseRisk is what is known of the risk of a call: what the request says, and what
-// the catalogue knows where that is stricter. said is not changed.
+// RaiseRisk merges the risk that the request states with the catalogue's where that is
+// stricter. said is not changed.
 //
-// The level becomes the higher one. The catalogue's word becomes risk_class
-// unless the request's own is graded higher; then it becomes operation_risk, if
-// the request has none that is graded higher. A word of the request that gave way
-// becomes operation_risk where there was none: a policy that looks for either
-// finds it.
+// The level becomes the higher one. The catalogue's word becomes risk_class unless the
+// request's own is graded higher; then it becomes operation_risk, if the request has none that
+// is graded higher. A replaced word of the request becomes operation_risk where there was none,
+// so that a policy that looks for either word finds it.
 func (e *Entry) RaiseRisk(said map[string]any) map[string]any {
 	if e == nil || e.Risk == "" && !e.Irreversible {
 		return said

@@ -13,15 +13,15 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
-// Document is one document as a store holds it.
+// Document is one stored document.
 type Document struct {
-	Tenant   string // AnyTenant: of every tenant that has no documents of its own
-	Name     string // as Parsed.Name gives it
+	Tenant   string // AnyTenant: every tenant without documents of its own
+	Name     string // as in Parsed.Name
 	Data     []byte
 	Revision uint64
 }
 
-// AnyTenant is the tenant of documents that are not a store's.
+// AnyTenant is the tenant of documents that come from no store.
 const AnyTenant = ""
 
 // Set is a compiled Registry.
@@ -30,7 +30,7 @@ type Set struct {
 	anyTenant   *tenant
 	revision    uint64
 	digest      string
-	unusableErr error // a document of nobody knows which tenant cannot be used
+	unusableErr error // an unusable document of an unknown tenant
 	list        []events.PublisherDocument
 }
 
@@ -40,18 +40,17 @@ type tenant struct {
 	state         *events.SnapshotRef
 	canonical     map[string]*Entry
 	names         map[scopedName]*Entry
-	foldedNames   map[scopedName]string // a name in that case, by its folded form
+	foldedNames   map[scopedName]string // the exact name by its case-folded form
 	families      map[string]*Declaration
 	registrations map[string]map[string]*Declaration // by publisher and family
 }
 
-// scopedName is a name as one publisher sends it, or, with publisher "", all.
+// scopedName is a name as one publisher sends it, or, with publisher "", every publisher.
 type scopedName struct{ publisher, name string }
 
-// Compile compiles all documents. revision is the store's, 0 if it has none.
-// unusable are keys of the store that name no document: as nobody knows whose
-// they are, everything of everybody is denied until they are gone. The same
-// documents give the same Set, whatever their order.
+// Compile compiles all documents. revision is the store's, 0 if it has none. unusable are keys
+// of the store that name no document: their tenant is unknown, so everything of every tenant is
+// denied until they are gone. The same documents give the same Set in any order.
 func Compile(docs []Document, revision uint64, unusable ...string) *Set {
 	s := &Set{tenants: map[string]*tenant{}, revision: revision}
 	if len(unusable) > 0 {
@@ -117,7 +116,7 @@ func (s *Set) compileTenant(docs []Document) *tenant {
 	return t
 }
 
-// addDeclaration takes a manifest or registration.
+// addDeclaration adds a manifest or registration.
 func (t *tenant) addDeclaration(p Parsed) error {
 	d := p.declaration
 	switch {
@@ -140,8 +139,7 @@ func (t *tenant) addDeclaration(p Parsed) error {
 	return nil
 }
 
-// addTools takes all tools: the canonical names first, so that no alias can
-// take one of them.
+// addTools adds all tools: the canonical names first, so that no alias can occupy one of them.
 func (t *tenant) addTools(docs []Parsed) (errs []error) {
 	type named struct {
 		doc string
@@ -167,7 +165,7 @@ func (t *tenant) addTools(docs []Parsed) (errs []error) {
 			fail(n, "the name is that of %s in another case", other)
 		}
 	}
-	canonical := maps.Clone(t.foldedNames) // no alias is among them yet
+	canonical := maps.Clone(t.foldedNames) // without aliases yet
 	for _, n := range tools {
 		for _, a := range n.Aliases {
 			like := t.canonical[canonical[scopedName{"", foldCase(a.name)}]]
@@ -176,7 +174,7 @@ func (t *tenant) addTools(docs []Parsed) (errs []error) {
 				fail(n, "the alias %.80q cannot be told from every other name; policies refuse it", a.name)
 			case t.canonical[a.name] != nil:
 				fail(n, "the alias %s is the name of a tool; no alias may be", a.name)
-			case a.publisher != "" && like != nil && like != t.canonical[n.Name]: // a publisher's own names are compared with each other alone
+			case a.publisher != "" && like != nil && like != t.canonical[n.Name]: // a publisher's own names are compared only with each other
 				fail(n, "the alias %s is, but for its case, the name of %s", a.name, like.Name)
 			default:
 				if other, taken := t.addName(scopedName{a.publisher, a.name}, t.canonical[n.Name]); taken {
@@ -188,7 +186,7 @@ func (t *tenant) addTools(docs []Parsed) (errs []error) {
 	return errs
 }
 
-// addName enters one name. It is taken if another tool has it, in any case.
+// addName adds one name. taken reports that another tool has it, in any case.
 func (t *tenant) addName(k scopedName, e *Entry) (other string, taken bool) {
 	f := scopedName{k.publisher, foldCase(k.name)}
 	if old, there := t.foldedNames[f]; there {
@@ -213,7 +211,7 @@ func foldCase(s string) string {
 	}, s)
 }
 
-// tenantByName gives what a tenant has declared, nil if nothing.
+// tenantByName returns what a tenant has declared, nil if nothing.
 func (s *Set) tenantByName(name string) *tenant {
 	if t := s.tenants[name]; t != nil {
 		return t
@@ -221,8 +219,8 @@ func (s *Set) tenantByName(name string) *tenant {
 	return s.anyTenant
 }
 
-// Lookup implements Registry. A name that a publisher has for itself goes before
-// one that all have.
+// Lookup implements Registry. A publisher's own name takes precedence over one for all
+// publishers.
 func (s *Set) Lookup(tenant, source, tool string) Tool {
 	t := s.tenantByName(tenant)
 	switch {
@@ -282,7 +280,7 @@ func (s *Set) State(tenant string) *events.SnapshotRef {
 	return nil
 }
 
-// Err says what cannot be used, nil if all can.
+// Err reports the documents that cannot be used, nil if there are none.
 func (s *Set) Err() error {
 	errs := []error{s.unusableErr}
 	names := make([]string, 0, len(s.tenants))
@@ -301,8 +299,7 @@ func (s *Set) Err() error {
 	return errors.Join(errs...)
 }
 
-// Documents lists all documents, those that cannot be used included, by tenant
-// and name.
+// Documents lists all documents, unusable ones included, by tenant and name.
 func (s *Set) Documents() []events.PublisherDocument { return slices.Clone(s.list) }
 
 // Digest is the digest of all documents.

@@ -2,8 +2,8 @@ package receipt
 
 import "errors"
 
-// Error is why a receipt does not hold. Whatever it is, the call must not run.
-// Code is stable, for programs and logs; neither quotes anything of the receipt.
+// Error is the reason why a receipt does not hold. With any Error the call must not run. Code
+// is stable, for programs and logs; neither Code nor the text quotes the receipt.
 type Error struct {
 	Code   string
 	text   string
@@ -13,7 +13,7 @@ type Error struct {
 func (e *Error) Error() string { return e.text }
 func (e *Error) Unwrap() error { return e.parent }
 
-// Code is the code of an error of Verify, "" if it is another's.
+// Code returns the code of an error of Verify, "" for any other error.
 func Code(err error) string {
 	var e *Error
 	if errors.As(err, &e) {
@@ -26,11 +26,11 @@ func newError(code, text string, of error) error {
 	return &Error{Code: code, text: "receipt: " + text, parent: of}
 }
 
-// ErrIncomplete says that Issue was given too little.
+// ErrIncomplete reports that Issue was given incomplete claims.
 var ErrIncomplete = errors.New("receipt: cannot be issued")
 
-// What Verify refuses. ErrUntrusted and ErrOtherCall stand for the errors below
-// them, which say what exactly it is; test with errors.Is.
+// The refusals of Verify. ErrUntrusted and ErrOtherCall are the parents of the more specific
+// errors below them; test with errors.Is.
 var (
 	ErrMalformed = newError("receipt_malformed", "not a receipt", nil)
 

@@ -1,7 +1,7 @@
-// Package receipt makes and checks the signed receipts that come with verdicts.
-// A receipt binds a verdict to exactly what was asked (tenant, source, session,
-// call, tool and arguments), for a short time. Whoever executes a tool verifies
-// it offline against what is about to run; only then does the verdict count.
+// Package receipt issues and verifies the signed receipts that come with verdicts. A receipt
+// binds a verdict to exactly what was asked (tenant, source, session, call, tool and
+// arguments), for a short time. The admitter calls Issue. The executor of a tool calls Verify,
+// offline, with the call that is about to run; only then does the verdict count.
 //
 // The package is pure: keys, salts, nonces and the time are inputs.
 package receipt
@@ -31,15 +31,15 @@ const (
 // SaltSize is the length of a salt in bytes.
 const SaltSize = 16
 
-// Leeway is how far the verifier's clock may be behind the issuer's. There is
-// none the other way: a receipt is dead at its ExpiresAt.
+// Leeway is how far the verifier's clock may be behind the issuer's. There is none the other
+// way: a receipt ends at its ExpiresAt.
 const Leeway = 30 * time.Second
 
-// maxToken bounds what Verify looks at, in bytes.
+// maxToken bounds the tokens that Verify reads, in bytes.
 const maxToken = 16 << 10
 
-// Claims is the payload of a receipt, in RFC 8785 form. A protocol that does
-// not carry arguments (AAEP) leaves ArgsSalt and ArgsHash empty, both of them.
+// Claims is the payload of a receipt, in RFC 8785 form. A protocol without arguments (AAEP)
+// leaves both ArgsSalt and ArgsHash empty.
 type Claims struct {
 	V          int                `json:"v"`
 	DecisionID string             `json:"decision_id"`
@@ -57,9 +57,8 @@ type Claims struct {
 	ExpiresAt  events.Time        `json:"expires_at"` // the first instant at which the receipt no longer holds
 	Nonce      string             `json:"nonce"`
 
-	// UseUntil is there if other receipts may have the same nonce: one allowance that
-	// was asked for again. An executor uses one of them, and remembers that until
-	// this time.
+	// UseUntil is set if other receipts may have the same nonce: one allowance that was asked
+	// for several times. An executor uses one of them, and remembers the nonce until this time.
 	UseUntil events.Time `json:"use_until,omitzero"`
 }
 
@@ -79,9 +78,8 @@ func (c *Claims) BindArguments(salt, canonical []byte) error {
 	return nil
 }
 
-// Issue signs claims. hash is the plain SHA-256 of the token: what a decision
-// record keeps of it. Claims that Verify would call malformed are refused with
-// ErrIncomplete; V is set here.
+// Issue signs claims. hash is the plain SHA-256 of the token, which a decision record keeps.
+// Claims that Verify would call malformed are refused with ErrIncomplete; Issue sets V.
 func Issue(key signing.PrivateKey, c Claims) (token, hash string, err error) {
 	c.V = Version
 	if key.ID == "" {
@@ -103,11 +101,10 @@ func Issue(key signing.PrivateKey, c Claims) (token, hash string, err error) {
 	return token, Hash(token), nil
 }
 
-// Hash is what a decision record keeps of a receipt: the plain SHA-256 of its
-// compact form.
+// Hash is the plain SHA-256 of a receipt's compact form, which a decision record keeps.
 func Hash(token string) string { return digest.Plain([]byte(token)) }
 
-// validate refuses claims that say too little or contradict themselves.
+// validate refuses claims that are incomplete or contradict themselves.
 func (c Claims) validate() error {
 	if what := c.invalidReason(); what != "" {
 		return errors.New(what)
@@ -145,7 +142,7 @@ func (c Claims) invalidReason() string {
 	return ""
 }
 
-// decodeSalt reads ArgsSalt, in its one spelling.
+// decodeSalt reads ArgsSalt in its only valid spelling.
 func decodeSalt(text string) ([]byte, bool) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
 	return b, err == nil && len(b) == SaltSize && !strings.ContainsAny(text, "\r\n")

@@ -12,9 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Expectation is the call that is about to run, as the executor knows it. Every
-// field is compared to the letter; an empty one means that the call has none,
-// not that any will do.
+// Expectation is the call that is about to run, as the executor knows it. Every field must
+// match exactly; an empty field means that the call has none, not that any value matches.
 type Expectation struct {
 	Tenant     string
 	Source     string
@@ -22,16 +21,16 @@ type Expectation struct {
 	ToolCallID string
 	Tool       string
 
-	// ArgsCanonical is the RFC 8785 form of the arguments that are about to run.
-	// nil means that the protocol carries no arguments (AAEP): the receipt must
-	// then bind none. A call without arguments in a protocol that has them passes
-	// what was asked: {} if that was an empty object.
+	// ArgsCanonical is the RFC 8785 form of the arguments that are about to run. nil means that
+	// the protocol carries no arguments (AAEP): the receipt must then bind none. For a call
+	// without arguments in a protocol that has them it is what was asked: {} for an empty
+	// object.
 	ArgsCanonical []byte
 }
 
-// Verify checks a receipt against the call that is about to run. The claims are
-// returned with ErrOtherCall and the errors after it in errors.go, for the log;
-// with any error they allow nothing.
+// Verify checks a receipt against the call that is about to run. With ErrOtherCall and the
+// errors after it in errors.go the claims are returned for the log; with any error they permit
+// nothing.
 func Verify(ks signing.KeySet, token string, want Expectation, now time.Time) (Claims, error) {
 	c, err := Open(ks, token)
 	if err != nil {
@@ -50,8 +49,7 @@ func Verify(ks signing.KeySet, token string, want Expectation, now time.Time) (C
 	return c, nil
 }
 
-// Open checks the signature and the form of a receipt and nothing else: it does
-// not say that anything may run.
+// Open checks only the signature and the form of a receipt. It does not permit anything to run.
 func Open(ks signing.KeySet, token string) (Claims, error) {
 	if len(token) > maxToken {
 		return Claims{}, ErrMalformed
@@ -65,8 +63,8 @@ func Open(ks signing.KeySet, token string) (Claims, error) {
 	case err != nil:
 		return Claims{}, ErrMalformed
 	}
-	// Only claims whose one spelling is the payload, byte for byte, are in it: what
-	// a strict parser would refuse (a key twice, in another case, a blank) has none.
+	// The payload must be the exact canonical bytes of its claims. A payload that a strict
+	// parser refuses (a duplicate key, a key in another case, a blank) is never canonical.
 	var c Claims
 	if err := strictjson.Unmarshal(payload, &c, strictjson.RejectUnknown); err != nil {
 		return Claims{}, ErrMalformed
@@ -120,8 +118,8 @@ func (c Claims) checkAllowed() error {
 	return nil
 }
 
-// HoldsAt is nil while the receipt is in force: from IssuedAt, less Leeway, to
-// before ExpiresAt.
+// HoldsAt returns nil while the receipt is in force: from IssuedAt minus Leeway until before
+// ExpiresAt.
 func (c Claims) HoldsAt(now time.Time) error {
 	switch {
 	case now.Add(Leeway).Before(c.IssuedAt.Time):

@@ -9,8 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
-// Difference is a point in which a decision that was made again is not the
-// recorded one.
+// Difference is a field in which a replayed decision differs from the recorded one.
 type Difference struct {
 	Field    string `json:"field"`
 	Recorded string `json:"recorded"`
@@ -21,10 +20,9 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s: recorded %s, replayed %s", d.Field, d.Recorded, d.Replayed)
 }
 
-// Compare says in which points a decision that was made again, by the policies
-// that it was made by, differs from its record. What an approval workflow made of
-// the verdict is taken from the record: its part is the reasons of evaluator
-// approval. Digests are compared if they are made under one key.
+// Compare returns the differences between a recorded decision and its replay with the same
+// policies. The effect of approval workflows is taken from the record: its reasons of evaluator
+// approval. Digests are compared if they are made with one key.
 func Compare(recorded events.Decision, replayed events.Decision) (list []Difference) {
 	differ := func(field, a, b string) {
 		if a != b {
@@ -55,7 +53,7 @@ func policyName(d events.Decision) string {
 	return d.Policy.Name
 }
 
-// splitApprovals takes the approvals' reasons out.
+// splitApprovals separates the approvals' reasons from the others.
 func splitApprovals(reasons []events.Reason) (own, approvals []events.Reason) {
 	for _, r := range reasons {
 		if r.Evaluator == approval.Evaluator {
@@ -81,9 +79,8 @@ func reasonNames(reasons []events.Reason) string {
 	return fmt.Sprint(list)
 }
 
-// approvalEffects are what the approvals' reasons make of the verdict that they found; of
-// several in one decision the last has the last word. Those that are not here
-// change nothing.
+// approvalEffects maps the approvals' reasons to their effect on a verdict. Of several in one
+// decision the last decides. Reasons that are not listed change nothing.
 var approvalEffects = map[string]map[events.Verdict]events.Verdict{
 	approval.ReasonGranted: {events.Ask: events.Allow, events.Allow: events.Allow}, // the last after evasion
 	approval.ReasonDenied:  {events.Ask: events.Deny, events.Defer: events.Deny, events.Allow: events.Deny},
@@ -91,8 +88,8 @@ var approvalEffects = map[string]map[events.Verdict]events.Verdict{
 	approval.ReasonEvasion: {events.Allow: events.Ask},
 }
 
-// afterApproval is what the recorded approval reasons make of a verdict. It is
-// not possible for them to stand beside a deny.
+// afterApproval applies the recorded approval reasons to a verdict. They cannot occur beside a
+// deny.
 func afterApproval(recorded events.Decision, v events.Verdict) (events.Verdict, bool) {
 	_, approvals := splitApprovals(recorded.Reasons)
 	if len(approvals) > 0 && v == events.Deny {
@@ -106,22 +103,22 @@ func afterApproval(recorded events.Decision, v events.Verdict) (events.Verdict, 
 	return v, true
 }
 
-// Outcome is what other policies would have made of a recorded decision.
+// Outcome is what other policies would have decided.
 type Outcome struct {
 	Verdict events.Verdict
 	Reasons []events.Reason
-	// Unknown, if not empty, is why nobody can tell; Verdict is then "".
+	// Unknown, if not empty, lists why the outcome cannot be determined; Verdict is then "".
 	Unknown []string
 }
 
-// Changed reports whether the verdict would have been another one.
+// Changed reports whether the verdict would have been different.
 func (o Outcome) Changed(recorded events.Decision) bool {
 	return len(o.Unknown) == 0 && o.Verdict != recorded.Verdict
 }
 
-// CandidateOutcome says what a candidate would have decided, from the decision made again by
-// the old policies (base) and by the candidate. If base is not the recorded
-// decision, something decided that is not in the record, and nothing can be said.
+// CandidateOutcome returns what a candidate would have decided, from the replay with the old
+// policies (base) and with the candidate. If base differs from the recorded decision, something
+// that is not in the record decided, and the outcome is unknown.
 func CandidateOutcome(recorded events.Decision, base, candidate Result) Outcome {
 	if len(base.Unknown) > 0 {
 		return Outcome{Unknown: base.Unknown}
@@ -135,7 +132,7 @@ func CandidateOutcome(recorded events.Decision, base, candidate Result) Outcome 
 	d := candidate.Decision
 	_, approvals := splitApprovals(recorded.Reasons)
 	switch {
-	case d.Verdict == base.Decision.Verdict: // then so would have been what approvals made of it
+	case d.Verdict == base.Decision.Verdict: // the effect of approvals is then the same, too
 		v, _ := afterApproval(recorded, d.Verdict)
 		return Outcome{Verdict: v, Reasons: slices.Concat(d.Reasons, approvals)}
 	case len(approvals) == 0, d.Verdict == events.Deny:

@@ -1,11 +1,11 @@
-// Package replay makes recorded decisions again: from the request in the log, the
-// policies that the decision names and what else its record says was known. The
-// same inputs must give the same verdict and reasons; with other policies they
-// give what would have been decided.
+// Package replay makes recorded decisions again, from the request in the log, the policies that
+// the decision names and the other recorded inputs. The same inputs must give the same verdict
+// and reasons; other policies give what they would have decided. Begin reading with Decide;
+// Compare and CandidateOutcome use its result.
 //
-// What cannot be known is never guessed. A counter that the record does not have,
-// a mandate that is gone, a reviewer's word on what other policies would have
-// asked: the result then says so, and why.
+// Missing inputs are never guessed: a counter that the record lacks, a missing mandate, a
+// reviewer's answer to what other policies would have asked. The result then lists the reasons
+// in Unknown.
 //
 // The package is pure.
 package replay
@@ -26,44 +26,43 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
-// Record is a decision with the request that it is about.
+// Record is a decision with its request.
 type Record struct {
 	Decision events.Decision
 	Header   map[string][]string
 	Body     []byte
 }
 
-// KnownState is what there is beside the record. Everything may be absent; what a
-// decision needs and is absent makes it one that cannot be made again.
+// KnownState holds inputs from outside the record. All may be absent; a decision that needs an
+// absent one cannot be replayed.
 type KnownState struct {
-	// Mandate gives the mandate that the decision names, nil if it is not to be had.
+	// Mandate returns the mandate that the decision names, nil if it is not available.
 	Mandate func(tenant, id, hash string) *mandate.Mandate
-	// Publishers gives what the tenant had declared, nil if that is not to be had. It
-	// is asked only for decisions that name a state of it.
+	// Publishers returns the tenant's declarations, nil if they are not available. It is called
+	// only for decisions that name a state of them.
 	Publishers func(tenant string, ref events.SnapshotRef) publisher.Registry
-	// TenantKey and Session, if there are any, make digests comparable: the key of the
-	// decision's session, and that of the tenant where a decision has no session or is
-	// from before there were keys of sessions.
+	// TenantKey and Session, if set, make digests comparable: the key of the decision's
+	// session, and that of the tenant where a decision has no session or is older than keys of
+	// sessions.
 	TenantKey []byte
 	Session   *digest.Session
 }
 
-// Result is a decision that was made again. If Unknown is not empty, what would
-// be decided depends on something that nobody knows, and Decision is one of
-// several possibilities.
+// Result is a replayed decision. If Unknown is not empty, the decision depends on unknown
+// inputs, and Decision is one of several possibilities.
 type Result struct {
 	Decision events.Decision
 	Unknown  []string
 }
 
-// Decide makes a decision again by policies that may be others than those it was
-// made by. What human approvals made of it is left out: see Compare and Shift.
+// Decide replays a decision with policies that may differ from the original ones. It leaves out
+// the effect of human approvals: see Compare and CandidateOutcome.
 func Decide(r Record, snap *admission.Snapshot, k KnownState) Result {
 	low := r.replayDecision(snap, k, 0)
 	if !low.openCounters {
 		return low.result()
 	}
-	// What is not known matters only if it would change something.
+	// Unknown counters matter only if they would change the outcome.
 	high := r.replayDecision(snap, k, math.MaxInt64)
 	out := low.result()
 	if !sameOutcome(low.decision, high.decision) {
@@ -76,7 +75,7 @@ func sameOutcome(a, b events.Decision) bool {
 	return a.Verdict == b.Verdict
 }
 
-// replayRun is one run, with what it lacked.
+// replayRun is one run, with its missing inputs.
 type replayRun struct {
 	r            Record
 	k            KnownState
@@ -117,8 +116,7 @@ func (r Record) replayDecision(snap *admission.Snapshot, k KnownState, unknownTo
 	return a
 }
 
-// sessionSecretFor is the key that a decision's digests were made under, nil if that is not
-// it.
+// sessionSecretFor is the key of a decision's digests, nil if Session is another key.
 func (k KnownState) sessionSecretFor(d events.Decision) *digest.Session {
 	if digest.ComparableForm(d.RequestDigest) != k.Session.Form() {
 		return nil
@@ -139,7 +137,7 @@ func (a *replayRun) Total(key string, window time.Duration, now time.Time) (int6
 	return a.unknownTotal, true
 }
 
-// recordedConfirmation answers what the record says was answered.
+// recordedConfirmation answers from the record.
 type recordedConfirmation struct{ in *events.ConfirmationInput }
 
 // Confirmation implements call.Confirmations.
@@ -171,7 +169,7 @@ func (a *replayRun) mandateRecords(in *events.MandateInput) mandate.Records {
 	return mandate.Records{Mandates: m, Revocations: m, SpendLedger: m, Approvals: m, Signatures: mandate.SignaturePolicy(in.Signatures)}
 }
 
-// mandateState answers about mandates what the record says was answered.
+// mandateState answers questions about mandates from the record.
 type mandateState struct {
 	a  *replayRun
 	in events.MandateInput
@@ -197,7 +195,7 @@ func (m mandateState) Mandate(tenant, _, _ string) *mandate.Mandate {
 // Revoked implements mandate.Revocations.
 func (m mandateState) Revoked(string, string, string) bool { return m.in.Revoked }
 
-// Spend implements mandate.Ledger.
+// Spend implements mandate.SpendLedger.
 func (m mandateState) Spend(mandate.Proposal) mandate.Spend {
 	return mandate.Spend{Reserved: m.in.Reserved, Settled: m.in.Settled, Full: m.in.Full, Unknown: m.in.Unknown}
 }

@@ -1,5 +1,6 @@
-// Package risk grades the words in which requests and catalogues speak of the risk
-// of a call, so that both are graded alike.
+// Package risk grades the risk words of requests and catalogues, so that both are graded alike.
+// The AgentHook evaluator and the catalogue (package publisher) use it; it decides nothing.
+// Begin reading with LevelOf.
 package risk
 
 import "slices"
@@ -7,7 +8,7 @@ import "slices"
 // Level orders risks.
 type Level int
 
-// The levels. Unstated is no word at all.
+// The levels. Unstated means that there is no word.
 const (
 	Unstated Level = iota
 	Low
@@ -20,7 +21,7 @@ var levelNames = [...]string{Low: "low", Medium: "medium", High: "high"}
 // String is the level as policies see it, "" for Unstated.
 func (l Level) String() string { return levelNames[l] }
 
-// ParseLevel is the level of a String; High if it is none.
+// ParseLevel is the reverse of String; High for any other text.
 func ParseLevel(name string) Level {
 	if i := slices.Index(levelNames[:], name); i >= 0 {
 		return Level(i)
@@ -37,7 +38,7 @@ var wordLevels = map[string]Level{
 	"destructive_write": High, "credential_access": High, "publication": High, "high": High,
 }
 
-// LevelOf grades a word; one that nobody knows counts as High.
+// LevelOf grades a word; an unknown word counts as High.
 func LevelOf(word string) Level {
 	if l, known := wordLevels[word]; known {
 		return l
@@ -50,9 +51,9 @@ var (
 	externalWords     = map[string]bool{"external_side_effect": true, "external_transfer": true}
 )
 
-// Irreversible reports whether a word is of an effect that cannot be taken back.
+// Irreversible reports whether a word stands for an irreversible effect.
 func Irreversible(word string) bool { return irreversibleWords[word] }
 
-// HasExternalEffect reports whether a word is of an effect that can only be repeated without
-// harm if the operation is idempotent.
+// HasExternalEffect reports whether a word stands for an effect that can be repeated without
+// harm only if the operation is idempotent.
 func HasExternalEffect(word string) bool { return externalWords[word] }

@@ -1,9 +1,9 @@
-// Package aaep is the typed model of AAEP 1.0 events and of the two replies that
-// travel with them. It reads; it does not judge: whether an event satisfies the
-// protocol's schemas is package schemas' business.
+// Package aaep is the typed model of AAEP 1.0 events and of the two replies to them. It reads
+// and does not judge: package schemas validates events, and the admission packages decide on
+// them. Begin reading with Decode.
 //
-// Nothing of an event is lost on the way: Tree holds the whole document and Raw
-// the bytes it came in. The model is only a typed view of both.
+// An event is kept completely: Tree holds the whole document and Raw its bytes. The model is a
+// typed view of both.
 package aaep
 
 import (
@@ -14,17 +14,16 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// FieldError says that a known field has another JSON type than AAEP gives it.
-// Path is its JSON pointer. It never holds the field's value.
+// FieldError reports a known field of another JSON type than AAEP's. Path is its JSON pointer.
+// It never holds the field's value.
 type FieldError = field.Error
 
 // CoreContext is the context URI that every event names first.
 const CoreContext = "https://aaep-protocol.org/context/v1"
 
-// Event is one AAEP event: the envelope of chapter 3, case exact, and a payload.
-// Fields that the document does not have are zero. For a reply, which has no
-// envelope, every envelope field but Type and TypeAsSent is zero. An Event and
-// everything it points to must not be changed.
+// Event is one AAEP event: the envelope of chapter 3, case-sensitive, and a payload. Fields
+// that the document lacks are zero. In a reply, which has no envelope, every envelope field but
+// Type and TypeAsSent is zero. An Event and everything it points to must not be changed.
 type Event struct {
 	Context        []string // @context; one entry if it was a plain string
 	Type           string   // core types always as "aaep:<local>", others as sent
@@ -37,21 +36,20 @@ type Event struct {
 	AAEPVersion    string
 	SequenceNumber *int64
 	Verbosity      string
-	Urgency        string // "" if absent, which the envelope takes for normal
+	Urgency        string // "" if absent, which means normal
 	Localization   *LocalizationHints
 	CorrelationID  string
 	Extensions     map[string]map[string]any // by prefix; nil if absent
 
-	// Payload is a pointer to the type that belongs to Type: *ToolInvoked,
-	// *ConfirmationReply and so on; nil for types that are not AAEP's own.
+	// Payload is a pointer to the payload type for Type: *ToolInvoked, *ConfirmationReply and
+	// so on; nil for types outside AAEP.
 	Payload any
 
 	Tree map[string]any // the whole document, as strictjson.Parse gives it; nil if it was read flat
 	Raw  []byte         // the bytes that Decode was given, not a copy
 }
 
-// Producer says who an event claims to come from. It is a claim: identity is
-// the authenticated publisher.
+// Producer is the claimed producer of an event. The identity is the authenticated publisher.
 type Producer struct {
 	AgentID      string
 	AgentVersion string
@@ -60,7 +58,7 @@ type Producer struct {
 	ManifestURI  string
 }
 
-// LocalizationHints says in what language an event's texts are.
+// LocalizationHints describe the language of an event's texts.
 type LocalizationHints struct {
 	PrimaryLanguage    string
 	TextDirection      string // ltr rtl auto
@@ -70,12 +68,11 @@ type LocalizationHints struct {
 	Calendar           string
 }
 
-// Decode reads one event or reply. The error is a *strictjson.Error (the bytes
-// are not acceptable JSON; the event is nil) or a *FieldError (a known field has
-// the wrong JSON type, null included; the event is there nonetheless, with that
-// field empty, so that evidence can name what it is about). Missing fields,
-// unknown types, unknown members and values outside a vocabulary are no errors
-// here.
+// Decode reads one event or reply. The error is a *strictjson.Error (the bytes are not
+// acceptable JSON; the event is nil) or a *FieldError (a known field has the wrong JSON type,
+// null included; the event is returned all the same, with that field empty, so that evidence
+// can name it). Missing fields, unknown types, unknown members and values outside a vocabulary
+// are no errors here.
 func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	tree, err := strictjson.ParseObject(raw, lim)
 	if err != nil {
@@ -90,8 +87,8 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	return e, nil
 }
 
-// ReadFlat reads what Decode reads without an error, of a document that was read
-// flat. The event has no Tree.
+// ReadFlat reads from a flat document what Decode reads without an error. The event has no
+// Tree.
 func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
 	e := &Event{Raw: raw}
 	var first *FieldError
@@ -165,8 +162,8 @@ func readLocalization(o field.Object) *LocalizationHints {
 	}
 }
 
-// NormaliseType writes the full URI of an AAEP type in its compact form; both
-// mean the same (section 3.2.2). Other types stay as they are.
+// NormaliseType converts the full URI of an AAEP type to its compact form; both mean the same
+// (section 3.2.2). Other types stay unchanged.
 func NormaliseType(typ string) string {
 	if local, ok := strings.CutPrefix(typ, typeURI); ok && local != "" {
 		return typePrefix + local
@@ -187,9 +184,9 @@ func (e *Event) IsTerminal() bool {
 	return false
 }
 
-// SubjectType is the event type in the event's subject: the local name of
-// AAEP's agent.* types ("agent.tool.invoked"), later ones than ours included;
-// any other type as it was sent ("confirmation.reply", "medai:alert.raised").
+// SubjectType is the event type in the event's subject: the local name of AAEP's agent.* types
+// ("agent.tool.invoked"), unknown later ones included; any other type as sent
+// ("confirmation.reply", "medai:alert.raised").
 func (e *Event) SubjectType() string {
 	if strings.HasPrefix(e.Type, typePrefix+"agent.") {
 		return strings.TrimPrefix(e.Type, typePrefix)
@@ -197,8 +194,7 @@ func (e *Event) SubjectType() string {
 	return e.TypeAsSent
 }
 
-// ToolCallID is the call that a tool event belongs to; "" if it does not say or
-// is no tool event.
+// ToolCallID is the call of a tool event; "" if it is not stated or this is no tool event.
 func (e *Event) ToolCallID() string {
 	switch p := e.Payload.(type) {
 	case *ToolInvoked:

@@ -38,7 +38,7 @@ var CoreTypes = []string{
 	TypeOutputStreaming, TypeAwaitingConfirmation, TypeAwaitingClarification, TypeHandoffRequested,
 }
 
-// payloadReaders reads the payload of each type that is AAEP's own.
+// payloadReaders reads the payload of each of AAEP's own types.
 var payloadReaders = map[string]func(field.Object) any{
 	TypeSessionStarted:        readSessionStarted,
 	TypeSessionCompleted:      readSessionCompleted,
@@ -56,8 +56,8 @@ var payloadReaders = map[string]func(field.Object) any{
 	TypeClarificationReply:    readClarificationReply,
 }
 
-// Summaries are the texts that most events can carry. Every field ending in MS
-// of the payloads is in milliseconds; nil pointers mean "absent".
+// Summaries are the texts that most events can carry. Fields of payloads that end in MS are in
+// milliseconds; nil pointers mean "absent".
 type Summaries struct {
 	Terse    string
 	Normal   string
@@ -91,7 +91,7 @@ func readSessionStarted(o field.Object) any {
 	}
 }
 
-// SessionCompleted ends a session that did what it was for.
+// SessionCompleted ends a session that succeeded.
 type SessionCompleted struct {
 	Summaries
 	DurationMS           *int64
@@ -148,7 +148,7 @@ func readSessionCancelled(o field.Object) any {
 	}
 }
 
-// StateChanged says that the agent went from one state to another.
+// StateChanged reports a change of the agent's state.
 type StateChanged struct {
 	Summaries
 	FromState          string
@@ -165,7 +165,7 @@ func readStateChanged(o field.Object) any {
 	}
 }
 
-// ProgressUpdated says how far the agent is.
+// ProgressUpdated reports the agent's progress.
 type ProgressUpdated struct {
 	Summaries
 	Percent     *float64 // 0 to 100
@@ -212,7 +212,7 @@ func readOutputStreaming(o field.Object) any {
 	}
 }
 
-// HandoffRequested asks for somebody else to take over.
+// HandoffRequested asks a human or another agent to take over.
 type HandoffRequested struct {
 	Summaries
 	Reason            string

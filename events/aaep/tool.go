@@ -2,7 +2,7 @@ package aaep
 
 import "github.com/countersign-dev/countersign/events/internal/field"
 
-// ToolInvoked announces a tool call before it has effect (section 4.3.1).
+// ToolInvoked announces a tool call before it takes effect (section 4.3.1).
 type ToolInvoked struct {
 	Summaries
 	Tool               string
@@ -27,7 +27,7 @@ func readToolInvoked(o field.Object) any {
 	}
 }
 
-// ToolCompleted says how a tool call ended (section 4.3.2).
+// ToolCompleted reports the end of a tool call (section 4.3.2).
 type ToolCompleted struct {
 	Summaries
 	Tool         string

@@ -1,10 +1,9 @@
-// Package aana is the typed model of events of the AANA Agent Action Contract
-// v1. It reads; it does not judge: whether an event satisfies the contract's
-// schema is package schemas' business, what may happen is admission/aana's.
+// Package aana is the typed model of events of the AANA Agent Action Contract v1. It reads and
+// does not judge: package schemas validates events, and package admission/aana decides on them.
+// Begin reading with Decode.
 //
-// Evidence references come in two forms: structured ones, and plain strings for
-// quick starts. Normalise brings both into one; the model is a view of the
-// normalised document.
+// Evidence references have two forms: structured ones, and plain strings for quick starts.
+// Normalise converts both into one; the model is a view of the normalised document.
 package aana
 
 import (
@@ -12,12 +11,12 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// FieldError says that a known field has another JSON type than the contract
-// gives it. Path is its JSON pointer. It never holds the field's value.
+// FieldError reports a known field of another JSON type than the contract's. Path is its JSON
+// pointer. It never holds the field's value.
 type FieldError = field.Error
 
-// Event is one proposed tool call. Fields that the document does not have are
-// zero. An Event and everything it points to must not be changed.
+// Event is one proposed tool call. Fields that the document lacks are zero. An Event and
+// everything it points to must not be changed.
 type Event struct {
 	ToolName    string
 	Category    Category
@@ -33,17 +32,15 @@ type Event struct {
 	UserIntent    string
 	Subject       *Subject // nil if absent
 
-	// Tree is the document with its evidence references normalised: what the
-	// schema is asked about. Sent is the document as it was sent. They share all
-	// they can.
+	// Tree is the document with its evidence references normalised, which the schema validates.
+	// Sent is the document as sent. They share what they can.
 	Tree, Sent map[string]any
 }
 
-// Subject is whose authorization was checked.
+// Subject is the party whose authorization was checked.
 type Subject struct{ Type, Ref string }
 
-// EvidenceRef is one structured evidence reference. Everything in it is the
-// sender's word.
+// EvidenceRef is one structured evidence reference. All its fields are the sender's claims.
 type EvidenceRef struct {
 	SourceID     string
 	Kind         string
@@ -59,7 +56,7 @@ type EvidenceRef struct {
 	Freshness    Freshness
 }
 
-// Freshness is how old a piece of evidence is said to be.
+// Freshness is the claimed age of a piece of evidence.
 type Freshness struct {
 	Status      string
 	CheckedAt   string
@@ -69,11 +66,10 @@ type Freshness struct {
 }
 
 // Decode reads one event and normalises its evidence references. The error is a
-// *strictjson.Error (the bytes are not acceptable JSON or no object; the event
-// is nil) or a *FieldError (a known field has the wrong JSON type, null
-// included; the event is there nonetheless, with that field empty, so that
-// evidence can name what it is about). Missing fields, unknown members and
-// values outside a vocabulary are no errors here.
+// *strictjson.Error (the bytes are not acceptable JSON or no object; the event is nil) or a
+// *FieldError (a known field has the wrong JSON type, null included; the event is returned all
+// the same, with that field empty, so that evidence can name it). Missing fields, unknown
+// members and values outside a vocabulary are no errors here.
 func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	sent, err := strictjson.ParseObject(raw, lim)
 	if err != nil {
@@ -82,8 +78,8 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	return Read(Normalise(sent), sent)
 }
 
-// Read is the typed view of a document that was normalised; see Decode for the
-// error. Neither tree is changed.
+// Read is the typed view of a normalised document; see Decode for the error. Neither tree is
+// changed.
 func Read(normalised, sent map[string]any) (*Event, error) {
 	e := &Event{Tree: normalised, Sent: sent}
 	var first *FieldError
@@ -128,8 +124,8 @@ func readRef(o field.Object) EvidenceRef {
 	return r
 }
 
-// ArgumentsCanonical gives the RFC 8785 form of proposed_arguments: what a
-// receipt binds and argument digests are made of. It is nil if there are none.
+// ArgumentsCanonical returns the RFC 8785 form of proposed_arguments, for receipts and argument
+// digests. It is nil if there are none.
 func (e *Event) ArgumentsCanonical() ([]byte, error) {
 	if e.Arguments == nil {
 		return nil, nil

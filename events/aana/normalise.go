@@ -5,20 +5,19 @@ import (
 	"strings"
 )
 
-// What a plain string stands for as an evidence reference. It is of kind other,
-// so that it never proves an authorization.
+// The evidence reference that a plain string becomes. Its kind is other, so that it never
+// proves an authorization.
 const (
 	quickstartProvenance = "runtime_quickstart"
 	quickstartSummary    = "Named by the runtime in plain text."
 	defaultProvenance    = "runtime"
 )
 
-// Normalise gives the document with every evidence reference in structured
-// form: a string that is not blank becomes an object, and an object gets the
-// weakest value for each of kind, trust_tier, redaction_status, provenance and
-// freshness that it does not have. Everything else stays what it is, for the
-// schema to refuse: references that are not in an array, blank strings, nulls,
-// numbers. tree is not changed.
+// Normalise returns the document with every evidence reference in structured form: a non-blank
+// string becomes an object, and an object gets the weakest value for each missing field of
+// kind, trust_tier, redaction_status, provenance and freshness. Everything else stays unchanged
+// for the schema to refuse: references outside an array, blank strings, nulls, numbers. tree is
+// not changed.
 func Normalise(tree map[string]any) map[string]any {
 	refs, ok := tree["evidence_refs"].([]any)
 	if !ok {
@@ -71,9 +70,9 @@ func withDefaults(ref map[string]any) map[string]any {
 	return c
 }
 
-// coercions are the accepts that the contract's schema forbids (its conditionals
-// A, B and C): what each becomes unless the authorization is at least this
-// strong. For unknown no state is strong enough.
+// coercions are the accepts that the contract's schema forbids (its conditionals A, B and C),
+// with the replacement route unless the authorization is at least this strong. For unknown no
+// state is strong enough.
 var coercions = map[Category]struct {
 	needs State
 	route Route
@@ -83,10 +82,9 @@ var coercions = map[Category]struct {
 	Unknown:     {"", Defer},
 }
 
-// Coerce replaces a recommended accept that the contract's conditionals forbid by
-// what it must be instead: ask for a write that is not validated and for a
-// private read that is not authenticated, defer for an unknown category. It
-// never makes a route looser.
+// Coerce replaces a recommended accept that the contract's conditionals forbid: by ask for a
+// write that is not validated and for a private read that is not authenticated, by defer for an
+// unknown category. It never loosens a route.
 func Coerce(c Category, s State, recommended Route) Route {
 	rule, ruled := coercions[c]
 	if recommended != Accept || !ruled || rule.needs != "" && s.Strength() >= rule.needs.Strength() {

@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// ErrNotNormal is why NormaliseSDK gives up. Errors that wrap it say where and
-// what is wrong and never hold a value.
+// ErrNotNormal is the error of NormaliseSDK. Errors that wrap it state the place and the defect
+// and never hold a value.
 var ErrNotNormal = errors.New("the event cannot be normalised")
 
-// NormaliseSDK normalises as the reference's SDK does, for comparison with it
-// and for nothing else: it is looser than the contract. Without schema_version
-// it also drops unknown members, defaults missing ones and replaces an accept that
-// the contract forbids. The error wraps ErrNotNormal. tree is not changed.
+// NormaliseSDK normalises as the reference's SDK does. It is only for comparison: it is looser
+// than the contract. Without schema_version it also drops unknown members, defaults missing
+// ones and replaces an accept that the contract forbids. The error wraps ErrNotNormal. tree is
+// not changed.
 //
-// Where the reference turns a value into text or a list by the rules of its
-// language, numbers and booleans become text here and other values are refused.
+// Where the reference converts a value to text or a list by the rules of its language, numbers
+// and booleans become text here and other values are refused.
 func NormaliseSDK(tree map[string]any) (map[string]any, error) {
 	if tree["schema_version"] == any(ContractVersion) {
 		refs, err := sdkRefs(tree["evidence_refs"])
@@ -31,12 +31,12 @@ func NormaliseSDK(tree map[string]any) (map[string]any, error) {
 	return sdkRebuild(tree)
 }
 
-// sdkDefaults stand in for required members that are not there.
+// sdkDefaults replace missing required members.
 var sdkDefaults = map[string]any{
 	"risk_domain": string(Unknown), "proposed_arguments": map[string]any{}, "recommended_route": string(Accept),
 }
 
-// sdkEnums are the members whose values are looked at before the schema is.
+// sdkEnums are the members whose values are checked before the schema.
 var sdkEnums = []struct {
 	key string
 	has func(string) bool
@@ -107,7 +107,7 @@ func sdkTexts(tree, out map[string]any) error {
 	return nil
 }
 
-// pythonText is str() for what has one obvious text.
+// pythonText is str() for values with one obvious text.
 func pythonText(v any) (string, bool) {
 	switch v := v.(type) {
 	case nil:
@@ -125,8 +125,8 @@ func pythonText(v any) (string, bool) {
 	return "", false
 }
 
-// refMembers are all members that a reference may have, with whether they are
-// turned into text.
+// refMembers are all members that a reference may have; true means that the member is converted
+// to text.
 var refMembers = map[string]bool{
 	"source_id": false, "kind": false, "trust_tier": false, "redaction_status": false, "freshness": false, "supports": false, "contradicts": false,
 	"summary": true, "retrieved_at": true, "citation_url": true, "retrieval_url": true, "provenance": true,
@@ -190,8 +190,8 @@ func sdkRef(v any) (any, error) {
 	return ref, nil
 }
 
-// sdkMembers turns the textual members of a reference into text and reports
-// whether the reference's SDK would take it.
+// sdkMembers converts the textual members of a reference to text and reports whether the
+// reference's SDK would accept it.
 func sdkMembers(ref map[string]any) bool {
 	for key, value := range ref {
 		textual, known := refMembers[key]
@@ -218,7 +218,7 @@ func sdkMembers(ref map[string]any) bool {
 	return ok && strings.TrimSpace(id) != ""
 }
 
-// sdkFreshness completes a freshness that is null, no object, or has no status.
+// sdkFreshness completes a freshness that is null, not an object, or without a status.
 func sdkFreshness(ref map[string]any) map[string]any {
 	trusted := ref["trust_tier"] == TrustVerified || ref["trust_tier"] == TrustRuntime
 	given := ref["freshness"]

@@ -6,7 +6,7 @@ import "slices"
 // event's schema_version may have, and the contract_version of every result.
 const ContractVersion = "aana.agent_tool_precheck.v1"
 
-// Route is what may happen next: accept < ask < defer < refuse.
+// Route is the decision for a call: accept < ask < defer < refuse.
 type Route string
 
 // The routes of a tool call, from the least to the most strict.
@@ -22,8 +22,8 @@ var routes = []Route{Accept, Ask, Defer, Refuse}
 // Routes lists every route in order of strictness; the caller may change it.
 func Routes() []Route { return slices.Clone(routes) }
 
-// Strictness places r in the lattice, 0 for accept up to 3 for refuse. A route
-// that nobody knows counts as refuse.
+// Strictness is the place of r in the lattice, 0 for accept up to 3 for refuse. An unknown
+// route counts as refuse.
 func (r Route) Strictness() int {
 	if i := slices.Index(routes, r); i >= 0 {
 		return i
@@ -31,11 +31,11 @@ func (r Route) Strictness() int {
 	return len(routes) - 1
 }
 
-// Stricter is the stricter of two routes.
+// Stricter returns the stricter of two routes.
 func Stricter(a, b Route) Route { return routes[max(a.Strictness(), b.Strictness())] }
 
-// State is how well an action is authorized:
-// none < user_claimed < authenticated < validated < confirmed.
+// State is the strength of an authorization: none < user_claimed < authenticated < validated <
+// confirmed.
 type State string
 
 // The authorization states, from the weakest to the strongest.
@@ -52,8 +52,8 @@ var states = []State{None, UserClaimed, Authenticated, Validated, Confirmed}
 // States lists every state in order of strength; the caller may change it.
 func States() []State { return slices.Clone(states) }
 
-// Strength places s in the order, 0 for none up to 4 for confirmed. A state
-// that nobody knows is as weak as none.
+// Strength is the place of s in the order, 0 for none up to 4 for confirmed. An unknown state
+// is as weak as none.
 func (s State) Strength() int { return max(0, slices.Index(states, s)) }
 
 // Category is the consequence class of a tool call.
@@ -78,7 +78,7 @@ var riskDomains = []string{"devops", "finance", "education", "hr", "legal", "pha
 // RiskDomains lists every risk_domain; the caller may change it.
 func RiskDomains() []string { return slices.Clone(riskDomains) }
 
-// Kinds of evidence that the algorithm asks for; the schema lists all of them.
+// Kinds of evidence that the algorithm uses; the schema lists all kinds.
 const (
 	KindUserMessage = "user_message"
 	KindToolResult  = "tool_result"

@@ -2,8 +2,7 @@ package agenthook
 
 import "github.com/countersign-dev/countersign/events/internal/field"
 
-// AdmissionVerdict is metadata.admission_verdict (AHP-013), of events and of
-// replies.
+// AdmissionVerdict is metadata.admission_verdict (AHP-013), of events and replies.
 type AdmissionVerdict struct {
 	Verdict        string `json:"verdict"` // allow deny ask
 	Reason         string `json:"reason,omitempty"`
@@ -13,8 +12,8 @@ type AdmissionVerdict struct {
 	DecidedAt      string `json:"decided_at,omitempty"`
 }
 
-// Approval is metadata.approval (AHP-007), of events and of replies. Required
-// must not be nil in an approval that is written.
+// Approval is metadata.approval (AHP-007), of events and replies. Required must not be nil when
+// an approval is written.
 type Approval struct {
 	Required     *bool  `json:"required"`
 	Status       string `json:"status"` // pending approved denied expired cancelled
@@ -90,11 +89,10 @@ type Execution struct {
 	MutationReason string
 }
 
-// DidNotRun reports whether the outcome says that nothing ran (H-06 of the digest),
-// and nothing else says otherwise. A call that was cancelled, or timed out, after it
-// began has run: the time of its start says so, or executed, that the event names
-// arguments that ran. Of a call that was denied publishers give both all the same,
-// so there they say nothing.
+// DidNotRun reports whether the outcome states that nothing ran (H-06 of the digest), and
+// nothing contradicts it. A call that was cancelled, or timed out, after its start has run: a
+// start time shows that, and so does executed, which means that the event names executed
+// arguments. Publishers give both for denied calls too, so they do not count there.
 func (x Execution) DidNotRun(executed bool) bool {
 	switch x.Outcome {
 	case "denied", "blocked":
@@ -105,14 +103,14 @@ func (x Execution) DidNotRun(executed bool) bool {
 	return false
 }
 
-// FailMode is how a publisher reports, in an ErrorOccurred, that it decided by
-// itself because no verdict came (SPEC section 4).
+// FailMode is a publisher's report, in an ErrorOccurred, that it decided by itself because no
+// verdict came (SPEC section 4).
 type FailMode struct {
 	Triggered bool
 	Outcome   string // allow deny
 }
 
-// blocks holds the blocks that metadata has; nil are those it does not have.
+// blocks holds the blocks of metadata; missing ones are nil.
 type blocks struct {
 	verdict     *AdmissionVerdict
 	approval    *Approval
@@ -241,8 +239,8 @@ func readExecution(o field.Object) Execution {
 	}
 }
 
-// readFailMode reads nothing unless metadata says that the fail mode fired: its
-// member "outcome" means other things elsewhere.
+// readFailMode reads the block only if metadata states that the fail mode fired: its member
+// "outcome" has other meanings elsewhere.
 func readFailMode(meta field.Object) *FailMode {
 	kind, _ := meta.Any("error_type").(string)
 	if kind != errorFailMode && meta.Kind("fail_mode_triggered") == "" {
@@ -254,54 +252,53 @@ func readFailMode(meta field.Object) *FailMode {
 
 const errorFailMode = "admission_fail_mode"
 
-// AdmissionVerdict gives metadata.admission_verdict.
+// AdmissionVerdict returns metadata.admission_verdict.
 func (e *Event) AdmissionVerdict() (*AdmissionVerdict, bool) {
 	return e.blocks.verdict, e.blocks.verdict != nil
 }
 
-// Approval gives metadata.approval.
+// Approval returns metadata.approval.
 func (e *Event) Approval() (*Approval, bool) { return e.blocks.approval, e.blocks.approval != nil }
 
-// ToolIdentity gives metadata.tool_identity.
+// ToolIdentity returns metadata.tool_identity.
 func (e *Event) ToolIdentity() (*ToolIdentity, bool) {
 	return e.blocks.identity, e.blocks.identity != nil
 }
 
-// HasGovernanceBlock tells whether the event is one of the action-governance profile: it has
-// any of the blocks of AHP-013.
+// HasGovernanceBlock reports whether the event uses the action-governance profile: it has any
+// block of AHP-013.
 func (e *Event) HasGovernanceBlock() bool {
 	b := &e.blocks
 	return b.identity != nil || b.translation != nil || b.risk != nil || b.validation != nil || b.redaction != nil || b.retry != nil || b.execution != nil
 }
 
-// ProviderTranslation gives metadata.provider_translation.
+// ProviderTranslation returns metadata.provider_translation.
 func (e *Event) ProviderTranslation() (*ProviderTranslation, bool) {
 	return e.blocks.translation, e.blocks.translation != nil
 }
 
-// Risk gives metadata.risk.
+// Risk returns metadata.risk.
 func (e *Event) Risk() (*Risk, bool) { return e.blocks.risk, e.blocks.risk != nil }
 
-// Validation gives metadata.validation.
+// Validation returns metadata.validation.
 func (e *Event) Validation() (*Validation, bool) {
 	return e.blocks.validation, e.blocks.validation != nil
 }
 
-// Redaction gives metadata.redaction.
+// Redaction returns metadata.redaction.
 func (e *Event) Redaction() (*Redaction, bool) { return e.blocks.redaction, e.blocks.redaction != nil }
 
-// Retry gives metadata.retry.
+// Retry returns metadata.retry.
 func (e *Event) Retry() (*Retry, bool) { return e.blocks.retry, e.blocks.retry != nil }
 
-// Execution gives metadata.execution.
+// Execution returns metadata.execution.
 func (e *Event) Execution() (*Execution, bool) { return e.blocks.execution, e.blocks.execution != nil }
 
-// FailMode gives what metadata says about the publisher's fail mode.
+// FailMode returns the publisher's fail mode report in metadata.
 func (e *Event) FailMode() (*FailMode, bool) { return e.blocks.failMode, e.blocks.failMode != nil }
 
-// RedactedFields are the paths that the publisher says it redacted: those of
-// metadata.redaction.fields if its applied is true, nil otherwise. Their syntax
-// is the publisher's.
+// RedactedFields are the paths that the publisher states as redacted: metadata.redaction.fields
+// if its applied is true, nil otherwise. Their syntax is the publisher's.
 func (e *Event) RedactedFields() []string {
 	if r := e.blocks.redaction; r != nil && r.Applied != nil && *r.Applied {
 		return r.Fields

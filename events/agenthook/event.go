@@ -1,10 +1,9 @@
-// Package agenthook is the typed model of AgentHook 0.2 events and admission
-// replies. It reads; it does not judge: whether an event satisfies the
-// protocol's schemas is package schemas' business, what may happen is the
-// admission packages'.
+// Package agenthook is the typed model of AgentHook 0.2 events and admission replies. It reads
+// and does not judge: package schemas validates events, and the admission packages decide on
+// them. Begin reading with Decode.
 //
-// Nothing of an event is lost on the way: Tree holds the whole document and Raw
-// the bytes it came in. The model is only a typed view of both.
+// An event is kept completely: Tree holds the whole document and Raw its bytes. The model is a
+// typed view of both.
 package agenthook
 
 import (
@@ -17,13 +16,12 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// FieldError says that a known field has another JSON type than AgentHook gives
-// it. Path is its JSON pointer. It never holds the field's value.
+// FieldError reports a known field of another JSON type than AgentHook's. Path is its JSON
+// pointer. It never holds the field's value.
 type FieldError = field.Error
 
-// Event is one AgentHook event: the envelope of SPEC section 1, case exact.
-// Fields that the document does not have are zero. An Event and everything it
-// points to must not be changed.
+// Event is one AgentHook event: the envelope of SPEC section 1, case-sensitive. Fields that the
+// document lacks are zero. An Event and everything it points to must not be changed.
 type Event struct {
 	SchemaVersion *int // nil if absent, which means 1
 	EventID       string
@@ -50,10 +48,10 @@ type Event struct {
 
 	blocks      blocks
 	meta        metadata
-	hasMetadata bool // that are not empty
+	hasMetadata bool // and they are not empty
 }
 
-// metadata holds the plain members of metadata that the model knows.
+// metadata holds the plain members of metadata in the model.
 type metadata struct {
 	toolCallID, traceparent string
 	executed                map[string]any
@@ -61,15 +59,14 @@ type metadata struct {
 	durationMS, exitCode    *int64
 }
 
-// Decode reads one event. The error is a *strictjson.Error (the bytes are not
-// acceptable JSON; the event is nil) or a *FieldError (a known field has the
-// wrong JSON type, null included; the event is there nonetheless, with that
-// field empty, so that evidence can name what it is about). Missing fields,
-// unknown event types, unknown members and values outside a vocabulary are no
-// errors here.
+// Decode reads one event. The error is a *strictjson.Error (the bytes are not acceptable JSON;
+// the event is nil) or a *FieldError (a known field has the wrong JSON type, null included; the
+// event is returned all the same, with that field empty, so that evidence can name it). Missing
+// fields, unknown event types, unknown members and values outside a vocabulary are no errors
+// here.
 //
-// EventID is in lower case if it is a UUID, so that it can be a key (AH-C-004);
-// the tree has it as it was sent.
+// EventID is in lower case if it is a UUID, so that it can be a key (AH-C-004); the tree has it
+// as sent.
 func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	tree, err := strictjson.ParseObject(raw, lim)
 	if err != nil {
@@ -83,10 +80,10 @@ func Decode(raw []byte, lim strictjson.Limits) (*Event, error) {
 	return e, nil
 }
 
-// ReadFlat reads what Decode reads without an error, of a document that was read
-// flat. The event has neither Tree nor ToolInput, and of Metadata what the model
-// has not; its canonical forms must be taken from the document. Its texts are
-// parts of the document's (see Keep), those of the maps are not.
+// ReadFlat reads from a flat document what Decode reads without an error. The event has no Tree
+// and no ToolInput, and Metadata holds only what the model lacks; canonical forms must be taken
+// from the document. The event's texts are parts of the document's (see CloneTexts), those of
+// the maps are not.
 func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
 	e := &Event{Raw: raw}
 	var first *FieldError
@@ -107,14 +104,13 @@ func ReadFlat(v strictjson.Value, raw []byte) (*Event, bool) {
 	return e, true
 }
 
-// modelledMembers are the members of metadata of which nobody needs more than the model
-// has.
+// modelledMembers are the members of metadata that the model covers completely.
 var modelledMembers = map[string]bool{"tool_call_id": true, "traceparent": true, "tool_input_executed": true,
 	"execution": true, "exit_code": true, "retry": true, "redaction": true, "admission_verdict": true,
 	"tool_identity": true, "provider_translation": true, "risk": true, "validation": true}
 
-// CloneTexts makes the texts of blocks that are remembered longer than their document
-// independent of it: word is for those of small vocabularies, id for all others.
+// CloneTexts makes the texts of blocks that outlive their document independent of it: word
+// copies those of small vocabularies, id all others.
 func (e *Event) CloneTexts(word, id func(string) string) {
 	if v := e.blocks.verdict; v != nil {
 		v.Verdict, v.DecidedAt = word(v.Verdict), id(v.DecidedAt)
@@ -171,12 +167,10 @@ func (e *Event) readFields(o field.Object) {
 	e.blocks = readBlocks(meta)
 }
 
-// HasMetadata tells whether the event has metadata that are not empty, also where
-// it was read flat.
+// HasMetadata reports whether the event has non-empty metadata, also if it was read flat.
 func (e *Event) HasMetadata() bool { return e.hasMetadata }
 
-// HasExecuted tells whether metadata say what ran, also where the event was read
-// flat.
+// HasExecuted reports whether metadata states what ran, also if the event was read flat.
 func (e *Event) HasExecuted() bool { return e.meta.hasExecuted }
 
 func readResource(o field.Object) string {
@@ -195,8 +189,7 @@ func readResource(o field.Object) string {
 	return ""
 }
 
-// NormaliseID gives a UUID in its usual 36 characters in lower case, and any
-// other text as it is.
+// NormaliseID returns a UUID of 36 characters in lower case, and any other text unchanged.
 func NormaliseID(id string) string {
 	if len(id) != 36 || !strings.ContainsFunc(id, func(r rune) bool { return r >= 'A' && r <= 'F' }) {
 		return id
@@ -214,8 +207,8 @@ func (e *Event) ToolCallID() string { return e.meta.toolCallID }
 // Trace is metadata.traceparent (W3C trace context), as sent.
 func (e *Event) Trace() string { return e.meta.traceparent }
 
-// DurationMS is how long the execution took, in milliseconds: that of the
-// execution block, else metadata.duration_ms; nil if neither is there.
+// DurationMS is the execution time in milliseconds: that of the execution block, else
+// metadata.duration_ms; nil without either.
 func (e *Event) DurationMS() *int64 {
 	if x := e.blocks.execution; x != nil && x.DurationMS != nil {
 		return x.DurationMS
@@ -223,8 +216,7 @@ func (e *Event) DurationMS() *int64 {
 	return e.meta.durationMS
 }
 
-// ExitCode is the execution block's exit code, else metadata.exit_code; nil if
-// neither is there.
+// ExitCode is the execution block's exit code, else metadata.exit_code; nil without either.
 func (e *Event) ExitCode() *int64 {
 	if x := e.blocks.execution; x != nil && x.ExitCode != nil {
 		return x.ExitCode
@@ -232,16 +224,15 @@ func (e *Event) ExitCode() *int64 {
 	return e.meta.exitCode
 }
 
-// InputCanonical gives the RFC 8785 form of tool_input: what argument digests
-// are made of. ok is false if the event has no tool_input.
+// InputCanonical returns the RFC 8785 form of tool_input, for argument digests. ok is false if
+// the event has no tool_input.
 func (e *Event) InputCanonical() (canonical []byte, ok bool, err error) {
 	return canonicalObject(e.ToolInput)
 }
 
-// ExecutedCanonical gives the RFC 8785 form of the arguments that ran:
-// metadata.tool_input_executed. A Post event that does not say what ran falls
-// back to its tool_input; ok reports whether the event said it. The form is nil
-// if there is neither.
+// ExecutedCanonical returns the RFC 8785 form of the arguments that ran:
+// metadata.tool_input_executed, or tool_input if the Post event does not state what ran; ok
+// reports whether the event stated it. The form is nil without either.
 func (e *Event) ExecutedCanonical() (canonical []byte, ok bool, err error) {
 	if e.meta.executed != nil {
 		return canonicalObject(e.meta.executed)

@@ -5,9 +5,9 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Reply is a subscriber's answer to an admission-capable event. Its JSON form
-// is what AgentHook clients expect (SPEC section 10, AHP-007); AgentHook has no
-// other decision than allow, deny and ask.
+// Reply is a subscriber's answer to an admission-capable event. Its JSON form is that of
+// AgentHook clients (SPEC section 10, AHP-007); AgentHook's only decisions are allow, deny and
+// ask.
 type Reply struct {
 	EventID  string        `json:"event_id"` // of the event that is answered
 	Decision string        `json:"decision"` // allow deny ask
@@ -18,19 +18,17 @@ type Reply struct {
 
 // ReplyMetadata is the metadata of a Reply.
 type ReplyMetadata struct {
-	// AdmissionVerdict is the verdict in the form in which the publisher stamps
-	// it onto the evidence form of its event.
+	// AdmissionVerdict is the verdict in the form that the publisher copies to the evidence
+	// form of its event.
 	AdmissionVerdict *AdmissionVerdict `json:"admission_verdict,omitempty"`
-	// Approval tells the publisher about the workflow that an ask has opened.
+	// Approval describes the workflow that an ask has opened.
 	Approval *Approval `json:"approval,omitempty"`
 }
 
-// ParseReply reads a reply. Other subscribers' replies may say "verdict" where
-// SPEC section 10 says "decision"; a reply that has both and contradicts itself
-// is a *FieldError, and so is a known field of the wrong type. Members that the
-// model does not know are skipped. Errors are those of Decode; the reply is
-// zero with either. Whether the decision is one of the three is for the caller
-// to check: anything else must be taken as deny.
+// ParseReply reads a reply. Other subscribers' replies may have "verdict" where SPEC section 10
+// has "decision"; a reply with both that contradict each other is a *FieldError, and so is a
+// known field of the wrong type. Unknown members are skipped. Errors are those of Decode; the
+// reply is zero with either. The caller must treat any decision other than the three as deny.
 func ParseReply(raw []byte) (Reply, error) {
 	tree, err := strictjson.ParseObject(raw, strictjson.DefaultLimits)
 	if err != nil {

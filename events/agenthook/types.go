@@ -50,7 +50,7 @@ const (
 	PhaseObservational = "observational"
 )
 
-// typeTraits is what the protocol says about a named type.
+// typeTraits are the protocol's properties of a named type.
 type typeTraits struct {
 	admission bool // a subscriber may answer allow, deny or ask
 	closes    bool // ends the call it names
@@ -93,8 +93,8 @@ func IsKnownType(eventType string) bool {
 	return ok
 }
 
-// ValidTypeName reports whether a name is PascalCase as SPEC section 2 wants
-// it: [A-Z][A-Za-z0-9]*.
+// ValidTypeName reports whether a name is PascalCase as SPEC section 2 demands:
+// [A-Z][A-Za-z0-9]*.
 func ValidTypeName(name string) bool {
 	for i := 0; i < len(name); i++ {
 		c := name[i]
@@ -106,15 +106,14 @@ func ValidTypeName(name string) bool {
 	return name != ""
 }
 
-// IsPre reports whether a type, named or not, speaks before something happens:
-// "Pre" and a name.
+// IsPre reports whether a type, named or not, precedes an action: "Pre" and a name.
 func IsPre(eventType string) bool { return hasWord(eventType, "Pre") }
 
-// IsPost reports whether a type, named or not, speaks after something happened:
-// "Post" and a name.
+// IsPost reports whether a type, named or not, follows an action: "Post" and a name.
 func IsPost(eventType string) bool { return hasWord(eventType, "Post") }
 
-// hasWord tells PreToolUse, which has the word Pre, from Preview, which has not.
+// hasWord reports whether name begins with word as a whole word: PreToolUse has Pre, Preview
+// has not.
 func hasWord(name, word string) bool {
 	rest, ok := strings.CutPrefix(name, word)
 	return ok && ValidTypeName(rest)
@@ -130,7 +129,7 @@ func AdmissionCapable(eventType string) bool {
 // PostToolUse, ToolUseBlocked, and an ErrorOccurred that names a call.
 func (e *Event) ClosesCall() bool { return ClosesCall(e.EventType, e.ToolCallID()) }
 
-// ClosesCall is Event.Closes for a type and a tool_call_id.
+// ClosesCall is Event.ClosesCall for a type and a tool_call_id.
 func ClosesCall(eventType, toolCallID string) bool {
 	return knownTypes[eventType].closes && (eventType != ErrorOccurred || toolCallID != "")
 }

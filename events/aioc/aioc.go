@@ -1,9 +1,8 @@
-// Package aioc is the typed model of aioc's policy gates (RFC-0002): the
-// proposals that a runtime puts before a policy, the result that a policy
-// returns, the trace event that every proposal leaves, and the canonical form
-// and hashes that name a proposal. It reads and writes; it does not judge:
-// whether a document satisfies the schemas is package schemas' business, what
-// may happen package admission/aioc's.
+// Package aioc is the typed model of aioc's policy gates (RFC-0002): the proposals that a
+// runtime submits to a policy, the result that a policy returns, the trace event of every
+// proposal, and the canonical form and hashes that identify a proposal. It reads and writes and
+// does not judge: package schemas validates documents, and package admission/aioc decides on
+// proposals. Begin reading with DecodeTool and PolicyResult.
 package aioc
 
 import (
@@ -11,21 +10,20 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// FieldError says that a known field has another JSON type than aioc gives it.
-// Path is its JSON pointer. It never holds the field's value.
+// FieldError reports a known field of another JSON type than aioc's. Path is its JSON pointer.
+// It never holds the field's value.
 type FieldError = field.Error
 
-// Input is what both kinds of proposal share. Fields that the document does not
-// have are zero. An Input and everything it points to must not be changed.
+// Input is the common part of both kinds of proposal. Fields that the document lacks are zero.
+// An Input and everything it points to must not be changed.
 type Input struct {
 	Turn          int64  // counts from 1; 0 if absent
-	ProposalHash  string // as the runtime computed it; "" if it did not
-	CanonicalJSON string // argsCanonicalJson or payloadCanonicalJson, likewise
+	ProposalHash  string // computed by the runtime; "" if absent
+	CanonicalJSON string // argsCanonicalJson or payloadCanonicalJson; "" if absent
 	RunContext    map[string]any
 
-	// Members of aioc's trace and suspension records, which RFC-0002 gives no
-	// place in a policy's input. A runtime that names its call sends them, or the
-	// request headers.
+	// Members of aioc's trace and suspension records that RFC-0002 does not define for a
+	// policy's input. A runtime that names its call sends them, or the request headers.
 	CallID string
 	RunID  string
 
@@ -39,26 +37,26 @@ type ToolPolicyInput struct {
 	AgentName string
 	ToolName  string
 
-	// RawArguments is the text that the model produced, ParsedArguments what the
-	// runtime made of it. HasRaw and HasParsed tell which of them are there.
+	// RawArguments is the text that the model produced, ParsedArguments the runtime's parsed
+	// form. HasRaw and HasParsed report whether they are present.
 	RawArguments      string
 	ParsedArguments   any
 	HasRaw, HasParsed bool
 }
 
-// HandoffPolicyInput proposes that another agent takes over.
+// HandoffPolicyInput proposes a handoff to another agent.
 type HandoffPolicyInput struct {
 	Input
 	FromAgentName  string
 	ToAgentName    string
 	HandoffPayload any
-	HandoffName    string // the handoff's tool name as the model sees it; "" if the runtime does not say
+	HandoffName    string // the handoff's tool name for the model; "" if absent
 }
 
-// DecodeTool reads a tool proposal. The error is a *strictjson.Error (the bytes
-// are not acceptable JSON; the input is nil) or a *FieldError (a known field has
-// the wrong JSON type, null included; the input is there nonetheless, with that
-// field empty). Missing and unknown members are no errors here.
+// DecodeTool reads a tool proposal. The error is a *strictjson.Error (the bytes are not
+// acceptable JSON; the input is nil) or a *FieldError (a known field has the wrong JSON type,
+// null included; the input is returned all the same, with that field empty). Missing and
+// unknown members are no errors here.
 func DecodeTool(raw []byte, lim strictjson.Limits) (*ToolPolicyInput, error) {
 	tree, err := strictjson.ParseObject(raw, lim)
 	if err != nil {

@@ -9,15 +9,13 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// RawKey is the one member of the arguments that a runtime makes of text that is
-// not JSON.
+// RawKey is the only member of the arguments that a runtime makes from text that is not JSON.
 const RawKey = "__raw"
 
-// ParseArguments does what a runtime does with the text of a model: white space
-// alone is {}, JSON is its value, and anything else is {"__raw": text}. The
-// error is a *strictjson.Error: JSON that two readers may understand
-// differently (a key twice, an integer beyond 2^53, …), of which nobody can say
-// what the runtime made.
+// ParseArguments parses the text of a model as a runtime does: white space alone is {}, JSON is
+// its value, and anything else is {"__raw": text}. The error is a *strictjson.Error: for JSON
+// that two readers may understand differently (a duplicate key, an integer beyond 2^53, …) the
+// runtime's result is unknown.
 func ParseArguments(text string, lim strictjson.Limits) (any, error) {
 	if strings.TrimFunc(text, isBlank) == "" {
 		return map[string]any{}, nil
@@ -30,22 +28,22 @@ func ParseArguments(text string, lim strictjson.Limits) (any, error) {
 	return v, err
 }
 
-// isBlank is white space as JavaScript's trim knows it.
+// isBlank reports white space as JavaScript's trim defines it.
 func isBlank(r rune) bool { return r == '\ufeff' || unicode.IsSpace(r) && r != '\u0085' }
 
-// IsRaw reports whether arguments stand for text that is not JSON. Arguments in
-// which a model wrote the member itself cannot be told from them.
+// IsRaw reports whether arguments stand for text that is not JSON. Arguments in which the model
+// itself wrote the member look the same.
 func IsRaw(arguments any) bool {
 	m, _ := arguments.(map[string]any)
 	_, raw := m[RawKey]
 	return raw
 }
 
-// handoffPrefix begins the tool name of every handoff.
+// handoffPrefix is the prefix of the tool name of every handoff.
 const handoffPrefix = "handoff_to_"
 
-// HandoffToolName is the tool name under which a model sees the handoff to an
-// agent, unless another tool has it already.
+// HandoffToolName is the tool name of the handoff to an agent for a model, unless another tool
+// has that name.
 func HandoffToolName(toAgentName string) string {
 	var b strings.Builder
 	gap := false
@@ -69,9 +67,9 @@ func HandoffToolName(toAgentName string) string {
 	return handoffPrefix + b.String()
 }
 
-// IsHandoffToolName reports whether name is the tool name of the handoff to an
-// agent: HandoffToolName, or that with the suffix _2, _3, … which a runtime puts
-// there when the name is taken.
+// IsHandoffToolName reports whether name is the tool name of the handoff to an agent:
+// HandoffToolName, with or without the suffix _2, _3, … that a runtime appends if the name is
+// in use.
 func IsHandoffToolName(name, toAgentName string) bool {
 	suffix, ok := strings.CutPrefix(name, HandoffToolName(toAgentName))
 	if !ok || suffix == "" {
@@ -82,10 +80,9 @@ func IsHandoffToolName(name, toAgentName string) bool {
 	return ok && err == nil && n >= 2 && strconv.FormatUint(n, 10) == digits
 }
 
-// HandoffArguments gives the RFC 8785 form of what a receipt for a handoff is
-// bound to in the place of arguments: both agents and the payload, so that leave
-// to hand over to one agent is not leave to hand over to another whose tool name
-// is the same.
+// HandoffArguments returns the RFC 8785 form that a receipt for a handoff binds in place of
+// arguments: both agents and the payload, so that a permission for one agent is none for
+// another agent with the same tool name.
 func HandoffArguments(fromAgentName, toAgentName string, payload any) ([]byte, error) {
 	return strictjson.Canonical(map[string]any{"fromAgentName": fromAgentName, "toAgentName": toAgentName, "handoffPayload": payload})
 }

@@ -13,13 +13,12 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// protoKey is the member that JavaScript takes for an object's prototype.
+// protoKey is the member that sets an object's prototype in JavaScript.
 const protoKey = "__proto__"
 
-// Canonical gives aioc's canonical form of a tree that strictjson made. It is
-// RFC 8785 but for two habits of JavaScript objects: members whose name is an
-// array index (0 to 2^32-2) come first, in the order of their number, and a
-// member __proto__ is lost. See Ambiguous.
+// Canonical returns aioc's canonical form of a tree that strictjson made. It is RFC 8785 except
+// for two properties of JavaScript objects: members whose name is an array index (0 to 2^32-2)
+// come first, in numeric order, and a member __proto__ is lost. See FindAmbiguousKey.
 func Canonical(v any) ([]byte, error) {
 	if !hasOddName(v) {
 		return strictjson.Canonical(v)
@@ -77,7 +76,7 @@ func orderedKeys(m map[string]any) []string {
 	return names
 }
 
-// arrayIndex reads a name that JavaScript takes for an array index.
+// arrayIndex parses a name that is an array index in JavaScript.
 func arrayIndex(name string) (uint64, bool) {
 	if name == "" || name[0] < '0' || name[0] > '9' {
 		return 0, false
@@ -89,9 +88,9 @@ func arrayIndex(name string) (uint64, bool) {
 	return n, true
 }
 
-// FindAmbiguousKey looks for a member that aioc and RFC 8785 treat differently, so that
-// one of two readers would hash another document than the other. path is the
-// JSON pointer of the first one, in order of names.
+// FindAmbiguousKey looks for a member that aioc and RFC 8785 treat differently, so that two
+// readers would hash different documents. path is the JSON pointer of the first one, in order
+// of names.
 func FindAmbiguousKey(v any) (path string, found bool) {
 	switch v := v.(type) {
 	case map[string]any:
@@ -116,7 +115,7 @@ func FindAmbiguousKey(v any) (path string, found bool) {
 	return "", false
 }
 
-// hasOddName answers as Ambiguous does, without a path and so without sorting.
+// hasOddName reports the same as FindAmbiguousKey, without a path and so without sorting.
 func hasOddName(v any) bool {
 	switch v := v.(type) {
 	case map[string]any:
@@ -138,9 +137,9 @@ func isOddName(name string) bool {
 
 var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// Hashes name a proposal. They are plain SHA-256 in lower-case hex, without
-// prefix and without salt: whoever sees one can guess short arguments. They
-// belong in a reply to who has the arguments anyway, and in no record.
+// Hashes identify a proposal. They are plain SHA-256 in lower-case hex, without prefix and
+// salt, so short arguments can be guessed from them. They may be sent to a caller that has the
+// arguments anyway, and never be recorded.
 type Hashes struct {
 	Proposal  string // of agent, tool and arguments, or of both agents and payload
 	Payload   string // of Canonical: argsHash or payloadHash
@@ -157,8 +156,8 @@ func HashHandoff(fromAgentName, toAgentName string, payload any) (Hashes, error)
 	return proposalHashes(payload, "payloadCanonicalJson", map[string]string{"kind": "handoff", "fromAgentName": fromAgentName, "toAgentName": toAgentName})
 }
 
-// proposalHashes puts the canonical form of the payload into the proposal as a text: it
-// is encoded twice.
+// proposalHashes puts the canonical form of the payload into the proposal as a text, so it is
+// encoded twice.
 func proposalHashes(payload any, member string, proposal map[string]string) (Hashes, error) {
 	canonical, err := Canonical(payload)
 	if err != nil {

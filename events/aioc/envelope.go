@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Envelope is what the model gets for a call with this result: the call's data
-// when it was allowed and has run, or a soft refusal. told is false for a hard
-// refusal, of which the model gets nothing: the runtime raises Err.
+// Envelope is what the model gets for a call with this result: the call's data if it was
+// allowed and has run, or a soft refusal. told is false for a hard refusal: the model gets
+// nothing, and the runtime raises Refused.
 //
-// A refusal's code is its reason, which is internal. Where models must not learn
-// it, publicCode maps it; nil leaves it as it is, as aioc does.
+// A refusal's code is its reason, which is internal. publicCode maps it where models must not
+// learn it; nil keeps it, as aioc does.
 func (r PolicyResult) Envelope(data any, publicCode func(reason string) string) (e ToolResultEnvelope, told bool) {
 	if r.Decision == Allow {
 		return ToolResultEnvelope{Status: "ok", Data: data}, true
@@ -33,11 +33,10 @@ func (r PolicyResult) Envelope(data any, publicCode func(reason string) string) 
 	return e, true
 }
 
-// Refused is the typed error with which a runtime ends a run after a hard
-// refusal.
+// Refused is the typed error with which a runtime ends a run after a hard refusal.
 type Refused struct {
 	Kind   string // tool or handoff
-	Name   string // the tool, or the agent that the handoff is to
+	Name   string // the tool, or the target agent of the handoff
 	From   string // of a handoff
 	Result PolicyResult
 }

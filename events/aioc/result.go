@@ -11,16 +11,14 @@ const (
 	RequireApproval = "require_approval"
 )
 
-// How a runtime tells a refusal: as an error that ends the run, or as the result
-// of the call.
+// Result modes of a refusal: an error that ends the run, or the result of the call.
 const (
 	ModeThrow      = "throw"
 	ModeToolResult = "tool_result"
 )
 
-// PolicyResult is what a policy returns for a proposal, and Countersign's reply.
-// Reason is for the runtime, its trace and its errors; PublicReason is the only
-// text meant for people.
+// PolicyResult is a policy's result for a proposal, and Countersign's reply. Reason is for the
+// runtime, its trace and its errors; PublicReason is the only text for people.
 type PolicyResult struct {
 	Decision      string         `json:"decision"`
 	Reason        string         `json:"reason"`
@@ -31,7 +29,7 @@ type PolicyResult struct {
 	Metadata      map[string]any `json:"metadata,omitempty"`
 }
 
-// Encode gives the RFC 8785 form of a result.
+// Encode returns the RFC 8785 form of a result.
 func (r PolicyResult) Encode() ([]byte, error) { return events.Encode(r) }
 
 // Types of the trace events, and the last token of their subject.
@@ -49,18 +47,18 @@ const (
 	LevelWarn = "warn"
 )
 
-// PolicyEvaluated is the trace event that every proposal leaves (RFC-0002, Trace
-// Requirements). Its metadata never holds an argument or a plain hash of one.
+// PolicyEvaluated is the trace event of every proposal (RFC-0002, Trace Requirements). Its
+// metadata never holds an argument or a plain hash of one.
 type PolicyEvaluated struct {
 	Timestamp     string         `json:"timestamp"`
 	Level         string         `json:"level"` // info for allow, else warn
 	Type          string         `json:"type"`
-	Agent         string         `json:"agent"` // who proposed
+	Agent         string         `json:"agent"` // the proposing agent
 	Turn          int64          `json:"turn"`
 	ToolName      string         `json:"toolName,omitempty"`    // of a tool proposal
 	HandoffName   string         `json:"handoffName,omitempty"` // of a handoff
 	ToAgent       string         `json:"toAgent,omitempty"`     // of a handoff
-	CallID        string         `json:"callId"`                // "" if the runtime named none
+	CallID        string         `json:"callId"`                // "" if the runtime sent none
 	Decision      string         `json:"decision"`
 	Reason        string         `json:"reason"`
 	PublicReason  string         `json:"publicReason,omitempty"`
@@ -70,7 +68,7 @@ type PolicyEvaluated struct {
 	Metadata      map[string]any `json:"metadata,omitempty"`
 }
 
-// Encode gives the RFC 8785 form of a trace event.
+// Encode returns the RFC 8785 form of a trace event.
 func (e PolicyEvaluated) Encode() ([]byte, error) { return events.Encode(e) }
 
 // DecodePolicyEvaluated reads what Encode wrote, strictly.
@@ -78,7 +76,7 @@ func DecodePolicyEvaluated(raw []byte) (PolicyEvaluated, error) {
 	return events.DecodeRecord[PolicyEvaluated](raw)
 }
 
-// ToolResultEnvelope is what a model gets for its call: all four members, always.
+// ToolResultEnvelope is the model's answer for its call: always all four members.
 type ToolResultEnvelope struct {
 	Status       string  `json:"status"` // ok denied approval_required
 	Code         *string `json:"code"`
@@ -86,7 +84,7 @@ type ToolResultEnvelope struct {
 	Data         any     `json:"data"`
 }
 
-// Texts for people where a policy gives none.
+// Default texts for people.
 const (
 	PublicDenied   = "Action not allowed."
 	PublicApproval = "Action requires approval."

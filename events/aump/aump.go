@@ -1,12 +1,11 @@
-// Package aump is the typed model of the documents of the Agentic User Mandate
-// Protocol 0.1 (AUMP): mandates, profiles, action evaluation requests and
-// responses, evidence events; with the hash that names a mandate and the
-// signatures on it. It reads; it does not judge: whether a document satisfies
-// the protocol's schemas is package schemas' business, what an action may do is
-// package admission/aump's.
+// Package aump is the typed model of the documents of the Agentic User Mandate Protocol 0.1
+// (AUMP): mandates, profiles, action evaluation requests and responses, and evidence events,
+// with the hash that identifies a mandate and the signatures on it. It reads and does not
+// judge: package schemas validates documents, and package admission/aump evaluates actions.
+// Begin reading with DecodeMandate.
 //
-// Nothing of a document is lost on the way: Tree holds all of it and Raw the
-// bytes it came in. The models are only typed views of both.
+// A document is kept completely: Tree holds the whole document and Raw its bytes. The models
+// are typed views of both.
 package aump
 
 import (
@@ -26,23 +25,23 @@ const (
 	TypeEvidence = "evidence_event"
 )
 
-// Decisions of an evaluation, from the least to the most strict.
+// Decisions of an evaluation, in order of strictness.
 const (
 	Allowed            = "allowed"
 	RequiresEscalation = "requires_escalation"
 	Denied             = "denied"
 )
 
-// Headers in which a message may name a mandate beside its body. Where both do,
-// they must agree.
+// Headers in which a message may name a mandate in addition to its body. If both do, they must
+// agree.
 const (
 	HeaderMandateID      = "Aump-Mandate-Id"
 	HeaderMandateHash    = "Aump-Mandate-Hash"
 	HeaderMandateVersion = "Aump-Mandate-Version"
 )
 
-// FieldError says that a known field has another JSON type than AUMP gives it.
-// Path is its JSON pointer. It never holds the field's value.
+// FieldError reports a known field of another JSON type than AUMP's. Path is its JSON pointer.
+// It never holds the field's value.
 type FieldError = field.Error
 
 // Ref names a mandate.
@@ -57,7 +56,7 @@ func readRef(o field.Object) Ref {
 	return Ref{ID: o.Text("id"), Hash: o.Text("hash"), URL: o.Text("url"), Version: o.Text("version")}
 }
 
-// DownstreamRef names what an action leads to in another protocol.
+// DownstreamRef identifies the result of an action in another protocol.
 type DownstreamRef struct {
 	Protocol string
 	ID       string
@@ -78,12 +77,12 @@ func TypeOf(tree map[string]any) string {
 	return t
 }
 
-// envelope is what every document has.
+// envelope is the part that all documents share.
 type envelope struct{ version, kind string }
 
-// decodeDocument reads the document and fills a model with it. The error is a
-// *strictjson.Error (not acceptable JSON; tree is nil) or a *FieldError (a known
-// field has the wrong JSON type, null included).
+// decodeDocument reads the document and fills a model from it. The error is a *strictjson.Error
+// (not acceptable JSON; tree is nil) or a *FieldError (a known field has the wrong JSON type,
+// null included).
 func decodeDocument(raw []byte, lim strictjson.Limits, fill func(field.Object)) (map[string]any, envelope, error) {
 	tree, err := strictjson.ParseObject(raw, lim)
 	if err != nil {
@@ -106,7 +105,7 @@ func readChild[T any](o field.Object, key string, read func(field.Object) T) T {
 	return read(c)
 }
 
-// readOptional reads an object whose presence matters.
+// readOptional reads an object below o; nil if it is absent.
 func readOptional[T any](o field.Object, key string, read func(field.Object) T) *T {
 	c, ok := o.Child(key)
 	if !ok {

@@ -19,7 +19,7 @@ type Request struct {
 	Raw  []byte // the bytes that DecodeRequest was given, not a copy
 }
 
-// Action is what an agent proposes.
+// Action is an agent's proposed action.
 type Action struct {
 	Type            string
 	Summary         string
@@ -41,11 +41,10 @@ type Amount struct {
 	Total    int64
 }
 
-// DisclosedField is what an action tells the counterparty.
+// DisclosedField is a field that an action discloses to the counterparty.
 type DisclosedField struct{ Field, Content string }
 
-// Context is what the agent says about the circumstances. All of it is the
-// agent's claim.
+// Context describes the circumstances. All of it is the agent's claim.
 type Context struct {
 	Conditions        []string
 	Confidence        *float64
@@ -109,7 +108,7 @@ type Response struct {
 	RequiredEscalation *RequiredEscalation `json:"required_escalation,omitempty"`
 }
 
-// Header is the head of a document that is written.
+// Header is the head of a written document.
 type Header struct {
 	Version string `json:"version"`
 	Type    string `json:"type"`
@@ -122,7 +121,7 @@ type ResponseRef struct {
 	Version string `json:"version"`
 }
 
-// RequiredEscalation says whom to ask, what, and until when.
+// RequiredEscalation states whom to ask, what, and until when.
 type RequiredEscalation struct {
 	Channel   string `json:"channel,omitempty"`
 	Prompt    string `json:"prompt,omitempty"`

@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Evidence is an evidence event: what a runtime records about an action.
+// Evidence is an evidence event: a runtime's record about an action.
 type Evidence struct {
 	Version        string // aump.version
 	Type           string // aump.type
@@ -31,13 +31,13 @@ type Evidence struct {
 	Raw  []byte // the bytes that DecodeEvidence was given, not a copy
 }
 
-// Actor is who an event speaks of.
+// Actor is the party that an event is about.
 type Actor struct{ Role, ID string }
 
-// EvidenceAction is the action that an event speaks of.
+// EvidenceAction is the action that an event is about.
 type EvidenceAction struct{ Type, Summary, Hash string }
 
-// Privacy is what an event says about what it holds.
+// Privacy is an event's statement about its content.
 type Privacy struct {
 	Retention             string
 	ContainsPrivateFields bool
@@ -78,14 +78,14 @@ func (e *Evidence) readFields(o field.Object) {
 	e.Metadata = o.Map("metadata")
 }
 
-// LeaksPrivately reports whether an event says of itself that it holds private
-// fields, and that it is not kept in full, where alone they may be.
+// LeaksPrivately reports whether an event states that it holds private fields although its
+// retention is not full, the only kind that may hold them.
 func (e *Evidence) LeaksPrivately() bool {
 	return e.Privacy.ContainsPrivateFields && e.Privacy.Retention != FullTranscript
 }
 
-// HashMatches reports whether the hash that an event gives of itself is its hash;
-// it is also true of one that gives none.
+// HashMatches reports whether the hash that an event states is its hash; it is true for an
+// event that states none.
 func (e *Evidence) HashMatches() bool {
 	if e.Hashes.Event == "" {
 		return true

@@ -10,13 +10,13 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// hashPrefix starts every hash that AUMP writes.
+// hashPrefix is the prefix of every AUMP hash.
 const hashPrefix = "sha256-"
 
 var hashForm = regexp.MustCompile(`^sha256-[0-9a-fA-F]{64}$`)
 
-// NormaliseHash gives a hash in the one form in which hashes are compared, with
-// its digits in lower case. ok is false for anything that is no AUMP hash.
+// NormaliseHash returns a hash in the form for comparisons, with digits in lower case. ok is
+// false for a text that is no AUMP hash.
 func NormaliseHash(h string) (normal string, ok bool) {
 	if !hashForm.MatchString(h) {
 		return "", false
@@ -24,7 +24,7 @@ func NormaliseHash(h string) (normal string, ok bool) {
 	return strings.ToLower(h), true
 }
 
-// Hash is "sha256-<hex>" of the RFC 8785 form of a value from strictjson.
+// Hash returns "sha256-<hex>" of the RFC 8785 form of a value from strictjson.
 func Hash(v any) (string, error) {
 	b, err := strictjson.Canonical(v)
 	if err != nil {
@@ -38,8 +38,8 @@ func hashOf(canonical []byte) string {
 	return hashPrefix + hex.EncodeToString(sum[:])
 }
 
-// UnsignedForm is the RFC 8785 form of a mandate without its top-level signatures:
-// what its hash is made of and what its signatures sign.
+// UnsignedForm is the RFC 8785 form of a mandate without its top-level signatures: the input of
+// its hash and its signatures.
 func UnsignedForm(tree map[string]any) ([]byte, error) {
 	if _, signed := tree["signatures"]; signed {
 		tree = maps.Clone(tree)
@@ -48,7 +48,7 @@ func UnsignedForm(tree map[string]any) ([]byte, error) {
 	return strictjson.Canonical(tree)
 }
 
-// MandateHash names a mandate by its content, whoever signed it.
+// MandateHash identifies a mandate by its content, regardless of its signatures.
 func MandateHash(tree map[string]any) (string, error) {
 	b, err := UnsignedForm(tree)
 	if err != nil {
@@ -57,9 +57,9 @@ func MandateHash(tree map[string]any) (string, error) {
 	return hashOf(b), nil
 }
 
-// EventHash is what hashes.event_hash of an evidence event must be: the hash of
-// the event without that member. AUMP does not say how it is computed; this is
-// the form of mandate hashes.
+// EventHash is the required value of hashes.event_hash of an evidence event: the hash of the
+// event without that member. AUMP does not define the computation; this is the form of mandate
+// hashes.
 func EventHash(tree map[string]any) (string, error) {
 	hashes, ok := tree["hashes"].(map[string]any)
 	if ok {

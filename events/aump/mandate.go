@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Statuses, modes and disclosure defaults that decide something.
+// Statuses, modes and disclosure defaults that affect decisions.
 const (
 	StatusActive   = "active"
 	ModeAdvisory   = "advisory"
@@ -17,16 +17,16 @@ const (
 	FullTranscript = "full_transcript"
 )
 
-// Mandate is what a principal lets an agent do. Fields that the document does
-// not have are zero; pointers are nil where absence means something else than
-// zero. A Mandate and everything it points to must not be changed.
+// Mandate is what a principal allows an agent to do. Fields that the document lacks are zero;
+// pointers are nil where absence differs from zero. A Mandate and everything it points to must
+// not be changed.
 type Mandate struct {
 	Version     string // aump.version
 	Type        string // aump.type
 	ID          string
 	Status      string
 	IssuedAt    time.Time // zero if it is not RFC 3339
-	ExpiresAt   time.Time // likewise
+	ExpiresAt   time.Time // zero if it is not RFC 3339
 	Supersedes  string
 	Principal   Principal
 	Agent       Agent
@@ -45,13 +45,13 @@ type Mandate struct {
 	Raw  []byte         // the bytes that DecodeMandate was given, not a copy
 }
 
-// Principal is who is represented.
+// Principal is the represented party.
 type Principal struct{ Type, DisplayName, Subject, Jurisdiction string }
 
-// Agent is who acts.
+// Agent is the acting agent.
 type Agent struct{ ID, Name, Provider, Model, A2AAgentCardURL, MCPClientID string }
 
-// Purpose bounds what a mandate is for.
+// Purpose bounds the use of a mandate.
 type Purpose struct {
 	Summary, Domain, Intent string
 	AllowedCategories       []string
@@ -59,7 +59,7 @@ type Purpose struct {
 	ExcludedCounterparties  []string
 }
 
-// Authority says what the agent may do by itself.
+// Authority states what the agent may do by itself.
 type Authority struct {
 	Mode              string
 	Budget            *Budget
@@ -83,13 +83,13 @@ type Rule struct {
 	Weight      *float64
 	Protected   bool
 
-	// The machine-readable form of a hard constraint. Op is "" for one in words.
+	// The machine-readable form of a hard constraint. Op is "" if there is only text.
 	Field string // attributes.… or terms.…
 	Op    string // eq ne lt lte gt gte in not_in exists
 	Value any    // as in the tree; nil if absent
 }
 
-// Preferences are what the principal wants.
+// Preferences are the principal's preferences.
 type Preferences struct {
 	HardConstraints       []Rule
 	SoftPreferences       []Rule
@@ -99,7 +99,7 @@ type Preferences struct {
 	PrivateNotes          []string
 }
 
-// Negotiation is how to bargain. Prices are in minor units.
+// Negotiation states how to negotiate. Prices are in minor units.
 type Negotiation struct {
 	Strategy, CommunicationStyle, ConcessionPolicy string
 	TargetPrice, ReservationPrice, OpeningOffer    *int64
@@ -109,10 +109,10 @@ type Negotiation struct {
 	ProtectedFields                                []string
 }
 
-// DisclosureRule speaks of one field.
+// DisclosureRule is a rule for one field.
 type DisclosureRule struct{ Field, Condition, CounterpartyScope string }
 
-// Disclosure says what may be told to whom.
+// Disclosure states what may be disclosed to whom.
 type Disclosure struct {
 	Default       string
 	Allowed       []DisclosureRule
@@ -120,7 +120,7 @@ type Disclosure struct {
 	PublicSummary string
 }
 
-// Escalation says when the principal must be asked.
+// Escalation states when the principal must be asked.
 type Escalation struct {
 	RequiredConditions  []string
 	ConfidenceThreshold *float64
@@ -128,7 +128,7 @@ type Escalation struct {
 	ApprovalTimeout     *int64 // seconds
 }
 
-// EvidencePolicy says what must be recorded and how much of it.
+// EvidencePolicy states what must be recorded, and how much of it.
 type EvidencePolicy struct {
 	Retention          string
 	EventsRequired     []string
@@ -136,7 +136,7 @@ type EvidencePolicy struct {
 	StorePrivateFields bool
 }
 
-// Compliance is what a regulated domain adds.
+// Compliance holds the additions of a regulated domain.
 type Compliance struct {
 	ProhibitedDecisionFactors []string
 	ReviewRequiredActions     []string
@@ -146,14 +146,13 @@ type Compliance struct {
 // Signature is one signature on a mandate.
 type Signature struct{ Type, Algorithm, KeyID, Value string }
 
-// Link points to something beside the mandate.
+// Link points to a resource outside the mandate.
 type Link struct{ Type, URL, Title string }
 
-// DecodeMandate reads one mandate. The error is a *strictjson.Error (the bytes
-// are not acceptable JSON; the mandate is nil) or a *FieldError (a known field
-// has the wrong JSON type; the mandate is there nonetheless, with that field
-// empty). Missing fields, unknown members and values outside a vocabulary are no
-// errors here.
+// DecodeMandate reads one mandate. The error is a *strictjson.Error (the bytes are not
+// acceptable JSON; the mandate is nil) or a *FieldError (a known field has the wrong JSON type;
+// the mandate is returned all the same, with that field empty). Missing fields, unknown members
+// and values outside a vocabulary are no errors here.
 func DecodeMandate(raw []byte, lim strictjson.Limits) (*Mandate, error) {
 	m := &Mandate{Raw: raw}
 	tree, env, err := decodeDocument(raw, lim, m.readFields)

@@ -5,7 +5,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Profile is what an issuer publishes under /.well-known/aump.
+// Profile is an issuer's document under /.well-known/aump.
 type Profile struct {
 	Version           string // aump.version
 	Type              string // aump.type
@@ -19,7 +19,7 @@ type Profile struct {
 	Raw  []byte // the bytes that DecodeProfile was given, not a copy
 }
 
-// Issuer is whose profile it is.
+// Issuer is the issuer of a profile.
 type Issuer struct{ ID, Name, HomepageURL string }
 
 // Binding is a protocol that carries references to mandates.
@@ -29,7 +29,7 @@ type Binding struct {
 	Methods        []string
 }
 
-// Revocation says where revocations are published.
+// Revocation states where revocations are published.
 type Revocation struct {
 	Endpoint           string
 	SupportsStatusList bool

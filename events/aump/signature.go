@@ -14,47 +14,46 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// Types of signatures that are verified here. A vc-sd-jwt is not.
+// Types of signatures that Verify supports. vc-sd-jwt is not supported.
 const (
 	signatureDetached = "jws-detached" // compact JWS without its payload (RFC 7515 appendix F)
-	signatureJWS      = "jws"          // compact JWS whose payload is what Unsigned gives
+	signatureJWS      = "jws"          // compact JWS whose payload is UnsignedForm
 )
 
-// SignatureState says what the signatures on a mandate are worth.
+// SignatureState is the verification result of a mandate's signatures.
 type SignatureState string
 
-// The states. The zero state is no state: nobody has looked.
+// The states. The zero state means: not checked.
 const (
 	SignatureNone         SignatureState = "none"
 	SignatureVerified     SignatureState = "verified"     // one verifies, and none by a known key fails
-	SignatureUnverifiable SignatureState = "unverifiable" // none is by a known key in a form that is verified here
+	SignatureUnverifiable SignatureState = "unverifiable" // none is by a known key in a supported form
 	SignatureInvalid      SignatureState = "invalid"      // one by a known key does not verify
 )
 
-// Bounds on what is looked at: verifying costs time.
+// Bounds on what is verified: verification costs time.
 const (
 	maxSignatures     = 16
 	maxSignatureValue = 512 << 10 // a jws holds the mandate
 )
 
-// ErrKeyConflict says that two profiles publish different keys under one kid.
+// ErrKeyConflict reports that two profiles publish different keys under one kid.
 var ErrKeyConflict = errors.New("aump: two signing keys have the same kid")
 
-// KeySet holds the keys that may sign mandates, by kid. The nil set trusts
-// nobody.
+// KeySet holds the keys that may sign mandates, by kid. The nil set trusts no key.
 type KeySet map[string]key
 
-// key is a public key with the one algorithm that it is used with, so that the
-// document that is to be verified cannot choose.
+// key is a public key with the one algorithm that it is used with, so that the verified
+// document cannot choose the algorithm.
 type key struct {
 	algorithm jose.SignatureAlgorithm
 	public    any
-	raw       []byte // to tell keys apart
+	raw       []byte // for comparing keys
 }
 
-// Add takes the signing keys of a profile. Keys that are incomplete, private,
-// not for signatures, or neither Ed25519 nor P-256 are left out: what names them
-// cannot be verified. The error is ErrKeyConflict; the set is then unchanged.
+// Add adds the signing keys of a profile. Keys that are incomplete, private, not for
+// signatures, or neither Ed25519 nor P-256 are skipped: signatures by them cannot be verified.
+// The error is ErrKeyConflict; the set is then unchanged.
 func (ks KeySet) Add(p *Profile) error {
 	found := KeySet{}
 	for _, jwk := range p.SigningKeys {
@@ -102,9 +101,9 @@ func readKey(tree map[string]any) (kid string, k key, ok bool) {
 	return jwk.KeyID, k, jwk.Algorithm == "" || jwk.Algorithm == string(k.algorithm)
 }
 
-// Verify judges the signatures on a mandate. They sign the bytes that Unsigned
-// gives. AUMP lets several parties sign and does not say which must; signatures
-// by unknown keys neither help nor harm where one verifies.
+// Verify verifies the signatures on a mandate. They sign the bytes of UnsignedForm. AUMP lets
+// several parties sign and does not state which must; signatures by unknown keys have no effect
+// if one verifies.
 func (ks KeySet) Verify(m *Mandate) SignatureState {
 	if len(m.Signatures) == 0 {
 		return SignatureNone
@@ -144,8 +143,7 @@ func (k key) verifySignature(s Signature, payload []byte) bool {
 	return err == nil && bytes.Equal(signed, payload)
 }
 
-// namesSameKey reports whether the protected header names no other key than the mandate
-// does.
+// namesSameKey reports whether the protected header names no other key than the mandate does.
 func namesSameKey(obj *jose.JSONWebSignature, s Signature) bool {
 	if len(obj.Signatures) != 1 {
 		return false
@@ -154,8 +152,8 @@ func namesSameKey(obj *jose.JSONWebSignature, s Signature) bool {
 	return kid == "" || kid == s.KeyID
 }
 
-// isCompactJWS reports whether a value is three parts of strict base64url: lenient
-// decoders skip line breaks and spare bits.
+// isCompactJWS reports whether a value is three parts of strict base64url: lenient decoders
+// ignore line breaks and spare bits.
 func isCompactJWS(value string) bool {
 	parts := strings.Split(value, ".")
 	for _, part := range parts {

@@ -13,8 +13,7 @@ import (
 	"github.com/cloudevents/sdk-go/v2/types"
 )
 
-// Message is a NATS message for the CloudEvents SDK. It can be read any number
-// of times.
+// Message is a NATS message for the CloudEvents SDK. It can be read repeatedly.
 type Message struct {
 	event Event
 	body  []byte
@@ -97,13 +96,12 @@ func (m *Message) GetExtension(name string) any {
 	return nil
 }
 
-// Finish implements binding.Message; there is nothing to give back.
+// Finish implements binding.Message; there is nothing to release.
 func (m *Message) Finish(error) error { return nil }
 
-// Write turns an SDK message into the header and body of a NATS message, in the
-// mode that the message is in or that ctx asks for (binding.WithForceBinary,
-// binding.WithForceStructured; binary if nobody does). What it returns can be
-// read by Decode, or it is an error.
+// Write converts an SDK message to the header and body of a NATS message, in the mode of the
+// message or the one that ctx demands (binding.WithForceBinary, binding.WithForceStructured;
+// binary by default). Decode can read the result, or Write returns an error.
 func Write(ctx context.Context, m binding.MessageReader) (header map[string][]string, body []byte, err error) {
 	w := &writer{}
 	if _, err := binding.Write(ctx, m, w, w); err != nil {
@@ -115,7 +113,7 @@ func Write(ctx context.Context, m binding.MessageReader) (header map[string][]st
 	return w.header, w.body, nil
 }
 
-// writer takes what the SDK reads out of a message.
+// writer collects what the SDK reads from a message.
 type writer struct {
 	header map[string][]string
 	body   []byte

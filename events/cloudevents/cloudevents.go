@@ -1,11 +1,11 @@
-// Package cloudevents is the CloudEvents 1.0 binding on NATS (the CloudEvents
-// NATS protocol binding, 1.0.3): headers for the records that Countersign
-// emits, one reader for what producers send, and the SDK's binding interfaces
-// for those who hold SDK events.
+// Package cloudevents is the CloudEvents 1.0 binding on NATS (the CloudEvents NATS protocol
+// binding, 1.0.3). Binary builds the headers of the records that Countersign emits, Decode
+// reads producers' messages, and NewMessage and Write implement the SDK's binding interfaces
+// for callers with SDK events.
 //
-// The reader is strict where two readers could see different events in one
-// message: contradicting modes, repeated headers and values that are not UTF-8
-// are errors. It hands out the data byte for byte.
+// The reader is strict where two readers could see different events in one message:
+// contradicting modes, repeated headers and values that are not UTF-8 are errors. It returns
+// the data unchanged, byte for byte.
 package cloudevents
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Mode is how a message carries its event.
+// Mode is the encoding of an event in a message.
 type Mode string
 
 // The modes. A plain message is no CloudEvent: its body is the event.
@@ -47,26 +47,25 @@ type Attributes struct {
 	DataContentType string // Binary writes application/json if it is empty
 	DataSchema      string
 
-	// Extra holds the extension attributes by name ([a-z0-9]+) in their canonical
-	// text; nil if there are none.
+	// Extra holds the extension attributes by name ([a-z0-9]+) in their canonical text; nil if
+	// there are none.
 	Extra map[string]string
 }
 
-// Event is what Decode found in a message.
+// Event is the event that Decode read from a message.
 type Event struct {
 	Mode       Mode
 	Attributes // zero for plain messages
 
-	// Data is the producer's event, byte for byte: the body of binary and plain
-	// messages (not a copy); of a structured message the bytes of the JSON value
-	// "data" as they stand in the envelope, whatever datacontenttype says, or the
-	// decoded data_base64; nil if it has neither.
+	// Data is the producer's event, byte for byte: the body of binary and plain messages (not a
+	// copy); for a structured message the bytes of the JSON value "data" in the envelope,
+	// whatever datacontenttype is, or the decoded data_base64; nil if it has neither.
 	Data []byte
 }
 
-// Why a message cannot be read. The errors that Decode returns name the header,
-// attribute or member, and never hold a value. Beside these, the envelope of a
-// structured message gives a *strictjson.Error if it is not acceptable JSON.
+// Errors of unreadable messages. The errors that Decode returns name the header, attribute or
+// member, and never hold a value. The envelope of a structured message also gives a
+// *strictjson.Error if it is not acceptable JSON.
 var (
 	ErrBatched     = errors.New("cloudevents: batches are not supported on NATS, send one event per message")
 	ErrFormat      = errors.New("cloudevents: only the JSON event format (application/cloudevents+json, UTF-8) is supported")
@@ -80,8 +79,8 @@ var (
 
 func attributeError(err error, name string) error { return fmt.Errorf("%w: %.40q", err, name) }
 
-// validName reports whether an attribute may have this name (CloudEvents 1.0
-// section 3.1; "data" is the name of something else).
+// validName reports whether an attribute may have this name (CloudEvents 1.0 section 3.1;
+// "data" is reserved).
 func validName(name string) bool {
 	for i := 0; i < len(name); i++ {
 		if c := name[i]; !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9') {
@@ -91,7 +90,7 @@ func validName(name string) bool {
 	return name != "" && name != memberData
 }
 
-// set takes one attribute's canonical text.
+// set sets one attribute from its canonical text.
 func (a *Attributes) set(name, value string) error {
 	if !validName(name) {
 		return attributeError(ErrName, name)
@@ -101,7 +100,7 @@ func (a *Attributes) set(name, value string) error {
 	}
 	switch name {
 	case "specversion":
-		return nil // checked where the mode is decided
+		return nil // Decode checks it when it determines the mode
 	case "id":
 		a.ID = value
 	case "source":
@@ -129,7 +128,7 @@ func (a *Attributes) set(name, value string) error {
 	return nil
 }
 
-// toMap gives the attributes that are there, specversion first, by name.
+// toMap returns the attributes that are set, by name.
 func (a Attributes) toMap() map[string]string {
 	m := map[string]string{
 		"specversion":     SpecVersion,
@@ -154,7 +153,7 @@ func (a Attributes) toMap() map[string]string {
 	return m
 }
 
-// checkRequired checks that the required attributes are there.
+// checkRequired checks that the required attributes are set.
 func (a Attributes) checkRequired() error {
 	switch "" {
 	case a.ID:

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Decode reads a NATS message. It takes it for structured if its content-type
-// says so, for binary if it has ce-specversion, and for plain otherwise. Header
-// names match in any case, as NATS clients differ. Every error means that the
-// message must not be taken for an event; see the Err variables.
+// Decode reads a NATS message. The message is structured if its content-type says so, binary if
+// it has ce-specversion, and plain otherwise. Header names match in any case, because NATS
+// clients differ. After any error the message must not be used as an event; see the Err
+// variables.
 func Decode(header map[string][]string, body []byte) (Event, error) {
 	h, err := readHeaders(header)
 	if err != nil {
@@ -36,7 +36,7 @@ func Decode(header map[string][]string, body []byte) (Event, error) {
 	}
 }
 
-// headers are the headers that matter here.
+// headers are the headers that Decode uses.
 type headers struct {
 	contentType string
 	ce          map[string]string // by attribute name, decoded; nil if none
@@ -51,7 +51,7 @@ func readHeaders(header map[string][]string) (headers, error) {
 			keys = append(keys, key)
 		}
 	}
-	slices.Sort(keys) // so that a message with two faults always fails for the same
+	slices.Sort(keys) // so that a message with two faults always gives the same error
 	for _, key := range keys {
 		name, ce, _ := headerName(key)
 		values := header[key]
@@ -75,8 +75,8 @@ func readHeaders(header map[string][]string) (headers, error) {
 	return h, nil
 }
 
-// headerName tells whether a header matters, and for ce-* headers the name of
-// the attribute. Only ASCII letters are folded: "ce-ſource" is no "ce-source".
+// headerName reports whether Decode uses a header, and for ce-* headers the name of the
+// attribute. Only ASCII letters are folded: "ce-ſource" is not "ce-source".
 func headerName(key string) (name string, ce, relevant bool) {
 	const longest = len(headerContentType)
 	if len(key) >= len(headerPrefix) && asciiLower(key[:len(headerPrefix)]) == headerPrefix {
@@ -103,9 +103,8 @@ func asciiLower(s string) string {
 	return s
 }
 
-// isStructured reads a content-type. The NATS binding says
-// "application/cloudevents", the JSON format "application/cloudevents+json";
-// both mean JSON here.
+// isStructured reads a content-type. The NATS binding demands "application/cloudevents", the
+// JSON format "application/cloudevents+json"; both mean JSON here.
 func isStructured(contentType string) (bool, error) {
 	media, params, _ := strings.Cut(contentType, ";")
 	media = asciiLower(strings.Trim(media, " \t"))

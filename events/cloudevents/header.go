@@ -12,16 +12,15 @@ const (
 	headerContentType = "content-type"
 )
 
-// Binary builds the headers of a message in binary mode, for the records that
-// Countersign emits: ce-*, the names in lower case, empty attributes left out. Equal
-// attributes give equal headers. ID, Source and Type must not be empty, or no reader
-// will take the message. There is no content-type: in NATS it says that an event is
-// structured (CloudEvents NATS binding, 3), and what the data is says
-// ce-datacontenttype like any other attribute. Besides, a record of an atomic batch
-// has eight headers then, which is what the small kind of Go's maps holds.
+// Binary builds the headers of a message in binary mode, for the records that Countersign
+// emits: ce-*, names in lower case, empty attributes left out. Equal attributes give equal
+// headers. ID, Source and Type must not be empty, or no reader accepts the message. There is no
+// content-type: in NATS it marks a structured event (CloudEvents NATS binding, 3), and
+// ce-datacontenttype describes the data. Without it a record of an atomic batch also has only
+// eight headers, which fit the small kind of Go's maps.
 //
-// Names in Extra are constants of the program; Binary panics at one that is not
-// a valid extension name. Values may be anything: they are percent-encoded.
+// Names in Extra are constants of the program; Binary panics for an invalid extension name.
+// Values may be anything: they are percent-encoded.
 func Binary(a Attributes) map[string][]string {
 	if a.DataContentType == "" {
 		a.DataContentType = ContentTypeJSON
@@ -31,7 +30,7 @@ func Binary(a Attributes) map[string][]string {
 			panic(fmt.Sprintf("cloudevents: %q is no name for an extension attribute", name))
 		}
 	}
-	n := 5 + len(a.Extra) // exactly: a map of at most 8 is of the small kind
+	n := 5 + len(a.Extra) // exact: a map of at most 8 is of the small kind
 	for _, there := range [...]bool{a.Subject != "", a.DataSchema != "", !a.Time.IsZero()} {
 		if there {
 			n++
@@ -65,8 +64,8 @@ var reservedNames = map[string]bool{
 
 const hexDigits = "0123456789ABCDEF"
 
-// encodeValue percent-encodes an attribute for a header (section 3.1.3.2).
-// Bytes that are no UTF-8 become U+FFFD.
+// encodeValue percent-encodes an attribute for a header (section 3.1.3.2). Bytes that are not
+// UTF-8 become U+FFFD.
 func encodeValue(s string) string {
 	if isHeaderSafe(s) {
 		return s
@@ -86,7 +85,7 @@ func encodeValue(s string) string {
 	return b.String()
 }
 
-// isHeaderSafe tells whether a text needs no encoding.
+// isHeaderSafe reports whether a text needs no encoding.
 func isHeaderSafe(s string) bool {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c <= 0x20 || c >= 0x7f || c == '"' || c == '%' {
@@ -96,10 +95,9 @@ func isHeaderSafe(s string) bool {
 	return true
 }
 
-// decodeValue is its inverse, and takes quoted strings too (RFC 7230 section
-// 3.2.6), which older writers used. It decodes once. Text that needed encoding
-// and was not encoded is accepted as long as there is only one way to read it.
-// Whether the result is UTF-8 is for Attributes.set to check.
+// decodeValue is the inverse of encodeValue. It also accepts quoted strings (RFC 7230 section
+// 3.2.6), which older writers used. It decodes once. Text that should have been encoded is
+// accepted if it can be read in only one way. Attributes.set checks that the result is UTF-8.
 func decodeValue(s string) (string, bool) {
 	s = strings.Trim(s, " \t")
 	if strings.HasPrefix(s, `"`) {

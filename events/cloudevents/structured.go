@@ -16,14 +16,14 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Members of the JSON event format that are no attributes.
+// Members of the JSON event format that are not attributes.
 const (
 	memberData       = "data"
 	memberDataBase64 = "data_base64"
 )
 
-// decodeStructured takes an envelope apart (CloudEvents JSON event format). The
-// data is only delimited here, not judged: whoever decodes the event does that.
+// decodeStructured parses an envelope (CloudEvents JSON event format). It only delimits the
+// data; the decoder of the event validates it.
 func decodeStructured(body []byte) (Event, error) {
 	members, err := splitMembers(body)
 	if err != nil {
@@ -64,7 +64,7 @@ func decodeStructured(body []byte) (Event, error) {
 	return e, nil
 }
 
-// splitMembers gives the raw values of an object's members, each a slice of its own.
+// splitMembers returns the raw values of an object's members, each a slice of its own.
 func splitMembers(body []byte) (map[string]jsontext.Value, error) {
 	dec := jsontext.NewDecoder(bytes.NewReader(body))
 	members, err := readMembers(dec)
@@ -73,7 +73,7 @@ func splitMembers(body []byte) (map[string]jsontext.Value, error) {
 			return members, nil
 		}
 	}
-	// Say what is wrong in the words that everything else uses.
+	// Report the defect with the codes of strictjson.
 	if _, err := strictjson.ParseObject(body, strictjson.Limits{}); err != nil {
 		return nil, err
 	}
@@ -101,9 +101,8 @@ func readMembers(dec *jsontext.Decoder) (map[string]jsontext.Value, error) {
 	return members, err
 }
 
-// attributeText gives an attribute's canonical text. Context attributes are
-// strings; extensions may be booleans or 32-bit integers as well. null is as
-// good as absent.
+// attributeText returns an attribute's canonical text. Context attributes are strings;
+// extensions may also be booleans or 32-bit integers. null counts as absent.
 func attributeText(raw jsontext.Value, mustBeString bool) (text string, there, ok bool) {
 	switch kind := raw.Kind(); {
 	case kind == 'n':

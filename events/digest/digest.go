@@ -1,7 +1,7 @@
-// Package digest computes the digests that records, receipts and evidence
-// carry. A plain hash of a short secret is the secret, so whatever may hold one
-// is hashed under a key: that of its session, which an erasure destroys, or of its
-// tenant where there is no session. Plain SHA-256 is for data that hides nothing.
+// Package digest computes the digests in records, receipts and evidence. A plain hash of a
+// short secret can be guessed, so data that may hold a secret is hashed under a key: that of
+// its session, which an erasure destroys, or of its tenant where there is no session. Plain
+// SHA-256 is for data without secrets. Begin reading with Plain, Keyed, Salted and Session.
 package digest
 
 import (
@@ -21,34 +21,33 @@ import (
 const (
 	PrefixPlain   = "sha256:"
 	PrefixKeyed   = "hmac-sha256:"         // under the tenant's key
-	PrefixSession = "session-hmac-sha256:" // under the session's; see Session
+	PrefixSession = "session-hmac-sha256:" // under the session's key; see Session
 	PrefixSalted  = "salted-sha256:"
 )
 
 // KeySize is the length of a master key and of every tenant key, in bytes.
 const KeySize = 32
 
-// ErrKeySize says that a key does not have KeySize bytes.
+// ErrKeySize reports a key without KeySize bytes.
 var ErrKeySize = errors.New("digest: a key must have 32 bytes")
 
-// Plain is "sha256:<hex>" of b.
+// Plain returns "sha256:<hex>" of b.
 func Plain(b []byte) string {
 	sum := sha256.Sum256(b)
 	return PrefixPlain + hex.EncodeToString(sum[:])
 }
 
-// Keyed is "hmac-sha256:<hex>" of b under key.
+// Keyed returns "hmac-sha256:<hex>" of b under key.
 func Keyed(key, b []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(b)
 	return PrefixKeyed + hex.EncodeToString(mac.Sum(nil))
 }
 
-// Keyer makes the digests of Keyed under one key, each at half the cost. It
-// belongs to one goroutine.
+// Keyer computes Keyed under one key at half the cost. It belongs to one goroutine.
 type Keyer struct{ mac hash.Hash }
 
-// NewKeyer makes a Keyer; nil, which makes no digests, if there is no key.
+// NewKeyer returns a Keyer for key; nil, which gives no digests, without a key.
 func NewKeyer(key []byte) *Keyer {
 	if len(key) == 0 {
 		return nil
@@ -56,7 +55,7 @@ func NewKeyer(key []byte) *Keyer {
 	return &Keyer{hmac.New(sha256.New, key)}
 }
 
-// Keyed is "hmac-sha256:<hex>" of b, "" without a key.
+// Keyed returns "hmac-sha256:<hex>" of b, "" without a key.
 func (k *Keyer) Keyed(b []byte) string {
 	if k == nil {
 		return ""
@@ -64,7 +63,7 @@ func (k *Keyer) Keyed(b []byte) string {
 	return Format(PrefixKeyed, k.Sum(b))
 }
 
-// Sum is the digest of Keyed as bytes. There must be a key.
+// Sum returns the digest of Keyed as bytes. There must be a key.
 func (k *Keyer) Sum(b []byte) (sum [sha256.Size]byte) {
 	k.mac.Reset()
 	k.mac.Write(b)
@@ -72,14 +71,14 @@ func (k *Keyer) Sum(b []byte) (sum [sha256.Size]byte) {
 	return sum
 }
 
-// Format is a digest with its prefix.
+// Format returns a digest with its prefix.
 func Format(prefix string, sum [sha256.Size]byte) string {
 	var room [len(PrefixSession) + 2*KeyIDSize + 1 + 2*sha256.Size]byte
 	return string(hex.AppendEncode(append(room[:0], prefix...), sum[:]))
 }
 
-// Salted is "salted-sha256:<hex>" of b, keyed with a salt that is handed out
-// with it: whoever holds the salt and b can check it, nobody else can guess.
+// Salted returns "salted-sha256:<hex>" of b, keyed with a salt that is given out with it: a
+// holder of the salt and b can check it; without the salt b cannot be guessed.
 func Salted(salt, b []byte) string {
 	mac := hmac.New(sha256.New, salt)
 	mac.Write(b)
@@ -89,16 +88,15 @@ func Salted(salt, b []byte) string {
 // Equal compares two digests in constant time.
 func Equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-// Master is the key from which every tenant's key is derived. It is shared by
-// admitter, correlator and auditor and leaves none of them. The zero Master has
-// no keys.
+// Master is the key from which every tenant's key is derived. Admitter, correlator and auditor
+// share it and never pass it on. The zero Master has no keys.
 type Master struct {
-	// A function, because fmt asks no method of an unexported field: it would
-	// print the bytes of a struct that has a Master in one.
+	// key is a function because fmt calls no method of an unexported field: it would print the
+	// bytes of a struct that contains a Master.
 	key func() []byte
 }
 
-// NewMaster takes a master key of KeySize bytes.
+// NewMaster returns the Master for a key of KeySize bytes.
 func NewMaster(key []byte) (Master, error) {
 	var m Master
 	if len(key) != KeySize {
@@ -109,18 +107,18 @@ func NewMaster(key []byte) (Master, error) {
 	return m, nil
 }
 
-// Tenant is the key of one tenant: HKDF-SHA-256 of the master key; nil for the
-// zero Master.
+// Tenant returns the key of one tenant: HKDF-SHA-256 of the master key; nil for the zero
+// Master.
 func (m Master) Tenant(tenant string) []byte {
 	return m.deriveKey("countersign/tenant/v1/" + tenant)
 }
 
-// Wrapping is the key under which a tenant's session keys are wrapped.
+// Wrapping returns the key that wraps a tenant's session keys.
 func (m Master) Wrapping(tenant string) []byte {
 	return m.deriveKey("countersign/session-wrap/v1/" + tenant)
 }
 
-// Snapshot is the key that authenticates a service's snapshots of its own state.
+// Snapshot returns the key that authenticates a service's snapshots of its own state.
 func (m Master) Snapshot() []byte {
 	return m.deriveKey("countersign/snapshot/v1")
 }
@@ -142,17 +140,15 @@ func (m Master) String() string { return "digest.Master(secret)" }
 // GoString keeps the key out of %#v.
 func (m Master) GoString() string { return m.String() }
 
-// Keys are what the digests of one session's messages are made under. Either may
-// be missing.
+// Keys are the keys for the digests of one session's messages. Either may be missing.
 type Keys struct {
 	Tenant  []byte   // Master.Tenant
 	Session *Session // of its session's key
 }
 
-// InFormOf computes the digest of b in the same form as like, so that a recording
-// with plain digests and a log with keyed ones are compared by the same code. ok is
-// false when like has no known form, or was made under a key that is not there: a
-// session's that was erased, for example.
+// InFormOf computes the digest of b in the same form as like, so that the same code compares
+// recordings with plain digests and logs with keyed ones. ok is false if like has no known
+// form, or if its key is missing, for example an erased session's.
 func InFormOf(like string, keys Keys, b []byte) (d string, ok bool) {
 	switch {
 	case strings.HasPrefix(like, PrefixPlain):
@@ -166,11 +162,11 @@ func InFormOf(like string, keys Keys, b []byte) (d string, ok bool) {
 	}
 }
 
-// ComparableForm is what must be the same of two digests so that they can be compared: the
-// prefix, and of a session's digest the id of the key.
+// ComparableForm is the part that two comparable digests share: the prefix, and for a session's
+// digest the key id.
 func ComparableForm(d string) string {
 	if end := len(d) - 2*sha256.Size; end > 0 && d[end-1] == ':' && strings.IndexByte(d[end:], ':') < 0 {
-		return d[:end] // as all are that Of makes
+		return d[:end] // the form of all digests of this package
 	}
 	return d[:strings.LastIndexByte(d, ':')+1]
 }

@@ -7,7 +7,7 @@ import (
 	"hash"
 )
 
-// KeyIDSize is how many bytes of a digest say which session key it was made under.
+// KeyIDSize is the number of bytes of the session key id in a digest.
 const KeyIDSize = 8
 
 const (
@@ -15,15 +15,15 @@ const (
 	keyIDPurpose   = "countersign/digest-id/v1\x00"
 )
 
-// Session makes the digests of what one session's messages contain:
+// Session computes the digests of the content of one session's messages:
 //
 //	session-hmac-sha256:<key id, 16 hex digits>:<HMAC-SHA-256(k, SHA-256(data)), hex>
 //
-// with k = HMAC-SHA-256(the session's key, "countersign/digest/v1"). Once the
-// session's key is destroyed, nobody can try values against them any more, whatever
-// other keys they have. The key id, the first 8 bytes of SHA-256 of
-// "countersign/digest-id/v1", a zero byte and k, tells digests of a session's
-// earlier key from those of its present one: they cannot be compared.
+// with k = HMAC-SHA-256(the session's key, "countersign/digest/v1"). Once the session's key is
+// destroyed, values cannot be tried against the digests any more, with whatever other keys. The
+// key id is the first 8 bytes of SHA-256 of "countersign/digest-id/v1", a zero byte and k. It
+// distinguishes digests under an earlier key of the session from those under the present one:
+// they cannot be compared.
 //
 // A Session may be used by several goroutines.
 type Session struct {
@@ -31,8 +31,8 @@ type Session struct {
 	key  func() []byte // see Master
 }
 
-// NewSession takes a session's key, of KeySize bytes; nil, which makes no digests,
-// if it is none.
+// NewSession returns the Session of a key of KeySize bytes; nil, which gives no digests, for
+// any other key.
 func NewSession(key []byte) *Session {
 	if len(key) != KeySize {
 		return nil
@@ -44,7 +44,7 @@ func NewSession(key []byte) *Session {
 	return &Session{form: PrefixSession + hex.EncodeToString(id[:KeyIDSize]) + ":", key: func() []byte { return own }}
 }
 
-// Form is what all digests of this session begin with, "" without a key.
+// Form is the common prefix of all digests of this session, "" without a key.
 func (s *Session) Form() string {
 	if s == nil {
 		return ""
@@ -52,7 +52,7 @@ func (s *Session) Form() string {
 	return s.form
 }
 
-// Digest is the digest of b, "" without a key.
+// Digest returns the digest of b, "" without a key.
 func (s *Session) Digest(b []byte) string {
 	if s == nil {
 		return ""
@@ -69,8 +69,8 @@ func (s *Session) String() string { return "digest.Session(" + s.Form() + "secre
 // GoString keeps the key out of %#v.
 func (s *Session) GoString() string { return s.String() }
 
-// Keyer makes the same digests for whoever has the SHA-256 of the data already, and
-// belongs to one goroutine; nil without a key.
+// Keyer computes the same digests from the SHA-256 of the data. It belongs to one goroutine; it
+// is nil without a key.
 func (s *Session) Keyer() *SessionKeyer {
 	if s == nil {
 		return nil
@@ -82,10 +82,10 @@ func (s *Session) Keyer() *SessionKeyer {
 type SessionKeyer struct {
 	form string
 	mac  hash.Hash
-	room [2 * sha256.Size]byte // what is hashed, and its digest
+	room [2 * sha256.Size]byte // the hash input, and its digest
 }
 
-// Digest is the digest of the data that has the given SHA-256; "" without a key.
+// Digest returns the digest of the data with the given SHA-256; "" without a key.
 func (k *SessionKeyer) Digest(plain [sha256.Size]byte) string {
 	if k == nil {
 		return ""

@@ -8,18 +8,17 @@ import (
 	"strings"
 )
 
-// TypeBatch is the type of a signature over several records at once. What it
-// covers is the text of batchText.
+// TypeBatch is the type of a signature over several records at once. It covers the text of
+// batchText.
 const TypeBatch = "countersign-batch+jws"
 
-// MaxBatch is how many records one signature covers at most. It bounds the
-// length of a proof, which is as many hashes as the number has binary digits.
+// MaxBatch is the maximum number of records of one signature. It bounds the length of a proof,
+// which is logarithmic in it.
 const MaxBatch = 1024
 
-// SignRecords signs records, each of which is verified by itself, and gives the
-// value of the header that each of them carries. One record has an ordinary
-// detached signature of TypeRecord. Several share one of TypeBatch, which costs
-// as much as one, over the root of the RFC 6962 tree of them:
+// SignRecords signs records so that each can be verified alone, and returns each record's
+// header value. One record gets an ordinary detached signature of TypeRecord. Several records
+// share one of TypeBatch, at the cost of one signature, over the root of their RFC 6962 tree:
 //
 //	<detached JWS> "~" <index> "~" <size> "~" <base64url of the inclusion proof's hashes>
 func (k PrivateKey) SignRecords(records [][]byte) ([]string, error) {
@@ -46,13 +45,13 @@ func (k PrivateKey) SignRecords(records [][]byte) ([]string, error) {
 
 type treeHash = [sha256.Size]byte
 
-// batchText is what the signature on a batch covers.
+// batchText is the text that the signature of a batch covers.
 func batchText(size int, root treeHash) []byte {
 	text := strconv.AppendInt(append(make([]byte, 0, 80), "countersign/batch/v1\n"...), int64(size), 10)
 	return append(base64.StdEncoding.AppendEncode(append(text, '\n'), root[:]), '\n')
 }
 
-// leafHash and node are the hashes of RFC 6962 section 2.1.
+// leafHash and nodeHash are the hashes of RFC 6962 section 2.1.
 func leafHash(record []byte) treeHash {
 	var room [2048]byte
 	return sha256.Sum256(append(append(room[:0], 0), record...))
@@ -66,8 +65,8 @@ func nodeHash(left, right treeHash) treeHash {
 	return sha256.Sum256(b[:])
 }
 
-// treeLevels gives the levels of the tree from the leaves to the root. A last node
-// without a sibling stands for itself one level up.
+// treeLevels returns the levels of the tree from the leaves to the root. A last node without a
+// sibling moves up one level unchanged.
 func treeLevels(records [][]byte) [][]treeHash {
 	level := make([]treeHash, len(records))
 	for i, r := range records {
@@ -88,7 +87,7 @@ func treeLevels(records [][]byte) [][]treeHash {
 	return levels
 }
 
-// inclusionProof joins the hashes that lead from a leaf to the root.
+// inclusionProof concatenates the hashes on the path from a leaf to the root.
 func inclusionProof(levels [][]treeHash, i int) (path []byte) {
 	for _, level := range levels[:len(levels)-1] {
 		if sibling := i ^ 1; sibling < len(level) {
@@ -99,7 +98,7 @@ func inclusionProof(levels [][]treeHash, i int) (path []byte) {
 	return path
 }
 
-// rootFromProof computes the root that a proof leads to (RFC 9162 section 2.1.3.2).
+// rootFromProof computes the root from a proof (RFC 9162 section 2.1.3.2).
 func rootFromProof(record []byte, index, size int, path []byte) (root treeHash, ok bool) {
 	root, last := leafHash(record), size-1
 	for ; len(path) > 0; path = path[sha256.Size:] {
@@ -120,15 +119,15 @@ func rootFromProof(record []byte, index, size int, path []byte) (root treeHash, 
 	return root, last == 0
 }
 
-// batchShare is one record's part of a batch's signature.
+// batchShare is one record's share of a batch's signature.
 type batchShare struct {
 	token       string
 	index, size int
 	path        []byte
 }
 
-// readShare takes a header value apart. batched is false for an ordinary
-// signature. There is one spelling of every share.
+// readShare parses a header value. batched is false for an ordinary signature. Every share has
+// only one spelling.
 func readShare(value string) (s batchShare, batched, ok bool) {
 	token, rest, batched := strings.Cut(value, "~")
 	if !batched {
@@ -147,30 +146,29 @@ func readShare(value string) (s batchShare, batched, ok bool) {
 	return s, true, indexFine && sizeFine && pathFine && s.size > 1 && s.size <= MaxBatch && s.index < s.size && len(s.path)%sha256.Size == 0
 }
 
-// smallNumber reads a number that is written without a sign or leading zeros.
+// smallNumber reads a number without a sign or leading zeros.
 func smallNumber(text string) (int, bool) {
 	n, err := strconv.Atoi(text)
 	return n, err == nil && n >= 0 && strconv.Itoa(n) == text
 }
 
-// VerifyRecord checks what SignRecords put on a record and gives the id of the
-// key.
+// VerifyRecord verifies a header value of SignRecords and returns the key id.
 func (ks KeySet) VerifyRecord(value string, record []byte) (kid string, err error) {
 	return (&RecordVerifier{Keys: ks}).Verify(value, record)
 }
 
-// RecordVerifier verifies many records, and a signature that several of them
-// share only once while they come one after the other. It must not be used by
-// two goroutines at once. Keys may be replaced or changed at any time.
+// RecordVerifier verifies many records. A signature that consecutive records share is verified
+// only once. It must not be used by several goroutines at once. Keys may be replaced or changed
+// at any time.
 type RecordVerifier struct {
 	Keys KeySet
 
-	token, kid string // of the batch that verified last
+	token, kid string // of the last verified batch
 	size       int
 	root       treeHash
 }
 
-// Verify checks what SignRecords put on a record and gives the id of the key.
+// Verify verifies a header value of SignRecords and returns the key id.
 func (v *RecordVerifier) Verify(value string, record []byte) (kid string, err error) {
 	s, batched, ok := readShare(value)
 	switch {

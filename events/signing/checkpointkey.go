@@ -11,11 +11,10 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// CheckpointKeyName is the name of every checkpoint key, as it stands in note
-// signatures.
+// CheckpointKeyName is the name of every checkpoint key in note signatures.
 const CheckpointKeyName = "countersign.dev/checkpoint"
 
-// ErrCheckpointKey says that a text is not a checkpoint key in the form of
+// ErrCheckpointKey reports a text that is not a checkpoint key in the form of
 // golang.org/x/mod/sumdb/note, named CheckpointKeyName.
 var ErrCheckpointKey = errors.New("signing: not a checkpoint key; its name must be " + CheckpointKeyName)
 

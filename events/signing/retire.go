@@ -12,13 +12,13 @@ import (
 // UseReceipt is the use of keys that sign receipts and records.
 const UseReceipt = "receipt"
 
-// maxVouch bounds a signed note that is looked at, in bytes.
+// maxVouch bounds the signed notes that are read, in bytes.
 const maxVouch = 64 << 10
 
-// ErrRetirement says that a retirement does not name a key and a time.
+// ErrRetirement reports a retirement without a key or a time.
 var ErrRetirement = errors.New("signing: a retirement must have use receipt, the id of a key and a time")
 
-// SignRetirement signs that a key counts no more: a note of the checkpoint key over
+// SignRetirement signs the retirement of a key: a note of the checkpoint key over
 // k.VouchText().
 func SignRetirement(signer note.Signer, k events.KeyRetirement) (string, error) {
 	if !wellFormed(k) {
@@ -31,8 +31,8 @@ func SignRetirement(signer note.Signer, k events.KeyRetirement) (string, error) 
 	return string(signed), nil
 }
 
-// CheckRetirement reports whether k is well-formed and its Vouch is by one of
-// the known checkpoint keys.
+// CheckRetirement reports whether k is well-formed and its Vouch is by one of the known
+// checkpoint keys.
 func CheckRetirement(known note.Verifiers, k events.KeyRetirement) bool {
 	if !wellFormed(k) || len(k.Vouch) > maxVouch {
 		return false
@@ -41,8 +41,8 @@ func CheckRetirement(known note.Verifiers, k events.KeyRetirement) bool {
 	return err == nil && n.Text == k.VouchText()
 }
 
-// wellFormed checks the fields that VouchText joins: only in their exact forms
-// does its text say one thing.
+// wellFormed checks the fields that VouchText joins: only in their exact forms is its text
+// unambiguous.
 func wellFormed(k events.KeyRetirement) bool {
 	return k.Use == UseReceipt && isKeyID(k.KeyID) && !k.RetiredAt.IsZero()
 }

@@ -8,11 +8,11 @@ import (
 	"fmt"
 )
 
-// ErrNoKey says that the zero PrivateKey was asked to sign.
+// ErrNoKey reports that the zero PrivateKey was used to sign.
 var ErrNoKey = errors.New("signing: the zero PrivateKey cannot sign")
 
-// Sign gives the compact JWS of payload: base64url(header) "." base64url(payload)
-// "." base64url(signature), none of them padded.
+// Sign returns the compact JWS of payload: base64url(header) "." base64url(payload) "."
+// base64url(signature), all unpadded.
 func (k PrivateKey) Sign(typ string, payload []byte) (string, error) {
 	signed, _, err := k.signingInput(typ, payload)
 	if err != nil {
@@ -21,8 +21,7 @@ func (k PrivateKey) Sign(typ string, payload []byte) (string, error) {
 	return string(k.appendSignature(signed, signed)), nil
 }
 
-// SignDetached gives the compact JWS of payload without the payload in it
-// (RFC 7515 appendix F).
+// SignDetached returns the compact JWS of payload without the payload (RFC 7515 appendix F).
 func (k PrivateKey) SignDetached(typ string, payload []byte) (string, error) {
 	signed, head, err := k.signingInput(typ, payload)
 	if err != nil {
@@ -35,7 +34,7 @@ func (k PrivateKey) SignDetached(typ string, payload []byte) (string, error) {
 // signatureText is the length of an encoded signature.
 const signatureText = (ed25519.SignatureSize*8 + 5) / 6
 
-// signingInput is what is signed (RFC 7515 section 5.1), with room behind it for the
+// signingInput is the text that is signed (RFC 7515 section 5.1), with capacity for the
 // signature; head is the length of its header.
 func (k PrivateKey) signingInput(typ string, payload []byte) (signed []byte, head int, err error) {
 	if k.key == nil {
@@ -54,7 +53,7 @@ func (k PrivateKey) signingInput(typ string, payload []byte) (signed []byte, hea
 	return base64.RawURLEncoding.AppendEncode(signed, payload), len(protected), nil
 }
 
-// appendSignature signs and puts the signature behind out.
+// appendSignature signs and appends the signature to out.
 func (k PrivateKey) appendSignature(signed, out []byte) []byte {
 	signature := ed25519.Sign(k.key(), signed)
 	return base64.RawURLEncoding.AppendEncode(append(out, '.'), signature)
@@ -62,8 +61,8 @@ func (k PrivateKey) appendSignature(signed, out []byte) []byte {
 
 const algorithm = "EdDSA"
 
-// protectedHeader is the protected header that Sign writes: its members in this order and
-// without a blank, as go-jose writes them.
+// protectedHeader is the protected header that Sign writes: members in this order and without
+// blanks, as go-jose writes them.
 func protectedHeader(kid, typ string) string {
 	return `{"alg":"` + algorithm + `","kid":"` + kid + `","typ":"` + typ + `"}`
 }

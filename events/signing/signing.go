@@ -1,7 +1,7 @@
-// Package signing makes and checks the compact JWS (EdDSA over Ed25519, RFC
-// 7515 and 8037) that Countersign puts on receipts and decision records. One
-// algorithm, no negotiation, and a type that must match: a signature made for
-// one purpose cannot be used for another.
+// Package signing makes and verifies the compact JWS (EdDSA over Ed25519, RFC 7515 and 8037) on
+// receipts and decision records, and the signed notes of the checkpoint key on key records and
+// erasures. There is one algorithm, no negotiation, and a type that must match: a signature for
+// one purpose cannot be used for another. Begin reading with PrivateKey and KeySet.
 package signing
 
 import (
@@ -13,13 +13,13 @@ import (
 	"fmt"
 )
 
-// Types of signed things (the JWS "typ" header).
+// Types of signed objects (the JWS "typ" header).
 const (
 	TypeReceipt = "countersign-receipt+jwt"
 	TypeRecord  = "countersign-record+jws"
 )
 
-// Errors that callers decide on.
+// Errors that callers distinguish.
 var (
 	ErrUnknownKey   = errors.New("signing: signed with a key that is not published")
 	ErrBadSignature = errors.New("signing: the signature does not verify")
@@ -29,13 +29,13 @@ var (
 // PrivateKey signs. Its ID is derived from its public half.
 type PrivateKey struct {
 	ID string
-	// A function, because fmt asks no method of an unexported field: it would
-	// print the bytes of a struct that has a PrivateKey in one.
+	// key is a function because fmt calls no method of an unexported field: it would print the
+	// bytes of a struct that contains a PrivateKey.
 	key     func() ed25519.PrivateKey
 	headers map[string]string // by type: the protected header, encoded
 }
 
-// NewPrivateKey makes the signing key of a 32-byte Ed25519 seed.
+// NewPrivateKey derives the signing key from a 32-byte Ed25519 seed.
 func NewPrivateKey(seed []byte) (PrivateKey, error) {
 	if len(seed) != ed25519.SeedSize {
 		return PrivateKey{}, fmt.Errorf("signing: an Ed25519 seed has %d bytes, not %d", ed25519.SeedSize, len(seed))
@@ -58,14 +58,13 @@ func (k PrivateKey) String() string { return "signing.PrivateKey(" + k.ID + ")" 
 // GoString keeps the key out of %#v.
 func (k PrivateKey) GoString() string { return k.String() }
 
-// KeyID names a public key: the first 16 hex digits of its SHA-256.
+// KeyID is the id of a public key: the first 16 hex digits of its SHA-256.
 func KeyID(pub ed25519.PublicKey) string {
 	sum := sha256.Sum256(pub)
 	return hex.EncodeToString(sum[:8])
 }
 
-// EncodePublic and DecodePublic give the text form of a public key: base64url
-// of its 32 bytes, unpadded.
+// EncodePublic returns the text form of a public key: base64url of its 32 bytes, unpadded.
 func EncodePublic(pub ed25519.PublicKey) string { return base64.RawURLEncoding.EncodeToString(pub) }
 
 // DecodePublic is the inverse of EncodePublic.

@@ -9,15 +9,13 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// KeySet holds the published verification keys by key id. The nil set trusts
-// nobody.
+// KeySet holds the published verification keys by key id. The nil set trusts no key.
 type KeySet map[string]ed25519.PublicKey
 
-// Verify checks a compact JWS and returns its payload and key id.
+// Verify verifies a compact JWS and returns its payload and key id.
 //
-// A token whose header is to the letter what Sign writes is checked here; every
-// other one, which somebody else's JWS library may have made, by go-jose. Both
-// ways give the same answer.
+// A token whose header is exactly what Sign writes is verified directly; go-jose verifies every
+// other one, as other JWS libraries make them. Both ways give the same answer.
 func (ks KeySet) Verify(typ, token string) (payload []byte, kid string, err error) {
 	head, rest, _ := strings.Cut(token, ".")
 	if kid, ours := plainHeader(head, typ); ours {
@@ -26,8 +24,8 @@ func (ks KeySet) Verify(typ, token string) (payload []byte, kid string, err erro
 	return ks.verifyOther(typ, token)
 }
 
-// VerifyDetached checks a detached compact JWS over payload and returns its key
-// id. A nil payload is ErrMalformed, an empty one is not.
+// VerifyDetached verifies a detached compact JWS over payload and returns its key id. A nil
+// payload is ErrMalformed, an empty one is not.
 func (ks KeySet) VerifyDetached(typ, token string, payload []byte) (kid string, err error) {
 	head, rest, _ := strings.Cut(token, ".")
 	if kid, ours := plainHeader(head, typ); ours {
@@ -36,24 +34,24 @@ func (ks KeySet) VerifyDetached(typ, token string, payload []byte) (kid string, 
 	return ks.verifyOtherDetached(typ, token, payload)
 }
 
-// strictBase64 refuses what other base64 decoders let pass: spare bits at the end.
-// Line breaks it skips like every decoder of the standard library; see decode.
+// strictBase64 refuses spare bits at the end, which other base64 decoders accept. It skips line
+// breaks like every decoder of the standard library; see decodeSegment.
 var strictBase64 = base64.RawURLEncoding.Strict()
 
-// decodeSegment refuses every spelling but one.
+// decodeSegment accepts only the one canonical spelling.
 func decodeSegment(part string) ([]byte, bool) {
 	b, err := strictBase64.DecodeString(part)
 	return b, err == nil && len(part) == strictBase64.EncodedLen(len(b))
 }
 
-// kidLength is how many characters KeyID gives.
+// kidLength is the number of characters of a KeyID.
 const kidLength = 16
 
-// maxHeader bounds the headers that are compared here, in bytes.
+// maxHeader bounds the headers that plainHeader compares, in bytes.
 const maxHeader = 128
 
-// plainHeader reports whether an encoded header is the one that Sign writes for a
-// type and some key, and which.
+// plainHeader reports whether an encoded header is the one that Sign writes for a type, and
+// returns its key id.
 func plainHeader(head, typ string) (kid string, ours bool) {
 	const prefix, middle, end = `{"alg":"` + algorithm + `","kid":"`, `","typ":"`, `"}`
 	size := len(prefix) + kidLength + len(middle) + len(typ) + len(end)
@@ -142,9 +140,9 @@ func (ks KeySet) verifyOtherDetached(typ, token string, payload []byte) (kid str
 	return kid, err
 }
 
-// isCanonicalToken reports whether a token is the one way to write what it says.
-// Base64 decoders skip line breaks and spare bits; a token changed there would
-// verify and yet have another hash than the one that was recorded.
+// isCanonicalToken reports whether a token is in its canonical spelling. Base64 decoders ignore
+// line breaks and spare bits; a token changed there would verify and yet have another hash than
+// the recorded one.
 func isCanonicalToken(token string) bool {
 	for part := range strings.SplitSeq(token, ".") {
 		if _, ok := decodeSegment(part); !ok {

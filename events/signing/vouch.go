@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// vouchedRecord is a record that the checkpoint key vouches for.
+// vouchedRecord is a record with a vouch of the checkpoint key.
 type vouchedRecord interface {
 	Check() error
 	VouchText() (string, error)
@@ -19,15 +19,15 @@ type vouchedRecord interface {
 // SignErasure signs an erasure record: a note of the checkpoint key over e.VouchText().
 func SignErasure(signer note.Signer, e events.Erasure) (string, error) { return signVouch(signer, e) }
 
-// CheckErasure reports whether e is well-formed and its Vouch is by one of the
-// known checkpoint keys.
+// CheckErasure reports whether e is well-formed and its Vouch is by one of the known checkpoint
+// keys.
 func CheckErasure(known note.Verifiers, e events.Erasure) bool { return checkVouch(known, e, e.Vouch) }
 
 // SignExpiry signs an expiry record: a note of the checkpoint key over e.VouchText().
 func SignExpiry(signer note.Signer, e events.Expiry) (string, error) { return signVouch(signer, e) }
 
-// CheckExpiry reports whether e is well-formed and its Vouch is by one of the
-// known checkpoint keys.
+// CheckExpiry reports whether e is well-formed and its Vouch is by one of the known checkpoint
+// keys.
 func CheckExpiry(known note.Verifiers, e events.Expiry) bool { return checkVouch(known, e, e.Vouch) }
 
 func signVouch(signer note.Signer, r vouchedRecord) (string, error) {
@@ -57,10 +57,10 @@ func checkVouch(known note.Verifiers, r vouchedRecord, by string) bool {
 	return err == nil && n.Text == text
 }
 
-// ErrKeyRecord says that the record of a receipt key is not well-formed.
+// ErrKeyRecord reports a receipt key record that is not well-formed.
 var ErrKeyRecord = errors.New("signing: key record")
 
-// SignKeyRecord signs that a key is one of ours: a note over k.VouchText().
+// SignKeyRecord vouches for a key: a note of the checkpoint key over k.VouchText().
 func SignKeyRecord(signer note.Signer, k events.KeyRecord) (string, error) {
 	if _, err := ReceiptKey(k); err != nil {
 		return "", err
@@ -72,8 +72,8 @@ func SignKeyRecord(signer note.Signer, k events.KeyRecord) (string, error) {
 	return string(signed), nil
 }
 
-// CheckKeyRecord reports whether k is a well-formed receipt key and its Vouch is by
-// one of the known checkpoint keys.
+// CheckKeyRecord reports whether k is a well-formed receipt key and its Vouch is by one of the
+// known checkpoint keys.
 func CheckKeyRecord(known note.Verifiers, k events.KeyRecord) bool {
 	if _, err := ReceiptKey(k); err != nil || len(k.Vouch) > maxVouch {
 		return false
@@ -82,8 +82,8 @@ func CheckKeyRecord(known note.Verifiers, k events.KeyRecord) bool {
 	return err == nil && n.Text == k.VouchText()
 }
 
-// ReceiptKey gives the public key of a receipt key's record. It checks the fields that VouchText joins: only in their exact forms
-// does its text name one key.
+// ReceiptKey returns the public key of a receipt key's record. It checks the fields that
+// VouchText joins: only in their exact forms does its text name one key.
 func ReceiptKey(k events.KeyRecord) (ed25519.PublicKey, error) {
 	pub, err := DecodePublic(k.PublicKey)
 	if err != nil || EncodePublic(pub) != k.PublicKey || k.Use != UseReceipt || k.Algorithm != "EdDSA" || k.KeyID != KeyID(pub) {

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// AppendString appends a string as RFC 8785 wants it: only what must be escaped
-// is. What is not UTF-8 becomes U+FFFD, as with encoding/json.
+// AppendString appends a string in RFC 8785 form: only what must be escaped is escaped. Bytes
+// that are not UTF-8 become U+FFFD, as with encoding/json.
 func AppendString(b []byte, s string) []byte {
 	b = append(b, '"')
 	start := 0
@@ -41,16 +41,16 @@ func AppendString(b []byte, s string) []byte {
 	return append(append(b, s[start:]...), '"')
 }
 
-// plainBytes is how many bytes of a text come before the first that needs care: a
-// quotation mark, a backslash, a control character, what is not ASCII.
+// plainBytes is the number of bytes before the first that needs care: a quotation mark, a
+// backslash, a control character, a non-ASCII byte.
 func plainBytes(s string) (n int) {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	for ; len(s)-n >= 8; n += 8 {
 		t := s[n : n+8]
 		w := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 | uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
 		quote, slash := w^'"'*ones, w^'\\'*ones
-		// A byte of x below n has the high bit in x - n*ones, and not in x itself. What is
-		// borrowed for it can mark others, but only behind it.
+		// A byte of x below n has the high bit set in x - n*ones and not in x itself. The
+		// borrow can mark other bytes, but only later ones.
 		if care := (w | (w-' '*ones)&^w | (quote-ones)&^quote | (slash-ones)&^slash) & high; care != 0 {
 			return n + bits.TrailingZeros64(care)/8
 		}
@@ -63,10 +63,9 @@ func plainBytes(s string) (n int) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendTree appends the RFC 8785 form of a tree of the types that Parse makes.
-// It reports false when there is something in it that only the long way can
-// write: another type, a number that is no plain integer, a key that is not
-// ASCII and so sorts by its UTF-16 form.
+// appendTree appends the RFC 8785 form of a tree of the types that Parse makes. It reports
+// false for content that only canonicalAny can write: another type, a number that is no plain
+// integer, a key that is not ASCII and so sorts by its UTF-16 form.
 func appendTree(b []byte, v any) ([]byte, bool) {
 	switch v := v.(type) {
 	case nil:
@@ -129,8 +128,8 @@ func appendObject(b []byte, object map[string]any) ([]byte, bool) {
 	return append(b, '}'), true
 }
 
-// plainInteger reports whether a number's text is its canonical form for
-// certain: an integer of at most 15 digits without a sign of zero.
+// plainInteger reports whether a number's text is certainly its canonical form: an integer of
+// at most 15 digits, not a negative zero.
 func plainInteger(s string) bool {
 	digits := strings.TrimPrefix(s, "-")
 	if digits == "" || len(digits) > 15 || digits[0] == '0' && s != "0" {
@@ -139,8 +138,8 @@ func plainInteger(s string) bool {
 	return !strings.ContainsFunc(digits, func(r rune) bool { return r < '0' || r > '9' })
 }
 
-// plainNumber is plainInteger for decimals, too: at most 15 digits that mean
-// something, not so small that the form has an exponent.
+// plainNumber extends plainInteger to decimals with at most 15 significant digits that need no
+// exponent.
 func plainNumber(s string) bool {
 	whole, fraction, decimal := strings.Cut(strings.TrimPrefix(s, "-"), ".")
 	if !decimal {

@@ -10,11 +10,11 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Code names why a document was refused. Codes are stable: they appear in
-// reason codes, findings and evidence.
+// Code is the reason why a document was refused. Codes are stable: they appear in reason codes,
+// findings and evidence.
 type Code string
 
-// The reasons for refusing a document.
+// The codes.
 const (
 	TooLarge        Code = "too_large"
 	TooDeep         Code = "too_deep"
@@ -32,11 +32,11 @@ const (
 	UnknownKey Code = "unknown_key"
 )
 
-// Error says why a document was refused and where. It never quotes a value.
+// Error reports why a document was refused and where. It never quotes a value.
 type Error struct {
 	Code   Code
 	Path   string // JSON pointer (RFC 6901), "" for the whole document
-	Offset int64  // byte offset at or after which the trouble lies
+	Offset int64  // byte offset at or before the defect
 	Detail string
 }
 
@@ -48,9 +48,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s at %s (byte %d): %s", e.Code, at, e.Offset, e.Detail)
 }
 
-// ownError turns an error of the JSON package, which may quote the input, into
-// ours, which does not. ptr and offset are for errors that have no place of
-// their own.
+// ownError converts an error of the JSON package, which may quote the input, to an *Error,
+// which does not. ptr and offset are for errors without a place.
 func ownError(err error, ptr jsontext.Pointer, offset int64) error {
 	var own *Error
 	if errors.As(err, &own) {

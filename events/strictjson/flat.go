@@ -7,34 +7,34 @@ import (
 	"unicode/utf8"
 )
 
-// MaxFlat is the longest document that a Flat reads, in bytes. It bounds what one
-// text that somebody keeps of it holds on to.
+// MaxFlat is the longest document that a Flat reads, in bytes. It bounds the memory that one
+// kept text of the document pins.
 const MaxFlat = 8 << 10
 
-// Bounds of what a Flat reads otherwise.
+// Further bounds of a Flat.
 const (
 	maxFlatDepth   = 8
 	maxFlatMembers = 64 // of one object
 )
 
-// Flat reads small documents of the usual kind without making a tree of each: the
-// values of one lie in a list that is used again for the next. What it reads,
-// Parse reads the same (FuzzFlat); that it does not read a document says nothing
-// about it. The zero Flat is ready; it belongs to one goroutine.
+// Flat reads small documents of the usual kind without building a tree: the values of a
+// document are stored in a list that the next document reuses. For a document that it reads,
+// Parse gives the same result (FuzzFlat); a document that it does not read may be valid or not.
+// The zero Flat is ready; it belongs to one goroutine.
 type Flat struct {
 	text    string
 	nodes   []node
 	scratch []byte
 }
 
-// node is a value; those below it follow it.
+// node is a value; its children follow it.
 type node struct {
 	key, text  string // text of a string, or a number's literal
 	kind       byte
 	escaped    bool     // the string has escapes
 	nameHash   nameHash // of the key
 	keyPrefix  uint64   // the key's first eight bytes, as a number
-	size       int32    // how many nodes it is, itself included
+	size       int32    // number of nodes, itself included
 	members    int32    // of an object, or items of an array
 	memberMask uint64   // of the members of an object
 }
@@ -44,7 +44,7 @@ func (f *Flat) Read(raw []byte, lim Limits) (Value, bool) {
 	if len(raw) > MaxFlat || lim.MaxBytes > 0 && len(raw) > lim.MaxBytes || lim.MaxDepth > 0 && lim.MaxDepth < maxFlatDepth || !utf8.Valid(raw) {
 		return Value{}, false
 	}
-	clear(f.nodes) // the texts of the last document may go
+	clear(f.nodes) // release the texts of the last document
 	f.text, f.nodes = string(raw), f.nodes[:0]
 	at := f.skipSpace(0)
 	if at == len(f.text) || f.text[at] != '{' {
@@ -64,8 +64,8 @@ func (f *Flat) skipSpace(at int) int {
 	return at
 }
 
-// parseValue reads the value that begins at a place and gives the place behind it. Of the
-// node its key is known.
+// parseValue reads the value at a position and returns the position after it. n has the value's
+// key.
 func (f *Flat) parseValue(n node, at, depth int) (end int, ok bool) {
 	if at >= len(f.text) {
 		return 0, false
@@ -177,16 +177,15 @@ func (f *Flat) parseKey(at int) (n node, end int, ok bool) {
 	return n, at + 1 + length + 1, true
 }
 
-// keyPrefixOf are the first eight bytes of a name as a number, by which names are ordered
-// as far as it goes.
+// keyPrefixOf returns the first eight bytes of a name as a number, which orders names as far as
+// it goes.
 func keyPrefixOf(name string) uint64 {
 	var room [8]byte
 	copy(room[:], name)
 	return binary.BigEndian.Uint64(room[:])
 }
 
-// hasKey tells whether the object that begins at a place has a key already, in
-// whichever case.
+// hasKey reports whether the object at a position already has a key, in any case.
 func (f *Flat) hasKey(place int, key string) bool {
 	for i := place + 1; i < len(f.nodes); i += int(f.nodes[i].size) {
 		if k := f.nodes[i].key; len(k) == len(key) && strings.EqualFold(k, key) {
@@ -196,7 +195,7 @@ func (f *Flat) hasKey(place int, key string) bool {
 	return false
 }
 
-// parseString reads a string from behind its quotation mark.
+// parseString reads a string from after its quotation mark.
 func (f *Flat) parseString(at int) (text string, end int, ok bool) {
 	for i := at + plainBytes(f.text[at:]); i < len(f.text); i++ {
 		switch c := f.text[i]; {
@@ -211,8 +210,7 @@ func (f *Flat) parseString(at int) (text string, end int, ok bool) {
 	return "", 0, false
 }
 
-// parseEscaped reads a string whose first escape is known. Halves of surrogate pairs
-// it leaves to others.
+// parseEscaped reads a string from its first escape on. It does not read surrogate pairs.
 func (f *Flat) parseEscaped(at, i int) (text string, end int, ok bool) {
 	b := append(f.scratch[:0], f.text[at:i]...)
 	defer func() { f.scratch = b }()

@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Value is a value of a document that a Flat has read, good until that reads the
-// next one; the texts that it gives stay good. The zero Value is that of a member
-// that is not there.
+// Value is a value of a document that a Flat has read, valid until the Flat reads the next one;
+// its texts stay valid. The zero Value stands for a missing member.
 type Value struct{ nodes []node }
 
 // Kinds of values.
@@ -22,7 +21,7 @@ const (
 	KindNull   = 'n'
 )
 
-// Exists tells whether there is a value at all.
+// Exists reports whether there is a value.
 func (v Value) Exists() bool { return len(v.nodes) > 0 }
 
 // Kind is one of the kinds, 0 if there is no value.
@@ -36,7 +35,7 @@ func (v Value) Kind() byte {
 // Key is the name of a member.
 func (v Value) Key() string { return v.nodes[0].key }
 
-// Text is the text of a string, or the literal of a number; "" of anything else.
+// Text is the text of a string, or the literal of a number; "" for any other value.
 func (v Value) Text() string {
 	if len(v.nodes) == 0 {
 		return ""
@@ -44,13 +43,13 @@ func (v Value) Text() string {
 	return v.nodes[0].text
 }
 
-// Escaped tells whether a string is written with escapes.
+// Escaped reports whether a string is written with escapes.
 func (v Value) Escaped() bool { return len(v.nodes) > 0 && v.nodes[0].escaped }
 
-// Len is how many members an object has, or items an array.
+// Len is the number of members of an object, or of items of an array.
 func (v Value) Len() int { return int(v.nodes[0].members) }
 
-// Get is a member of an object.
+// Get returns a member of an object.
 func (v Value) Get(key string) Value {
 	s := nameHashOf(key)
 	if len(v.nodes) == 0 || v.nodes[0].memberMask&s.maskBit() == 0 {
@@ -67,7 +66,7 @@ func (v Value) Get(key string) Value {
 	return Value{}
 }
 
-// All are the members of an object, or the items of an array, in order.
+// All iterates over the members of an object, or the items of an array, in order.
 func (v Value) All() iter.Seq[Value] {
 	return func(yield func(Value) bool) {
 		for i := 1; i < len(v.nodes); {
@@ -80,7 +79,7 @@ func (v Value) All() iter.Seq[Value] {
 	}
 }
 
-// Tree is the value as Parse gives it. It shares nothing with the document.
+// Tree returns the value as Parse does. It shares nothing with the document.
 func (v Value) Tree() any {
 	switch v.Kind() {
 	case KindObject:
@@ -105,8 +104,8 @@ func (v Value) Tree() any {
 	return nil
 }
 
-// AppendCanonical appends the RFC 8785 form. It reports false for a value whose
-// form only Canonical can write.
+// AppendCanonical appends the RFC 8785 form. It reports false for a value that only Canonical
+// can write.
 func (v Value) AppendCanonical(b []byte) ([]byte, bool) {
 	ok := true
 	switch v.Kind() {
@@ -156,13 +155,11 @@ func (v Value) AppendMember(b []byte) ([]byte, bool) {
 	return v.AppendCanonical(append(appendPlain(b, v.Key()), ':'))
 }
 
-// appendPlain appends a text that stood without escapes where it was read: it
-// needs none.
+// appendPlain appends a text that was read without escapes and so needs none.
 func appendPlain(b []byte, s string) []byte { return append(append(append(b, '"'), s...), '"') }
 
-// AppendSorted appends the members of an object to a list, in the order of RFC 8785. They
-// are few, and their first letters mostly tell which comes first. Anything else has
-// no members.
+// AppendSorted appends the members of an object to a list, in the order of RFC 8785; for any
+// other value it appends nothing. Objects are small, and key prefixes mostly decide the order.
 func (v Value) AppendSorted(list []Value) []Value {
 	if v.Kind() != KindObject {
 		return list

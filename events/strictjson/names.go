@@ -1,10 +1,9 @@
 package strictjson
 
-// Names are names of members and what belongs to each, to be found by the members
-// of a document that was read flat: a map that reads no more of a name than it
-// must. Names that NamesOf did not make cannot be used.
+// Names maps names of members to values, for looking up members of a flat document: a map that
+// reads as little of a name as possible. NamesOf makes it; the zero Names cannot be used.
 type Names[T any] struct {
-	slots []nameSlot[T] // a power of two, half of them free at least
+	slots []nameSlot[T] // a power of two, at least half of them free
 }
 
 type nameSlot[T any] struct {
@@ -14,7 +13,7 @@ type nameSlot[T any] struct {
 	value    T
 }
 
-// NamesOf makes Names of a map.
+// NamesOf makes Names from a map.
 func NamesOf[T any](m map[string]T) *Names[T] {
 	size := 4
 	for size < 2*len(m) {
@@ -36,12 +35,12 @@ func (n *Names[T]) firstSlot(s nameHash) int {
 	return int(uint32(s)*0x9e3779b1>>16) & (len(n.slots) - 1)
 }
 
-// Of gives what belongs to the name of a member.
+// Of returns the value for the name of a member.
 func (n *Names[T]) Of(v Value) (value T, known bool) {
 	return n.find(v.nodes[0].key, v.nodes[0].nameHash)
 }
 
-// Get gives what belongs to a name.
+// Get returns the value for a name.
 func (n *Names[T]) Get(name string) (value T, known bool) { return n.find(name, nameHashOf(name)) }
 
 func (n *Names[T]) find(name string, s nameHash) (value T, known bool) {
@@ -53,7 +52,7 @@ func (n *Names[T]) find(name string, s nameHash) (value T, known bool) {
 	return value, false
 }
 
-// nameHash is a part of a name by which most names differ.
+// nameHash is a cheap hash of a name.
 type nameHash uint32
 
 func nameHashOf(name string) nameHash {
@@ -64,7 +63,7 @@ func nameHashOf(name string) nameHash {
 	return nameHash(uint32(n)<<24 | uint32(name[0])<<16 | uint32(name[n/2])<<8 | uint32(name[n-1]))
 }
 
-// maskBit is a bit that names which differ only in case have in common.
+// maskBit is the same bit for names that differ only in case.
 func (s nameHash) maskBit() uint64 {
 	length, begin, end := uint(s>>24), uint(s>>16&0xff|0x20), uint(s&0xff|0x20)
 	return 1 << ((7*length + 5*begin + end) & 63)

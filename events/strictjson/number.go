@@ -5,14 +5,13 @@ import (
 	"strings"
 )
 
-// maxSafe is 2^53: integers up to it, either sign, are the same for a reader
-// with 64-bit integers and for one with float64.
+// maxSafe is 2^53: up to it, with either sign, readers with 64-bit integers and with float64
+// read the same integer.
 const maxSafe = 1 << 53
 
-// checkNumber refuses JSON numbers that two readers may take for different
-// values: integers beyond 2^53, and literals whose decimal value is not the
-// shortest decimal of the float64 next to it (0.1 is fine, and
-// 0.10000000000000000001 is not; 1e400 is nothing at all).
+// checkNumber refuses JSON numbers that two readers may take for different values: integers
+// beyond 2^53, and literals whose decimal value is not the shortest decimal of the nearest
+// float64 (0.1 is accepted, 0.10000000000000000001 is not; 1e400 is out of range).
 func checkNumber(lit string) (Code, string) {
 	neg, digits, exp := splitDecimal(lit)
 	_ = neg
@@ -44,9 +43,9 @@ func isMaxSafe(digits string, exp int) bool {
 	return digits+strings.Repeat("0", exp) == strconv.Itoa(maxSafe)
 }
 
-// splitDecimal writes a JSON number as digits * 10^exp, the digits without leading
-// or trailing zeros ("0" for zero, exp then 0). Exponents too large to matter
-// are clamped; ParseFloat has refused or flushed those.
+// splitDecimal writes a JSON number as digits * 10^exp, the digits without leading or trailing
+// zeros ("0" for zero, exp then 0). Exponents too large to matter are clamped; ParseFloat has
+// refused those or rounded them to zero.
 func splitDecimal(lit string) (neg bool, digits string, exp int) {
 	if strings.HasPrefix(lit, "-") {
 		neg, lit = true, lit[1:]

@@ -1,12 +1,12 @@
-// Package strictjson decodes JSON from untrusted producers so that two honest
-// readers can never see two different documents in the same bytes, and gives
-// the RFC 8785 canonical form.
+// Package strictjson decodes JSON from untrusted producers so that two conforming readers can
+// never see different documents in the same bytes, and writes the RFC 8785 canonical form. The
+// services and the client use it for requests, events and records. Begin reading with Parse and
+// Canonical; Flat is the fast reader for small documents.
 //
-// What encoding/json lets pass is refused here, each with its own code and the
-// JSON pointer of the place: duplicate keys, keys that differ only in case,
-// invalid UTF-8 (lone surrogates included), trailing data, integers beyond
-// 2^53, numbers that a float64 cannot hold faithfully, documents that are too
-// large or nested too deeply.
+// It refuses what encoding/json accepts, each with its own code and the JSON pointer of the
+// place: duplicate keys, keys that differ only in case, invalid UTF-8 (lone surrogates
+// included), trailing data, integers beyond 2^53, numbers that a float64 cannot hold
+// faithfully, documents that are too large or nested too deeply.
 package strictjson
 
 import (
@@ -24,14 +24,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Limits bound what is decoded at all.
+// Limits bound what is decoded.
 type Limits struct {
 	MaxBytes int // of the raw document
 	MaxDepth int // of nested objects and arrays; the outermost counts as 1
 }
 
-// DefaultLimits are what the services use for events and requests: 1 MiB and 64
-// levels.
+// DefaultLimits are the services' limits for events and requests: 1 MiB and 64 levels.
 var DefaultLimits = Limits{MaxBytes: 1 << 20, MaxDepth: 64}
 
 // Parse decodes one JSON document into map[string]any, []any, string,
@@ -44,8 +43,7 @@ func Parse(raw []byte, lim Limits) (any, error) {
 	if i := invalidUTF8(raw); i >= 0 {
 		return nil, &Error{Code: InvalidUTF8, Offset: int64(i), Detail: "the bytes are not UTF-8"}
 	}
-	// Out of a bytes.Buffer the decoder reads without copying; it does not write
-	// into it.
+	// The decoder reads from a bytes.Buffer without copying, and does not write into it.
 	p := parser{dec: jsontext.NewDecoder(bytes.NewBuffer(raw)), lim: lim}
 	v, err := p.parseValue()
 	if err != nil {
@@ -76,8 +74,8 @@ type Option = json.Options
 // RejectUnknown makes Unmarshal refuse members that the Go type does not have.
 var RejectUnknown Option = json.RejectUnknownMembers(true)
 
-// Unmarshal fills a Go value from a document, matching names to the letter.
-// Call it only on bytes that Parse accepted. The error is always an *Error.
+// Unmarshal fills a Go value from a document, with exact member names. Call it only on bytes
+// that Parse accepted. The error is always an *Error.
 func Unmarshal(raw []byte, into any, opts ...Option) error {
 	if err := json.Unmarshal(raw, into, opts...); err != nil {
 		return ownError(err, "", 0)
@@ -85,9 +83,8 @@ func Unmarshal(raw []byte, into any, opts ...Option) error {
 	return nil
 }
 
-// CanonicalBytes gives the RFC 8785 form of a JSON text. It refuses what RFC
-// 8785 cannot express faithfully (duplicate keys, invalid UTF-8); run Parse
-// first on bytes from outside.
+// CanonicalBytes returns the RFC 8785 form of a JSON text. It refuses what RFC 8785 cannot
+// express faithfully (duplicate keys, invalid UTF-8); run Parse first on bytes from outside.
 func CanonicalBytes(raw []byte) ([]byte, error) {
 	v := jsontext.Value(bytes.Clone(raw))
 	if err := v.Canonicalize(); err != nil {
@@ -96,8 +93,8 @@ func CanonicalBytes(raw []byte) ([]byte, error) {
 	return v, nil
 }
 
-// Canonical gives the RFC 8785 form of a tree that Parse made, or of any value
-// that marshals to JSON.
+// Canonical returns the RFC 8785 form of a tree that Parse made, or of any value that marshals
+// to JSON.
 func Canonical(v any) ([]byte, error) {
 	if b, ok := appendTree(make([]byte, 0, 256), v); ok {
 		return b, nil
@@ -122,7 +119,7 @@ func (p *parser) fail(code Code, detail string) error {
 	return &Error{Code: code, Path: string(p.dec.StackPointer()), Offset: p.dec.InputOffset(), Detail: detail}
 }
 
-// wrapError turns the decoder's errors into ours.
+// wrapError converts the decoder's errors to *Error.
 func (p *parser) wrapError(err error) error {
 	return ownError(err, p.dec.StackPointer(), p.dec.InputOffset())
 }
@@ -202,7 +199,7 @@ func (p *parser) parseNumber(lit string) (any, error) {
 	return jsonv1.Number(lit), nil
 }
 
-// foldCase maps a key to what every key that differs from it only in case maps to.
+// foldCase maps keys that differ only in case to one text.
 func foldCase(s string) string {
 	ascii := true
 	for i := 0; i < len(s); i++ {
@@ -212,8 +209,8 @@ func foldCase(s string) string {
 		}
 	}
 	if ascii {
-		// U+017F and U+212A fold to the ASCII letters s and k, so the other
-		// branch must end in lower case too.
+		// U+017F and U+212A fold to the ASCII letters s and k, so the other branch must give
+		// lower case too.
 		return strings.ToLower(s)
 	}
 	return strings.Map(func(r rune) rune {

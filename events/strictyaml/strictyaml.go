@@ -1,6 +1,6 @@
-// Package strictyaml reads the YAML that people write for Countersign (policies,
-// tables of cases) without the surprises that YAML has in store: whatever a reader
-// does not know is a mistake, and every mistake has its line.
+// Package strictyaml reads the YAML that people write for Countersign (policies, tables of
+// cases) strictly: everything that a reader does not know is a mistake, and every mistake has
+// its line. Begin reading with Documents and Mapping.
 package strictyaml
 
 import (
@@ -23,8 +23,8 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e.Msg) }
 
-// Documents parses a text of at most so many bytes into at most so many documents,
-// in their order; a text without any gives none. Mistakes are an *Error.
+// Documents parses a text of at most bytesAtMost bytes into at most most documents, in order;
+// an empty text gives none. Mistakes are an *Error.
 func Documents(text []byte, bytesAtMost, most int) (nodes []*yaml.Node, err error) {
 	defer func() { // the parser has panicked on hostile input before
 		if recover() != nil {
@@ -54,11 +54,11 @@ func Documents(text []byte, bytesAtMost, most int) (nodes []*yaml.Node, err erro
 	}
 }
 
-// Fail is told of a mistake at a node.
+// Fail receives a mistake at a node.
 type Fail func(n *yaml.Node, format string, args ...any)
 
-// Mapping reads an object: no unknown key, no key twice, all required keys. what
-// names it in mistakes; fields read the values of the keys.
+// Mapping reads an object: no unknown key, no duplicate key, all required keys. what names the
+// object in mistakes; fields read the values of the keys.
 func Mapping[F ~func(*yaml.Node)](n *yaml.Node, what string, fields map[string]F, required []string, fail Fail) {
 	if n.Kind != yaml.MappingNode || Tagged(n) {
 		fail(n, "%s must be a mapping", what)
@@ -85,7 +85,7 @@ func Mapping[F ~func(*yaml.Node)](n *yaml.Node, what string, fields map[string]F
 	}
 }
 
-// Tagged reports an explicit tag: with it a value could be another than it looks.
+// Tagged reports an explicit tag, with which a value could differ from its look.
 func Tagged(n *yaml.Node) bool { return n.Style&yaml.TaggedStyle != 0 }
 
 var parserPrefix = regexp.MustCompile(`^yaml: (line \d+: )?`)

@@ -1,6 +1,6 @@
-// Package subject is the grammar of Countersign's NATS subjects (architecture
-// section 3): typed builders, one parser, and the escaping of tokens that NATS
-// cannot carry. It knows no server; package streams does.
+// Package subject is the grammar of Countersign's NATS subjects (architecture section 3): typed
+// builders, one parser, and the escaping of tokens that NATS cannot carry. It uses no server;
+// package streams does. Begin reading with Space and Parse.
 package subject
 
 import (
@@ -18,10 +18,10 @@ const DefaultPrefix = "gov"
 // NoSession is the token of an absent session (or any absent value).
 const NoSession = "~"
 
-// maxToken is the longest token that is written out; longer ones are hashed.
+// maxToken is the maximum length of a token in plain; longer ones are hashed.
 const maxToken = 64
 
-// Class is the second token: what a subject is for.
+// Class is the second token: the purpose of a subject.
 type Class string
 
 // The classes of subjects.
@@ -30,7 +30,7 @@ const (
 	Resolve     Class = "resolve"
 	Follow      Class = "follow"
 	Events      Class = "events"
-	Ingest      Class = "ingest" // events on their way from a publisher to the log
+	Ingest      Class = "ingest" // events between a publisher and the log
 	Decisions   Class = "decisions"
 	Calls       Class = "calls"
 	Findings    Class = "findings"
@@ -40,7 +40,7 @@ const (
 	Checkpoints Class = "checkpoints"
 )
 
-// LogClasses are the classes that a shard's log holds, in one total order.
+// LogClasses are the classes in a shard's log, in one total order.
 var LogClasses = []Class{Events, Decisions, Calls, Findings, Approvals, Control}
 
 // TypeRequest is the event type of the admitter's copy of a request.
@@ -59,13 +59,12 @@ const (
 // Protocols lists every protocol token.
 var Protocols = []string{ProtoAAEP, ProtoAgentHook, ProtoAANA, ProtoAUMP, ProtoTool, ProtoHandoff}
 
-// EventProtocols lists those that producers publish events in.
+// EventProtocols lists the protocols in which producers publish events.
 var EventProtocols = []string{ProtoAAEP, ProtoAgentHook, ProtoAUMP}
 
-// Escape makes one subject token of any text: text that is not
-// [A-Za-z0-9_-]+ becomes "~" and its unpadded base64url; if the token would be
-// longer than 64 bytes it becomes "~h" and the SHA-256 in hex; the empty text
-// is "~". Escape is injective but for the hash.
+// Escape converts any text to one subject token: text that is not [A-Za-z0-9_-]+ becomes "~"
+// and its unpadded base64url; if the token would be longer than 64 bytes it becomes "~h" and
+// the SHA-256 in hex; the empty text is "~". Escape is injective except for the hash.
 func Escape(s string) string {
 	if s == "" {
 		return NoSession
@@ -73,8 +72,8 @@ func Escape(s string) string {
 	tok := s
 	if !isPlainToken(s) {
 		tok = "~" + base64.RawURLEncoding.EncodeToString([]byte(s))
-		// "~h…" is reserved for hashes. Base64 text may begin with h as well, but
-		// a hash token has exactly 66 characters, more than a written-out one.
+		// "~h…" is reserved for hashes. Base64 text may begin with h as well, but a hash token
+		// has exactly 66 characters, more than any plain one.
 	}
 	if len(tok) > maxToken {
 		sum := sha256.Sum256([]byte(s))
@@ -83,8 +82,8 @@ func Escape(s string) string {
 	return tok
 }
 
-// Unescape gives back what Escape was given. For a hashed token it returns the
-// token itself and false: the text is not in it.
+// Unescape returns the input of Escape. For a hashed token it returns the token itself and
+// false: the text cannot be recovered.
 func Unescape(tok string) (s string, exact bool) {
 	switch {
 	case tok == NoSession:
@@ -112,8 +111,8 @@ func isPlainToken(s string) bool {
 	return s != ""
 }
 
-// Space builds and parses the subjects below one prefix. The zero Space uses
-// DefaultPrefix. Arguments of builders are raw values; the builders escape them.
+// Space builds and parses the subjects below one prefix. The zero Space uses DefaultPrefix. The
+// builders escape their arguments.
 type Space struct{ Prefix string }
 
 func (s Space) joinTokens(class Class, tokens ...string) string {
@@ -124,19 +123,19 @@ func (s Space) joinTokens(class Class, tokens ...string) string {
 	return prefix + "." + string(class) + "." + strings.Join(tokens, ".")
 }
 
-// Admit is where a tenant asks for admission.
+// Admit is the subject on which a tenant asks for admission.
 func (s Space) Admit(tenant, protocol string) string {
 	return s.joinTokens(Admit, Escape(tenant), Escape(protocol))
 }
 
-// Resolve is where a reviewer resolves an approval workflow.
+// Resolve is the subject on which a reviewer resolves an approval workflow.
 func (s Space) Resolve(tenant string) string { return s.joinTokens(Resolve, Escape(tenant)) }
 
-// Follow is where a subscriber reads what came out of its tenant's log.
+// Follow is the subject on which a subscriber reads the outputs of its tenant's log.
 func (s Space) Follow(tenant string) string { return s.joinTokens(Follow, Escape(tenant)) }
 
-// Event is where a producer publishes an event. typ may have several tokens
-// ("agent.tool.invoked"); each is escaped by itself.
+// Event is the subject of a producer's event. typ may have several tokens
+// ("agent.tool.invoked"); each is escaped separately.
 func (s Space) Event(tenant, publisher, protocol, session, typ string) string {
 	parts := strings.Split(typ, ".")
 	for i, p := range parts {
@@ -145,33 +144,33 @@ func (s Space) Event(tenant, publisher, protocol, session, typ string) string {
 	return s.joinTokens(Events, append([]string{Escape(tenant), Escape(publisher), Escape(protocol), Escape(session)}, parts...)...)
 }
 
-// Request is where the admitter logs its copy of an admission request.
+// Request is the subject of the admitter's copy of an admission request.
 func (s Space) Request(tenant, publisher, protocol, session string) string {
 	return s.Event(tenant, publisher, protocol, session, TypeRequest)
 }
 
-// Decision is where the admitter logs a decision.
+// Decision is the subject of a decision record.
 func (s Space) Decision(tenant, verdict, session string) string {
 	return s.joinTokens(Decisions, Escape(tenant), Escape(verdict), Escape(session))
 }
 
-// Call is where the correlator logs a call.
+// Call is the subject of a call record.
 func (s Space) Call(tenant, state, session string) string {
 	return s.joinTokens(Calls, Escape(tenant), Escape(state), Escape(session))
 }
 
-// Finding is where findings are logged.
+// Finding is the subject of a finding.
 func (s Space) Finding(tenant, severity, session string) string {
 	return s.joinTokens(Findings, Escape(tenant), Escape(severity), Escape(session))
 }
 
-// Approval is where approval records are logged.
+// Approval is the subject of an approval record.
 func (s Space) Approval(tenant, status, workflow string) string {
 	return s.joinTokens(Approvals, Escape(tenant), Escape(status), Escape(workflow))
 }
 
-// Outputs are the subjects of a class of outputs of a tenant: all of them, or
-// those with one state (verdict, severity) or of one session.
+// Outputs matches the subjects of a class of a tenant's outputs: all of them, or those with one
+// state (verdict, severity) or of one session.
 func (s Space) Outputs(class Class, tenant, state, session string) string {
 	return s.joinTokens(class, Escape(tenant), anyOr(state), anyOr(session))
 }
@@ -183,29 +182,29 @@ func anyOr(token string) string {
 	return Token(token)
 }
 
-// Control is where control records of a shard are logged.
+// Control is the subject of a shard's control records.
 func (s Space) Control(shard, kind string) string {
 	return s.joinTokens(Control, Escape(shard), Escape(kind))
 }
 
-// Quarantine is where bytes that could not be parsed go.
+// Quarantine is the subject of bytes that could not be parsed.
 func (s Space) Quarantine(tenant string) string { return s.joinTokens(Quarantine, Escape(tenant)) }
 
-// Checkpoints is where a shard's checkpoints are published.
+// Checkpoints is the subject of a shard's checkpoints.
 func (s Space) Checkpoints(shard string) string { return s.joinTokens(Checkpoints, Escape(shard)) }
 
 // All matches every subject of a class.
 func (s Space) All(class Class) string { return s.joinTokens(class, ">") }
 
-// AllOf matches every subject of a class that is a tenant's.
+// AllOf matches every subject of a class and a tenant.
 func (s Space) AllOf(class Class, tenant string) string {
 	return s.joinTokens(class, Escape(tenant), ">")
 }
 
-// Rename gives a subject in which the names that producers choose are replaced:
-// the session, and the parts of an event's type, together where the whole type is
-// renamed. rename gets the values, as they are before escaping, and returns a name
-// that stays as it is. A token that is a hash, and a subject that is not ours, stay.
+// Rename returns a subject with the names that producers choose replaced: the session, and the
+// parts of an event's type, together if the whole type is renamed. rename gets the unescaped
+// values, and returns a name that is not to be replaced unchanged. A hashed token, and a
+// foreign subject, stay unchanged.
 func (s Space) Rename(subj string, rename func(value string) string) string {
 	p, err := s.Parse(subj)
 	if err != nil {
@@ -247,12 +246,11 @@ func renameToken(tok string, rename func(string) string) string {
 	return tok
 }
 
-// ErrForeign says that a subject is not one of ours.
+// ErrForeign reports that a subject is not Countersign's.
 var ErrForeign = errors.New("subject: not a Countersign subject")
 
-// Parsed is a subject taken apart. Fields that its class does not have are
-// empty. Values are unescaped; where a token was a hash the field holds the
-// token itself.
+// Parsed is a parsed subject. Fields that its class lacks are empty. Values are unescaped; for
+// a hashed token the field holds the token itself.
 type Parsed struct {
 	Class     Class
 	Tenant    string // empty for control and checkpoints
@@ -267,9 +265,9 @@ type Parsed struct {
 	Kind      string // control
 }
 
-// Parse takes a subject apart. It accepts exactly what the builders build, so
-// that no two subjects stand for the same values: a token that Escape would have
-// written otherwise makes the subject foreign.
+// Parse parses a subject. It accepts exactly what the builders build, so that no two subjects
+// have the same values: a token that Escape would have written differently makes the subject
+// foreign.
 func (s Space) Parse(subj string) (Parsed, error) {
 	prefix := s.Prefix
 	if prefix == "" {
@@ -288,7 +286,7 @@ func (s Space) Parse(subj string) (Parsed, error) {
 		fieldVerdict: &p.Verdict, fieldState: &p.State, fieldWorkflow: &p.Workflow, fieldShard: &p.Shard, fieldKind: &p.Kind}
 	for _, f := range fields {
 		ok := false
-		if f == fieldType { // all that is left
+		if f == fieldType { // the rest
 			*parts[f], ok = readType(rest)
 		} else {
 			var token string
@@ -336,7 +334,7 @@ func readType(tokens string) (string, bool) {
 	return strings.Join(parts, "."), true
 }
 
-// subjectField is a part of a Parsed.
+// subjectField is a field of a Parsed.
 type subjectField uint8
 
 const (

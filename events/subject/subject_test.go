@@ -59,8 +59,7 @@ func TestEscapeHashesLongText(t *testing.T) {
 	}
 }
 
-// Tokens that Escape does not write have no meaning, so that nobody can write
-// the same session in two ways.
+// Tokens that Escape does not write have no meaning, so that no session has two subjects.
 func TestUnescapeRefuses(t *testing.T) {
 	for _, tok := range []string{
 		"", "*", ">", "a b", "a.b", "a~", "~!", "~YQ", "~YS5i=", "~YS5j\n", "~YS5", "~Kh", "~h", "~~",

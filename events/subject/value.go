@@ -1,8 +1,7 @@
 package subject
 
-// Token is the token of a text as Unescape or Parse gave it: what stands for a text
-// that is too long is its own token. It is for names that come from records and
-// from people who read them; what names itself is given to Escape.
+// Token returns the token of a text that Unescape or Parse returned: a hash token stays the
+// same. It is for names from records and from their readers; raw names are escaped with Escape.
 func Token(value string) string {
 	if isHash(value) {
 		return value
@@ -10,8 +9,8 @@ func Token(value string) string {
 	return Escape(value)
 }
 
-// TokenValue is a text in the form that subjects give back, in which records are found
-// by it: itself, or what stands for it if it is too long.
+// TokenValue returns a text in the form that Parse returns and records use: the text itself, or
+// the hash token if it is too long.
 func TokenValue(text string) string {
 	value, _ := Unescape(Token(text))
 	return value

@@ -1,12 +1,12 @@
-// Command executor shows how a process of its own runs tools, and only those
-// that were allowed: it reads calls as JSON Lines from standard input, checks the
-// receipt of each against exactly what it is about to run, and runs it once. It
-// needs no connection and no admitter, only the public checkpoint key.
+// Command executor shows how a separate process runs tools, and only those that were allowed:
+// it reads calls as JSON Lines from standard input, checks the receipt of each against exactly
+// what it is about to run, and runs it once. It needs no connection and no admitter, only the
+// public checkpoint key.
 //
 //	countersign up --ready-file ready.json &
 //	go run ./examples/executor -tenant acme -key checkpoint.pub -used /var/lib/executor/used < calls.jsonl
 //
-// A call is what the runtime hands over, with the two headers of the reply:
+// A call is the runtime's line, with the two headers of the reply:
 //
 //	{"source": "acme-runtime", "session": "s1", "tool_call_id": "c1", "tool": "echo", "arguments": {"text": "hi"},
 //	 "receipt": "<Countersign-Receipt>", "key": "<Countersign-Key>"}
@@ -32,8 +32,8 @@ func main() {
 	}
 }
 
-// tools are what this executor can do. Credentials of tools belong here, not
-// into the agent's process.
+// tools are the tools of this executor. Credentials of tools belong here, not in the agent's
+// process.
 var tools = map[string]func(ctx context.Context, arguments []byte) (string, error){
 	"echo": func(_ context.Context, arguments []byte) (string, error) {
 		var a struct {
@@ -61,7 +61,7 @@ type outcome struct {
 	Ran        bool   `json:"ran"`
 	Result     string `json:"result,omitempty"`
 	Refused    string `json:"refused,omitempty"` // why nothing ran: a stable code
-	Error      string `json:"error,omitempty"`   // what the tool itself said
+	Error      string `json:"error,omitempty"`   // the tool's own error
 }
 
 func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
@@ -84,7 +84,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	return lines.Err()
 }
 
-// newGuard makes the one guard of this process.
+// newGuard returns the one guard of this process.
 func newGuard(args []string) (*client.Guard, error) {
 	flags := flag.NewFlagSet("executor", flag.ContinueOnError)
 	tenant := flags.String("tenant", "acme", "whose calls this executor runs")
@@ -106,9 +106,8 @@ func newGuard(args []string) (*client.Guard, error) {
 	return client.NewGuard(options)
 }
 
-// execute runs one call if its receipt allows it. The tool and its arguments are
-// looked up once and given to both the guard and the tool: what is checked is
-// what runs.
+// execute runs one call if its receipt allows it. The tool and its arguments are looked up once
+// and given to both the guard and the tool: what is checked is what runs.
 func execute(ctx context.Context, guard *client.Guard, call handedOver) outcome {
 	done := outcome{ToolCallID: call.ToolCallID}
 	tool, known := tools[call.Tool]

@@ -17,13 +17,12 @@ import (
 // stateAwaiting is the state of an agent that waits for its user.
 const stateAwaiting = "awaiting_input"
 
-// autoDecider begins decided_by of an answer that no user gave (section 9.4.2).
+// autoDecider is the prefix of decided_by in an answer that no user gave (section 9.4.2).
 const autoDecider = "auto:"
 
-// Apply takes the next message of the log. Messages must come in the order of
-// the log; those that Options.Subjects does not match need not come, and change
-// nothing. What is not valid, or stands under a subject that contradicts it, does
-// not count.
+// Apply applies the next message of the log. The caller must give messages in the order of the
+// log; messages outside Options.Subjects may be left out and change nothing. An invalid event,
+// or one under a contradicting subject, does not count.
 func (l *Store) Apply(m events.LogMessage) {
 	if m.Time.After(l.now) {
 		l.now = m.Time
@@ -53,7 +52,7 @@ func (l *Store) Apply(m events.LogMessage) {
 	}
 }
 
-// decodeEvent gives the valid event in a message, nil if there is none.
+// decodeEvent returns the valid event in a message, nil if there is none.
 func decodeEvent(m events.LogMessage) *aaep.Event {
 	ce, err := cloudevents.Decode(m.Header, m.Body)
 	if err != nil || ce.Data == nil {
@@ -71,13 +70,13 @@ func decodeEvent(m events.LogMessage) *aaep.Event {
 	return e
 }
 
-// inSession tells whether an event is of the session that its subject names; of
-// a long name the subject has the hash.
+// inSession reports whether an event belongs to the session of its subject. For a long name the
+// subject has the hash.
 func inSession(e *aaep.Event, p subject.Parsed) bool {
 	return e.SessionID == p.Session || subject.Escape(e.SessionID) == p.Session
 }
 
-// findSession finds the session of an event, nil if nothing was asked in it.
+// findSession returns the session of an event, nil if it has no questions.
 func (l *Store) findSession(k sourceKey, e *aaep.Event) *sessionState {
 	if src := l.sources[k]; src != nil {
 		return src.sessions[e.SessionID]
@@ -85,9 +84,9 @@ func (l *Store) findSession(k sourceKey, e *aaep.Event) *sessionState {
 	return nil
 }
 
-// addQuestion takes a question. One under a token that was used before is void, and so
-// is the one before if it still waits: no answer can be told to be for either. A
-// second delivery is none.
+// addQuestion adds a question. A question that reuses a token is void, and so is the earlier
+// question if it is still pending: an answer could be for either. A second delivery of the same
+// question changes nothing.
 func (l *Store) addQuestion(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) {
 	if p.TimeoutSeconds == nil || e.Time.IsZero() {
 		return
@@ -122,8 +121,7 @@ func (l *Store) addQuestion(k sourceKey, e *aaep.Event, p *aaep.AwaitingConfirma
 	s.questions = append(s.questions, q)
 }
 
-// evictQuestions drops the questions that do not matter any more, and the oldest if
-// there are too many.
+// evictQuestions drops expired questions, and the oldest if there are too many.
 func (l *Store) evictQuestions(src *publisherState) {
 	for len(src.order) > 0 && (len(src.order) >= MaxQuestions || l.now.After(src.order[0].expiresAt())) {
 		q := src.order[0]
@@ -138,7 +136,7 @@ func (l *Store) evictQuestions(src *publisherState) {
 	}
 }
 
-// applyReply takes a reply: the first one that is valid counts (section 6.3.5).
+// applyReply applies a reply: the first valid one counts (section 6.3.5).
 func (l *Store) applyReply(k sourceKey, r *aaep.ConfirmationReply, at time.Time) {
 	q := l.pendingQuestion(k, r.ReplyToken)
 	switch {
@@ -166,7 +164,7 @@ func (l *Store) pendingQuestion(k sourceKey, token string) *question {
 		switch {
 		case other.tenant != k.tenant || q == nil:
 		case found != nil:
-			return nil // two publishers use the token: whose was answered?
+			return nil // two publishers use the token, so the answer is ambiguous
 		default:
 			found = q
 		}
@@ -174,7 +172,8 @@ func (l *Store) pendingQuestion(k sourceKey, token string) *question {
 	return found
 }
 
-// applyStateChange: an agent that stops waiting has withdrawn what it asked (section 6.8).
+// applyStateChange withdraws the session's pending questions when the agent stops waiting
+// (section 6.8).
 func (s *sessionState) applyStateChange(p *aaep.StateChanged) {
 	if s == nil {
 		return
@@ -185,7 +184,7 @@ func (s *sessionState) applyStateChange(p *aaep.StateChanged) {
 	s.awaiting = p.ToState == stateAwaiting
 }
 
-// withdrawAll: nothing that was asked in a session outlives it.
+// withdrawAll withdraws all questions of a session that ends.
 func (s *sessionState) withdrawAll() {
 	if s != nil {
 		s.withdrawQuestions(pending, accepted)
@@ -200,8 +199,8 @@ func (s *sessionState) withdrawQuestions(from ...stage) {
 	}
 }
 
-// applyInvocation: an invocation that is on the log without having been asked about uses
-// what it would have used, so that no other one can.
+// applyInvocation handles an invocation on the log that was never admitted: it uses the
+// confirmation that admission would have used, so that no other invocation can.
 func (s *sessionState) applyInvocation(k sourceKey, p *aaep.ToolInvoked, at time.Time) {
 	if s == nil || p.ToolCallID == "" || s.questionFor(p.ToolCallID) != nil {
 		return

@@ -1,34 +1,32 @@
-// Package confirm knows which tool invocations a user has confirmed (AAEP
-// chapter 6), from the log alone: a question is an agent.awaiting.confirmation
-// event, an answer a confirmation.reply, and both count only as the log has them.
-// It checks an answer as a producer must (section 6.3.4), and it is stricter than
-// the correlator, which reports, where that can do no harm: what it is not sure of
-// it does not know.
+// Package confirm finds out from the log alone which tool invocations a user has confirmed
+// (AAEP chapter 6). A question is an agent.awaiting.confirmation event, an answer a
+// confirmation.reply; both count only as the log has them. The package checks an answer as a
+// producer must (section 6.3.4). Where the correlator only reports, this package is stricter:
+// an uncertain answer is no answer. The admitter feeds a Store with Store.Apply and asks it
+// with Store.Confirmation.
 //
-// A question is about the invocation that it names, by
-// extensions.countersign.tool_call_id or extra_context.tool_call_id, and by
-// extensions.countersign.tool or extra_context.tool if it names a tool. One that
-// names no call may be about any grave invocation of its session (the
-// specification has no field for it), but only while it is the only one that was
-// accepted and not used.
+// A question is about the invocation that it names, by extensions.countersign.tool_call_id or
+// extra_context.tool_call_id, and by extensions.countersign.tool or extra_context.tool if it
+// names a tool. A question that names no call may be about any grave invocation of its session
+// (the specification has no field for it), but only while it is the only accepted and unused
+// one.
 //
 // An answer counts if
 //
-//   - it is valid by AAEP's schema and comes from who may answer: see Options;
-//   - its token is that of a question of the same tenant that waits for an answer,
-//     and was never used before (AAEP-C-053, AAEP-C-110, AAEP-C-115);
-//   - it is dated before the question's deadline by the clocks of publisher and
-//     user, and stored before it by the broker's (AAEP-C-111); unlike the
-//     correlator, nothing is added to the broker's;
-//   - the agent has not gone on and its session has not ended (AAEP-C-109);
-//   - the question allows it (AAEP-C-113), and nothing answered in the user's place
+//   - it is valid by AAEP's schema and comes from a permitted publisher: see Options;
+//   - its token is that of a pending question of the same tenant and was never used before
+//     (AAEP-C-053, AAEP-C-110, AAEP-C-115);
+//   - it is dated before the question's deadline by the clocks of publisher and user, and
+//     stored before it by the broker's clock (AAEP-C-111); unlike in the correlator, the
+//     broker's deadline has no tolerance;
+//   - the agent has not continued and its session has not ended (AAEP-C-109);
+//   - the question allows it (AAEP-C-113), and it was given by a user, not automatically
 //     (decided_by "auto:…", AAEP-C-118).
 //
-// An answer with a modified_action is a no (AAEP-C-116): what was accepted is
-// something else. An acceptance can be used once and for AcceptedFor. Silence
-// never is one.
+// An answer with a modified_action is a refusal (AAEP-C-116): it accepts another action. An
+// acceptance can be used once, for AcceptanceLifetime. A missing answer never is an acceptance.
 //
-// It is pure: no clock, no I/O; it is not safe for concurrent use.
+// The package is pure: no clock, no I/O. It is not safe for concurrent use.
 package confirm
 
 import (
@@ -44,29 +42,28 @@ import (
 )
 
 const (
-	// AcceptedFor is how long an acceptance can be used, from when it was stored.
+	// AcceptanceLifetime is how long an acceptance can be used after it was stored.
 	AcceptanceLifetime = 15 * time.Minute
-	// MaxWait is the longest that a question can wait for its answer (section
-	// 4.4.1).
+	// MaxWait is the longest time that a question can wait for its answer (section 4.4.1).
 	MaxWait = 24 * time.Hour
-	// Horizon is how far back the log must be read to know what there is to know.
+	// Horizon is how far back the log must be read.
 	Horizon = MaxWait + AcceptanceLifetime
 
-	// MaxQuestions bounds the questions of one publisher that are remembered, about
-	// 400 bytes each; the oldest are forgotten.
+	// MaxQuestions bounds the remembered questions of one publisher, about 400 bytes each; the
+	// oldest are dropped.
 	MaxQuestions = 4096
 )
 
-// Options say whose answers count.
+// Options say which publishers may answer.
 type Options struct {
 	Space subject.Space
-	// Repliers are the publishers whose answers count, for every publisher of their
-	// tenant. If there are none, a publisher's answers count for its own questions:
-	// whoever can publish as the runtime can then answer in the user's place.
+	// Repliers are the publishers whose answers count, for every publisher of their tenant.
+	// Without any, a publisher's answers count for its own questions: any client that can
+	// publish as the runtime can then answer in the user's place.
 	Repliers []string
 }
 
-// handledTypes are what Apply reads, by the type of their subject.
+// handledTypes are the event types that Apply reads, as in subjects.
 var handledTypes = []string{
 	"agent.awaiting.confirmation", typeReply, "agent.state.changed", "agent.tool.invoked",
 	"agent.session.completed", "agent.session.errored", "agent.session.cancelled",
@@ -74,7 +71,7 @@ var handledTypes = []string{
 
 const typeReply = aaep.TypeConfirmationReply
 
-// Subjects are what Apply needs to see, as subject filters.
+// Subjects are the subject filters of the messages that Apply needs.
 func (o Options) Subjects() []string {
 	all := strings.TrimSuffix(o.Space.All(subject.Events), ">") + "*.*." + subject.ProtoAAEP + ".*."
 	list := make([]string, len(handledTypes))
@@ -84,8 +81,8 @@ func (o Options) Subjects() []string {
 	return list
 }
 
-// ReplySubjects are where answers that concern an invocation usually are:
-// without a session, as they have none, or with that of the question.
+// ReplySubjects are the usual subjects of answers to an invocation's questions: without a
+// session, as replies have none, or with the session of the question.
 func (o Options) ReplySubjects(i call.Invocation) []string {
 	repliers := o.Repliers
 	if len(repliers) == 0 {
@@ -100,7 +97,7 @@ func (o Options) ReplySubjects(i call.Invocation) []string {
 	return list
 }
 
-// Store is what is known. The zero Ledger is not usable; see New.
+// Store holds the questions and answers read so far. The zero Store is not usable; see New.
 type Store struct {
 	opts    Options
 	now     time.Time // the latest broker time
@@ -110,7 +107,7 @@ type Store struct {
 
 type sourceKey struct{ tenant, source string }
 
-// publisherState is one publisher.
+// publisherState holds one publisher's questions.
 type publisherState struct {
 	key      sourceKey
 	order    []*question // oldest first
@@ -118,11 +115,11 @@ type publisherState struct {
 }
 
 type sessionState struct {
-	awaiting  bool        // the agent said that it waits for input
+	awaiting  bool        // the agent reported that it waits for input
 	questions []*question // oldest first
 }
 
-// New makes a ledger that has seen nothing.
+// New returns an empty store.
 func New(o Options) *Store {
 	return &Store{opts: o, sources: map[sourceKey]*publisherState{}, byID: map[string]*question{}}
 }
@@ -146,7 +143,7 @@ func (l *Store) Confirmation(i call.Invocation) call.Confirmation {
 	return s.inferConfirmation(i)
 }
 
-// questionFor is the latest question that names a call; it is the one that counts.
+// questionFor returns the latest question that names a call; earlier ones do not count.
 func (s *sessionState) questionFor(callID string) *question {
 	for _, q := range slices.Backward(s.questions) {
 		if callID != "" && q.call == callID {
@@ -156,8 +153,8 @@ func (s *sessionState) questionFor(callID string) *question {
 	return nil
 }
 
-// inferConfirmation finds the one acceptance that a grave invocation may be meant by.
-// Without any, the latest question says where things stand.
+// inferConfirmation finds the one acceptance that may be meant for a grave invocation. Without
+// any, it returns the state of the latest question.
 func (s *sessionState) inferConfirmation(i call.Invocation) call.Confirmation {
 	var all, fitting []*question
 	for _, q := range s.questions {
@@ -180,8 +177,8 @@ func (s *sessionState) inferConfirmation(i call.Invocation) call.Confirmation {
 	return call.Confirmation{}
 }
 
-// Use notes that an acceptance was used, for the call with an id, or that it
-// turned out to have been used by somebody else.
+// Use marks an acceptance as used by the call with an id; callID is "" if the call is not
+// known.
 func (l *Store) Use(id, callID string) {
 	if q := l.byID[id]; q != nil {
 		q.used = true
@@ -198,10 +195,10 @@ func (l *Store) Release(id string) {
 	}
 }
 
-// questionID gives the ID of a question: what a use is recorded under, fit for a
-// key of a KV bucket. It is the same for every question under the same token.
+// questionID returns the ID of a question, under which a use is recorded; it is valid as a key
+// of a KV bucket. It is the same for every question with the same token.
 func questionID(k sourceKey, token string) string {
 	sum := sha256.Sum256([]byte(token))
 	text := subject.Escape(k.tenant) + "." + subject.Escape(k.source) + "." + hex.EncodeToString(sum[:])
-	return strings.ReplaceAll(text, "~", "=") // which no escaped text has
+	return strings.ReplaceAll(text, "~", "=") // no escaped text contains =
 }

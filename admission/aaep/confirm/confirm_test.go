@@ -132,7 +132,7 @@ func TestAcceptedForThisOnly(t *testing.T) {
 	p.l.Release("unknown")
 }
 
-// One that names no call is for the call that used it; nobody else sees it.
+// A confirmation that names no call belongs to the call that used it; no other call sees it.
 func TestInferredUse(t *testing.T) {
 	p := newTape(t)
 	p.ask("rpl_1")

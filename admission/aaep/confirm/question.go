@@ -8,38 +8,37 @@ import (
 	"github.com/countersign-dev/countersign/events/aaep"
 )
 
-// stage is where a question stands, time apart.
+// stage is the stage of a question, expiry apart.
 type stage uint8
 
 const (
 	pending stage = iota
 	accepted
 	declined
-	withdrawn // the agent went on, or its session ended
-	void      // its token was used before: no answer can be told to be for it
+	withdrawn // the agent continued, or its session ended
+	void      // its token was used before, so an answer would be ambiguous
 )
 
-// question is one confirmation that was asked for.
+// question is one requested confirmation.
 type question struct {
 	id                string
 	session           string
 	content           [sha256.Size]byte
-	publisherDeadline time.Time // the publisher's
-	brokerDeadline    time.Time // the broker's
+	publisherDeadline time.Time // by the publisher's clock
+	brokerDeadline    time.Time // by the broker's clock
 	stage             stage
-	answeredAt        time.Time // the broker's
+	answeredAt        time.Time // by the broker's clock
 	used              bool
 
-	call, tool string // that it is about; "" if it names none
+	call, tool string // named by the question; "" if none
 
 	irreversible, statesIrreversible bool
-	risk                             int // 0: it does not say
+	risk                             int // 0: not stated
 	acceptsByDefault                 bool
-	accepts, rejects                 bool // what may be replied
+	accepts, rejects                 bool // replies that are allowed
 }
 
-// Values of extensions and extra_context by which a question names its call and
-// tool.
+// Members of extensions and extra_context in which a question names its call and tool.
 const (
 	extensionName = "countersign"
 	fieldCallID   = "tool_call_id"
@@ -63,8 +62,8 @@ func newQuestion(e *aaep.Event, p *aaep.AwaitingConfirmation, at time.Time) *que
 	return q
 }
 
-// namedField reads what a question says that it is about. What is no text, or too long
-// to be anything's name, names something that does not exist.
+// namedField reads a name from a question. A value that is no text, or too long to be a name,
+// becomes a name that does not exist.
 func namedField(e *aaep.Event, p *aaep.AwaitingConfirmation, field string) string {
 	v, there := e.Extensions[extensionName][field]
 	if !there {
@@ -76,7 +75,7 @@ func namedField(e *aaep.Event, p *aaep.AwaitingConfirmation, field string) strin
 	return "\x00"
 }
 
-// expiresAt is when the question stops to matter.
+// expiresAt is when the question can be dropped.
 func (q *question) expiresAt() time.Time {
 	if q.stage == accepted {
 		return q.answeredAt.Add(AcceptanceLifetime)
@@ -113,8 +112,8 @@ func (q *question) toConfirmation(i call.Invocation) call.Confirmation {
 	return c
 }
 
-// understatesRisk tells whether the question said less than the invocation is
-// (section 10.2, T3). What it does not say at all is no lie.
+// understatesRisk reports whether the question stated less risk than the invocation has
+// (section 10.2, T3). What it does not state does not count.
 func (q *question) understatesRisk(i call.Invocation) bool {
 	otherTool := q.tool != "" && q.tool != i.Tool
 	return otherTool || (i.Irreversible && q.statesIrreversible && !q.irreversible) || (q.risk > 0 && q.risk < riskLevels[i.Risk])

@@ -10,37 +10,37 @@ import (
 
 // Bounds of an Account. Durations are in milliseconds.
 const (
-	// MaxOpen is how many reservations may be open under one mandate; more are
-	// denied until some of them are settled or released.
+	// MaxOpen is the maximum number of open reservations under one mandate; further ones are
+	// denied until some are settled or released.
 	MaxOpen = 1024
-	// MaxDecisions is how many decisions the entries of an account may name. Asking
-	// again adds one; beyond the bound it is denied.
+	// MaxDecisions is the maximum number of decisions in the entries of an account. Each
+	// repeated request adds one; beyond the bound it is denied.
 	MaxDecisions = 4096
-	// MaxOpenOfCaller and MaxOpenOfSession are how many of them one publisher, and one of
-	// its sessions, can have open; MaxDecisionsOfCaller is the same of decisions. What one
-	// does not get done must not keep the others under the mandate from acting.
+	// MaxOpenOfCaller and MaxOpenOfSession bound the open reservations of one publisher and of
+	// one of its sessions; MaxDecisionsOfCaller bounds its decisions. Unfinished calls of one
+	// publisher must not block the others under the mandate.
 	MaxOpenOfCaller      = MaxOpen / 2
 	MaxOpenOfSession     = MaxOpen / 4
 	MaxDecisionsOfCaller = MaxDecisions / 2
-	// maxClosed is how many closed entries are kept for what may still be said of
-	// their calls.
+	// maxClosed is the number of closed entries kept for later records of their calls.
 	maxClosed = 256
-	// maxRuns is how many executions an entry tells apart; more are counted without.
+	// maxRuns is the number of executions that an entry distinguishes; more only add to the
+	// sum.
 	maxRuns = 64
-	// maxMoney is the largest number of minor units that is counted to; it is more
-	// than any budget that can be written down.
+	// maxMoney is the largest counted number of minor units, more than any budget that can be
+	// written down.
 	maxMoney = 1<<53 - 1
 
-	// Retention is how long a closed entry is kept at least, counted from when it
-	// was closed and from when its last receipt expired.
+	// Retention is the minimum time for which a closed entry is kept, from when it was closed
+	// and from when its last receipt expired.
 	Retention = int64(time.Hour / time.Millisecond)
-	// ShareWindow is how long after it was opened an entry takes in further
-	// decisions on the same proposal.
+	// ShareWindow is how long after its opening an entry accepts further decisions on the same
+	// proposal.
 	ShareWindow = int64(15 * time.Minute / time.Millisecond)
-	// releaseGrace is how long after its expiry a receipt may still be used by an
-	// executor whose clock is as slow as receipts allow.
+	// releaseGrace is how long after its expiry a receipt may still be accepted by an executor
+	// with the slowest clock that receipts tolerate.
 	releaseGrace = int64(receipt.Leeway / time.Millisecond)
-	// minShare is the shortest time that is left of an entry for a further receipt.
+	// minShare is the minimum remaining time of an entry for a further receipt.
 	minShare = int64(receipt.MinLifetime / time.Millisecond)
 )
 
@@ -50,51 +50,51 @@ var (
 	ErrLedgerFull = errors.New("mandate: too many reservations are open")
 )
 
-// EntryState is what became of reserved money.
+// EntryState is the state of reserved money.
 type EntryState string
 
 // The states. Reserved and lapsed money counts against the budget as reserved.
 const (
-	EntryReserved EntryState = "reserved" // the outcome of at least one decision is not known
-	EntryLapsed   EntryState = "lapsed"   // every decision's call is over, nothing ran, and a receipt still holds
-	EntryReleased EntryState = "released" // likewise, and no receipt holds
-	EntrySettled  EntryState = "settled"  // spent, or to be taken for spent
+	EntryReserved EntryState = "reserved" // the outcome of at least one decision is open
+	EntryLapsed   EntryState = "lapsed"   // every decision's call is over, nothing ran, and a receipt is still valid
+	EntryReleased EntryState = "released" // as lapsed, and no receipt is valid
+	EntrySettled  EntryState = "settled"  // spent, or counted as spent
 )
 
 // Attempt is one decision that allowed a proposal.
 type Attempt struct {
 	Decision string `json:"decision"`       // its id
-	Over     bool   `json:"over,omitempty"` // the call that it belongs to is over
+	Over     bool   `json:"over,omitempty"` // its call is over
 }
 
-// Run is an execution that was counted.
+// Run is a counted execution.
 type Run struct {
 	Occurrence int   `json:"occurrence"`       // the correlator's number of the call under its id
-	Amount     int64 `json:"amount"`           // that counts
-	Uncertain  bool  `json:"beside,omitempty"` // it did not certainly use up the entry's allowance
+	Amount     int64 `json:"amount"`           // the amount that counts
+	Uncertain  bool  `json:"beside,omitempty"` // it did not certainly consume the entry's allowance
 }
 
-// Entry is one allowance: the money of one proposal, however often the proposal
-// was allowed. All receipts of an entry have the same nonce, so that executors
-// use one of them (see receipt.Claims.UseUntil).
+// Entry is one allowance: the money of one proposal, however often the proposal was allowed.
+// All receipts of an entry have the same nonce, so that executors use one of them (see
+// receipt.Claims.UseUntil).
 type Entry struct {
 	ID       string     `json:"id"`       // the decision that opened it
 	Proposal string     `json:"proposal"` // Proposal.Key
 	Call     string     `json:"call"`     // CallKey
 	Session  string     `json:"session"`  // its subject token
-	Caller   string     `json:"caller"`   // CallerKey; "" in entries of before there was one
+	Caller   string     `json:"caller"`   // CallerKey; "" in older entries
 	Amount   int64      `json:"amount"`
 	Attempts []Attempt  `json:"attempts"` // oldest first
 	State    EntryState `json:"state"`
-	After    uint64     `json:"after"`          // its decisions are behind this sequence of the log
-	At       int64      `json:"at"`             // Unix milliseconds: when it was reserved last, or its state changed
+	After    uint64     `json:"after"`          // its decisions are after this sequence of the log
+	At       int64      `json:"at"`             // Unix milliseconds: last reservation or change of state
 	Until    int64      `json:"until"`          // Unix milliseconds: no receipt of it expires later
-	Expires  int64      `json:"expires"`        // Unix milliseconds: when the last receipt so far does
+	Expires  int64      `json:"expires"`        // Unix milliseconds: expiry of the last receipt so far
 	Seen     uint64     `json:"seen,omitempty"` // the newest call record that changed it
 	Runs     []Run      `json:"runs,omitempty"`
 }
 
-// awaitsOutcome reports whether the outcome of one of its decisions is not known.
+// awaitsOutcome reports whether the outcome of one of its decisions is open.
 func (e Entry) awaitsOutcome() bool {
 	return slices.ContainsFunc(e.Attempts, func(a Attempt) bool { return !a.Over })
 }
@@ -107,7 +107,7 @@ func (e Entry) isReserved(now int64) bool {
 	return e.State == EntryReserved || e.State == EntryLapsed && e.receiptHolds(now)
 }
 
-// spentAmount is what counts as spent.
+// spentAmount is the amount that counts as spent.
 func (e Entry) spentAmount() (sum int64) {
 	for _, r := range e.Runs {
 		sum = addCapped(sum, r.Amount)
@@ -115,17 +115,17 @@ func (e Entry) spentAmount() (sum int64) {
 	return sum
 }
 
-// isConsumed reports whether an execution has used up the allowance.
+// isConsumed reports whether an execution has consumed the allowance.
 func (e Entry) isConsumed() bool {
 	return slices.ContainsFunc(e.Runs, func(r Run) bool { return !r.Uncertain })
 }
 
-// runIndex gives the place of a call's run, -1 if there is none.
+// runIndex returns the index of a call's run, -1 if there is none.
 func (e Entry) runIndex(occurrence int) int {
 	return slices.IndexFunc(e.Runs, func(r Run) bool { return r.Occurrence == occurrence })
 }
 
-// stateAt is the state that follows from what is known.
+// stateAt is the state that follows from the recorded facts.
 func (e Entry) stateAt(now int64) EntryState {
 	switch {
 	case e.isConsumed():
@@ -138,20 +138,19 @@ func (e Entry) stateAt(now int64) EntryState {
 	return EntryReleased
 }
 
-// sharesProposal reports whether a further decision on a proposal belongs to the entry.
-// After an outcome of any of its decisions the proposal is another call, and new
-// money.
+// sharesProposal reports whether a further decision on a proposal belongs to the entry. After
+// an outcome of any of its decisions, the same proposal is a new call with new money.
 func (e Entry) sharesProposal(proposal string, now int64) bool {
 	return proposal != "" && e.Proposal == proposal && e.State == EntryReserved && now+minShare <= e.Until &&
 		!slices.ContainsFunc(e.Attempts, func(a Attempt) bool { return a.Over })
 }
 
-// attemptIndex gives the place of a decision, -1 if it is none of the entry's.
+// attemptIndex returns the index of a decision, -1 if the entry does not have it.
 func (e Entry) attemptIndex(decision string) int {
 	return slices.IndexFunc(e.Attempts, func(a Attempt) bool { return a.Decision == decision })
 }
 
-// isOpen reports whether call records are awaited.
+// isOpen reports whether the entry awaits call records.
 func (e Entry) isOpen() bool { return e.State == EntryReserved || e.State == EntryLapsed }
 
 // AcceptsRecords reports whether call records can still change an entry.
@@ -159,18 +158,17 @@ func (e Entry) AcceptsRecords(now int64) bool {
 	return e.isOpen() || now < max(e.At, e.Expires)+Retention
 }
 
-// Account is what was spent under one mandate in one currency: the document that
-// the ledger keeps. It is a value; its methods give a changed copy and leave the
-// receiver as it is.
+// Account is the money spent under one mandate in one currency: the document of the spend
+// ledger. It is a value; its methods return a changed copy and leave the receiver unchanged.
 //
-// Its rule: an allow reserves, and every reservation is one allowance that one
-// execution uses up. An execution that is reported settles it. A call that ends
-// without one frees only what decisions on this very call reserved, and only
-// when no receipt of the reservation holds any more.
+// An allow reserves, and every reservation is one allowance that one execution consumes. A
+// reported execution settles it. A call that ends without an execution frees only what
+// decisions on this call reserved, and only when no receipt of the reservation is valid any
+// more.
 type Account struct {
 	V       int     `json:"v"`       // AccountVersion
-	Settled int64   `json:"settled"` // spent beside the entries, in minor units
-	Entries []Entry `json:"entries"` // in the order in which they were reserved
+	Settled int64   `json:"settled"` // spent outside the entries, in minor units
+	Entries []Entry `json:"entries"` // in the order of reservation
 }
 
 // AccountVersion is the version of the document.
@@ -182,19 +180,19 @@ type ReserveRequest struct {
 	Key, Call, Session string // Proposal.Key, CallKey, subject token of the session
 	Caller             string // CallerKey
 	Decision           string // the decision's id
-	After              uint64 // a sequence of the log that is surely before the decision
+	After              uint64 // a sequence of the log that is certainly before the decision
 	Now, Expires       int64  // Unix milliseconds
 }
 
-// Allowance says what the receipt of an admission must say: the zero Allowance
-// asks for nothing.
+// Allowance states what the receipt of an admission must contain: the zero Allowance demands
+// nothing.
 type Allowance struct {
 	ID    string // of the entry: receipts of one entry share a nonce
 	Until int64  // Unix milliseconds: the receipt must not expire later
 }
 
-// Spend is what counts against a budget at a time, without what is reserved for
-// the proposal with the given key ("" for one that is like no other).
+// Spend is what counts against a budget at a time, without what is reserved for the proposal
+// with the given key ("" for a proposal that shares no entry).
 func (a Account) Spend(proposal string, now int64) Spend {
 	s := Spend{Settled: a.Settled}
 	open, decisions, shared := 0, 0, false
@@ -213,8 +211,8 @@ func (a Account) Spend(proposal string, now int64) Spend {
 	return s
 }
 
-// FullFor reports whether no further reservation can be held for a session of a caller,
-// whatever there is for others. proposal is as for Spend.
+// FullFor reports whether no further reservation is possible for a session of a caller,
+// whatever is free for others. proposal is as for Spend.
 func (a Account) FullFor(proposal, caller, session string, now int64) bool {
 	open, ofSession, decisions, shared := 0, 0, 0, false
 	for _, e := range a.Entries {
@@ -236,12 +234,12 @@ func (a Account) FullFor(proposal, caller, session string, now int64) bool {
 	return proposal != "" && (many && !shared || decisions >= MaxDecisionsOfCaller)
 }
 
-// HasDecision reports whether one of the entries is for a decision.
+// HasDecision reports whether one of the entries has a decision.
 func (a Account) HasDecision(decision string) bool {
 	return slices.ContainsFunc(a.Entries, func(e Entry) bool { return e.attemptIndex(decision) >= 0 })
 }
 
-// Reserve takes an admission's money. What has no tool call id cannot be linked
+// Reserve reserves an admission's money. A proposal without a tool call id cannot be linked
 // with an outcome and counts as spent at once, for good.
 func (a Account) Reserve(t ReserveRequest) (Account, Allowance, error) {
 	a = a.Pruned(t.Now)
@@ -275,7 +273,7 @@ func (a Account) Reserve(t ReserveRequest) (Account, Allowance, error) {
 }
 
 // UndoReserve undoes the Reserve of an admission that was certainly never answered.
-// What another admission of the same proposal reserved stays.
+// Reservations by other admissions of the same proposal stay.
 func (a Account) UndoReserve(t ReserveRequest) Account {
 	if t.Key == "" {
 		a.Settled = max(0, a.Settled-t.Amount)
@@ -284,8 +282,8 @@ func (a Account) UndoReserve(t ReserveRequest) Account {
 	return a.DropDecisions([]string{t.Decision}, t.Now)
 }
 
-// DropDecisions takes decisions away that are certainly not on the log, so that no
-// caller was ever told of them, and the entries that have no other.
+// DropDecisions removes decisions that are certainly not on the log, so that no caller got
+// them, and the entries without other decisions.
 func (a Account) DropDecisions(decisions []string, now int64) Account {
 	kept := make([]Entry, 0, len(a.Entries))
 	for _, e := range a.Entries {
@@ -303,8 +301,8 @@ func (a Account) DropDecisions(decisions []string, now int64) Account {
 	return a
 }
 
-// Pruned releases what has lapsed and forgets closed entries that are too old, or
-// too many: the oldest ones. What was settled goes on counting.
+// Pruned releases lapsed entries and drops closed entries that are too old, or the oldest if
+// there are too many. Settled money continues to count.
 func (a Account) Pruned(now int64) Account {
 	closed := 0
 	kept := make([]Entry, 0, len(a.Entries)+1)
@@ -326,5 +324,5 @@ func (a Account) Pruned(now int64) Account {
 	return a
 }
 
-// addCapped adds without wrapping around.
+// addCapped adds without overflow.
 func addCapped(a, b int64) int64 { return min(maxMoney, max(0, a)+min(maxMoney, max(0, b))) }

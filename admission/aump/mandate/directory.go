@@ -10,22 +10,21 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// ErrNotAMandate says that a file of a directory is neither a mandate nor a
-// profile.
+// ErrNotAMandate reports that a file of a directory is neither a mandate nor a profile.
 var ErrNotAMandate = errors.New("mandate: neither a mandate nor a profile")
 
-// Directory is a Source made of files, for decisions without a service. It
-// serves every tenant the same. The zero Directory has no mandates.
+// Directory is a Source of files, for decisions without a service. It serves all tenants the
+// same. The zero Directory has no mandates.
 type Directory struct {
 	byID map[string][]*Mandate
 	keys aump.KeySet
 }
 
-// Load reads the files *.json of a directory: mandates, and profiles whose keys
-// may sign mandates. Several documents of one id are revisions, told apart by
-// their hashes. A file that is not JSON, or that is nothing of AUMP, is an error
-// that names it; a mandate that breaks the schema is not: requests under it are
-// denied. An empty directory is no error: nothing can be done under it.
+// Load reads the files *.json of a directory: mandates, and profiles with the keys that may
+// sign mandates. Several documents with one id are revisions, distinguished by their hashes. A
+// file that is not JSON, or not an AUMP document, is an error that names the file; a mandate
+// that violates the schema is not: requests under it are denied. An empty directory is no
+// error: every request is denied under it.
 func Load(dir fs.FS) (*Directory, error) {
 	if _, err := fs.Stat(dir, "."); err != nil {
 		return nil, err
@@ -87,7 +86,7 @@ func (d *Directory) addProfile(raw []byte) error {
 	return d.keys.Add(p)
 }
 
-// Len is how many mandates the directory holds, revisions counted.
+// Len is the number of mandates in the directory, all revisions included.
 func (d *Directory) Len() int {
 	n := 0
 	for _, revisions := range d.byID {

@@ -6,41 +6,40 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Effect is what the end of a call says about the money that was reserved for it.
+// Effect is the effect of a call's end on its reserved money.
 type Effect int
 
 // The effects.
 const (
 	NoEffect    Effect = iota
 	Settle             // it was spent, or may have been
-	Release            // it was not spent, as far as is known: free once no receipt holds
-	SettleExtra        // something ran beside what was admitted: it was spent as well
+	Release            // it was not spent, as far as known: free once no receipt is valid
+	SettleExtra        // something ran in addition to what was admitted: it was spent as well
 )
 
-// CallEnd is the end of a call as the correlator's record tells it.
+// CallEnd is the end of a call by the correlator's record.
 type CallEnd struct {
 	Effect   Effect
 	Call     string   // CallKey
 	Decision string   // the id of the verdict that counts, "" if there was none
-	Named    []string // the decisions that are certainly on this very call, Decision among them
+	Named    []string // the decisions that are certainly on this call, Decision included
 	Before   []string // decisions under the call's id that were on the log when Decision was
 	Seq      uint64   // of the record itself
-	// Occurrence is the correlator's number of the call under its id; the number in
-	// the admitter's own records plays no part.
+	// Occurrence is the correlator's number of the call under its id; the number in the
+	// admitter's own records is not used.
 	Occurrence int
-	Unadmitted bool  // it ran, and no allow stands for it
-	Exact      bool  // what ran is what was admitted, to the letter
+	Unadmitted bool  // it ran without an effective allow
+	Exact      bool  // what ran is exactly what was admitted
 	Now        int64 // Unix milliseconds
 }
 
-// CallEndOf reads what the record of a call means for money. seq is the record's
-// sequence in the log, call the call's key, now its time in Unix milliseconds.
-// Named holds the verdict that counts, and Before nothing: Name adds what is known
-// of the log.
+// CallEndOf derives the effect on money from the record of a call. seq is the record's sequence
+// in the log, call the call's key, now its time in Unix milliseconds. Named holds the verdict
+// that counts, and Before is empty: WithDecisions adds what the log shows.
 //
-// A completion spends. A failure does not, but a timeout of something that had
-// begun may have. A denial does not unless it ran all the same. What was given up
-// may have been spent if its producer announced it.
+// A completion spends. A failure does not, but a timeout after the start may have. A denial
+// does not, unless the call ran all the same. An abandoned call may have spent if its producer
+// announced it.
 func CallEndOf(c events.Call, call string, seq uint64, now int64) CallEnd {
 	e := CallEnd{
 		Effect: effectOf(c), Call: call, Decision: c.DecisionID, Seq: seq, Occurrence: c.Occurrence, Now: now,
@@ -52,13 +51,12 @@ func CallEndOf(c events.Call, call string, seq uint64, now int64) CallEnd {
 	return e
 }
 
-// WithDecisions adds the decisions of an account's entries that belong to the call, by
-// their places in the log; logged gives the place of a decision, 0 if it is not
-// known.
+// WithDecisions adds the decisions of an account's entries that belong to the call, by their
+// sequences in the log; logged returns the sequence of a decision, 0 if unknown.
 //
-// The call's timeline lists the places of its verdicts, the first ones of many.
-// Decisions on one proposal that were on the log before the last verdict on the
-// call are on the same call or on an earlier one that is over.
+// The call's timeline lists the sequences of its verdicts, the first ones of many. Decisions on
+// one proposal that were on the log before the last verdict on the call are on the same call or
+// on an earlier one that is over.
 func (e CallEnd) WithDecisions(a Account, c events.Call, logged func(decision string) uint64) CallEnd {
 	places := map[uint64]bool{}
 	for _, t := range c.Timeline {
@@ -84,10 +82,10 @@ func (e CallEnd) WithDecisions(a Account, c events.Call, logged func(decision st
 	return e
 }
 
-// matchEqual is the value of events.Call.Match for what ran as it was admitted.
+// matchEqual is the value of events.Call.Match for a call that ran as admitted.
 const matchEqual = "equal"
 
-// timeouts are the outcomes after which it is not known what became of a call.
+// timeouts are the outcomes that leave open what happened to a call.
 var timeouts = []string{"timeout", "timed_out"}
 
 func effectOf(c events.Call) Effect {
@@ -118,15 +116,15 @@ func effectOf(c events.Call) Effect {
 	return NoEffect
 }
 
-// ApplyEnd applies the end of a call; changed is false if it is none of this
-// account's, or applied already. A call may end several times: what was given up
-// may be completed after all, and then counts, be the budget exceeded or not.
+// ApplyEnd applies the end of a call; changed is false if it does not concern this account, or
+// was applied already. A call may end several times: an abandoned call may complete later, and
+// then counts even if the budget is exceeded.
 func (a Account) ApplyEnd(e CallEnd) (after Account, changed bool) {
 	before, ran := a.priorRun(e)
 	switch {
 	case e.Effect == NoEffect || e.Seq <= a.newestRecord(e.Call):
 		return a, false
-	case ran && before.Uncertain && e.Decision == "": // a call that no verdict is about is counted once
+	case ran && before.Uncertain && e.Decision == "": // a call without a verdict is counted once
 		return a, false
 	}
 	entry, run := a.countingEntry(e)
@@ -181,7 +179,7 @@ func (x Entry) hasNamedDecision(e CallEnd) bool {
 	return x.Call == e.Call && slices.ContainsFunc(x.Attempts, func(t Attempt) bool { return slices.Contains(e.Named, t.Decision) })
 }
 
-// endAttempts gives the attempts after the end of a call that names the entry.
+// endAttempts returns the attempts after the end of a call that names the entry.
 func (x Entry) endAttempts(e CallEnd) []Attempt {
 	list := slices.Clone(x.Attempts)
 	for i := range list {
@@ -191,12 +189,11 @@ func (x Entry) endAttempts(e CallEnd) []Attempt {
 	return list
 }
 
-// countingEntry is the entry that counts an execution, -1 if none, and what it counts. A
-// call runs once, whatever number of entries its decisions opened. Where there are
-// several, it is not certain on which of them: a completion names the call's id,
-// and may come late. Then the largest amount counts, and all of the entries go on
-// counting as well for as long as receipts of theirs hold. So it is with what ran
-// under the id without an allow.
+// countingEntry is the entry that counts an execution, -1 if none, and what it counts. A call
+// runs once, however many entries its decisions opened. With several it is not certain which
+// one ran: a completion names the call's id, and may come late. Then the largest amount counts,
+// and all entries continue to count as long as their receipts are valid. The same applies to
+// what ran under the id without an allow.
 func (a Account) countingEntry(e CallEnd) (entry int, run Run) {
 	proposal := ""
 	for _, x := range a.Entries {
@@ -218,17 +215,17 @@ func (a Account) countingEntry(e CallEnd) (entry int, run Run) {
 	return entry, run
 }
 
-// How much speaks for an entry to be the one that an execution used up.
+// How strong the link between an execution and an entry is.
 const (
-	rankUnadmitted = iota + 1 // nothing: but it ran under the same id
-	rankUsed                  // a decision on the call is the entry's; it was used up by another call
-	rankOpen                  // or a decision under its id, if what ran may have been something else
-	rankExact                 // or the verdict that counts, and what ran is what was admitted
-	rankBefore                // the call has used it up before
+	rankUnadmitted = iota + 1 // only the call id is the same
+	rankUsed                  // the entry has a decision on the call, but another call consumed it
+	rankOpen                  // or a decision under its id, if something else may have run
+	rankExact                 // or the effective verdict, and what ran is what was admitted
+	rankBefore                // the call has consumed it before
 )
 
-// matchRank is how much speaks for an entry to be the one that an execution used up, 0
-// if it cannot be. proposal is that of the verdict that counts.
+// matchRank is how strongly an execution is linked to an entry, 0 if it cannot have consumed
+// it. proposal is that of the effective verdict.
 func (x Entry) matchRank(e CallEnd, proposal string) int {
 	named, at := x.hasNamedDecision(e), x.runIndex(e.Occurrence)
 	switch {
@@ -248,8 +245,8 @@ func (x Entry) matchRank(e CallEnd, proposal string) int {
 	return 0
 }
 
-// appendRun adds a run. Where an entry has no room for it, its amount is added to
-// what is spent beside the entries.
+// appendRun adds a run. If the entry is full, the amount is added to what is spent outside the
+// entries.
 func appendRun(list []Run, r Run, settled int64) ([]Run, int64) {
 	if len(list) >= maxRuns {
 		return list, addCapped(settled, r.Amount)

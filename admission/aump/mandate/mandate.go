@@ -1,7 +1,7 @@
-// Package mandate holds AUMP mandates as they are in force, and what
-// Countersign's own records say about them: revocations, money spent,
-// approvals. All of that is input of a decision; nothing here has a clock, a
-// store or a goroutine of its own.
+// Package mandate holds AUMP mandates in force, and Countersign's own records about them:
+// revocations, money spent, approvals. The AUMP evaluator reads them through Records; the
+// admitter stores them. The package has no clock, store or goroutine. Begin reading with
+// Mandate, Records and Account.
 package mandate
 
 import (
@@ -18,7 +18,7 @@ import (
 // Schema is the name of the schema that mandates must satisfy.
 const Schema = "aump/mandate"
 
-// ErrNoID says that a document has no mandate id to keep it under.
+// ErrNoID reports a document without a mandate id to store it under.
 var ErrNoID = errors.New("mandate: the document has no id of the form aump_mnd_…")
 
 var idForm = regexp.MustCompile(`^aump_mnd_[A-Za-z0-9_-]+$`)
@@ -29,29 +29,28 @@ const maxID = 512
 // ValidID reports whether a text can be the id of a mandate.
 func ValidID(id string) bool { return len(id) <= maxID && idForm.MatchString(id) }
 
-// Mandate is a mandate ready to be decided under: read, hashed, its signatures
-// looked at. It is immutable.
+// Mandate is a mandate that is read and hashed, with its signatures checked. It is immutable.
 type Mandate struct {
 	*aump.Mandate // never nil
 
-	// Hash is the one that a reference must name, in lower case.
+	// Hash is the hash that a reference must name, in lower case.
 	Hash string
 
-	// Violations is why the document is no valid mandate; every request under it is
-	// then denied. Nil for a valid one.
+	// Violations are the reasons why the document is no valid mandate; every request under it
+	// is then denied. Nil for a valid one.
 	Violations []schemas.Violation
 
-	// Signatures is what the signatures are worth, and "" where there are some and
-	// no keys were known to check them with.
+	// Signatures is the state of the signatures, "" if there are some and no keys to check
+	// them.
 	Signatures aump.SignatureState
 }
 
-// Compile reads a mandate once, so that deciding under it costs little. keys are
-// those that may sign mandates; a mandate must be compiled anew when they change.
+// Compile reads a mandate once, so that decisions under it are cheap. keys are those that may
+// sign mandates; when they change, a mandate must be compiled anew.
 //
-// The error is a *strictjson.Error or ErrNoID: there is then nothing to keep. A
-// document that is wrong in any other way is kept with its Problems, so that
-// requests under it are refused for what it is and not for not being there.
+// The error is a *strictjson.Error or ErrNoID: the document cannot be kept. A document with any
+// other defect is kept with its Violations, so that requests under it are refused for the
+// defect and not as unknown.
 func Compile(raw []byte, keys aump.KeySet) (*Mandate, error) {
 	doc, err := aump.DecodeMandate(raw, strictjson.DefaultLimits)
 	if doc == nil {
@@ -73,8 +72,8 @@ func Compile(raw []byte, keys aump.KeySet) (*Mandate, error) {
 	return m, nil
 }
 
-// ValidateDocument says why a document that DecodeMandate read, with the error it gave,
-// is no valid mandate of a version that this program knows.
+// ValidateDocument returns the reasons why a document that DecodeMandate read, with the error
+// it returned, is no valid mandate of a known version.
 func ValidateDocument(doc *aump.Mandate, err error) []schemas.Violation {
 	vs := schemas.Default().Validate(Schema, doc.Tree)
 	if len(vs) > 0 {
@@ -87,7 +86,7 @@ func ValidateDocument(doc *aump.Mandate, err error) []schemas.Violation {
 	if doc.Version != aump.Version {
 		vs = append(vs, newViolation("/aump/version", "unknown_version", "must be "+aump.Version+", the only version this program knows"))
 	}
-	// The format of the schema lets leap seconds pass, which no clock here has.
+	// The schema's format accepts leap seconds, which time.Time cannot hold.
 	for path, unreadable := range map[string]bool{"/issued_at": doc.IssuedAt.IsZero(), "/expires_at": doc.ExpiresAt.IsZero()} {
 		if unreadable {
 			vs = append(vs, newViolation(path, "format", "must be an RFC 3339 time that exists"))

@@ -2,9 +2,8 @@ package mandate
 
 import "github.com/countersign-dev/countersign/events/aump"
 
-// Records is what Countersign itself knows beside a request. A request is never
-// a source for any of it. The zero Records knows of no mandate, so everything
-// is denied under it.
+// Records are Countersign's own records about mandates. A request is never a source for them.
+// The zero Records has no mandate, so everything is denied under it.
 type Records struct {
 	Mandates    Source      // nil: there are none
 	Revocations Revocations // nil: nothing is revoked
@@ -15,19 +14,19 @@ type Records struct {
 
 // Source looks mandates up.
 type Source interface {
-	// Mandate gives the mandate in force under an id, nil if there is none. hash is
-	// what the request names, in lower case or "": a source that keeps several
-	// documents under one id gives the one with this hash if it has it, any of them
-	// if not; all others ignore it. Whoever asks must still compare the hash.
+	// Mandate returns the mandate in force under an id, nil if there is none. hash is the
+	// request's, in lower case or "": a source with several documents under one id returns the
+	// one with this hash, or any if none has it; other sources ignore it. The caller must still
+	// compare the hash.
 	Mandate(tenant, id, hash string) *Mandate
 }
 
-// Revocations knows which mandates were taken back.
+// Revocations looks up revoked mandates.
 type Revocations interface {
 	Revoked(tenant, id, hash string) bool
 }
 
-// Proposal names one proposed action to whoever keeps records about it.
+// Proposal identifies one proposed action in Countersign's records.
 type Proposal struct {
 	Tenant, Source, Session, ToolCallID string
 	MandateID, MandateHash              string
@@ -35,22 +34,21 @@ type Proposal struct {
 	Action                              []byte // RFC 8785 form of proposed_action
 }
 
-// Spend is money that went through a mandate, in minor units of one currency.
-// Negative values count as 0.
+// Spend is money spent under a mandate, in minor units of one currency. Negative values count
+// as 0.
 type Spend struct {
-	Reserved int64 // admitted, with an outcome that is not known yet
-	Settled  int64 // known to have been spent, or to be taken for spent
+	Reserved int64 // admitted, with an open outcome
+	Settled  int64 // known to be spent, or counted as spent
 
-	// Full: no further reservation can be held. Unknown: what was spent cannot be
-	// read. Both deny every action with an amount.
+	// Full: no further reservation is possible. Unknown: the ledger cannot be read. Both deny
+	// every action with an amount.
 	Full, Unknown bool
 }
 
-// SpendLedger knows what was spent under a mandate.
+// SpendLedger looks up what was spent under a mandate.
 type SpendLedger interface {
-	// Spend gives what counts against the mandate's budget in the proposal's
-	// currency, without what is reserved for this very proposal: asking again must
-	// not count twice.
+	// Spend returns what counts against the mandate's budget in the proposal's currency,
+	// without what is reserved for this proposal: a repeated request must not count twice.
 	Spend(Proposal) Spend
 }
 
@@ -60,22 +58,22 @@ type Facts struct {
 	Approved  bool // the principal approved exactly this action
 }
 
-// Approvals knows such circumstances. Whoever implements it must have bound them
-// to the whole proposal and verified who gave them.
+// Approvals looks up Facts. An implementation must have bound them to the whole proposal and
+// verified their origin.
 type Approvals interface {
 	Facts(Proposal) Facts
 }
 
-// SignaturePolicy says which signatures a mandate needs.
+// SignaturePolicy states which signatures a mandate needs.
 type SignaturePolicy string
 
-// The policies. Anything else is taken as SignaturesRequired.
+// The policies. Any other value counts as SignaturesRequired.
 const (
-	// SignaturesAuto is SignaturesIfPresent as soon as keys are known; without any
-	// key, signatures are not looked at, and the record says so.
+	// SignaturesAuto is SignaturesIfPresent as soon as keys are known; without keys, signatures
+	// are not checked, and the record shows that.
 	SignaturesAuto      SignaturePolicy = ""
 	SignaturesOff       SignaturePolicy = "off"
-	SignaturesIfPresent SignaturePolicy = "if_present" // those that are there must verify
+	SignaturesIfPresent SignaturePolicy = "if_present" // signatures that are present must verify
 	SignaturesRequired  SignaturePolicy = "required"
 )
 
@@ -100,7 +98,7 @@ func (r Records) Find(tenant, id, hash string) *Mandate {
 	return r.Mandates.Mandate(tenant, id, hash)
 }
 
-// Revoked reports whether a mandate was taken back.
+// Revoked reports whether a mandate was revoked.
 func (r Records) Revoked(tenant string, m *Mandate) bool {
 	return r.Revocations != nil && r.Revocations.Revoked(tenant, m.ID, m.Hash)
 }

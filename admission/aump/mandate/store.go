@@ -13,12 +13,11 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// Store is what the mandates bucket holds, ready to decide from: the mandates in
-// force, the revocations, the signing keys. It is immutable. The nil Store has
-// nothing.
+// Store is the compiled content of the mandates bucket: the mandates in force, the revocations,
+// the signing keys. It is immutable. The nil Store is empty.
 //
-// Under one id only the newest mandate is in force. An older one must not be
-// usable by naming its hash: it may be the looser one.
+// Under one id only the newest mandate is in force. An older one must not be usable by naming
+// its hash: it may be looser.
 type Store struct {
 	tenants map[string]*tenantStore // by TenantToken
 }
@@ -47,25 +46,25 @@ const (
 	ChangeRestore = "revocation_deleted"
 )
 
-// Change is one change of what decides.
+// Change is one change of the decision inputs.
 type Change struct {
 	Kind       string
 	Tenant     string // TenantToken
 	ID, Hash   string
-	Author     string // as they say
-	Unreadable bool   // what was put cannot be used; requests that need it are denied
+	Author     string // as stated in the document
+	Unreadable bool   // the value cannot be used; requests that need it are denied
 }
 
-// WithChanges gives a store with some keys of the bucket changed: the value of each, nil
-// for one that was deleted. Keys that are none of the bucket's are ignored. Only
-// what changed is compiled; changes are in the order of their keys.
+// WithChanges returns a store with some keys of the bucket changed: values has the new value of
+// each, nil for a deleted key. Keys that are not of the bucket's form are ignored. Only changed
+// keys are compiled; changes are in the order of their keys.
 func (s *Store) WithChanges(values map[string][]byte) (*Store, []Change) {
 	next := &Store{tenants: map[string]*tenantStore{}}
 	if s != nil {
 		maps.Copy(next.tenants, s.tenants)
 	}
 	var changes []Change
-	mine := map[string]bool{} // tenants that were copied
+	mine := map[string]bool{} // copied tenants
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		k := ParseKey(key)
 		if k.Kind == KeyUnknown {
@@ -126,8 +125,8 @@ func (t *tenantStore) setMandate(k ParsedKey, value []byte) (Change, bool) {
 	return c, true
 }
 
-// compileStored gives a mandate with problems for what is none, so that requests under
-// its id are refused for what it is.
+// compileStored returns a mandate with violations for an invalid value, so that requests under
+// its id are refused for the defect.
 func (t *tenantStore) compileStored(id string, value []byte) *Mandate {
 	s, err := DecodeStored(value)
 	if err == nil && s.ID == id {
@@ -142,8 +141,8 @@ func (t *tenantStore) compileStored(id string, value []byte) *Mandate {
 	}
 }
 
-// setKeys also judges the signatures on all mandates anew. Keys that cannot be
-// read verify nothing: every mandate must then be signed by one of them.
+// setKeys also checks the signatures of all mandates again. Unreadable keys verify nothing:
+// every mandate must then be signed by one of them.
 func (t *tenantStore) setKeys(k ParsedKey, value []byte) (Change, bool) {
 	c := Change{Kind: ChangeKeys, Tenant: k.Tenant, Hash: digestText(value), Author: documentAuthor(value)}
 	if c.Hash == t.keysSum {
@@ -202,7 +201,7 @@ func (s *Store) Signatures(tenant string) SignaturePolicy {
 	return SignaturesAuto
 }
 
-// Len is how many mandates are in force, over all tenants.
+// Len is the number of mandates in force, over all tenants.
 func (s *Store) Len() int {
 	n := 0
 	if s != nil {
@@ -241,10 +240,10 @@ func (k revokedKey) compare(o revokedKey) int {
 	return cmp.Or(cmp.Compare(k.id, o.id), cmp.Compare(k.hash, o.hash))
 }
 
-// maxAuthor bounds the name that a record repeats, in bytes.
+// maxAuthor bounds the recorded author, in bytes.
 const maxAuthor = 128
 
-// documentAuthor is who put a document, as it says; "" if it cannot be read.
+// documentAuthor is the author that a document states; "" if it cannot be read.
 func documentAuthor(value []byte) string {
 	tree, err := strictjson.ParseObject(value, strictjson.DefaultLimits)
 	if err != nil {

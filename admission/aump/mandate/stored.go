@@ -14,47 +14,46 @@ import (
 // StoredVersion is the version of the documents below.
 const StoredVersion = 1
 
-// StoredMandate is a mandate as the mandates bucket keeps it, under Key. The newest
-// revision is the one in force.
+// StoredMandate is the value under Key in the mandates bucket. The newest revision is in force.
 type StoredMandate struct {
 	V       int         `json:"v"` // StoredVersion
 	ID      string      `json:"id"`
 	Hash    string      `json:"hash"`
 	Mandate string      `json:"mandate"` // the document, byte for byte
-	Author  string      `json:"author"`  // who put it, as they say
+	Author  string      `json:"author"`  // as stated by the author
 	PutAt   events.Time `json:"put_at"`
 }
 
-// Revocation takes back one mandate for good: the document with this hash. It is
-// kept under RevocationKey, whose being there is what counts.
+// Revocation revokes one mandate for good: the document with this hash. It is stored under
+// RevocationKey; the existence of the key counts.
 type Revocation struct {
 	V         int         `json:"v"` // StoredVersion
 	ID        string      `json:"id"`
 	Hash      string      `json:"hash"`
 	Reason    string      `json:"reason"`
-	Author    string      `json:"author"` // as they say
+	Author    string      `json:"author"` // as stated by the author
 	RevokedAt events.Time `json:"revoked_at"`
 }
 
-// SigningKeys are the keys that may sign a tenant's mandates, and what its
-// mandates need of them. They are kept under KeysKey.
+// SigningKeys are the keys that may sign a tenant's mandates, and the signature policy. They
+// are stored under KeysKey.
 type SigningKeys struct {
 	V          int              `json:"v"`          // StoredVersion
 	Keys       []map[string]any `json:"keys"`       // public JSON Web Keys, Ed25519 or P-256
 	Signatures SignaturePolicy  `json:"signatures"` // "" for SignaturesAuto
-	Author     string           `json:"author"`     // as they say
+	Author     string           `json:"author"`     // as stated by the author
 	PutAt      events.Time      `json:"put_at"`
 }
 
-// SignaturePolicies lists the policies by the names under which they are set.
+// SignaturePolicies lists the policies by their setting names.
 var SignaturePolicies = map[string]SignaturePolicy{
 	"auto": SignaturesAuto, "off": SignaturesOff, "if_present": SignaturesIfPresent, "required": SignaturesRequired,
 }
 
-// ErrKey says that a signing key cannot be used.
+// ErrKey reports an unusable signing key.
 var ErrKey = errors.New("mandate: not a public Ed25519 or P-256 JSON Web Key with a kid")
 
-// Set compiles the keys. Every one must be usable, and no two may have one kid.
+// Set compiles the keys. All must be usable, and their kids must be distinct.
 func (k SigningKeys) Set() (aump.KeySet, error) {
 	set := aump.KeySet{}
 	for i, jwk := range k.Keys {
@@ -69,8 +68,8 @@ func (k SigningKeys) Set() (aump.KeySet, error) {
 	return set, nil
 }
 
-// DecodeStored reads what Key names. It makes sure that the document is the one
-// that it says it is.
+// DecodeStored reads a value under Key. It verifies that the document has the stated id and
+// hash.
 func DecodeStored(b []byte) (StoredMandate, error) {
 	s, err := events.DecodeRecord[StoredMandate](b)
 	if err != nil {
@@ -89,7 +88,7 @@ func DecodeStored(b []byte) (StoredMandate, error) {
 	return s, nil
 }
 
-// DecodeKeys reads what KeysKey names.
+// DecodeKeys reads a value under KeysKey.
 func DecodeKeys(b []byte) (SigningKeys, aump.KeySet, error) {
 	k, err := events.DecodeRecord[SigningKeys](b)
 	if err != nil {
@@ -99,15 +98,14 @@ func DecodeKeys(b []byte) (SigningKeys, aump.KeySet, error) {
 	return k, set, err
 }
 
-// keysToken is the second token of KeysKey; no id of a mandate is like it.
+// keysToken is the second token of KeysKey; no mandate id equals it.
 const (
 	keysToken    = "keys"
 	revokedToken = "revoked"
 )
 
-// TenantToken is a tenant as a token of a bucket's keys: its subject token, with
-// "=" for the "~" that keys cannot have. Every key of a tenant begins with it, so
-// tenants share nothing.
+// TenantToken is the first token of a tenant's keys in a bucket: the tenant's subject token,
+// with "=" for the "~" that keys cannot contain. Tenants share no keys.
 func TenantToken(tenant string) string {
 	t := subject.Escape(tenant)
 	if rest, escaped := strings.CutPrefix(t, subject.NoSession); escaped {
@@ -116,23 +114,22 @@ func TenantToken(tenant string) string {
 	return t
 }
 
-// Key is where the mandates bucket keeps a mandate: <tenant>.<id>. Ids have no
-// dot.
+// Key is the key of a mandate in the mandates bucket: <tenant>.<id>. Ids have no dot.
 func Key(tenant, id string) string { return TenantToken(tenant) + "." + id }
 
-// RevocationKey is where it keeps a revocation: <tenant>.<id>.revoked.<hash>.
+// RevocationKey is the key of a revocation: <tenant>.<id>.revoked.<hash>.
 func RevocationKey(tenant, id, hash string) string {
 	return Key(tenant, id) + "." + revokedToken + "." + hash
 }
 
-// KeysKey is where it keeps the signing keys: <tenant>.keys.
+// KeysKey is the key of the signing keys: <tenant>.keys.
 func KeysKey(tenant string) string { return TenantToken(tenant) + "." + keysToken }
 
-// AccountKey is where the spend bucket keeps an account:
-// <tenant>.<id>.<currency>. All mandates under one id share it.
+// AccountKey is the key of an account in the spend bucket: <tenant>.<id>.<currency>. All
+// mandates under one id share it.
 func AccountKey(tenant, id, currency string) string { return Key(tenant, id) + "." + currency }
 
-// KeyKind says what a key of the mandates bucket is for.
+// KeyKind is the purpose of a key of the mandates bucket.
 type KeyKind int
 
 // The kinds.
@@ -143,14 +140,14 @@ const (
 	KeySigning
 )
 
-// ParsedKey is a key of the mandates bucket taken apart.
+// ParsedKey is a parsed key of the mandates bucket.
 type ParsedKey struct {
 	Kind     KeyKind
 	Tenant   string // TenantToken
 	ID, Hash string
 }
 
-// ParseKey takes a key of the mandates bucket apart.
+// ParseKey parses a key of the mandates bucket.
 func ParseKey(key string) ParsedKey {
 	t := strings.Split(key, ".")
 	switch {

@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// applyChanges makes the changes in a request. Without any the bytes stay as they are.
+// applyChanges applies changes to a request. Without changes the bytes stay the same.
 func applyChanges(body []byte, changes []Change) ([]byte, error) {
 	if len(changes) == 0 {
 		return body, nil
@@ -32,8 +32,8 @@ func applyChanges(body []byte, changes []Change) ([]byte, error) {
 
 var pointerUnescaper = strings.NewReplacer("~1", "/", "~0", "~")
 
-// setPath gives the tree with a value at a path. Objects on the way are made; a nil
-// value takes out what is there.
+// setPath returns the tree with a value set at a path. Missing objects are created; a nil value
+// removes the member.
 func setPath(tree any, steps []string, value any) (any, error) {
 	if len(steps) == 0 {
 		return value, nil
@@ -41,7 +41,7 @@ func setPath(tree any, steps []string, value any) (any, error) {
 	switch at := tree.(type) {
 	case nil:
 		if value == nil {
-			return nil, nil // nothing is there to take out
+			return nil, nil // nothing to remove
 		}
 		return setPath(map[string]any{}, steps, value)
 	case map[string]any:

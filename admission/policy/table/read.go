@@ -31,7 +31,7 @@ func Parse(file string, data []byte) (t Table, err error) {
 		"cases":    r.listField("cases", MaxCases, func(n *yaml.Node) { cases = append(cases, n) }),
 	}, "cases")
 	names := map[string]bool{}
-	for _, n := range cases { // defaults may stand after them
+	for _, n := range cases { // defaults may follow the cases
 		c := r.readCase(n, defaults)
 		if names[c.Name] {
 			r.fail(n, "two cases are named %q", c.Name)
@@ -48,7 +48,7 @@ func Parse(file string, data []byte) (t Table, err error) {
 	return t, nil
 }
 
-// reader walks the nodes and gathers every mistake.
+// reader walks the nodes and collects every mistake.
 type reader struct {
 	file  string
 	errs  []error
@@ -118,7 +118,7 @@ func (r *reader) textsField(what string, into *[]string) fieldReader {
 	}
 }
 
-// settingFields are what a case can have and defaults can give.
+// settingFields are the settings of a case, which defaults can set too.
 func (r *reader) settingFields(c *Case) map[string]fieldReader {
 	return map[string]fieldReader{
 		"protocol":     r.oneOfField("protocol", admission.Protocols(), &c.Protocol),
@@ -169,7 +169,7 @@ func (r *reader) readTime(n *yaml.Node, c *Case) {
 	c.Now = t
 }
 
-// readHeaders are added to those of the defaults; one of the same name replaces it.
+// readHeaders adds headers to those of the defaults; one of the same name replaces the default.
 func (r *reader) readHeaders(n *yaml.Node, c *Case) {
 	own := map[string][]string{}
 	for k, v := range c.Headers {

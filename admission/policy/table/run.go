@@ -14,22 +14,22 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Options are what a table is run with.
+// Options are the inputs of a run.
 type Options struct {
 	Policies *policy.Set
-	Now      time.Time // of cases that name none
-	// File reads a file and Mandates a directory that a case names, by the name in
-	// the table.
+	Now      time.Time // for cases without a time
+	// File reads a file, and Mandates a directory, that a case names; names are as in the
+	// table.
 	File     func(name string) ([]byte, error)
 	Mandates func(dir string) (mandate.Source, error)
 }
 
-// Result is what became of a case.
+// Result is the outcome of a case.
 type Result struct {
 	Name       string          `json:"name"`
 	Line       int             `json:"line"`
 	Passed     bool            `json:"passed"`
-	Mismatches []string        `json:"problems,omitempty"` // what differs from what was expected
+	Mismatches []string        `json:"problems,omitempty"` // differences from the expectation
 	Verdict    events.Verdict  `json:"verdict,omitempty"`
 	Reasons    []events.Reason `json:"reasons,omitempty"`
 	Policy     string          `json:"policy,omitempty"`
@@ -87,7 +87,7 @@ func (c Case) decide(o Options) (events.Decision, error) {
 	return admission.Decide(req, snap, in).Decision, nil
 }
 
-// decisionInputs are the same for every run: a table must not pass by chance.
+// decisionInputs are the same in every run: a table must not pass by chance.
 func (c Case) decisionInputs(o Options) admission.Inputs {
 	now := c.Now
 	if now.IsZero() {
@@ -103,12 +103,13 @@ func (c Case) decisionInputs(o Options) admission.Inputs {
 	return in
 }
 
-// fixedCounters gives every counter the same total.
+// fixedCounters returns the same total for every counter.
 type fixedCounters int64
 
 func (n fixedCounters) Total(string, time.Duration, time.Time) (int64, bool) { return int64(n), true }
 
-// fixedConfirmation gives every invocation the same standing, asked about by its id.
+// fixedConfirmation returns the same status for every invocation, as if the question named its
+// id.
 type fixedConfirmation call.ConfirmationStatus
 
 func (s fixedConfirmation) Confirmation(i call.Invocation) call.Confirmation {
@@ -126,7 +127,7 @@ func orDefault(s, other string) string {
 	return s
 }
 
-// compare says in which points a result is not what was expected.
+// compare lists the differences between a result and the expectation.
 func (e Expect) compare(r Result) (problems []string) {
 	say := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if r.Verdict != e.Verdict {
@@ -167,8 +168,7 @@ func joinWords(words []string) string {
 	return strings.Join(words, ", ")
 }
 
-// Uncovered lists those of the rules ("policy/rule") that no result names as one
-// that matched, in their order.
+// Uncovered lists the rules ("policy/rule") that no result names as matched, in their order.
 func Uncovered(rules []string, results ...[]Result) (missed []string) {
 	matched := map[string]bool{}
 	for _, rs := range results {

@@ -1,5 +1,5 @@
-// Package table runs tables of admission requests and the verdicts that they
-// should get, so that policies are tested like code.
+// Package table runs tables of admission requests and their expected verdicts, so that policies
+// are tested like code.
 //
 //	policies: ../policies            # beside the table; optional
 //	defaults: {protocol: agenthook, tenant: acme}
@@ -9,11 +9,11 @@
 //	    change: {/tool_input/to: bob@acme.example, /metadata/note: null}
 //	    expect: {verdict: allow, reasons: [internal_recipient], policy: mail}
 //
-// A case is decided by the very code that decides in the service. It has no
-// state but what it names. Reading is strict: a key that nobody knows is an
-// error with its line, so that a misspelt expectation cannot pass.
+// A case is decided by the same code as in the service. It has no state except what it names.
+// Reading is strict: an unknown key is an error with its line, so that a misspelt expectation
+// cannot pass. Parse reads a table and Run decides its cases.
 //
-// The package is pure: files come from a function of the caller's.
+// The package is pure: files come from a function of the caller.
 package table
 
 import (
@@ -29,11 +29,11 @@ import (
 const (
 	MaxTable = 4 << 20 // bytes
 	MaxCases = 10_000
-	maxNodes = 200_000 // YAML nodes, those behind aliases counted every time
+	maxNodes = 200_000 // YAML nodes; aliased nodes count every time
 	maxDepth = 100
 )
 
-// ErrNoCases says that a table tests nothing.
+// ErrNoCases reports a table without cases.
 var ErrNoCases = errors.New("the table has no cases")
 
 // Error is one mistake in a table.
@@ -52,8 +52,7 @@ type Table struct {
 	Cases    []Case
 }
 
-// Case is one request and what should become of it. Exactly one of Request and
-// RequestFile is set.
+// Case is one request and its expected outcome. Exactly one of Request and RequestFile is set.
 type Case struct {
 	Name string
 	Line int
@@ -63,28 +62,28 @@ type Case struct {
 	RequestFile              string // relative to the table
 	Change                   []Change
 	Headers                  map[string][]string
-	Now                      time.Time // zero: whatever the caller says
+	Now                      time.Time // zero: Options.Now
 	Mandates                 string    // directory, relative to the table
 	Strict                   bool
 	Profile                  string
-	Counted                  int64                   // what every counter holds before the call
-	Confirmation             call.ConfirmationStatus // where the confirmation of an AAEP invocation stands
+	Counted                  int64                   // total of every counter before the call
+	Confirmation             call.ConfirmationStatus // confirmation status of an AAEP invocation
 
 	Expect Expect
 }
 
-// Change replaces one value of the request, or takes it out if Value is nil.
+// Change replaces one value of the request, or removes it if Value is nil.
 type Change struct {
 	Path  string // JSON pointer; its last step may be new
 	Value any    // a tree as strictjson makes it
 	Line  int
 }
 
-// Expect is what a case must give. Empty fields are not looked at.
+// Expect is the expected outcome of a case. Empty fields are not compared.
 type Expect struct {
 	Verdict events.Verdict
 	Reasons []string // codes that must be among the reasons
 	Not     []string // codes that must not
 	Rules   []string // "policy/rule" that must have matched
-	Policy  string   // whose rule gives the verdict
+	Policy  string   // policy of the rule that gives the verdict
 }

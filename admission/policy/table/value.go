@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// readValue makes a JSON tree of YAML, numbers as they are written. What JSON has
-// not (other tags, keys that are no text, not-a-number) is an error.
+// readValue converts YAML to a JSON tree, numbers as written. What JSON lacks (other tags, keys
+// that are not text, not-a-number) is an error.
 func (r *reader) readValue(n *yaml.Node, depth int) (any, bool) {
 	if r.nodes++; r.nodes > maxNodes || depth > maxDepth {
 		if r.nodes == maxNodes+1 || depth == maxDepth+1 {
@@ -56,7 +56,7 @@ func (r *reader) readObject(n *yaml.Node, depth int) (any, bool) {
 
 func (r *reader) readScalar(n *yaml.Node) (any, bool) {
 	switch n.ShortTag() {
-	case "!!str", "!!timestamp": // JSON has no times: what looks like one is text
+	case "!!str", "!!timestamp": // JSON has no times: a timestamp is text
 		return n.Value, true
 	case "!!null":
 		return nil, true
@@ -74,7 +74,7 @@ func (r *reader) readScalar(n *yaml.Node) (any, bool) {
 	return nil, false
 }
 
-// numberValue keeps a number as it is written where JSON writes it so, too.
+// numberValue keeps a number as written if that is valid JSON.
 func numberValue(n *yaml.Node) (any, bool) {
 	if v, err := strictjson.Parse([]byte(n.Value), strictjson.DefaultLimits); err == nil {
 		return v, true

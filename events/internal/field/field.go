@@ -1,7 +1,6 @@
-// Package field reads typed members out of the trees that strictjson makes, for
-// the protocols' typed models. A member that is absent leaves its zero value; a
-// member of another JSON type than the model's (null included) is remembered as
-// an Error and leaves its zero value too.
+// Package field reads typed members from the trees of strictjson, for the protocols' typed
+// models. An absent member leaves the zero value; a member of the wrong JSON type (null
+// included) is recorded as an Error and leaves the zero value too. Begin reading with Root.
 package field
 
 import (
@@ -15,8 +14,8 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Error says that a member has another JSON type than the protocol gives it. It
-// never holds the member's value.
+// Error reports a member of another JSON type than the protocol's. It never holds the member's
+// value.
 type Error struct {
 	Path string // JSON pointer (RFC 6901) of the member
 	Want string // the type it must have
@@ -24,7 +23,7 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s must be %s", e.Path, e.Want) }
 
-// Wants, as they appear in Error.Want.
+// Values of Error.Want.
 const (
 	WantString     = "a string"
 	WantInteger    = "an integer"
@@ -38,17 +37,17 @@ const (
 
 // Object reads the members of one JSON object. The zero Object has no members.
 type Object struct {
-	Members map[string]any // shared with the tree; nil if the object is absent, or was read flat
+	Members map[string]any // shared with the tree; nil if the object is absent or was read flat
 	flat    strictjson.Value
-	path    string // not kept of an object that was read flat
+	path    string // not kept for an object that was read flat
 	first   **Error
 }
 
-// Root is the outermost object of a document. Errors found while reading it and
-// the objects below it are collected in first: the first one stays.
+// Root is the outermost object of a document. first receives the first error found while
+// reading it and the objects below it.
 func Root(tree map[string]any, first **Error) Object { return Object{Members: tree, first: first} }
 
-// Fail records that a member does not have the type it must have.
+// Fail records that a member has the wrong type.
 func (o Object) Fail(key, want string) {
 	if o.first != nil && *o.first == nil {
 		*o.first = &Error{Path: o.pointerTo(key), Want: want}
@@ -69,7 +68,7 @@ func (o Object) pointerTo(key string) string { return o.path + "/" + pointerEsca
 
 var pointerEscaper = strings.NewReplacer("~", "~0", "/", "~1")
 
-// readMember is the one place where absence and type are told apart.
+// readMember is the only function that distinguishes absence and wrong type.
 func readMember[T any](o Object, key, want string) (v T, ok bool) {
 	m, there := o.Members[key]
 	if !there {
@@ -93,7 +92,7 @@ func (o Object) Text(key string) string {
 	return s
 }
 
-// TextPtr reads a string whose presence matters.
+// TextPtr reads a string; nil if it is absent.
 func (o Object) TextPtr(key string) *string {
 	if o.IsFlat() {
 		if v, ok := o.flatMember(key, KindString, WantString); ok {
@@ -151,7 +150,7 @@ func parseInteger(lit string) (int64, bool) {
 		return i, true
 	}
 	f, err := strconv.ParseFloat(lit, 64)
-	// strictjson lets no integer beyond 2^53 through; a tree from elsewhere may.
+	// strictjson refuses integers beyond 2^53; another source of trees may not.
 	if err != nil || f < -(1<<53) || f > 1<<53 || f != float64(int64(f)) {
 		return 0, false
 	}
@@ -172,7 +171,7 @@ func (o Object) Number(key string) *float64 {
 	return &f
 }
 
-// Map reads an object as it stands in the tree; nil if it is absent.
+// Map reads an object as it is in the tree; nil if it is absent.
 func (o Object) Map(key string) map[string]any {
 	if o.IsFlat() {
 		v, ok := o.flatMember(key, KindObject, WantObject)
@@ -185,8 +184,7 @@ func (o Object) Map(key string) map[string]any {
 	return m
 }
 
-// Child opens an object below this one. ok is false if it is absent or no
-// object.
+// Child opens an object below this one. ok is false if it is absent or no object.
 func (o Object) Child(key string) (child Object, ok bool) {
 	if o.IsFlat() {
 		child.first = o.first
@@ -256,7 +254,7 @@ func (o Object) MapOfMaps(key string) map[string]map[string]any {
 	for name, v := range members {
 		m, ok := v.(map[string]any)
 		if !ok {
-			o.Fail(key, WantObjectsMap) // names no member: which is met first is chance
+			o.Fail(key, WantObjectsMap) // the error names no member, because the order of members is random
 			return nil
 		}
 		maps[name] = m
@@ -264,8 +262,7 @@ func (o Object) MapOfMaps(key string) map[string]map[string]any {
 	return maps
 }
 
-// Instant reads RFC 3339 text as events.ParseTime does. It is the zero Time if
-// the text is anything else.
+// Instant reads RFC 3339 text as events.ParseTime does. Any other text gives the zero Time.
 func Instant(text string) time.Time {
 	t, err := events.ParseTime(text)
 	if err != nil {
@@ -274,7 +271,7 @@ func Instant(text string) time.Time {
 	return t
 }
 
-// Names of JSON types, as Kind gives them.
+// Names of JSON types, as Kind returns them.
 const (
 	KindString = "string"
 	KindNumber = "number"

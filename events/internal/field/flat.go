@@ -2,14 +2,13 @@ package field
 
 import "github.com/countersign-dev/countersign/events/strictjson"
 
-// Flat is Root for a document that was read flat. The paths of its errors are not
-// whole.
+// Flat is Root for a document that was read flat. The paths of its errors are incomplete.
 func Flat(v strictjson.Value, first **Error) Object { return Object{flat: v, first: first} }
 
-// IsFlat tells whether the object was read flat.
+// IsFlat reports whether the object was read flat.
 func (o Object) IsFlat() bool { return o.flat.Exists() }
 
-// Len is how many members an object has.
+// Len is the number of members.
 func (o Object) Len() int {
 	if o.IsFlat() {
 		return o.flat.Len()
@@ -17,7 +16,7 @@ func (o Object) Len() int {
 	return len(o.Members)
 }
 
-// Kind names the JSON type of a member, "" if it is not there.
+// Kind names the JSON type of a member, "" if it is absent.
 func (o Object) Kind(key string) string {
 	if o.IsFlat() {
 		return flatKinds[o.flat.Get(key).Kind()]
@@ -28,7 +27,7 @@ func (o Object) Kind(key string) string {
 	return ""
 }
 
-// Any is a member as it stands in the tree, nil if it is not there.
+// Any returns a member as in the tree, nil if it is absent.
 func (o Object) Any(key string) any {
 	if o.IsFlat() {
 		return o.flat.Get(key).Tree()
@@ -39,7 +38,7 @@ func (o Object) Any(key string) any {
 var flatKinds = [256]string{strictjson.KindObject: KindObject, strictjson.KindArray: KindArray, strictjson.KindString: KindString,
 	strictjson.KindNumber: KindNumber, strictjson.KindTrue: KindBool, strictjson.KindFalse: KindBool, strictjson.KindNull: KindNull}
 
-// flatMember finds a member that must be of a kind.
+// flatMember returns a member that must be of a kind.
 func (o Object) flatMember(key, kind, want string) (v strictjson.Value, ok bool) {
 	v = o.flat.Get(key)
 	if v.Exists() && flatKinds[v.Kind()] != kind {
