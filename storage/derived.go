@@ -123,7 +123,7 @@ func viewColumns(query string) (names []string, err error) {
 	return nil, errors.New("no FROM")
 }
 
-// CompareDerived calls fn for each sequence from from to to (both included) of a shard where a
+// CompareDerived calls fn for each sequence between from and to (both included) of a shard where a
 // derived table differs from the texts of evidence, table by table. tables names the tables
 // to compare; none means all. The name evidence stands for the columns of evidence that
 // copy parts of the text. The server computes and holds the rows of the whole range, so the

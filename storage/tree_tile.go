@@ -18,7 +18,8 @@ func (a tileAt) compare(b tileAt) int {
 	return cmp.Or(cmp.Compare(a.level, b.level), cmp.Compare(a.n, b.n))
 }
 
-// leafSpan names the hashes of a tile that another hash is computed from: 1<<height from from on.
+// leafSpan names the hashes of a tile that another hash is computed from: 1<<height of them,
+// starting at index from.
 type leafSpan struct {
 	from   int
 	height int

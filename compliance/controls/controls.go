@@ -1,8 +1,9 @@
 // Package controls is an index from common control frameworks to the records and checks of
 // Countersign. Each entry says what the evidence shows about a control and what it does not show.
-// Packages report and bundle count records with Counts and show the result (Bearing); the command
-// line prints entries (All, Find). The package never claims compliance, because a log is not enough
-// to decide that. Begin with Entry; index.json holds the entries.
+// Package report counts records with Counts and shows the result (Bearing), which a bundle also
+// holds as controls.json; the export command prints entries (All, Find). The package never claims
+// compliance, because a log is not enough to decide that. Begin with Entry; index.json holds the
+// entries.
 package controls
 
 import (

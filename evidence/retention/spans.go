@@ -15,7 +15,7 @@ func JoinSpans(seqs []uint64) []events.Span {
 	return out
 }
 
-// FirstUncovered returns the first sequence from from to to (both included) that no span contains,
+// FirstUncovered returns the first sequence between from and to (both included) that no span contains,
 // or 0 if there is none. The spans need not be in order.
 func FirstUncovered(list []events.Span, from, to uint64) uint64 {
 	for at := from; at <= to; {

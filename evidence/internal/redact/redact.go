@@ -1,15 +1,13 @@
 // Package redact finds secrets and personal data in text and in decoded JSON, and replaces them
-// in the evidence copy of an event. Package evidence is its caller: Document redacts a body,
-// Strings and OneText redact headers and names, CleanChecker is the fast path for documents
-// without findings, and Echoes finds repetitions of what was redacted.
-//
-// The package is deterministic and linear in its input: the same bytes give the same findings
-// on every machine, and no input is more than a small factor slower than clean text of the
-// same length. It does not decide what a policy or a retention class wants; Config does.
+// in the evidence copy of an event. Package evidence calls it: Document redacts a body, Strings and
+// OneText redact headers and names, and CleanChecker is the fast path for clean documents. The
+// caller's Config, not this package, decides how a finding is treated.
 //
 // There are three kinds of findings: a value with a key that marks it as a credential, a part of
-// a text that has the shape of a secret (table.go), and a field that the producer declared
-// to be redacted. Begin with Document in tree.go and scanText in scan.go.
+// a text that has the shape of a secret (table.go), and a field that the producer declared to be
+// redacted. The package is deterministic and linear in its input: the same bytes give the same
+// findings on every machine, and no input is more than a small factor slower than clean text of
+// the same length. Begin with Document in tree.go and scanText in scan.go.
 package redact
 
 import (
