@@ -67,7 +67,7 @@ var structuralMembers = map[string]*memberRule{
 	subject.ProtoHandoff: aiocMembers,
 }
 
-// aiocMembers is the table of AIOC's proposals, policy decisions and governance events.
+// aiocMembers is the table of aioc's proposals, policy decisions and governance events.
 var aiocMembers = newMemberTable(map[keepRule]string{
 	keepIdentifier: "schemaVersion id type kind timestamp occurredAt severity status runId turn callId agentName toolName fromAgentName toAgentName providerName model " +
 		"decision resultMode policyVersion expiresAt resource.kind resource.name resource.action code " +

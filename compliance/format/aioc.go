@@ -9,7 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// proposal is one decided AIOC proposal: the decision, values of the redacted request, and the trace
+// proposal is one decided aioc proposal: the decision, values of the redacted request, and the trace
 // event that the admitter committed with it.
 type proposal struct {
 	events.Decision
@@ -94,7 +94,7 @@ func integerAt(tree any, name string) (int64, bool) {
 	return int64(n), true
 }
 
-// aiocDecisions maps Countersign's verdicts to AIOC's decisions.
+// aiocDecisions maps Countersign's verdicts to aioc's decisions.
 var aiocDecisions = map[events.Verdict]string{events.Allow: aioc.Allow, events.Ask: aioc.RequireApproval, events.Defer: aioc.RequireApproval, events.Deny: aioc.Deny}
 
 // addTrace takes the values of a trace event for its decision, if the two agree. The first trace event
@@ -141,7 +141,7 @@ func (w *proposal) policyVersion() string {
 	return w.Policy.Digest
 }
 
-// metadata holds values that AIOC's records have no field for. Digests are keyed.
+// metadata holds values that aioc's records have no field for. Digests are keyed.
 func (w *proposal) metadata() map[string]any {
 	m := scalarMap("argsDigest", w.ArgsDigest, "decisionId", w.DecisionID, "verdict", string(w.Verdict))
 	if w.Approval != nil {
@@ -150,7 +150,7 @@ func (w *proposal) metadata() map[string]any {
 	return m
 }
 
-// sessionEnds maps the events that end a session to the status of the run. AIOC has no such event; a
+// sessionEnds maps the events that end a session to the status of the run. aioc itself has no such event; a
 // run ends when another protocol ends its session.
 var sessionEnds = map[string]string{
 	"SessionEnd": "completed", "agent.session.completed": "completed", "agent.session.errored": "failed", "agent.session.cancelled": "failed",

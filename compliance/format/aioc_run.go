@@ -15,7 +15,7 @@ const (
 	maxRunItems = 100_000
 )
 
-// runRecord is AIOC's run record (aioc.md 1.2) of a session with proposals. Countersign sees proposals
+// runRecord is aioc's run record (aioc.md 1.2) of a session with proposals. Countersign sees proposals
 // and their outcomes, not the conversation: the members for the conversation are empty, and
 // metadata.absent lists them.
 type runRecord struct {
