@@ -9,11 +9,11 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 )
 
-// CompareLog compares the row that was examined with the log's own message of
-// its sequence. Decisions and approvals must be the same to the letter, credentials
-// in names apart: those are taken out of the log's message once more, and its
-// signature is judged by the log's bytes. Of other records, what was not redacted
-// has the same digest.
+// CompareLog compares the examined row with the log's own message at its sequence.
+// A decision or an approval must be identical to it, except for redacted credentials in
+// names: CompareLog redacts the log's message again to compare it, and the signature is
+// checked over the log's bytes. Any other record that has no redactions must have the
+// digest of the log's body.
 func (x *Examined) CompareLog(r Row, m events.LogMessage) {
 	differs := func(field, format string, args ...any) {
 		x.findings = append(x.findings, newFinding(CodeLog, x.seq, field, format, args...))
@@ -26,7 +26,7 @@ func (x *Examined) CompareLog(r Row, m events.LogMessage) {
 		differs("broker_time", "the log says %s, the record %s", events.At(m.Time), events.At(r.BrokerTime))
 	}
 	if r.Expired() {
-		return // nothing else is left to compare
+		return // an expired row has nothing else to compare
 	}
 	rec, err := ParseRecord([]byte(r.Record))
 	if err != nil {
@@ -49,17 +49,17 @@ func (x *Examined) CompareLog(r Row, m events.LogMessage) {
 	}
 }
 
-// NotInLog says that the log has no message of the row's sequence, of a row that
-// nothing signed proves.
+// NotInLog reports that the log has no message at the row's sequence. The caller calls it
+// for a row that no checkpoint covers.
 func (x *Examined) NotInLog() {
 	x.findings = append(x.findings, newFinding(CodeLog, x.seq, "", "the log has no message at this sequence, and no checkpoint covers the record"))
 }
 
-// fillFromLog gives a claim about a text that the evidence does not hold the log's text.
+// fillFromLog takes value and body of a masked signature claim from the log's message.
 func (c *signatureClaim) fillFromLog(m events.LogMessage) {
 	value := m.HeaderValue(events.HeaderSignature)
 	kid, err := (&signing.RecordVerifier{}).Verify(value, m.Body)
-	if errors.Is(err, signing.ErrUnknownKey) { // it knows none
+	if errors.Is(err, signing.ErrUnknownKey) { // the verifier holds no keys, so this is the answer for a well-formed signature
 		c.masked, c.keyID, c.value, c.body = false, kid, value, bytes.Clone(m.Body)
 	}
 }

@@ -24,20 +24,21 @@ const (
 	ReasonRedactionFailed   = "redaction_failed"
 )
 
-// Keys gives the keys that records need. TenantKey is the tenant's digest key
-// (digest.Master.Tenant), of at least digest.KeySize bytes. SessionKey is the random
-// key of a session's commitments and digests, of digest.KeySize bytes, or that of
-// the commitments of the tenant's records without a session; it is asked for only
-// when the body is not whole in its record and must be durable before it is returned.
+// Keys gives the keys that records need. TenantKey returns the tenant's digest key
+// (digest.Master.Tenant), at least digest.KeySize bytes. SessionSecret returns a random key
+// of digest.KeySize bytes for the commitments and digests of a session, or, for the
+// session "", for the commitments of the tenant's records without a session. The builder
+// calls SessionSecret only when the record does not hold the whole body. The key must be
+// durable before SessionSecret returns it.
 type Keys interface {
 	TenantKey(tenant string) []byte
 	SessionSecret(tenant, session string) ([]byte, error)
 }
 
-// Built is a record, its canonical text and hash. The record may share memory with
-// the text, and its headers and body with the message. Quarantine says that the raw
-// body is not in the record and belongs into the tenant's quarantine. Alarms
-// says what should be a finding (Alarm…).
+// Built is a record with its canonical text and hash. The record may share memory with
+// the text, and its headers and body with the message. Quarantine reports that the record
+// has no body and that the raw body belongs in the tenant's quarantine. RedactionFindings
+// lists the codes of findings about the record's redaction.
 type Built struct {
 	Record            Record
 	Canonical         []byte
@@ -46,7 +47,7 @@ type Built struct {
 	RedactionFindings []string
 }
 
-// Head is the head of the record's session after it; the zero Head when the
+// Head is the head of the record's session after this record, or the zero Head when the
 // record belongs to no session.
 func (b Built) Head() Head {
 	if b.Record.SessionIndex == nil {
@@ -55,17 +56,17 @@ func (b Built) Head() Head {
 	return Head{Index: *b.Record.SessionIndex, Hash: b.Hash}
 }
 
-// Row is the record as it is stored. It shares the text, which nobody may change.
+// Row is the record as it is stored. It shares the text of b, which must not change.
 func (b Built) Row() Row {
 	r := b.Record
-	// Nobody changes the text of a record, so it need not be copied.
+	// Callers must not change the canonical text, so it is not copied.
 	text := unsafe.String(unsafe.SliceData(b.Canonical), len(b.Canonical))
 	return Row{Shard: r.Shard, Seq: r.Seq, Tenant: r.Tenant, Session: r.Session, Kind: r.Kind, Subject: r.Subject,
 		BrokerTime: r.BrokerTime.Time, BodyDigest: r.BodyDigest, Record: text, RecordHash: b.Hash}
 }
 
-// Builder makes the records of one shard. It holds no state but room to work in,
-// and may be used from several goroutines.
+// Builder makes the records of one shard. It holds no state except pooled workspaces and is
+// safe for concurrent use.
 type Builder struct {
 	shard      string
 	space      subject.Space
@@ -75,7 +76,7 @@ type Builder struct {
 	workspaces *sync.Pool   // of *workbench
 }
 
-// NewBuilder makes a builder for a shard, named as in records:
+// NewBuilder makes a builder for a shard. The shard's name has the form
 // "<stream>@<its creation, UTC, nanoseconds>".
 func NewBuilder(shard string, space subject.Space) (*Builder, error) {
 	if !ValidShard(shard) {
@@ -95,8 +96,9 @@ func ValidShard(shard string) bool {
 	return shard != "" && len(shard) <= 200
 }
 
-// ChainSession gives the chain that m's record will belong to, so that the heads of a
-// batch can be fetched before it is built. The error is about the caller's keys.
+// ChainSession returns the session whose chain m's record will belong to, so that the
+// caller can fetch the heads of a batch before it builds the batch. An error is about the
+// caller's keys.
 func (b *Builder) ChainSession(m events.LogMessage, keys Keys) (SessionID, error) {
 	w := b.getWorkspace()
 	defer b.workspaces.Put(w)
@@ -104,8 +106,8 @@ func (b *Builder) ChainSession(m events.LogMessage, keys Keys) (SessionID, error
 	return sc.key, err
 }
 
-// LogSession gives the session of a message as the log names it: the one whose key
-// its digests are made with.
+// LogSession returns the session of a message as the log names it. The message's digests
+// are made with the secret of this session.
 func (b *Builder) LogSession(m events.LogMessage) SessionID {
 	sc := scopeOf(b.space, m.Subject)
 	if sc.kind != KindApproval {
@@ -131,10 +133,10 @@ func (b *Builder) readScope(w *workspace, m events.LogMessage, keys Keys) (sc su
 	return sc, err
 }
 
-// Build makes the record of one message. head is the head of the session that
-// Scope names. Whatever the message holds there is one record; the error is
-// about the caller's side only: a message no broker can have sent, a missing
-// key. Build does not change m; what it gives may share m's headers.
+// Build makes the record of one message. head is the head of the session that ChainSession
+// returns. Any content of a message makes one record. An error means that the caller's
+// input is wrong: a message that no broker can have sent, or a missing key. Build does not
+// change m; the result may share m's headers.
 func (b *Builder) Build(m events.LogMessage, head Head, keys Keys) (Built, error) {
 	w := b.getWorkspace()
 	defer b.workspaces.Put(w)
@@ -173,16 +175,16 @@ func (b *Builder) buildRecord(w *workspace, sc subjectScope, m events.LogMessage
 	return Built{Record: rec, Canonical: text, Hash: hash, Quarantine: body.reason != "", RedactionFindings: r.collectFindings(body, hits)}, nil
 }
 
-// recordBody is a body on its way into a record.
+// recordBody is the body of a record that is being built.
 type recordBody struct {
 	kind   string
-	text   []byte // its canonical form, if it went the short way; then there is no tree
+	text   []byte // the canonical form, if the fast path made it; then tree is nil
 	tree   any
 	hits   []redact.Hit
 	reason string // why there is no body in the record
 }
 
-// parseBody parses the body.
+// parseBody parses the body of m, and sets a reason if the record can hold no body.
 func (b *Builder) parseBody(sc subjectScope, m events.LogMessage) recordBody {
 	if sc.class == "" {
 		return recordBody{kind: KindUnparseable, reason: ReasonForeignSubject}
@@ -227,8 +229,9 @@ func (r *recordRedactor) fillRecord(rec *Record, c recordBody, hits []redact.Hit
 	return err
 }
 
-// bodyDigest is the digest of a body that is not whole in its record: under the
-// session's key, with which it dies, or under the tenant's if there is no session.
+// bodyDigest is the digest of a body that its record does not hold whole. The key is the
+// session's secret, and the digest proves nothing once that is destroyed; a record
+// without a session uses the tenant's key.
 func (r *recordRedactor) bodyDigest(rec *Record) (string, error) {
 	if rec.Session != "" {
 		key := r.loadSessionSecret()

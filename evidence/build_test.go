@@ -328,7 +328,7 @@ func TestChainThreadsHeadsThroughBatches(t *testing.T) {
 	c := NewChain(func(k SessionID) (Head, error) { loads++; return stored[k], nil }, 1)
 	for _, cut := range [][2]int{{0, 4}, {4, 5}, {5, len(f.msgs)}} {
 		msgs := f.msgs[cut[0]:cut[1]]
-		if _, err := f.builder.BuildBatch(c, msgs, f.keys); err != nil { // a batch whose insert failed
+		if _, err := f.builder.BuildBatch(c, msgs, f.keys); err != nil { // the insert of this batch fails
 			t.Fatal(err)
 		}
 		c.Rollback()

@@ -45,8 +45,8 @@ func appendString(dst []byte, s string) ([]byte, error) {
 	return out, nil
 }
 
-// appendNumber writes integers as they are: strictjson lets pass none that a
-// float64 does not hold, and JSON allows them one spelling (but for -0).
+// appendNumber copies integers: strictjson accepts only integers that a float64 holds, and
+// JSON has one spelling for each of them except -0.
 func appendNumber(dst []byte, lit string) ([]byte, error) {
 	if !strings.ContainsAny(lit, ".eE") && lit != "-0" {
 		return append(dst, lit...), nil

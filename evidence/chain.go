@@ -6,13 +6,13 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// HeadFunc fetches the head of a session as it is stored; the zero Head when
-// the session has no record yet.
+// HeadFunc fetches the stored head of a session, or the zero Head when the session has
+// no record yet.
 type HeadFunc func(SessionID) (Head, error)
 
-// Chain holds the heads of sessions while batches are built. Heads of a batch
-// are staged until Commit; after a failed insert, Rollback forgets them. It is
-// not for concurrent use.
+// Chain holds the heads of sessions while batches are built. The heads of a batch are
+// staged until Commit; after a failed insert, Rollback drops them. A Chain is not safe for
+// concurrent use.
 type Chain struct {
 	load   HeadFunc
 	limit  int
@@ -29,8 +29,8 @@ func NewChain(load HeadFunc, limit int) *Chain {
 	return &Chain{load: load, limit: limit, heads: map[SessionID]Head{}, staged: map[SessionID]Head{}}
 }
 
-// MissingHeads lists, once each, the sessions of keys whose heads are not held, so
-// that a shell can fetch them in one query and Put them.
+// MissingHeads lists the sessions of keys that have no head in c, each once. The caller can
+// fetch these heads in one query and pass them to PutHead.
 func (c *Chain) MissingHeads(keys []SessionID) []SessionID {
 	var out []SessionID
 	seen := map[SessionID]bool{}
@@ -43,10 +43,11 @@ func (c *Chain) MissingHeads(keys []SessionID) []SessionID {
 	return out
 }
 
-// PutHead gives the chain a head that was read from the store.
+// PutHead stores a head that the caller read from the store.
 func (c *Chain) PutHead(k SessionID, h Head) { c.heads[k] = h }
 
-// Head is the current head of a session, staged ones first.
+// Head returns the current head of a session: the staged one if there is one, otherwise
+// the stored one.
 func (c *Chain) Head(k SessionID) (Head, error) {
 	if k.Session == "" {
 		return Head{}, nil
@@ -71,7 +72,7 @@ func (c *Chain) stageHead(k SessionID, h Head) {
 	}
 }
 
-// Commit makes the staged heads the stored ones. Call it when the batch is
+// Commit makes the staged heads the stored ones. The caller calls it when the batch is
 // durable.
 func (c *Chain) Commit() {
 	if len(c.heads)+len(c.staged) > c.limit {
@@ -83,8 +84,8 @@ func (c *Chain) Commit() {
 	clear(c.staged)
 }
 
-// Rollback forgets the staged heads and, as nobody knows what was stored, all
-// others too.
+// Rollback drops the staged heads. It drops all other heads too, because it is unknown
+// what was stored.
 func (c *Chain) Rollback() {
 	clear(c.staged)
 	clear(c.heads)
@@ -96,10 +97,10 @@ func (b *Builder) BuildBatch(c *Chain, msgs []events.LogMessage, keys Keys) ([]B
 	return b.BuildParts(c, msgs, keys, 1, func(parts []func()) { parts[0]() })
 }
 
-// BuildParts is BuildBatch in parts that do not depend on each other: a session's
-// records are all made in one, in their order. run calls every one of them, on
-// whatever goroutines, and returns when all have returned. With more than one part
-// keys must be safe for several goroutines.
+// BuildParts is BuildBatch split into independent parts. All records of a session are made
+// in one part, in their order. run must call every part, on any goroutine, and return
+// when all calls have returned. With more than one part, keys must be safe for concurrent
+// use.
 func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, parts int, run func(parts []func())) ([]Built, error) {
 	w := b.getWorkspace()
 	defer b.workspaces.Put(w)
@@ -148,7 +149,8 @@ func (b *Builder) BuildParts(c *Chain, msgs []events.LogMessage, keys Keys, part
 	return built, nil
 }
 
-// partOf gives the part of message i: all of a session are in one.
+// partOf returns the part that builds message i. All messages of a session have the same
+// part.
 func partOf(k SessionID, i, parts int) int {
 	if k.Session == "" {
 		return i % parts
@@ -162,8 +164,8 @@ func partOf(k SessionID, i, parts int) int {
 	return int(h % uint32(parts))
 }
 
-// batchPart is a part of a batch. It reads what all parts share and writes its own
-// places of built.
+// batchPart is one part of a batch. It reads what all parts share and writes only its own
+// elements of built.
 type batchPart struct {
 	b           *Builder
 	keys        Keys

@@ -19,10 +19,10 @@ type Row struct {
 	BodyDigest                            string
 	Record                                string // the canonical text; empty if it expired
 	RecordHash                            [32]byte
-	Expiry                                uint64 // of a row without a text: where it says the reason stands; nothing rests on it
+	Expiry                                uint64 // of an expired row: the sequence of the expiry record, as a hint; verification does not rely on it
 }
 
-// checkRedactions checks that every redaction left its mark where it says.
+// checkRedactions checks that every redaction left a placeholder at its path.
 func (e *Examiner) checkRedactions(text []byte, v *recordView) {
 	find := func(pointer string) (any, string, bool) { return locatePointer(text, pointer) }
 	for i, red := range v.redactions {
@@ -35,7 +35,7 @@ func (e *Examiner) checkRedactions(text []byte, v *recordView) {
 	}
 }
 
-// hasPlaceholder reports whether a redaction left its mark; find follows a JSON pointer.
+// hasPlaceholder reports whether a redaction left its placeholder; find resolves a JSON pointer.
 func hasPlaceholder(find func(string) (any, string, bool), red Redaction, reasoned, headless bool) bool {
 	action, known := redact.ParseAction(cmp.Or(red.Action, redact.Mask.String()))
 	switch {
@@ -57,8 +57,8 @@ func hasPlaceholder(find func(string) (any, string, bool), red Redaction, reason
 	return redact.HasPlaceholder(s, red.Detector, action) || redact.HasPlaceholder(last, red.Detector, action)
 }
 
-// locatePointer follows a JSON pointer into a canonical text. It gives the last token
-// and what stands there: a string, nil for null, false for anything else.
+// locatePointer resolves a JSON pointer in a canonical text. It returns the last token and
+// the value: a string, nil for null, and false for any other value.
 func locatePointer(text []byte, pointer string) (value any, last string, ok bool) {
 	if !strings.HasPrefix(pointer, "/") {
 		return nil, "", false
@@ -77,8 +77,8 @@ func locatePointer(text []byte, pointer string) (value any, last string, ok bool
 	return s.leafValue(), last, true
 }
 
-// enterMember goes to the value of a key, or an index, of the value it stands
-// before. It is not simple where a key is escaped.
+// enterMember moves the scanner to the member or element that token names in the value at
+// the scanner's position. simple is false if a key of the object is escaped.
 func (s *canonicalScanner) enterMember(token string) (found, simple bool) {
 	switch s.peek() {
 	case '{':
@@ -105,7 +105,7 @@ func (s *canonicalScanner) enterMember(token string) (found, simple bool) {
 	return found, found || simple
 }
 
-// leafValue gives the value it stands before, as locate does.
+// leafValue returns the value at the scanner's position in the form of locatePointer.
 func (s *canonicalScanner) leafValue() any {
 	switch s.peek() {
 	case '"':

@@ -17,7 +17,7 @@ const originPrefix = "countersign.dev/"
 // maxCheckpoint bounds the text of a checkpoint, signatures included.
 const maxCheckpoint = 64 << 10
 
-// Checkpoint says what a shard's log was at some size (c2sp.org/tlog-checkpoint).
+// Checkpoint states the size and root of a shard's log (c2sp.org/tlog-checkpoint).
 type Checkpoint struct {
 	Shard      string
 	Size       int64 // leaves: the log sequence of the last record
@@ -35,8 +35,8 @@ func (c Checkpoint) Text() string {
 	return b.String()
 }
 
-// ParseCheckpointText reads the text of a checkpoint, without judging any
-// signature. It accepts exactly what Text writes.
+// ParseCheckpointText parses the text of a checkpoint. It accepts exactly what Text writes
+// and checks no signature.
 func ParseCheckpointText(text string) (Checkpoint, error) {
 	lines := strings.Split(text, "\n")
 	if len(lines) < 4 || lines[len(lines)-1] != "" || len(text) > maxCheckpoint {
@@ -67,7 +67,7 @@ func (c Checkpoint) isValid() bool {
 	return ValidShard(c.Shard) && c.Size >= 0 && c.Size <= MaxSeq
 }
 
-// SignCheckpoint signs a checkpoint and gives the note's bytes as text.
+// SignCheckpoint signs a checkpoint and returns the signed note.
 func SignCheckpoint(signer note.Signer, c Checkpoint) (string, error) {
 	if !c.isValid() {
 		return "", fmt.Errorf("%w: shard %.80q, size %d", ErrCheckpoint, c.Shard, c.Size)
@@ -79,8 +79,8 @@ func SignCheckpoint(signer note.Signer, c Checkpoint) (string, error) {
 	return string(signed), nil
 }
 
-// OpenCheckpoint checks that a note is a checkpoint signed by one of the known
-// keys. Signatures of others, such as witnesses, are allowed beside it.
+// OpenCheckpoint checks that a note is a checkpoint signed by one of the known keys.
+// Further signatures, such as those of witnesses, are allowed.
 func OpenCheckpoint(text string, known note.Verifiers) (Checkpoint, error) {
 	if len(text) > maxCheckpoint {
 		return Checkpoint{}, fmt.Errorf("%w: %d bytes", ErrCheckpoint, len(text))
@@ -92,7 +92,7 @@ func OpenCheckpoint(text string, known note.Verifiers) (Checkpoint, error) {
 	return ParseCheckpointText(n.Text)
 }
 
-// noteErrorText says in our words why a note did not open.
+// noteErrorText describes why a note did not open, without quoting the note.
 func noteErrorText(err error) string {
 	var unverified *note.UnverifiedNoteError
 	var invalid *note.InvalidSignatureError
@@ -106,8 +106,8 @@ func noteErrorText(err error) string {
 	}
 }
 
-// PeekCheckpoint reads a checkpoint without checking its signature, to sort by
-// shard and size what will be verified later.
+// PeekCheckpoint parses a checkpoint without checking its signature, so that the caller can
+// sort checkpoints by shard and size before it verifies them.
 func PeekCheckpoint(signed string) (Checkpoint, error) {
 	text, _, ok := strings.Cut(signed, "\n\n")
 	if !ok || len(signed) > maxCheckpoint {

@@ -11,29 +11,29 @@ import (
 	"github.com/countersign-dev/countersign/evidence/retention"
 )
 
-// Classes gives the retention class of a session's records and the id of the
-// policy that says so, which stands in what is withheld. Anything but
-// full_transcript, summary_only and hashes counts as none, the zero value apart:
-// that is full_transcript.
+// Classes returns the retention class of a session's records and the id of the policy that
+// sets it; the id is written into every redaction that the class makes. The zero value
+// means full_transcript. Any class other than full_transcript, summary_only and hashes
+// counts as none.
 type Classes func(tenant, session string) (class retention.Class, policy string)
 
-// WithClasses gives a builder that stores of producers' events what their tenants'
-// retention classes allow. f must be safe for several goroutines. Records of our
-// own are never withheld: they are what proves.
+// WithClasses returns a builder that stores of a producer's event only what the tenant's
+// retention class allows. f must be safe for concurrent use. Records that Countersign
+// itself writes are never withheld, because they are the proof.
 func (b *Builder) WithClasses(f Classes) *Builder {
 	with := *b
 	with.classes = f
 	return &with
 }
 
-// Most that stays of something under a class.
+// Limits of what a class keeps.
 const (
 	maxIdentifier = 128  // bytes of an identifier
 	maxMemberName = 64   // bytes of a name of a member or a header
 	maxSummary    = 1024 // bytes of a summary
 )
 
-// classDetector is what a class is called in redactions, "" if it withholds nothing.
+// classDetector is the name of a class in redactions, or "" if the class withholds nothing.
 func classDetector(c retention.Class) string {
 	switch c {
 	case 0, retention.FullTranscript:
@@ -46,7 +46,7 @@ func classDetector(c retention.Class) string {
 	return redact.RetentionNone
 }
 
-// loadRetentionClass finds the record's class.
+// loadRetentionClass looks up the record's retention class.
 func (r *recordRedactor) loadRetentionClass() {
 	if r.builder.classes == nil || r.scope.class != subject.Events {
 		return
@@ -57,10 +57,10 @@ func (r *recordRedactor) loadRetentionClass() {
 	}
 }
 
-// applyRetentionClass withholds what the class does not allow, and redacts the rest as usual.
-// What the usual redaction finds in the whole event is looked for in what stays.
-// Where that goes wrong, or asks for more redactions than one record may have, the
-// whole body is withheld as under none.
+// applyRetentionClass withholds what the class does not allow and redacts the rest. The
+// redactor first searches the whole event; what it finds is also redacted where it occurs
+// again in the members that stay. If this fails, or needs more redactions than one record
+// may have, the whole body is withheld as under the class none.
 func (r *recordRedactor) applyRetentionClass(c *recordBody) {
 	if r.echoes == nil {
 		whole := r.builder.parseBody(r.scope, r.message)
@@ -76,8 +76,8 @@ func (r *recordRedactor) applyRetentionClass(c *recordBody) {
 	}
 }
 
-// withholdMembers takes out of an event what the class withholds, has the rest redacted,
-// and puts marks where something was. It reports whether that worked.
+// withholdMembers removes the members that the class withholds from an event, redacts the
+// rest, and puts placeholders where the removed members were. It reports success.
 func (r *recordRedactor) withholdMembers(c *recordBody, root map[string]any) bool {
 	inData := isStructuredCloudEvent(r.message.Header)
 	table, declared := structuralMembers[r.scope.protocol], redact.DeclaredFields(root)
@@ -107,15 +107,14 @@ func (r *recordRedactor) withholdMembers(c *recordBody, root map[string]any) boo
 	return true
 }
 
-// memberWithholder takes members out of an event.
+// memberWithholder removes members from an event.
 type memberWithholder struct {
 	redactor      *recordRedactor
 	withheld      []withheldMember
-	guardListLost bool // a list of what must not be stored could not be kept
+	guardListLost bool // a list of fields that must not be stored was withheld
 }
 
-// withheldMember is what stood at a place; the last of its path is where the mark
-// goes.
+// withheldMember is a removed member. Its placeholder goes to path.
 type withheldMember struct {
 	path  []string
 	value any
@@ -131,8 +130,8 @@ func (t withheldMember) toHit(r *recordRedactor) redact.Hit {
 	return h
 }
 
-// withholdObject takes out of m what the table does not name. Members whose names may be
-// content themselves go together, as one object.
+// withholdObject removes from m what the table does not name. Members with names that may
+// be content themselves are removed together, as one object.
 func (w *memberWithholder) withholdObject(m map[string]any, table *memberRule, path []string) {
 	odd := map[string]any{}
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -157,7 +156,7 @@ func (w *memberWithholder) withholdObject(m map[string]any, table *memberRule, p
 	}
 }
 
-// isAllowed reports whether a value is what the table says stands there.
+// isAllowed reports whether a value has the form that the rule allows.
 func (w *memberWithholder) isAllowed(keep keepRule, v any) bool {
 	switch keep {
 	case keepIdentifier:
@@ -172,8 +171,8 @@ func (w *memberWithholder) isAllowed(keep keepRule, v any) bool {
 	return false
 }
 
-// insertPlaceholders puts marks where members were. Redaction may have taken out the object
-// that held one: then there is no place for its mark.
+// insertPlaceholders puts a placeholder where each withheld member was. It reports false if
+// redaction has removed the object that held one.
 func (w *memberWithholder) insertPlaceholders(tree any) bool {
 	for _, t := range w.withheld {
 		last := len(t.path) - 1
@@ -194,7 +193,7 @@ func (w *memberWithholder) insertPlaceholders(tree any) bool {
 	return true
 }
 
-// isEmptyValue values say nothing.
+// isEmptyValue reports whether a value carries no content.
 func isEmptyValue(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -209,8 +208,8 @@ func isEmptyValue(v any) bool {
 	return false
 }
 
-// isIdentifierValue reports whether a value can be one: a word without blanks, a number, true or
-// false.
+// isIdentifierValue reports whether a value can be an identifier: a word without blanks,
+// a number, true or false.
 func isIdentifierValue(v any) bool {
 	switch v := v.(type) {
 	case bool:

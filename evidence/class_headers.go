@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// withholdHeaders keeps the headers that a class leaves, redacted, and marks the
-// values of all others.
+// withholdHeaders redacts the headers that a class keeps, and replaces the values of all
+// others with placeholders.
 func (r *recordRedactor) withholdHeaders(config func(string) redact.Config) (map[string][]string, []redact.Hit) {
 	keep, rest := map[string][]string{}, map[string][]string{}
 	for raw, values := range r.message.Header {
@@ -39,8 +39,8 @@ func headerOfPath(path string) string {
 	return name
 }
 
-// isHeaderAllowed reports whether a header is structural and its values can be
-// identifiers; a media type may have a blank in front of its parameter.
+// isHeaderAllowed reports whether a header is structural and all its values can be
+// identifiers. A media type may have a blank before its parameter.
 func isHeaderAllowed(raw string, values []string) bool {
 	name := strings.ToLower(raw)
 	for _, v := range values {
@@ -54,8 +54,8 @@ func isHeaderAllowed(raw string, values []string) bool {
 	return structuralHeaders[name]
 }
 
-// withholdHeader puts marks for a header's values, and for a name that may be
-// content, into out.
+// withholdHeader writes a header with placeholders for its values into out. If the name may
+// be content, the name is replaced too.
 func (r *recordRedactor) withholdHeader(out map[string][]string, raw string, values []string) (hits []redact.Hit) {
 	name, plain := headerName(raw), isMemberName(raw)
 	if !plain {

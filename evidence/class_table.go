@@ -6,26 +6,26 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// keepRule is how much a retention class leaves of one member.
+// keepRule says how much of a member a retention class keeps.
 type keepRule uint8
 
 const (
-	keepIdentifier  keepRule = iota + 1 // an identifier, a time, a number, a word of the protocol's own
-	keepIdentifiers                     // a list of those
-	keepGuardList                       // a list of those which says what must not be stored: without it nothing is
-	keepSummary                         // a short text that the protocol defines as a summary: under summary_only
+	keepIdentifier  keepRule = iota + 1 // an identifier, a time, a number, or a word that the protocol defines
+	keepIdentifiers                     // a list of identifiers
+	keepGuardList                       // a list of identifiers that names what must not be stored: if it cannot be kept, no member is
+	keepSummary                         // a short text that the protocol defines as a summary: kept under summary_only
 )
 
-// memberRule is one member of an event, and the members in it that stay.
+// memberRule is the rule for one member of an event and for the members in it.
 type memberRule struct {
 	rule    keepRule
 	members map[string]*memberRule
 }
 
-// structuralMembers are, by protocol, the members that every class but none keeps: what
-// identifies an event and says what happened, never what it was about. Plain
-// hashes of arguments, payloads and prompts are not among them: whoever guesses
-// a short value can try it against them.
+// structuralMembers lists by protocol the members that every class except none keeps: what
+// identifies an event and says what happened, but no content. Plain hashes of arguments,
+// payloads and prompts are not in it, because a short value can be guessed and tested
+// against its hash.
 var structuralMembers = map[string]*memberRule{
 	subject.ProtoAgentHook: newMemberTable(map[keepRule]string{
 		keepIdentifier: "schema_version event_id event_type timestamp source agent_id session_id correlation_id evidence_phase tool_name action resource_kind " +
@@ -67,18 +67,18 @@ var structuralMembers = map[string]*memberRule{
 	subject.ProtoHandoff: aiocMembers,
 }
 
-// aiocMembers are those of aioc's proposals, policy decisions and governance events.
+// aiocMembers is the table of aioc's proposals, policy decisions and governance events.
 var aiocMembers = newMemberTable(map[keepRule]string{
 	keepIdentifier: "schemaVersion id type kind timestamp occurredAt severity status runId turn callId agentName toolName fromAgentName toAgentName providerName model " +
 		"decision resultMode policyVersion expiresAt resource.kind resource.name resource.action code " +
 		"subject.kind subject.name subject.turn subject.callId policy.decision policy.resultMode policy.policyVersion policy.expiresAt",
 })
 
-// envelopeMembers are the members of a structured CloudEvent that stay beside data
-// (CloudEvents 1.0, section 3; traceparent of its extension for tracing).
+// envelopeMembers are the members that a class keeps beside data in a structured CloudEvent
+// (CloudEvents 1.0, section 3; traceparent is of the extension for tracing).
 const envelopeMembers = "specversion id source type time datacontenttype traceparent"
 
-// envelopesByProtocol are the protocols' members in a structured CloudEvent.
+// envelopesByProtocol is structuralMembers for structured CloudEvents.
 var envelopesByProtocol = func() map[string]*memberRule {
 	out := map[string]*memberRule{}
 	for protocol, data := range structuralMembers {
@@ -88,13 +88,13 @@ var envelopesByProtocol = func() map[string]*memberRule {
 	return out
 }()
 
-// structuralHeaders are the headers whose values stay under every class, in lower
-// case: those of CloudEvents, of tracing, of AUMP's mandates and our own.
+// structuralHeaders are the headers, in lower case, that keep their values under every
+// class: those of CloudEvents, of tracing, of AUMP's mandates and of Countersign.
 var structuralHeaders = setOf("content-type nats-msg-id ce-id ce-source ce-type ce-time ce-specversion ce-datacontenttype traceparent ce-traceparent " +
 	"countersign-session countersign-tool-call-id countersign-agent countersign-workflow-id countersign-decision-id countersign-decision-seq " +
 	"aump-mandate-id aump-mandate-hash aump-mandate-version")
 
-// newMemberTable makes a table of dotted names.
+// newMemberTable makes a table from dotted names.
 func newMemberTable(names map[keepRule]string) *memberRule {
 	root := &memberRule{members: map[string]*memberRule{}}
 	for keep, list := range names {

@@ -19,7 +19,7 @@ import (
 
 const classPolicy = "keep@0123456789abcdef"
 
-// classFixture is a fixture whose sessions all have one class.
+// classFixture is a fixture with one class for all sessions.
 func classFixture(t testing.TB, c retention.Class) *fixture {
 	t.Helper()
 	f := newFixture(t)
@@ -123,7 +123,7 @@ func TestClassesKeepNoContent(t *testing.T) {
 	}
 }
 
-// A place that is withheld can be opened by whoever has its key and its value.
+// With the session's key and the value, the commitment to a withheld value can be opened.
 func TestClassCommitments(t *testing.T) {
 	f := classFixture(t, retention.Hashes)
 	b := f.log(eventSubject, nil, []byte(`{"b":{"x":[1,"z"]},"a":"herring","two words":1}`))

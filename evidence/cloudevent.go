@@ -7,8 +7,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// validCloudEvent reports whether a document is a CloudEvent 1.0 in JSON: the
-// four attributes that every one has, and data that can be read, if any.
+// validCloudEvent reports whether a document is a CloudEvent 1.0 in JSON: it has the four
+// required attributes, and its data, if any, can be decoded.
 func validCloudEvent(tree any) bool {
 	m, ok := tree.(map[string]any)
 	if !ok || m["specversion"] != "1.0" {
@@ -29,8 +29,8 @@ func validCloudEvent(tree any) bool {
 	return err == nil && !both && s != ""
 }
 
-// redactCloudEvent redacts an envelope with the event in it: declared fields are paths
-// from data. Encoded data that holds a secret goes as a whole.
+// redactCloudEvent redacts a structured CloudEvent. Declared fields are paths from data.
+// If data_base64 holds a secret, the whole member is redacted.
 func (r *recordRedactor) redactCloudEvent(c *recordBody) (err error) {
 	m := c.tree.(map[string]any)
 	declared := redact.DeclaredFields(m["data"])
@@ -54,8 +54,8 @@ func (r *recordRedactor) redactCloudEvent(c *recordBody) (err error) {
 	return err
 }
 
-// holdsEncodedSecret reports whether data holds anything that would be redacted if
-// it were not encoded.
+// holdsEncodedSecret reports whether the decoded data holds anything that would be
+// redacted. Data that cannot be decoded counts as secret.
 func (r *recordRedactor) holdsEncodedSecret(data string, config redact.Config) bool {
 	raw, err := base64.StdEncoding.DecodeString(data)
 	if err != nil || len(redact.Scan(string(raw))) > 0 || config.Echoes.FoundIn(string(raw)) {

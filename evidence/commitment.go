@@ -20,17 +20,17 @@ const (
 	FormJSON byte = 'j' // another JSON value: its RFC 8785 form
 )
 
-// Commitment binds a redacted value to its place. It is "hmac-sha256:" and the
-// hex HMAC-SHA-256 under the session key of
+// Commitment binds a redacted value to its place. It is "hmac-sha256:" and the hex
+// HMAC-SHA-256, under the session key, of
 //
 //	"countersign/commitment/v1" 0x00
 //	seq as 8 bytes, index in redactions[] as 4, length of path as 4 (big endian)
 //	path, form (one byte), value
 //
-// Every field but the last has a fixed or a stated length, so two different
-// inputs never give the same message, and equal secrets in two places have
-// different commitments. Who holds the session key and the value can show that
-// it is the one; once the key is destroyed the commitment says nothing.
+// Every field but the last has a fixed or a stated length, so two different inputs never
+// give the same message, and equal secrets in two places have different commitments.
+// With the session key and the value an auditor can show that the value is the committed
+// one. Once the key is destroyed the commitment says nothing.
 func Commitment(sessionKey []byte, seq uint64, index int, path string, form byte, value []byte) string {
 	return macCommitment(hmac.New(sha256.New, sessionKey), seq, index, path, form, value)
 }
@@ -49,9 +49,9 @@ func macCommitment(mac hash.Hash, seq uint64, index int, path string, form byte,
 	return string(hex.AppendEncode(out, mac.Sum(buf[len(buf)-sha256.Size:len(buf)-sha256.Size])))
 }
 
-// commitHits turns hits into redactions of record seq. policy is the id of the
-// redaction policy that applied, "" where there are no policies; what a retention
-// class withholds names its own.
+// commitHits turns hits into the redactions of record seq. policy is the id of the redaction
+// policy that applied, or "" where there are no policies. What a retention class withholds
+// names the policy that sets the class instead.
 func commitHits(key []byte, seq uint64, hits []redact.Hit, policy string) ([]Redaction, error) {
 	list := make([]Redaction, len(hits))
 	mac := hmac.New(sha256.New, key)

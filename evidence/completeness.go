@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// A session's or a tenant's records are picked out of a shard. What was picked is
-// all there is only if the whole shard was read and every record that was left out
-// was seen to be another's: its text is there, hashes to its leaf of the signed
-// tree, and says so.
+// The records of a session or a tenant are selected from a shard. The selection is proved
+// complete only if the whole shard was read and every other record was proved to be of
+// another session or tenant: its text is there, hashes to its leaf of the signed tree, and
+// says so.
 
-// incompletenessCodes are the problems of a shard's verification after which a record may be one
-// that was asked for although it does not look like it.
+// incompletenessCodes are the findings of a shard's verification after which a record may
+// belong to the selection although it does not look like it.
 var incompletenessCodes = []Code{
 	CodeRowOrder, CodeGap, CodeDuplicate, CodeConflict, CodeShard, CodeNotCanonical, CodeColumn, CodeHash, CodeTextMissing,
 	CodeRoot, CodeRootsUnchecked, CodeCheckpoint, CodeCheckpointShard, CodeCheckpointFork, CodeCheckpointAhead, CodeNoCheckpoint, CodeNoTrustedKey, CodeRange, CodeLogGap,
 }
 
-// FirstIncompleteness reports whether a shard's verification found something after which nothing
-// that is picked out of the shard is proved to be all there is, and gives the first
-// such problem as far as it is listed.
+// FirstIncompleteness reports whether a shard's verification has a finding after which no
+// selection from the shard is proved complete. It returns the first such finding, or only
+// its code and count if it is not listed.
 func (r Report) FirstIncompleteness() (first Finding, hides bool) {
 	for _, code := range incompletenessCodes {
 		if r.ByCode[code] == 0 {
@@ -33,7 +33,7 @@ func (r Report) FirstIncompleteness() (first Finding, hides bool) {
 	return Finding{}, false
 }
 
-// AddFindings adds problems that were found beside the verification.
+// AddFindings adds findings that were made outside the verification.
 func (r *Report) AddFindings(list ...Finding) {
 	for _, p := range list {
 		r.appendFinding(p)
@@ -41,8 +41,8 @@ func (r *Report) AddFindings(list ...Finding) {
 	r.OK = r.OK && len(list) == 0
 }
 
-// CheckCompleteness takes the verification of the whole shard that a session's records were
-// picked out of: the session's report says whether they are all.
+// CheckCompleteness sets whether a session's report proves that its records are all there
+// are. shard is the verification of the whole shard that they were selected from.
 func (r *Report) CheckCompleteness(shard Report) {
 	if p, hides := shard.FirstIncompleteness(); hides {
 		r.AddFindings(Finding{Code: CodeIncomplete, Seq: p.Seq, Field: p.Field,

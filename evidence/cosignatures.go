@@ -14,17 +14,16 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 )
 
-// Cosignature says that a witness signed a checkpoint of a size, and when by its
-// own clock.
+// Cosignature says that a witness signed a checkpoint of a size. At is the time by the
+// witness's clock.
 type Cosignature struct {
 	Witness string      `json:"witness"`
 	Size    int64       `json:"size"`
 	At      events.Time `json:"at"`
 }
 
-// Cosignatures lists those of a checkpoint that are valid under the given keys
-// (NewWitness), in the order of the keys. It does not judge the log's own
-// signature.
+// Cosignatures lists the cosignatures of a checkpoint that are valid under the given keys
+// (NewWitness), in the order of the keys. It does not check the log's own signature.
 func Cosignatures(signed string, witnesses []note.Verifier) (list []Cosignature) {
 	c, err := PeekCheckpoint(signed)
 	if err != nil {
@@ -40,8 +39,8 @@ func Cosignatures(signed string, witnesses []note.Verifier) (list []Cosignature)
 	return list
 }
 
-// Cosigners gives the names of the witnesses that validly signed a checkpoint.
-// It does not judge the log's own signature.
+// Cosigners returns the names of the witnesses with a valid signature on a checkpoint. It
+// does not check the log's own signature.
 func Cosigners(signed string, witnesses []note.Verifier) (names []string) {
 	for _, c := range Cosignatures(signed, witnesses) {
 		names = append(names, c.Witness)
@@ -49,12 +48,11 @@ func Cosigners(signed string, witnesses []note.Verifier) (names []string) {
 	return names
 }
 
-// keyHashSize is the length of what stands before a signature in its line: the id of
-// the key.
+// keyHashSize is the length of the key id that precedes a signature in its line.
 const keyHashSize = 4
 
-// signedAt reads the time in a cosignature that was verified; the year is bounded
-// to what a record can say.
+// signedAt reads the time in a verified cosignature. The year is bounded to what a record
+// can express.
 func signedAt(s note.Signature) time.Time {
 	b, err := base64.StdEncoding.DecodeString(s.Base64)
 	if err != nil || len(b) < keyHashSize+8 {
@@ -64,12 +62,12 @@ func signedAt(s note.Signature) time.Time {
 	return time.Unix(int64(min(binary.BigEndian.Uint64(b[keyHashSize:]), last)), 0).UTC()
 }
 
-// DistinctWitnesses are the keys without those that are there twice: a witness given
-// twice is no quorum of two.
+// DistinctWitnesses returns the keys without duplicates: a witness given twice is no quorum
+// of two.
 func DistinctWitnesses(witnesses []note.Verifier) []note.Verifier { return distinctKeys(witnesses) }
 
-// HasCosignature reports whether somebody else than the log signed a checkpoint, by
-// the names before the signatures alone: it judges none.
+// HasCosignature reports whether a checkpoint has a signature line under another name than
+// the log's. It verifies no signature.
 func HasCosignature(signed string) bool {
 	_, lines, ok := strings.Cut(signed, "\n\n")
 	return ok && slices.ContainsFunc(slices.Collect(strings.Lines(lines)), func(line string) bool {
@@ -77,8 +75,8 @@ func HasCosignature(signed string) bool {
 	})
 }
 
-// MergeSignatures joins the signatures of notes that have the same text, each of
-// them once, in the order in which they come.
+// MergeSignatures joins the signatures of notes that have the same text. Each signature
+// appears once, in the order of the input.
 func MergeSignatures(notes ...string) (string, error) {
 	text, signatures := "", []string(nil)
 	for i, one := range notes {
@@ -99,8 +97,8 @@ func MergeSignatures(notes ...string) (string, error) {
 	return text + "\n\n" + strings.Join(signatures, ""), nil
 }
 
-// KeepSignatures takes out of a checkpoint all signatures but those that are valid
-// under the given keys, the log's and those of witnesses.
+// KeepSignatures removes from a checkpoint all signatures that are not valid under the given
+// keys, which are the log's and those of witnesses.
 func KeepSignatures(signed string, known ...note.Verifier) (string, error) {
 	n, err := note.Open([]byte(signed), note.VerifierList(known...))
 	if err != nil {

@@ -2,5 +2,5 @@ package evidence
 
 import "github.com/countersign-dev/countersign/evidence/internal/redact"
 
-// Detectors lists the names of everything that redacts, as redactions name it.
+// Detectors lists the detector names that redactions can have.
 func Detectors() []string { return redact.Detectors() }

@@ -4,12 +4,12 @@ import "errors"
 
 // Errors that callers decide on.
 var (
-	// ErrShard says that a shard name cannot be written into records.
+	// ErrShard says that a shard name is not valid in records.
 	ErrShard = errors.New("evidence: a shard name is 1 to 200 printable characters without blanks or +")
 	// ErrMessage says that a log message cannot come from a broker: it has no
 	// sequence, a sequence beyond 2^53, or no time.
 	ErrMessage = errors.New("evidence: not a message of a log")
-	// ErrOrder says that messages were not given in sequence, each exactly once.
+	// ErrOrder says that messages were not given in sequence order, each exactly once.
 	ErrOrder = errors.New("evidence: log messages are not consecutive")
 	// ErrKeys says that a key that redaction needs is missing or too short.
 	ErrKeys = errors.New("evidence: a digest or session key is missing")
@@ -23,12 +23,12 @@ var (
 	ErrUnwrap = errors.New("evidence: the wrapped session key does not open")
 	// ErrTree says that stored tree hashes do not fit the size of the tree.
 	ErrTree = errors.New("evidence: the tree hashes do not fit the tree size")
-	// ErrWitnessKey says that a text is not the key of a witness.
+	// ErrWitnessKey says that a text is not a witness's key.
 	ErrWitnessKey = errors.New("evidence: not a witness key (name+hash+key with type byte 4)")
-	// ErrRollback says that a witness signed a larger tree of the log before.
+	// ErrRollback says that the witness has already signed a larger tree of the log.
 	ErrRollback = errors.New("evidence: the log has become shorter")
-	// ErrFork says that a checkpoint does not extend the one that was signed before.
+	// ErrFork says that a checkpoint does not extend the one that the witness signed before.
 	ErrFork = errors.New("evidence: the log has another history than the one that was signed")
-	// ErrProof says that a text is not a proof that can be read.
+	// ErrProof says that a text is not a readable proof.
 	ErrProof = errors.New("evidence: not a readable proof")
 )

@@ -15,31 +15,31 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Examined is what one row says, checked as far as a row can be checked alone.
-// What it takes to check it against its neighbours is in it, its text is not.
+// Examined is the result of checking one row alone, and what the later check against its
+// neighbours needs. It does not hold the row's text.
 type Examined struct {
 	seq             uint64
-	foreignShard    string // the shard it says it is of, if that is another
+	foreignShard    string // the shard that the row names, if it is another one
 	storedHash      [32]byte
 	textHash        [32]byte // hash of the text
 	leaf            tlog.Hash
-	key             SessionID // whose chain it belongs to
+	key             SessionID // the session whose chain the row belongs to
 	readable        bool      // the text is a record
 	place           chainPlace
 	fact            recordFact
 	findings        []Finding
-	comparedWithLog bool   // with the log's message
+	comparedWithLog bool   // CompareLog was called
 	expired         bool   // the row has no text
-	expiry          uint64 // the expiry record that explains that
-	isControl       bool   // of it: it is a control record
+	expiry          uint64 // sequence of the expiry record that proves why
+	isControl       bool   // the expired record is a control record
 }
 
-// Key is the session that the row belongs to: what its text says, or its columns
-// where no text can be read.
+// Key is the session that the row belongs to, as its text says, or as its columns say if
+// the text cannot be read.
 func (x *Examined) Key() SessionID { return x.key }
 
-// SessionIndex is the row's place in its session's chain; nil if it has none. Of a
-// row without a text it is known after Verifier.Add.
+// SessionIndex is the row's index in its session's chain, or nil if it has none. The index
+// of an expired row is known only after Verifier.Add.
 func (x *Examined) SessionIndex() *uint64 {
 	if !x.place.indexed {
 		return nil
@@ -48,19 +48,19 @@ func (x *Examined) SessionIndex() *uint64 {
 	return &index
 }
 
-// Expiry is the sequence of the expiry record that proves why the row has no text,
-// whatever its column says. It is known after Verifier.Add.
+// Expiry is the sequence of the expiry record that proves why the row has no text. It does
+// not rely on the row's own column, and is known only after Verifier.Add.
 func (x *Examined) Expiry() uint64 { return x.expiry }
 
-// Examiner does the part of verification that needs no other row. Each goroutine
-// has its own; they may work at the same time.
+// Examiner does the part of verification that needs only one row. An Examiner is for one
+// goroutine; several of them may work at the same time.
 type Examiner struct {
 	shard          string
 	space          subject.Space
 	noKeys         bool
 	recordVerifier signing.RecordVerifier
-	wantedReceipts map[string]string       // receipts, by hash
-	scopes         map[string]subjectScope // of subjects seen lately
+	wantedReceipts map[string]string       // receipts that were handed in, by hash
+	scopes         map[string]subjectScope // scopes of recent subjects
 	buf            []byte                  // hash prefix and the row's text
 	result         *Examined
 }
@@ -68,8 +68,8 @@ type Examiner struct {
 // maxScopes bounds how many subjects an Examiner remembers.
 const maxScopes = 4096
 
-// Examiner makes an examiner for this verification. Keys that may turn up in the
-// log are known to it from the options only (KeyHints).
+// Examiner makes an examiner for this verification. Of the keys that signatures may name it
+// knows only those in the options (KeyHints), not those that records of the log introduce.
 func (v *Verifier) Examiner() *Examiner {
 	return v.newExaminer(maps.Clone(v.trust.hints))
 }
@@ -79,8 +79,8 @@ func (v *Verifier) newExaminer(keys signing.KeySet) *Examiner {
 		wantedReceipts: maps.Clone(v.trust.receipts), scopes: map[string]subjectScope{}}
 }
 
-// Examine checks one row and writes what it finds over x. It keeps nothing of r
-// but its strings, and nothing of those but tenant and session.
+// Examine checks one row and overwrites x with the result. Of r it keeps only the strings
+// tenant and session.
 func (e *Examiner) Examine(r *Row, x *Examined) {
 	*x = Examined{seq: r.Seq, storedHash: r.RecordHash, key: SessionID{r.Tenant, r.Session}}
 	if r.Shard != e.shard {
@@ -117,14 +117,14 @@ func (e *Examiner) Examine(r *Row, x *Examined) {
 	e.collectFacts(&v, sc)
 }
 
-// addFinding reports a problem of the row at hand.
+// addFinding adds a finding about the current row.
 func (e *Examiner) addFinding(code Code, field, format string, args ...any) {
 	e.result.findings = append(e.result.findings, newFinding(code, e.result.seq, field, format, args...))
 }
 
 func shortHash(h [32]byte) []byte { return h[:8] }
 
-// viewOf is the view of a record that went the long way.
+// viewOf makes the view of a record that ParseRecord decoded.
 func viewOf(r Record) recordView {
 	v := recordView{body: r.Body, shard: []byte(r.Shard), tenant: []byte(r.Tenant), session: []byte(r.Session), subject: []byte(r.Subject),
 		kind: []byte(r.Kind), bodyDigest: []byte(r.BodyDigest), reason: []byte(r.Reason),
@@ -168,7 +168,7 @@ func (e *Examiner) checkColumns(r *Row, v *recordView) {
 	}
 }
 
-// scopeOf remembers: records of a session share few subjects.
+// scopeOf caches its results, because the records of a session share few subjects.
 func (e *Examiner) scopeOf(subj []byte) subjectScope {
 	if sc, known := e.scopes[string(subj)]; known {
 		return sc
@@ -181,7 +181,7 @@ func (e *Examiner) scopeOf(subj []byte) subjectScope {
 	return sc
 }
 
-// checkSubject checks that kind, tenant and session are what the subject says.
+// checkSubject checks that kind, tenant and session agree with the subject.
 func (e *Examiner) checkSubject(v *recordView, sc subjectScope) {
 	kind := string(v.kind)
 	if kind != sc.kind && kind != KindUnparseable {
@@ -200,7 +200,7 @@ func (e *Examiner) checkSubject(v *recordView, sc subjectScope) {
 	}
 }
 
-// checkBody checks that body, reason, kind and the form of the digest fit together.
+// checkBody checks that body, reason, kind and the form of the digest agree.
 func (e *Examiner) checkBody(v *recordView) {
 	switch {
 	case len(v.reason) > 0 && !bytes.Equal(v.body, []byte("null")):
@@ -219,8 +219,8 @@ func (e *Examiner) checkBody(v *recordView) {
 	}
 }
 
-// secretDigest is a digest under a key, and what is to be the same of two that are
-// compared: the id of the session's key, or nothing where it is the tenant's.
+// secretDigest is a keyed digest. Two of them can be compared only if key is equal: it is
+// the id of the session's key, or zero for the tenant's key.
 type secretDigest struct {
 	key [2 * digest.KeyIDSize]byte // hex digits
 	sum [32]byte
@@ -237,7 +237,7 @@ func keyedDigest(text []byte) (d secretDigest, ok bool) {
 	return d, ok && text[end] == ':' && lowerDigits(d.key[:])
 }
 
-// digestValue reads a digest of one form.
+// digestValue parses a digest with the given prefix.
 func digestValue(text []byte, prefix string) (value [32]byte, ok bool) {
 	if len(text) < len(prefix) || string(text[:len(prefix)]) != prefix {
 		return value, false

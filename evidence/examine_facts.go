@@ -9,16 +9,16 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 )
 
-// recordFact is what a record means for others.
+// recordFact is what a record contributes to the checks of other records.
 type recordFact struct {
 	kind      factKind
 	id        string       // of the decision
-	digest    secretDigest // of the request: as recorded, or as the decision says
+	digest    secretDigest // of the request: as recorded, or as the decision states it
 	keyed     bool         // digest is a keyed one
 	signature signatureClaim
 	receipt   []byte // the decision, if a receipt that was handed in names it
 	hash      string // of that receipt
-	body      []byte // of a key or a retirement
+	body      []byte // of a key record or a retirement
 }
 
 type factKind uint8
@@ -32,8 +32,8 @@ const (
 	factRetired
 )
 
-// signatureClaim is a signature on a record. With pub it was checked under that key;
-// without, nothing is known yet and it is all there.
+// signatureClaim is a signature on a record. If pub is set, valid is the result of the check
+// under that key. Otherwise value and body hold what a later check needs.
 type signatureClaim struct {
 	seq     uint64
 	seconds int64 // broker time
@@ -46,8 +46,8 @@ type signatureClaim struct {
 	body    []byte
 }
 
-// collectFacts notes what the record means for others, and checks what can be checked
-// of decisions and approvals.
+// collectFacts sets the record's fact, and checks of decisions and approvals what can be
+// checked alone.
 func (e *Examiner) collectFacts(v *recordView, sc subjectScope) {
 	kind := string(v.kind)
 	f := &e.result.fact
@@ -103,7 +103,7 @@ func (e *Examiner) checkApproval(v *recordView, sc subjectScope) {
 	f.signature = e.checkSignature(factApproval, v)
 }
 
-// sameToken reports whether a name in a body is the one that a subject gave.
+// sameToken reports whether a name in a body is the one that the subject gives.
 func sameToken(name, fromSubject []byte) bool {
 	for _, c := range name {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
@@ -116,8 +116,8 @@ func sameToken(name, fromSubject []byte) bool {
 	return bytes.Equal(name, fromSubject)
 }
 
-// checkSignature looks at the signature of a record. What is no signature at all is a
-// problem here; whether the key counts is decided in order.
+// checkSignature checks the signature of a record. A missing or unreadable signature is a
+// finding here. Whether the key is trusted is decided later, in the order of the log.
 func (e *Examiner) checkSignature(what factKind, v *recordView) signatureClaim {
 	c := signatureClaim{seq: e.result.seq, seconds: v.brokerSeconds, kind: what}
 	if e.noKeys {
@@ -128,7 +128,7 @@ func (e *Examiner) checkSignature(what factKind, v *recordView) signatureClaim {
 		return c
 	}
 	if c.masked = bodyRedacted(v.redactions); c.masked {
-		return c // the signature covers what was taken out: only the log can prove it
+		return c // the signature covers text that was redacted: only the log can prove it
 	}
 	value := string(v.signature)
 	kid, err := e.recordVerifier.Verify(value, v.body)
@@ -148,7 +148,7 @@ func (e *Examiner) checkSignature(what factKind, v *recordView) signatureClaim {
 
 const signatureField = "headers/" + events.HeaderSignature
 
-// signatureCodes say what can be wrong with the signatures of a kind of records.
+// signatureCodes are the codes of findings about the signatures of a kind of record.
 var signatureCodes = map[factKind]struct {
 	name                               string
 	unsigned, forged, unknown, retired Code

@@ -12,25 +12,25 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// The text of a record may expire: its row then has an empty text, and stays what
-// it was in the tree and in its session's chain. That is so only of rows that an
-// events.Expiry names which the checkpoint key signed, and which is evidence
-// itself, behind them in the same log, with its text.
+// The text of a record may expire. Its row then has an empty text, and keeps its place in
+// the tree and in its session's chain. Verification accepts a row without a text only if an
+// events.Expiry names the row. The checkpoint key must have signed that record, and it must
+// itself be evidence, with its text, later in the same log.
 
-// ExpiryRecord is the evidence of an events.Expiry: its row and, where it is not
-// among the rows that are verified, the proof that it is in the newest checkpoint.
+// ExpiryRecord is the evidence of an events.Expiry: its row and, if that row is not among
+// the verified rows, the proof that it is in the newest checkpoint.
 type ExpiryRecord struct {
 	Row   Row
 	Proof tlog.RecordProof
 }
 
-// ExpiredNote says what an expiry record says, for people.
+// ExpiredNote summarises an expiry record for a reader.
 type ExpiredNote struct {
 	Policy string
 	At     events.Time
 }
 
-// ExpiryIn reads the expiry record in a row. It does not verify it.
+// ExpiryIn decodes the expiry record in a row. It does not verify it.
 func ExpiryIn(r Row) (e events.Expiry, ok bool) {
 	rec, err := ParseRecord([]byte(r.Record))
 	if err == nil {
@@ -39,11 +39,11 @@ func ExpiryIn(r Row) (e events.Expiry, ok bool) {
 	return e, err == nil
 }
 
-// Expired reports whether a row has no text: then only its columns can be read.
+// Expired reports whether the row has no text; then only its columns can be read.
 func (r Row) Expired() bool { return r.Record == "" }
 
-// Expiry reads an expiry record that counts: signed by a known key, of this shard,
-// and about records before it.
+// Expiry decodes the expiry record. It reports false unless the record is signed by a known
+// key, is of this shard, and names only records before it.
 func (x ExpiryRecord) Expiry(shard string, space subject.Space, known note.Verifiers) (events.Expiry, bool) {
 	var none events.Expiry
 	if x.Row.Shard != shard || HashRecord([]byte(x.Row.Record)) != x.Row.RecordHash {
@@ -63,11 +63,11 @@ func (x ExpiryRecord) Expiry(shard string, space subject.Space, known note.Verif
 	return e, true
 }
 
-// expiryIndex are the expiry records that count.
+// expiryIndex holds the valid expiry records of a verification.
 type expiryIndex struct {
 	records    []expiryState
 	spans      []expirySpan // by their first sequence
-	greatestTo []uint64     // reach[i] is the greatest sequence of spans[:i+1]
+	greatestTo []uint64     // greatestTo[i] is the greatest to of spans[:i+1]
 	bySeq      map[uint64]int
 }
 
@@ -76,12 +76,12 @@ type expiryState struct {
 	hash      [32]byte
 	tenant    string
 	policy    string
-	confirmed bool // it is in the log
-	used      int  // how many rows rest on it
+	confirmed bool // the record is shown to be in the log
+	used      int  // number of rows that this record explains
 }
 
-// expirySpan is a stretch of sequences; index is the place of the first one in its
-// session.
+// expirySpan is a range of sequences of one session; index is the session index of the
+// first one.
 type expirySpan struct {
 	from, to, index uint64
 	session         string
@@ -94,7 +94,7 @@ func openExpiries(o VerifyOptions) *expiryIndex {
 	for _, x := range o.Expiries {
 		got, ok := x.Expiry(o.Shard, o.Space, known)
 		if _, twice := e.bySeq[x.Row.Seq]; !ok || twice || got.State != events.ErasureBegun {
-			continue // it explains nothing
+			continue // it explains no missing text
 		}
 		for _, s := range got.Sessions {
 			index := s.Index
@@ -116,8 +116,8 @@ func openExpiries(o VerifyOptions) *expiryIndex {
 	return e
 }
 
-// findSpan finds the span that names a sequence; of several, one whose session is the
-// row's.
+// findSpan returns the span that contains a sequence. Of several it prefers one of the
+// row's own session.
 func (e *expiryIndex) findSpan(key SessionID, seq uint64) (found *expirySpan) {
 	i, exact := slices.BinarySearchFunc(e.spans, seq, func(s expirySpan, seq uint64) int { return cmp.Compare(s.from, seq) })
 	for exact && i+1 < len(e.spans) && e.spans[i+1].from == seq {
@@ -136,7 +136,7 @@ func (e *expiryIndex) findSpan(key SessionID, seq uint64) (found *expirySpan) {
 	return found
 }
 
-// confirmRow takes an intact row of the log.
+// confirmRow confirms the expiry record in an intact row of the log.
 func (e *expiryIndex) confirmRow(x *Examined) {
 	if i, known := e.bySeq[x.seq]; known && !x.expired {
 		r := &e.records[i]
@@ -144,7 +144,7 @@ func (e *expiryIndex) confirmRow(x *Examined) {
 	}
 }
 
-// confirmProved confirms the records that are shown to be in a signed tree.
+// confirmProved confirms the expiry records that are proved to be in a signed tree.
 func (e *expiryIndex) confirmProved(given []ExpiryRecord, signed Checkpoint) {
 	for _, x := range given {
 		if x.Proof == nil || !CheckInclusion(x.Proof, signed.Size, signed.Root, x.Row.Seq, x.Row.RecordHash) {
@@ -156,7 +156,8 @@ func (e *expiryIndex) confirmProved(given []ExpiryRecord, signed Checkpoint) {
 	}
 }
 
-// resolveExpired judges a row without a text, and gives it its place in its session.
+// resolveExpired checks that an expiry record explains a row without a text, and sets the
+// row's place in its session.
 func (v *Verifier) resolveExpired(x *Examined) {
 	if !x.expired {
 		return
@@ -180,8 +181,8 @@ func (v *Verifier) resolveExpired(x *Examined) {
 	x.place, x.expiry = chainPlace{indexed: true, index: span.index + x.seq - span.from}, r.seq
 }
 
-// chainExpired follows a session's chain over a row without a text: what it names
-// as the one before nobody can read any more, but the one behind names it.
+// chainExpired continues a session's chain over a row without a text. Its previous hash
+// cannot be read any more, but the next record of the session names its hash.
 func (v *Verifier) chainExpired(x *Examined) {
 	head, known := v.heads[x.key]
 	next := Head{Index: head.Index + 1, Hash: x.storedHash}
@@ -196,7 +197,8 @@ func (v *Verifier) chainExpired(x *Examined) {
 	}
 }
 
-// reportUnconfirmed reports the expiry records that rows rest on and that are not in the log.
+// reportUnconfirmed reports the expiry records that explain rows but are not shown to be in
+// the log.
 func (e *expiryIndex) reportUnconfirmed(rep *Report) {
 	for _, r := range e.records {
 		if r.used > 0 && !r.confirmed {
@@ -205,7 +207,7 @@ func (e *expiryIndex) reportUnconfirmed(rep *Report) {
 	}
 }
 
-// examineExpired checks what can be checked of a row without a text.
+// examineExpired checks the columns of a row without a text against its subject.
 func (e *Examiner) examineExpired(r *Row) {
 	e.result.expired, e.result.isControl = true, r.Kind == KindControl
 	sc := e.scopeOf([]byte(r.Subject))
@@ -216,7 +218,7 @@ func (e *Examiner) examineExpired(r *Row) {
 	if r.Tenant != sc.key.Tenant {
 		e.addFinding(CodeSubject, "tenant", "the column says %.64q, its subject %.64q", r.Tenant, sc.key.Tenant)
 	}
-	if sc.kind != KindApproval && r.Session != sc.key.Session { // an approval's subject does not say
+	if sc.kind != KindApproval && r.Session != sc.key.Session { // the subject of an approval names no session
 		e.addFinding(CodeSubject, "session", "the column says %.64q, its subject %.64q", r.Session, sc.key.Session)
 	}
 }

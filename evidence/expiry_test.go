@@ -100,8 +100,8 @@ func TestExpiredSessionVerifies(t *testing.T) {
 	}
 }
 
-// Whatever is missing beyond what a signed record of the log says is found, and so
-// is every other thing that somebody does to rows without a text.
+// A text that is missing without a signed record of the log is found, and so is every other
+// change to rows without a text.
 func TestMissingTextIsFound(t *testing.T) {
 	f := newFixture(t)
 	f.session()
@@ -161,7 +161,7 @@ func TestMissingTextIsFound(t *testing.T) {
 	}
 }
 
-// Control records have their text, whatever somebody signs.
+// Control records keep their text, even if a signed expiry record names them.
 func TestControlRecordsNeverExpire(t *testing.T) {
 	f := newFixture(t)
 	f.session()

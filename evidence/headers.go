@@ -10,9 +10,9 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// transportHeaders are the headers that steer the broker while it stores a
-// message and say nothing about it afterwards; records leave them out. The list
-// is of names, not of prefixes, so that nothing can hide behind one.
+// transportHeaders are the headers that steer the broker while it stores a message and carry
+// no information afterwards; records leave them out. The list has whole names and no
+// prefixes, so that no other header can be hidden under a prefix.
 var transportHeaders = map[string]bool{
 	"Nats-Expected-Stream":                        true,
 	"Nats-Expected-Last-Sequence":                 true,
@@ -24,9 +24,9 @@ var transportHeaders = map[string]bool{
 	"Nats-Batch-Commit":                           true,
 }
 
-// isRecordSignature reports whether a text has the form of the signature on a
-// decision: a detached JWS, header..signature in base64url, and behind it, where
-// it covers several records, ~number~number~proof.
+// isRecordSignature reports whether a text has the form of the signature on a decision: a
+// detached JWS, header..signature in base64url, followed by ~number~number~proof if it
+// covers several records.
 func isRecordSignature(s string) bool {
 	jws, share, several := strings.Cut(s, "~")
 	header, signature, dots := strings.Cut(jws, "..")
@@ -41,7 +41,7 @@ func isRecordSignature(s string) bool {
 	return two && three && consistsOf(first, isDigit) && consistsOf(second, isDigit) && consistsOf(proof, isBase64URL)
 }
 
-// consistsOf reports whether a text has bytes, all of one kind.
+// consistsOf reports whether s is not empty and all its bytes are of one kind.
 func consistsOf(s string, kind func(byte) bool) bool {
 	for i := 0; i < len(s); i++ {
 		if !kind(s[i]) {
@@ -57,16 +57,16 @@ func isBase64URL(c byte) bool {
 	return isDigit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '-' || c == '_'
 }
 
-// isSignatureHeader reports whether a header is the signature on a decision or an approval. It is
-// kept to the letter: it is random text, in which a detector sees a token now
-// and then, and one changed letter would make an honest decision a forged one.
+// isSignatureHeader reports whether a header is the signature on a decision or an approval.
+// Such a header is never redacted: it is random text in which a detector sometimes sees
+// a token, and one changed letter would make a genuine decision look forged.
 func isSignatureHeader(kind, name string, values []string) bool {
 	return (kind == KindDecision || kind == KindApproval) && name == events.HeaderSignature && len(values) == 1 && isRecordSignature(values[0])
 }
 
-// redactHeaders copies the headers that the record of a message keeps,
-// redacted; kind is that of its subject, config the policy's view of a header.
-// With more findings than a record may carry it keeps none and says so in one.
+// redactHeaders returns redacted copies of the headers that a record keeps. kind is the kind
+// of the message's subject; config returns the redaction of one header. If there are more
+// findings than a record may carry, it withholds all headers with one redaction.
 func redactHeaders(kind string, in map[string][]string, config func(header string) redact.Config) (map[string][]string, []redact.Hit) {
 	out := make(map[string][]string, len(in))
 	var hits []redact.Hit
@@ -104,13 +104,13 @@ func redactHeaders(kind string, in map[string][]string, config func(header strin
 	return out, hits
 }
 
-// withheldHeaders keeps no header and says so.
+// withheldHeaders withholds all headers with one redaction.
 func withheldHeaders(in map[string][]string, detector string) (map[string][]string, []redact.Hit) {
 	return map[string][]string{}, []redact.Hit{{Path: "/headers", Detector: detector, Text: flattenHeaders(in)}}
 }
 
-// headerName writes a header's name: as it is when it is an HTTP token that
-// does not begin with ~, otherwise ~ and its unpadded base64url.
+// headerName encodes a header's name. An HTTP token that does not begin with ~ stays as it
+// is; any other name becomes ~ and its unpadded base64url.
 func headerName(raw string) string {
 	token := raw != "" && raw[0] != '~'
 	for i := 0; token && i < len(raw); i++ {
@@ -123,8 +123,8 @@ func headerName(raw string) string {
 	return "~" + base64.RawURLEncoding.EncodeToString([]byte(raw))
 }
 
-// flattenHeaders writes all headers as one text, for the commitment to what was
-// withheld: name and values in base64url, one header a line, sorted by name.
+// flattenHeaders encodes all headers as one text, for the commitment to what was withheld:
+// name and values in base64url, one header a line, sorted by name.
 func flattenHeaders(in map[string][]string) string {
 	var b strings.Builder
 	for _, raw := range slices.Sorted(maps.Keys(in)) {

@@ -7,15 +7,14 @@ import (
 	"golang.org/x/mod/sumdb/note"
 )
 
-// intentOrigin is the first line of an intent. It does not begin with originPrefix,
-// so that an intent cannot be taken for a checkpoint.
+// intentOrigin is the first line of an intent. It does not begin with originPrefix, so an
+// intent cannot be mistaken for a checkpoint.
 const intentOrigin = "countersign.dev intent"
 
-// SignIntent signs what the tree will be when the next batch is stored, and gives
-// the note's bytes as text. An intent is made before the rows are inserted, and
-// what it names may never come to be stored. It proves one thing: rows that an
-// auditor finds behind its newest checkpoint, and whose root an intent names, are
-// those that an auditor with this key meant to insert.
+// SignIntent signs the tree that the next batch will make, and returns the signed note. The
+// auditor makes an intent before it inserts the rows, so the tree may never come to be
+// stored. An intent proves one thing: rows after the newest checkpoint that give the root of
+// an intent are rows that an auditor with this key meant to insert.
 func SignIntent(signer note.Signer, c Checkpoint) (string, error) {
 	if !c.isValid() || len(c.Extensions) > 0 {
 		return "", fmt.Errorf("%w: intent of shard %.80q, size %d", ErrCheckpoint, c.Shard, c.Size)
@@ -27,11 +26,11 @@ func SignIntent(signer note.Signer, c Checkpoint) (string, error) {
 	return string(signed), nil
 }
 
-// intentText is a checkpoint's text under another first line.
+// intentText is the checkpoint's text after the line intentOrigin.
 func (c Checkpoint) intentText() string { return intentOrigin + "\n" + c.Text() }
 
-// OpenIntent checks that a note is an intent signed by one of the known keys, and
-// gives the tree that it names.
+// OpenIntent checks that a note is an intent signed by one of the known keys, and returns
+// the tree that it names.
 func OpenIntent(text string, known note.Verifiers) (Checkpoint, error) {
 	if len(text) > maxCheckpoint {
 		return Checkpoint{}, fmt.Errorf("%w: %d bytes", ErrCheckpoint, len(text))

@@ -1,9 +1,9 @@
 package evidence
 
-// AddLogGaps adds to a report of a shard what its log no longer has: how many
-// messages erasure records explain, and those that none does, each a problem. The
-// evidence of both is whole; a log that lost messages by itself is not to be
-// trusted with the next ones.
+// AddLogGaps adds to a shard's report what its log no longer has: the number of messages
+// that erasure records explain, and a finding for each message that none explains. The
+// evidence of both is complete, but a log that lost messages without an erasure cannot
+// be trusted to keep the next ones.
 func (r *Report) AddLogGaps(erased int, unexplained []uint64) {
 	r.Erased = erased
 	for _, seq := range unexplained {

@@ -13,16 +13,16 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// Producers choose names: of sessions, agents, tools, calls and events. Such a name
-// can be a credential, and stands in the subjects and in our own records about the
-// event. The evidence copy of all of them gets the same keyed digest in its place
-// (the action tokenise, under the tenant's key), so that equal names stay equal in
-// the tenant and records can still be joined by them.
+// Producers choose names: of sessions, agents, tools, calls and events. Such a name can be a
+// credential, and it appears in subjects and in Countersign's own records about the event.
+// The evidence replaces it everywhere by the same keyed digest (the action tokenise, under
+// the tenant's key). Equal names stay equal within a tenant, so records can be joined by
+// them.
 //
-// Only credentials are taken out of names. Personal data stays there: an audit, and
-// an erasure by data subject, ask for agents and users by name.
+// Only credentials are removed from names. Personal data stays, because audits, and erasure
+// by data subject, look up agents and users by name.
 
-// nameTreatment is what becomes of a finding in a name or in one of our records.
+// nameTreatment is the treatment of a finding in a name or in a service record.
 func nameTreatment(detector, _, _ string) redact.Treatment {
 	if redact.Releasable(detector) {
 		return redact.Treatment{Action: redact.Allow}
@@ -30,26 +30,26 @@ func nameTreatment(detector, _, _ string) redact.Treatment {
 	return redact.Treatment{Action: redact.Token}
 }
 
-// nameConfig is the redaction of names and of our own records.
+// nameConfig is the redaction of names and of service records.
 func (r *recordRedactor) nameConfig() redact.Config {
 	return redact.Config{Treat: nameTreatment, Digest: r.keyedDigest}
 }
 
-// secretName reports whether a name holds what may not be released.
+// secretName reports whether a name holds a value that must not be released.
 func secretName(c *redact.CleanChecker, name string) bool {
 	return slices.ContainsFunc(c.Scan(name), func(sp redact.Span) bool { return !redact.Releasable(sp.Detector) })
 }
 
-// SecretName reports whether a name, of a session for instance, holds a credential:
-// then the evidence has it under another name (see MaskedNames).
+// SecretName reports whether a name, of a session for instance, holds a credential. The
+// evidence then has the name in another form (see MaskedNames).
 func SecretName(name string) bool {
 	var c redact.CleanChecker
 	return secretName(&c, name)
 }
 
-// MaskedNames reports whether sessions, as records name them, can be such whose own
-// name is not in the evidence: it was too long, or holds a credential. Who remembers
-// something by a session's own name cannot tell that it is one of them.
+// MaskedNames reports whether any of the sessions, as records name them, may have a real name
+// that is not in the evidence, because it was too long or holds a credential. A caller that
+// knows a session by its real name cannot match it with these.
 func MaskedNames(sessions []string) bool {
 	return slices.ContainsFunc(sessions, func(s string) bool {
 		_, exact := subject.Unescape(s)
@@ -57,7 +57,7 @@ func MaskedNames(sessions []string) bool {
 	})
 }
 
-// maskName gives the form of a name that the evidence may hold.
+// maskName returns the form of a name that the evidence may hold.
 func maskName(name string, tenantKey []byte) string {
 	out, _ := redact.OneText(name, "", redact.Config{Treat: nameTreatment, Digest: func(_ redact.Treatment, detector, value string) string {
 		return keyedText(tenantKey, tokenPurpose, detector, value)
@@ -65,9 +65,9 @@ func maskName(name string, tenantKey []byte) string {
 	return out
 }
 
-// maskScope is the scope of the record of a message whose subject holds a credential:
-// the session and the event type get the form that our own records get. A subject
-// that is not ours becomes one token, behind the tenant where it has one.
+// maskScope is the scope of a record when the message's subject holds a credential. The
+// session and the event type get the form that they have in service records. A foreign
+// subject becomes one token, after the tenant if it has one.
 func (b *Builder) maskScope(c *redact.CleanChecker, sc subjectScope, subj string, keys Keys) (subjectScope, error) {
 	key := keys.TenantKey(sc.key.Tenant)
 	if len(key) < digest.KeySize {
@@ -94,7 +94,7 @@ func (b *Builder) maskScope(c *redact.CleanChecker, sc subjectScope, subj string
 	return out, nil
 }
 
-// maskedSession is the session of an approval, which its body names.
+// maskedSession is the session of an approval, which its body names, in its masked form.
 func maskedSession(c *redact.CleanChecker, k SessionID, session string, keys Keys) (SessionID, error) {
 	if _, exact := subject.Unescape(subject.Escape(session)); !exact || !secretName(c, session) {
 		return k, nil
@@ -107,10 +107,10 @@ func maskedSession(c *redact.CleanChecker, k SessionID, session string, keys Key
 	return k, nil
 }
 
-// enumMembers are members of our records whose values no producer chooses. What was
-// found elsewhere in the record is not looked for in them: a producer could
-// otherwise have a verdict or a digest taken out of its own decision. Nor in the
-// session: it must be what the subject says.
+// enumMembers are the members of service records with values that no producer chooses.
+// Values found elsewhere in the record are not searched for in them; otherwise a producer
+// could have a verdict or a digest removed from its own decision. The session is in the
+// list because it must agree with the subject.
 var enumMembers = map[string]bool{
 	"tenant": true, "source": true, "session": true, "protocol": true, "protocols": true, "verdict": true, "native_verdict": true, "durability": true, "state": true,
 	"step": true, "rule": true, "severity": true, "status": true, "act": true, "match": true, "match_reason": true, "by": true, "kind": true,
@@ -123,15 +123,16 @@ var enumMembers = map[string]bool{
 	"started_at": true, "completed_at": true, "until": true, "user": true,
 }
 
-// trustedMembers are members of our records that no producer has a part in: they are not
-// looked at. Their random digits would cost most of the time of looking.
+// trustedMembers are the members of service records that no producer can influence. They are
+// not scanned at all: scanning their random digits would take most of the time.
 var trustedMembers = map[string]bool{
 	"args_digest": true, "request_digest": true, "receipt_hash": true, "admitted_digest": true, "executed_digest": true, "action_digest": true,
 	"preview_digest": true, "digest": true, "decision_id": true, "finding_id": true, "withdraws": true, "verdict": true, "state": true, "severity": true,
 	"durability": true, "protocol": true, "tenant": true, "step": true, "evaluator": true, "status": true, "shard": true, "writer": true,
 }
 
-// redactServiceRecord redacts one of our records. Names of members stay: they are ours.
+// redactServiceRecord redacts a service record. The names of members stay: Countersign
+// chooses them.
 func (r *recordRedactor) redactServiceRecord(c *recordBody) {
 	var walk func(v any, path, member string) any
 	walk = func(v any, path, member string) any {
@@ -145,7 +146,7 @@ func (r *recordRedactor) redactServiceRecord(c *recordBody) {
 				cfg.Echoes = r.echoes
 			}
 			if r.scope.kind == KindFinding && (member == "explanation" || member == "remedy") {
-				cfg.Treat = nil // sentences: what any detector finds in them is masked
+				cfg.Treat = nil // sentences: whatever a detector finds in them is masked
 			}
 			out, hits := redact.OneText(v, path, cfg)
 			c.hits = append(c.hits, hits...)
@@ -169,27 +170,27 @@ func pointerToken(k string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(k)
 }
 
-// isRedactedKind reports whether records of a kind are looked at as our own: all but
-// control records, which services read back from the evidence to the letter.
+// isRedactedKind reports whether service records of a kind are redacted: all kinds except
+// control records, which services read back from the evidence unchanged.
 func isRedactedKind(kind string) bool {
 	return kind == KindDecision || kind == KindCall || kind == KindFinding || kind == KindApproval
 }
 
-// bodyRedacted reports whether something was taken out of a record's body.
+// bodyRedacted reports whether a record's body has a redaction.
 func bodyRedacted(list []Redaction) bool {
 	return slices.ContainsFunc(list, func(r Redaction) bool { return strings.HasPrefix(r.Path, "/body/") })
 }
 
-// redactedAt reports whether something was taken out at a place.
+// redactedAt reports whether a record has a redaction at a path.
 func redactedAt(list []Redaction, path string) bool {
 	return slices.ContainsFunc(list, func(r Redaction) bool { return r.Path == path })
 }
 
-// tokenDigits are the digits that a keyed digest in a mark has.
+// tokenDigits is the number of digits of a keyed digest in a placeholder.
 const tokenDigits = 32
 
-// withoutTokens replaces the digest of every token by zeros, so that texts can be
-// compared without the key.
+// withoutTokens replaces the digest of every token by zeros, so that texts can be compared
+// without the key.
 func withoutTokens(s string) string {
 	const head = ":t-"
 	var b strings.Builder
@@ -210,8 +211,8 @@ func withoutTokens(s string) string {
 
 var zeroDigest = strings.Repeat("0", tokenDigits)
 
-// sameServiceRecord reports whether the evidence's body of one of our records is what
-// redaction leaves of the log's, digests of names apart.
+// sameServiceRecord reports whether kept is what redaction makes of the log's service record.
+// It ignores the digests of names.
 func sameServiceRecord(kind string, log, kept []byte) bool {
 	tree, err := strictjson.Parse(log, strictjson.DefaultLimits)
 	if err != nil {
@@ -231,8 +232,8 @@ func sameServiceRecord(kind string, log, kept []byte) bool {
 	return err == nil && withoutTokens(string(text)) == withoutTokens(string(kept))
 }
 
-// sameSubject reports whether the evidence's subject is the log's, credentials in
-// names apart.
+// sameSubject reports whether kept is the log's subject. It ignores names that hold
+// credentials.
 func sameSubject(log, kept string) bool {
 	if log == kept {
 		return true

@@ -37,7 +37,7 @@ func (p *planted) found(text string) (list []string) {
 	return list
 }
 
-// plantNames logs a call whose every name that a producer chooses is a credential.
+// plantNames logs a call in which every name that a producer chooses is a credential.
 func plantNames(f *fixture) *planted {
 	p := &planted{f: f}
 	s := subject.Space{}

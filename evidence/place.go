@@ -5,15 +5,15 @@ import (
 	"strconv"
 )
 
-// chainPlace is a record's place in its session, as it says itself.
+// chainPlace is a record's place in its session's chain, as the record states it.
 type chainPlace struct {
 	indexed, chained bool // session_index, session_prev are not null
 	index            uint64
 	prev             [32]byte
-	malformedPrev    string // session_prev, if it is no hash
+	malformedPrev    string // session_prev if it is not a hash
 }
 
-// chainPosition reads the place that a record claims.
+// chainPosition reads the place that a record states.
 func (v *recordView) chainPosition() (p chainPlace) {
 	p.indexed, p.index, p.chained = v.indexed, v.index, v.prev != nil
 	if !p.chained {
@@ -26,8 +26,7 @@ func (v *recordView) chainPosition() (p chainPlace) {
 	return p
 }
 
-// hexValue gives the value of a lower case hex digit, and more than 15 for
-// everything else.
+// hexValue maps a lower case hex digit to its value, and any other byte to more than 15.
 var hexValue = func() (table [256]byte) {
 	for i := range table {
 		table[i] = 0xff
@@ -38,7 +37,7 @@ var hexValue = func() (table [256]byte) {
 	return table
 }()
 
-// hexHash reads 64 lower case hex digits.
+// hexHash parses 64 lower case hex digits.
 func hexHash(b []byte) (h [32]byte, ok bool) {
 	if len(b) != 2*len(h) {
 		return h, false
@@ -61,7 +60,7 @@ func lowerDigits(b []byte) bool {
 	return true
 }
 
-// followsHead reports whether the record names the hash before it.
+// followsHead reports whether the record names the hash of h, or none if h is zero.
 func (p chainPlace) followsHead(h Head) bool {
 	if h.Index == 0 {
 		return !p.chained
@@ -86,7 +85,7 @@ func (p chainPlace) prevText() string {
 	return hex.EncodeToString(p.prev[:])
 }
 
-// prevText is what session_prev must be behind a head.
+// prevText is the session_prev that a record after h must have.
 func prevText(h Head) string {
 	if h.Index == 0 {
 		return "null"

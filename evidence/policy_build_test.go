@@ -27,7 +27,7 @@ rules:
   - {name: user, headers: [X-User], action: tokenise, scope: session}
 `
 
-// policyFixture is a fixture whose tenant has a policy.
+// policyFixture is a fixture with a redaction policy for its tenant.
 func policyFixture(t testing.TB, text string) *fixture {
 	t.Helper()
 	f := newFixture(t)

@@ -15,12 +15,11 @@ import (
 // proofHead is the first line of a proof (c2sp.org/tlog-proof).
 const proofHead = "c2sp.org/tlog-proof@v1"
 
-// MaxProofSize bounds the text of a proof.
+// MaxProofSize is the greatest size of a proof's text, in bytes.
 const MaxProofSize = 8 << 20
 
-// FormatProof writes the proof that a record is in a signed tree: a
-// c2sp.org/tlog-proof with the record's text as its extra data. It checks
-// nothing: run VerifyProof on the result.
+// FormatProof writes the proof that a record is in a signed tree: a c2sp.org/tlog-proof with
+// the record's text as its extra data. It checks nothing; VerifyProof checks the result.
 func FormatProof(record string, seq uint64, path tlog.RecordProof, checkpoint string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\nextra %s\nindex %d\n", proofHead, base64.StdEncoding.EncodeToString([]byte(record)), seq-1)
@@ -40,10 +39,10 @@ type ProofInput struct {
 	Quorum    int
 }
 
-// VerifyProof checks a proof with nothing but the checkpoint's key: that the
-// record in it is the leaf that it says, of the signed tree. The signature of a
-// decision is not judged: the key that made it is elsewhere in the log. A text
-// that is no proof is an error.
+// VerifyProof checks with only the checkpoint's key that the record in a proof is the leaf
+// that the proof names, of the signed tree. It does not check the signature of a decision,
+// because the key that made it is elsewhere in the log. The error is for a text that is no
+// proof.
 func VerifyProof(in ProofInput) (Report, Record, error) {
 	p, err := parseProof(in.Text)
 	if err != nil {

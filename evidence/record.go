@@ -17,8 +17,8 @@ import (
 // Version is the version of the record format, the member v of every record.
 const Version = 1
 
-// MaxSeq is the greatest log sequence a record can carry: 2^53, the greatest
-// integer that every JSON reader takes for the same value.
+// MaxSeq is the greatest log sequence of a record: 2^53, the greatest integer that every
+// JSON reader decodes to the same value.
 const MaxSeq = 1 << 53
 
 // The kinds of records.
@@ -33,12 +33,11 @@ const (
 	KindUnparseable = "unparseable"
 )
 
-// Redaction says that something was taken out of the evidence copy: where (a
-// JSON pointer into the record), which detector found it, and a commitment to
-// what it was (see Commitment). Its index in the list is part of the
-// commitment. Action says what was done (see redaction policies; "" is mask),
-// Policy by which rule of which policy; both are empty in records that were
-// built without policies.
+// Redaction says that a value was removed from the evidence copy: where (Path, a JSON pointer
+// into the record), which detector found it, and a commitment to the value (see
+// Commitment). Its index in the list is part of the commitment. Action is what was done (see
+// redaction policies; "" is mask), Policy is the rule and policy that asked for it. Both are
+// empty in records that were built without policies.
 type Redaction struct {
 	Action     string `json:"action,omitempty"`
 	Commitment string `json:"commitment"`
@@ -47,15 +46,14 @@ type Redaction struct {
 	Policy     string `json:"policy,omitempty"`
 }
 
-// Record is the evidence of one log message. Body is the message's body in RFC
-// 8785 form, redacted; it is "null" when the body could not be parsed or is
-// withheld, and Reason then says why. BodyDigest is of the raw bytes:
-// "sha256:…" when Redactions and Reason are empty, "hmac-sha256:…" under the
-// tenant's key otherwise. SessionIndex counts the records of the session from
-// 1 and is nil, like SessionPrev, for records outside any session; SessionPrev
-// is the hex hash of the session's record before this one, nil for the first.
-// RedactionPolicy is the id of the tenant's redaction policy that applied, empty
-// where the built-in rules alone did.
+// Record is the evidence of one log message. Body is the message's body in RFC 8785 form,
+// redacted; it is "null" when the body could not be parsed or is withheld, and Reason then
+// says why. BodyDigest is of the raw bytes: "sha256:…" when Redactions and Reason are empty,
+// otherwise a keyed digest under the session's secret, or "hmac-sha256:…" under the tenant's
+// key for a record without a session. SessionIndex counts the records of the session from
+// 1; SessionPrev is the hex hash of the session's previous record and nil for the first.
+// Both are nil for records without a session. RedactionPolicy is the id of the tenant's
+// redaction policy that applied, empty where only the built-in rules did.
 type Record struct {
 	V            int                 `json:"v"`
 	Shard        string              `json:"shard"`
@@ -76,16 +74,14 @@ type Record struct {
 	RedactionPolicy string `json:"redaction_policy,omitempty"`
 }
 
-// Canonical gives the record's text: RFC 8785. Body must be in that form
-// already.
+// Canonical returns the record's text in RFC 8785 form. Body must already be in that form.
 func (r Record) Canonical() ([]byte, error) {
 	w := recordWriter{buf: make([]byte, 0, r.estimateSize())}
 	w.writeRecord(&r)
 	return w.buf, w.err
 }
 
-// encodeAndHash gives the record's text and its hash. Body is a part of the text from
-// then on.
+// encodeAndHash returns the record's text and hash. It replaces Body by a part of the text.
 func (r *Record) encodeAndHash() (text []byte, hash [32]byte, err error) {
 	w := recordWriter{buf: append(make([]byte, 0, len(hashPrefix)+r.estimateSize()), hashPrefix...)}
 	if w.writeRecord(r); w.err != nil {
@@ -96,8 +92,7 @@ func (r *Record) encodeAndHash() (text []byte, hash [32]byte, err error) {
 	return text, sha256.Sum256(w.buf), nil
 }
 
-// estimateSize is how long the text will be if nothing in it has to be escaped; or a
-// little less.
+// estimateSize is about the length of the text if nothing in it has to be escaped.
 func (r *Record) estimateSize() int {
 	n := 512 + len(r.Body) + len(r.Session) + len(r.Subject) + 2*len(r.Tenant)
 	for name, values := range r.Headers {
@@ -216,8 +211,8 @@ func (w *recordWriter) writeRedactions(list []Redaction) {
 // hashPrefix separates record hashes from every other use of SHA-256.
 const hashPrefix = "countersign/evidence/v1\x00"
 
-// HashRecord is SHA-256("countersign/evidence/v1" || 0x00 || record), the hash
-// of a record's canonical text.
+// HashRecord is SHA-256("countersign/evidence/v1" || 0x00 || record), the hash of a record's
+// canonical text.
 func HashRecord(canonical []byte) [32]byte {
 	h := sha256.New()
 	h.Write([]byte(hashPrefix))
@@ -225,8 +220,8 @@ func HashRecord(canonical []byte) [32]byte {
 	return [32]byte(h.Sum(nil))
 }
 
-// ParseRecord reads a record's text and insists on its canonical form: the same
-// members, in the same spelling, that Canonical writes.
+// ParseRecord parses a record's text. The text must be canonical: exactly the bytes that
+// Canonical writes for the result.
 func ParseRecord(text []byte) (Record, error) {
 	var r Record
 	canonical, err := strictjson.CanonicalBytes(text)
@@ -258,15 +253,14 @@ func firstDifference(a, b []byte) int {
 	return min(len(a), len(b))
 }
 
-// Head is the last record of a session: its index (from 1) and its hash. The
-// zero Head stands for a session without records.
+// Head is the index (from 1) and the hash of the last record of a session. The zero Head
+// stands for a session without records.
 type Head struct {
 	Index uint64
 	Hash  [32]byte
 }
 
-// chained fills in a record's place in its session and returns the hex form of
-// the previous hash, if any.
+// linkTo sets the record's place in its session: the one after head.
 func (r *Record) linkTo(head Head) {
 	if r.Session == "" {
 		return

@@ -18,24 +18,24 @@ import (
 	"github.com/countersign-dev/countersign/evidence/retention"
 )
 
-// Policies gives the redaction policy of a tenant. An error means that the
-// tenant has one that cannot be used: its bodies are withheld until it can.
+// Policies returns the redaction policy of a tenant. An error means that the tenant has a
+// policy that cannot be used; the builder withholds the bodies of its events.
 type Policies func(tenant string) (*policies.Policy, error)
 
-// WithPolicies gives a builder that redacts by the tenants' policies and writes
-// into each record which one applied. f must be safe for several goroutines and
-// never return a nil policy without an error.
+// WithPolicies returns a builder that redacts by the tenants' policies and records which
+// policy applied. f must be safe for concurrent use and must not return a nil policy
+// without an error.
 func (b *Builder) WithPolicies(f Policies) *Builder {
 	with := *b
 	with.policies = f
 	return &with
 }
 
-// Alarms: what somebody should hear of a record's redaction (Built.Alarms).
+// Codes of findings about a record's redaction (Built.RedactionFindings).
 const (
 	FindingTooMany         = ReasonTooMany         // the body is withheld
 	FindingRedactionFailed = ReasonRedactionFailed // the body is withheld
-	FindingHeadersWithheld = "headers_withheld"    // all headers are
+	FindingHeadersWithheld = "headers_withheld"    // all headers are withheld
 	FindingSecretInSubject = "secret_in_subject"   // the subject on the log holds a secret
 )
 
@@ -49,27 +49,27 @@ type recordRedactor struct {
 	message    events.LogMessage
 	sessionID  SessionID
 	keys       Keys
-	logSession SessionID // as the log names it: key, but for what a name may not show
+	logSession SessionID // as the log names it; differs from sessionID if that is masked
 
-	digestOverride func(t redact.Treatment, detector, value string) string // in place of digest, for a comparison without keys
+	digestOverride func(t redact.Treatment, detector, value string) string // replaces the keyed digest when records are compared without keys
 	policy         *policies.Policy                                        // nil: there are no policies
-	policyUnusable bool                                                    // the policy cannot be used
+	policyUnusable bool                                                    // the tenant has a policy that cannot be used
 	echoes         *redact.Echoes
 
-	serviceChecked, serviceRecord bool // see own
+	serviceChecked, serviceRecord bool // see isServiceRecord
 
 	class      retention.Class
-	classBy    string       // the id of the retention policy that says so
+	classBy    string       // the id of the retention policy that sets the class
 	withheldBy string       // the detector that stands for the class; "" if it withholds nothing
-	eventHits  []redact.Hit // what redaction finds in an event that is withheld
-	scanFailed bool         // or it could not be looked at
+	eventHits  []redact.Hit // what redaction finds in the whole event, before the class withholds it
+	scanFailed bool         // the whole event could not be scanned
 
-	sessionSecret []byte // the session's key, once it was asked for
+	sessionSecret []byte // cached by loadSessionSecret
 	secretErr     error
 }
 
-// choosePolicy finds the policy for the record. Only events are a tenant's own words;
-// what stands on other subjects is redacted by the built-in rules.
+// choosePolicy looks up the policy for the record. Only events hold a tenant's own content;
+// messages on other subjects are redacted by the built-in rules.
 func (r *recordRedactor) choosePolicy() {
 	if r.builder.policies == nil || r.scope.class != subject.Events {
 		return
@@ -80,7 +80,7 @@ func (r *recordRedactor) choosePolicy() {
 	}
 }
 
-// collectFindings gathers what somebody should hear of.
+// collectFindings lists the codes of findings about the record's redaction.
 func (r *recordRedactor) collectFindings(c recordBody, hits []redact.Hit) (list []string) {
 	if c.reason == ReasonTooMany || c.reason == ReasonRedactionFailed {
 		list = append(list, c.reason)
@@ -96,9 +96,9 @@ func (r *recordRedactor) collectFindings(c recordBody, hits []redact.Hit) (list 
 	return list
 }
 
-// redactAll redacts body and headers. What was found in one place and may not be
-// released must not stand in another: if it does, all is redacted once more with
-// that knowledge, and if it still does, withheld.
+// redactAll redacts body and headers. A value that was found in one place and must not be
+// released must not remain in another. If it does, everything is redacted again with the
+// list of found values; if it still does, body and headers are withheld.
 func (r *recordRedactor) redactAll(c *recordBody) (headers map[string][]string, hits []redact.Hit) {
 	again := recordBody{reason: c.reason, hits: c.hits, kind: c.kind}
 	headers, hits = r.redactOnce(c)
@@ -119,8 +119,8 @@ func (r *recordRedactor) redactAll(c *recordBody) (headers map[string][]string, 
 	return headers, hits
 }
 
-// redactOnce redacts headers and body once. A failure, a panic included, withholds
-// what it was about; it never lets it pass.
+// redactOnce redacts headers and body once. If redaction fails or panics, the part that
+// failed is withheld.
 func (r *recordRedactor) redactOnce(c *recordBody) (headers map[string][]string, hits []redact.Hit) {
 	r.redactBody(c)
 	defer func() {
@@ -141,7 +141,7 @@ func (r *recordRedactor) redactOnce(c *recordBody) (headers map[string][]string,
 	return redactHeaders(r.scope.kind, r.message.Header, config)
 }
 
-// redactBody takes the secrets out of a parsed body.
+// redactBody redacts a parsed body.
 func (r *recordRedactor) redactBody(c *recordBody) {
 	if c.reason != "" || c.text != nil {
 		return
@@ -171,7 +171,7 @@ func (r *recordRedactor) redactBody(c *recordBody) {
 	}
 }
 
-// redactContent redacts what stands in an event, or on another subject.
+// redactContent redacts an event, or the content of another subject that is no service record.
 func (r *recordRedactor) redactContent(c *recordBody) (err error) {
 	if r.scope.class == subject.Events && isStructuredCloudEvent(r.message.Header) {
 		return r.redactCloudEvent(c)
@@ -187,7 +187,7 @@ func (r *recordRedactor) redactDocument(root any, prefix string, declared []stri
 	return r.builder.document(root, prefix, declared, c)
 }
 
-// redactConfig is the policy's view of the body or of a header.
+// redactConfig is the redaction of the body (header is "") or of one header.
 func (r *recordRedactor) redactConfig(header string, inData bool) redact.Config {
 	c := redact.Config{Protocol: r.scope.protocol}
 	if r.policy != nil {
@@ -200,7 +200,7 @@ func (r *recordRedactor) redactConfig(header string, inData bool) redact.Config 
 	return c
 }
 
-// hasEcho reports whether anything that was taken out still stands somewhere.
+// hasEcho reports whether a redacted value still appears in body or headers.
 func (r *recordRedactor) hasEcho(c *recordBody, headers map[string][]string) bool {
 	if c.reason == "" && !r.isServiceRecord() {
 		text, err := c.text, error(nil)
@@ -222,19 +222,20 @@ func (r *recordRedactor) hasEcho(c *recordBody, headers map[string][]string) boo
 	return false
 }
 
-// isSecretInSubject reports whether the subject holds what may not be released.
+// isSecretInSubject reports whether the subject holds a value that must not be released.
 func (r *recordRedactor) isSecretInSubject() bool {
 	return r.scope.hasSecret || r.echoes.FoundIn(r.logSession.Session) || r.echoes.FoundIn(r.message.Subject)
 }
 
-// Purposes of the keyed digests that stand for values.
+// Purposes of the keyed digests that replace values.
 const (
 	hashPurpose  = "countersign/hash/v1\x00"
 	tokenPurpose = "countersign/token/v1\x00"
 )
 
-// keyedDigest stands for a value: under the session's key for a hash and a session's
-// token, so that it goes with the session, under the tenant's for any other token.
+// keyedDigest returns the digest that replaces a value. A hash and a session's token use the
+// session's secret, so that they mean nothing once it is destroyed; any other token uses the
+// tenant's key.
 func (r *recordRedactor) keyedDigest(t redact.Treatment, detector, value string) string {
 	if r.digestOverride != nil {
 		return r.digestOverride(t, detector, value)
@@ -250,7 +251,7 @@ func (r *recordRedactor) keyedDigest(t redact.Treatment, detector, value string)
 	}
 	if len(key) < digest.KeySize {
 		r.secretErr = errors.Join(r.secretErr, fmt.Errorf("%w: for a redaction that asks for a keyed digest", ErrKeys))
-		return strings.Repeat("0", 32) // the record is not built
+		return strings.Repeat("0", 32) // secretErr stops the record from being built
 	}
 	return keyedText(key, purpose, detector, value)
 }
@@ -269,7 +270,7 @@ func (r *recordRedactor) isServiceRecord() bool {
 	return r.serviceRecord
 }
 
-// loadSessionSecret asks for the session's key, once.
+// loadSessionSecret fetches the session's secret once.
 func (r *recordRedactor) loadSessionSecret() []byte {
 	if r.sessionSecret == nil && r.secretErr == nil {
 		key, err := r.keys.SessionSecret(r.logSession.Tenant, r.logSession.Session)
@@ -285,7 +286,7 @@ func (r *recordRedactor) loadSessionSecret() []byte {
 	return r.sessionSecret
 }
 
-// policyID is what a record says of the policy: nothing where there are none.
+// policyID is the policy id that the record states, "" where there are no policies.
 func (r *recordRedactor) policyID() string {
 	switch {
 	case r.builder.policies == nil:

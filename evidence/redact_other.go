@@ -7,17 +7,16 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// RedactText takes out of a text that stands in no record what the built-in rules
-// take out of records, and names the detectors that found something. Nothing
-// commits to what was taken out.
+// RedactText applies the built-in rules to a text that is in no record, and returns the names
+// of the detectors that found something. It makes no commitment to the removed values.
 func RedactText(text string) (redacted string, detectors []string) {
 	redacted, hits := redact.OneText(text, "", redact.Config{})
 	return redacted, detectorsOf(hits)
 }
 
-// RedactJSON is RedactText for a JSON document of a protocol ("aump" and so on):
-// fields are looked at by their names, too. The result is in RFC 8785 form; what
-// cannot be redacted is an error.
+// RedactJSON is RedactText for a JSON document of a protocol ("aump" and so on). It also
+// redacts fields by their names. The result is in RFC 8785 form. A document that cannot be
+// redacted is an error.
 func RedactJSON(protocol string, doc []byte) (redacted string, detectors []string, err error) {
 	tree, err := strictjson.Parse(doc, strictjson.DefaultLimits)
 	if err != nil {

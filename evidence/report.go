@@ -6,10 +6,10 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// Code names one way in which evidence fails to hold. Codes are stable.
+// Code identifies one way in which evidence fails verification. Codes are stable.
 type Code string
 
-// The problems that verification reports.
+// The codes of verification findings.
 const (
 	// Rows.
 	CodeRowOrder       Code = "row_order"          // a sequence after a greater one
@@ -18,7 +18,7 @@ const (
 	CodeConflict       Code = "conflicting_seq"    // two records for one sequence
 	CodeShard          Code = "wrong_shard"        // a row of another shard or incarnation
 	CodeNotCanonical   Code = "not_canonical"      // the text is no record in RFC 8785 form
-	CodeColumn         Code = "column_mismatch"    // a column says other than the record
+	CodeColumn         Code = "column_mismatch"    // a column and the record differ
 	CodeHash           Code = "hash_mismatch"      // the stored hash is not the text's
 	CodeChain          Code = "session_chain"      // index or previous hash do not follow
 	CodeSubject        Code = "subject_mismatch"   // kind, tenant or session do not fit the subject
@@ -35,15 +35,15 @@ const (
 	CodeDecisionRecord    Code = "decision_malformed"       // not a decision record, or not its subject's
 	CodeDecisionUnsigned  Code = "decision_unsigned"        // no signature header
 	CodeDecisionSignature Code = "decision_signature"       // the signature does not verify
-	CodeDecisionKey       Code = "decision_key_unknown"     // signed with a key nobody vouched for
+	CodeDecisionKey       Code = "decision_key_unknown"     // signed with a key that no checkpoint key vouches for
 	CodeDecisionRetired   Code = "decision_key_retired"     // signed with a key that was retired before
-	CodeDecisionRepeated  Code = "decision_repeated"        // it stands in the log before, and was not asked for again
+	CodeDecisionRepeated  Code = "decision_repeated"        // an earlier decision in the log has its id, and no new request does
 	CodeDecisionRequest   Code = "decision_without_request" // its request was not recorded before it
-	CodeRequestDigest     Code = "request_digest_mismatch"  // its request is another one
+	CodeRequestDigest     Code = "request_digest_mismatch"  // its recorded request has another digest
 	CodeApprovalRecord    Code = "approval_malformed"       // not an approval record of its subject
 	CodeApprovalUnsigned  Code = "approval_unsigned"        // no signature header
 	CodeApprovalSignature Code = "approval_signature"       // the signature does not verify
-	CodeApprovalKey       Code = "approval_key_unknown"     // signed with a key nobody vouched for
+	CodeApprovalKey       Code = "approval_key_unknown"     // signed with a key that no checkpoint key vouches for
 	CodeApprovalRetired   Code = "approval_key_retired"     // signed with a key that was retired before
 	CodeLog               Code = "log_mismatch"             // the log has another message at this sequence, or none
 	CodeLogGap            Code = "log_gap"                  // the log has lost this message, and no erasure record says why
@@ -59,28 +59,27 @@ const (
 	CodeCheckpointAhead Code = "checkpoint_ahead"   // the log was longer than the rows
 	CodeNoCheckpoint    Code = "no_checkpoint"      // nothing is signed
 	CodeWitnesses       Code = "witness_quorum"     // too few witnesses signed
-	CodeRange           Code = "range_unproved"     // the range does not lead to a signed root
+	CodeRange           Code = "range_unproved"     // the range is not proved to be part of the signed tree
 	CodeNoTrustedKey    Code = "no_trusted_key"     // no checkpoint key was given
 	CodeTooShort        Code = "too_short"          // fewer records than asked for
 	CodeCheckpointLost  Code = "checkpoint_missing" // a published checkpoint is not in the evidence
 
 	// Completeness.
 	CodeIncomplete Code = "completeness_unproved" // records of this session may be missing from the answer
-	CodeDerived    Code = "derived_row"           // a row of a derived table is not what the records give
-	CodeSchema     Code = "schema_differs"        // a table, view, column or row policy is not what the migrations make
+	CodeDerived    Code = "derived_row"           // a row of a derived table does not follow from the records
+	CodeSchema     Code = "schema_differs"        // a table, view, column or row policy differs from the migrations
 
 	// Bundles.
-	CodeMember  Code = "bundle_member"  // a member is not what its digest or its source says
+	CodeMember  Code = "bundle_member"  // a member differs from its digest or its source
 	CodeProofs  Code = "bundle_proofs"  // proofs and records do not match
 	CodeRecords Code = "bundle_records" // the records are not the session's
 )
 
-// DefaultMaxFindings is how many problems a report lists unless told otherwise.
+// DefaultMaxFindings is how many findings a report lists by default.
 const DefaultMaxFindings = 100
 
-// Finding is one thing that does not hold: in which row (Seq, 0 when it is not
-// about one), in which field or bundle member, and what differs. It never
-// quotes a body.
+// Finding is one failed check: in which row (Seq, 0 if it is about no row), in which field or
+// bundle member, and what differs. It never quotes a body.
 type Finding struct {
 	Code   Code   `json:"code"`
 	Seq    uint64 `json:"seq,omitempty"`
@@ -99,8 +98,8 @@ func (p Finding) String() string {
 	return s + ": " + p.Detail
 }
 
-// Report is the outcome of a verification. OK is true only if every check was
-// made and held. Problems lists the first ones; Total counts all.
+// Report is the outcome of a verification. OK is true only if every check was made and held.
+// Findings lists the first findings; Total counts all.
 type Report struct {
 	OK        bool   `json:"ok"`
 	Shard     string `json:"shard"`
@@ -108,35 +107,34 @@ type Report struct {
 	Session   string `json:"session,omitempty"` // likewise
 	Records   int    `json:"records"`
 	Sessions  int    `json:"sessions"`
-	Decisions int    `json:"decisions"` // whose signature and request were checked
-	Approvals int    `json:"approvals"` // whose signature was checked
-	// Unsigned is how many decisions and approvals hold a credential in a name: it is
-	// taken out, and their signature can be checked against the log's message only.
+	Decisions int    `json:"decisions"` // decisions that were checked for signature and request
+	Approvals int    `json:"approvals"` // approvals that were checked for their signature
+	// Unsigned counts the decisions and approvals that hold a credential in a name. The
+	// name is redacted, so their signature can be checked only against the log's message.
 	Unsigned int `json:"unsigned,omitempty"`
 	Compared int `json:"compared"`         // records that were compared with the log's messages
 	Erased   int `json:"erased,omitempty"` // messages that erasure records say are gone from the log
-	// Expired is how many records have no text any more because a retention policy
-	// let it go; ExpiredBy counts them by the policy's id.
+	// Expired counts the records that have no text any more under a retention policy;
+	// ExpiredBy counts them by the policy's id.
 	Expired     int            `json:"expired,omitempty"`
 	ExpiredBy   map[string]int `json:"expired_by,omitempty"`
-	Checkpoints int            `json:"checkpoints"` // whose signature and root were checked
+	Checkpoints int            `json:"checkpoints"` // checkpoints that were checked for signature and root
 	Size        int64          `json:"size"`        // of the tree over all rows, or of the checkpoint
 	Root        tlog.Hash      `json:"root"`
 	Signed      int64          `json:"signed"`               // size of the newest checkpoint that holds
-	NotSigned   int64          `json:"not_signed,omitempty"` // records after that one: none of them is proved
-	Witnessed   int64          `json:"witnessed,omitempty"`  // size of the newest one that enough witnesses signed
-	// Cosigned has, for each known witness, the newest checkpoint that holds and
-	// that it signed.
+	NotSigned   int64          `json:"not_signed,omitempty"` // records after that checkpoint: none of them is proved
+	Witnessed   int64          `json:"witnessed,omitempty"`  // size of the newest checkpoint with a witness quorum
+	// Cosigned has, for each known witness, the newest valid checkpoint that the witness
+	// signed.
 	Cosigned []Cosignature `json:"cosigned,omitempty"`
 	From     uint64        `json:"from,omitempty"` // of a part's verification: its sequences
 	To       uint64        `json:"to,omitempty"`   // likewise
-	// Proved says that the records are all there are of what was verified, and none
-	// was changed. Without it a report that is OK says of the records that it has
-	// that they are in the signed tree, and not that none is missing.
+	// Proved says that the records are complete and unchanged. A report that is OK but not
+	// Proved shows that its records are in the signed tree, but not that none is missing.
 	Proved bool `json:"proved"`
-	// RestsOn says what the report rests on, for people.
+	// RestsOn says what the report relies on, for a reader.
 	RestsOn  string       `json:"rests_on,omitempty"`
-	Derived  uint64       `json:"derived_compared,omitempty"` // up to which sequence derived tables were compared
+	Derived  uint64       `json:"derived_compared,omitempty"` // sequence up to which derived tables were compared
 	Findings []Finding    `json:"problems"`
 	Total    int          `json:"total_problems"`
 	ByCode   map[Code]int `json:"by_code,omitempty"`

@@ -6,10 +6,10 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// RetiredKeys looks at decisions and approvals once more, with retirements of keys
-// that are known from elsewhere: a part of the log cannot show what happened in the
-// rest. The time of the retirement counts. The signatures that a retired key made
-// later are problems; keys are the vouched keys of the records.
+// RetiredKeys checks the signatures on decisions and approvals again with retirements of keys
+// that are known from elsewhere, because a part of the log does not show the rest. A
+// retirement takes effect at its own time. The result has a finding for each signature that
+// a retired key made later. keys are the vouched keys of the records.
 func RetiredKeys(key note.Verifier, keys []events.KeyRecord, retired []events.KeyRetirement, records func(yield func(Record) error) error) ([]Finding, error) {
 	rep := newReport(0)
 	t := newTrust(rep, []note.Verifier{key}, keys, nil, nil)

@@ -7,20 +7,18 @@ import (
 	"strconv"
 )
 
-// canonicalScanner walks over a text and proves on the way that it is RFC 8785: the same
-// bytes that a canonical writer would give for what the text says. It knows the
-// common forms only. Where it says no, the text may still be canonical; who
-// wants to know asks the long way (ParseRecord), which decides.
+// canonicalScanner walks over a text and proves that it is RFC 8785: the same bytes that a
+// canonical writer would produce for its value. It knows only the common forms. A negative
+// answer is not final; ParseRecord then decides.
 //
-// The text must be UTF-8. Nothing is copied; what methods return are parts of
-// the text.
+// The text must be UTF-8. Nothing is copied; the results are parts of the text.
 type canonicalScanner struct {
 	text        []byte
 	pos         int
-	isTextClean func(text []byte) bool // asked of texts that shaped takes; nil: they are taken as they are
+	isTextClean func(text []byte) bool // called by scanShape for untrusted strings; nil accepts all
 }
 
-// maxScanDepth bounds recursion; deeper texts go the long way.
+// maxScanDepth bounds recursion; the scanner does not accept deeper texts.
 const maxScanDepth = 80
 
 func (s *canonicalScanner) peek() byte {
@@ -30,7 +28,7 @@ func (s *canonicalScanner) peek() byte {
 	return 0
 }
 
-// literal takes exactly these bytes.
+// literal consumes exactly these bytes.
 func (s *canonicalScanner) literal(want string) bool {
 	if len(s.text)-s.pos < len(want) || string(s.text[s.pos:s.pos+len(want)]) != want {
 		return false
@@ -39,7 +37,7 @@ func (s *canonicalScanner) literal(want string) bool {
 	return true
 }
 
-// value takes one JSON value.
+// value consumes one JSON value.
 func (s *canonicalScanner) value(depth int) bool {
 	if depth > maxScanDepth {
 		return false
@@ -63,8 +61,8 @@ func (s *canonicalScanner) value(depth int) bool {
 	return ok
 }
 
-// object takes an object, the keys of which must be in their order. member, if
-// there is one, takes the value of a key; without, any value will do.
+// object consumes an object with its keys in canonical order. member consumes the value of a
+// key; a nil member accepts any value.
 func (s *canonicalScanner) object(depth int, member func(key []byte) bool) bool {
 	if !s.literal("{") {
 		return false
@@ -96,9 +94,8 @@ func (s *canonicalScanner) object(depth int, member func(key []byte) bool) bool 
 	}
 }
 
-// byteOrdered reports whether a key's bytes sort as its UTF-16 units do: they
-// may not only where a rune above U+DFFF is in it, the UTF-8 of which begins
-// with 0xEE or more.
+// byteOrdered reports whether a key's bytes sort like its UTF-16 units. They may not if the
+// key has a rune above U+DFFF, and the UTF-8 of such a rune begins with 0xEE or more.
 func byteOrdered(key []byte) bool {
 	for _, c := range key {
 		if c >= 0xEE {
@@ -112,7 +109,7 @@ func (s *canonicalScanner) array(depth int) bool {
 	return s.scanElements(func() bool { return s.value(depth) })
 }
 
-// scanElements takes an array, the elements of which take takes.
+// scanElements consumes an array; take consumes one element.
 func (s *canonicalScanner) scanElements(take func() bool) bool {
 	if !s.literal("[") {
 		return false
@@ -131,8 +128,8 @@ func (s *canonicalScanner) scanElements(take func() bool) bool {
 	return false
 }
 
-// scanString takes a string and gives what is between its quotes. It is plain when
-// nothing in it is escaped; then that is the value.
+// scanString consumes a string and returns the bytes between its quotes. If plain is true,
+// there are no escapes and the bytes are the value.
 func (s *canonicalScanner) scanString() (inner []byte, plain, ok bool) {
 	if s.peek() != '"' {
 		return nil, false, false
@@ -166,9 +163,9 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// plainPrefixLen counts the bytes before the first quote, backslash or control
-// character, eight at a time: each term marks the highest bit of such a byte,
-// and of others only above the first.
+// plainPrefixLen counts the bytes before the first quote, backslash or control character. It
+// reads eight bytes at a time: each term sets the highest bit of such a byte, and may set
+// it in other bytes only after the first one.
 func plainPrefixLen(b []byte) int {
 	i := 0
 	for ; len(b)-i >= 8; i += 8 {
@@ -186,9 +183,9 @@ func plainPrefixLen(b []byte) int {
 	return i
 }
 
-// escapeLen gives the length of an escape in its canonical spelling, 0 if b does
-// not begin with one: the short ones where they exist, \u00xx in lower case for
-// the other control characters, and nothing else.
+// escapeLen returns the length of a canonical escape at the beginning of b, or 0 if there is
+// none. Canonical are the short escapes where they exist, and \u00xx in lower case for the
+// other control characters.
 func escapeLen(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -208,8 +205,8 @@ func escapeLen(b []byte) int {
 	return 0
 }
 
-// number takes a number: an integer of at most 15 digits, or a fraction that is
-// written as the shortest decimal and needs no exponent.
+// number consumes a number: an integer of at most 15 digits, or a fraction that is the
+// shortest decimal and needs no exponent.
 func (s *canonicalScanner) number() (lit []byte, ok bool) {
 	start := s.pos
 	for s.pos < len(s.text) {
@@ -225,8 +222,8 @@ func (s *canonicalScanner) number() (lit []byte, ok bool) {
 
 const maxPlainDigits = 15
 
-// plainInteger reports whether a literal is an integer that every reader takes
-// for the same value, in its one spelling.
+// plainInteger reports whether a literal is the canonical spelling of an integer of at most
+// 15 digits, which every reader decodes to the same value.
 func plainInteger(lit []byte) bool {
 	digits := lit
 	if len(digits) > 0 && digits[0] == '-' {
@@ -246,8 +243,8 @@ func plainInteger(lit []byte) bool {
 	return true
 }
 
-// plainFraction reports whether a literal is the shortest decimal of the float64
-// next to it, in the range that ECMAScript writes without an exponent.
+// plainFraction reports whether a literal is the shortest decimal of its float64, in the
+// range that ECMAScript writes without an exponent.
 func plainFraction(lit []byte) bool {
 	const longest = 25
 	if len(lit) > longest || bytes.IndexByte(lit, '.') < 0 {
@@ -261,7 +258,7 @@ func plainFraction(lit []byte) bool {
 	return bytes.Equal(strconv.AppendFloat(room[:0], f, 'f', -1, 64), lit)
 }
 
-// integer takes a non-negative integer of at most 15 digits.
+// integer consumes a non-negative integer of at most 15 digits.
 func (s *canonicalScanner) integer() (n uint64, ok bool) {
 	start := s.pos
 	for s.pos < len(s.text) && s.text[s.pos] >= '0' && s.text[s.pos] <= '9' {

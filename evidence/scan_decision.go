@@ -8,14 +8,14 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// decisionView is what verification reads of a decision. The slices are parts of
-// its text, or of a copy of it.
+// decisionView is the part of a decision that verification needs. The slices are parts of
+// the text or of a copy of it.
 type decisionView struct {
 	id, tenant, session, verdict, requestDigest, receiptHash []byte
 }
 
-// readDecision decodes a decision whose text is RFC 8785, strictly: what
-// events.DecodeRecord refuses is refused here.
+// readDecision decodes a decision that is in RFC 8785 form. It rejects what
+// events.DecodeRecord rejects.
 func readDecision(body []byte) (d decisionView, ok bool) {
 	if d, ok = scanDecision(body); ok {
 		return d, true
@@ -25,8 +25,8 @@ func readDecision(body []byte) (d decisionView, ok bool) {
 		[]byte(full.RequestDigest), []byte(full.ReceiptHash)}, err == nil
 }
 
-// scanDecision reads what nearly all decisions are: a yes is a proof that
-// DecodeRecord reads the same (FuzzScanDecision), a no says nothing.
+// scanDecision decodes the common form of a decision. If ok is true, DecodeRecord gives the
+// same result (FuzzScanDecision); if it is false, DecodeRecord has to decide.
 func scanDecision(body []byte) (d decisionView, ok bool) {
 	if len(body) > strictjson.DefaultLimits.MaxBytes {
 		return d, false
@@ -44,7 +44,7 @@ func scanDecision(body []byte) (d decisionView, ok bool) {
 		}{{"decision_id", &d.id}, {"tenant", &d.tenant}, {"session", &d.session}, {"verdict", &d.verdict},
 			{"request_digest", &d.requestDigest}, {"receipt_hash", &d.receiptHash}} {
 			if string(key) == want.name {
-				*want.into = body[start+1 : s.pos-1] // shaped lets no escapes pass
+				*want.into = body[start+1 : s.pos-1] // scanShape rejects escapes
 			}
 		}
 		return true
@@ -52,11 +52,11 @@ func scanDecision(body []byte) (d decisionView, ok bool) {
 	return d, ok && s.pos == len(body)
 }
 
-// typeShape is what the text of a Go value looks like.
+// typeShape describes the JSON text of a Go type.
 type typeShape struct {
-	kind    reflect.Kind // Interface: nothing is known of it, so the long way decides
+	kind    reflect.Kind // Interface: the type is not known, so the scanner rejects it
 	isTime  bool
-	trusted bool                  // of texts: no producer has a part in it (see ourValues)
+	trusted bool                  // of strings: no producer can influence them (see trustedMembers)
 	elem    *typeShape            // of pointers and slices
 	fields  map[string]*typeShape // of structs, by their JSON names
 }
@@ -65,8 +65,7 @@ var decisionShape = shapeFor[events.Decision]()
 
 func shapeFor[T any]() *typeShape { return shapeOf(reflect.TypeFor[T]()) }
 
-// shapeOf describes the records of package events: structs of texts, numbers and
-// the like; their types are not recursive.
+// shapeOf describes a record type of package events. These types are not recursive.
 func shapeOf(t reflect.Type) *typeShape {
 	s := &typeShape{kind: t.Kind()}
 	switch {
@@ -89,8 +88,8 @@ func shapeOf(t reflect.Type) *typeShape {
 	return s
 }
 
-// scanShape takes a value of a shape. Texts with escapes, and null but for
-// pointers, it leaves to the long way.
+// scanShape consumes a value of a shape. It rejects strings with escapes, and null except
+// for pointers.
 func (s *canonicalScanner) scanShape(sh *typeShape) bool {
 	switch sh.kind {
 	case reflect.String:
@@ -120,7 +119,7 @@ func (s *canonicalScanner) scanShape(sh *typeShape) bool {
 	return false
 }
 
-// scanSignedDigits takes the digits of an integer behind a sign, or without one.
+// scanSignedDigits consumes the digits of an integer after an optional sign.
 func (s *canonicalScanner) scanSignedDigits() bool {
 	negative := s.pos > 0 && s.text[s.pos-1] == '-'
 	n, ok := s.integer()

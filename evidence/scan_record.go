@@ -7,13 +7,13 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// recordView is a record's text taken apart without copying: what ParseRecord gives,
-// as far as verification needs it. All slices are parts of the text.
+// recordView is the part of a record that verification needs, decoded without copying. All
+// slices are parts of the text.
 type recordView struct {
 	body                            []byte // JSON
 	shard, tenant, session, subject []byte
 	kind, bodyDigest, reason        []byte
-	signature, decisionID           []byte // the only value of the header, if it has exactly one
+	signature, decisionID           []byte // the header's value, if it has exactly one
 	prev                            []byte // nil when session_prev is null
 	seq, index                      uint64
 	indexed                         bool // session_index is not null
@@ -22,8 +22,8 @@ type recordView struct {
 	brokerSeconds, brokerNanos      int64
 }
 
-// scanRecord takes a record's text apart. A yes is a proof that ParseRecord
-// accepts the text and finds the same in it (FuzzScanRecord); a no says nothing.
+// scanRecord decodes a record's text. If ok is true, ParseRecord accepts the text with the
+// same result (FuzzScanRecord); if it is false, ParseRecord has to decide.
 func scanRecord(text []byte) (v recordView, ok bool) {
 	if !utf8.Valid(text) {
 		return v, false
@@ -54,7 +54,7 @@ func (v *recordView) scanText(s *canonicalScanner) bool {
 		s.literal(`,"v":1}`)
 }
 
-// scanMember takes a member that is a text without escapes.
+// scanMember consumes a member that is a string without escapes.
 func (s *canonicalScanner) scanMember(name string, into *[]byte) bool {
 	if !s.literal(name) {
 		return false
@@ -64,7 +64,7 @@ func (s *canonicalScanner) scanMember(name string, into *[]byte) bool {
 	return ok && plain
 }
 
-// scanOptionalMember takes a member that is left out when it is empty.
+// scanOptionalMember consumes a member that is omitted when it is empty.
 func (s *canonicalScanner) scanOptionalMember(name string, into *[]byte) bool {
 	if s.pos+len(name) > len(s.text) || string(s.text[s.pos:s.pos+len(name)]) != name {
 		return true
@@ -91,7 +91,7 @@ func (v *recordView) scanTime(s *canonicalScanner) bool {
 	return ok
 }
 
-// scanPosition takes session_index and session_prev.
+// scanPosition consumes session_index and session_prev.
 func (v *recordView) scanPosition(s *canonicalScanner) bool {
 	if !s.literal(`,"session_index":`) {
 		return false
@@ -107,8 +107,7 @@ func (v *recordView) scanPosition(s *canonicalScanner) bool {
 	return s.scanMember(`,"session_prev":`, &v.prev)
 }
 
-// scanHeaders takes an object of lists of texts and keeps the headers that decisions
-// are checked by.
+// scanHeaders consumes the headers and keeps those that the checks of decisions need.
 func (v *recordView) scanHeaders(s *canonicalScanner) bool {
 	v.noHeaders = true
 	return s.object(1, func(key []byte) bool {
@@ -150,8 +149,7 @@ func (v *recordView) scanRedactions(s *canonicalScanner) bool {
 	})
 }
 
-// fixedTime reads a time in events.TimeLayout, from 1970 on. What it refuses may
-// be one nonetheless.
+// fixedTime parses a time in events.TimeLayout from 1970 on. It may reject other valid times.
 func fixedTime(b []byte) (seconds, nanos int64, ok bool) {
 	const shape = "dddd-dd-ddTdd:dd:dd.dddddddddZ"
 	if len(b) != len(shape) {
@@ -188,7 +186,7 @@ func daysIn(year, month int) int {
 	return monthDays[month]
 }
 
-// daysBefore counts the days from 1970 to the first of a month.
+// daysBefore counts the days from 1970-01-01 to the first of a month.
 func daysBefore(year, month int) int {
 	y := year - 1
 	days := (year-1970)*365 + (y/4 - 1969/4) - (y/100 - 1969/100) + (y/400 - 1969/400)

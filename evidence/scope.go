@@ -9,28 +9,28 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// SessionID names the chain that a record belongs to. A record without a
-// session belongs to none.
+// SessionID names the chain that a record belongs to. A record with an empty Session belongs
+// to no chain.
 type SessionID struct{ Tenant, Session string }
 
 // subjectScope is what a subject says about a message.
 type subjectScope struct {
 	class  subject.Class // empty when the subject is foreign
-	kind   string        // what the record is if its body can be parsed
+	kind   string        // the kind of the record if its body can be parsed
 	key    SessionID
-	member string // for control records, their kind
+	member string // of control records: their kind
 
 	protocol string // of events
-	state    string // of decisions the verdict, of approvals the status
+	state    string // of decisions: the verdict; of approvals: the status
 	workflow string // of approvals
 
-	hasSecret  bool      // session or event type hold a credential
-	logSession SessionID // then: as the log names it, where key is what the evidence may hold
-	subject    string    // likewise
+	hasSecret  bool      // session or event type holds a credential
+	logSession SessionID // the session as the log names it; key is the form that the evidence may hold
+	subject    string    // the subject in the form that the evidence may hold
 }
 
-// kindOfClass maps the classes of the log to the kinds of records; events whose type
-// is request are requests.
+// kindOfClass maps the classes of subjects to the kinds of records. Events of the type
+// request are requests.
 var kindOfClass = map[subject.Class]string{
 	subject.Events:    KindEvent,
 	subject.Decisions: KindDecision,
@@ -40,9 +40,9 @@ var kindOfClass = map[subject.Class]string{
 	subject.Control:   KindControl,
 }
 
-// scopeOf reads a subject. Tenant and session are the unescaped tokens; a token
-// that was hashed, or whose text is not UTF-8, stands for itself. Approvals have
-// no session in their subject: their body names it.
+// scopeOf parses a subject. Tenant and session are the unescaped tokens; a token that is a
+// hash, or does not unescape to UTF-8, stays as it is. The subject of an approval names no
+// session; its body does.
 func scopeOf(space subject.Space, subj string) subjectScope {
 	p, err := space.Parse(subj)
 	kind, ours := kindOfClass[p.Class]
@@ -63,14 +63,14 @@ func printableName(value string) string {
 	return value
 }
 
-// tokenValue gives a tenant or session that a record names in its body in the
-// form that subjects give: hashed where the token would be too long.
+// tokenValue converts a tenant or session name from a body to the form that subjects have:
+// hashed if the token would be too long.
 func tokenValue(name string) string {
 	value, _ := subject.Unescape(subject.Escape(name))
 	return printableName(value)
 }
 
-// sessionOf completes a scope with the session of a parsed approval record.
+// sessionOf returns the scope's session; for an approval, the one that its body names.
 func sessionOf(sc subjectScope, body any) SessionID {
 	key := sc.key
 	if sc.kind == KindApproval {
@@ -86,8 +86,7 @@ func bodySession(body any) string {
 	return session
 }
 
-// headerValue returns a header's only value, or nothing when it has none or
-// several.
+// headerValue returns a header's value if it has exactly one, otherwise "".
 func headerValue(h map[string][]string, name string) string {
 	if v := h[name]; len(v) == 1 {
 		return v[0]
@@ -95,13 +94,13 @@ func headerValue(h map[string][]string, name string) string {
 	return ""
 }
 
-// isValidMessage reports whether m can be a broker's.
+// isValidMessage reports whether a broker can have sent m.
 func isValidMessage(m events.LogMessage) bool {
 	return m.Seq > 0 && m.Seq <= MaxSeq && !m.Time.IsZero() && m.Time.UTC().Year() > 0 && m.Time.UTC().Year() < 10000
 }
 
-// approvalOf reads what an approval record says of its place. What cannot be
-// read is empty, and no approval's place.
+// approvalOf decodes what an approval record says of its subject. Members that cannot be
+// decoded are empty, and match no subject.
 func approvalOf(body []byte) (a struct {
 	Tenant     string `json:"tenant"`
 	Status     string `json:"status"`

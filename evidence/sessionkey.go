@@ -15,11 +15,10 @@ const (
 	wrapNonceSize = 12
 )
 
-// WrapSessionSecret seals a session's commitment key under its tenant's wrapping key
-// (digest.Master.Wrapping): version byte 1, the nonce, and AES-256-GCM of key.
-// Tenant and session are bound as additional data, so that a wrapped key cannot
-// be moved to another session. wrapping and key have 32 bytes, nonce 12 random
-// ones that are used once.
+// WrapSessionSecret encrypts a session's secret under its tenant's wrapping key
+// (digest.Master.Wrapping): version byte 1, the nonce, and AES-256-GCM of key. Tenant and
+// session are the additional data, so a wrapped key cannot be moved to another session.
+// wrapping and key have 32 bytes; nonce has 12 random bytes and must be used only once.
 func WrapSessionSecret(wrapping []byte, tenant, session string, key, nonce []byte) ([]byte, error) {
 	aead, err := wrapCipher(wrapping)
 	if err != nil {
@@ -32,7 +31,7 @@ func WrapSessionSecret(wrapping []byte, tenant, session string, key, nonce []byt
 	return aead.Seal(out, nonce, key, wrapData(tenant, session)), nil
 }
 
-// UnwrapSessionSecret opens what WrapKey sealed for the same tenant and session.
+// UnwrapSessionSecret decrypts the output of WrapSessionSecret for the same tenant and session.
 func UnwrapSessionSecret(wrapping []byte, tenant, session string, wrapped []byte) ([]byte, error) {
 	aead, err := wrapCipher(wrapping)
 	if err != nil {

@@ -11,20 +11,19 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// Most messages need no redaction: our own records are kept as they are, and most
-// events hold nothing that a detector finds. For both there is a short way, which
-// reads the text once and makes no tree. Where it says no, the long way decides;
-// where it says yes, the long way would have made the same record
-// (TestShortWayMakesTheSameRecord, FuzzShortWay).
+// Most messages need no redaction: service records are kept as they are, and most events
+// hold nothing that a detector finds. The fast path handles both: it reads the text once and
+// builds no tree. If it accepts a message, the full path would make the same record
+// (TestShortWayMakesTheSameRecord, FuzzShortWay); otherwise the full path decides.
 
-// maxFastPathBytes is the longest event that the short way is tried for. Of longer ones
-// nearly all of the cost is the search, which is the same either way.
+// maxFastPathBytes is the longest event that the fast path is tried for. For longer events
+// nearly all of the cost is the scan, which both paths do.
 const maxFastPathBytes = 8 << 10
 
-// workspace is what one goroutine needs again and again to make records.
+// workspace holds the reusable buffers of one goroutine that makes records.
 type workspace struct {
 	checker redact.CleanChecker
-	scopes  map[string]subjectScope // of subjects seen lately
+	scopes  map[string]subjectScope // scopes of recent subjects
 }
 
 func newWorkspacePool() *sync.Pool {
@@ -33,7 +32,7 @@ func newWorkspacePool() *sync.Pool {
 
 func (b *Builder) getWorkspace() *workspace { return b.workspaces.Get().(*workspace) }
 
-// scopeOf remembers: records of a session share few subjects.
+// scopeOf caches its results, because the records of a session share few subjects.
 func (w *workspace) scopeOf(space subject.Space, subj string) subjectScope {
 	if sc, known := w.scopes[subj]; known {
 		return sc
@@ -57,9 +56,9 @@ func (w *workspace) scopeOf(space subject.Space, subj string) subjectScope {
 	return sc
 }
 
-// serviceRecordShapes are the records that are nearly always written as they must be: by
-// Countersign, in their canonical form. Findings and approvals are not among them:
-// of those a text is redacted, or the session read.
+// serviceRecordShapes are the service records that are nearly always in canonical form,
+// because Countersign writes them. Findings and approvals are not among them: findings have
+// texts to redact, and the session of an approval is in its body.
 var serviceRecordShapes = map[string]*typeShape{
 	KindDecision + "/":                       decisionShape,
 	KindCall + "/":                           shapeFor[events.Call](),
@@ -67,8 +66,8 @@ var serviceRecordShapes = map[string]*typeShape{
 	KindControl + "/" + events.ControlTick:   shapeFor[events.Tick](),
 }
 
-// isCanonicalServiceRecord reports whether a text is the canonical form of one of our records of the
-// subject's kind, and look finds nothing wrong with its texts.
+// isCanonicalServiceRecord reports whether a text is the canonical form of a service record of
+// the subject's kind, and look accepts its untrusted strings.
 func isCanonicalServiceRecord(sc subjectScope, raw []byte, look func([]byte) bool) bool {
 	sh := serviceRecordShapes[sc.kind+"/"+sc.member]
 	if sh == nil || len(raw) > strictjson.DefaultLimits.MaxBytes || !utf8.Valid(raw) {
@@ -78,12 +77,12 @@ func isCanonicalServiceRecord(sc subjectScope, raw []byte, look func([]byte) boo
 	return s.scanShape(sh) && s.pos == len(raw)
 }
 
-// isTextClean reports whether nothing is found in a text of one of our records.
+// isTextClean reports whether no detector finds anything in a string of a service record.
 func (w *workspace) isTextClean(text []byte) bool {
 	return len(w.checker.Scan(unsafe.String(unsafe.SliceData(text), len(text)))) == 0
 }
 
-// tryFastPath tries the short way for a body. What panics there goes the long way too.
+// tryFastPath tries the fast path for a body. A panic counts as a rejection.
 func (r *recordRedactor) tryFastPath() (c recordBody, ok bool) {
 	defer func() {
 		if recover() != nil {
@@ -104,12 +103,12 @@ func (r *recordRedactor) tryFastPath() (c recordBody, ok bool) {
 	return recordBody{kind: r.scope.kind, text: text}, ok
 }
 
-// usesDefaultRules reports whether redaction takes out what detectors find and nothing else.
+// usesDefaultRules reports whether redaction removes only what detectors find.
 func (r *recordRedactor) usesDefaultRules() bool {
 	return !r.policyUnusable && r.withheldBy == "" && r.echoes == nil && (r.policy == nil || !r.policy.RemovesFields())
 }
 
-// tryFastHeaders tries the short way for the headers.
+// tryFastHeaders tries the fast path for the headers.
 func (r *recordRedactor) tryFastHeaders() (map[string][]string, bool) {
 	if r.builder.document != nil || !r.usesDefaultRules() || r.scope.protocol == subject.ProtoAANA {
 		return nil, false

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// LeafHash is the tree's leaf for a record: SHA-256(0x00 || record hash), as
-// RFC 6962 hashes the leaf data, which are the 32 bytes of the record's hash.
+// LeafHash is the tree's leaf for a record: SHA-256(0x00 || record hash), the RFC 6962 hash
+// of the leaf data, which are the 32 bytes of the record's hash.
 func LeafHash(recordHash [32]byte) tlog.Hash { return tlog.RecordHash(recordHash[:]) }
 
 // Node is one hash of the tree at its index in tlog's stored-hash order.
@@ -18,16 +18,15 @@ type Node struct {
 	Hash  tlog.Hash
 }
 
-// Tree is the right edge of a Merkle tree: what is needed to append and to tell
-// the root, at most 63 hashes. The zero Tree is empty. Leaf seq-1 is the record
-// of log sequence seq.
+// Tree is the right edge of a Merkle tree: at most 63 hashes, enough to append leaves and to
+// compute the root. The zero Tree is empty. Leaf seq-1 is the record of log sequence seq.
 type Tree struct {
 	size  int64
 	peaks []tlog.Hash // of the complete subtrees, from the largest to the smallest
 }
 
-// FrontierIndexes lists the stored-hash indexes of the hashes that NewTree needs
-// for a tree of size leaves, in the order it needs them.
+// FrontierIndexes lists the stored-hash indexes of the hashes that NewTree needs for a tree
+// of size leaves, in the order that it needs them.
 func FrontierIndexes(size int64) []int64 {
 	var out []int64
 	at := int64(0)
@@ -40,8 +39,7 @@ func FrontierIndexes(size int64) []int64 {
 	return out
 }
 
-// NewTree restores the tree of size leaves from the hashes at
-// FrontierIndexes(size).
+// NewTree restores the tree of size leaves from the hashes at FrontierIndexes(size).
 func NewTree(size int64, frontier []tlog.Hash) (*Tree, error) {
 	if size < 0 || size > MaxSeq || len(frontier) != bits.OnesCount64(uint64(size)) {
 		return nil, fmt.Errorf("%w: %d hashes for size %d", ErrTree, len(frontier), size)
@@ -49,11 +47,11 @@ func NewTree(size int64, frontier []tlog.Hash) (*Tree, error) {
 	return &Tree{size: size, peaks: slices.Clone(frontier)}, nil
 }
 
-// Clone copies the tree, so that a batch that may fail can be tried on the copy.
+// Clone copies the tree, so that the caller can try a batch on the copy.
 func (t *Tree) Clone() *Tree { return &Tree{size: t.size, peaks: slices.Clone(t.peaks)} }
 
-// Append adds a record's hash as the next leaf and returns the hashes to store
-// with it: the leaf and every subtree it completes, at consecutive indexes.
+// Append adds a record's hash as the next leaf. It returns the hashes to store: the leaf and
+// every subtree that it completes, at consecutive indexes.
 func (t *Tree) Append(recordHash [32]byte) []Node {
 	h := LeafHash(recordHash)
 	nodes := append(make([]Node, 0, 2), Node{tlog.StoredHashIndex(0, t.size), h})
@@ -68,7 +66,7 @@ func (t *Tree) Append(recordHash [32]byte) []Node {
 	return nodes
 }
 
-// appendLeaf is Append for who keeps no hashes.
+// appendLeaf is Append without the list of hashes to store.
 func (t *Tree) appendLeaf(h tlog.Hash) {
 	for level := 0; t.size>>level&1 == 1; level++ {
 		last := len(t.peaks) - 1
@@ -79,8 +77,8 @@ func (t *Tree) appendLeaf(h tlog.Hash) {
 	t.size++
 }
 
-// AppendSubtree appends a complete subtree of 1<<level leaves, given by its root; a
-// leaf is one of level 0. false says that it cannot stand at this place.
+// AppendSubtree appends a complete subtree of 1<<level leaves, given by its root; a leaf has
+// level 0. It reports false if such a subtree cannot start at the tree's size.
 func (t *Tree) AppendSubtree(level int, h tlog.Hash) bool {
 	if level < 0 || level > 52 || t.size&(1<<level-1) != 0 || t.size+1<<level > MaxSeq {
 		return false
@@ -98,7 +96,8 @@ func (t *Tree) AppendSubtree(level int, h tlog.Hash) bool {
 // Size is the number of leaves.
 func (t *Tree) Size() int64 { return t.size }
 
-// Root is the RFC 6962 root; for the empty tree the hash of nothing.
+// Root is the RFC 6962 root of the tree. The root of the empty tree is the hash of the empty
+// string.
 func (t *Tree) Root() tlog.Hash {
 	if t.size == 0 {
 		empty, _ := tlog.TreeHash(0, nil)
@@ -111,8 +110,8 @@ func (t *Tree) Root() tlog.Hash {
 	return h
 }
 
-// InclusionProof proves that the record of log sequence seq is in the tree of
-// size leaves. It reads a few stored hashes.
+// InclusionProof proves that the record of log sequence seq is in the tree of size leaves.
+// It reads a few stored hashes from r.
 func InclusionProof(r tlog.HashReader, size int64, seq uint64) (tlog.RecordProof, error) {
 	if seq == 0 || int64(seq) > size {
 		return nil, fmt.Errorf("%w: sequence %d is not below size %d", ErrTree, seq, size)
@@ -127,8 +126,7 @@ func CheckInclusion(p tlog.RecordProof, size int64, root tlog.Hash, seq uint64, 
 		tlog.CheckRecord(p, size, root, int64(seq)-1, LeafHash(recordHash)) == nil
 }
 
-// ConsistencyProof proves that the tree of size older is the beginning of the
-// tree of size newer.
+// ConsistencyProof proves that the tree of size older is a prefix of the tree of size newer.
 func ConsistencyProof(r tlog.HashReader, older, newer int64) (tlog.TreeProof, error) {
 	if older < 1 || newer < older {
 		return nil, fmt.Errorf("%w: no proof from size %d to %d", ErrTree, older, newer)
@@ -136,8 +134,8 @@ func ConsistencyProof(r tlog.HashReader, older, newer int64) (tlog.TreeProof, er
 	return tlog.ProveTree(newer, older, r)
 }
 
-// CheckConsistency checks that the newer checkpoint's tree extends the older
-// one's. Every tree extends the empty one.
+// CheckConsistency checks that the newer checkpoint's tree extends the older one's. Every
+// tree extends the empty one.
 func CheckConsistency(p tlog.TreeProof, older, newer Checkpoint) bool {
 	switch {
 	case older.Shard != newer.Shard || older.Size > newer.Size:

@@ -16,47 +16,47 @@ import (
 )
 
 const (
-	// maxPending is how many records may wait for their key to turn up later in
-	// the log; those beyond are reported as signed with an unknown key.
+	// maxPending is how many signatures may wait for a key that comes later in the log. Further
+	// ones are reported as signed with an unknown key.
 	maxPending = 10_000
-	// requestGeneration is how many requests are remembered twice over: a decision
-	// follows its request within a few messages, and a publisher that invents
+	// requestGeneration is the size of each of the two generations of remembered requests. A
+	// decision follows its request within a few messages, and a publisher that sends many
 	// requests must not fill the memory.
 	requestGeneration = 1 << 17
 )
 
-// trustChecker checks in the log's order what several records say together: whose
-// signatures count, that a request stands before its one decision, and the
+// trustChecker makes the checks that need several records, in the order of the log: which
+// signatures are by trusted keys, that each decision follows its own request, and the
 // receipts that were handed in.
 type trustChecker struct {
 	rep            *Report
-	checkpointKeys note.Verifiers // checkpoint keys
-	noKeys         bool           // there are none
-	vouchedKeys    signing.KeySet // vouched for
-	hints          signing.KeySet // what to try signatures with before anybody vouched for it
+	checkpointKeys note.Verifiers
+	noKeys         bool           // there are no checkpoint keys
+	vouchedKeys    signing.KeySet // receipt keys that a checkpoint key vouches for
+	hints          signing.KeySet // all keys to try signatures with, vouched for or not
 	retired        map[string]retirement
-	pending        map[string][]signatureClaim // by key id
+	pending        map[string][]signatureClaim // signatures that wait for a key to be vouched for, by key id
 	pendingCount   int
-	requests       [2]map[SessionID]requestState // by (tenant, decision id); newer first
-	receipts       map[string]string             // wanted, by hash
-	requestsFrom   uint64                        // decisions before this sequence may have their request outside the rows
+	requests       [2]map[SessionID]requestState // by (tenant, decision id); the newer generation first
+	receipts       map[string]string             // handed-in receipts that no decision has matched yet, by hash
+	requestsFrom   uint64                        // a decision before this sequence may have its request outside the rows
 }
 
-// requestState is what is remembered of a recorded request.
+// requestState is what the checker remembers of a recorded request.
 type requestState struct {
 	digest  secretDigest
 	keyed   bool // digest is known
 	decided bool
 }
 
-// retirement is when a key stopped to count.
+// retirement is the point at which a key stopped being trusted.
 type retirement struct {
-	seq    uint64 // of its record; 0: not known
+	seq    uint64 // of its record; 0 if not known
 	record events.KeyRetirement
 }
 
-// newTrust trusts receipt keys that one of known vouches for. Without any known
-// key no signature is judged; the report says so once, elsewhere.
+// newTrust makes a checker that trusts the receipt keys that one of known vouches for. With
+// no known key no signature is checked; the caller reports that once.
 func newTrust(rep *Report, known []note.Verifier, keys, hints []events.KeyRecord, receipts []string) *trustChecker {
 	t := &trustChecker{rep: rep, checkpointKeys: note.VerifierList(known...), noKeys: len(known) == 0, vouchedKeys: signing.KeySet{}, hints: signing.KeySet{},
 		retired: map[string]retirement{}, pending: map[string][]signatureClaim{}, requests: [2]map[SessionID]requestState{{}, {}}, receipts: map[string]string{}}
@@ -76,14 +76,13 @@ func newTrust(rep *Report, known []note.Verifier, keys, hints []events.KeyRecord
 	return t
 }
 
-// recordVerifier verifies signatures with the keys that are known so far, vouched for
-// or not.
+// recordVerifier verifies signatures with all keys known so far, vouched for or not.
 func (t *trustChecker) recordVerifier() signing.RecordVerifier {
 	return signing.RecordVerifier{Keys: t.hints}
 }
 
-// addHint takes a key to try signatures with. Two keys of one id are for the
-// vouched one to decide.
+// addHint adds a key to try signatures with. If two keys have the same id, neither is tried
+// until one of them is vouched for.
 func (t *trustChecker) addHint(k events.KeyRecord) {
 	pub, err := signing.ReceiptKey(k)
 	if err != nil {
@@ -95,7 +94,7 @@ func (t *trustChecker) addHint(k events.KeyRecord) {
 	t.hints[k.KeyID] = pub
 }
 
-// addRow takes what an examined row means for others.
+// addRow processes what an examined row contributes to the checks of other rows.
 func (t *trustChecker) addRow(x *Examined) {
 	f := &x.fact
 	switch f.kind {
@@ -130,7 +129,7 @@ func (t *trustChecker) rememberRequest(k SessionID, r requestState) {
 	t.requests[0][k] = r
 }
 
-// addVouchedKey takes a key that the checkpoint key vouches for and settles the claims
+// addVouchedKey adds a key that the checkpoint key vouches for and checks the signatures
 // that waited for it.
 func (t *trustChecker) addVouchedKey(seq uint64, k events.KeyRecord) {
 	if t.noKeys {
@@ -152,8 +151,8 @@ func (t *trustChecker) addVouchedKey(seq uint64, k events.KeyRecord) {
 	delete(t.pending, k.KeyID)
 }
 
-// retireKey takes a key back from the record's place in the log on; the first one
-// counts.
+// retireKey ends the trust in a key from the retirement on. Only the first retirement of a
+// key has an effect.
 func (t *trustChecker) retireKey(seq uint64, k events.KeyRetirement) {
 	if t.noKeys {
 		return
@@ -167,13 +166,13 @@ func (t *trustChecker) retireKey(seq uint64, k events.KeyRetirement) {
 	}
 }
 
-// verifySignature judges a signature. One by a key that nobody vouches for yet waits.
+// verifySignature checks a signature. If no checkpoint key vouches for its key yet, it waits.
 func (t *trustChecker) verifySignature(c signatureClaim) {
 	if c.masked {
 		t.rep.Unsigned++
 		return
 	}
-	if t.noKeys || c.keyID == "" { // or reported already
+	if t.noKeys || c.keyID == "" { // a claim without a key id is reported already
 		return
 	}
 	codes := signatureCodes[c.kind]
@@ -201,8 +200,8 @@ func (t *trustChecker) verifySignature(c signatureClaim) {
 	}
 }
 
-// isBefore reports whether a key was retired before a record. Where the place of
-// the retirement in the log is not known, its own time counts.
+// isBefore reports whether a key was retired before a record. If the position of the
+// retirement in the log is not known, its own time decides.
 func (r retirement) isBefore(seq uint64, seconds int64) bool {
 	if r.seq == 0 {
 		return seconds > r.record.RetiredAt.Unix()
@@ -221,7 +220,7 @@ func (t *trustChecker) unknownKey(c signatureClaim) {
 	t.rep.addFinding(signatureCodes[c.kind].unknown, c.seq, signatureField, "signed with key %.32q, which nothing in the log vouches for", c.keyID)
 }
 
-// reportOpen reports what is still open when all rows were seen.
+// reportOpen reports the signatures and receipts that are still open after the last row.
 func (t *trustChecker) reportOpen() {
 	var open []signatureClaim
 	for _, list := range t.pending {

@@ -8,9 +8,9 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// checkRequest checks that the decision's request stands before it in the log, that
-// no other decision does between them, and, where both digests are made under one
-// key, that it is the request that was decided.
+// checkRequest checks that the decision's request precedes it in the log, with no other
+// decision in between, and, if both digests use the same key, that the request is the
+// one that was decided.
 func (t *trustChecker) checkRequest(x *Examined) {
 	f, key := &x.fact, SessionID{x.key.Tenant, x.fact.id}
 	generation := t.requests[0]
@@ -57,8 +57,8 @@ func (t *trustChecker) checkReceipt(seq uint64, f *recordFact) {
 	}
 }
 
-// receiptClaims are what a receipt says that its decision says, too. Members
-// that a receipt leaves out are not compared, but for the first three.
+// receiptClaims are the claims of a receipt that its decision states too. Only the first
+// three are required; another member that the receipt omits is not compared.
 type receiptClaims struct {
 	DecisionID string         `json:"decision_id"`
 	Tenant     string         `json:"tenant"`

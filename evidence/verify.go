@@ -8,71 +8,69 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Published is a signed checkpoint and where it was found ("stored",
-// "published", a file's name); the place is for messages only.
+// Published is a signed checkpoint and where it was found ("stored", "published", a file's
+// name). Source is used in messages only.
 type Published struct{ Source, Text string }
 
 // VerifyOptions says what a shard is verified against.
 type VerifyOptions struct {
-	Shard string        // the incarnation that the rows must be of
+	Shard string        // the shard and incarnation that the rows must have
 	Space subject.Space // the prefix of its subjects
-	// Keys are the trusted checkpoint keys. Without one nothing can hold.
+	// Keys are the trusted checkpoint keys. Without one the verification fails.
 	Keys []note.Verifier
-	// Checkpoints are all that are known, of this shard, in any order: from the
-	// table, from the stream, from witnesses, from whoever kept one.
+	// Checkpoints are all known checkpoints of this shard, in any order: from the table,
+	// from the stream, from witnesses, from a private copy.
 	Checkpoints []Published
-	// Witnesses are keys of outside witnesses (NewWitness). One checkpoint at
-	// least must be signed by Quorum of them (all, if it is 0), and hold.
+	// Witnesses are keys of outside witnesses (NewWitness). At least one checkpoint must hold
+	// and be signed by Quorum of them (by all, if Quorum is 0).
 	Witnesses []note.Verifier
 	Quorum    int
-	// Cosigners are keys of witnesses whose signatures are told of
-	// (Report.Cosigned), and nothing is asked of.
+	// Cosigners are keys of witnesses with signatures that are reported (Report.Cosigned) but
+	// not required.
 	Cosigners []note.Verifier
-	// ReceiptKeys are published receipt keys beside those in the log. They count
-	// only when vouched for.
+	// ReceiptKeys are published receipt keys in addition to those in the log. They are
+	// trusted only if vouched for.
 	ReceiptKeys []events.KeyRecord
-	// KeyHints are keys that may turn up in the log: with them, signatures can be
-	// checked before the key's own row has come. They are not trusted.
+	// KeyHints are keys that may appear in the log. With them, signatures can be checked
+	// before the row with the key is read. They are not trusted.
 	KeyHints    []events.KeyRecord
-	Retired     []Retired // of keys, where the rows do not show it
-	Receipts    []string  // compact receipts whose decisions must be in the log
-	MinRecords  int64     // how many records there must be at least
-	MaxFindings int       // how many problems are listed; 0 means DefaultMaxProblems
-	// Expiries are the expiry records that may explain missing texts. They count
-	// only if they are among the rows too, or are proved to be in the newest
-	// checkpoint.
+	Retired     []Retired // retirements of keys that the rows do not show
+	Receipts    []string  // compact receipts; the log must have the decision of each
+	MinRecords  int64     // fewest records that the shard must have
+	MaxFindings int       // how many findings are listed; 0 means DefaultMaxFindings
+	// Expiries are the expiry records that may explain missing texts. They are accepted
+	// only if they are also among the rows, or are proved to be in the newest checkpoint.
 	Expiries []ExpiryRecord
-	// Part makes it the verification of a part of the shard.
+	// Part, if set, makes this the verification of a part of the shard.
 	Part *Part
 }
 
-// Retired is the retirement of a key and the sequence of its record; with 0 the
-// time that it names itself counts.
+// Retired is the retirement of a key and the sequence of its record. If Seq is 0, the time
+// in the record decides.
 type Retired struct {
 	Record events.KeyRetirement
 	Seq    uint64
 }
 
-// Part says which rows come, if not all from the first one on. Sessions may have
-// begun before it.
+// Part describes rows that do not start at the first sequence. Sessions may have begun
+// before it.
 type Part struct {
 	First    uint64      // sequence of the first row
-	Frontier []tlog.Hash // stored hashes at FrontierIndexes(First-1); nobody has to vouch for them
-	// RequestsFrom is from which sequence on a decision must have its request among the
-	// rows; the rows before are there for the requests in them.
+	Frontier []tlog.Hash // stored hashes at FrontierIndexes(First-1); they need no trust
+	// RequestsFrom is the sequence from which on a decision must have its request among the
+	// rows. The rows before it only supply requests.
 	RequestsFrom uint64
 }
 
-// Verifier checks a whole shard, row by row in sequence order. It keeps the
-// head of every session and the edge of the tree, and nothing else that grows
-// with the log.
+// Verifier checks a whole shard, row by row in sequence order. Of what grows with the log it
+// keeps only the head of every session and the right edge of the tree.
 //
-// The rows go through Row; or, to use more than one processor, through Examiners
-// in any order and then through Add in sequence order.
+// The caller passes the rows to Row. To use several processors it passes them to Examiners
+// in any order, and the results to Add in sequence order.
 type Verifier struct {
 	opts        VerifyOptions
 	rep         *Report
-	rowExaminer *Examiner // of Row
+	rowExaminer *Examiner // used by Row
 	trust       *trustChecker
 	heads       map[SessionID]Head
 	targets     checkpointTargets
@@ -80,13 +78,13 @@ type Verifier struct {
 
 	expiries *expiryIndex
 
-	next           uint64 // the sequence that must come now
+	next           uint64 // the next expected sequence
 	lastStoredHash [32]byte
 	lastTextHash   [32]byte
 	noGaps         bool // no row is missing so far, so roots can be computed
 }
 
-// NewVerifier checks the checkpoints' signatures and waits for rows.
+// NewVerifier makes a verifier and checks the checkpoints' signatures.
 func NewVerifier(opts VerifyOptions) *Verifier {
 	rep := newReport(opts.MaxFindings)
 	rep.Shard = opts.Shard
@@ -113,7 +111,7 @@ func NewVerifier(opts VerifyOptions) *Verifier {
 	return v
 }
 
-// beginPart skips what is before a part.
+// beginPart sets the verifier to the beginning of a part.
 func (v *Verifier) beginPart(p Part) {
 	v.rep.From, v.next, v.trust.requestsFrom = p.First, p.First, p.RequestsFrom
 	tree, err := NewTree(int64(p.First)-1, p.Frontier)
@@ -126,14 +124,14 @@ func (v *Verifier) beginPart(p Part) {
 	v.targets.skipTo(tree.Size())
 }
 
-// Row takes the next row.
+// Row verifies the next row.
 func (v *Verifier) Row(r Row) {
 	var x Examined
 	v.rowExaminer.Examine(&r, &x)
 	v.Add(&x)
 }
 
-// Add takes the next row after an Examiner.
+// Add verifies the next row after an Examiner has examined it.
 func (v *Verifier) Add(x *Examined) {
 	switch {
 	case x.foreignShard != "":
@@ -157,7 +155,7 @@ func (v *Verifier) Add(x *Examined) {
 	v.compareTargets()
 }
 
-// reportExamined reports what was wrong with the row in itself.
+// reportExamined adds the findings of the Examiner to the report.
 func (v *Verifier) reportExamined(x *Examined) {
 	for _, p := range x.findings {
 		v.rep.appendFinding(p)
@@ -169,14 +167,14 @@ func (v *Verifier) reportExamined(x *Examined) {
 	v.resolveExpired(x)
 }
 
-// reportOpen reports what is still open when all rows were seen.
+// reportOpen reports what is still open after the last row.
 func (v *Verifier) reportOpen() {
 	v.trust.reportOpen()
 	v.expiries.reportUnconfirmed(v.rep)
 }
 
-// reportRepeated reports a row whose sequence was there before. Two rows are the same
-// record only if their texts are: a stored hash says whatever somebody wrote.
+// reportRepeated reports a row with a sequence that an earlier row had. Two rows are the same
+// record only if their texts are, because an attacker can write any stored hash.
 func (v *Verifier) reportRepeated(x *Examined) {
 	switch {
 	case x.seq+1 != v.next:
@@ -190,8 +188,8 @@ func (v *Verifier) reportRepeated(x *Examined) {
 	}
 }
 
-// followChain follows the session's chain. Behind a text that cannot be read it goes
-// on by the stored hash, so that one broken row is one problem.
+// followChain checks the row's place in its session's chain. After a text that cannot be read
+// it continues with the stored hash, so that one broken row is one finding.
 func (v *Verifier) followChain(x *Examined) {
 	if x.expired {
 		v.chainExpired(x)
@@ -206,7 +204,7 @@ func (v *Verifier) followChain(x *Examined) {
 	}
 	head, known := v.heads[x.key]
 	if !known && v.opts.Part != nil && x.readable && p.indexed && p.index > 1 && p.chained && p.malformedPrev == "" {
-		head = Head{Index: p.index - 1, Hash: p.prev} // began before the part
+		head = Head{Index: p.index - 1, Hash: p.prev} // the session began before the part
 	}
 	next := Head{Index: head.Index + 1, Hash: x.storedHash}
 	if x.readable {
@@ -223,15 +221,15 @@ func (v *Verifier) followChain(x *Examined) {
 	v.heads[x.key] = next
 }
 
-// compareTargets compares the root with every checkpoint of the size reached.
+// compareTargets compares the current root with every checkpoint of the current size.
 func (v *Verifier) compareTargets() {
 	for v.noGaps && v.targets.hasTarget(v.tree.size) {
 		v.targets.compareRoot(v.rep, v.tree.Root())
 	}
 }
 
-// ProveExpiries takes proofs that some of the options' expiry records are in the
-// checkpoint that Newest gives: of a part, whose rows do not show it.
+// ProveExpiries accepts proofs that some of the options' expiry records are in the checkpoint
+// that Newest returns. The verification of a part needs it if its rows do not include them.
 func (v *Verifier) ProveExpiries(list []ExpiryRecord) {
 	if newest, signed := v.targets.newest(); signed {
 		v.expiries.confirmProved(list, newest)
@@ -241,15 +239,15 @@ func (v *Verifier) ProveExpiries(list []ExpiryRecord) {
 // Size is the size of the tree over the rows so far.
 func (v *Verifier) Size() int64 { return v.tree.Size() }
 
-// Newest is the largest checkpoint that is validly signed, if there is one.
+// Newest is the largest validly signed checkpoint that the rows have not reached yet, if any.
 func (v *Verifier) Newest() (Checkpoint, bool) { return v.targets.newest() }
 
-// Finish ends the verification. No row may follow.
+// Finish ends the verification and returns the report. No row may follow.
 func (v *Verifier) Finish() Report { return v.finishReport(nil) }
 
-// FinishPart ends the verification of a part: proof leads from the tree over its
-// last row to that of the newest checkpoint (ConsistencyProof). With it, every
-// row of the part is proved to be in the signed tree, at its place.
+// FinishPart ends the verification of a part. proof (ConsistencyProof) leads from the tree
+// over the last row to the tree of the newest checkpoint. It proves that every row of the
+// part is in the signed tree, at its place.
 func (v *Verifier) FinishPart(proof tlog.TreeProof) Report {
 	return v.finishReport(func() { v.targets.proveExtension(v.rep, v.opts.Shard, v.tree, v.noGaps, proof) })
 }

@@ -9,23 +9,23 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 )
 
-// checkpointTarget is a checkpoint to be met.
+// checkpointTarget is a checkpoint that the rows must match.
 type checkpointTarget struct {
 	Checkpoint
 	source    string
-	witnessed map[string]bool // by which of the demanded witnesses
-	cosigned  []Cosignature   // by any that is known
+	witnessed map[string]bool // the required witnesses that signed it
+	cosigned  []Cosignature   // signatures of all known witnesses
 }
 
-// checkpointTargets are the checkpoints that the rows must meet, the smallest first.
+// checkpointTargets are the checkpoints that the rows must match, the smallest first.
 type checkpointTargets struct {
-	open         []checkpointTarget // still to come
-	failed       []checkpointTarget // whose roots the rows do not give
-	comparedSize int64              // size of the last one compared
+	open         []checkpointTarget // not reached yet
+	failed       []checkpointTarget // reached, but the rows do not give their roots
+	comparedSize int64              // size of the last checkpoint compared
 	quorum       int
 }
 
-// distinctKeys drops keys given twice; note takes a repetition for a trick.
+// distinctKeys removes repeated keys, because package note rejects them as ambiguous.
 func distinctKeys(keys []note.Verifier) []note.Verifier {
 	type id struct {
 		name string
@@ -42,7 +42,7 @@ func distinctKeys(keys []note.Verifier) []note.Verifier {
 	return out
 }
 
-// openTargets opens checkpoints, drops repetitions and reports forks.
+// openTargets opens the checkpoints, removes repetitions and reports forks.
 func openTargets(rep *Report, o VerifyOptions) checkpointTargets {
 	known, witnesses := note.VerifierList(o.Keys...), distinctKeys(o.Witnesses)
 	told := distinctKeys(slices.Concat(o.Witnesses, o.Cosigners))
@@ -90,8 +90,8 @@ func newTarget(c Checkpoint, p Published, witnesses, told []note.Verifier) check
 	return m
 }
 
-// addCosignatures notes who signed a checkpoint that holds. Of a witness the largest
-// counts, and of the same one signed twice the first.
+// addCosignatures adds the cosignatures of a valid checkpoint. For each witness it keeps the
+// one of the largest checkpoint, and of two for the same size the earlier one.
 func (r *Report) addCosignatures(list []Cosignature) {
 	for _, c := range list {
 		i := slices.IndexFunc(r.Cosigned, func(have Cosignature) bool { return have.Witness == c.Witness })
@@ -104,12 +104,12 @@ func (r *Report) addCosignatures(list []Cosignature) {
 	}
 }
 
-// hasTarget reports whether there is a checkpoint of this size, or a smaller one.
+// hasTarget reports whether the next checkpoint has this size or a smaller one.
 func (m *checkpointTargets) hasTarget(size int64) bool {
 	return len(m.open) > 0 && m.open[0].Size <= size
 }
 
-// newest is the largest checkpoint that is still to come.
+// newest is the largest checkpoint that is not reached yet.
 func (m *checkpointTargets) newest() (Checkpoint, bool) {
 	if n := len(m.open); n > 0 {
 		return m.open[n-1].Checkpoint, true
@@ -117,12 +117,12 @@ func (m *checkpointTargets) newest() (Checkpoint, bool) {
 	return Checkpoint{}, false
 }
 
-// skipTo passes over checkpoints of trees that end before a part begins.
+// skipTo removes the checkpoints that are smaller than the tree at the beginning of a part.
 func (m *checkpointTargets) skipTo(size int64) {
 	m.open = slices.DeleteFunc(m.open, func(one checkpointTarget) bool { return one.Size < size })
 }
 
-// compareRoot compares the next checkpoint's root with the rows'.
+// compareRoot compares the next checkpoint's root with the root over the rows.
 func (m *checkpointTargets) compareRoot(rep *Report, root tlog.Hash) {
 	one := m.open[0]
 	m.open = m.open[1:]
@@ -135,8 +135,8 @@ func (m *checkpointTargets) compareRoot(rep *Report, root tlog.Hash) {
 	m.acceptTarget(rep, one)
 }
 
-// acceptTarget notes a checkpoint that the rows meet. It covers every row before it, so
-// a smaller one that they do not meet was signed for another history.
+// acceptTarget records a checkpoint that the rows match. It covers every row before it, so a
+// smaller checkpoint that they do not match was signed for another history.
 func (m *checkpointTargets) acceptTarget(rep *Report, one checkpointTarget) {
 	rep.Signed = one.Size
 	rep.addCosignatures(one.cosigned)
@@ -150,8 +150,8 @@ func (m *checkpointTargets) acceptTarget(rep *Report, one checkpointTarget) {
 	m.failed = nil
 }
 
-// proveExtension checks that a tree is the beginning of the newest checkpoint's. The
-// checkpoints between the two are left out of account.
+// proveExtension checks that a tree is a prefix of the newest checkpoint's tree. It ignores
+// the checkpoints between the two.
 func (m *checkpointTargets) proveExtension(rep *Report, shard string, tree Tree, whole bool, proof tlog.TreeProof) {
 	if len(m.open) == 0 || !whole {
 		return
@@ -166,7 +166,7 @@ func (m *checkpointTargets) proveExtension(rep *Report, shard string, tree Tree,
 	}
 }
 
-// reportUnmet reports the checkpoints that were not met, and missing witnesses.
+// reportUnmet reports the checkpoints that the rows do not match, and missing witnesses.
 func (m *checkpointTargets) reportUnmet(rep *Report, whole bool, reached int64, o VerifyOptions) {
 	for _, f := range m.failed {
 		rep.addFinding(CodeRoot, uint64(f.Size), f.source, "the rows up to %d do not give root %.12s, which is signed", f.Size, f.Root)

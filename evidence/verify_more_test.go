@@ -265,8 +265,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A checkpoint that somebody kept and that today's log does not extend is a
-// fork; where only the rows were changed, it is not.
+// An older checkpoint that today's log does not extend is a fork. If only the rows were changed,
+// it is not.
 func TestForkIsToldFromTampering(t *testing.T) {
 	f := newFixture(t)
 	f.session()

@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// rangeGrace is how long after the beginning of a range a decision may have its
-// request before it: they are committed together, within this time at the most.
+// rangeGrace is the time after the beginning of a range in which a decision may have its
+// request before the range. A request and its decision are committed together, within this
+// time at most.
 const rangeGrace = 10 * time.Second
 
-// RangeVerifier checks records of a shard that are not all of it: those between two
-// times, in the order of their sequences. It keeps the head of every session, which
-// may have begun before. That the records are in the tree is for the caller to
-// check.
+// RangeVerifier checks the records of a shard between two times, in the order of their
+// sequences. It keeps the head of every session; a session may have begun before the range.
+// It does not check that the records are in the tree: the caller does.
 type RangeVerifier struct {
 	v      *Verifier
-	judged time.Time // from when on a decision must have its request among the records
+	judged time.Time // time from which on a decision must have its request among the records
 	signed *checkpointTarget
 }
 
-// NewRangeVerifier checks the signature of the one checkpoint in opts and waits for
-// rows from a broker time on.
+// NewRangeVerifier makes a verifier for rows with a broker time not before from, and checks
+// the signature of the one checkpoint in opts.
 func NewRangeVerifier(opts VerifyOptions, from time.Time) *RangeVerifier {
 	opts.Part = &Part{First: 1, RequestsFrom: math.MaxUint64}
 	v := NewVerifier(opts)
 	return &RangeVerifier{v: v, judged: from.Add(rangeGrace), signed: v.targets.singleTarget(v.rep)}
 }
 
-// Report is what was found so far. The caller may add to it.
+// Report is the report so far. The caller may add to it.
 func (r *RangeVerifier) Report() *Report { return r.v.rep }
 
-// Signed is the checkpoint, and whether a trusted key signed it.
+// Signed returns the checkpoint, and reports whether a trusted key signed it.
 func (r *RangeVerifier) Signed() (c Checkpoint, ok bool) {
 	if r.signed == nil {
 		return c, false
@@ -38,7 +38,7 @@ func (r *RangeVerifier) Signed() (c Checkpoint, ok bool) {
 	return r.signed.Checkpoint, true
 }
 
-// Row checks one row by itself and in its session.
+// Row checks one row alone and in its session.
 func (r *RangeVerifier) Row(row Row) {
 	v := r.v
 	if v.trust.requestsFrom == math.MaxUint64 && !row.BrokerTime.Before(r.judged) {
@@ -55,7 +55,7 @@ func (r *RangeVerifier) Row(row Row) {
 	v.trust.addRow(&x)
 }
 
-// Settle reports what is still open when all rows were seen.
+// Settle reports what is still open. The caller calls it after the last row.
 func (r *RangeVerifier) Settle() {
 	r.v.reportOpen()
 	r.v.rep.Sessions = len(r.v.heads)

@@ -8,42 +8,40 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// SessionInput is one session's evidence: its rows in order, an inclusion proof
-// for each, and the checkpoint that the proofs lead to.
+// SessionInput is one session's evidence: its rows in order, an inclusion proof for each,
+// and the checkpoint that the proofs lead to.
 type SessionInput struct {
 	Shard, Tenant, Session string
 	Space                  subject.Space
 	Keys                   []note.Verifier
 	Checkpoint             Published
-	// Older are checkpoints that somebody kept, each with the proof that Checkpoint
+	// Older are checkpoints that the caller kept, each with the proof that Checkpoint
 	// extends it.
 	Older       []Extension
-	Witnesses   []note.Verifier // as in VerifyOptions; Checkpoint or one of Older must have them
+	Witnesses   []note.Verifier // as in VerifyOptions; Checkpoint or one of Older must have the quorum
 	Quorum      int
 	Cosigners   []note.Verifier // as in VerifyOptions
 	Rows        []Row
 	Proofs      []tlog.RecordProof // Proofs[i] is for Rows[i]
 	ReceiptKeys []events.KeyRecord
 	Retired     []Retired
-	Expiries    []ExpiryRecord // each with its proof that it is in Checkpoint
+	Expiries    []ExpiryRecord // each with its proof of inclusion in Checkpoint
 	Receipts    []string
-	MinRecords  int64 // how many records the session must have at least
+	MinRecords  int64 // fewest records that the session must have
 	MaxFindings int
-	// Compare may compare a row with the log's message (Examined.CompareLog).
+	// Compare, if set, may compare a row with the log's message (Examined.CompareLog).
 	Compare func(Row, *Examined)
 }
 
-// Extension is a checkpoint and the proof that a newer one extends it
-// (ConsistencyProof). Without a proof nothing is extended.
+// Extension is a checkpoint and the proof (ConsistencyProof) that a newer one extends it.
 type Extension struct {
 	Published
 	Proof tlog.TreeProof
 }
 
-// VerifySession checks one session: every record, its chain from the first
-// record on, its decisions, and that each record is in the signed tree. That no
-// record was added to the session after the last one it cannot know; the
-// shard's verification can.
+// VerifySession checks one session: every record, its chain from the first record on, its
+// decisions, and that each record is in the signed tree. It cannot tell whether the session
+// has further records after the last one; the verification of the whole shard can.
 func VerifySession(in SessionInput) Report {
 	v := NewVerifier(VerifyOptions{Shard: in.Shard, Space: in.Space, Keys: in.Keys, Checkpoints: []Published{in.Checkpoint}, Witnesses: in.Witnesses,
 		Quorum: in.Quorum, Cosigners: in.Cosigners, ReceiptKeys: in.ReceiptKeys, Retired: in.Retired, Expiries: in.Expiries, Receipts: in.Receipts, MaxFindings: in.MaxFindings})
@@ -70,7 +68,7 @@ func VerifySession(in SessionInput) Report {
 		reportInclusion(v.rep, signed, r, proof)
 	}
 	v.reportOpen()
-	if n := len(unproved); n > 0 { // one problem: it is the tree's
+	if n := len(unproved); n > 0 { // one finding for all, because the fault is in the tree
 		v.rep.addFinding(CodeInclusion, unproved[0], "proof", "this and %d more of %d records cannot be shown to be in the signed tree of size %d: proofs, or hashes that they take, are missing or damaged",
 			n-1, len(in.Rows), signed.Size)
 	}
@@ -83,7 +81,7 @@ func VerifySession(in SessionInput) Report {
 	return *v.rep
 }
 
-// verifyRow checks one row, and that it is of the session.
+// verifyRow checks one row, and that it belongs to the session.
 func (in SessionInput) verifyRow(v *Verifier, r Row) {
 	var x Examined
 	v.rowExaminer.Examine(&r, &x)
@@ -103,7 +101,7 @@ func (in SessionInput) verifyRow(v *Verifier, r Row) {
 	v.trust.addRow(&x)
 }
 
-// singleTarget gives the one checkpoint of a session's verification.
+// singleTarget returns the only checkpoint of a session's verification.
 func (m *checkpointTargets) singleTarget(rep *Report) *checkpointTarget {
 	if len(m.open) != 1 {
 		return nil // reported already: there is no signed root
@@ -117,7 +115,7 @@ func (m *checkpointTargets) singleTarget(rep *Report) *checkpointTarget {
 	return &one
 }
 
-// checkOlder checks a checkpoint that somebody kept against the newest one.
+// checkOlder checks an older checkpoint against the newest one.
 func (m *checkpointTargets) checkOlder(rep *Report, o VerifyOptions, e Extension, newest *checkpointTarget) {
 	if newest == nil {
 		return
@@ -125,7 +123,7 @@ func (m *checkpointTargets) checkOlder(rep *Report, o VerifyOptions, e Extension
 	o.Checkpoints = []Published{e.Published}
 	kept := openTargets(rep, o)
 	if len(kept.open) == 0 {
-		return // reported
+		return // openTargets has reported it
 	}
 	old := kept.open[0]
 	rep.Checkpoints++
@@ -140,7 +138,7 @@ func (m *checkpointTargets) checkOlder(rep *Report, o VerifyOptions, e Extension
 	}
 }
 
-// acceptOlder notes who signed a checkpoint that the newest one extends.
+// acceptOlder adds the witnesses of a checkpoint that the newest one extends.
 func (m *checkpointTargets) acceptOlder(rep *Report, old checkpointTarget) {
 	rep.addCosignatures(old.cosigned)
 	if m.quorum > 0 && len(old.witnessed) >= m.quorum {

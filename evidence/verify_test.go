@@ -34,7 +34,7 @@ func codes(rep Report) string {
 }
 
 // rewrite changes a row's record consistently: columns and hash follow, as they
-// would for an attacker who owns the table.
+// would if an attacker had write access to the table.
 func rewrite(r *Row, change func(*Record)) {
 	rec, err := ParseRecord([]byte(r.Record))
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // cosignatureKeyType is the type byte of Ed25519 cosigner keys (c2sp.org/tlog-cosignature).
 const cosignatureKeyType = 4
 
-// cosignedMessage is what a witness signs: header, time and the checkpoint's text.
+// cosignedMessage is what a witness signs: a header, the time and the checkpoint's text.
 func cosignedMessage(seconds uint64, text []byte) []byte {
 	return append(fmt.Appendf(nil, "cosignature/v1\ntime %d\n", seconds), text...)
 }
@@ -33,11 +33,11 @@ type Witness struct {
 	key  func() ed25519.PrivateKey // a function, so that fmt cannot print it
 }
 
-// Name is the witness's name, as it stands before its signatures.
+// Name is the witness's name, as it appears in its signature lines.
 func (w Witness) Name() string { return w.name }
 
-// NewWitnessKey makes a witness's key from 32 bytes of seed: skey is secret, vkey
-// public, both in the text form of note keys, with type byte 4.
+// NewWitnessKey makes a witness's key pair from 32 bytes of seed. skey is the secret key, vkey
+// the public one, both in the text form of note keys with type byte 4.
 func NewWitnessKey(seed io.Reader, name string) (skey, vkey string, err error) {
 	var b [ed25519.SeedSize]byte
 	if _, err := io.ReadFull(seed, b[:]); err != nil {
@@ -63,7 +63,7 @@ func cosignerHash(name string, pub ed25519.PublicKey) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// WitnessSigner reads a witness's secret key. Errors never quote it.
+// WitnessSigner parses a witness's secret key. Errors never quote it.
 func WitnessSigner(skey string) (Witness, error) {
 	rest, ok := strings.CutPrefix(strings.TrimSpace(skey), "PRIVATE+KEY+")
 	name, hash, key, fine := splitNoteKey(rest)
@@ -78,7 +78,7 @@ func WitnessSigner(skey string) (Witness, error) {
 	return w, nil
 }
 
-// splitNoteKey reads name+hash+key, as note keys are written.
+// splitNoteKey parses name+hash+key, the text form of note keys.
 func splitNoteKey(text string) (name string, hash uint32, key []byte, ok bool) {
 	parts := strings.SplitN(text, "+", 3)
 	if len(parts) != 3 || !isKeyName(parts[0]) || len(parts[1]) != 8 || !lowerDigits([]byte(parts[1])) {
@@ -95,7 +95,7 @@ func splitNoteKey(text string) (name string, hash uint32, key []byte, ok bool) {
 	return parts[0], n, b[1:], true
 }
 
-// NewWitness reads a witness's public key.
+// NewWitness parses a witness's public key.
 func NewWitness(vkey string) (note.Verifier, error) {
 	name, hash, key, ok := splitNoteKey(strings.TrimSpace(vkey))
 	if !ok || hash != cosignerHash(name, key) {
@@ -104,8 +104,8 @@ func NewWitness(vkey string) (note.Verifier, error) {
 	return witnessVerifier{name, hash, key}, nil
 }
 
-// witnessVerifier checks the cosignatures of one witness. Their times are not
-// judged: they say when the witness signed, by its own clock.
+// witnessVerifier checks the cosignatures of one witness. It does not check their times,
+// which are by the witness's own clock.
 type witnessVerifier struct {
 	name string
 	hash uint32
@@ -123,14 +123,14 @@ func (w witnessVerifier) Verify(msg, sig []byte) bool {
 	return seconds <= math.MaxInt64 && ed25519.Verify(w.pub, cosignedMessage(seconds, msg), sig[8:])
 }
 
-// Cosign adds a witness's signature to a checkpoint of a log with one of the
-// known keys, and gives it back as a note. old is the last checkpoint of the
-// same log that the witness signed, nil for its first; proof shows that this one
-// extends it (ConsistencyProof) and may be nil where the sizes are the same.
+// Cosign adds a witness's signature to a checkpoint that one of the known keys signed, and
+// returns the signed note. old is the last checkpoint of the same log that the witness
+// signed, nil for its first; proof (ConsistencyProof) shows that the new one extends old,
+// and may be nil if the sizes are the same.
 //
-// The caller MUST keep the new checkpoint durably before it lets the result out,
-// and must not call Cosign twice at the same time with one state: a witness that
-// forgets can be made to sign two histories.
+// The caller MUST store the new checkpoint durably before it releases the result, and must
+// not call Cosign concurrently with the same state: a witness that forgets can be made to
+// sign two histories.
 func Cosign(w Witness, signed string, known note.Verifiers, old *Checkpoint, proof tlog.TreeProof, now time.Time) (string, Checkpoint, error) {
 	c, err := OpenCheckpoint(signed, known)
 	if err != nil {
@@ -157,7 +157,7 @@ func Cosign(w Witness, signed string, known note.Verifiers, old *Checkpoint, pro
 	return string(out), c, nil
 }
 
-// timedSigner signs at one instant.
+// timedSigner signs with a fixed time.
 type timedSigner struct {
 	Witness
 	seconds uint64

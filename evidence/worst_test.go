@@ -51,8 +51,8 @@ func recordCost(t testing.TB, body []byte, runs int) time.Duration {
 	return best
 }
 
-// noted is an event whose body has about n bytes, most of them part again and
-// again, as a JSON string.
+// noted is an event with a body of about n bytes. Most of it is part, repeated, as a JSON
+// string.
 func noted(part string, n int) []byte {
 	quoted, _ := json.Marshal(part)
 	inner := strings.Trim(string(quoted), `"`)

@@ -13,42 +13,41 @@ import (
 	"strings"
 )
 
-// Auditor is a user of a managed engine who may read one tenant's rows, and
-// nothing else.
+// Auditor is a user of a managed engine that may read one tenant's rows and nothing else.
 //
-// An auditor has a database of views of their own, with the names of the tables,
-// and no right to the tables: with it the primary index of a table could be read
-// (mergeTreeIndex), and in it the names of other tenants' sessions, whatever the
-// row policies say. The views run as a second user, whom nobody can log in as and
-// whom the row policies bind; conditions in the views alone would be no barrier,
-// because an auditor's own conditions may be evaluated before them.
+// Each auditor has a database of views with the names of the tables, and no right to the
+// tables. With such a right an auditor could read the primary index of a table
+// (mergeTreeIndex), and in it the names of other tenants' sessions, in spite of row
+// policies. The views run as a second user that cannot log in and that the row policies
+// bind. Conditions in the views alone would be no barrier, because ClickHouse may evaluate
+// the auditor's own conditions before them.
 type Auditor struct {
 	User   string `json:"user"`
 	Tenant string `json:"tenant"`
 	Hash   string `json:"password_sha256_hex"`
 }
 
-// Limits of an auditor's query, which the auditor may lower and not raise.
+// Limits of an auditor's query. The auditor may lower them but not raise them.
 const (
 	auditorSeconds = 120
 	auditorMemory  = 1 << 30 // bytes
 	auditorQueries = 4       // at a time
 )
 
-// auditorsFile keeps the auditors of a data directory.
+// auditorsFile holds the auditors of a data directory.
 const auditorsFile = "auditors.json"
 
-// ErrAuditor says that there cannot be such an auditor.
+// ErrAuditor says that an auditor's name, tenant or file entry is not valid.
 var ErrAuditor = errors.New("not an auditor")
 
-// A name stands as an element in users.xml, and as an identifier in statements.
+// auditorName matches valid names: they are elements in users.xml and identifiers in statements.
 var auditorName = regexp.MustCompile(`^[a-z][a-z0-9_]{2,31}$`)
 
-// auditorTables lists what an auditor may read, and which rows of it: $ stands
-// for the tenant, and no condition for all. Tree hashes and checkpoints belong to
-// no tenant; without them nobody could verify. The keys that decisions are
-// signed with are public, and needed for the same; what says that texts of the
-// tenant's records expired is, too.
+// auditorTables lists the tables that an auditor may read, with the condition on the rows:
+// $ stands for the tenant, and "" means all rows. Tree hashes and checkpoints belong to no
+// tenant, and an auditor cannot verify without them. The same holds for the keys that sign
+// decisions, which are public, and for the records that explain why texts of the tenant
+// expired.
 var auditorTables = []struct{ name, rows string }{
 	{"evidence", "tenant = $ OR (tenant = '' AND kind = 'control' AND (endsWith(subject, '.key') OR endsWith(subject, '.key_retired') OR concerns = $))"},
 	{"evidence_chain", "tenant = $"},
@@ -73,7 +72,7 @@ func AuditorTables() (names []string) {
 // auditorFilter is one row policy.
 type auditorFilter struct{ Table, Rows string }
 
-// RowFilters are the row policies of the user that an auditor's views run as.
+// RowFilters lists the row policies of the user that the auditor's views run as.
 func (a Auditor) RowFilters() (list []auditorFilter) {
 	for _, t := range auditorTables {
 		list = append(list, auditorFilter{t.name, strings.ReplaceAll(t.rows, "$", sqlString(a.Tenant))})
@@ -81,25 +80,25 @@ func (a Auditor) RowFilters() (list []auditorFilter) {
 	return list
 }
 
-// Database holds the auditor's views.
+// Database is the name of the database with the auditor's views.
 func (a Auditor) Database() string { return "audit_" + a.User }
 
 // Definer is the user that the views run as.
 func (a Auditor) Definer() string { return "of_" + a.User }
 
-// viewStatements are the statements that make the auditor's database.
+// viewStatements returns the statements that make the auditor's database and views.
 func (a Auditor) viewStatements(database string) []string {
 	list := []string{"CREATE DATABASE IF NOT EXISTS " + a.Database()}
 	for _, t := range auditorTables {
 		list = append(list, fmt.Sprintf("DROP VIEW IF EXISTS %s.%s", a.Database(), t.name), fmt.Sprintf("CREATE VIEW %s.%s DEFINER = %s SQL SECURITY DEFINER AS SELECT * FROM %s.%[2]s",
 			a.Database(), t.name, a.Definer(), database))
 	}
-	// The hashes of all records, and nothing else of them: proofs need them.
+	// Proofs need the hashes of all records, so every auditor may read these, and nothing else.
 	return append(list, fmt.Sprintf("DROP VIEW IF EXISTS %s.leaf_hashes", a.Database()),
 		fmt.Sprintf("CREATE VIEW %s.leaf_hashes DEFINER = CURRENT_USER SQL SECURITY DEFINER AS SELECT shard, seq, record_hash FROM %s.evidence", a.Database(), database))
 }
 
-// NewAuditor makes an auditor and the password, which is kept nowhere.
+// NewAuditor makes an auditor and a random password. Only the hash of the password is kept.
 func NewAuditor(user, tenant string) (a Auditor, password string, err error) {
 	switch {
 	case !auditorName.MatchString(user) || strings.HasPrefix(user, "of_") || user == OwnerUser || user == ReadonlyUser || user == "default":
@@ -111,9 +110,9 @@ func NewAuditor(user, tenant string) (a Auditor, password string, err error) {
 	return Auditor{User: user, Tenant: tenant, Hash: passwordHash(password)}, password, nil
 }
 
-// Statements make an auditor on a server of one's own, run by a user with access
-// management. Repeating them changes password and tenant, and is needed when a new
-// version has changed the tables.
+// Statements returns the statements that make an auditor on a server that the caller runs. A
+// user with access management must run them. Running them again changes password and
+// tenant; it is needed when a new version has changed the tables.
 func (a Auditor) Statements(database string) []string {
 	list := []string{fmt.Sprintf("CREATE USER OR REPLACE %s IDENTIFIED WITH no_password HOST NONE", a.Definer())}
 	for _, f := range a.RowFilters() {
@@ -150,14 +149,14 @@ func Auditors(dataDir string) (list []Auditor, err error) {
 	return list, nil
 }
 
-// SetAuditor adds an auditor to a data directory, or changes the one of that name.
-// It counts from the engine's next start. Not for several processes at a time.
+// SetAuditor adds an auditor to a data directory, or replaces the one of that name. It takes
+// effect at the engine's next start. Several processes must not call it at the same time.
 func SetAuditor(dataDir string, a Auditor) error {
 	return changeAuditors(dataDir, a.User, func(list []Auditor) []Auditor { return append(list, a) })
 }
 
-// RemoveAuditor takes an auditor away, from the engine's next start on. ErrNotFound
-// when there is none of that name.
+// RemoveAuditor removes an auditor. It takes effect at the engine's next start. It returns
+// ErrNotFound if there is none of that name.
 func RemoveAuditor(dataDir, user string) error {
 	list, err := Auditors(dataDir)
 	if err == nil && !slices.ContainsFunc(list, func(a Auditor) bool { return a.User == user }) {
@@ -185,8 +184,7 @@ func changeAuditors(dataDir, user string, change func([]Auditor) []Auditor) erro
 	return nil
 }
 
-// createAuditorViews gives every auditor of a managed engine their views, of the tables as
-// they are now.
+// createAuditorViews makes the views of every auditor anew, for the current tables.
 func (e *Engine) createAuditorViews(ctx context.Context, auditors []Auditor) error {
 	if len(auditors) == 0 {
 		return nil
@@ -209,8 +207,8 @@ func (e *Engine) createAuditorViews(ctx context.Context, auditors []Auditor) err
 	return nil
 }
 
-// IsTenantView reports whether this database shows the rows of one tenant only, as an
-// auditor of one sees it: there evidence is a view.
+// IsTenantView reports whether this database shows the rows of one tenant only. For an
+// auditor of one tenant, evidence is a view.
 func (db *DB) IsTenantView(ctx context.Context) (bool, error) {
 	var engine string
 	err := db.conn.QueryRow(ctx, "SELECT any(engine) FROM system.tables WHERE database = currentDatabase() AND name = 'evidence'").Scan(&engine)

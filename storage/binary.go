@@ -15,14 +15,13 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// oldestProgram is the first release whose materialized views de-duplicate as
-// the schema needs it.
+// oldestProgram is the first release with materialized views that de-duplicate as the schema
+// needs it.
 var oldestProgram = [2]int{24, 8}
 
 var programVersion = regexp.MustCompile(`version (\d+)\.(\d+)`)
 
-// findProgram gives the clickhouse program on PATH, or nothing when there is
-// none or it is too old to be of use.
+// findProgram returns the clickhouse program on PATH, or "" if there is none or it is too old.
 func findProgram(ctx context.Context, log zerolog.Logger) string {
 	path, err := exec.LookPath("clickhouse")
 	if err != nil {
@@ -45,7 +44,7 @@ func findProgram(ctx context.Context, log zerolog.Logger) string {
 	return path
 }
 
-// startBinary runs the clickhouse program as a server with a configuration of our own.
+// startBinary runs the clickhouse program as a server with the configuration of l.
 func startBinary(ctx context.Context, l engineLaunch, program string) (*Engine, error) {
 	if l.opts.TCPPort == 0 { // a server cannot choose one itself
 		port, err := freePort(l.opts.Host)
@@ -80,10 +79,10 @@ func startBinary(ctx context.Context, l engineLaunch, program string) (*Engine, 
 	return e.watchProcess(e.stopBinary), nil
 }
 
-// answerPoll is how often a starting server is asked.
+// answerPoll is the interval at which awaitAnswer asks a starting server.
 const answerPoll = 50 * time.Millisecond
 
-// awaitAnswer asks until the server answers.
+// awaitAnswer calls ask until it succeeds, the child ends or ctx ends.
 func (p *process) awaitAnswer(ctx context.Context, ask func(context.Context) error) error {
 	tick := time.NewTicker(answerPoll)
 	defer tick.Stop()
@@ -102,13 +101,13 @@ func (p *process) awaitAnswer(ctx context.Context, ask func(context.Context) err
 	}
 }
 
-// stopBinary sends SIGTERM, on which a server finishes its queries and ends.
+// stopBinary sends SIGTERM; the server then finishes its queries and exits.
 func (e *Engine) stopBinary(ctx context.Context) error {
 	return e.proc.stopWith(ctx, func() error { return e.proc.cmd.Process.Signal(syscall.SIGTERM) })
 }
 
-// freePort finds a port that is free now. Somebody else may take it before the
-// server does; the start then fails and says so.
+// freePort returns a port that is free now. If another process takes it before the server
+// does, the start fails with an error that says so.
 func freePort(host string) (int, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {

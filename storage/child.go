@@ -10,19 +10,18 @@ import (
 	"github.com/countersign-dev/countersign/storage/internal/chdb"
 )
 
-// engineArg as the first argument turns this program into an engine's process.
+// engineArg, as the first argument, makes this program run an engine.
 const engineArg = "__clickhouse-engine"
 
-// What an engine's process may be asked to do (its second argument).
+// Tasks of an engine's process (its second argument).
 const (
 	childEmbedded = "embedded" // LIBRARY ARGS...: run the embedded engine
 	childExec     = "exec"     // PROGRAM ARGS...: become the program
 )
 
-// RunEngineChildIfAsked must be the first thing that every main and TestMain of
-// a program that calls StartEngine does. In the process that StartEngine starts
-// from the program's own executable it runs the engine and never returns; in
-// any other it does nothing.
+// RunEngineChildIfAsked must be the first call in main and TestMain of every program that
+// calls StartEngine. In the process that StartEngine starts from the program's own
+// executable it runs the engine and never returns; in any other process it does nothing.
 func RunEngineChildIfAsked() {
 	if len(os.Args) < 2 || os.Args[1] != engineArg {
 		return
@@ -51,14 +50,13 @@ func runChild(what, path string, args []string) error {
 
 // runEmbedded runs the engine until its blocking query ends.
 //
-// The process ignores the polite signals: a supervisor that signals a whole
-// control group must not take the engine away from services that still have
-// evidence to write. It ends when its owner stops it, or with its owner: then
-// its stdin closes. It takes no heed of the engine's state in that case, as a
-// crash would not either.
+// The process ignores SIGINT, SIGTERM and SIGHUP: a supervisor that signals a whole control
+// group must not end the engine while services still have evidence to write. The process
+// ends when its owner stops it, or when its owner dies: then its stdin closes, and it exits
+// without a clean shutdown, as in a crash.
 func runEmbedded(path string, args []string) error {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	signal.Ignore(syscall.SIGXFSZ) // that a file may not grow further is seen where it is written
+	signal.Ignore(syscall.SIGXFSZ) // the write that exceeds a file size limit reports the error instead
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1)

@@ -10,9 +10,9 @@ import (
 // prSetNoNewPrivs is PR_SET_NO_NEW_PRIVS of prctl(2).
 const prSetNoNewPrivs = 38
 
-// execWithoutPrivileges becomes another program. ClickHouse's packages give
-// their program file capabilities, and the kernel forgets the parent-death
-// signal of a process that gains some; so this one gives them up first.
+// execWithoutPrivileges replaces this process by another program. ClickHouse's packages give
+// the program file capabilities, and the kernel clears the parent-death signal of a process
+// that gains capabilities; no_new_privs prevents that gain.
 func execWithoutPrivileges(path string, args []string) error {
 	runtime.LockOSThread()
 	if _, _, errno := syscall.RawSyscall6(syscall.SYS_PRCTL, prSetNoNewPrivs, 1, 0, 0, 0, 0); errno != 0 {

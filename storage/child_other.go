@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// execWithoutPrivileges becomes another program.
+// execWithoutPrivileges replaces this process by another program.
 func execWithoutPrivileges(path string, args []string) error {
 	err := syscall.Exec(path, append([]string{path}, args...), os.Environ())
 	return fmt.Errorf("running %s: %w", path, err)

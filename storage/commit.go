@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// VerifyStored reads back what the database holds of the sequences first to last of a
-// shard and compares it with the rows that a writer wanted there. All there, each
-// once and with its hash: true. None: false, so the batch can be written again.
+// VerifyStored reads the sequences first to last of a shard back and compares them with the
+// rows that a writer wanted to store. It returns true if all rows are there, each once and
+// with its hash, and false if none is there, so that the batch can be written again.
 // Anything else is a *ConflictError, and the writer must stop.
 func (db *DB) VerifyStored(ctx context.Context, shard string, first, last uint64, rows []EvidenceRow) (landed bool, err error) {
 	n := 0
@@ -47,13 +47,13 @@ const (
 	commitPause    = 100 * time.Millisecond
 )
 
-// repairStates knows of shards what their derived tables need after the next commit:
-// nothing, a look at what was committed, or, before the first Repair, at all.
+// repairStates holds for each shard whether its derived tables are current, and whether a
+// Repair of the whole shard was made.
 type repairStates struct {
 	mu     sync.Mutex
 	shards map[string]repairState
-	dials  uint64 // when the server was last asked when it started
-	start  int64  // what it said, in seconds of Unix time
+	dials  uint64 // the number of dials when the server's start time was last read
+	start  int64  // the server's start time, in seconds of Unix time
 }
 
 type repairState struct{ derivedCurrent, repaired bool }
@@ -77,8 +77,8 @@ func (s *repairStates) markRepaired(shard string) {
 	s.update(shard, func(state *repairState) { state.repaired = true })
 }
 
-// resetIfRestarted forgets everything if a server that says it started at start is another
-// one than before. A server tells that by whole seconds, give or take one.
+// resetIfRestarted forgets all states if start differs from the last start time by more than
+// one second, which is the precision of the server's answer.
 func (s *repairStates) resetIfRestarted(dials uint64, start int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,21 +102,19 @@ func (s *repairStates) shardState(shard string) repairState {
 	return s.shards[shard]
 }
 
-// CommitEvidence stores a batch exactly once, in evidence and in every table
-// derived from it: InsertEvidence under EvidenceToken until it is acknowledged,
-// then Confirm. It returns nil only when these very rows were read back.
-// *ConflictError means that another writer is at work or rows were changed;
-// ErrAmbiguous that the database stopped answering, with the rows stored or not.
+// CommitEvidence stores a batch exactly once, in evidence and in every derived table: it
+// repeats InsertEvidence under EvidenceToken until it is acknowledged, and then VerifyStored.
+// It returns nil only when these very rows were read back. *ConflictError means that another
+// writer is at work or that rows were changed; ErrAmbiguous means that the database stopped
+// answering and the rows may or may not be stored.
 //
-// Where it is not known whether the rows are there already (the first commit of a
-// shard through db, and after one that did not go smoothly), it ends what is left
-// of earlier attempts and reads back before it writes: what a Repair completed in
-// between has no token, so the same rows once more would be in the derived tables
-// twice (TestRepairedInsertTriedAgain). Such a commit also ends with Repair: a
-// writer that died in the middle of an insert may have left a derived table
-// without its part, or with a part that evidence lacks, and the token then keeps
-// derived rows of the next batch out. So does the first one after the server was
-// started anew.
+// The first commit of a shard through db, and a commit after a failure, cannot know whether
+// the rows are there already. Such a commit ends the inserts of earlier attempts and reads
+// back before it writes: rows that a Repair completed have no token, so an insert of the same
+// rows would put them into the derived tables twice (TestRepairedInsertTriedAgain). It also
+// ends with Repair: a writer that died during an insert may have left a derived table without
+// its part, or with a part that evidence lacks, and the token then keeps derived rows of the
+// next batch out. The first commit after a restart of the server also ends with Repair.
 func (db *DB) CommitEvidence(ctx context.Context, rows []EvidenceRow) error {
 	if err := checkBatch(rows); err != nil {
 		return err
@@ -139,8 +137,8 @@ func (db *DB) CommitEvidence(ctx context.Context, rows []EvidenceRow) error {
 	return db.repairAfterCommit(ctx, shard, rows[0].Seq)
 }
 
-// tryCommit stores rows that are not there yet, once, and reads them back. While it
-// fails with anything but a *ConflictError, trying again is safe.
+// tryCommit stores the rows once if they are not there yet, and reads them back. After any
+// error except *ConflictError the caller may try again.
 func (db *DB) tryCommit(ctx context.Context, rows []EvidenceRow) (landed bool, err error) {
 	shard, first, last := rows[0].Shard, rows[0].Seq, rows[len(rows)-1].Seq
 	if !db.repairs.isCurrent(shard) {
@@ -165,10 +163,9 @@ func (db *DB) tryCommit(ctx context.Context, rows []EvidenceRow) (landed bool, e
 	return true, nil
 }
 
-// checkRestart finds out whether the server was started anew, and forgets what is known
-// of its derived tables if so: its machine may have lost power, and they rows, since
-// not all of them are synced. A server that was started anew is met on a new
-// connection.
+// checkRestart detects a restart of the server and then forgets the states of the derived
+// tables: not all derived rows are synced to disk, so they may be lost if its machine lost
+// power. A restart implies a new connection, so it asks only after new dials.
 func (db *DB) checkRestart(ctx context.Context) error {
 	dials := db.dials.Load()
 	if dials == db.repairs.lastDials() {
@@ -182,7 +179,7 @@ func (db *DB) checkRestart(ctx context.Context) error {
 	return nil
 }
 
-// ambiguousError marks the failure of a read-back: nobody knows what is there.
+// ambiguousError wraps the error of a failed read-back in ErrAmbiguous.
 func ambiguousError(err error) error {
 	var conflict *ConflictError
 	if err == nil || errors.As(err, &conflict) {
@@ -191,7 +188,7 @@ func ambiguousError(err error) error {
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 }
 
-// sleepContext waits, and reports whether ctx outlasted it.
+// sleepContext waits for d. It reports false if ctx ended first.
 func sleepContext(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -201,9 +198,9 @@ func sleepContext(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// endInserts ends the evidence inserts of a shard that are still under way and waits
-// until they are gone: an engine goes on with the insert of a client that is not
-// there any more, be it an earlier attempt or a writer that died.
+// endInserts ends the evidence inserts of a shard that are still running and waits until they
+// are gone. An engine continues the insert of a client that has disconnected, such as an
+// earlier attempt or a writer that died.
 func (db *DB) endInserts(ctx context.Context, shard string) error {
 	kill := "KILL QUERY WHERE user = currentUser() AND startsWith(query_id, " + sqlString(evidenceQueries(shard)) + ") SYNC"
 	if err := db.conn.Exec(ctx, kill); err != nil {
@@ -212,9 +209,8 @@ func (db *DB) endInserts(ctx context.Context, shard string) error {
 	return nil
 }
 
-// repairAfterCommit repairs the derived tables where the last commit gives reason to: of the
-// sequences from first on if they have been compared with the evidence before, and
-// of all otherwise.
+// repairAfterCommit repairs the derived tables if they may not be current: from sequence first
+// on if the shard was repaired before, otherwise the whole shard.
 func (db *DB) repairAfterCommit(ctx context.Context, shard string, first uint64) error {
 	err := db.checkRestart(ctx)
 	state := db.repairs.shardState(shard)

@@ -10,8 +10,8 @@ import (
 	"text/template"
 )
 
-// Files in a data directory. All are readable by their owner only; config.xml
-// and users.xml are written anew at every start.
+// Files in a data directory. Only their owner can read them; config.xml and users.xml are
+// written anew at every start.
 const (
 	configFile = "config.xml"
 	usersFile  = "users.xml"
@@ -19,13 +19,13 @@ const (
 	dataFolder = "data"
 )
 
-// engineConfig is what the engine's two configuration files say.
+// engineConfig is the content of the engine's two configuration files.
 type engineConfig struct {
 	Dir                    string // the data directory, absolute
 	Host                   string
 	TCPPort, HTTPPort      int
 	MaxMemory              int64
-	KeepFree               int64 // on the disk, in bytes
+	KeepFree               int64 // free disk space to keep, in bytes
 	Database               string
 	Owner, OwnerHash       string
 	Readonly, ReadonlyHash string
@@ -35,7 +35,7 @@ type engineConfig struct {
 	Limits                 struct{ Seconds, Memory, Queries int } // of an auditor
 }
 
-// Path joins names to the data directory.
+// Path joins names to the path of the data directory.
 func (c engineConfig) Path(names ...string) string {
 	return filepath.Join(append([]string{c.Dir}, names...)...)
 }
@@ -182,7 +182,7 @@ func xmlText(s string) (string, error) {
 	return b.String(), err
 }
 
-// write makes the configuration files and the data folder.
+// write writes the configuration files and makes the data folder.
 func (c engineConfig) write() error {
 	if err := os.MkdirAll(c.Path(dataFolder), 0o700); err != nil {
 		return fmt.Errorf("making the engine's data directory: %w", err)
@@ -199,7 +199,7 @@ func (c engineConfig) write() error {
 	return nil
 }
 
-// sqlString quotes a string literal.
+// sqlString quotes s as an SQL string literal.
 func sqlString(s string) string {
 	return "'" + strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(s) + "'"
 }

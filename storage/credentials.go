@@ -15,9 +15,9 @@ import (
 	"strconv"
 )
 
-// Names that a managed engine knows.
+// Names in a managed engine.
 const (
-	// DatabaseName is the database, and the only one, that the users may touch.
+	// DatabaseName is the only database that the users may access.
 	DatabaseName = "countersign"
 	// OwnerUser owns the database.
 	OwnerUser = "countersign"
@@ -25,8 +25,8 @@ const (
 	ReadonlyUser = "countersign_ro"
 )
 
-// credentials are the passwords of a data directory. They are made once and kept,
-// so that DSNs that were handed out stay good when the engine restarts.
+// credentials are the passwords of a data directory. They are made once and kept, so that a
+// DSN stays valid when the engine restarts.
 type credentials struct {
 	Owner    string `json:"owner"`
 	Readonly string `json:"readonly"`
@@ -34,8 +34,8 @@ type credentials struct {
 
 const credentialsFile = "credentials.json"
 
-// loadCredentials reads the passwords of a data directory or makes them. The
-// caller holds the directory's lock.
+// loadCredentials reads the passwords of a data directory, or makes them. The caller holds the
+// directory's lock.
 func loadCredentials(dir string) (credentials, error) {
 	path := filepath.Join(dir, credentialsFile)
 	b, err := os.ReadFile(path)
@@ -64,21 +64,21 @@ func newCredentials(path string) (credentials, error) {
 	return c, nil
 }
 
-// newPassword is 192 bits of randomness in letters that need no escaping.
+// newPassword returns 192 random bits as hex digits, which need no escaping.
 func newPassword() string {
 	var b [24]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return hex.EncodeToString(b[:])
 }
 
-// passwordHash is what users.xml holds. Fast hashing does no harm: the passwords
-// are random.
+// passwordHash is the form of a password in users.xml. A fast hash is enough, because the
+// passwords are random.
 func passwordHash(password string) string {
 	sum := sha256.Sum256([]byte(password))
 	return hex.EncodeToString(sum[:])
 }
 
-// nativeDSN is a clickhouse-go DSN of the native protocol.
+// nativeDSN is a clickhouse-go DSN for the native protocol.
 func nativeDSN(user, password, host string, port int, database string) string {
 	u := url.URL{
 		Scheme: "clickhouse",

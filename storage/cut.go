@@ -7,15 +7,14 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// DeleteAfter takes away the rows of a shard behind a sequence, from the evidence, the
-// derived tables and the tree, so that its writer can make them again. ClickHouse
-// forgets with them which inserts it has seen: it would drop the new ones as
-// repetitions. The caller must be the owner of the database, and no writer of the
-// shard may run.
+// DeleteAfter deletes the rows of a shard after a sequence from the evidence, the derived
+// tables and the tree, so that the writer can make them again. It also clears ClickHouse's
+// de-duplication windows, which would otherwise drop the new inserts as repetitions. The
+// caller must be the owner of the database, and no writer of the shard may run.
 func (db *DB) DeleteAfter(ctx context.Context, shard string, seq uint64) error {
 	type part struct{ table, condition string }
-	// A stored hash goes when the last of its leaves, which is that of sequence
-	// (n + 1) * 2^level, is behind: made again, it can be another one.
+	// The last leaf below a stored hash is the record of sequence (n + 1) * 2^level. If that is
+	// after seq, the hash is deleted, because the new rows can give another one.
 	parts := []part{{"evidence", fmt.Sprintf("seq > %d", seq)}, {"tree_hashes", fmt.Sprintf("bitShiftLeft(n + 1, level) > %d", seq)}}
 	for _, t := range derivedTables {
 		parts = append(parts, part{t.name, fmt.Sprintf("seq > %d", seq)})

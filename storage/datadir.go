@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Locks of a data directory. The engine's child holds one as long as it lives,
-// the process that started it the other.
+// Lock files of a data directory. The engine's child holds engine.lock as long as it lives;
+// the process that started it holds owner.lock.
 const (
 	lockName      = "engine.lock"
 	ownerLockName = "owner.lock"
 )
 
-// orphanGrace is how long a start waits for an engine whose owner died to be gone.
+// orphanGrace is how long a start waits for an engine to end after its owner has died.
 const orphanGrace = 10 * time.Second
 
-// dataLocks are the locks on a data directory.
+// dataLocks are the held locks of a data directory.
 type dataLocks struct {
-	engine *os.File // handed to the child
+	engine *os.File // inherited by the child
 	owner  *os.File // kept until the child is gone
 }
 
@@ -30,9 +30,9 @@ func (l dataLocks) close() {
 	l.owner.Close()
 }
 
-// lockDataDir makes dir and takes its locks. An engine whose owner was killed dies
-// by itself (see startProcess), so that is waited for; an engine that has an owner
-// is ErrDataDirInUse at once.
+// lockDataDir makes dir and takes its locks. If the owner of an engine was killed, the engine
+// ends by itself (see startProcess), and lockDataDir waits for that. If the engine has an
+// owner, it returns ErrDataDirInUse at once.
 func lockDataDir(ctx context.Context, dir string) (dataLocks, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return dataLocks{}, fmt.Errorf("making the engine's data directory: %w", err)
@@ -51,10 +51,10 @@ func lockDataDir(ctx context.Context, dir string) (dataLocks, error) {
 	return dataLocks{engine, owner}, nil
 }
 
-// errLockHeld says that somebody has a lock that was not to be waited for.
+// errLockHeld says that another process holds a lock.
 var errLockHeld = errors.New("the lock is held")
 
-// tryLock takes a lock that is free.
+// tryLock takes a lock if it is free, and returns errLockHeld otherwise.
 func tryLock(ctx context.Context, path string) (*os.File, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -72,14 +72,14 @@ func inUseError(ctx context.Context, dir string, err error) error {
 	}
 	var engine, owner int
 	if b, err := os.ReadFile(filepath.Join(dir, lockName)); err == nil {
-		_, _ = fmt.Sscan(string(b), &engine, &owner) // zeroes where nobody has noted anything yet
+		_, _ = fmt.Sscan(string(b), &engine, &owner) // zero if the file names no holder yet
 	}
 	return fmt.Errorf("%w: %s is used by process %d, which process %d started: stop that one, or choose another data directory", ErrDataDirInUse, dir, engine, owner)
 }
 
-// markHolder notes in the engine's lock file who holds it, for inUse to tell.
+// markHolder writes the process ids of the holders into the engine's lock file, for inUseError.
 func (l dataLocks) markHolder(enginePID int) error {
-	text := fmt.Sprintf("%-10d %-10d\n", enginePID, os.Getpid()) // fixed width: overwrites the last holder's
+	text := fmt.Sprintf("%-10d %-10d\n", enginePID, os.Getpid()) // fixed width: overwrites the last holders
 	if _, err := l.engine.WriteAt([]byte(text), 0); err != nil {
 		return fmt.Errorf("marking the engine's data directory as used: %w", err)
 	}

@@ -17,20 +17,20 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// DB is the evidence database. Its methods may be called from any goroutine.
+// DB is the evidence database. Its methods are safe for concurrent use.
 type DB struct {
 	conn       clickhouse.Conn
 	options    *clickhouse.Options
 	database   string
 	repairs    repairStates
-	dials      atomic.Uint64 // connections that were opened
-	derivedMu  sync.Mutex    // held while derived tables are compared with evidence, or rows expire
-	hasViews   atomic.Bool   // there are views instead of the tables
+	dials      atomic.Uint64 // number of opened connections
+	derivedMu  sync.Mutex    // held while derived tables are compared with evidence, or while texts expire
+	hasViews   atomic.Bool   // evidence is a view (an auditor's database)
 	idle       idleConns
-	noSettings atomic.Bool // look-ups go without settings
+	noSettings atomic.Bool // look-ups are sent without lookupSettings
 }
 
-// Connection defaults, where the DSN does not say otherwise.
+// Connection defaults, used if the DSN does not set them.
 const (
 	defaultDialTimeout = 10 * time.Second
 	defaultOpenConns   = 16
@@ -40,16 +40,16 @@ const (
 // codeUnknownDatabase is ClickHouse's UNKNOWN_DATABASE.
 const codeUnknownDatabase = 81
 
-// A database's name is written into statements, so it is held to be one word.
+// databaseName matches valid names. The name is written into statements, so it must be one word.
 var databaseName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
 
-// Open connects to the database that dsn names (clickhouse-go's form; without a
-// name DatabaseName) and creates it when it is missing. The tables are Migrate's.
+// Open connects to the database that dsn names (in clickhouse-go's form; without a name it is
+// DatabaseName) and creates the database if it is missing. Migrate makes the tables.
 //
-// A user who may SELECT in the database is enough for every query, with readonly=1
-// too. A writer on a server of one's own needs SELECT, INSERT, ALTER, CREATE
-// DATABASE, CREATE TABLE, CREATE VIEW, DROP TABLE and DROP VIEW there, and SELECT
-// on system.processes, system.tables, system.columns and system.mutations.
+// A user with SELECT on the database can run every query, also with readonly=1. A writer on
+// a server that is not managed needs SELECT, INSERT, ALTER, CREATE DATABASE, CREATE TABLE,
+// CREATE VIEW, DROP TABLE and DROP VIEW there, and SELECT on system.processes,
+// system.tables, system.columns and system.mutations.
 func Open(ctx context.Context, dsn string) (*DB, error) {
 	options, err := parseDSN(dsn)
 	if err != nil {
@@ -74,7 +74,7 @@ func Open(ctx context.Context, dsn string) (*DB, error) {
 	return db, nil
 }
 
-// dial opens a connection as clickhouse-go would.
+// dial opens a connection as clickhouse-go does, and counts it.
 func (db *DB) dial(ctx context.Context, address string) (net.Conn, error) {
 	db.dials.Add(1)
 	plain := &net.Dialer{Timeout: db.options.DialTimeout}
@@ -100,7 +100,7 @@ func parseDSN(dsn string) (*clickhouse.Options, error) {
 	}
 	if options.Compression == nil {
 		options.Compression = &clickhouse.Compression{Method: clickhouse.CompressionLZ4}
-		if onlyLocal(options.Addr) { // compressing costs more than sending
+		if onlyLocal(options.Addr) { // compression costs more than sending
 			options.Compression.Method = clickhouse.CompressionNone
 		}
 	}
@@ -116,10 +116,10 @@ func parseDSN(dsn string) (*clickhouse.Options, error) {
 	return options, nil
 }
 
-// serverName names the server in messages; it holds no secret.
+// serverName names the server in messages; it contains no secret.
 func (db *DB) serverName() string { return strings.Join(db.options.Addr, ",") + "/" + db.database }
 
-// createDatabase makes the database, from a connection to one that always exists.
+// createDatabase makes the database over a connection to the database system.
 func (db *DB) createDatabase(ctx context.Context) error {
 	options := *db.options
 	options.Auth.Database = "system"
@@ -135,7 +135,7 @@ func (db *DB) createDatabase(ctx context.Context) error {
 	return nil
 }
 
-// Ping reports whether the database answers.
+// Ping returns an error if the database does not answer.
 func (db *DB) Ping(ctx context.Context) error {
 	if err := db.conn.Ping(ctx); err != nil {
 		return fmt.Errorf("ClickHouse at %s does not answer: %w", db.serverName(), err)
@@ -143,26 +143,26 @@ func (db *DB) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Close gives up the connections.
+// Close closes the connections.
 func (db *DB) Close() error {
 	db.idle.close()
 	return db.conn.Close()
 }
 
-// queryContext is the context of a query. clickhouse-go turns a deadline into the
-// setting max_execution_time, which a user with readonly=1 may not set; cancelling
-// works without.
+// queryContext is the context for a query. clickhouse-go turns a deadline into the setting
+// max_execution_time, which a user with readonly=1 may not set. Cancelling works without a
+// deadline.
 func queryContext(ctx context.Context) context.Context { return noDeadlineContext{ctx} }
 
-// noDeadlineContext hides its parent's deadline; Done and Err still obey it.
+// noDeadlineContext hides its parent's deadline; Done and Err still observe it.
 type noDeadlineContext struct{ context.Context }
 
 func (noDeadlineContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// queryParam binds a query parameter: {name:Type} in the text.
+// queryParam binds a query parameter, which the statement names as {name:Type}.
 func queryParam(name string, value any) any { return clickhouse.Named(name, value) }
 
-// randomToken is a de-duplication token that nobody uses twice.
+// randomToken returns a new de-duplication token.
 func randomToken() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)

@@ -13,15 +13,15 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// The derived tables are indexes: a user who may change them can delete, change and
-// invent rows there, and no hash covers them. So they are made again from the texts
-// of evidence, which a verification proves, and compared row by row.
+// The derived tables are indexes. No hash covers them: a user with write access can delete,
+// change and invent rows there. CompareDerived therefore computes their rows again from the
+// texts of evidence, which a verification proves, and compares row by row.
 
-// viewStatement finds the statements of the migrations that make views.
+// viewStatement matches the statements of the migrations that make views.
 var viewStatement = regexp.MustCompile(`(?s)CREATE MATERIALIZED VIEW IF NOT EXISTS (\w+) TO \w+ AS\n(.*?);\n`)
 
-// viewQueries gives the query of each view as the migrations have it. The query
-// that the server has is not asked: who may alter tables may alter that, too.
+// viewQueries maps each view to its query in the migrations. The queries on the server are
+// not used, because a user that may alter tables may alter those too.
 var viewQueries = sync.OnceValues(func() (map[string]string, error) {
 	queries := map[string]string{}
 	files, err := fs.Glob(migrations, "migrations/*.sql")
@@ -37,30 +37,30 @@ var viewQueries = sync.OnceValues(func() (map[string]string, error) {
 	return queries, err
 })
 
-// DerivedRow says how a derived table differs from what the texts of evidence give
-// at one place.
+// DerivedRow describes how a derived table differs at one sequence from the rows that the
+// texts of evidence give.
 type DerivedRow struct {
 	Table, Shard string
 	Seq          uint64
-	// Lacks is how many rows the evidence gives that the table does not have. Extra
-	// is how many the table has that the evidence does not give. Both are above zero
-	// where a row was changed.
+	// Lacks is the number of rows that the evidence gives and the table does not have. Extra is
+	// the number of rows that the table has and the evidence does not give. A changed row
+	// makes both greater than zero.
 	Lacks, Extra uint64
-	// NoText says that the record is in the evidence and has no text.
+	// NoText says that evidence has the record without its text.
 	NoText bool
 }
 
-// evidenceTexts is what views read instead of the table evidence: the rows of a
-// stretch. What is a copy of something in the text is read from the text; of a row
-// without one only the chain has a row. Tenant, session, kind, subject and time
-// stay the columns, which a verification compares with the text.
+// evidenceTexts replaces the table evidence in the queries of views: the rows within a
+// condition. Columns that are copies of something in the text are read from the text; of a
+// row without a text only evidence_chain has a row. Tenant, session, kind, subject and time
+// stay columns, which a verification compares with the text.
 const evidenceTexts = `(SELECT tenant, session, shard, seq, kind, subject, broker_time, record, record_hash, expiry,
 		if(record = '', session_index, JSONExtract(record, 'session_index', 'Nullable(UInt64)')) AS session_index,
 		position(record, '"redactions":[{') > 0 AS redacted
 	FROM evidence WHERE %s) AS evidence
 `
 
-// derivedQuery gives the rows in which a table differs within a condition on shard
+// derivedQuery returns the query for the differences of a table within a condition on shard
 // and seq.
 func derivedQuery(table derivedTable, within string) (string, error) {
 	queries, err := viewQueries()
@@ -72,7 +72,7 @@ func derivedQuery(table derivedTable, within string) (string, error) {
 		return "", fmt.Errorf("view %s of the migrations: %w", table.view, err)
 	}
 	texts := within
-	if table.name != "evidence_chain" { // what was made from a text goes with it
+	if table.name != "evidence_chain" { // the other tables have no rows of expired records
 		texts += " AND record != ''"
 	}
 	again := strings.Replace(queries[table.view]+"\n", "FROM evidence\n", "FROM "+fmt.Sprintf(evidenceTexts, texts), 1)
@@ -86,10 +86,10 @@ func derivedQuery(table derivedTable, within string) (string, error) {
 	) GROUP BY seq ORDER BY seq`, list, again, table.name, within), nil
 }
 
-// columnName finds the names of what the outermost SELECT of a view gives.
+// columnName matches the name of a column in the outermost SELECT of a view.
 var columnName = regexp.MustCompile("(?:\\bAS )?`?([\\w.]+)`?$")
 
-// viewColumns lists the columns that a view fills.
+// viewColumns lists the columns that a view's query fills.
 func viewColumns(query string) (names []string, err error) {
 	const begin = "SELECT"
 	if !strings.HasPrefix(query, begin) {
@@ -123,12 +123,11 @@ func viewColumns(query string) (names []string, err error) {
 	return nil, errors.New("no FROM")
 }
 
-// CompareDerived gives fn every place from one sequence of a shard to another (both
-// included) where a derived table is not what the texts of evidence give, table by
-// table; tables names those that are compared, the table evidence for its own columns
-// among them, and none stands for all. The server makes the rows again and compares; it holds those of the stretch
-// meanwhile, so the stretch should be bounded. Rows that are being inserted or
-// deleted meanwhile differ, too.
+// CompareDerived calls fn for each sequence between from and to (both included) of a shard where a
+// derived table differs from the texts of evidence, table by table. tables names the tables
+// to compare; none means all. The name evidence stands for the columns of evidence that
+// copy parts of the text. The server computes and holds the rows of the whole range, so the
+// caller should bound it. Rows that are being inserted or deleted also count as differences.
 func (db *DB) CompareDerived(ctx context.Context, shard string, from, to uint64, tables []string, fn func(DerivedRow) error) error {
 	wanted := func(name string) bool { return len(tables) == 0 || slices.Contains(tables, name) }
 	within := fmt.Sprintf("shard = %s AND seq BETWEEN %d AND %d", sqlString(shard), from, to)
@@ -169,10 +168,10 @@ func (db *DB) CompareDerived(ctx context.Context, shard string, from, to uint64,
 	return nil
 }
 
-// compareCopies finds the rows of evidence whose columns of our own making differ
-// from the text: those that a verification does not read.
+// compareCopies finds the rows of evidence with columns that differ from the text. It compares
+// only the columns that a verification does not read.
 func (db *DB) compareCopies(ctx context.Context, within string, fn func(seq uint64)) error {
-	// What is NULL differs: a table may have other types than the migrations give it.
+	// NULL counts as a difference: a changed table may have other column types.
 	err := db.eachRow(ctx, `SELECT seq FROM evidence WHERE `+within+` AND NOT coalesce(record = ''
 			OR ifNull(toInt64(session_index), -1) = ifNull(JSONExtract(record, 'session_index', 'Nullable(Int64)'), -1)
 				AND redacted = (position(record, '"redactions":[{') > 0) AND expiry = 0, false) ORDER BY seq`,
@@ -188,7 +187,7 @@ func (db *DB) compareCopies(ctx context.Context, within string, fn func(seq uint
 	return nil
 }
 
-// markTextless notes which of the places have a record without a text.
+// markTextless sets NoText in the differences.
 func (db *DB) markTextless(ctx context.Context, within string, found []DerivedRow) error {
 	if len(found) == 0 {
 		return nil
@@ -206,12 +205,12 @@ func (db *DB) markTextless(ctx context.Context, within string, found []DerivedRo
 	return err
 }
 
-// inComparison is true of the rows that CompareDerived sees when it is asked for all
-// of every shard: of no row whose shard or sequence is NULL or no number.
+// inComparison is true of the rows that CompareDerived can see in a full comparison of every
+// shard. It is false of a row with a shard or sequence that is NULL or no number.
 const inComparison = "coalesce(toString(shard) IN (SELECT DISTINCT toString(shard) FROM evidence) AND seq BETWEEN 0 AND 18446744073709551615, false)"
 
-// StrayDerived lists the shards that derived tables have rows of and evidence has
-// none of, each with the table, and the rows that are at no place of a shard.
+// StrayDerived lists the rows of derived tables that CompareDerived cannot see: by table, the
+// shards that evidence has no rows of, and rows without a valid shard or sequence.
 func (db *DB) StrayDerived(ctx context.Context) (list []DerivedRow, err error) {
 	for _, table := range derivedTables {
 		err := db.eachRow(ctx, `SELECT coalesce(toString(shard), '') AS s, toUInt64(coalesce(min(seq), 0)), count() FROM `+table.name+` WHERE NOT `+inComparison+` GROUP BY s ORDER BY s`,

@@ -13,16 +13,15 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// blockingQuery keeps `clickhouse local` alive; it ends when it is killed.
+// blockingQuery keeps `clickhouse local` running until the query is killed.
 const blockingQuery = "SELECT sleepEachRow(1) FROM system.numbers SETTINGS max_block_size = 1, max_threads = 1, max_execution_time = 0 FORMAT Null"
 
-// stopQuery ends blockingQuery. The engine shows its own session's user as an
-// empty name or as default.
+// stopQuery kills blockingQuery. The engine shows the user of its own session as an empty name
+// or as default.
 const stopQuery = "KILL QUERY WHERE user IN ('', 'default') ASYNC"
 
-// startEmbedded runs the library in a process of this program. The data
-// directory's lock goes to the child, so it is held as long as the child lives,
-// whatever becomes of this process.
+// startEmbedded runs the library in a child of this program. The child inherits the engine's
+// lock of the data directory, so the lock is held as long as the child lives.
 func startEmbedded(ctx context.Context, l engineLaunch, lib string) (*Engine, error) {
 	conf := l.makeConfig(true)
 	if err := conf.write(); err != nil {
@@ -57,7 +56,7 @@ func startEmbedded(ctx context.Context, l engineLaunch, lib string) (*Engine, er
 	return e.watchProcess(e.stopEmbedded), nil
 }
 
-// commandArgs are those of `clickhouse local`. The first one must be an option.
+// commandArgs are the arguments of `clickhouse local`. The first one must be an option.
 func (c engineConfig) commandArgs() []string {
 	args := []string{
 		"clickhouse-local", "--config-file=" + c.Path(configFile), "--path=" + c.Path(dataFolder),
@@ -72,10 +71,10 @@ func (c engineConfig) commandArgs() []string {
 	return append(args, "--query", listen+ports+blockingQuery)
 }
 
-// portPoll is how often a starting engine's port file is looked for.
+// portPoll is the interval at which awaitPort looks for a starting engine's port file.
 const portPoll = 3 * time.Millisecond
 
-// awaitPort waits for the file into which the engine writes its port once it listens.
+// awaitPort waits for the file into which the engine writes its port when it listens.
 func (p *process) awaitPort(ctx context.Context, path string) (int, error) {
 	tick := time.NewTicker(portPoll)
 	defer tick.Stop()
@@ -93,8 +92,8 @@ func (p *process) awaitPort(ctx context.Context, path string) (int, error) {
 	}
 }
 
-// stopEmbedded ends the blocking query, upon which the engine closes its tables
-// and its process ends.
+// stopEmbedded kills the blocking query; the engine then closes its tables and its process
+// exits.
 func (e *Engine) stopEmbedded(ctx context.Context) error {
 	return e.proc.stopWith(ctx, func() error {
 		return withConn(e.controlDSN, func(c clickhouse.Conn) error { return c.Exec(ctx, stopQuery) })

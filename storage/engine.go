@@ -1,6 +1,11 @@
-// Package storage keeps the evidence in ClickHouse: the engine, embedded or not,
-// the schema, the writer and the queries. It knows no policy: what the rows mean
-// is decided elsewhere.
+// Package storage keeps the evidence in ClickHouse. StartEngine runs or finds an engine: a
+// server named by DSN, the clickhouse program, or the embedded library in a child process.
+// Open connects to the database, Migrate makes the tables, CommitEvidence stores a batch
+// exactly once, and the query methods of DB serve the auditor and the operator commands.
+//
+// The materialized views of migrations/ fill the derived tables; Repair and CompareDerived
+// keep and check them. The package knows no policy and does not interpret records. Begin
+// with StartEngine, DB and CommitEvidence; docs/operating.md describes how to run it.
 package storage
 
 import (
@@ -14,13 +19,12 @@ import (
 
 // Kinds of engine.
 const (
-	KindDSN      = "dsn"      // somebody else's server
+	KindDSN      = "dsn"      // a server that is not managed here
 	KindBinary   = "binary"   // a clickhouse program on PATH, as a managed child
 	KindEmbedded = "embedded" // libchdb in a process of this program
 )
 
-// Engine is a ClickHouse that answers. Its methods may be called from any
-// goroutine.
+// Engine is a running ClickHouse that answers. Its methods are safe for concurrent use.
 type Engine struct {
 	kind                         string
 	dsn, readonlyDSN, controlDSN string
@@ -38,7 +42,7 @@ type Engine struct {
 	err     error
 }
 
-// newEngine wraps a started child that listens on port.
+// newEngine makes the Engine of a started child that listens on port.
 func (l engineLaunch) newEngine(kind string, p *process, port int) *Engine {
 	e := &Engine{kind: kind, proc: p, owner: l.locks.owner, done: make(chan struct{}), auditors: l.auditors}
 	e.dsn = nativeDSN(OwnerUser, l.creds.Owner, l.opts.Host, port, DatabaseName)
@@ -47,7 +51,7 @@ func (l engineLaunch) newEngine(kind string, p *process, port int) *Engine {
 	return e
 }
 
-// watchProcess watches the child from now on.
+// watchProcess starts to watch the child and sets how to stop it.
 func (e *Engine) watchProcess(stop func(context.Context) error) *Engine {
 	e.stopProc = stop
 	go func() {
@@ -63,8 +67,8 @@ func (e *Engine) watchProcess(stop func(context.Context) error) *Engine {
 	return e
 }
 
-// prepareDatabase waits until a child that listens answers its owner, and makes the
-// database and the auditors' views.
+// prepareDatabase waits until a listening child answers its owner, and makes the database and
+// the auditors' views.
 func (e *Engine) prepareDatabase(ctx context.Context) error {
 	err := withConn(e.controlDSN, func(c clickhouse.Conn) error {
 		if err := c.QueryRow(ctx, "SELECT version()").Scan(&e.version); err != nil {
@@ -81,21 +85,21 @@ func (e *Engine) prepareDatabase(ctx context.Context) error {
 	return e.createAuditorViews(ctx, e.auditors)
 }
 
-// DSN is the database owner's, in clickhouse-go's form, native protocol. It holds
-// a password.
+// DSN is the DSN of the database's owner, in clickhouse-go's form, for the native protocol. It
+// contains a password.
 func (e *Engine) DSN() string { return e.dsn }
 
-// ReadonlyDSN is that of the user who can only read. It is empty for a server
-// that was named by DSN without one.
+// ReadonlyDSN is the DSN of the read-only user. It is empty for a server that was named by DSN
+// without one.
 func (e *Engine) ReadonlyDSN() string { return e.readonlyDSN }
 
 // Kind is one of KindDSN, KindBinary and KindEmbedded.
 func (e *Engine) Kind() string { return e.kind }
 
-// Version is what the engine says of itself, e.g. "26.7.2.1".
+// Version is the version that the engine reports, e.g. "26.7.2.1".
 func (e *Engine) Version() string { return e.version }
 
-// PID is the engine's process, 0 for a server that is not ours.
+// PID is the process id of a managed engine, or 0.
 func (e *Engine) PID() int {
 	if e.proc == nil {
 		return 0
@@ -103,21 +107,21 @@ func (e *Engine) PID() int {
 	return e.proc.pid()
 }
 
-// Done is closed when the engine is gone, asked to or not. For a server that is
-// not ours it is closed by Stop alone.
+// Done is closed when the engine has ended, stopped or not. For a server that is not managed,
+// only Stop closes it.
 func (e *Engine) Done() <-chan struct{} { return e.done }
 
-// Err is nil while the engine runs and after it was stopped, and wraps
-// ErrEngineDied when it went by itself.
+// Err is nil while the engine runs and after Stop. It wraps ErrEngineDied if the engine ended
+// by itself.
 func (e *Engine) Err() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.err
 }
 
-// Stop ends a managed engine and waits until it is gone: politely while ctx
-// lasts, then by SIGKILL, which loses nothing that was acknowledged but is
-// reported as an error. A server that is not ours is left alone.
+// Stop stops a managed engine and waits until it has ended. When ctx ends first, Stop kills
+// it with SIGKILL; that loses nothing that was acknowledged, but is reported as an error. A
+// server that is not managed keeps running.
 func (e *Engine) Stop(ctx context.Context) error {
 	e.stop.Do(func() {
 		e.mu.Lock()
@@ -134,12 +138,12 @@ func (e *Engine) Stop(ctx context.Context) error {
 	return e.stopErr
 }
 
-// stopWith lets ask make the child end, and kills it when that fails or takes
-// longer than ctx.
+// stopWith calls ask to make the child end, and kills it if that fails or takes longer than
+// ctx.
 func (p *process) stopWith(ctx context.Context, ask func() error) error {
 	if err := ask(); err != nil {
 		select {
-		case <-p.done: // it was gone already
+		case <-p.done: // it had ended already
 			return nil
 		default:
 			p.kill()
@@ -155,7 +159,7 @@ func (p *process) stopWith(ctx context.Context, ask func() error) error {
 	}
 }
 
-// withConn runs f on a connection of its own.
+// withConn runs f with a new connection.
 func withConn(dsn string, f func(clickhouse.Conn) error) error {
 	options, err := clickhouse.ParseDSN(dsn)
 	if err != nil {

@@ -21,9 +21,8 @@ const (
 // Kinds lists every kind of evidence record.
 var Kinds = []string{KindRequest, KindEvent, KindDecision, KindCall, KindFinding, KindApproval, KindControl, KindUnparseable}
 
-// EvidenceRow is one row of the table evidence. What is in the other fields is
-// also in Record; Record is what was hashed, so where they differ the row was
-// tampered with.
+// EvidenceRow is one row of the table evidence. Record contains what the other fields hold,
+// and Record is what was hashed; if they differ, the row was tampered with.
 type EvidenceRow struct {
 	Shard      string    // the log stream's incarnation
 	Seq        uint64    // from 1
@@ -35,17 +34,17 @@ type EvidenceRow struct {
 	BodyDigest string
 	Record     string // the canonical text
 	RecordHash [32]byte
-	// Expiry is the sequence of the control record that says why Record is empty; 0
-	// where it is not. It is read, and not written with a row.
+	// Expiry is the sequence of the control record that explains why Record is empty, 0 if
+	// Record is not empty. Queries set it; inserts ignore it, except InsertCopy.
 	Expiry       uint64
-	SessionIndex *uint64 // place in the session's chain; nil where there is none
+	SessionIndex *uint64 // index in the session's chain; nil if there is none
 }
 
-// AllSequences is the upper end of a range that has none.
+// AllSequences is the upper end of an unbounded range.
 const AllSequences uint64 = math.MaxUint64
 
-// Limits of one InsertEvidence: a batch is one block, which is stored whole or
-// not at all, and blocks are held in memory by both sides.
+// Limits of one InsertEvidence. A batch is one block, which ClickHouse stores whole or not at
+// all, and both sides hold a block in memory.
 const (
 	// MaxBatchRows is the most rows of one batch.
 	MaxBatchRows = 100_000
@@ -53,13 +52,13 @@ const (
 	MaxBatchBytes = 256 << 20
 )
 
-// The instants that DateTime64(9) can hold.
+// The range of DateTime64(9).
 var (
 	minTime = time.Unix(0, math.MinInt64)
 	maxTime = time.Unix(0, math.MaxInt64)
 )
 
-// checkBatch says why rows cannot be one batch; see InsertEvidence.
+// checkBatch returns an error if rows cannot be one batch; see InsertEvidence.
 func checkBatch(rows []EvidenceRow) error {
 	if len(rows) == 0 || len(rows) > MaxBatchRows {
 		return fmt.Errorf("%w: it has %d rows, and may have 1 to %d", ErrBatch, len(rows), MaxBatchRows)
@@ -83,7 +82,7 @@ func checkBatch(rows []EvidenceRow) error {
 	return nil
 }
 
-// rowRules is what a row must be, whatever its text says.
+// rowRules are the conditions on every row, independent of its text.
 var rowRules = []struct {
 	ok   func(EvidenceRow) bool
 	text string

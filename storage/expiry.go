@@ -14,32 +14,31 @@ import (
 // ErrExpiry says that texts cannot expire now.
 var ErrExpiry = errors.New("the texts of expired records cannot be deleted")
 
-// ExpiryBatch is what Expire takes away.
+// ExpiryBatch says which texts Expire deletes.
 type ExpiryBatch struct {
 	Shard, Tenant string
-	Seqs          []uint64 // whose texts go, in order; at most MaxExpiring
-	Records       []uint64 // the control records that say so; rows name the first
+	Seqs          []uint64 // the records that lose their text, in order; at most MaxExpiryBatch
+	Records       []uint64 // the sequences of the control records that explain it; rows name the first
 }
 
-// MaxExpiryBatch is how many texts one Expiring names at most.
+// MaxExpiryBatch is the greatest number of texts in one ExpiryBatch.
 const MaxExpiryBatch = 200_000
 
-// expiryTables are the derived tables whose rows go with the texts that they
-// are made from. Control records never expire, so changes are not among them; the
-// chain has no names but those that evidence keeps.
+// expiryTables are the derived tables with rows that are deleted together with the texts that
+// they are made from. Control records never expire, so changes is not among them;
+// evidence_chain holds no names except those that evidence keeps.
 var expiryTables = []string{"decisions", "calls", "findings", "approvals", "redactions"}
 
-// Expire deletes the texts of records and the rows that were derived from them.
-// Their hashes and what else evidence says of them stay. It takes a step and says
-// whether that was the last one; call it again until it was. Each step is one that
-// can be done again, so it does not matter where an earlier caller died. A text is
-// on disk until the engine has deleted the parts that were replaced: a minute
-// (old_parts_lifetime).
+// Expire deletes the texts of records and the rows that were derived from them. Hashes and
+// columns of evidence stay. Each call makes one step and reports whether it was the last one;
+// the caller repeats it until then. Every step can be repeated, so an interrupted expiry can
+// be resumed. A text stays on disk until the engine deletes the replaced parts, after about a
+// minute (old_parts_lifetime).
 func (db *DB) Expire(ctx context.Context, x ExpiryBatch) (done bool, err error) {
 	if len(x.Seqs) == 0 || len(x.Seqs) > MaxExpiryBatch || len(x.Records) == 0 || x.Tenant == "" || x.Shard == "" {
 		return false, fmt.Errorf("%w: it must name 1 to %d records of a tenant, and what says so", ErrExpiry, MaxExpiryBatch)
 	}
-	db.derivedMu.Lock() // a repair of these tables must not run meanwhile
+	db.derivedMu.Lock() // no repair of these tables may run meanwhile
 	defer db.derivedMu.Unlock()
 	if busy, err := db.isMutating(ctx); busy || err != nil {
 		return false, err
@@ -69,8 +68,8 @@ func (db *DB) Expire(ctx context.Context, x ExpiryBatch) (done bool, err error) 
 	return done, nil
 }
 
-// namedCondition are the rows of the records; left are those that have their text. Control
-// records have no tenant, so that whatever a caller says none of them goes.
+// namedCondition selects the rows of the records; remainingCondition selects those that still
+// have their text. Control records have no tenant, so no batch can delete one.
 func (x ExpiryBatch) namedCondition() string {
 	return fmt.Sprintf("shard = %s AND seq IN (%s) AND tenant = %s AND session != ''", sqlString(x.Shard), numberList(x.Seqs), sqlString(x.Tenant))
 }
@@ -79,7 +78,7 @@ func (x ExpiryBatch) remainingCondition() string {
 	return x.namedCondition() + " AND kind != 'control' AND expiry = 0"
 }
 
-// longQuery lets a statement be as long as the longest list of sequences.
+// longQuery allows a statement as long as the longest list of sequences.
 func longQuery(ctx context.Context, more clickhouse.Settings) context.Context {
 	settings := clickhouse.Settings{"max_query_size": 64 << 20}
 	for name, value := range more {
@@ -95,8 +94,8 @@ func (db *DB) countWhere(ctx context.Context, table, where string) (n uint64, er
 	return n, nil
 }
 
-// startMutation begins a mutation. It may take longer than any connection lives: mutating
-// says when it is done.
+// startMutation starts a mutation. It may run longer than a connection lives; isMutating
+// reports when it is done.
 func (db *DB) startMutation(ctx context.Context, statement string) error {
 	if err := db.conn.Exec(longQuery(ctx, clickhouse.Settings{"mutations_sync": 0}), statement); err != nil {
 		return fmt.Errorf("%w in %s: %w", ErrExpiry, db.serverName(), err)
@@ -104,8 +103,8 @@ func (db *DB) startMutation(ctx context.Context, statement string) error {
 	return nil
 }
 
-// isMutating reports whether a mutation of the tables is under way; one that cannot
-// go on is an error.
+// isMutating reports whether a mutation of the tables is running. It returns an error if one
+// cannot make progress.
 func (db *DB) isMutating(ctx context.Context) (busy bool, err error) {
 	var n uint64
 	var why string
@@ -119,9 +118,9 @@ func (db *DB) isMutating(ctx context.Context) (busy bool, err error) {
 	return n > 0, nil
 }
 
-// SessionsWithText gives fn the sessions of a tenant in one shard whose newest record was
-// stored before a time and of which some have their text, the longest silent
-// first, with that record's sequence and time.
+// SessionsWithText calls fn for the sessions of a tenant in one shard that have records with
+// their text and no record since before, the longest idle first. newest and at are sequence
+// and time of the session's newest record.
 func (db *DB) SessionsWithText(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
 	return db.queryIdleSessions(ctx, shard, tenant, before, "AND countIf(expiry = 0) > 0 ORDER BY newest, session", fn)
 }
@@ -129,8 +128,8 @@ func (db *DB) SessionsWithText(ctx context.Context, shard, tenant string, before
 // RecordPlace is a record's place in the log and in its session.
 type RecordPlace struct{ Seq, Index uint64 }
 
-// RecordsWithText lists the records of a session in one shard that have their text, in
-// order, and the time of the session's newest record.
+// RecordsWithText lists the records of a session in one shard that have their text, in order.
+// newest is the time of the session's newest record.
 func (db *DB) RecordsWithText(ctx context.Context, shard, tenant, session string) (list []RecordPlace, newest time.Time, err error) {
 	err = db.eachRow(ctx, `SELECT seq, assumeNotNull(session_index), expiry, broker_time FROM evidence
 		WHERE shard = {shard:String} AND seq IN (
@@ -154,13 +153,13 @@ func (db *DB) RecordsWithText(ctx context.Context, shard, tenant, session string
 	return list, newest, err
 }
 
-// hideExpired leaves expired rows out of the evidence that a query reads, whatever
-// views are between: what was derived from their texts goes with them.
+// hideExpired hides expired rows from every query on evidence, also through views. Derived
+// rows of expired records are deleted, so a repair must not expect them.
 func (db *DB) hideExpired() clickhouse.Settings {
 	return clickhouse.Settings{"additional_table_filters": "{'" + db.database + ".evidence': 'expiry = 0'}"}
 }
 
-// ExpiredTotals is how much of a tenant's evidence has no text any more.
+// ExpiredTotals counts the evidence of a tenant that has no text any more.
 type ExpiredTotals struct {
 	Records, Sessions uint64
 	Shard             string // of the newest expiry

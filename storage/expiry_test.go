@@ -135,8 +135,8 @@ func hashesOf(t *testing.T, db *DB, shard string) (list []string) {
 	return list
 }
 
-// A writer that dies between a mutation and the next is followed by a repair; the
-// derived rows go with it, and the expiry is finished by whoever comes next.
+// A writer dies between two mutations of an expiry, and a repair follows. The derived rows are
+// deleted, and the next caller finishes the expiry.
 func TestExpireAfterCrash(t *testing.T) {
 	db, shard := sharedDB(t), testShard(t)
 	if err := db.CommitEvidence(t.Context(), oneOfEach(t, shard, 1)); err != nil {

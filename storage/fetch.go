@@ -19,12 +19,11 @@ import (
 	"time"
 )
 
-// FetchEngine makes sure that the pinned engine is in cacheDir (empty:
-// DefaultCacheDir) and gives the path of its library. What is there already is
-// checked and used; otherwise the package is fetched with `npm pack` from
-// whatever registry npm is set up for (178 MB), checked against its pinned
-// integrity, unpacked (566 MB), checked again and moved into place in one step.
-// Processes that fetch at the same time wait for each other.
+// FetchEngine ensures that the pinned engine is in cacheDir (empty: DefaultCacheDir) and
+// returns the path of its library. It verifies and uses a cached library. Otherwise it fetches
+// the package with `npm pack` from the registry that npm is configured for (178 MB), checks
+// its pinned integrity, unpacks it (566 MB), checks the digest and moves it into place in one
+// step. Processes that fetch at the same time wait for each other.
 func FetchEngine(ctx context.Context, cacheDir string, progress func(stage string, done, total int64)) (string, error) {
 	lib, err := engineIn(cacheDir)
 	if err != nil {
@@ -40,7 +39,7 @@ func FetchEngine(ctx context.Context, cacheDir string, progress func(stage strin
 	return f.library.path, nil
 }
 
-// cachedEngine is FetchEngine without the fetching.
+// cachedEngine is FetchEngine without fetching; it returns ErrNotFetched instead.
 func cachedEngine(cacheDir string, progress func(stage string, done, total int64)) (string, error) {
 	lib, err := engineIn(cacheDir)
 	if err != nil {
@@ -67,7 +66,7 @@ func engineIn(cacheDir string) (lib library, err error) {
 	return pinnedLibrary(cacheDir), nil
 }
 
-// fetcher brings one library into the cache.
+// fetcher fetches one library into the cache.
 type fetcher struct {
 	library   library
 	integrity string // of the package, in npm's form
@@ -87,7 +86,7 @@ func (f fetcher) fetch(ctx context.Context) error {
 	}
 	defer lock.Close()
 	if err := f.library.verify(f.progress); !errors.Is(err, fs.ErrNotExist) {
-		return err // somebody else fetched it meanwhile
+		return err // another process fetched it meanwhile
 	}
 	work, err := os.MkdirTemp(dir, "fetch-*")
 	if err != nil {
@@ -101,8 +100,8 @@ func (f fetcher) fetch(ctx context.Context) error {
 	return f.installLibrary(tarball, work)
 }
 
-// runNPMPack runs npm. Its cache lies in the work directory, so that the download can
-// be watched and nothing of it stays behind.
+// runNPMPack runs npm and returns the path of the package. npm's cache is in the work
+// directory, so that progress can be measured and nothing of it is left behind.
 func (f fetcher) runNPMPack(ctx context.Context, work string) (string, error) {
 	npm, err := exec.LookPath("npm")
 	if err != nil {
@@ -129,7 +128,7 @@ func (f fetcher) runNPMPack(ctx context.Context, work string) (string, error) {
 	return found[0], nil
 }
 
-// watchDownload reports how much has arrived in dir until the function it gives is called.
+// watchDownload reports how much has arrived in dir until stop is called.
 func (f fetcher) watchDownload(dir string) (stop func()) {
 	const stage = "fetching the ClickHouse engine"
 	f.progress.report(stage, 0, tarballSize)
@@ -150,7 +149,7 @@ func (f fetcher) watchDownload(dir string) (stop func()) {
 	return func() { close(done); <-ended }
 }
 
-// treeSize adds up the files below dir; files that vanish meanwhile do not count.
+// treeSize adds up the sizes of the files below dir; it ignores files that vanish meanwhile.
 func treeSize(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -204,7 +203,7 @@ func checkIntegrity(path, integrity string) error {
 	return nil
 }
 
-// extractMember writes one member of a .tgz to path, durably, and gives its SHA-256.
+// extractMember writes one member of a .tgz to path, durably, and returns its SHA-256.
 func extractMember(tarball, member, path string, progress progressFunc) (string, error) {
 	file, err := os.Open(tarball)
 	if err != nil {
@@ -242,13 +241,13 @@ func writeHashed(path string, r io.Reader) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// firstLines is the beginning of a program's output, on one line.
+// firstLines returns the first n lines of a program's output, on one line.
 func firstLines(s string, n int) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[:min(n, len(lines))], " | ")
 }
 
-// lastLines is the end of it.
+// lastLines returns the last n lines of a program's output, on one line.
 func lastLines(s string, n int) string {
 	lines := strings.Split(strings.TrimSpace(s), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], " | ")

@@ -9,17 +9,17 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// SessionParent is a session and what it belongs to, as the newest of its call records
-// says.
+// SessionParent is a session and its parent, as its newest call record with a parent says.
 type SessionParent struct {
 	Session string
 	Seq     uint64 // of that record
 	Parent  events.CallParent
 }
 
-// SessionParents gives the sessions of a tenant that say in a range of sequences of a shard
-// what they belong to, in the order of their last word on it, at most so many; 0 is
-// all. It reads the call records of the range, so the range should be bounded.
+// SessionParents lists the sessions of a tenant with call records that name a parent, in a
+// range of sequences of a shard, in the order of the newest such record. It returns at most
+// most sessions; 0 means all. It reads the call records of the range, so the caller should
+// bound the range.
 func (db *DB) SessionParents(ctx context.Context, shard, tenant string, from, to uint64, most int) (list []SessionParent, err error) {
 	err = db.eachRow(ctx, `SELECT session, last, tupleElement(p, 'session'), tupleElement(p, 'source'), tupleElement(p, 'call_id'), tupleElement(p, 'by')
 		FROM (SELECT session, max(seq) AS last, argMax(parent, seq) AS p FROM (

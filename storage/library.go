@@ -12,8 +12,8 @@ import (
 	"runtime"
 )
 
-// The pinned engine. The version is a semver pre-release, so nothing but the
-// exact version selects it; later and earlier builds have no native listener.
+// The pinned engine. The version is a semver pre-release, so only the exact version selects
+// it; other builds have no native listener.
 const (
 	// LibraryVersion is the version of the npm package that holds the engine.
 	LibraryVersion = "26.7.3-stable.1"
@@ -31,19 +31,19 @@ const (
 // glibcLoader is the dynamic loader that the engine's library needs.
 const glibcLoader = "/lib64/ld-linux-x86-64.so.2"
 
-// library is one shared library in the cache: where it is and what it must be.
+// library is a shared library in the cache: its path and its expected digest.
 type library struct {
 	path   string
 	sha256 string
 }
 
-// pinnedLibrary is where the engine is cached below cacheDir.
+// pinnedLibrary is the engine's library below cacheDir.
 func pinnedLibrary(cacheDir string) library {
 	return library{filepath.Join(cacheDir, "libchdb", LibraryVersion, "libchdb.so"), LibrarySHA256}
 }
 
-// DefaultCacheDir is where FetchEngine and StartEngine keep the engine unless
-// told otherwise: "countersign" in the user's cache directory.
+// DefaultCacheDir is the default directory in which FetchEngine and StartEngine keep the
+// engine: "countersign" in the user's cache directory.
 func DefaultCacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -52,8 +52,7 @@ func DefaultCacheDir() (string, error) {
 	return filepath.Join(dir, "countersign"), nil
 }
 
-// verifiedStamp records that a file of this size and modification time was found to
-// have this digest.
+// verifiedStamp records that a file with this size and modification time had this digest.
 type verifiedStamp struct {
 	Size    int64  `json:"size"`
 	MTimeNS int64  `json:"mtime_ns"`
@@ -62,14 +61,14 @@ type verifiedStamp struct {
 
 func (l library) stampPath() string { return l.path + ".verified" }
 
-// verify checks the cached file; fs.ErrNotExist means that there is none.
+// verify checks the cached file. It returns fs.ErrNotExist if there is none.
 //
-// The whole file is hashed on first use and whenever its size or modification
-// time changed; after that the stamp beside it is believed. Hashing 566 MB at
-// every start would guard only against somebody who can write this user's cache
-// directory and resets the time stamp; that somebody could replace the stamp, this
-// program or its data just as well. What the stamp does not skip is the case that
-// happens: a file cut short, damaged in transit or of another version.
+// It hashes the whole file on first use and when its size or modification time has changed;
+// otherwise it trusts the stamp beside the file. Hashing 566 MB at every start would protect
+// only against an attacker that can write to this user's cache directory and reset the time
+// stamp; such an attacker could also replace the stamp, this program or its data. The stamp
+// still detects the faults that do occur: a file that is cut short, damaged in transit or of
+// another version.
 func (l library) verify(progress progressFunc) error {
 	info, err := os.Stat(l.path)
 	if err != nil {
@@ -98,8 +97,8 @@ func (l library) readStamp() verifiedStamp {
 	return s
 }
 
-// writeStamp remembers a verification. A cache that cannot be written to (one
-// shared by several users, say) is no error: it is then hashed at every start.
+// writeStamp stores the result of a verification. A cache that cannot be written to (one that
+// several users share, say) is no error: the file is then hashed at every start.
 func (l library) writeStamp(s verifiedStamp) error {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -124,7 +123,7 @@ func hashFile(path string, size int64, progress progressFunc) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// checkPlatform says whether the embedded engine can run here at all.
+// checkPlatform returns an error if the embedded engine cannot run on this machine.
 func checkPlatform() error {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return fmt.Errorf("%w, and this is %s/%s: install the clickhouse program, %s", ErrPlatform, runtime.GOOS, runtime.GOARCH, clickHouseUnavailable)
@@ -135,7 +134,7 @@ func checkPlatform() error {
 	return nil
 }
 
-// writeFileAtomically replaces path with b, durably, or leaves it as it was.
+// writeFileAtomically replaces path with b, durably, or leaves it unchanged.
 func writeFileAtomically(path string, b []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".tmp-*")
 	if err != nil {

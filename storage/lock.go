@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// lockRetry is how often a lock that is held is tried again.
+// lockRetry is the interval at which lockFile tries a held lock again.
 const lockRetry = 20 * time.Millisecond
 
-// lockFile takes an exclusive advisory lock on path, waiting for it as long as
-// ctx lasts; waiting is called once when there is somebody to wait for. The lock
-// lasts until every descriptor of the returned file is closed, those inherited by
-// children included.
+// lockFile takes an exclusive advisory lock on path. It waits as long as ctx lasts, and calls
+// waiting once if another process holds the lock. The lock lasts until every descriptor of
+// the returned file is closed, including those that children inherited.
 func lockFile(ctx context.Context, path string, waiting func()) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

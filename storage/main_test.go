@@ -110,7 +110,7 @@ func row(shard string, seq uint64) EvidenceRow {
 	}
 }
 
-// recordRow makes a row whose record's body is a record of ours.
+// recordRow makes a row with a service record as the body of its record.
 func recordRow(t testing.TB, shard string, seq uint64, kind string, body any) EvidenceRow {
 	t.Helper()
 	text, err := events.Encode(map[string]any{"v": 1, "body": body})

@@ -17,17 +17,16 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migration is tried again because two processes that start together can see
-// each other's half-made version table, and nothing locks it.
+// A migration is tried again, because two processes that start together can see each other's
+// half-made version table, and nothing locks it.
 const (
 	migrateAttempts = 5
 	migratePause    = 100 * time.Millisecond
 )
 
-// Migrate makes the tables, or brings them up to date. It may be called by several
-// processes at a time: every statement of every migration can be run again. The
-// tables of a build from before the first release are ErrEarlierBuild; they stay as
-// they are.
+// Migrate makes the tables or brings them up to date. Several processes may call it at the
+// same time, because every statement of every migration can be repeated. If the tables are of
+// a build from before the first release, it returns ErrEarlierBuild and changes nothing.
 func (db *DB) Migrate(ctx context.Context) error {
 	var err error
 	for range migrateAttempts {
@@ -70,9 +69,9 @@ func (db *DB) migrate(ctx context.Context) error {
 	return err
 }
 
-// refuseEarlierBuild looks for tables of ours, or the version table of earlier
-// builds, in a database without the version table of this one. The migrations make
-// the version table first, so no database that they began is refused.
+// refuseEarlierBuild returns ErrEarlierBuild if a database has our tables, or the version
+// table of earlier builds, but not the current version table. The migrations make the version
+// table first, so a database that they have begun is never refused.
 func (db *DB) refuseEarlierBuild(ctx context.Context) error {
 	ours := map[string]bool{earlierVersionTable: true}
 	for at := range parseSchema(schemaText) {

@@ -8,10 +8,10 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// SessionsContaining lists the sessions of a tenant in one shard that have a record
-// in which a text stands, the empty one for records without a session. A JSON
-// string in its canonical form, quotes included, finds the records that have
-// exactly this value somewhere. It reads all of the tenant's records.
+// SessionsContaining lists the sessions of a tenant in one shard that have a record containing
+// text; "" stands for records without a session. A JSON string in its canonical form, quotes
+// included, finds the records that have exactly this value. It reads all of the tenant's
+// records.
 func (db *DB) SessionsContaining(ctx context.Context, shard, tenant, text string) (sessions []string, err error) {
 	err = db.eachRow(ctx, `SELECT DISTINCT session FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND position(record, {text:String}) > 0 ORDER BY session`,
@@ -24,8 +24,8 @@ func (db *DB) SessionsContaining(ctx context.Context, shard, tenant, text string
 	return sessions, err
 }
 
-// SessionlessContaining lists the records of a tenant that belong to no session and in
-// which a text stands, by their sequences, in order.
+// SessionlessContaining lists the sequences of a tenant's records without a session that
+// contain text, in order.
 func (db *DB) SessionlessContaining(ctx context.Context, shard, tenant, text string) (seqs []uint64, err error) {
 	err = db.eachRow(ctx, `SELECT DISTINCT seq FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session = '' AND position(record, {text:String}) > 0 ORDER BY seq`,
@@ -38,7 +38,7 @@ func (db *DB) SessionlessContaining(ctx context.Context, shard, tenant, text str
 	return seqs, err
 }
 
-// SessionlessRecord is a record that belongs to no session, or one without a body.
+// SessionlessRecord is a record without a session or without a body.
 type SessionlessRecord struct {
 	Seq           uint64
 	Session, Kind string
@@ -46,13 +46,13 @@ type SessionlessRecord struct {
 	Record        string
 }
 
-// ofTenantOrBelow are the records of a tenant, those included whose subject is none of the
-// log's: they have no tenant, and stand below the tenant's own subjects.
+// ofTenantOrBelow selects the records of a tenant. It includes records with foreign subjects
+// below the tenant's own: those have no tenant.
 const ofTenantOrBelow = `shard = {shard:String} AND (tenant = {tenant:String} OR tenant = '' AND kind = 'unparseable' AND startsWith(subject, {below:String}))`
 
-// SessionlessRecords gives fn the records of a tenant without a session that were stored before a
-// time and in which a text stands, in order, limit at most. below is what the
-// subjects of the tenant's events begin with.
+// SessionlessRecords calls fn for the records of a tenant without a session that were stored
+// before a time and contain text, in order, at most limit. below is the prefix of the
+// subjects of the tenant's events.
 func (db *DB) SessionlessRecords(ctx context.Context, shard, tenant, below, text string, before time.Time, limit int, fn func(SessionlessRecord) error) error {
 	return db.scanSessionless(ctx, `SELECT seq, session, kind, broker_time, record FROM evidence WHERE `+ofTenantOrBelow+`
 		AND session = '' AND broker_time < {before:DateTime64(9, 'UTC')} AND position(record, {text:String}) > 0 ORDER BY seq LIMIT {limit:UInt32}`,
@@ -60,8 +60,8 @@ func (db *DB) SessionlessRecords(ctx context.Context, shard, tenant, below, text
 		clickhouse.DateNamed("before", before.UTC(), clickhouse.NanoSeconds), queryParam("limit", uint32(limit)))
 }
 
-// RecordsWithoutBody gives fn the records of a tenant that have no body, of whatever session:
-// its bytes are on the log and in quarantine only.
+// RecordsWithoutBody calls fn for the records of a tenant that have no body, in any session.
+// The bytes of such a body are only on the log and in quarantine.
 func (db *DB) RecordsWithoutBody(ctx context.Context, shard, tenant, below string, fn func(SessionlessRecord) error) error {
 	return db.scanSessionless(ctx, `SELECT seq, session, kind, broker_time, record FROM evidence WHERE `+ofTenantOrBelow+`
 		AND startsWith(record, '{"body":null,') ORDER BY seq`,
@@ -79,13 +79,13 @@ func (db *DB) scanSessionless(ctx context.Context, query string, fn func(Session
 	}, args...)
 }
 
-// IdleSessions gives fn the sessions of a tenant in one shard whose newest record
-// was stored before a time, with that record's sequence and time.
+// IdleSessions calls fn for the sessions of a tenant in one shard that have no record since
+// before, with sequence and time of their newest record.
 func (db *DB) IdleSessions(ctx context.Context, shard, tenant string, before time.Time, fn func(session string, newest uint64, at time.Time) error) error {
 	return db.queryIdleSessions(ctx, shard, tenant, before, "ORDER BY session", fn)
 }
 
-// queryIdleSessions is SilentSince; further is what else is asked of a session, and the order.
+// queryIdleSessions is IdleSessions with a further condition and the order of the result.
 func (db *DB) queryIdleSessions(ctx context.Context, shard, tenant string, before time.Time, further string, fn func(session string, newest uint64, at time.Time) error) error {
 	return db.eachRow(ctx, `SELECT session, max(seq), max(broker_time) AS newest FROM evidence
 		WHERE shard = {shard:String} AND tenant = {tenant:String} AND session != ''

@@ -14,21 +14,19 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// Verification reads every text there is. clickhouse-go copies each four to six
-// times and allocates twice for it, which was half of what verification cost;
-// this reads blocks of the native protocol and shows their columns as they lie
-// there. It knows one query, over plain TCP to this machine; everything else goes
-// through clickhouse-go.
+// Verification reads every text. clickhouse-go copies each text four to six times and
+// allocates twice for it, which was half of the cost of verification. This file reads blocks
+// of the native protocol and passes their columns on without a copy. It supports one query,
+// over plain TCP to this machine; everything else goes through clickhouse-go.
 
-// nativeVersion is the protocol that is asked for: enough to read columns, and
-// nothing that a reader of columns has no use for (sparse columns, events of
-// profiling).
+// nativeVersion is the protocol version to request: new enough for columns, and old enough to
+// exclude what this reader does not need (sparse columns, profile events).
 const nativeVersion = int(proto.FeatureDistributedDepth)
 
-// nativeBufferSize is how much is read at a time from a connection for long answers.
+// nativeBufferSize is the size of the read buffer of a connection for long answers.
 const nativeBufferSize = 1 << 20
 
-// errNative says that the short way cannot be taken; nothing was read.
+// errNative says that there is no plain connection; nothing was read.
 var errNative = errors.New("no plain connection")
 
 type nativeConn struct {
@@ -37,7 +35,7 @@ type nativeConn struct {
 	version int
 }
 
-// dialNative connects and logs in; room is how much is read at a time.
+// dialNative connects and logs in; room is the size of the read buffer.
 func (db *DB) dialNative(ctx context.Context, room int) (*nativeConn, error) {
 	o := db.options
 	if o.TLS != nil || o.DialContext != nil || !onlyLocal(o.Addr) {
@@ -82,7 +80,7 @@ func (c *nativeConn) readCode() (proto.ServerCode, error) {
 	return proto.ServerCode(n), err
 }
 
-// unexpectedPacket turns what came instead of what was wanted into an error.
+// unexpectedPacket turns an unexpected packet into an error.
 func (c *nativeConn) unexpectedPacket(code proto.ServerCode) error {
 	if code != proto.ServerCodeException {
 		return fmt.Errorf("the server sent packet %d", code)
@@ -107,8 +105,8 @@ func (c *nativeConn) sendQuery(query string, settings []proto.Setting) error {
 	return err
 }
 
-// readBlocks hands over the blocks of the answer. Their columns are those of into, and
-// belong to fn until it returns.
+// readBlocks calls fn for each block of the answer. The columns of into hold the block and
+// are valid until fn returns.
 func (c *nativeConn) readBlocks(into proto.Results, fn func(rows int) error) error {
 	for {
 		code, err := c.readCode()
@@ -140,7 +138,7 @@ func (c *nativeConn) readBlocks(into proto.Results, fn func(rows int) error) err
 }
 
 func (c *nativeConn) readBlock(into proto.Results) (rows int, err error) {
-	if _, err := c.r.Str(); err != nil { // the name of a table that is sent along
+	if _, err := c.r.Str(); err != nil { // the name of an external table
 		return 0, err
 	}
 	var b proto.Block
@@ -150,20 +148,20 @@ func (c *nativeConn) readBlock(into proto.Results) (rows int, err error) {
 	return b.Rows, nil
 }
 
-// nativeColumns are the columns of a sweep.
+// nativeColumns are the columns that scanNative reads.
 type nativeColumns struct {
 	shard, tenant, session, kind, subject, digest, record proto.ColStr
 	seq, expiry                                           proto.ColUInt64
 	at                                                    proto.ColInt64
 	hash                                                  proto.ColFixedStr
 
-	names map[string]string // those that come again and again
+	names map[string]string // interned names
 }
 
 const nativeScanQuery = `SELECT CAST(shard, 'String') AS shard_, seq, CAST(tenant, 'String') AS tenant_, session, CAST(kind, 'String') AS kind_, subject,
 	toUnixTimestamp64Nano(broker_time) AS at_, body_digest, record, record_hash, expiry FROM evidence WHERE shard = `
 
-// scanNative is Sweep over a plain connection; errNative if there is none.
+// scanNative is ScanReusingRow over a plain connection. It returns errNative if there is none.
 func (db *DB) scanNative(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
 	conn, err := db.dialNative(ctx, nativeBufferSize)
 	if err != nil {
@@ -175,7 +173,7 @@ func (db *DB) scanNative(ctx context.Context, shard string, from, to uint64, fn 
 		return errors.Join(ctx.Err(), db.queryError(err))
 	}
 	c := &nativeColumns{hash: proto.ColFixedStr{Size: len(EvidenceRow{}.RecordHash)}, names: map[string]string{}}
-	var mine error // of fn: returned as it is
+	var mine error // the error of fn, returned unchanged
 	err = conn.readBlocks(c.protoResults(), func(rows int) error {
 		mine = c.eachRow(rows, fn)
 		return mine
@@ -212,10 +210,10 @@ func (c *nativeColumns) eachRow(rows int, fn func(*EvidenceRow) error) error {
 	return nil
 }
 
-// maxNames bounds how many names a sweep remembers.
+// maxNames bounds the number of interned names.
 const maxNames = 4096
 
-// internName gives a name that stays.
+// internName returns a copy of a name that outlives the block; equal names share it.
 func (c *nativeColumns) internName(b []byte) string {
 	if known, ok := c.names[string(b)]; ok {
 		return known
@@ -228,5 +226,5 @@ func (c *nativeColumns) internName(b []byte) string {
 	return s
 }
 
-// unsafeString is a part of a column as a text; it goes with the column.
+// unsafeString views a part of a column as a string; it is valid as long as the column.
 func unsafeString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -9,16 +9,16 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2"
 )
 
-// A short query through clickhouse-go costs the server and this process a third
-// more than one on a plain connection: what is looked up one at a time takes those.
+// A short query through clickhouse-go costs the server and this process a third more than one
+// on a plain connection, so single look-ups use plain connections.
 
-// lookupBufferSize is how much is read at a time from a connection for short answers.
+// lookupBufferSize is the size of the read buffer of a connection for short answers.
 const lookupBufferSize = 64 << 10
 
-// maxIdle bounds the plain connections that are kept.
+// maxIdle bounds the number of kept plain connections.
 const maxIdle = 4
 
-// idleConns are the plain connections that nobody uses.
+// idleConns are the plain connections that are not in use.
 type idleConns struct {
 	mu     sync.Mutex
 	list   []*nativeConn
@@ -36,7 +36,7 @@ func (i *idleConns) get() *nativeConn {
 	return c
 }
 
-// put takes a connection that has nothing left to say.
+// put keeps a connection on which no answer is outstanding, or closes it.
 func (i *idleConns) put(c *nativeConn) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -57,14 +57,14 @@ func (i *idleConns) close() {
 	i.list = nil
 }
 
-// lookupSettings make a look-up cheaper for the server: planning is most of what it
-// does, and one thread all that it needs. Who may only read may not set them, and a
-// later server may not know them: then it goes without.
+// lookupSettings make a look-up cheaper for the server: planning is most of its cost, and one
+// thread is enough. A read-only user may not set them, and a later server may not know them;
+// queryNative then goes without.
 var lookupSettings = []proto.Setting{{Key: "max_threads", Value: "1"}, {Key: "enable_analyzer", Value: "0"}}
 
-// queryNative runs a query that changes nothing on a plain connection and hands over
-// the blocks of the answer; errNative if there is no such connection. A connection
-// that was kept and has ended meanwhile, with the server perhaps, is not an error.
+// queryNative runs a read-only query on a plain connection and calls fn for each block of the
+// answer. It returns errNative if there is no plain connection. If a kept connection was
+// closed meanwhile, by a restart of the server for instance, it dials again.
 func (db *DB) queryNative(ctx context.Context, query string, into proto.Results, fn func(rows int) error) error {
 	if !db.noSettings.Load() {
 		err := db.queryNativeWith(ctx, query, lookupSettings, into, fn)
@@ -105,14 +105,14 @@ func (db *DB) queryNativeWith(ctx context.Context, query string, settings []prot
 	}
 }
 
-// runQuery runs a query unless ctx ends, which closes the connection.
+// runQuery runs a query. If ctx ends, it closes the connection.
 func (c *nativeConn) runQuery(ctx context.Context, query string, settings []proto.Setting, into proto.Results, fn func(rows int) error) error {
 	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
 	err := c.sendQuery(query, settings)
 	if err == nil {
 		err = c.readBlocks(into, fn)
 	}
-	if !stop() { // it may be closed: not to be kept
+	if !stop() { // the connection may be closed, so the caller must not keep it
 		return errors.Join(ctx.Err(), err)
 	}
 	return err

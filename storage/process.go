@@ -16,18 +16,18 @@ import (
 // process is a child that does not outlive this process.
 type process struct {
 	cmd    *exec.Cmd
-	stdin  io.Closer // the end of the child's stdin that is ours
+	stdin  io.Closer // this process's end of the child's stdin
 	output *outputTail
-	done   chan struct{} // closed once the child is gone
+	done   chan struct{} // closed when the child has ended
 	state  string        // how it ended; set before done is closed
 }
 
 // startProcess starts argv with the given inherited files (from descriptor 3 on).
 //
-// The child dies with its parent in two ways. Its stdin is a pipe whose other end
-// only this process holds, and the engine's child watches it. And the kernel
-// sends it SIGKILL when the thread that forked it ends (PDEATHSIG is bound to the
-// thread, not to the process), so that thread belongs to the child until it is gone.
+// The child dies with its parent in two ways. Its stdin is a pipe that only this process holds
+// open, and the engine's child watches it. And the kernel sends it SIGKILL when the thread
+// that forked it ends (PDEATHSIG is bound to the thread, not to the process), so that thread
+// is reserved for the child until it has ended.
 func startProcess(argv, env []string, inherited []*os.File, log zerolog.Logger) (*process, error) {
 	p := &process{cmd: exec.Command(argv[0], argv[1:]...), output: &outputTail{log: log}, done: make(chan struct{})}
 	p.cmd.Env = env
@@ -59,15 +59,14 @@ func startProcess(argv, env []string, inherited []*os.File, log zerolog.Logger) 
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// kill ends the child at once and waits until it is gone. The engine's files
-// survive that; it is what a crash does.
+// kill ends the child at once and waits until it has ended. The engine's files survive that,
+// as they survive a crash.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
 }
 
-// outputTail logs what a child prints and keeps the end of it, for the message
-// about its death.
+// outputTail logs the output of a child and keeps the end of it for error messages.
 type outputTail struct {
 	log zerolog.Logger
 
@@ -75,7 +74,7 @@ type outputTail struct {
 	tail []byte
 }
 
-// outputKept is how many bytes of a child's output are kept.
+// outputKept is the number of bytes that outputTail keeps.
 const outputKept = 8 << 10
 
 func (o *outputTail) Write(b []byte) (int, error) {

@@ -2,8 +2,8 @@ package storage
 
 import "syscall"
 
-// dieWithParent keeps a child out of the terminal's process group, so that
-// Ctrl-C reaches the parent alone, and has the kernel kill it with its parent.
+// dieWithParent puts a child outside the terminal's process group, so that Ctrl-C reaches only
+// the parent, and makes the kernel kill it with its parent.
 func dieWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

@@ -4,6 +4,6 @@ package storage
 
 import "syscall"
 
-// dieWithParent keeps a child out of the terminal's process group. The kernel
-// cannot be asked to kill it with its parent here.
+// dieWithParent puts a child outside the terminal's process group. On this platform the kernel
+// cannot kill it with its parent.
 func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -2,8 +2,8 @@ package storage
 
 import "io"
 
-// progressFunc tells how far a stage has come; it may be nil. done and total are
-// bytes; total is 0 where it is not known.
+// progressFunc reports the progress of a stage; it may be nil. done and total are bytes; total
+// is 0 if it is not known.
 type progressFunc func(stage string, done, total int64)
 
 func (p progressFunc) report(stage string, done, total int64) {
@@ -12,12 +12,12 @@ func (p progressFunc) report(stage string, done, total int64) {
 	}
 }
 
-// wrapReader reports what is read from r, at most once per progressStep bytes.
+// wrapReader reports progress on reading r, at most once per progressStep bytes.
 func (p progressFunc) wrapReader(stage string, total int64, r io.Reader) io.Reader {
 	return &progressReader{r: r, report: p, stage: stage, total: total}
 }
 
-// progressStep keeps progress from costing more than the work.
+// progressStep is the number of bytes between reports; it keeps their cost small.
 const progressStep = 4 << 20
 
 type progressReader struct {

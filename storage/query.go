@@ -11,15 +11,15 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// eachRow runs a query and hands every row to fn. An error of fn ends the query and
-// is returned as it is.
+// eachRow runs a query and calls fn for each row. An error of fn ends the query and is returned
+// unchanged.
 func (db *DB) eachRow(ctx context.Context, query string, fn func(driver.Rows) error, args ...any) (err error) {
 	rows, err := db.conn.Query(queryContext(ctx), query, args...)
 	if err != nil {
 		return db.queryError(err)
 	}
 	defer func() {
-		if closed := db.queryError(rows.Close()); err == nil { // else it says the same once more
+		if closed := db.queryError(rows.Close()); err == nil { // otherwise it is the same error again
 			err = closed
 		}
 	}()
@@ -31,18 +31,17 @@ func (db *DB) eachRow(ctx context.Context, query string, fn func(driver.Rows) er
 	return db.queryError(rows.Err())
 }
 
-// ErrDamaged says that ClickHouse could not read what it had stored.
+// ErrDamaged says that ClickHouse could not read rows that it had stored.
 var ErrDamaged = errors.New("stored rows are damaged on ClickHouse's disk: copy its data directory as it is, then restore a backup (docs/operating.md)")
 
-// damageCodes are the codes of ClickHouse's errors about files of its own, with what
-// they say.
+// damageCodes are ClickHouse's error codes for damaged files, with their meaning.
 var damageCodes = map[int32]string{
 	40: "a checksum does not match", 246: "corrupted data", 271: "a block cannot be decompressed", 228: "a file has an unexpected size",
 	107: "a file is missing", 27: "a file cannot be parsed", 33: "a file ends too early",
 }
 
-// queryError says where a query failed. Of a damaged file it names the table and not
-// the block.
+// queryError adds the server's name to a query's error. For a damaged file it names the table
+// but does not repeat ClickHouse's message.
 func (db *DB) queryError(err error) error {
 	if err == nil {
 		return nil
@@ -56,7 +55,7 @@ func (db *DB) queryError(err error) error {
 
 var tableName = regexp.MustCompile(`\bin table ([A-Za-z0-9_.]{1,128})`)
 
-// tableIn is the table that an error of ClickHouse's is about.
+// tableIn returns the table that an error of ClickHouse names.
 func tableIn(message string) string {
 	if m := tableName.FindStringSubmatch(message); m != nil {
 		return "table " + m[1]
@@ -64,7 +63,7 @@ func tableIn(message string) string {
 	return "a table"
 }
 
-// evidenceColumnList is what scanEvidence reads.
+// evidenceColumnList lists the columns that scanEvidence reads.
 const evidenceColumnList = "shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash, expiry"
 
 func scanEvidence(rows driver.Rows) (r EvidenceRow, err error) {
@@ -75,8 +74,8 @@ func scanEvidence(rows driver.Rows) (r EvidenceRow, err error) {
 	return r, err
 }
 
-// Position gives the last sequence of a shard and its record's hash, zeroes when
-// there is none.
+// Position returns the last sequence of a shard and the hash of its record, or zeros if there
+// is none.
 func (db *DB) Position(ctx context.Context, shard string) (lastSeq uint64, lastHash [32]byte, err error) {
 	err = db.eachRow(ctx, `SELECT seq, record_hash FROM evidence WHERE shard = {shard:String} ORDER BY seq DESC LIMIT 1`, func(r driver.Rows) error {
 		var hash string
@@ -87,8 +86,8 @@ func (db *DB) Position(ctx context.Context, shard string) (lastSeq uint64, lastH
 	return lastSeq, lastHash, err
 }
 
-// Shards lists the shards that have evidence, in order of their names, which for
-// the incarnations of one stream is the order of their creation.
+// Shards lists the shards that have evidence, in the order of their names. For the
+// incarnations of one stream this is the order of their creation.
 func (db *DB) Shards(ctx context.Context) (shards []string, err error) {
 	err = db.eachRow(ctx, `SELECT DISTINCT shard FROM evidence ORDER BY shard`, func(r driver.Rows) error {
 		var s string
@@ -99,16 +98,16 @@ func (db *DB) Shards(ctx context.Context) (shards []string, err error) {
 	return shards, err
 }
 
-// Scan gives fn the rows of a shard from one sequence to another (both included;
-// AllSequences for no end), in the order of the sequences. It hides nothing: a
-// sequence that is there twice comes twice. fn may query db.
+// Scan calls fn for the rows of a shard from one sequence to another (both included;
+// AllSequences for no end), in the order of the sequences. It hides nothing: fn sees every
+// row of a repeated sequence. fn may query db.
 func (db *DB) Scan(ctx context.Context, shard string, from, to uint64, fn func(EvidenceRow) error) error {
 	return db.eachRow(ctx, `SELECT `+evidenceColumnList+` FROM evidence
 		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} ORDER BY shard, seq`,
 		eachEvidence(fn), queryParam("shard", shard), queryParam("from", from), queryParam("to", to))
 }
 
-// Chain gives fn the rows of a session in order, over all shards it has been in.
+// Chain calls fn for the rows of a session in order, over all its shards.
 func (db *DB) Chain(ctx context.Context, tenant, session string, fn func(EvidenceRow) error) error {
 	return db.eachRow(ctx, `SELECT `+evidenceColumnList+` FROM evidence
 		WHERE (shard, seq) IN (SELECT shard, seq FROM evidence_chain WHERE tenant = {tenant:String} AND session = {session:String})
@@ -126,7 +125,7 @@ func eachEvidence(fn func(EvidenceRow) error) func(driver.Rows) error {
 	}
 }
 
-// RecordHashes gives fn the sequences and record hashes of a range, like Scan.
+// RecordHashes calls fn for the sequences and record hashes of a range, like Scan.
 func (db *DB) RecordHashes(ctx context.Context, shard string, from, to uint64, fn func(seq uint64, hash [32]byte) error) error {
 	return db.scanHashes(ctx, shard, from, to, fn)
 }
@@ -146,8 +145,8 @@ func (db *DB) scanHashes(ctx context.Context, shard string, from, to uint64, fn 
 		}, queryParam("shard", shard), queryParam("from", from), queryParam("to", to))
 }
 
-// Count is what CountEvidence finds. A shard is dense when Distinct, Rows and
-// Last-First+1 are the same.
+// Count is the result of CountEvidence. A shard is complete and without repetitions if
+// Distinct, Rows and Last-First+1 are equal.
 type Count struct {
 	Rows, Distinct uint64
 	First, Last    uint64 // sequences; zero when there is no row
@@ -169,8 +168,8 @@ type Head struct {
 	Hash  [32]byte
 }
 
-// SessionHeads gives the heads of those of the sessions that have records in a
-// shard. It is right after Repair.
+// SessionHeads returns the heads of those sessions of keys that have records in a shard. The
+// result is reliable after Repair.
 func (db *DB) SessionHeads(ctx context.Context, shard string, keys []SessionID) (map[SessionID]Head, error) {
 	heads := make(map[SessionID]Head, len(keys))
 	if len(keys) == 0 {

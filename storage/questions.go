@@ -12,40 +12,40 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// Question is one of the questions that auditors ask. Its statement uses query
-// parameters, as clickhouse-client knows them too; the auditors' user and an
-// auditor of one tenant (Auditor) may run it.
+// Question is a predefined question of auditors. Its statement uses query parameters, which
+// clickhouse-client supports too. The read-only user and an auditor of one tenant (Auditor)
+// may run it.
 type Question struct {
-	Name  string // short, for the command line
+	Name  string // a short name for the command line
 	Asks  string
-	Needs []string // the parameters it has beside tenant and most, see Terms
+	Needs []string // its parameters besides tenant and most; see QuestionParams
 	SQL   string
 }
 
-// QuestionMissing is the name of the question that is about the whole log, and not
-// one tenant's records.
+// QuestionMissing is the name of the only question about the whole log instead of one tenant's
+// records.
 const QuestionMissing = "missing"
 
-// QuestionParams are the parameters of questions. The zero Since and Until are no limits.
+// QuestionParams are the parameters of questions. A zero Since or Until sets no limit.
 type QuestionParams struct {
 	Tenant       string
 	Agent        string // an agent, or the publisher it speaks through
-	ID           string // of a decision, call or event, of a workflow or a mandate: what the question asks for
-	Session      string // may be empty where a question has it: all
+	ID           string // of a decision, call, event, workflow or mandate, depending on the question
+	Session      string // may be empty: all sessions
 	Since, Until time.Time
-	Most         int // rows at most, the first ones; 0 is DefaultMost
+	Most         int // greatest number of rows; 0 means DefaultMost
 }
 
-// DefaultMost is how many rows an answer has at most.
+// DefaultMost is the default limit on the rows of an answer.
 const DefaultMost = 1000
 
-// optionalParams may be empty.
+// optionalParams are the parameters that may be empty.
 var optionalParams = []string{"since", "until", "session"}
 
-// ErrMissingParams: a question lacks what it needs to be asked.
+// ErrMissingParams says that a question lacks a required parameter.
 var ErrMissingParams = errors.New("the question needs more")
 
-// Answer is what a question gives: values by column. Times are UTC.
+// Answer is the result of a question: values by column. Times are UTC.
 type Answer struct {
 	Columns []string
 	Rows    [][]any
@@ -54,7 +54,7 @@ type Answer struct {
 // Questions lists the questions in their order.
 func Questions() []Question { return slices.Clone(questions) }
 
-// FindQuestion finds a question by its name or its number, from "1" on.
+// FindQuestion finds a question by its name or its number, which starts at "1".
 func FindQuestion(name string) (Question, bool) {
 	for i, q := range questions {
 		if q.Name == name || fmt.Sprint(i+1) == name {
@@ -64,7 +64,7 @@ func FindQuestion(name string) (Question, bool) {
 	return Question{}, false
 }
 
-// AnswerQuestion answers a question.
+// AnswerQuestion runs a question. It returns ErrMissingParams if a required parameter is empty.
 func (db *DB) AnswerQuestion(ctx context.Context, q Question, t QuestionParams) (a Answer, err error) {
 	if t.Most <= 0 {
 		t.Most = DefaultMost
@@ -102,7 +102,7 @@ func (db *DB) AnswerQuestion(ctx context.Context, q Question, t QuestionParams) 
 	return a, err
 }
 
-// anyRow reads a row of whatever types.
+// anyRow reads a row with any column types.
 func anyRow(r driver.Rows) ([]any, error) {
 	types := r.ColumnTypes()
 	cells := make([]any, len(types))

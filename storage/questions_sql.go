@@ -1,6 +1,6 @@
 package storage
 
-// questions is the one place where they stand; docs/auditing.md is held against it.
+// questions holds the predefined questions; a test compares docs/auditing.md with it.
 var questions = []Question{
 	{
 		Name: "agent", Asks: "What did an agent do between two times?", Needs: []string{"agent", "since", "until"},

@@ -9,8 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Located is a record with its place in the log. Tenant and session of the
-// record are those of its subject, not what the record says of itself.
+// Located is a record with its place in the log. The tenant and session in Record are those of
+// its subject, not those in its text.
 type Located[T any] struct {
 	Shard  string
 	Seq    uint64
@@ -18,7 +18,7 @@ type Located[T any] struct {
 	Record T
 }
 
-// place is what the typed tables have in common.
+// place holds the columns that all typed tables have.
 type place struct {
 	Tenant     string    `ch:"tenant"`
 	Session    string    `ch:"session"`
@@ -29,19 +29,19 @@ type place struct {
 
 const placeColumns = "tenant, session, shard, seq, broker_time"
 
-// inSession and of select from a typed table; both put the log's order on it.
+// inSession selects the rows of a session; logOrder sorts them in the order of the log.
 const (
 	inSession = "tenant = {tenant:String} AND session = {session:String}"
 	logOrder  = " ORDER BY shard, seq"
 )
 
-// Decisions gives the admission decisions of a session in log order.
+// Decisions returns the admission decisions of a session in log order.
 func (db *DB) Decisions(ctx context.Context, tenant, session string) ([]Located[events.Decision], error) {
 	return queryRecords(ctx, db, decisionTable, inSession, queryParam("tenant", tenant), queryParam("session", session))
 }
 
-// DecisionByID gives the decision with an id, wherever it is; more than one means
-// that somebody forged one. ErrNotFound when there is none.
+// DecisionByID returns the decision with an id, in any session. More than one means that one is
+// forged. It returns ErrNotFound if there is none.
 func (db *DB) DecisionByID(ctx context.Context, tenant, id string) ([]Located[events.Decision], error) {
 	list, err := queryRecords(ctx, db, decisionTable, "tenant = {tenant:String} AND decision_id = {id:String}", queryParam("tenant", tenant), queryParam("id", id))
 	if err == nil && len(list) == 0 {
@@ -50,30 +50,30 @@ func (db *DB) DecisionByID(ctx context.Context, tenant, id string) ([]Located[ev
 	return list, err
 }
 
-// Calls gives the call records of a session in log order.
+// Calls returns the call records of a session in log order.
 func (db *DB) Calls(ctx context.Context, tenant, session string) ([]Located[events.Call], error) {
 	return queryRecords(ctx, db, callTable, inSession, queryParam("tenant", tenant), queryParam("session", session))
 }
 
-// Findings gives the findings about a session in log order.
+// Findings returns the findings about a session in log order.
 func (db *DB) Findings(ctx context.Context, tenant, session string) ([]Located[events.Finding], error) {
 	return queryRecords(ctx, db, findingTable, inSession, queryParam("tenant", tenant), queryParam("session", session))
 }
 
-// Approvals gives the approval records of a session in log order.
+// Approvals returns the approval records of a session in log order.
 func (db *DB) Approvals(ctx context.Context, tenant, session string) ([]Located[events.Approval], error) {
 	return queryRecords(ctx, db, approvalTable, inSession, queryParam("tenant", tenant), queryParam("session", session))
 }
 
-// ToolCall is everything recorded about one tool_call_id of a tenant, over all
-// sessions and publishers: the ids are not unique.
+// ToolCall is everything recorded about one tool_call_id of a tenant, over all sessions and
+// publishers, because the ids are not unique.
 type ToolCall struct {
 	Decisions []Located[events.Decision]
 	Calls     []Located[events.Call]
 	Findings  []Located[events.Finding]
 }
 
-// ToolCall gathers what is known of a tool_call_id.
+// ToolCall returns everything recorded about a tool_call_id.
 func (db *DB) ToolCall(ctx context.Context, tenant, toolCallID string) (t ToolCall, err error) {
 	const where = "tenant = {tenant:String} AND tool_call_id = {id:String}"
 	args := []any{queryParam("tenant", tenant), queryParam("id", toolCallID)}
@@ -87,7 +87,7 @@ func (db *DB) ToolCall(ctx context.Context, tenant, toolCallID string) (t ToolCa
 	return t, err
 }
 
-// recordTable reads one typed table: R is a row, T the record it makes.
+// recordTable describes one typed table: R is a row, T the record that it makes.
 type recordTable[R, T any] struct {
 	name    string
 	columns []string
@@ -109,7 +109,7 @@ func queryRecords[R, T any](ctx context.Context, db *DB, table recordTable[R, T]
 	return list, nil
 }
 
-// eventTime turns a nullable time into a record's.
+// eventTime converts a nullable column to a record's time.
 func eventTime(t *time.Time) events.Time {
 	if t == nil {
 		return events.Time{}
@@ -117,8 +117,8 @@ func eventTime(t *time.Time) events.Time {
 	return events.At(*t)
 }
 
-// elementAt gives element i of a parallel array, and the zero value where the
-// array is shorter (it is not, unless somebody changed a row).
+// elementAt returns element i of a parallel array, or the zero value if the array is shorter,
+// which happens only if a row was changed.
 func elementAt[T any](list []T, i int) (v T) {
 	if i < len(list) {
 		v = list[i]

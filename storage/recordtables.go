@@ -102,7 +102,7 @@ func (r decisionRow) toDecision() events.Decision {
 	}
 	if r.Inputs != "" {
 		var in events.DecisionInputs
-		if json.Unmarshal([]byte(r.Inputs), &in) == nil { // otherwise the record says something else there
+		if json.Unmarshal([]byte(r.Inputs), &in) == nil { // otherwise the record has no valid inputs
 			d.Inputs = &in
 		}
 	}

@@ -94,7 +94,7 @@ func (r callRow) toCall() events.Call {
 	}
 	if r.Claimed != "" {
 		var claim events.CallClaim
-		if json.Unmarshal([]byte(r.Claimed), &claim) == nil { // otherwise the record says something else there
+		if json.Unmarshal([]byte(r.Claimed), &claim) == nil { // otherwise the record has no valid claim
 			c.Claimed = &claim
 		}
 	}

@@ -15,16 +15,16 @@ import (
 // derivedTable is a table that a materialized view fills from evidence.
 type derivedTable struct {
 	name, view string
-	// condition is the condition of the view: which rows of evidence have a row here.
+	// condition is the condition of the view: it selects the rows of evidence with a row here.
 	condition string
-	// version is the number that the view writes into the column form; rows with a
-	// lower one were made by an earlier view and are made anew. 0 means that the
-	// table has no such column.
+	// version is the number that the view writes into the column form. Rows with a lower number
+	// were made by an earlier view; Repair makes them again. 0 means that the table has no
+	// such column.
 	version uint8
 }
 
-// derivedTables lists the tables that materialized views fill from evidence. What the
-// conditions say is also in the views; TestViewsAndConditionsAgree.
+// derivedTables lists the tables that materialized views fill from evidence. The views repeat
+// the conditions; TestViewsAndConditionsAgree compares them.
 var derivedTables = []derivedTable{
 	{name: "evidence_chain", view: "evidence_chain_mv2", condition: "session != '' OR session_index IS NOT NULL"},
 	{name: "decisions", view: "decisions_mv2", condition: "kind = 'decision'", version: 2},
@@ -35,12 +35,11 @@ var derivedTables = []derivedTable{
 	{name: "redactions", view: "redactions_mv", condition: "redacted OR kind = 'unparseable'", version: 2},
 }
 
-// Repair makes the derived tables hold exactly what evidence of a shard says: it
-// adds rows that are missing, takes out rows that are there twice or that evidence
-// lacks, and makes those anew that a view of an earlier version made. It gives the
-// number of rows added. It costs a scan of the shard's narrow columns. Inserts
-// into evidence of the shard that are still under way are ended first, so only
-// the shard's one writer may call it; it should before it asks for Position and
+// Repair makes the derived tables of a shard agree with its evidence: it adds missing rows,
+// removes repeated rows and rows that evidence lacks, and makes rows of an earlier view's
+// version again. It returns the number of rows added. It costs a scan of the shard's narrow
+// columns. It first ends the inserts into the shard's evidence that are still running, so
+// only the shard's one writer may call it. The writer should call it before Position and
 // SessionHeads.
 func (db *DB) Repair(ctx context.Context, shard string) (added uint64, err error) {
 	if err := db.checkRestart(ctx); err != nil {
@@ -52,7 +51,7 @@ func (db *DB) Repair(ctx context.Context, shard string) (added uint64, err error
 	return added, err
 }
 
-// repairFrom is Repair of the sequences from one on.
+// repairFrom is Repair from a sequence on.
 func (db *DB) repairFrom(ctx context.Context, shard string, from uint64) (added uint64, err error) {
 	if err := db.endInserts(ctx, shard); err != nil {
 		return 0, err
@@ -76,19 +75,18 @@ func (db *DB) repairFrom(ctx context.Context, shard string, from uint64) (added 
 	return added, nil
 }
 
-// repairWindow is how many sequences of a shard are compared, and where they
-// differ looked at closely, at a time: what has to be held in memory does not grow
-// with the shard.
+// repairWindow is the number of sequences that are compared, and repaired, at a time. It bounds
+// memory independently of the size of the shard.
 const repairWindow = 1 << 20
 
-// differingWindows compares sums over windows of a shard, of all derived tables in one
-// query: an auditor that starts waits for it, and so does its first commit. It
-// gives the windows in which a table is not what the evidence says.
+// differingWindows returns, by table, the windows of a shard in which the table differs from
+// the evidence. It compares sums over windows, for all derived tables in one query, because
+// the start of an auditor and its first commit wait for it.
 func (db *DB) differingWindows(ctx context.Context, shard string, from uint64) (map[string][]uint64, error) {
 	var sums []string
 	for _, table := range derivedTables {
 		of, form, rows := table.condition, "0", "0"
-		if slices.Contains(expiryTables, table.name) { // what is expired is not missing
+		if slices.Contains(expiryTables, table.name) { // derived rows of expired records are not missing
 			of = "(" + of + ") AND expiry = 0"
 		}
 		if table.version > 0 {
@@ -112,10 +110,10 @@ func (db *DB) differingWindows(ctx context.Context, shard string, from uint64) (
 	return windows, err
 }
 
-// repairTable mends the windows in which a table differs.
+// repairTable repairs the windows in which a table differs.
 func (db *DB) repairTable(ctx context.Context, table derivedTable, shard string, from uint64, windows []uint64) (added uint64, err error) {
 	r := tableRepair{db: db, table: table, shard: shard, versionCondition: "0"}
-	if slices.Contains(expiryTables, table.name) { // what is expired must not be made anew
+	if slices.Contains(expiryTables, table.name) { // derived rows of expired records must not be made again
 		r.settings = db.hideExpired()
 	}
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(r.settings))
@@ -142,12 +140,12 @@ type tableRepair struct {
 	shard            string
 	view             string   // the query that fills the table
 	columns          []string // of the table
-	versionCondition string   // what tells rows of an earlier view
-	// settings are those under which evidence is read.
+	versionCondition string   // the column that tells rows of an earlier view's version
+	// settings apply to reads of evidence.
 	settings clickhouse.Settings
 }
 
-// repairRange makes a window of a table what evidence says.
+// repairRange repairs the rows of a table in a window.
 func (r tableRepair) repairRange(ctx context.Context, first, last uint64) (added uint64, err error) {
 	if err := r.deleteWrongRows(ctx, first, last); err != nil {
 		return 0, err
@@ -164,9 +162,9 @@ func (r tableRepair) repairRange(ctx context.Context, first, last uint64) (added
 	return added, r.db.conn.Exec(ctx, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s %s", r.table.name, list, list, missing), queryParam("shard", r.shard))
 }
 
-// deleteWrongRows removes the rows of a stretch of the window in which some are wrong:
-// there more often than evidence says, or made by an earlier view. Those that are
-// right come back with what is missing.
+// deleteWrongRows deletes the rows of a table between the first and the last wrong one of a
+// window. A row is wrong if it is there more often than evidence says, or if an earlier view
+// made it. repairRange inserts the right rows again, together with the missing ones.
 func (r tableRepair) deleteWrongRows(ctx context.Context, first, last uint64) error {
 	rows := func(have int, from string) string {
 		return fmt.Sprintf("SELECT seq, %s AS form, %d AS have FROM %s WHERE shard = {shard:String} AND seq BETWEEN %d AND %d", r.versionCondition, have, from, first, last)
@@ -180,8 +178,7 @@ func (r tableRepair) deleteWrongRows(ctx context.Context, first, last uint64) er
 	return r.db.conn.Exec(clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"mutations_sync": 2})), statement)
 }
 
-// viewDefinition gives the query of a table's view, as the migrations have it, and the
-// table's columns.
+// viewDefinition returns the query of a table's view in the migrations, and the table's columns.
 func (db *DB) viewDefinition(ctx context.Context, table derivedTable) (query string, columns []string, err error) {
 	queries, err := viewQueries()
 	if err == nil {
@@ -192,13 +189,13 @@ func (db *DB) viewDefinition(ctx context.Context, table derivedTable) (query str
 	return query, columns, err
 }
 
-// contentWindow is how many sequences RepairContents compares at a time.
+// contentWindow is the number of sequences that RepairContents compares at a time.
 const contentWindow = 1 << 15
 
-// RepairContents makes the rows of the derived tables anew that say other than the
-// texts of evidence, which Repair does not notice, up to a sequence. It gives their
-// number. It reads every text, with one thread of the server, and is for beside the
-// writing: up to that sequence all inserts must have been acknowledged.
+// RepairContents makes the derived rows up to a sequence again that differ in content from the
+// texts of evidence, which Repair does not notice. It returns their number. It reads every
+// text with one thread of the server, and may run beside the writer: all inserts up to that
+// sequence must have been acknowledged.
 func (db *DB) RepairContents(ctx context.Context, shard string, to uint64) (changed uint64, err error) {
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(clickhouse.Settings{"max_threads": 1}))
 	for from := uint64(0); from <= to; from += contentWindow {

@@ -10,13 +10,12 @@ import (
 // ErrDiskFull says that a disk is full.
 var ErrDiskFull = errors.New("the disk is full")
 
-// MinFreeBytes is what the disk of a managed server's store must have left for the
-// server to start, in bytes. A server that ended because its disk was full has to
-// complete or clear away first what it had begun.
+// MinFreeBytes is the free disk space that a managed server needs to start, in bytes. A server
+// that ended because its disk was full first has to complete or remove unfinished work.
 const MinFreeBytes = 16 << 20
 
-// RequireFreeSpace makes a directory if it is missing, and returns ErrNoRoom if its disk
-// has less than LeastRoom left.
+// RequireFreeSpace makes a directory if it is missing, and returns ErrDiskFull if its disk has
+// less than MinFreeBytes left.
 func RequireFreeSpace(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -28,7 +27,7 @@ func RequireFreeSpace(dir string) error {
 	return err
 }
 
-// freeBytes is what a directory's disk has left for who is not its administrator.
+// freeBytes is the free space on a directory's disk for unprivileged users.
 func freeBytes(dir string) (uint64, error) {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(dir, &st); err != nil {

@@ -13,18 +13,18 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// schemaText is what Migrate makes, a line each; TestSchemaIsWhatMigrationsMake
+// schemaText is the schema that Migrate makes, one item a line. TestSchemaIsWhatMigrationsMake
 // writes it.
 //
 //go:embed schema.txt
 var schemaText string
 
-// SchemaDifference is one thing in which the database is not what Migrate makes.
-// Column is empty where it is about the whole table or view.
+// SchemaDifference is one difference between the database and the schema that Migrate makes.
+// Column is empty if it is about the whole table or view.
 type SchemaDifference struct{ Table, Column, Detail string }
 
-// versionTable is where the migrations note which of them were made. No answer rests
-// on it. Builds before the first release had other migrations, noted in
+// versionTable is the table in which the migrations record which of them were made. No query
+// depends on it. Builds before the first release used other migrations and
 // earlierVersionTable.
 const (
 	versionTable        = "schema_version"
@@ -34,14 +34,13 @@ const (
 // codeAccessDenied is ClickHouse's ACCESS_DENIED.
 const codeAccessDenied = 497
 
-// schemaPlace is what a line of the schema is about.
+// schemaPlace is the table or column that a line of the schema describes.
 type schemaPlace struct{ table, column string }
 
-// SchemaDifferences compares the tables, views and columns that Migrate makes with
-// those of the database, and lists the row policies on them that hide rows from this
-// user. What else is in the database does not count. The server that is asked may
-// lie: this finds what was changed, and proves nothing. policies is false when the
-// user may not ask for row policies.
+// SchemaDifferences compares the tables, views and columns of the database with those that
+// Migrate makes, and lists the row policies that hide their rows from this user. It ignores
+// everything else in the database. A compromised server can lie about its schema: the result
+// shows changes, but proves nothing. policies is false if the user may not read row policies.
 func (db *DB) SchemaDifferences(ctx context.Context) (list []SchemaDifference, policies bool, err error) {
 	have, err := db.readSchema(ctx)
 	if err != nil {
@@ -63,7 +62,7 @@ func diffSchema(want, have map[schemaPlace]string) (list []SchemaDifference) {
 		found, there := have[at]
 		_, table := have[schemaPlace{table: at.table}]
 		switch {
-		case !there && at.column != "" && !table: // said of the table
+		case !there && at.column != "" && !table: // reported for the table
 		case !there:
 			list = append(list, SchemaDifference{at.table, at.column, "it is missing"})
 		case found != is:
@@ -99,7 +98,7 @@ func (db *DB) readSchema(ctx context.Context) (map[schemaPlace]string, error) {
 	return have, err
 }
 
-// rowPolicies lists those that apply to this user.
+// rowPolicies lists the row policies that apply to this user.
 func (db *DB) rowPolicies(ctx context.Context, ours map[string]bool) (list []SchemaDifference, allowed bool, err error) {
 	err = db.eachRow(ctx, `SELECT table, short_name FROM system.row_policies
 		WHERE database IN ('', currentDatabase()) AND (apply_to_all AND NOT has(apply_to_except, currentUser()) OR has(apply_to_list, currentUser()))
@@ -107,7 +106,7 @@ func (db *DB) rowPolicies(ctx context.Context, ours map[string]bool) (list []Sch
 		func(r driver.Rows) error {
 			var table, name string
 			err := r.Scan(&table, &name)
-			if ours[table] || table == "" { // none: of every table
+			if ours[table] || table == "" { // a policy without a table applies to every table
 				list = append(list, SchemaDifference{Table: table, Detail: fmt.Sprintf("the row policy %.80q hides rows of it", name)})
 			}
 			return err
@@ -118,8 +117,8 @@ func (db *DB) rowPolicies(ctx context.Context, ours map[string]bool) (list []Sch
 	return list, err == nil, err
 }
 
-// formatSchema and parseSchema write and read schemaText: table, column and what it
-// is, with tabs between them.
+// formatSchema and parseSchema write and read schemaText: table, column and definition,
+// separated by tabs.
 func formatSchema(have map[schemaPlace]string) string {
 	var lines []string
 	for at, is := range have {

@@ -18,59 +18,57 @@ const (
 	DefaultEngineHost = "127.0.0.1"
 	// DefaultMaxMemory bounds the memory of a managed engine, in bytes.
 	DefaultMaxMemory int64 = 2 << 30
-	// DefaultStartTimeout bounds a start (without fetching the engine) whose
-	// context has no deadline.
+	// DefaultStartTimeout bounds a start (without fetching the engine) if its context has no
+	// deadline.
 	DefaultStartTimeout = time.Minute
-	// DefaultStopTimeout bounds a Stop whose context has no deadline; after it
-	// the engine is killed.
+	// DefaultStopTimeout bounds a Stop if its context has no deadline; the engine is then
+	// killed.
 	DefaultStopTimeout = 15 * time.Second
 )
 
-// EngineOptions says which engine to use and how to run it.
+// EngineOptions selects an engine and says how to run it.
 type EngineOptions struct {
-	// DSN names a server that runs already, in clickhouse-go's form; nothing is
-	// started then. ReadonlyDSN goes with it and may be empty.
+	// DSN names a running server, in clickhouse-go's form; StartEngine then starts nothing.
+	// ReadonlyDSN is for the same server and may be empty.
 	DSN, ReadonlyDSN string
-	// DataDir holds everything that a managed engine keeps. One engine at a time
-	// may use it.
+	// DataDir holds all files of a managed engine. Only one engine at a time may use it.
 	DataDir string
 	// CacheDir holds the embedded engine's library; empty means DefaultCacheDir.
 	CacheDir string
-	// Host is a loopback address (there is no TLS on a managed engine); empty
-	// means DefaultEngineHost.
+	// Host is a loopback address, because a managed engine has no TLS; empty means
+	// DefaultEngineHost.
 	Host string
-	// TCPPort is the native protocol's port, 0 for a free one. HTTPPort opens
-	// ClickHouse's HTTP interface too; 0 leaves it off, which is the safe thing:
-	// web pages can reach it.
+	// TCPPort is the port of the native protocol; 0 means a free one. HTTPPort is the port of
+	// ClickHouse's HTTP interface; 0 leaves it closed, which is safer because web pages can
+	// reach it.
 	TCPPort, HTTPPort int
 	// MaxMemory bounds the engine's memory in bytes; 0 means DefaultMaxMemory.
 	MaxMemory int64
 	// NoFetch uses the embedded engine only if its library is there (ErrNotFetched).
 	NoFetch bool
-	// Embedded passes over a clickhouse program on PATH.
+	// Embedded ignores a clickhouse program on PATH.
 	Embedded bool
-	// Log receives what the engine prints, on level debug.
+	// Log receives the engine's output, on level debug.
 	Log zerolog.Logger
-	// Progress hears about the slow parts: stage is a phrase for people, done
-	// and total are bytes (total 0: unknown). It may be nil.
+	// Progress receives the progress of slow stages: stage is a phrase for users, done and
+	// total are bytes (total 0: unknown). It may be nil.
 	Progress func(stage string, done, total int64)
 }
 
-// StartEngine gives an engine that answers: the server that opts.DSN names, or
-// else the clickhouse program on PATH as a child, or else the embedded engine as
-// a child made from this program's own executable (see RunEngineChildIfAsked).
-// A managed engine's database exists when StartEngine returns; its tables do not
-// (see DB.Migrate). ctx governs the start only.
+// StartEngine returns an engine that answers: the server that opts.DSN names, or else the
+// clickhouse program on PATH as a child, or else the embedded engine as a child made from this
+// program's own executable (see RunEngineChildIfAsked). The database of a managed engine
+// exists when StartEngine returns; DB.Migrate makes its tables. ctx governs only the start.
 //
-// A managed engine listens on loopback and is locked down. Its users are the
-// owner and the read-only user, with random passwords kept in DataDir; neither
-// can reach files, URLs or other databases through it. The embedded engine's own
-// session logs in as `default` without a password, so that user may do nothing
-// but open the listener, and may have no second session (TestLockDown).
+// A managed engine listens on loopback and is locked down. Its users are the owner and the
+// read-only user, with random passwords kept in DataDir; neither can reach files, URLs or
+// other databases through it. The embedded engine's own session logs in as `default` without
+// a password, so that user may only open the listener, and may have no second session
+// (TestLockDown).
 //
-// On a disk with less than twice LeastRoom left it stores nothing more and can be
-// read; with less than LeastRoom it does not start (ErrNoRoom). The embedded engine
-// ends when a write fails all the same.
+// With less than twice MinFreeBytes left on its disk an engine stores nothing more but can be
+// read; with less than MinFreeBytes it does not start (ErrDiskFull). The embedded engine
+// exits if a write fails all the same.
 func StartEngine(ctx context.Context, opts EngineOptions) (*Engine, error) {
 	if opts.DSN != "" {
 		return useServer(ctx, opts)
@@ -98,7 +96,7 @@ func StartEngine(ctx context.Context, opts EngineOptions) (*Engine, error) {
 	return e, nil
 }
 
-// engineLaunch is what both kinds of managed engine start from.
+// engineLaunch is the input for starting either kind of managed engine.
 type engineLaunch struct {
 	opts  EngineOptions
 	creds credentials
@@ -127,8 +125,8 @@ func launchEngine(ctx context.Context, opts EngineOptions, locks dataLocks, star
 	return start(ctx, engineLaunch{opts, creds, locks, auditors})
 }
 
-// chooseEngine decides between the program on PATH and the embedded engine, and
-// fetches the latter where needed.
+// chooseEngine chooses between the program on PATH and the embedded engine, and fetches the
+// latter if needed.
 func chooseEngine(ctx context.Context, opts EngineOptions) (starter, error) {
 	if !opts.Embedded {
 		if program := findProgram(ctx, opts.Log); program != "" {
@@ -170,7 +168,7 @@ func (o *EngineOptions) setDefaults() error {
 	return nil
 }
 
-// makeConfig is what the engine's files say for this launch.
+// makeConfig makes the content of the engine's configuration files.
 func (l engineLaunch) makeConfig(embedded bool) engineConfig {
 	c := engineConfig{
 		Dir: l.opts.DataDir, Host: l.opts.Host, TCPPort: l.opts.TCPPort, HTTPPort: l.opts.HTTPPort,
@@ -183,7 +181,7 @@ func (l engineLaunch) makeConfig(embedded bool) engineConfig {
 	return c
 }
 
-// useServer takes the server that the options name.
+// useServer connects to the server that the options name.
 func useServer(ctx context.Context, opts EngineOptions) (*Engine, error) {
 	db, err := Open(ctx, opts.DSN)
 	if err != nil {
@@ -218,8 +216,8 @@ func startFailure(p *process, opts EngineOptions, cause error) error {
 	return fmt.Errorf("the ClickHouse engine did not start (%w): %s", cause, failureExcerpt(out))
 }
 
-// failureExcerpt picks what explains a failure out of a child's output: the first
-// exception, or else the last lines.
+// failureExcerpt picks the explanation of a failure from a child's output: the first exception,
+// or else the last lines.
 func failureExcerpt(output string) string {
 	for line := range strings.Lines(output) {
 		if strings.Contains(line, "Exception") {

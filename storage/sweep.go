@@ -10,16 +10,15 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// Range is a stretch of a shard's sequences that has rows.
+// Range is a range of a shard's sequences that has rows.
 type Range struct {
 	From, To uint64 // both included
-	Rows     uint64 // how many there are; more than To-From+1 if some are there twice
+	Rows     uint64 // number of rows; more than To-From+1 if sequences are repeated
 }
 
-// Ranges cuts the sequences of a shard from one to another (both included) into
-// stretches of size sequences, in order, and leaves out those without rows:
-// together, what Sweep finds in them is what Scan finds in the whole. size must
-// not be 0.
+// Ranges splits the sequences of a shard between two (both included) into ranges of size
+// sequences, in order, and omits those without rows. ScanReusingRow over all ranges finds the
+// same rows as Scan over the whole. size must not be 0.
 func (db *DB) Ranges(ctx context.Context, shard string, from, to, size uint64) (list []Range, err error) {
 	err = db.eachRow(ctx, `SELECT intDiv(seq, {size:UInt64}) AS n, min(seq), max(seq), count() FROM evidence
 		WHERE shard = {shard:String} AND seq BETWEEN {from:UInt64} AND {to:UInt64} GROUP BY n ORDER BY n`,
@@ -33,9 +32,8 @@ func (db *DB) Ranges(ctx context.Context, shard string, from, to, size uint64) (
 	return list, err
 }
 
-// SequencesBetween gives the first and the last sequence of a shard whose broker time is
-// not before since and before until; a zero time is no bound. Both are 0 when
-// there is none.
+// SequencesBetween returns the first and the last sequence of a shard with a broker time not
+// before since and before until; a zero time sets no bound. Both are 0 if there is none.
 func (db *DB) SequencesBetween(ctx context.Context, shard string, since, until time.Time) (first, last uint64, err error) {
 	bound := func(t, instead time.Time) int64 {
 		if t.IsZero() {
@@ -56,11 +54,10 @@ func (db *DB) SequencesBetween(ctx context.Context, shard string, since, until t
 	return first, last, err
 }
 
-// ScanReusingRow is Scan for who reads a lot: fn gets the same row again and again, with
-// other contents. Shard, Tenant, Session and Kind stay, the other texts are good
-// until fn returns. SessionIndex is not read. It has a connection of its own, on
-// which nothing is compressed if the server is on this machine: that would cost
-// the server as much as the reading does.
+// ScanReusingRow is Scan for large ranges: fn gets the same row each time, with other contents.
+// Shard, Tenant, Session and Kind may be kept; the other strings are valid until fn returns.
+// SessionIndex is not read. It uses a connection of its own, without compression if the
+// server is on this machine: compressing would cost the server as much as reading.
 func (db *DB) ScanReusingRow(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) error {
 	if err := db.scanNative(ctx, shard, from, to, fn); !errors.Is(err, errNative) {
 		return err
@@ -68,7 +65,7 @@ func (db *DB) ScanReusingRow(ctx context.Context, shard string, from, to uint64,
 	return db.scanReusingRow(ctx, shard, from, to, fn)
 }
 
-// scanReusingRow is Sweep through clickhouse-go.
+// scanReusingRow is ScanReusingRow through clickhouse-go.
 func (db *DB) scanReusingRow(ctx context.Context, shard string, from, to uint64, fn func(*EvidenceRow) error) (err error) {
 	options := *db.options
 	options.MaxOpenConns, options.MaxIdleConns = 1, 1
@@ -95,7 +92,7 @@ func (db *DB) scanReusingRow(ctx context.Context, shard string, from, to uint64,
 		}, queryParam("shard", shard), queryParam("from", from), queryParam("to", to))
 }
 
-// onlyLocal reports whether all addresses are this machine's own.
+// onlyLocal reports whether all addresses are loopback addresses.
 func onlyLocal(addresses []string) bool {
 	for _, a := range addresses {
 		host, _, err := net.SplitHostPort(a)
@@ -106,8 +103,8 @@ func onlyLocal(addresses []string) bool {
 	return len(addresses) > 0
 }
 
-// NewestSequences gives the least sequence among the newest n rows of some kinds in a
-// shard, and AllSequences when there is none of them.
+// NewestSequences returns the least sequence among the newest n rows of some kinds in a shard,
+// or AllSequences if there is none.
 func (db *DB) NewestSequences(ctx context.Context, shard string, kinds []string, n int) (least uint64, err error) {
 	least = AllSequences
 	err = db.eachRow(ctx, `SELECT seq FROM evidence WHERE shard = {shard:String} AND has({kinds:Array(String)}, kind) ORDER BY shard DESC, seq DESC LIMIT {n:Int64}`,

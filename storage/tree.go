@@ -15,20 +15,19 @@ type TreeNode struct {
 	Hash  [32]byte
 }
 
-// Of the tree's levels only every tileHeight-th is stored. The hashes of records,
-// level 0, are in evidence already, and what lies between two stored levels is
-// made from hashes of the lower one that lie in one tile: tileWidth of them side by
-// side, which are read together.
+// Only every tileHeight-th level of the tree is stored. Level 0, the hashes of records, is in
+// evidence already. A hash between two stored levels is computed from hashes of the lower one
+// in one tile: tileWidth adjacent hashes, which are read together.
 const (
 	tileHeight = 8
 	tileWidth  = 1 << tileHeight
 )
 
-// tilesPerQuery bounds a query, and what is held of its answer: 8 KB a tile.
+// tilesPerQuery bounds a query and the memory for its answer: 8 KB a tile.
 const tilesPerQuery = 512
 
-// InsertTreeNodes stores hashes durably; those that TreeNodes makes from others it
-// leaves out, which are all but one in 510. Storing a hash again does no harm.
+// InsertTreeNodes stores hashes durably. It omits those that TreeNodes computes from others,
+// which are all but one in 510. Storing a hash again does no harm.
 func (db *DB) InsertTreeNodes(ctx context.Context, shard string, nodes []TreeNode) error {
 	if shard == "" {
 		return fmt.Errorf("%w: it has no shard", ErrBatch)
@@ -50,11 +49,10 @@ func (db *DB) InsertTreeNodes(ctx context.Context, shard string, nodes []TreeNod
 	return db.insertColumns(ctx, "INSERT INTO tree_hashes (shard, level, tile, n, hash)", randomToken(), shards, levels, tiles, at, hash)
 }
 
-// TreeNodes gives hashes of a shard's Merkle log at the given tlog indexes, in
-// their order: stored ones, or made from stored ones and the hashes of records. One
-// that cannot be had is ErrNotFound; two different hashes at one index, or of one
-// record, among those that were needed are a *ConflictError. What it holds meanwhile
-// is bounded, however many it is asked for.
+// TreeNodes returns hashes of a shard's Merkle log at the given tlog indexes, in their order. It
+// reads stored hashes, or computes them from stored hashes and the hashes of records. It
+// returns ErrNotFound if a hash is missing, and *ConflictError if a hash that it needs is
+// there twice with different values. Its memory is bounded for any number of indexes.
 func (db *DB) TreeNodes(ctx context.Context, shard string, idx []uint64) ([][32]byte, error) {
 	r := treeRead{db: db, shard: shard, indexes: idx, hashes: make([][32]byte, len(idx)), requested: map[tileAt][]int{}}
 	var records, stored []tileAt
@@ -69,7 +67,7 @@ func (db *DB) TreeNodes(ctx context.Context, shard string, idx []uint64) ([][32]
 		}
 		r.requested[at] = append(r.requested[at], i)
 	}
-	// Side by side: each takes the server some time to plan and little to do.
+	// Concurrently: the server needs some time to plan each query and little to run it.
 	group, ctx := errgroup.WithContext(ctx)
 	for _, list := range [][]tileAt{records, stored} {
 		if len(list) > 0 {
@@ -87,12 +85,12 @@ type treeRead struct {
 	db        *DB
 	shard     string
 	indexes   []uint64
-	hashes    [][32]byte       // for idx; each has one writer
-	requested map[tileAt][]int // places in idx, by the tile that they are made from
+	hashes    [][32]byte       // by position in indexes; each has one writer
+	requested map[tileAt][]int // positions in indexes, by the tile that the hash is computed from
 }
 
-// makeHashes makes what was asked for of some tiles, which are all of level 0 or all of
-// higher ones.
+// makeHashes computes the requested hashes of some tiles. The tiles are all of level 0, or all
+// of higher levels.
 func (r treeRead) makeHashes(ctx context.Context, list []tileAt) error {
 	slices.SortFunc(list, tileAt.compare)
 	for part := range slices.Chunk(list, tilesPerQuery) {

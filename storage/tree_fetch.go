@@ -13,14 +13,14 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// codeIllegalPrewhere is ClickHouse's ILLEGAL_PREWHERE: what was asked is a view.
+// codeIllegalPrewhere is ClickHouse's ILLEGAL_PREWHERE: the query reads a view.
 const codeIllegalPrewhere = 182
 
-// fetchTiles reads tiles, all of level 0 or all of higher ones, in one query. The
-// numbers stand in the statement, and conditions in PREWHERE: a table sent along, a
-// parameter or a condition that the server has to move costs more than the reading
-// does. One tenant's auditor has views instead of the tables, which have no
-// PREWHERE, and the hashes of other tenants' records in one of their own.
+// fetchTiles reads tiles, all of level 0 or all of higher levels, in one query. The numbers are
+// in the statement and the conditions in PREWHERE: an external table, a parameter or a
+// condition that the server has to move costs more than the reading. An auditor of one
+// tenant has views instead of the tables. Views have no PREWHERE, and the view leaf_hashes
+// has the hashes of all tenants' records.
 func (db *DB) fetchTiles(ctx context.Context, shard string, list []tileAt, tiles tileSet) error {
 	columns, from, view, where := "seq, record_hash", "evidence", "leaf_hashes", "intDiv(seq - 1, "+strconv.Itoa(tileWidth)+") IN ("
 	if list[0].level > 0 {
@@ -49,14 +49,14 @@ func (db *DB) fetchTiles(ctx context.Context, shard string, list []tileAt, tiles
 	return db.hashRows(ctx, "SELECT "+columns+" FROM "+view+" WHERE"+condition, list[0].level > 0, tiles)
 }
 
-// hashColumns are the columns of fetchTiles.
+// hashColumns are the columns that hashRows reads.
 type hashColumns struct {
 	level proto.ColUInt8
 	n     proto.ColUInt64
 	hash  proto.ColFixedStr
 }
 
-// hashRows runs a query of fetchTiles, by the short way if there is one.
+// hashRows runs a query of fetchTiles, on a plain connection if there is one.
 func (db *DB) hashRows(ctx context.Context, query string, stored bool, tiles tileSet) error {
 	c := hashColumns{hash: proto.ColFixedStr{Size: len(tile{}.hashes[0])}}
 	into := proto.Results{{Name: "seq", Data: &c.n}, {Name: "record_hash", Data: &c.hash}}
@@ -97,7 +97,8 @@ func (db *DB) hashRows(ctx context.Context, query string, stored bool, tiles til
 	})
 }
 
-// numberList is a list for IN; there is no sequence and no index of the last number.
+// numberList formats numbers for IN. It appends MaxUint64, which is no sequence and no index, so
+// that the list is never empty.
 func numberList(list []uint64) string {
 	var b strings.Builder
 	for _, n := range list {

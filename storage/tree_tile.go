@@ -18,13 +18,14 @@ func (a tileAt) compare(b tileAt) int {
 	return cmp.Or(cmp.Compare(a.level, b.level), cmp.Compare(a.n, b.n))
 }
 
-// leafSpan are the hashes of a tile that another one is made from: 1<<height of them.
+// leafSpan names the hashes of a tile that another hash is computed from: 1<<height of them,
+// starting at index from.
 type leafSpan struct {
 	from   int
 	height int
 }
 
-// tileOf tells what the hash at a tlog index is made from.
+// tileOf returns the tile and the span in it that the hash at a tlog index is computed from.
 func tileOf(index uint64) (tileAt, leafSpan) {
 	level, n := tlog.SplitStoredHashIndex(int64(index))
 	height := level % tileHeight
@@ -32,8 +33,7 @@ func tileOf(index uint64) (tileAt, leafSpan) {
 	return tileAt{level - height, first / tileWidth}, leafSpan{int(first % tileWidth), height}
 }
 
-// tile is what was read of one: hashes of the tree, or the hashes of records at
-// level 0.
+// tile holds the hashes of one tile: hashes of the tree, or of records at level 0.
 type tile struct {
 	shard  string
 	at     tileAt
@@ -41,17 +41,17 @@ type tile struct {
 	states [tileWidth]uint8
 }
 
-// States of a hash of a tile.
+// States of a hash in a tile.
 const (
 	hashAbsent = iota
 	hashPresent
-	hashDiffers // it is there twice, and not the same
+	hashDiffers // two different values were read
 )
 
-// tileSet are the tiles that one query is about.
+// tileSet holds the tiles of one query.
 type tileSet map[tileAt]*tile
 
-// addHash takes in a hash of a stored level; one that no tile asks for is passed over.
+// addHash stores a hash of a stored level in its tile; it ignores one of no tile in the set.
 func (s tileSet) addHash(level int, n uint64, hash [32]byte) {
 	t := s[tileAt{level, n / tileWidth}]
 	if t == nil {
@@ -66,12 +66,12 @@ func (s tileSet) addHash(level int, n uint64, hash [32]byte) {
 	}
 }
 
-// storedIndex is the tlog index of a hash of the tile.
+// storedIndex is the tlog index of hash i of the tile.
 func (t *tile) storedIndex(i int) uint64 {
 	return uint64(tlog.StoredHashIndex(t.at.level, int64(t.at.n*tileWidth)+int64(i)))
 }
 
-// spanHash makes a hash from its span.
+// spanHash computes the hash over a span.
 func (t *tile) spanHash(s leafSpan) ([32]byte, error) {
 	if s.height == 0 {
 		return t.hashAt(s.from)
@@ -102,8 +102,7 @@ func (t *tile) hashAt(i int) ([32]byte, error) {
 	return t.hashes[i], nil
 }
 
-// leafHash is tlog.RecordHash of a record's hash (RFC 6962, 2.1), without its
-// allocations.
+// leafHash is tlog.RecordHash of a record's hash (RFC 6962, 2.1) without its allocations.
 func leafHash(recordHash [32]byte) [32]byte {
 	var b [1 + len(recordHash)]byte
 	copy(b[1:], recordHash[:])

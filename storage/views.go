@@ -10,16 +10,14 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/driver"
 )
 
-// CallFilter says which calls of a tenant are wanted; zero values are no
-// condition.
+// CallFilter selects calls of a tenant; a zero field sets no condition.
 type CallFilter struct {
 	Session, State, Tool string
-	Since                time.Time // of the call's newest record, broker time
-	Limit                int       // at most so many, the newest; 0 is all
+	Since                time.Time // least broker time of the call's newest record
+	Limit                int       // greatest number of calls, the newest ones; 0 means all
 }
 
-// LatestCalls gives the newest record of each call that fits, in the order of the
-// log.
+// LatestCalls returns the newest record of each call that matches f, in log order.
 func (db *DB) LatestCalls(ctx context.Context, tenant string, f CallFilter) ([]EvidenceRow, error) {
 	query := `SELECT shard, seq, false FROM (
 			SELECT shard, seq, broker_time, state, tool FROM calls
@@ -35,24 +33,22 @@ func (db *DB) LatestCalls(ctx context.Context, tenant string, f CallFilter) ([]E
 	return rows, err
 }
 
-// FindingFilter says which findings of a tenant are wanted; zero values are no
-// condition.
+// FindingFilter selects findings of a tenant; a zero field sets no condition.
 type FindingFilter struct {
 	Session, Rule, Severity string
-	Since                   time.Time // broker time
-	Enforced                bool      // only those that the tenant wants enforced, and what takes such a one back
-	Retracted               bool      // those that were taken back, too, and the records that did it
-	Limit                   int       // at most so many, the newest; 0 is all
+	Since                   time.Time // least broker time
+	Enforced                bool      // only findings that the tenant wants enforced, and retractions of these
+	Retracted               bool      // also retracted findings and the records that retract them
+	Limit                   int       // greatest number of findings, the newest ones; 0 means all
 }
 
-// StoredFinding is the row of a finding; Withdrawn says that a later record took
-// it back.
+// StoredFinding is the row of a finding. Retracted says that a later record retracts it.
 type StoredFinding struct {
 	EvidenceRow
 	Retracted bool
 }
 
-// LatestFindings gives the findings that fit, in the order of the log.
+// LatestFindings returns the findings that match f, in log order.
 func (db *DB) LatestFindings(ctx context.Context, tenant string, f FindingFilter) ([]StoredFinding, error) {
 	query := `SELECT shard, seq, finding_id IN (SELECT withdraws FROM findings WHERE tenant = {tenant:String} AND withdraws != '') AS taken_back
 		FROM findings
@@ -86,8 +82,8 @@ func limitClause(n int) string {
 	return fmt.Sprintf(" LIMIT %d", n)
 }
 
-// findingsAt runs a query for (shard, seq, mark) and gives the evidence rows at these
-// places, in the order of the log.
+// findingsAt runs a query for (shard, seq, retracted) and returns the evidence rows at these
+// places, in log order.
 func (db *DB) findingsAt(ctx context.Context, query string, args ...any) ([]StoredFinding, error) {
 	type place struct {
 		shard string
@@ -120,8 +116,8 @@ func (db *DB) findingsAt(ctx context.Context, query string, args ...any) ([]Stor
 	return list, err
 }
 
-// SessionsWithPrefix gives names of a tenant's sessions that begin with a prefix, at
-// most so many, in alphabetical order.
+// SessionsWithPrefix lists up to most names of a tenant's sessions that begin with a prefix, in
+// alphabetical order.
 func (db *DB) SessionsWithPrefix(ctx context.Context, tenant, prefix string, most int) (names []string, err error) {
 	err = db.eachRow(ctx, `SELECT DISTINCT session FROM evidence_chain
 		WHERE tenant = {tenant:String} AND startsWith(session, {prefix:String}) AND session != '' ORDER BY session`+limitClause(most),
@@ -134,24 +130,24 @@ func (db *DB) SessionsWithPrefix(ctx context.Context, tenant, prefix string, mos
 	return names, err
 }
 
-// ShardExtent is how far a shard's evidence goes, and how many sequences it has, none
-// of them counted twice unless somebody inserted a row.
+// ShardExtent returns the last sequence of a shard's evidence and its number of rows. The number
+// of rows is that of sequences unless a sequence is repeated.
 func (db *DB) ShardExtent(ctx context.Context, shard string) (last, sequences uint64, err error) {
 	err = db.eachRow(ctx, `SELECT max(seq), count() FROM evidence WHERE shard = {shard:String}`,
 		func(r driver.Rows) error { return r.Scan(&last, &sequences) }, queryParam("shard", shard))
 	return last, sequences, err
 }
 
-// ControlRecords gives fn a shard's control records up to a sequence, cursors left out,
-// in order.
+// ControlRecords calls fn for a shard's control records up to a sequence, except cursors, in
+// order.
 func (db *DB) ControlRecords(ctx context.Context, shard string, to uint64, fn func(EvidenceRow) error) error {
 	return db.eachRow(ctx, `SELECT `+evidenceColumnList+` FROM evidence
 		WHERE shard = {shard:String} AND seq <= {to:UInt64} AND kind = 'control' AND NOT endsWith(subject, '.cursor') ORDER BY shard, seq`,
 		eachEvidence(fn), queryParam("shard", shard), queryParam("to", to))
 }
 
-// EventsOf gives fn the events of a tenant whose subject ends in a type, up to a
-// sequence, in order.
+// EventsOf calls fn for the events of a tenant up to a sequence with a subject that ends in a
+// type, in order.
 func (db *DB) EventsOf(ctx context.Context, shard, tenant, typ string, to uint64, fn func(EvidenceRow) error) error {
 	return db.eachRow(ctx, `SELECT `+evidenceColumnList+` FROM evidence
 		WHERE shard = {shard:String} AND seq <= {to:UInt64} AND kind = 'event' AND tenant = {tenant:String}
@@ -159,8 +155,8 @@ func (db *DB) EventsOf(ctx context.Context, shard, tenant, typ string, to uint64
 		eachEvidence(fn), queryParam("shard", shard), queryParam("to", to), queryParam("tenant", tenant), queryParam("ending", "."+typ))
 }
 
-// FirstInput is the first message after a sequence that was stored at a time or
-// later and is neither of what a correlator writes; seq is 0 if there is none.
+// FirstInput returns the first message after a sequence that was stored at a time or later and
+// that no correlator wrote. seq is 0 if there is none.
 func (db *DB) FirstInput(ctx context.Context, shard string, after uint64, at time.Time) (seq uint64, stored time.Time, err error) {
 	err = db.eachRow(ctx, `SELECT seq, broker_time FROM evidence
 		WHERE shard = {shard:String} AND seq > {after:UInt64} AND broker_time >= {since:DateTime64(9, 'UTC')}
@@ -170,19 +166,17 @@ func (db *DB) FirstInput(ctx context.Context, shard string, after uint64, at tim
 	return seq, stored.UTC(), err
 }
 
-// LastCursor gives fn the newest record of the correlator's position, if there is
-// one.
+// LastCursor calls fn for the newest record of the correlator's position, if there is one.
 func (db *DB) LastCursor(ctx context.Context, shard string, fn func(EvidenceRow) error) error {
 	return db.eachRow(ctx, `SELECT `+evidenceColumnList+` FROM evidence
 		WHERE shard = {shard:String} AND kind = 'control' AND endsWith(subject, '.cursor') ORDER BY shard DESC, seq DESC LIMIT 1`,
 		eachEvidence(fn), queryParam("shard", shard))
 }
 
-// CallKey names the calls under one id.
+// CallKey identifies the calls that share one tool call id.
 type CallKey struct{ Session, Source, ToolCallID string }
 
-// LatestVerdicts gives the last verdict on each tool call id of the sessions, and
-// its sequence.
+// LatestVerdicts returns the last verdict on each tool call id of the sessions.
 func (db *DB) LatestVerdicts(ctx context.Context, tenant string, sessions []string) (map[CallKey]Verdict, error) {
 	list := map[CallKey]Verdict{}
 	err := db.eachRow(ctx, `SELECT session, source, tool_call_id, argMax(verdict, (shard, seq)), max(shard), argMax(seq, (shard, seq)) FROM decisions
@@ -197,7 +191,7 @@ func (db *DB) LatestVerdicts(ctx context.Context, tenant string, sessions []stri
 	return list, err
 }
 
-// Verdict is a verdict and where it stands in the log.
+// Verdict is a verdict and its place in the log.
 type Verdict struct {
 	Verdict, Shard string
 	Seq            uint64

@@ -12,9 +12,9 @@ import (
 	"github.com/ClickHouse/clickhouse-go/v2/lib/column"
 )
 
-// EvidenceToken is the de-duplication token of a batch: whoever stores a batch of
-// a shard that starts at first uses it, so of two writers only one gets through.
-// The engine remembers the last 10000 tokens of a table, over all shards.
+// EvidenceToken is the de-duplication token of a batch of a shard that starts at first. All
+// writers of a shard use it, so only one of two competing writers can store such a batch. The
+// engine remembers the last 10000 tokens of a table, over all shards.
 func EvidenceToken(shard string, first uint64) string {
 	return shard + "/" + strconv.FormatUint(first, 10)
 }
@@ -22,14 +22,14 @@ func EvidenceToken(shard string, first uint64) string {
 const insertEvidence = `INSERT INTO evidence
 (shard, seq, tenant, session, session_index, kind, subject, broker_time, body_digest, record, record_hash)`
 
-// InsertEvidence stores a batch in one block: rows of one shard, their sequences
-// rising, at most MaxBatchRows and MaxBatchBytes (ErrBatch otherwise). When it
-// returns nil the block is on disk (fsync) and in every table derived from it, or
-// an earlier block with the same token was: then these rows are dropped without a
-// word, so a writer that may have a rival asks Confirm (CommitEvidence does).
+// InsertEvidence stores a batch in one block: rows of one shard with rising sequences, at most
+// MaxBatchRows and MaxBatchBytes (ErrBatch otherwise). When it returns nil, the block is on disk
+// (fsync) and in every derived table, or an earlier block with the same token was. In the second
+// case these rows are dropped silently, so a writer that may have a competitor must call
+// VerifyStored (CommitEvidence does).
 //
-// ErrAmbiguous means that the rows may or may not have been stored, or in part of
-// the derived tables only. Any other error means that nothing was.
+// ErrAmbiguous means that the rows may or may not be stored, or stored only in some of the
+// derived tables. Any other error means that nothing was stored.
 func (db *DB) InsertEvidence(ctx context.Context, token string, rows []EvidenceRow) error {
 	if err := checkBatch(rows); err != nil {
 		return err
@@ -41,8 +41,8 @@ func (db *DB) InsertEvidence(ctx context.Context, token string, rows []EvidenceR
 	return db.insertColumns(ctx, insertEvidence, token, evidenceColumns(rows)...)
 }
 
-// InsertCopy stores rows of any shards that were read and proved elsewhere, in
-// a database that nothing else writes to. DropTextless must follow the last one.
+// InsertCopy stores rows of any shards that were read and proved elsewhere, in a database that
+// has no other writer. The caller must call DropTextless after the last one.
 func (db *DB) InsertCopy(ctx context.Context, rows []EvidenceRow) error {
 	expiry := make([]uint64, len(rows))
 	for i, r := range rows {
@@ -54,8 +54,8 @@ func (db *DB) InsertCopy(ctx context.Context, rows []EvidenceRow) error {
 	return db.insertColumns(ctx, strings.TrimSuffix(insertEvidence, ")")+", expiry)", randomToken(), append(evidenceColumns(rows), expiry)...)
 }
 
-// DropTextless deletes what views made of copied rows without a text. Only the chain
-// has a row of those.
+// DropTextless deletes the derived rows of copied rows without a text. Only evidence_chain has
+// rows of those.
 func (db *DB) DropTextless(ctx context.Context) error {
 	if n, err := db.countWhere(ctx, "evidence", "record = ''"); n == 0 || err != nil {
 		return err
@@ -69,11 +69,11 @@ func (db *DB) DropTextless(ctx context.Context) error {
 	return nil
 }
 
-// evidenceQueries is how the ids of a shard's evidence inserts begin; quiesce
+// evidenceQueries is the prefix of the query ids of a shard's evidence inserts; endInserts
 // finds them by it.
 func evidenceQueries(shard string) string { return "countersign/evidence/" + shard + "/" }
 
-// evidenceColumns turns rows into the columns of insertEvidence.
+// evidenceColumns converts rows to the columns of insertEvidence.
 func evidenceColumns(rows []EvidenceRow) []any {
 	n := len(rows)
 	shard, tenant, session := make([]string, n), make([]string, n), make([]string, n)
@@ -90,8 +90,8 @@ func evidenceColumns(rows []EvidenceRow) []any {
 	return []any{shard, seq, tenant, session, index, kind, subject, at, digest, record, hash}
 }
 
-// insertSettings makes an insert synchronous, whole and de-duplicated, whatever
-// the server's defaults are.
+// insertSettings makes an insert synchronous, atomic and de-duplicated, independent of the
+// server's defaults.
 func insertSettings(token string) clickhouse.Settings {
 	return clickhouse.Settings{
 		"async_insert":               0,
@@ -104,7 +104,7 @@ func insertSettings(token string) clickhouse.Settings {
 	}
 }
 
-// insertColumns stores columns as one block.
+// insertColumns stores columns as one block. An error after the send wraps ErrAmbiguous.
 func (db *DB) insertColumns(ctx context.Context, statement, token string, columns ...any) error {
 	ctx = clickhouse.Context(ctx, clickhouse.WithSettings(insertSettings(token)))
 	batch, err := db.conn.PrepareBatch(ctx, statement)
@@ -126,8 +126,8 @@ func (db *DB) insertColumns(ctx context.Context, statement, token string, column
 	return nil
 }
 
-// reserveColumn makes room in a column of long texts. A column that grows as it is
-// filled copies what it holds a dozen times: three times the work and the memory.
+// reserveColumn reserves memory in a column of long strings. A column that grows while it is
+// filled copies its content a dozen times: three times the work and the memory.
 func reserveColumn(col column.Interface, values any) error {
 	texts, ok := values.([]string)
 	if !ok || col.Type() != "String" {
@@ -140,7 +140,7 @@ func reserveColumn(col column.Interface, values any) error {
 	if total < 1<<20 {
 		return nil
 	}
-	defer col.Reset() // keeps the room
+	defer col.Reset() // keeps the memory
 	return col.AppendRow(make([]byte, total))
 }
 
@@ -153,7 +153,7 @@ type Checkpoint struct {
 	Created time.Time
 }
 
-// InsertCheckpoint stores a checkpoint durably; the same one twice is one.
+// InsertCheckpoint stores a checkpoint durably; storing the same one again has no effect.
 func (db *DB) InsertCheckpoint(ctx context.Context, c Checkpoint) error {
 	if c.Shard == "" || c.Note == "" || !c.Created.After(minTime) || !c.Created.Before(maxTime) {
 		return fmt.Errorf("%w: a checkpoint needs a shard, a note and a time", ErrBatch)

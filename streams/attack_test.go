@@ -420,7 +420,7 @@ func TestAttackBatchID(t *testing.T) {
 	}
 }
 
-// Only the server says who asks.
+// Only the server states the sender of a request.
 func TestAttackForgedRequestInfo(t *testing.T) {
 	f := start(t)
 	adm := f.conn("admitter")
@@ -465,7 +465,7 @@ func rawPublish(t *testing.T, nc *nats.Conn, subj, header string) {
 	ok(t, err)
 }
 
-// A stored message whose header claims to be a status of the server ("409
+// A stored message with a header that looks like a status of the server ("409
 // Consumer Deleted") must be read like any other: libraries that look at the
 // Status header first stop or skip it.
 func TestAttackStatusLineInStoredMessage(t *testing.T) {

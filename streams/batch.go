@@ -13,8 +13,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// publishBatch publishes one atomic batch and returns the sequences of its messages.
-// Any error that is ErrRefused means that nothing of it is stored.
+// publishBatch publishes one atomic batch and returns the sequences of its messages. ErrRefused
+// means that nothing of the batch is stored.
 func (l *publisher) publishBatch(ctx context.Context, msgs []Msg, last nats.Header) ([]uint64, error) {
 	b, end := l.beginBatch(), len(msgs)-1
 	for _, m := range msgs[:end] {
@@ -25,20 +25,20 @@ func (l *publisher) publishBatch(ctx context.Context, msgs []Msg, last nats.Head
 	return b.commit(ctx, msgs[end], last)
 }
 
-// openBatch is an atomic batch that is not committed. The server keeps what was
-// staged apart from the stream, and forgets it 10 s after the last message.
+// openBatch is an atomic batch that is not committed. The server keeps staged messages apart
+// from the stream, and drops them 10 s after the last one.
 type openBatch struct {
 	publisher *publisher
 	id        []string // one header value, shared by all messages
 	staged    int
 
-	// The message that is being sent: the client has written it when it returns.
+	// The message being sent. It is reused: the client has written it when PublishMsg returns.
 	out nats.Msg
 	seq [1]string
 }
 
-// beginBatch begins a batch, and with it a round of the lane. The batch id is random:
-// whoever could guess it could break into the batch.
+// beginBatch begins a batch and a new round of the publisher. The batch id is random, because a
+// client that could guess it could add messages to the batch.
 func (l *publisher) beginBatch() *openBatch {
 	l.startRound()
 	var raw [16]byte
@@ -46,7 +46,7 @@ func (l *publisher) beginBatch() *openBatch {
 	return &openBatch{publisher: l, id: []string{hex.EncodeToString(raw[:])}, out: nats.Msg{Header: nats.Header{}}}
 }
 
-// nextMessage is the next one to be sent, good until the one after it.
+// nextMessage returns the next message to send. It is valid until the next call.
 func (b *openBatch) nextMessage(m Msg) *nats.Msg {
 	h := b.out.Header
 	clear(h)
@@ -57,11 +57,11 @@ func (b *openBatch) nextMessage(m Msg) *nats.Msg {
 	return &b.out
 }
 
-// stageMessage sends a message that is not the last one. After an error the batch must
-// not be committed: nothing of it will be stored.
+// stageMessage sends a message that is not the last one. After an error the batch must not be
+// committed, and nothing of it will be stored.
 func (b *openBatch) stageMessage(m Msg) error {
 	out := b.nextMessage(m)
-	if b.staged == 0 { // a refusal of the batch comes here
+	if b.staged == 0 { // the server sends a refusal of the batch to this subject
 		out.Reply = b.publisher.replySubject(0)
 	}
 	b.staged++
@@ -71,10 +71,10 @@ func (b *openBatch) stageMessage(m Msg) error {
 	return nil
 }
 
-// commit sends the last message, with more headers, and waits for the
-// acknowledgement of all.
+// commit sends the last message, with further headers, and waits for the acknowledgement of the
+// whole batch.
 func (b *openBatch) commit(ctx context.Context, m Msg, more nats.Header) ([]uint64, error) {
-	if len(b.publisher.down) > 0 { // what was staged may be lost; the commit has not been sent
+	if len(b.publisher.down) > 0 { // staged messages may be lost; the commit has not been sent
 		return nil, fmt.Errorf("%w: batch abandoned: the connection was lost (%v)", ErrRefused, <-b.publisher.down)
 	}
 	out := b.nextMessage(m)
@@ -97,7 +97,7 @@ func (l *publisher) batchAck(ctx context.Context, timer *time.Timer, id string, 
 			return nil, err
 		}
 		if i == 0 && n > 1 {
-			if len(msg.Data) > 0 || len(msg.Header) > 0 { // an empty reply says: begun
+			if len(msg.Data) > 0 || len(msg.Header) > 0 { // an empty reply says that the batch has begun
 				if _, err := readAck(msg, l.stream); errors.Is(err, ErrRefused) {
 					refused = err
 				}
@@ -121,7 +121,7 @@ func (l *publisher) batchAck(ctx context.Context, timer *time.Timer, id string, 
 	}
 }
 
-// endingAt are n sequences in a row.
+// endingAt returns n consecutive sequences that end at last.
 func endingAt(last uint64, n int) []uint64 {
 	seqs := make([]uint64, n)
 	for k := range seqs {

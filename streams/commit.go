@@ -6,11 +6,11 @@ import (
 	"fmt"
 )
 
-// maxBackoff is how many groups at most go by singles after a refused batch.
+// maxBackoff is the greatest number of groups that are published singly after a refused batch.
 const maxBackoff = 64
 
-// commitGroup stores one group and settles its calls. Nothing cuts it short: a commit
-// under way ends by itself or by its timeout.
+// commitGroup stores one group and settles its calls. It cannot be cancelled: a commit ends by
+// itself or by its timeout.
 func (c *Committer) commitGroup(l *publisher, group []*appendCall) {
 	var msgs []Msg
 	for _, call := range group {
@@ -30,8 +30,8 @@ func (c *Committer) commitGroup(l *publisher, group []*appendCall) {
 			c.settleCalls(group, func(i int) publishOutcome { return batchOutcome(seqs, err, i) })
 			return
 		}
-		// Nothing of it is stored: singly, so that a tenant who occupies all
-		// batches only slows this down and a bad message fails alone.
+		// Nothing of the batch is stored. The messages are published singly, so that a tenant
+		// that occupies all batches only slows this down, and a bad message fails alone.
 		c.refusedBatch()
 	}
 	out := l.publishEach(context.Background(), msgs, nil)
@@ -75,7 +75,7 @@ func batchOutcome(seqs []uint64, err error, i int) publishOutcome {
 	return publishOutcome{seq: seqs[i]}
 }
 
-// skipBatch counts down the groups that go singly after a refusal.
+// skipBatch reports whether the next group is to be published singly, and counts it.
 func (c *Committer) skipBatch() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +93,7 @@ func (c *Committer) refusedBatch() {
 	c.batchesToSkip = c.backoff
 }
 
-// settleCalls hands every call its sequences or its error.
+// settleCalls gives every call its sequences or its error.
 func (c *Committer) settleCalls(group []*appendCall, at func(int) publishOutcome) {
 	i := 0
 	for _, call := range group {
@@ -112,8 +112,8 @@ func (c *Committer) settleCalls(group []*appendCall, at func(int) publishOutcome
 	}
 }
 
-// appendResult sums up the messages of one Append: all stored in increasing order,
-// all certainly not stored (ErrRefused), or doubt.
+// appendResult combines the outcomes of one Append: nil if all messages are stored in increasing
+// order, ErrRefused if certainly none is stored, ErrAmbiguous otherwise.
 func appendResult(outs []publishOutcome) error {
 	refused, last := 0, uint64(0)
 	var first error
@@ -134,7 +134,7 @@ func appendResult(outs []publishOutcome) error {
 		return nil
 	case refused == len(outs) || errors.Is(first, ErrAmbiguous):
 		return first
-	default: // keep the text, not the promise that nothing is stored
+	default: // keep the text, but not ErrRefused: some messages may be stored
 		return fmt.Errorf("%w: some of %d messages are stored, not all: %s", ErrAmbiguous, len(outs), first)
 	}
 }

@@ -10,22 +10,22 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Accounts that every server has. Every user outside the services' account has
-// one of its own beside them.
+// Accounts of every server. Every user outside the services' account also has an account of its
+// own.
 const (
 	// ServicesAccount holds the log, the KV buckets and the services.
 	ServicesAccount = "COUNTERSIGN"
 	// SystemAccount is the NATS system account.
 	SystemAccount = "SYS"
 
-	// maxPending is how many bytes may wait in the server for one connection. It drops a
-	// connection for which more wait, and holds senders back from three quarters of it on.
-	// The rest has to hold what is under way: 50 messages of DefaultTenantMaxPayload.
+	// maxPending is the greatest number of bytes that may wait in the server for one connection.
+	// The server drops a connection with more, and slows senders down from three quarters of it
+	// on. The last quarter has room for 50 messages of DefaultTenantMaxPayload in transit.
 	maxPending = 256 << 20
 
 	tenantAccountPrefix = "tenant-"
-	// accountSeparator stands between the parts of an account's name. Neither an
-	// escaped tenant nor a user's name can hold it.
+	// accountSeparator separates the parts of an account's name. Neither an escaped tenant nor
+	// a user's name can contain it.
 	accountSeparator = ":"
 )
 
@@ -36,32 +36,31 @@ const (
 	DefaultHost         = "127.0.0.1"
 	DefaultSyncInterval = "always"
 	DefaultMaxPayload   = 8 << 20 // bytes
-	// DefaultTenantMaxPayload is what the largest legal request or event needs (1 MiB)
-	// and its headers, with room for what is a little too large and shall be answered
-	// with a reason.
+	// DefaultTenantMaxPayload is enough for the largest legal request or event (1 MiB) with its
+	// headers, and for slightly larger ones, which get an answer with a reason.
 	DefaultTenantMaxPayload = 5 << 18 // bytes
 )
 
-// AccountFor names the NATS account of a tenant's user. A requester chooses the
-// reply subject inside its own account, so an account holds one user only: no
-// other user can be made to hear an answer. Different pairs have different names
-// (a tenant's name of more than 64 bytes is represented by its SHA-256).
+// AccountFor names the NATS account of a tenant's user. A requester chooses the reply subject
+// inside its own account, so an account holds only one user: no other user can be made to
+// receive an answer. Different pairs have different names (the name of a tenant of more than
+// 64 bytes is replaced by its SHA-256).
 func AccountFor(tenant, user string) string {
 	return tenantAccountPrefix + subject.Escape(tenant) + accountSeparator + user
 }
 
-// User is one NATS user. Names are global in a server.
+// User is one NATS user. User names are global in a server.
 type User struct {
-	// Name is [A-Za-z0-9_-]+; of a runtime it is also its publisher token.
+	// Name is [A-Za-z0-9_-]+. For a runtime it is also its publisher token.
 	Name string
-	// Password is the text itself, a bcrypt hash ("$2a$…"), or "$NAME": the
-	// environment variable NAME of the server process. A password that is only
-	// digits must not come from a variable (the server reads it as a number).
-	// It must not contain quotes, backslashes or control characters.
+	// Password is the password itself, a bcrypt hash ("$2a$…"), or "$NAME" for the environment
+	// variable NAME of the server process. A password of only digits must not come from a
+	// variable, because the server reads it as a number. It must not contain quotes,
+	// backslashes or control characters.
 	Password string
 	Role     Role
-	// InboxPrefix is where the user's replies go, without a trailing dot.
-	// Default "_INBOX_<Name>". It must not overlap with another user's.
+	// InboxPrefix is the subject prefix for the user's replies, without a trailing dot. The
+	// default is "_INBOX_<Name>". It must not overlap with another user's prefix.
 	InboxPrefix string
 }
 
@@ -79,36 +78,35 @@ type Tenant struct {
 	Users []User
 }
 
-// ServerConfig describes one NATS server for Countersign. The zero value of a
-// field means its default.
+// ServerConfig describes one NATS server for Countersign. A zero field means its default.
 type ServerConfig struct {
 	Name string
 	Host string
 	// Port 0 (or -1) picks a free port.
 	Port int
-	// MonitorPort 0 means none, -1 a free one. Monitoring has no access control.
+	// MonitorPort 0 means no monitoring, -1 a free port. Monitoring has no access control.
 	MonitorPort int
 	// StoreDir holds the streams; required.
 	StoreDir string
-	// SyncInterval is "always" (every acknowledgement comes after fsync) or a Go
-	// duration, e.g. "2m".
+	// SyncInterval is "always" (fsync before every acknowledgement) or a Go duration, e.g.
+	// "2m".
 	SyncInterval string
-	// MaxPayload is the largest message of the services and the operators, in bytes
-	// with its headers.
+	// MaxPayload is the largest message of the services and the operators, in bytes with its
+	// headers.
 	MaxPayload int
-	// TenantMaxPayload is the same of the tenants' users, at most MaxPayload. The server
-	// closes the connection of a user that sends more. A service's connection for which
-	// too much waits is dropped, with all tenants' requests in it: the largest message of
-	// one user must be a small part of what may wait (TestFloodOfLargeRequests).
+	// TenantMaxPayload is the largest message of tenants' users, at most MaxPayload. The
+	// server closes the connection of a user that sends more. It also drops a service's
+	// connection with too many waiting bytes, and all tenants' requests in it, so the largest
+	// message of one user must be a small part of maxPending (TestFloodOfLargeRequests).
 	TenantMaxPayload int
 	Space            subject.Space
 	// Shard names the log stream.
 	Shard string
 	// Services are the users of Countersign's own processes and the operators.
 	Services []User
-	// System is the user of the system account, if one is wanted.
+	// System is the user of the system account, or nil for none.
 	System *User
-	// Tenants' users get an account each.
+	// Tenants lists the tenants; each of their users gets an account.
 	Tenants []Tenant
 }
 
@@ -143,7 +141,7 @@ var (
 	hostForm     = regexp.MustCompile(`^[A-Za-z0-9_.:-]+$`)
 )
 
-// validate checks a config with defaults applied; all faults are reported.
+// validate checks a config with defaults applied and reports all faults.
 func (c ServerConfig) validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {

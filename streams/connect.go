@@ -16,30 +16,30 @@ const (
 	reconnectWait = 250 * time.Millisecond
 	pingInterval  = 20 * time.Second
 
-	// Where there is another server to go to, one that is silent is left within
-	// 2 s: the third ping that is due finds two unanswered.
+	// With several servers, a client leaves a silent server within 2 s: when the third ping is
+	// due, two are unanswered.
 	clusterPingInterval = 500 * time.Millisecond
 	clusterDialTimeout  = 2 * time.Second
 	pingsOutstanding    = 2
 )
 
-// ConnectOptions say how to reach a server. User and Password, or CredsFile.
+// ConnectOptions say how to reach a server. Set User and Password, or CredsFile.
 type ConnectOptions struct {
 	URL       string // of one server, or of all servers of a cluster, separated by commas
 	User      string
 	Password  string
 	CredsFile string
-	// InboxPrefix is where replies go; it must be the one the user may
-	// subscribe to. Default "_INBOX_<User>".
+	// InboxPrefix is the subject prefix for replies; it must be the one that the user may
+	// subscribe to. The default is "_INBOX_<User>".
 	InboxPrefix string
-	// Name shows in the server's connection list.
+	// Name is shown in the server's connection list.
 	Name string
 	Log  zerolog.Logger
 }
 
-// Connect connects once (it fails if no server answers) and then reconnects
-// for ever. Publishing while disconnected fails at once instead of being kept
-// and sent later. The caller closes the connection.
+// Connect connects to a server, and fails if none answers. Later it reconnects without limit.
+// Publishing while disconnected fails at once; messages are not buffered. The caller closes
+// the connection.
 func Connect(ctx context.Context, o ConnectOptions) (*nats.Conn, error) {
 	if o.URL == "" {
 		return nil, errors.New("no NATS server given: pass --server nats://HOST:PORT or --ready-file FILE")

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// DurabilityClass says what an acknowledgement is worth.
+// DurabilityClass says what guarantee an acknowledgement gives.
 type DurabilityClass string
 
 // The durability classes, strongest first.
@@ -24,10 +24,9 @@ const (
 
 const durabilityWait = 2 * time.Second
 
-// LossRisk says how an acknowledged message of this class can be lost and what to
-// do about it; it is empty if it cannot. separatePower is the operator's assertion
-// that the servers of a cluster never lose power at the same time: only then are
-// replicas that are not synced safe.
+// LossRisk describes how an acknowledged message of this class can be lost and what to do about
+// it. It is empty if it cannot be lost. separatePower is the operator's assertion that the
+// servers of a cluster never lose power at the same time: only then are unsynced replicas safe.
 func (c DurabilityClass) LossRisk(detail string, separatePower bool) string {
 	switch {
 	case c == ClassFsync, c == ClassReplicated && separatePower:
@@ -41,10 +40,9 @@ func (c DurabilityClass) LossRisk(detail string, separatePower bool) string {
 	return string(c) + ": " + detail + ". Acknowledged records are lost with the server process: keep the stream in files, with sync_interval: always"
 }
 
-// Durability reads a stream's class from the servers that hold it, as they run
-// (not from a file): file storage, persist mode and replicas of the stream and
-// every server's sync setting. If a server does not answer, the class returned
-// is the weakest that it can be, with an error.
+// Durability reads a stream's class from the running servers that hold it, not from a file: the
+// stream's storage, persist mode and replicas, and every server's sync setting. If a server
+// does not answer, it returns the weakest possible class and an error.
 func Durability(ctx context.Context, nc *nats.Conn, stream string) (DurabilityClass, string, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -74,7 +72,7 @@ func Durability(ctx context.Context, nc *nats.Conn, stream string) (DurabilityCl
 	return durabilityClass(holders, syncs, err)
 }
 
-// durabilityClass is the pure part: the settings of the holders decide.
+// durabilityClass computes the class from the settings of the servers that hold the stream.
 func durabilityClass(holders []string, syncs map[string]syncSetting, err error) (DurabilityClass, string, error) {
 	class, weakest := ClassFsync, ClassInterval
 	if len(holders) > 1 {
@@ -109,7 +107,7 @@ type syncSetting struct {
 	Interval time.Duration `json:"sync_interval"`
 }
 
-// syncSettings asks all servers and returns once the wanted ones have answered.
+// syncSettings asks all servers and returns when the wanted ones have answered.
 func syncSettings(ctx context.Context, nc *nats.Conn, wanted []string) (map[string]syncSetting, error) {
 	ctx, cancel := context.WithTimeout(ctx, durabilityWait)
 	defer cancel()
@@ -125,7 +123,7 @@ func syncSettings(ctx context.Context, nc *nats.Conn, wanted []string) (map[stri
 	for missing := len(wanted); missing > 0; {
 		msg, err := sub.NextMsgWithContext(ctx)
 		if err != nil {
-			return found, nil // who is missing is said by classify
+			return found, nil // durabilityClass reports the missing servers
 		}
 		var resp struct {
 			Server struct {

@@ -10,15 +10,14 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrSealed says that a stream was made before there was erasure: the server
-// refuses to delete from it, and to change that.
+// ErrSealed says that a stream was made before there was erasure: the server does not allow
+// deletion from it, and does not allow a change of this setting.
 var ErrSealed = errors.New("streams: nothing can be deleted from this stream")
 
-// ErasableStreams lists the streams beside the log that messages can be taken out of.
+// ErasableStreams lists the streams other than the log that messages can be erased from.
 func ErasableStreams() []string { return slices.Clone(erasableStreams) }
 
-// What STREAM.MSG.DELETE answers when there is nothing to delete, and when
-// nothing may be.
+// Answers of STREAM.MSG.DELETE if the message does not exist, and if deletion is not permitted.
 const (
 	codeSequenceNotFound = 10043
 	codeDeleteFailed     = 10057
@@ -26,14 +25,13 @@ const (
 	textNoMessage        = "no message found"
 )
 
-// Erase takes one message out of a stream and overwrites it on the disk (the
-// server writes random bytes in its place before it answers). Sequences stay as
-// they are. It is no error if there is no such message any more; erased says
-// whether there was. ErrSealed: nothing can be deleted from the stream.
+// Erase deletes one message from a stream and overwrites it on disk (the server writes random
+// bytes in its place before it answers). Other sequences do not change. A missing message is
+// no error; erased reports whether there was one. ErrSealed: the stream does not allow deletion.
 //
-// A server that encrypts its store does not overwrite: the bytes stay, encrypted,
-// until it rewrites the block that they are in. Blocks that the server replaced
-// are free space on the disk, like every deleted file.
+// A server that encrypts its store does not overwrite: the encrypted bytes stay until the server
+// rewrites their block. Blocks that the server has replaced are free space on the disk, like
+// every deleted file.
 func Erase(ctx context.Context, nc *nats.Conn, stream string, seq uint64) (erased bool, err error) {
 	req, err := json.Marshal(map[string]any{"seq": seq})
 	if err != nil {

@@ -1,7 +1,11 @@
-// Package streams is everything Countersign knows about NATS: accounts, roles
-// and permissions as data, the embedded server, provisioning of streams and KV
-// buckets, the durability class of a running server, group commit, and reading
-// a shard's log in order. It knows no policy.
+// Package streams holds everything that Countersign knows about NATS. Operator commands use
+// ServerConfig to render accounts, roles and permissions, and Provision to make the streams and
+// KV buckets. Services use Connect, Committer for group commit, AppendFenced for writes that must
+// fail after another instance has taken over, ReadLog to read a shard's log in order,
+// RequestIdentity to authenticate requests, and Durability for the class of a running server.
+//
+// The package knows no policy and does not interpret messages; streams/embedded runs a server.
+// Begin with roles.go for permissions, Committer for writing and ReadLog for reading.
 package streams
 
 import (
@@ -15,47 +19,47 @@ var (
 	// ErrConfig: a ServerConfig cannot be rendered; the message names the field.
 	ErrConfig = errors.New("streams: server configuration")
 
-	// ErrDoubt: nobody knows whether the messages are stored (no
-	// acknowledgement, a connection lost while waiting, an acknowledgement that
-	// does not fit). The caller must treat them as not stored for what it
-	// promises, and as possibly stored for what it writes next.
+	// ErrAmbiguous: it is unknown whether the messages are stored (no acknowledgement, a
+	// connection lost while waiting, an acknowledgement that does not fit). The caller must
+	// treat them as not stored in what it promises, and as possibly stored in what it writes
+	// next.
 	ErrAmbiguous = errors.New("streams: stored or not is unknown")
 
 	// ErrRefused: certainly nothing of the call is stored.
 	ErrRefused = errors.New("streams: not stored")
 
-	// ErrFenced: another writer has moved the fence; the caller must step down.
+	// ErrFenced: another writer has moved the fence; the caller must stop writing.
 	ErrFenced = errors.New("streams: fenced off by another writer")
 
-	// ErrBatchBusy: the server holds no place for another atomic batch (other
-	// clients may occupy all of them); nothing is stored, try again.
+	// ErrBatchBusy: the server has no capacity for another atomic batch (other clients may
+	// occupy all of it). Nothing is stored; the caller may try again.
 	ErrBatchBusy = errors.New("streams: no atomic batch to be had")
 
 	// ErrTooLarge: more messages or bytes than one call may carry.
 	ErrTooLarge = errors.New("streams: too large")
 
-	// ErrReservedHeader: a message carries a header that steers the server.
+	// ErrReservedHeader: a message has a header that controls the server.
 	ErrReservedHeader = errors.New("streams: header reserved for the server")
 
-	// ErrBusy: as many messages wait as may; nothing of the call is stored.
+	// ErrBusy: the greatest number of messages is waiting; nothing of the call is stored.
 	ErrBusy = errors.New("streams: too many messages wait")
 
 	// ErrClosed: the Committer is closed.
 	ErrClosed = errors.New("streams: closed")
 
-	// ErrIdentity: a request carries no identity that the server vouches for.
+	// ErrIdentity: a request has no identity that the server has stamped.
 	ErrIdentity = errors.New("streams: no authenticated identity on the request")
 
-	// ErrDirectGet: a bucket lets any of its replicas answer reads.
+	// ErrDirectGet: a bucket allows any of its replicas to answer reads.
 	ErrDirectGet = errors.New("streams: the bucket allows direct get")
 
-	// ErrRewound: the stream holds fewer messages than were already read from
-	// it, or was created anew: acknowledged messages are gone.
+	// ErrRewound: the stream holds fewer messages than were already read from it, or was
+	// recreated: acknowledged messages are lost.
 	ErrRewound = errors.New("streams: stream was rewound or recreated")
 )
 
-// GapError says that the log is not dense: Want is the sequence that had to
-// come next, Got the one that came.
+// GapError says that sequences are missing from the log: Want is the expected sequence, Got the
+// one that came.
 type GapError struct {
 	Stream    string
 	Want, Got uint64
@@ -66,15 +70,15 @@ func (e *GapError) Error() string {
 		e.Stream, e.Want, e.Got)
 }
 
-// Difference is one setting of an existing object that is not as wanted.
+// Difference is one setting of an existing stream or bucket that differs from the wanted one.
 type Difference struct{ Object, Field, Have, Want string }
 
 func (d Difference) String() string {
 	return fmt.Sprintf("%s: %s is %s, want %s", d.Object, d.Field, d.Have, d.Want)
 }
 
-// ConflictError lists how existing streams and buckets differ from what is
-// wanted. Nothing that exists was changed.
+// ConflictError lists how existing streams and buckets differ from the wanted ones. None of them
+// was changed.
 type ConflictError struct{ Differences []Difference }
 
 func (e *ConflictError) Error() string {
@@ -86,8 +90,8 @@ func (e *ConflictError) Error() string {
 		strings.Join(lines, "; ")
 }
 
-// PublishError tells which messages of a PublishEvents call are not known to
-// be stored, by their index, and why. All others are stored.
+// PublishError lists, by index, the messages of a PublishEvents call that are not known to be
+// stored, and why. All others are stored.
 type PublishError struct{ Failed map[int]error }
 
 func (e *PublishError) Error() string {
@@ -100,7 +104,7 @@ func (e *PublishError) Error() string {
 	return fmt.Sprintf("%d message(s) not stored for certain, the first is number %d: %v", n, first+1, e.Failed[first])
 }
 
-// Unwrap gives every cause.
+// Unwrap returns every cause.
 func (e *PublishError) Unwrap() []error {
 	out := make([]error, 0, len(e.Failed))
 	for _, err := range e.Failed {

@@ -8,19 +8,19 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Fence makes a write conditional: the last message on Subject must have
-// sequence ExpectedLastSeq (0: there is none).
+// Fence makes a write conditional: the last message on Subject must have the sequence
+// ExpectedLastSeq (0: there is no message).
 type Fence struct {
 	Subject         string
 	ExpectedLastSeq uint64
 }
 
-// AppendFenced stores messages all or none, in one atomic batch whose last
-// message, the only one on fence.Subject, moves the fence. It returns their
-// sequences, which are contiguous. Errors: ErrFenced, another writer was there
-// and the caller must step down; ErrBatchBusy, try again; ErrTooLarge, more
-// than MaxBatch messages or 32 MiB, the caller splits; ErrRefused (all of the
-// former are), nothing is stored; ErrDoubt, read the fence before going on.
+// AppendFenced stores all messages or none, in one atomic batch. The last message, the only one
+// on fence.Subject, moves the fence. It returns the sequences, which are contiguous. Errors:
+// ErrFenced, another writer has moved the fence and the caller must stop writing; ErrBatchBusy,
+// try again; ErrTooLarge, more than MaxBatch messages or 32 MiB, the caller must split;
+// ErrRefused (which all of these are), nothing is stored; ErrAmbiguous, the caller must read
+// the fence before it continues.
 func AppendFenced(ctx context.Context, nc *nats.Conn, stream string, msgs []Msg, fence Fence) ([]uint64, error) {
 	if len(msgs) == 0 {
 		return nil, fmt.Errorf("%w: there is no message to move the fence with", ErrRefused)
@@ -28,7 +28,7 @@ func AppendFenced(ctx context.Context, nc *nats.Conn, stream string, msgs []Msg,
 	b := NewFencedBatch(nc, stream, fence.Subject)
 	defer b.Close()
 	end := len(msgs) - 1
-	// Nothing is sent of what the server would refuse.
+	// Check everything first, so that nothing is sent of a batch that the server would refuse.
 	if err := b.checkMessages(msgs[:end], msgs[end]); err != nil {
 		return nil, err
 	}
@@ -38,32 +38,31 @@ func AppendFenced(ctx context.Context, nc *nats.Conn, stream string, msgs []Msg,
 	return b.commitBatch(ctx, msgs[end], fence.ExpectedLastSeq)
 }
 
-// FencedBatch is what AppendFenced stores, sent piece by piece: the server looks
-// at the fence when the last message comes, and not before, so the others can be
-// on their way while nobody knows yet where the fence will be. A batch that is not
-// committed leaves nothing. One goroutine owns it and must call Close; the
-// connection is the caller's.
+// FencedBatch is AppendFenced in several steps. The server checks the fence only when the last
+// message comes, so the other messages can be sent before the expected fence is known. A batch
+// that is not committed leaves nothing in the stream. One goroutine owns a FencedBatch and
+// must call Close; the connection is the caller's.
 type FencedBatch struct {
 	nc     *nats.Conn
 	stream string
 	fence  string // subject
 
-	publisher *publisher // both nil while nothing is staged
-	batch     *openBatch //
-	staged    int        // messages staged
+	publisher *publisher // nil until Stage or Commit
+	batch     *openBatch // nil until messages are staged
+	staged    int        // number of staged messages
 	bytes     int
-	err       error // why there will be no commit
+	err       error // the reason why Commit will fail
 }
 
-// NewFencedBatch makes a batch. Nothing is sent before Stage or Commit.
+// NewFencedBatch makes a batch. It sends nothing before Stage or Commit.
 func NewFencedBatch(nc *nats.Conn, stream, fence string) *FencedBatch {
 	return &FencedBatch{nc: nc, stream: stream, fence: fence}
 }
 
-// Stage sends messages that are not the last ones. Errors are ErrRefused, nothing
-// will be stored, as of AppendFenced; Commit repeats them. The server's own refusal
-// of the batch (ErrBatchBusy) comes with Commit. What is staged has to be
-// committed or staged further within 10 s.
+// Stage sends messages that precede the last one. Errors are ErrRefused as of AppendFenced, and
+// nothing will be stored; Commit repeats them. The server's own refusal of the batch
+// (ErrBatchBusy) is returned by Commit. After Stage, the caller must call Stage or Commit
+// again within 10 s.
 func (b *FencedBatch) Stage(msgs []Msg) error {
 	if b.err == nil {
 		b.err = b.checkMessages(msgs)
@@ -74,8 +73,8 @@ func (b *FencedBatch) Stage(msgs []Msg) error {
 	return b.stageMessages(msgs)
 }
 
-// Commit sends the message that moves the fence from a sequence on, and returns
-// its own once everything is stored. Errors are those of AppendFenced.
+// Commit sends the message that moves the fence from expectedLastSeq, and returns the sequence of
+// this message once everything is stored. Errors are those of AppendFenced.
 func (b *FencedBatch) Commit(ctx context.Context, last Msg, expectedLastSeq uint64) (uint64, error) {
 	if b.err == nil {
 		b.err = b.checkMessages(nil, last)
@@ -90,7 +89,7 @@ func (b *FencedBatch) Commit(ctx context.Context, last Msg, expectedLastSeq uint
 	return seqs[len(seqs)-1], nil
 }
 
-// Close gives up what was not committed.
+// Close abandons what was not committed.
 func (b *FencedBatch) Close() {
 	if b.publisher != nil {
 		b.publisher.close()
@@ -110,7 +109,7 @@ func (b *FencedBatch) stageMessages(msgs []Msg) error {
 	return nil
 }
 
-// beginBatch opens the lane and, if messages are to be staged, the batch.
+// beginBatch makes the publisher and, if messages are to be staged, begins the batch.
 func (b *FencedBatch) beginBatch(staged int) (err error) {
 	if b.publisher == nil {
 		if b.publisher, err = newPublisherFor(b.nc, b.stream, DefaultCommitTimeout, batchReplies); err != nil {
@@ -123,7 +122,8 @@ func (b *FencedBatch) beginBatch(staged int) (err error) {
 	return nil
 }
 
-// batchReplies of the server to one batch: to the first message and to the last.
+// batchReplies is the number of the server's replies to one batch: to the first and to the last
+// message.
 const batchReplies = 2
 
 func (b *FencedBatch) commitBatch(ctx context.Context, last Msg, expectedLastSeq uint64) ([]uint64, error) {
@@ -134,7 +134,7 @@ func (b *FencedBatch) commitBatch(ctx context.Context, last Msg, expectedLastSeq
 	if b.batch != nil {
 		return b.batch.commit(ctx, last, h)
 	}
-	// Alone, it has the same guarantee at a tenth of the cost.
+	// A single message has the same guarantee without a batch, at a tenth of the cost.
 	out := b.publisher.publishEach(ctx, []Msg{last}, h)[0]
 	if out.err != nil {
 		return nil, out.err
@@ -142,8 +142,8 @@ func (b *FencedBatch) commitBatch(ctx context.Context, last Msg, expectedLastSeq
 	return []uint64{out.seq}, nil
 }
 
-// checkMessages counts messages in, and refuses those that the server would. last is at
-// most one, which moves the fence.
+// checkMessages counts messages, and refuses those that the server would refuse. last is empty or
+// the one message that moves the fence.
 func (b *FencedBatch) checkMessages(msgs []Msg, last ...Msg) error {
 	for _, m := range msgs {
 		if m.Subject == b.fence {

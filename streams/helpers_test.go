@@ -169,8 +169,8 @@ func benchBytes() int {
 	return 600
 }
 
-// dialRaw speaks the protocol by hand; it returns a connected connection whose
-// input is drained.
+// dialRaw connects without the client library. It returns a logged-in connection and drains its
+// input.
 func dialRaw(t *testing.T, addr, user, password string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)

@@ -9,12 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// prefetchMessages is how many messages EachMessage asks for at a time.
+// prefetchMessages is how many messages EachMessage requests at a time.
 const prefetchMessages = 64
 
-// EachMessage gives fn the messages of a stream from its first one to the last that
-// it has when it is called, in order. It asks for them one by one, several at a time
-// (10,000 a second and more), and so needs no right to make a consumer.
+// EachMessage calls fn for the messages of a stream from the first to the last at the time of the
+// call, in order. It requests single messages, several at a time (10,000 a second and more),
+// and therefore needs no permission to create a consumer.
 func EachMessage(ctx context.Context, js jetstream.JetStream, stream string, fn func(*events.LogMessage) error) error {
 	state, err := StreamState(ctx, js, stream)
 	if err != nil {

@@ -8,39 +8,39 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// headerRequestInfo is stamped by the server on a request that crosses accounts
-// by an import with share: true. The server removes whatever the client put
-// there. On a message that crossed no account it proves nothing: no user of the
-// services' account may publish on admit, ingest or resolve.
+// headerRequestInfo is the header that the server stamps on a request that crosses accounts by an
+// import with share: true. The server removes any value from the client. On a message that
+// crossed no account it proves nothing; therefore no user of the services' account may publish
+// on admit, ingest or resolve.
 const headerRequestInfo = "Nats-Request-Info"
 
-// crossAccount begins every reply subject that the server makes for a request
-// from another account.
+// crossAccount is the prefix of every reply subject that the server makes for a request from
+// another account.
 const crossAccount = "_R_."
 
-// IsAnswerable reports whether a request's reply subject is one that the server
-// made. Every other one was chosen by the sender, and an answer on it could land
-// in the log or in a bucket. Requests from a tenant's account never have one.
+// IsAnswerable reports whether the server made a request's reply subject. Any other reply subject
+// is the sender's choice, and an answer on it could be stored in the log or in a bucket.
+// Requests from a tenant's account always have a reply subject of the server.
 func IsAnswerable(reply string) bool { return strings.HasPrefix(reply, crossAccount) }
 
-// Identity is who sent a request, by the word of the server.
+// Identity is the sender of a request, as stamped by the server.
 type Identity struct {
 	Account string // e.g. "tenant-acme:acme-runtime"
 	User    string // the NATS user; a runtime's publisher token
 }
 
-// IsOfTenant reports whether the identity is that of a user of a tenant.
+// IsOfTenant reports whether the identity is a user of a tenant.
 func (i Identity) IsOfTenant(tenant string) bool {
 	return tenant != "" && i.IsOfTenantToken(subject.Escape(tenant))
 }
 
-// IsOfTenantToken is Of for a tenant's token in a subject.
+// IsOfTenantToken is IsOfTenant for a tenant's token in a subject.
 func (i Identity) IsOfTenantToken(token string) bool {
 	return i.User != "" && i.Account == tenantAccountPrefix+token+accountSeparator+i.User
 }
 
-// RequestIdentity reads the identity off a request's headers. Anything but
-// exactly one well-formed stamp is ErrIdentity.
+// RequestIdentity reads the identity from a request's headers. It returns ErrIdentity unless there
+// is exactly one well-formed stamp.
 func RequestIdentity(h map[string][]string) (Identity, error) {
 	values := h[headerRequestInfo]
 	if len(values) != 1 {

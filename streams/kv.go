@@ -14,9 +14,9 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// OpenBucket opens a KV bucket to read and write single keys. It refuses one that
-// allows direct get (ErrDirectGet): a key that exists could be reported missing,
-// and one that was taken away could be read.
+// OpenBucket opens a KV bucket to read and write single keys. It refuses a bucket that allows
+// direct get (ErrDirectGet): a lagging replica could report an existing key as missing, or
+// return a deleted one.
 func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string) (jetstream.KeyValue, error) {
 	kv, err := js.KeyValue(ctx, bucket)
 	if err != nil {
@@ -33,10 +33,9 @@ func OpenBucket(ctx context.Context, js jetstream.JetStream, bucket string) (jet
 	return kv, nil
 }
 
-// KVPutUnless writes a key of a bucket provided that another key never was there.
-// The server decides on both in one step, so the answer does not depend on which
-// replica a read would have come from. Errors: ErrFenced, the other key is or was
-// there and nothing is written; ErrRefused; ErrDoubt.
+// KVPutUnless writes a key of a bucket on the condition that another key never existed. The server
+// checks and writes in one step, so the answer does not depend on a replica. Errors: ErrFenced,
+// the other key exists or existed, and nothing is written; ErrRefused; ErrAmbiguous.
 func KVPutUnless(ctx context.Context, nc *nats.Conn, bucket, key string, value []byte, unless string) error {
 	prefix := "$KV." + bucket + "."
 	msg := nats.NewMsg(prefix + key)
@@ -53,9 +52,9 @@ func KVPutUnless(ctx context.Context, nc *nats.Conn, bucket, key string, value [
 	return nil
 }
 
-// KVKeys lists the keys of a bucket, sorted, deleted ones included. Unlike the
-// library's Keys it needs no consumer, so operators may use it: a consumer's
-// delivery subject could be aimed at the log.
+// KVKeys lists the keys of a bucket, sorted, including deleted ones. Unlike the library's Keys it
+// needs no consumer, so operators may use it: the delivery subject of a consumer could be set
+// to a subject of the log.
 func KVKeys(ctx context.Context, js jetstream.JetStream, bucket string) ([]string, error) {
 	prefix := "$KV." + bucket + "."
 	st, err := js.Stream(ctx, "KV_"+bucket)
@@ -79,19 +78,19 @@ type KVEntry struct {
 	Key      string
 	Revision uint64
 	Created  time.Time
-	Deleted  bool // the revision took the key away; Value is empty
+	Deleted  bool // the revision deleted the key; Value is empty
 	Value    []byte
 }
 
-// KVLast reads the newest revision of a key, be it a deletion; nil if the key
-// was never there.
+// KVLast reads the newest revision of a key, which may be a deletion. It returns nil if the key
+// never existed.
 func KVLast(ctx context.Context, js jetstream.JetStream, bucket, key string) (*KVEntry, error) {
 	m, err := LastBySubject(ctx, js, "KV_"+bucket, "$KV."+bucket+"."+key)
 	return kvEntry(bucket, m), err
 }
 
-// KVHistory lists the revisions of a key that the bucket still has, oldest
-// first. Unlike the library's History it needs no consumer.
+// KVHistory lists the revisions of a key that the bucket still has, the oldest first. Unlike the
+// library's History it needs no consumer.
 func KVHistory(ctx context.Context, js jetstream.JetStream, bucket, key string) (list []KVEntry, err error) {
 	for next := uint64(1); ; {
 		m, err := NextBySubject(ctx, js, "KV_"+bucket, "$KV."+bucket+"."+key, next)
@@ -103,8 +102,7 @@ func KVHistory(ctx context.Context, js jetstream.JetStream, bucket, key string) 
 	}
 }
 
-// Headers of a revision that takes a key away: by the client, or by the server
-// for a limit.
+// Headers of a revision that deletes a key: set by the client, or by the server for a limit.
 const (
 	headerKVOperation  = "KV-Operation"
 	headerMarkerReason = "Nats-Marker-Reason"
@@ -121,8 +119,8 @@ func kvEntry(bucket string, m *events.LogMessage) *KVEntry {
 	}
 }
 
-// KVAsOf gives the keys of a bucket as they were at a revision, sorted, as far
-// as the bucket's history reaches.
+// KVAsOf returns the keys of a bucket as of a revision, sorted, as far as the bucket's history
+// goes back.
 func KVAsOf(ctx context.Context, js jetstream.JetStream, bucket string, revision uint64) ([]KVEntry, error) {
 	state := map[string]KVEntry{}
 	for next := uint64(1); next <= revision; {

@@ -13,18 +13,18 @@ import (
 )
 
 const (
-	// MaxBatch is how many messages the server takes in one atomic batch.
+	// MaxBatch is the greatest number of messages in one atomic batch of the server.
 	MaxBatch = 1000
 
-	// laneWindow is how many single publishes are in flight at most.
+	// publisherWindow is the greatest number of single publishes in flight.
 	publisherWindow = 1024
-	// maxRoundBytes bounds what is in flight in one round.
+	// maxRoundBytes bounds the bytes in flight in one round.
 	maxRoundBytes = 32 << 20
 )
 
-// publisher publishes rounds of messages and collects their acknowledgements. It
-// belongs to one goroutine. A round's replies carry its number, so late ones of
-// an earlier round are told apart and dropped.
+// publisher publishes rounds of messages and collects their acknowledgements. It belongs to one
+// goroutine. The reply subjects of a round contain its number, so that late replies of an
+// earlier round can be dropped.
 type publisher struct {
 	nc      *nats.Conn
 	sub     *nats.Subscription
@@ -36,18 +36,18 @@ type publisher struct {
 	round   uint64
 }
 
-// publishOutcome of one message.
+// publishOutcome is the outcome of one message.
 type publishOutcome struct {
 	seq uint64
 	err error
 }
 
 func newPublisher(nc *nats.Conn, stream string, timeout time.Duration) (*publisher, error) {
-	// Late replies of a round that was given up may meet those of the next.
+	// Late replies of an abandoned round may wait together with those of the next one.
 	return newPublisherFor(nc, stream, timeout, 2*publisherWindow+MaxBatch)
 }
 
-// newPublisherFor makes a lane that so many replies can wait in.
+// newPublisherFor makes a publisher with a buffer for the given number of replies.
 func newPublisherFor(nc *nats.Conn, stream string, timeout time.Duration, replies int) (*publisher, error) {
 	l := &publisher{nc: nc, inbox: nc.NewInbox(), stream: stream, timeout: timeout, acks: make(chan *nats.Msg, replies)}
 	sub, err := nc.ChanSubscribe(l.inbox+".*.*", l.acks)
@@ -64,7 +64,7 @@ func (l *publisher) close() {
 	l.nc.RemoveStatusListener(l.down)
 }
 
-// startRound starts a round and forgets what happened before it.
+// startRound starts a round and drops status changes from before it.
 func (l *publisher) startRound() {
 	l.round++
 	for len(l.down) > 0 {
@@ -76,7 +76,7 @@ func (l *publisher) replySubject(i int) string {
 	return l.inbox + "." + strconv.FormatUint(l.round, 36) + "." + strconv.Itoa(i)
 }
 
-// nextReply waits for a reply of this round: its index and the message.
+// nextReply waits for a reply of this round and returns its index and the message.
 func (l *publisher) nextReply(ctx context.Context, timer *time.Timer) (int, *nats.Msg, error) {
 	prefix := l.inbox + "." + strconv.FormatUint(l.round, 36) + "."
 	for {
@@ -97,7 +97,8 @@ func (l *publisher) nextReply(ctx context.Context, timer *time.Timer) (int, *nat
 	}
 }
 
-// publishEach publishes every message by itself, pipelined, in order.
+// publishEach publishes every message singly, pipelined, in order. The last one gets the headers
+// in last.
 func (l *publisher) publishEach(ctx context.Context, msgs []Msg, last nats.Header) []publishOutcome {
 	out := make([]publishOutcome, len(msgs))
 	l.startRound()
@@ -145,7 +146,7 @@ func (l *publisher) publishEach(ctx context.Context, msgs []Msg, last nats.Heade
 	return out
 }
 
-// neverSent are the errors of a publish that come before anything is written.
+// neverSent are the errors of a publish that occur before anything is written.
 var neverSent = []error{
 	nats.ErrReconnectBufExceeded, nats.ErrConnectionClosed, nats.ErrConnectionDraining,
 	nats.ErrMaxPayload, nats.ErrBadSubject, nats.ErrHeadersNotSupported, nats.ErrInvalidConnection,
@@ -163,7 +164,7 @@ func sendError(err error) error {
 	return fmt.Errorf("%w: %w", ErrAmbiguous, err)
 }
 
-// mergeHeaders gives a header with the entries of both; neither is changed.
+// mergeHeaders returns a header with the entries of both and changes neither.
 func mergeHeaders(a, b map[string][]string) nats.Header {
 	out := make(nats.Header, len(a)+len(b))
 	maps.Copy(out, a)

@@ -8,20 +8,20 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Msg is a message to be stored. Its maps and slices must not change until the
-// call that it was given to returns.
+// Msg is a message to be stored. Its maps and slices must not change until the call that got it
+// returns.
 type Msg struct {
 	Subject string
-	Header  map[string][]string // no "Nats-…" keys: those steer the server
+	Header  map[string][]string // no "Nats-…" keys: those control the server
 	Body    []byte
 
-	// Sign asks the Committer to have CommitterOptions.Seal add headers to the
-	// message, of SealRoom bytes at most, once it is known with which others it goes.
-	// The Committer changes Header then.
+	// Sign makes the Committer call CommitterOptions.Sign, which adds headers of at most
+	// SignatureRoom bytes, when the group of the message is known. The Committer changes Header
+	// then.
 	Sign bool
 }
 
-// SignatureRoom is how many bytes the headers that Seal adds to a message may take.
+// SignatureRoom is how many bytes the headers that Sign adds to a message may take.
 const SignatureRoom = 1024
 
 // Headers that this package itself sets.
@@ -34,11 +34,11 @@ const (
 
 	reservedPrefix = "nats-"
 
-	// headerRoom is what batch and fence headers add to a message at most.
+	// headerRoom is the greatest size of the batch and fence headers of a message.
 	headerRoom = 256
 )
 
-// size is about how many bytes a message takes on the wire.
+// size is about the number of bytes of a message on the wire.
 func (m Msg) size() int {
 	n := len(m.Subject) + len(m.Body) + headerRoom
 	if m.Sign {
@@ -52,9 +52,8 @@ func (m Msg) size() int {
 	return n
 }
 
-// check refuses what the server would refuse or obey in a way that nobody
-// meant, and gives the size of anything else. An error here means that nothing was
-// sent.
+// check refuses a message that the server would refuse, or obey in an unintended way, and
+// returns the size of any other. After an error nothing was sent.
 func (m Msg) check(maxPayload int64) (size int, err error) {
 	if m.Subject == "" || strings.ContainsAny(m.Subject, " \t\r\n*>") {
 		return 0, fmt.Errorf("%w: %.80q is not a subject to publish on", ErrRefused, m.Subject)
@@ -98,9 +97,8 @@ const (
 	codeBatchBusy            = 10210
 )
 
-// readAck reads an acknowledgement. Errors are ErrRefused where the server says
-// that it stored nothing, ErrDoubt where it says something else than expected.
-// stream may be empty: any.
+// readAck parses an acknowledgement. The error is ErrRefused if the server says that it stored
+// nothing, and ErrAmbiguous if the answer is not as expected. An empty stream means any.
 func readAck(msg *nats.Msg, stream string) (ack, error) {
 	if len(msg.Data) == 0 && msg.Header.Get("Status") == "503" {
 		return ack{}, fmt.Errorf("%w: nothing answers on the subject: no service takes events in, or the shard was not provisioned", ErrRefused)

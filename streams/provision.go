@@ -16,23 +16,23 @@ import (
 )
 
 const (
-	// DefaultQuarantineAge is how long unparsable bytes are kept.
+	// DefaultQuarantineAge is how long bytes that cannot be parsed are kept.
 	DefaultQuarantineAge = 30 * 24 * time.Hour
 
-	// duplicateWindow is the smallest that the server takes. Nothing relies on
-	// Nats-Msg-Id: a tenant could claim an id first.
+	// duplicateWindow is the smallest value that the server allows. Nothing relies on
+	// Nats-Msg-Id, because a tenant could use an id first.
 	duplicateWindow = 100 * time.Millisecond
 
 	kvHistory = 64
 )
 
-// Shard is what Provision creates. The zero value of a field means its
-// default; an existing object is not compared in fields that are zero.
+// Shard says what Provision creates. A zero field means its default; an existing stream or bucket
+// is not compared in optional fields that are zero.
 type Shard struct {
 	Name          string // default DefaultShard
 	Space         subject.Space
 	Replicas      int           // default 1
-	MaxBytes      int64         // of the log; default unlimited. A full log refuses (fails closed).
+	MaxBytes      int64         // of the log; default unlimited. A full log refuses messages (fails closed).
 	QuarantineAge time.Duration // default DefaultQuarantineAge
 }
 
@@ -40,18 +40,17 @@ type Shard struct {
 type ProvisionReport struct {
 	Created  []string // streams, KV buckets as "KV_<bucket>"
 	Existing []string
-	// Sealed are those that were made before there was erasure: nothing can be
-	// taken out of them, and the server does not let that be changed.
+	// Sealed are the streams that were made before there was erasure: nothing can be deleted
+	// from them, and the server does not allow a change of this setting.
 	Sealed []string
-	// Migrated are buckets that allowed direct get and do not any more.
+	// Migrated are the buckets in which Provision switched direct get off.
 	Migrated []string
 }
 
-// Provision creates the shard's log, the quarantine and checkpoint streams and
-// the KV buckets where they are missing. Of what exists it changes one setting,
-// and only where nothing else differs: direct get of a bucket is switched off
-// (see bucket). Any other difference is returned in a *ConflictError and nothing
-// that exists is changed. It may be run any number of times, also concurrently.
+// Provision creates the shard's log, the quarantine and checkpoint streams and the KV buckets that
+// are missing. In existing ones it changes one setting, and only if nothing else differs: it
+// switches direct get of a bucket off (see bucketConfig). Any other difference is returned in a
+// *ConflictError, and nothing that exists is changed. It may be run repeatedly and concurrently.
 func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (ProvisionReport, error) {
 	var report ProvisionReport
 	var conflict ConflictError
@@ -68,7 +67,7 @@ func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (ProvisionR
 		}
 		if have.DenyDelete && !want.DenyDelete {
 			report.Sealed = append(report.Sealed, want.Name)
-			have.DenyDelete = false // stricter than asked for, and it cannot be changed
+			have.DenyDelete = false // stricter than wanted, and it cannot be changed
 		}
 		if have.AllowDirect && isBucket(want.Name) {
 			direct = append(direct, want.Name)
@@ -88,9 +87,8 @@ func Provision(ctx context.Context, js jetstream.JetStream, s Shard) (ProvisionR
 	return report, nil
 }
 
-// Differences lists what Provision would find different from what s wants. A
-// stream or bucket that is missing is a difference of the field "exists". It
-// changes nothing.
+// Differences lists the differences that Provision would find for s. A missing stream or bucket
+// is a difference in the field "exists". It changes nothing.
 func Differences(ctx context.Context, js jetstream.JetStream, s Shard) (list []Difference, err error) {
 	for _, want := range s.streamConfigs() {
 		st, err := js.Stream(ctx, want.Name)
@@ -102,14 +100,14 @@ func Differences(ctx context.Context, js jetstream.JetStream, s Shard) (list []D
 			return list, fmt.Errorf("reading the settings of %s: %w", want.Name, err)
 		}
 		have := st.CachedInfo().Config
-		have.DenyDelete = have.DenyDelete && want.DenyDelete // stricter is no fault
+		have.DenyDelete = have.DenyDelete && want.DenyDelete // a stricter setting is no difference
 		list = append(list, s.compareConfig(have, want)...)
 	}
 	return list, nil
 }
 
-// switchOffDirectGet updates a bucket's configuration as the server has it, so
-// that settings which this program does not know stay as they are.
+// switchOffDirectGet updates a bucket's configuration as the server returned it, so that settings
+// that this program does not know are kept.
 func switchOffDirectGet(ctx context.Context, js jetstream.JetStream, name string) error {
 	var info struct {
 		Error  *apiError                  `json:"error"`
@@ -152,7 +150,7 @@ func callAPI(ctx context.Context, js jetstream.JetStream, subj string, request, 
 	return json.Unmarshal(msg.Data, answer)
 }
 
-// apiTimeout is for one request to the JetStream API.
+// apiTimeout bounds one request to the JetStream API.
 const apiTimeout = 5 * time.Second
 
 func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.StreamConfig) (jetstream.StreamConfig, bool, error) {
@@ -167,7 +165,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 	switch {
 	case err == nil:
 		return st.CachedInfo().Config, true, nil
-	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // somebody was quicker
+	case errors.Is(err, jetstream.ErrStreamNameAlreadyInUse): // created concurrently
 		if st, err = js.Stream(ctx, want.Name); err == nil {
 			return st.CachedInfo().Config, false, nil
 		}
@@ -175,7 +173,7 @@ func ensureStream(ctx context.Context, js jetstream.JetStream, want jetstream.St
 	return jetstream.StreamConfig{}, false, err
 }
 
-// streamConfigs is the table of everything that a shard needs.
+// streamConfigs lists all streams and buckets of a shard.
 func (s Shard) streamConfigs() []jetstream.StreamConfig {
 	name := s.Name
 	if name == "" {
@@ -202,18 +200,19 @@ func (s Shard) streamConfigs() []jetstream.StreamConfig {
 		out = append(out, s.bucketConfig(b.name, b.history))
 	}
 	for i := range out {
-		// Only the permission table stands between a user and the deletion of a
-		// message there: one role has it (TestRoleTable), and whatever
-		// is missing without a signed erasure record is found.
+		// Where deletion is allowed, only the permission table prevents a user from deleting a
+		// message: one role may (TestRoleTable), and a message that is missing without a signed
+		// erasure record is detected.
 		out[i].DenyDelete = out[i].Name != name && !slices.Contains(erasableStreams, out[i].Name)
 	}
 	return out
 }
 
-// baseStream is a stream that loses nothing: no purge, no rollup, no deletion but of
-// single messages from those that streams names, by the custodian alone, no TTL, no schedules; when it is full it refuses. Direct get is off because the
-// server appends its Nats-Sequence headers behind those that a publisher may
-// have put into a message, so a reader of direct gets can be lied to.
+// baseStream is a stream that loses nothing: no purge, no rollup, no TTL, no schedules; when it is
+// full it refuses. Deletion is denied; streamConfigs allows it for the erasable streams, where
+// only the custodian may delete single messages. Direct get is off, because the server appends
+// its Nats-Sequence headers after headers of the publisher with the same name, so a publisher
+// could deceive a reader of direct gets.
 func (s Shard) baseStream(name, about string, subjects ...string) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name: name, Description: about, Subjects: subjects,
@@ -235,25 +234,24 @@ type bucketSpec struct {
 	history int64
 }
 
-// bucketStream is the stream that holds a KV bucket.
+// bucketStream is the name of the stream that holds a KV bucket.
 func bucketStream(bucket string) string { return "KV_" + bucket }
 
 func isBucket(stream string) bool {
 	return slices.ContainsFunc(allBuckets, func(b bucketSpec) bool { return bucketStream(b.name) == stream })
 }
 
-// bucketConfig is a KV bucket as the jetstream package reads it, but one whose
-// history cannot be purged (no rollups) and which only the stream's leader
-// answers for: a direct get is answered by any replica, and one that lags does
-// not know a key that was written a moment ago.
+// bucketConfig is a KV bucket as the jetstream package reads it, except that its history cannot be
+// purged (no rollups) and that only the stream's leader answers reads: any replica answers a
+// direct get, and a lagging one does not know a key that was just written.
 func (s Shard) bucketConfig(name string, history int64) jetstream.StreamConfig {
 	c := s.baseStream(bucketStream(name), "Countersign: "+strings.ReplaceAll(name, "_", " "), "$KV."+name+".>")
 	c.MaxMsgsPerSubject = history
 	return c
 }
 
-// comparedSettings is every setting that matters. Optional ones count only if the
-// Shard names them.
+// comparedSettings lists the settings that are compared. Optional ones are compared only if the
+// Shard sets them.
 var comparedSettings = []struct {
 	field    string
 	value    func(jetstream.StreamConfig) any

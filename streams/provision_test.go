@@ -176,8 +176,7 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// A server whose configuration does not export its settings: the class is the
-// weakest, and the error says why.
+// A server does not export its settings: the class is the weakest, and the error says why.
 func TestDurabilityUnknown(t *testing.T) {
 	f := flatServer(t, `{ user: x, password: pw-x }`)
 	class, _, err := Durability(ctx(t), f.conn("provisioner"), DefaultShard)

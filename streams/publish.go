@@ -9,26 +9,25 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// publishTimeout is for one round of messages.
+// publishTimeout bounds one round of messages.
 const publishTimeout = 10 * time.Second
 
-// PublishEvents stores a producer's events in their order, many in flight at a
-// time. It returns nil only once every message is acknowledged; otherwise a
-// *PublishError that names the messages which are not certainly stored, each with
-// ErrRefused or ErrDoubt. After a refusal or doubt no further round is sent.
+// PublishEvents stores a producer's events in their order, many in flight at a time. It returns nil
+// only once every message is acknowledged. Otherwise it returns a *PublishError with the messages
+// that are not certainly stored, each with ErrRefused or ErrAmbiguous. After such an error it
+// sends no further round.
 func PublishEvents(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
 	return sendAll(ctx, nc, msgs, maxEventBytes, (*publisher).publishEvents)
 }
 
-// StoreAll is PublishEvents for the services, which reach JetStream: up to a dozen
-// messages go as single pipelined publishes, more in atomic batches of up to
-// MaxBatch.
+// StoreAll is PublishEvents for the services, which have access to JetStream: up to a dozen
+// messages are published singly and pipelined, more are sent in atomic batches of up to MaxBatch.
 func StoreAll(ctx context.Context, nc *nats.Conn, msgs []Msg) error {
 	return sendAll(ctx, nc, msgs, maxRoundBytes, (*publisher).storeRound)
 }
 
-// maxEventBytes bounds what one publisher has in flight: it shares the room for
-// what waits with all others.
+// maxEventBytes bounds the bytes that one publisher has in flight, because all publishers share
+// maxPending.
 const maxEventBytes = 4 << 20
 
 func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send func(*publisher, context.Context, []Msg, int) map[int]error) error {
@@ -38,7 +37,7 @@ func sendAll(ctx context.Context, nc *nats.Conn, msgs []Msg, bytes int, send fun
 			failed[i] = err
 		}
 	}
-	if len(failed) > 0 { // refuse the whole, so that the order stays
+	if len(failed) > 0 { // refuse all, so that the order is kept
 		for i := range msgs {
 			if failed[i] == nil {
 				failed[i] = fmt.Errorf("%w: another message of the call is not acceptable", ErrRefused)

@@ -31,56 +31,54 @@ const (
 // ReadOptions say what to read. Zero values mean the defaults.
 type ReadOptions struct {
 	Stream string // required
-	// From is the first sequence to deliver; 0 is 1.
+	// From is the first sequence to deliver; 0 means 1.
 	From uint64
-	// Filter, if it is not empty, names the subjects to deliver (wildcards allowed);
-	// what lies between is passed over, and the sequences have gaps.
+	// Filter, if not empty, lists the subjects to deliver (wildcards allowed). Other messages
+	// are skipped, so the delivered sequences have gaps.
 	Filter []string
-	// Since, if it is not zero, leaves out what was stored before; From must be 0 and
-	// Filter must not be empty then.
+	// Since, if not zero, skips messages that were stored before it. It requires From 0 and a
+	// Filter.
 	Since time.Time
-	// MaxBatch and MaxBytes bound one call of handle (a single message may be
+	// MaxBatch and MaxBytes bound the batch of one call of handle (a single message may be
 	// larger than MaxBytes).
 	MaxBatch int
 	MaxBytes int
-	// Idle, if set, is called when everything that the stream held has been
-	// handled and then every IdleEvery while nothing comes, never at the same
-	// time as handle. Its error ends the reading.
+	// Idle, if set, is called when everything in the stream has been handled, and then every
+	// IdleEvery while nothing comes. It is never called at the same time as handle. Its error
+	// ends the reading.
 	Idle      func() error
 	IdleEvery time.Duration
 	Log       zerolog.Logger
-	// Gap, if set, is asked about sequences that the stream no longer has (both
-	// ends included). It returns nil if they are known to have been erased:
-	// reading goes on behind them. Its error ends the reading, unless it comes from
-	// Again. Without Gap every gap is a *GapError. With a Filter it is not asked:
-	// what is missing there cannot be told from what does not match.
+	// Gap, if set, is called for sequences that the stream no longer has (both ends included).
+	// It returns nil if they are known to have been erased; reading then continues after them.
+	// Its error ends the reading, unless it is made by RetryLater. Without Gap every gap is a
+	// *GapError. With a Filter it is not called, because missing messages cannot be told from
+	// messages that do not match.
 	Gap func(from, to uint64) error
 
-	// Stalled, if set, is called whenever the consumer stood still although the
-	// stream's leader holds more, before it is made anew.
+	// Stalled, if set, is called whenever the consumer stood still although the stream's
+	// leader holds more, before the consumer is recreated.
 	Stalled func()
 
-	// heartbeat of the server; after four without a word reading starts over.
+	// heartbeat of the server; after four intervals without a message reading starts over.
 	heartbeat time.Duration
 	// stallAfter is how long the consumer may stand still while the leader has more.
 	stallAfter time.Duration
 }
 
-// ReadLog delivers a stream in strict sequence order from o.From on, without a
-// gap, in batches, and follows it live until ctx ends (it returns ctx's error),
-// handle or Idle fail (it returns their error), or the stream turns out not to
-// be what was read so far (*GapError, ErrRewound). Lost connections, server
-// restarts, vanished consumers and consumers that stand still on a replica which
-// lags are survived: reading goes on at the next sequence, and whether everything
-// is handled is measured by what the stream's leader holds. handle owns the slice
-// and must not change headers or bodies.
+// ReadLog delivers a stream in strict sequence order from o.From on, without gaps, in batches, and
+// follows it until ctx ends (it returns ctx's error), handle or Idle fails (it returns that
+// error), or the stream is not the one that was read so far (*GapError, ErrRewound). It survives
+// lost connections, server restarts, vanished consumers and consumers that stand still on a
+// lagging replica: it continues at the next sequence. Whether everything is handled is measured
+// by what the stream's leader holds. handle owns the slice and must not change headers or bodies.
 //
-// With a Filter it delivers what matches, all of it and in order: the server's
-// own count of deliveries shows that none was lost.
+// With a Filter it delivers all matching messages in order; the server's own count of deliveries
+// shows that none was lost.
 //
-// It uses a push consumer with flow control: unacknowledged data in flight is
-// bounded by the server (32 MiB), and what the server says of a message
-// (sequence, time) comes by its reply subject, which no publisher can forge.
+// It uses a push consumer with flow control, so the server bounds the unacknowledged data in flight
+// (32 MiB). The server's statements about a message (sequence, time) come in its reply subject,
+// which no publisher can forge.
 func ReadLog(ctx context.Context, js jetstream.JetStream, o ReadOptions, handle func(batch []events.LogMessage) error) error {
 	switch {
 	case o.Stream == "":
@@ -127,12 +125,12 @@ func ReadLog(ctx context.Context, js jetstream.JetStream, o ReadOptions, handle 
 	}
 }
 
-// retryError marks what a new session may heal.
+// retryError marks an error that a new session may resolve.
 type retryError struct{ err error }
 
 func (e *retryError) Error() string { return e.err.Error() }
 
-// RetryLater marks an error of ReadOptions.Gap that may pass: reading starts over.
+// RetryLater marks an error of ReadOptions.Gap as temporary: reading starts over.
 func RetryLater(err error) error { return &retryError{err} }
 
 func retryableError(format string, args ...any) error {
@@ -148,18 +146,18 @@ type logReader struct {
 	next        uint64    // the sequence to deliver next
 	created     time.Time // the stream's incarnation, once known
 	shortSince  time.Time // since when the stream is shorter than what was read; zero if it is not
-	avoidServer string    // the server on which a consumer stood still last
-	clearUpTo   uint64    // the leader holds nothing to deliver from next up to here
+	avoidServer string    // the server on which a consumer last stood still
+	clearUpTo   uint64    // the leader holds nothing to deliver from next up to this sequence
 
 	// Of the current session.
-	host  string // the server that the consumer is on; empty if it is not known
+	host  string // the server that runs the consumer; "" if not known
 	stall StallDetector
-	order uint64 // deliveries so far
+	order uint64 // number of deliveries so far
 	batch []events.LogMessage
 	bytes int
 }
 
-// readSession reads by one consumer until something goes wrong.
+// readSession reads with one consumer until an error occurs.
 func (r *logReader) readSession(ctx context.Context) error {
 	st, err := r.checkStream(ctx)
 	if err != nil {
@@ -189,9 +187,9 @@ func (r *logReader) readSession(ctx context.Context) error {
 	return r.followStream(ctx, in, down, backlog)
 }
 
-// backlogEnd is the sequence up to which the log must be handled to be caught up: the
-// leader's last one or, where only some subjects are read, its last one of those.
-// What the consumer says is pending does not count: its replica may lag.
+// backlogEnd returns the sequence up to which messages must be handled for the reader to be caught
+// up: the leader's last sequence or, with a Filter, its last one of those subjects. The
+// consumer's pending count is not used, because its replica may lag.
 func (r *logReader) backlogEnd(ctx context.Context, last uint64) (uint64, error) {
 	if len(r.options.Filter) == 0 {
 		return last, nil
@@ -200,7 +198,7 @@ func (r *logReader) backlogEnd(ctx context.Context, last uint64) (uint64, error)
 	defer cancel()
 	since := r.options.Since
 	if r.next > 1 {
-		since = time.Time{} // what was too old is behind
+		since = time.Time{} // the messages before Since are skipped already
 	}
 	due, err := LastDue(ctx, r.js, r.options.Stream, r.options.Filter, since)
 	if err != nil {
@@ -209,12 +207,11 @@ func (r *logReader) backlogEnd(ctx context.Context, last uint64) (uint64, error)
 	return due, nil
 }
 
-// maxPlacements is how often a consumer is made for it to be on another server
-// than the one before.
+// maxPlacements is how often a consumer is created to get it onto another server than before.
 const maxPlacements = 6
 
-// placeConsumer creates the consumer. The server chooses where it runs; a place
-// where the one before stood still is given back a few times.
+// placeConsumer creates the consumer. The server chooses where it runs; if it runs where the last
+// one stood still, placeConsumer deletes and recreates it a few times.
 func (r *logReader) placeConsumer(ctx context.Context, deliver string) (name string, err error) {
 	for n := 1; ; n++ {
 		name = "read-" + nuid.Next()
@@ -228,7 +225,7 @@ func (r *logReader) placeConsumer(ctx context.Context, deliver string) (name str
 	}
 }
 
-// checkStream makes sure that the stream is still the one that was read.
+// checkStream checks that the stream is still the one that was read.
 func (r *logReader) checkStream(ctx context.Context) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, readAPITimeout)
 	defer cancel()
@@ -249,12 +246,12 @@ func (r *logReader) checkStream(ctx context.Context) (State, error) {
 	return st, nil
 }
 
-// rewoundAfter is how long a stream with replicas must have been too short. A
-// leader that is cut off from the others steps down within 10 s.
+// rewoundAfter is how long a replicated stream must have been too short. A leader that is cut off
+// from the other servers steps down within 10 s.
 const rewoundAfter = 15 * time.Second
 
-// checkRewound judges a stream that is shorter than what was read. With replicas the
-// answer may be that of a leader of before, so the stream is asked again for a while.
+// checkRewound handles a stream that is shorter than what was read. With replicas, a former leader
+// may have answered, so the stream is asked again for a while.
 func (r *logReader) checkRewound(st State) error {
 	if r.shortSince.IsZero() {
 		r.shortSince = time.Now()
@@ -265,7 +262,7 @@ func (r *logReader) checkRewound(st State) error {
 	return fmt.Errorf("%w: %s ends at sequence %d, but %d was already stored", ErrRewound, r.options.Stream, st.LastSeq, r.next-1)
 }
 
-// handleGap is called where want had to come and got came.
+// handleGap handles a gap: want was expected, and got came.
 func (r *logReader) handleGap(want, got uint64) error {
 	if r.options.Gap == nil {
 		return &GapError{Stream: r.options.Stream, Want: want, Got: got}
@@ -273,7 +270,7 @@ func (r *logReader) handleGap(want, got uint64) error {
 	return r.options.Gap(want, got-1)
 }
 
-// createConsumer tells the server that the consumer runs on, where it is known.
+// createConsumer creates a consumer and returns the server that runs it, if known.
 func (r *logReader) createConsumer(ctx context.Context, name, deliver string) (host string, err error) {
 	config := map[string]any{
 		"name": name, "deliver_subject": deliver, "deliver_policy": "by_start_sequence", "opt_start_seq": r.next,
@@ -312,13 +309,13 @@ func (r *logReader) createConsumer(ctx context.Context, name, deliver string) (h
 	return resp.Cluster.Leader, nil
 }
 
-// dropConsumer spares the server the wait; it is a courtesy.
+// dropConsumer deletes a consumer, so that the server does not keep it until it times out.
 func (r *logReader) dropConsumer(name string) {
 	_ = r.nc.Publish("$JS.API.CONSUMER.DELETE."+r.options.Stream+"."+name, nil)
 }
 
-// followStream handles what comes in. seen is the stream's last sequence as far as
-// it is known; the log is caught up when everything up to it is handled.
+// followStream handles incoming messages. seen is the stream's last known sequence; the reader is
+// caught up when everything up to it is handled.
 func (r *logReader) followStream(ctx context.Context, in *inbox, down <-chan nats.Status, seen uint64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -372,7 +369,7 @@ func (r *logReader) followStream(ctx context.Context, in *inbox, down <-chan nat
 	}
 }
 
-// leaderState is what the stream's leader said when the reader stood at next.
+// leaderState is the answer of the stream's leader when the reader was at next.
 type leaderState struct {
 	next, due, last uint64
 	err             error
@@ -386,8 +383,8 @@ func (r *logReader) askLeader(ctx context.Context, next, clear uint64) leaderSta
 	return l
 }
 
-// checkStall compares the leader's word with where the reader stands. It returns the new
-// value of seen; its error ends the session of a consumer that stands still.
+// checkStall compares the leader's answer with the reader's position. It returns the new value of
+// seen; its error ends the session of a consumer that stands still.
 func (r *logReader) checkStall(ctx context.Context, l leaderState, in *inbox, seen uint64) (uint64, error) {
 	switch {
 	case l.err != nil || l.next != r.next:
@@ -401,7 +398,7 @@ func (r *logReader) checkStall(ctx context.Context, l leaderState, in *inbox, se
 	if !r.stall.Observe(r.next, l.due, time.Now()) {
 		return seen, nil
 	}
-	// What came while this goroutine was busy elsewhere counts.
+	// Messages that came while this goroutine was busy count as progress.
 	if last, err := r.drainInbox(ctx, in); err != nil || r.next != l.next {
 		return max(seen, last), err
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// inbox hands messages from the connection's goroutine to the reader's, all
-// that wait at once.
+// inbox passes messages from the connection's goroutine to the reader's goroutine, all waiting
+// ones at once.
 type inbox struct {
 	mu   sync.Mutex
 	msgs []*nats.Msg
@@ -32,7 +32,7 @@ func (in *inbox) put(m *nats.Msg) {
 	}
 }
 
-// swap swaps the waiting messages for an empty slice.
+// swap returns the waiting messages and replaces them by an empty slice.
 func (in *inbox) swap(empty []*nats.Msg) []*nats.Msg {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -41,8 +41,8 @@ func (in *inbox) swap(empty []*nats.Msg) []*nats.Msg {
 	return out
 }
 
-// drainInbox handles everything that waits. It returns the stream's last sequence as
-// far as the messages tell.
+// drainInbox handles all waiting messages. It returns the stream's last sequence according to
+// them.
 func (r *logReader) drainInbox(ctx context.Context, in *inbox) (seen uint64, err error) {
 	var spare []*nats.Msg
 	for {
@@ -74,8 +74,8 @@ func (r *logReader) flushBatch() error {
 	}
 	batch := r.batch
 	r.batch, r.bytes = nil, 0
-	// next counts only what was handled: a session that ends between begins
-	// there again.
+	// next advances only after handle: a session that ends before that begins at the same
+	// sequence again.
 	if err := r.handle(batch); err != nil {
 		return err
 	}
@@ -83,9 +83,9 @@ func (r *logReader) flushBatch() error {
 	return nil
 }
 
-// acceptMessage takes one delivery. A message of the log is known by its reply
-// subject; its headers, status line included, are the publisher's and mean
-// nothing here. Everything else is the server's flow control.
+// acceptMessage handles one delivery. A message of the log is recognised by its reply subject; its
+// headers, including the status line, are the publisher's and are ignored here. Every other
+// message is the server's flow control.
 func (r *logReader) acceptMessage(m *nats.Msg) (seen uint64, err error) {
 	d, isLog := parseDelivery(m.Reply)
 	if !isLog {
@@ -121,7 +121,7 @@ const (
 	headerStalled = "Nats-Consumer-Stalled"
 )
 
-// answerFlowControl answers flow control, and so tells the server that everything before
+// answerFlowControl answers a flow control request, which tells the server that everything before
 // it was handled.
 func (r *logReader) answerFlowControl(m *nats.Msg) error {
 	if len(m.Header[headerStatus]) == 0 {
@@ -146,16 +146,15 @@ func (r *logReader) answerFlowControl(m *nats.Msg) error {
 	return nil
 }
 
-// delivery is what the server says of a message, by its reply subject.
+// delivery is what the server states about a message in its reply subject.
 type delivery struct {
 	seq, order uint64 // in the stream; in the consumer
 	time       int64  // Unix nanoseconds
 	pending    uint64 // messages after it
 }
 
-// parseDelivery reads "$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.
-// <time>.<pending>", or its longer form, which has domain and account before
-// the stream and a token after pending.
+// parseDelivery parses "$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<time>.<pending>", or
+// its longer form, which has domain and account before the stream and a token after pending.
 func parseDelivery(reply string) (delivery, bool) {
 	if !strings.HasPrefix(reply, "$JS.ACK.") {
 		return delivery{}, false

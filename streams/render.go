@@ -9,9 +9,8 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Render gives the nats-server configuration of c. It holds passwords unless
-// they are hashes or environment references: write it readable by its owner
-// only (0600).
+// Render writes the nats-server configuration of c. It contains passwords unless they are hashes or
+// environment references, so the caller must write it with mode 0600.
 func (c ServerConfig) Render() ([]byte, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
@@ -46,7 +45,7 @@ func (c ServerConfig) renderServer(w *confWriter) {
 	w.writeLine("system_account: %q", SystemAccount)
 }
 
-// member is a user outside the services' account, with an account of its own.
+// member is a user outside the services' account. It has an account of its own.
 type member struct {
 	account string
 	user    User
@@ -113,8 +112,8 @@ func (c ServerConfig) renderServicesAccount(w *confWriter, outside []member) {
 	})
 }
 
-// renderExports writes one line for each subject, with the accounts that may
-// import it: an export without accounts would be open to all.
+// renderExports writes one line for each subject, with the accounts that may import it. An export
+// without accounts would be open to all accounts.
 func renderExports(w *confWriter, outside []member) {
 	type export struct{ kind, subject string }
 	var order []export
@@ -173,7 +172,7 @@ func (c ServerConfig) valuesFor(tenant string, u User) placeholders {
 	return s
 }
 
-// quotePassword writes an environment reference bare and anything else quoted.
+// quotePassword writes an environment reference without quotes and anything else with quotes.
 func quotePassword(p string) string {
 	if envForm.MatchString(p) {
 		return p

@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/events/subject"
 )
 
-// Role is what a user may do. The table below is all there is to know.
+// Role says what a user may do. The table roles defines every role.
 type Role string
 
 // The roles.
@@ -22,12 +22,12 @@ const (
 	RoleCorrelator  Role = "correlator"
 	RoleAuditor     Role = "auditor"
 
-	// RoleCustodian carries out erasures: it alone can take messages off the log,
-	// off the quarantine and out of the buckets that hold what agents sent.
+	// RoleCustodian carries out erasures. Only it can delete messages from the log, from the
+	// quarantine and from the buckets that hold what agents sent.
 	RoleCustodian Role = "custodian"
 
-	// RoleWitness signs checkpoints from outside: it reads them and hands its
-	// signatures in, under its own name, and can do nothing else.
+	// RoleWitness signs checkpoints from outside. It reads checkpoints, hands in its signatures
+	// under its own name, and can do nothing else.
 	RoleWitness Role = "witness"
 )
 
@@ -40,15 +40,15 @@ const (
 	BucketKeys           = "keys"
 	BucketSessionSecrets = "session_keys"
 	BucketLeases         = "leases"        // which instance of correlator, auditor and ingest is active
-	BucketRules          = "rules"         // what becomes of the findings of a tenant's rules
+	BucketRules          = "rules"         // treatment of the findings of a tenant's rules
 	BucketConfirmed      = "confirmations" // AAEP confirmations that were used
-	BucketSpend          = "spend"         // money that mandates' budgets have spent or reserved
+	BucketSpend          = "spend"         // money that is spent or reserved under mandates' budgets
 	BucketRedaction      = "redaction"     // the tenants' redaction policies
 	BucketRetention      = "retention"     // the tenants' retention policies, legal holds and erasures
-	BucketWitnesses      = "witnesses"     // whose signatures under checkpoints are kept, and what they hand in
+	BucketWitnesses      = "witnesses"     // keys of the witnesses of checkpoints, and the signatures that they hand in
 )
 
-// Streams beside the log itself.
+// Streams other than the log.
 const (
 	StreamQuarantine  = "GOV_QUARANTINE"
 	StreamCheckpoints = "GOV_CHECKPOINTS"
@@ -63,13 +63,13 @@ const (
 	placeSystem
 )
 
-// role is one row: where its users live and which subjects they may use.
-// Placeholders: {p} subject prefix, {t} tenant token, {u} user, {inbox} the
-// user's inbox prefix, {shard} the log stream. What is not listed is denied.
+// role is one row of the permission table: where its users live and which subjects they may use.
+// Placeholders: {p} subject prefix, {t} tenant token, {u} user, {inbox} the user's inbox prefix,
+// {shard} the log stream. What is not listed is denied.
 //
-// A user outside the services' account has an account of its own, and reaches
-// the services' account only by what that account imports: services (requests,
-// with the identity that the server stamps) and outputs (streams).
+// A user outside the services' account has an account of its own. It reaches the services' account
+// only by what its account imports: services (requests, with the identity that the server
+// stamps) and outputs (streams).
 type role struct {
 	place    accountPlace
 	pub      []string
@@ -79,11 +79,11 @@ type role struct {
 	outputs  []string
 }
 
-// serviceMapping is a service under the subject that the services' account exports, and
-// the one that the importing account knows it by; "" is the same.
+// serviceMapping is a service: the subject that the services' account exports, and the subject in
+// the importing account; "" means the same subject.
 type serviceMapping struct{ subject, importedAs string }
 
-// plainServices are services that keep their subject.
+// plainServices are services with the same subject in both accounts.
 func plainServices(subjects ...string) (out []serviceMapping) {
 	for _, s := range subjects {
 		out = append(out, serviceMapping{subject: s})
@@ -91,11 +91,11 @@ func plainServices(subjects ...string) (out []serviceMapping) {
 	return out
 }
 
-// roles is the permission table. Invariants, each with a test: only the
-// admitter subscribes to admit, ingest and resolve, and only the correlator to
-// follow (first reply wins); nobody has allow_responses (it overrides a deny): a reply
-// goes to _R_, which the server makes when a request crosses accounts; a runtime
-// cannot publish type "request", so a request copy in the log is the admitter's.
+// roles is the permission table. Each of these invariants has a test. Only the admitter subscribes to
+// admit, ingest and resolve, and only the correlator to follow, because the first reply wins. No
+// role has allow_responses, because it overrides a deny: replies go to _R_ subjects, which the
+// server makes when a request crosses accounts. A runtime cannot publish the type "request", so a
+// request copy in the log is the admitter's.
 var roles = map[Role]role{
 	RoleRuntime: {
 		place:   placeTenant,
@@ -134,7 +134,7 @@ var roles = map[Role]role{
 		place: placeServices,
 		pub: joinLists(commonSubjects, readLog, readKV(BucketPolicies, BucketMandates, BucketPublishers, BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed, BucketLeases),
 			writeKV(BucketApprovals, BucketKeys, BucketSpend, BucketConfirmed), makeKV(BucketSessionSecrets),
-			// its lease on ingest, and where each admitter enters itself
+			// its lease on ingest, and the entry of each admitter
 			[]string{"$KV." + BucketLeases + ".ingest.{shard}", "$KV." + BucketLeases + ".admitter.*"},
 			[]string{"{p}.events.>", "{p}.decisions.>", "{p}.approvals.>", "{p}.findings.*." + quotaSeverity + ".*", "$SRV.APPLIED.admitter.*", "{inbox}.>", // admitters ask each other
 				"{p}.control.{shard}.*", "{p}.quarantine.*", "_R_.>"}),
@@ -175,19 +175,19 @@ var roles = map[Role]role{
 	},
 }
 
-// witnessServices is all that a witness may publish.
+// witnessServices lists all subjects that a witness may publish on.
 var witnessServices = joinLists([]string{"$JS.API.INFO", "$JS.API.STREAM.INFO." + StreamCheckpoints, "$JS.API.STREAM.MSG.GET." + StreamCheckpoints},
 	getKV(BucketWitnesses), infoKV(BucketWitnesses), []string{"$KV." + BucketWitnesses + ".signed.{u}.*"})
 
-// quotaSeverity is that of the one kind of finding that the admitter makes itself:
-// a publisher exceeded its quota.
+// quotaSeverity is the severity of the only finding that the admitter makes: a publisher exceeded its
+// quota.
 const quotaSeverity = "medium"
 
-// erasableStreams are the streams beside the log from which a custodian can take single
+// erasableStreams are the streams other than the log from which a custodian can delete single
 // messages: they hold what agents sent, or keys that an erasure destroys.
 var erasableStreams = []string{StreamQuarantine, "KV_" + BucketSessionSecrets, "KV_" + BucketApprovals, "KV_" + BucketRetention}
 
-// deleteFrom deletes single messages, which overwrites them on the disk.
+// deleteFrom permits deleting single messages, which overwrites them on disk.
 func deleteFrom(list ...string) (out []string) {
 	for _, s := range list {
 		out = append(out, "$JS.API.STREAM.MSG.DELETE."+s)
@@ -195,7 +195,7 @@ func deleteFrom(list ...string) (out []string) {
 	return out
 }
 
-// infoKV reads the state of buckets, which lists their keys.
+// infoKV permits reading the state of buckets, which lists their keys.
 func infoKV(buckets ...string) (out []string) {
 	for _, b := range buckets {
 		out = append(out, "$JS.API.STREAM.INFO.KV_"+b)
@@ -203,8 +203,8 @@ func infoKV(buckets ...string) (out []string) {
 	return out
 }
 
-// durabilitySubject asks every server for its JetStream settings; the system
-// account exports it (read-only) to the services and the operators.
+// durabilitySubject asks every server for its JetStream settings. The system account exports it
+// (read-only) to the services and the operators.
 const durabilitySubject = "$SYS.REQ.SERVER.PING.JSZ"
 
 var (
@@ -215,8 +215,8 @@ var (
 	}
 )
 
-// operatorServices is what the services' account exports to the operators: every
-// one is request-reply, so answers come back by a subject that the server chose.
+// operatorServices lists what the services' account exports to the operators. Every one is
+// request-reply, so answers come back on a subject that the server made.
 var operatorServices = joinLists(
 	[]string{"$SRV.>",
 		"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*",
@@ -226,7 +226,7 @@ var operatorServices = joinLists(
 	writeKV(BucketPolicies, BucketMandates, BucketPublishers, BucketRules, BucketRedaction, BucketRetention, BucketWitnesses),
 )
 
-// updateBuckets updates the settings of the KV buckets, and of no other stream.
+// updateBuckets permits updating the settings of the KV buckets, and of no other stream.
 func updateBuckets() (out []string) {
 	for _, b := range allBuckets {
 		out = append(out, "$JS.API.STREAM.UPDATE."+bucketStream(b.name))
@@ -234,7 +234,7 @@ func updateBuckets() (out []string) {
 	return out
 }
 
-// getKV reads single keys, from the bucket's leader.
+// getKV permits reading single keys, from the bucket's leader.
 func getKV(buckets ...string) (out []string) {
 	for _, b := range buckets {
 		s := "KV_" + b
@@ -243,7 +243,7 @@ func getKV(buckets ...string) (out []string) {
 	return out
 }
 
-// readKV reads and watches buckets.
+// readKV permits reading and watching buckets.
 func readKV(buckets ...string) (out []string) {
 	out = getKV(buckets...)
 	for _, b := range buckets {
@@ -254,8 +254,8 @@ func readKV(buckets ...string) (out []string) {
 	return out
 }
 
-// makeKV reads and makes single keys. It deletes none: what is put in a key's place
-// leaves the old revision's bytes on the disk, and only a custodian overwrites them.
+// makeKV permits reading and making single keys, but not deleting them: replacing a key leaves the
+// bytes of the old revision on disk, and only a custodian overwrites them.
 func makeKV(buckets ...string) []string {
 	return joinLists(getKV(buckets...), infoKV(buckets...), writeKV(buckets...))
 }
@@ -274,7 +274,7 @@ func joinLists(lists ...[]string) (out []string) {
 	return out
 }
 
-// placeholders fills the placeholders of the table.
+// placeholders holds the values for the placeholders of the permission table.
 type placeholders struct{ prefix, shard, tenant, user, inbox string }
 
 func (s placeholders) fillOne(text string) string { return s.fillAll([]string{text})[0] }

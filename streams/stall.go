@@ -7,23 +7,23 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// DefaultStallAfter is how long a reader may stand still, while the stream's leader
-// holds a message for it, until its consumer is made anew.
+// DefaultStallAfter is how long a reader may stand still, while the stream's leader holds a message
+// for it, before its consumer is recreated.
 const DefaultStallAfter = 3 * time.Second
 
-// StallDetector notices that a reader stands still although the leader of its stream holds
-// a message that it must come to. A consumer that the server placed on a replica
-// which lags (its disk is full, say) says nothing of that: its heartbeats go on, and
-// by its own count nothing is pending. The zero Stall is ready. One goroutine owns it.
+// StallDetector detects that a reader stands still although the leader of its stream holds a message
+// for it. A consumer on a lagging replica (with a full disk, for example) does not report that:
+// its heartbeats continue, and its own count of pending messages is zero. The zero StallDetector
+// is ready to use. One goroutine owns it.
 type StallDetector struct {
 	After time.Duration // DefaultStallAfter if zero
 	next  uint64
 	since time.Time // when due was first observed at next; zero if nothing is due
 }
 
-// Observe takes what is known at a moment: next is the sequence that the reader
-// has to come to next, due a sequence not below it that the leader holds, or 0. It
-// reports whether the reader has stood at next with something due for After.
+// Observe records an observation: next is the sequence that the reader expects, due is a sequence
+// not below next that the leader holds, or 0. It reports whether the reader has stood at next with
+// something due for After.
 func (s *StallDetector) Observe(next, due uint64, now time.Time) bool {
 	if next != s.next {
 		s.next, s.since = next, time.Time{}
@@ -43,9 +43,9 @@ func (s *StallDetector) Observe(next, due uint64, now time.Time) bool {
 	return now.Sub(s.since) >= after
 }
 
-// NextDue asks the stream's leader for the first sequence from next on whose
-// subject matches one of the filters (all of them match if there are none). due is 0
-// if there is none up to last, which is the end of the stream.
+// NextDue asks the stream's leader for the first sequence from next on with a subject that matches
+// one of the filters (no filters match all). last is the end of the stream; due is 0 if nothing
+// up to last matches.
 func NextDue(ctx context.Context, js jetstream.JetStream, stream string, filters []string, next uint64) (due, last uint64, err error) {
 	st, err := StreamState(ctx, js, stream)
 	if err != nil || st.LastSeq < next {
@@ -66,8 +66,8 @@ func NextDue(ctx context.Context, js jetstream.JetStream, stream string, filters
 	return due, st.LastSeq, nil
 }
 
-// LastDue asks the stream's leader for the last sequence whose subject matches one
-// of the filters and which was stored at since or later. It is 0 if there is none.
+// LastDue asks the stream's leader for the last sequence with a subject that matches one of the
+// filters and that was stored at since or later. It is 0 if there is none.
 func LastDue(ctx context.Context, js jetstream.JetStream, stream string, filters []string, since time.Time) (last uint64, err error) {
 	for _, f := range filters {
 		m, err := LastBySubject(ctx, js, stream, f)

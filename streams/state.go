@@ -13,12 +13,12 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// State is what a stream holds.
+// State describes what a stream holds.
 type State struct {
 	FirstSeq uint64 // 1 for a fresh stream, even while it is empty
 	LastSeq  uint64 // 0 for a fresh stream
 	Messages uint64
-	Created  time.Time // UTC; names the stream's incarnation
+	Created  time.Time // UTC; identifies the stream's incarnation
 	Replicas int       // as configured; 1 on a single server
 }
 
@@ -42,34 +42,33 @@ func explainStream(err error) error {
 	return err
 }
 
-// EpochName names the incarnation of a stream: its name and when it was
-// created, e.g. "GOV@20261120T064150.123456789Z". A recreated stream is another
-// shard as far as evidence is concerned.
+// EpochName names the incarnation of a stream by its name and its creation time, e.g.
+// "GOV@20261120T064150.123456789Z". In evidence, a recreated stream is another shard.
 func EpochName(stream string, created time.Time) string {
 	return stream + "@" + created.UTC().Format("20060102T150405.000000000Z")
 }
 
-// LastBySubject reads the last message of a subject (wildcards allowed), nil if
-// there is none.
+// LastBySubject reads the last message of a subject (wildcards allowed). It returns nil if there is
+// none.
 func LastBySubject(ctx context.Context, js jetstream.JetStream, stream, subj string) (*events.LogMessage, error) {
 	return getMessage(ctx, js.Conn(), stream, map[string]any{"last_by_subj": subj})
 }
 
-// MessageAt reads the message with a sequence, nil if there is none.
+// MessageAt reads the message with a sequence. It returns nil if there is none.
 func MessageAt(ctx context.Context, js jetstream.JetStream, stream string, seq uint64) (*events.LogMessage, error) {
 	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": seq})
 }
 
-// NextBySubject reads the first message at or after a sequence whose subject
-// matches (wildcards allowed), nil if there is none.
+// NextBySubject reads the first message at or after a sequence with a matching subject (wildcards
+// allowed). It returns nil if there is none.
 func NextBySubject(ctx context.Context, js jetstream.JetStream, stream, subj string, from uint64) (*events.LogMessage, error) {
 	return getMessage(ctx, js.Conn(), stream, map[string]any{"seq": max(1, from), "next_by_subj": subj})
 }
 
 const codeNoMessage = 10037
 
-// getMessage asks by STREAM.MSG.GET, never by direct get: its answer keeps the
-// server's word (sequence, time, subject) apart from the message's own headers.
+// getMessage uses STREAM.MSG.GET and never direct get, because its answer separates the server's
+// statements (sequence, time, subject) from the message's own headers.
 func getMessage(ctx context.Context, nc *nats.Conn, stream string, query map[string]any) (*events.LogMessage, error) {
 	req, err := json.Marshal(query)
 	if err != nil {
@@ -103,7 +102,7 @@ func getMessage(ctx context.Context, nc *nats.Conn, stream string, query map[str
 	m := resp.Message
 	out := &events.LogMessage{Seq: m.Seq, Subject: m.Subject, Time: m.Time.UTC(), Body: m.Data}
 	if len(m.Header) > 0 {
-		// A header that does not parse is the publisher's; its message counts.
+		// A publisher may have written a header that does not parse; the message still counts.
 		if h, err := nats.DecodeHeadersMsg(m.Header); err == nil {
 			out.Header = h
 		}

@@ -8,11 +8,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrBehind: what was read comes from a replica that lags behind the stream's leader.
+// ErrBehind: the replica that answered a read lags behind the stream's leader.
 var ErrBehind = errors.New("streams: the replica that was read lags behind the leader")
 
-// JetStream's words for a cluster that has no leader at the moment, for the stream
-// or for itself.
+// leaderlessCodes are JetStream's error codes for a cluster that has no leader at the moment, for
+// the stream or for itself.
 var leaderlessCodes = []int{
 	10005, // no suitable peers
 	10008, // temporarily unavailable
@@ -27,8 +27,8 @@ var transientErrors = []error{
 	jetstream.ErrNoStreamResponse,
 }
 
-// Transient reports whether an error says that JetStream could not be reached or
-// had no leader: the same may succeed a moment later.
+// Transient reports whether an error says that JetStream could not be reached or had no leader, so
+// that a retry may succeed.
 func Transient(err error) bool {
 	for _, e := range transientErrors {
 		if errors.Is(err, e) {

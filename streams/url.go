@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// redactURL removes credentials from a comma-separated list of server URLs, for
-// messages.
+// redactURL removes credentials from a comma-separated list of server URLs, for messages.
 func redactURL(list string) string {
 	parts := strings.Split(list, ",")
 	for i, p := range parts {

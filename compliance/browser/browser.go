@@ -1,6 +1,7 @@
-// Package browser drives a Chromium that is installed on this machine, over the
-// DevTools protocol on a pipe: no port is opened and nothing is fetched. It
-// prints pages and takes pictures of them.
+// Package browser drives a Chromium that is installed on this machine. The export command uses it
+// to print report pages as PDF, and tests use it to take screenshots and measure pages. It speaks
+// the DevTools protocol over a pipe: it opens no port and downloads nothing. It does not render
+// pages itself. Begin with Find and Start.
 package browser
 
 import (
@@ -16,14 +17,13 @@ import (
 	"time"
 )
 
-// ErrNotFound says that there is no Chromium here.
+// ErrNotFound says that no Chromium was found.
 var ErrNotFound = errors.New("no Chromium was found: install chromium or google-chrome, or name the program with --chromium or COUNTERSIGN_CHROMIUM")
 
-// ErrBrowser says that the browser did not do what it was asked for.
+// ErrBrowser says that the browser did not do what was asked.
 var ErrBrowser = errors.New("the browser failed")
 
-// Find gives the program: the one that is named, or the first of the usual names
-// on PATH.
+// Find returns the path of the program: the named one, or the first of the usual names on PATH.
 func Find(named string) (string, error) {
 	if named != "" {
 		path, err := exec.LookPath(named)
@@ -40,14 +40,14 @@ func Find(named string) (string, error) {
 	return "", ErrNotFound
 }
 
-// pageTimeout is how long a browser may take for a page.
+// pageTimeout bounds the life of a browser.
 const pageTimeout = 2 * time.Minute
 
-// Browser is a running Chromium with one page. It is not for concurrent use.
+// Browser is a running Chromium with one page. It is not safe for concurrent use.
 type Browser struct {
 	cmd     *exec.Cmd
 	cancel  context.CancelFunc
-	dir     string // its profile, removed at the end
+	dir     string // its profile, removed by Close
 	send    *os.File
 	receive *bufio.Reader
 	pipe    *os.File
@@ -55,7 +55,7 @@ type Browser struct {
 	session string
 }
 
-// Start starts the program. The caller must Close it.
+// Start starts the program. The caller must call Close.
 func Start(ctx context.Context, program string) (b *Browser, err error) {
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	dir, err := os.MkdirTemp("", "countersign-browser-*")
@@ -91,24 +91,24 @@ func Start(ctx context.Context, program string) (b *Browser, err error) {
 		b.cmd = nil
 		return b, fmt.Errorf("%w: %s does not start: %w", ErrBrowser, program, err)
 	}
-	context.AfterFunc(ctx, func() { _ = ourIn.Close() }) // ends a read that waits
+	context.AfterFunc(ctx, func() { _ = ourIn.Close() }) // ends a blocked read
 	return b, b.attachPage()
 }
 
 func browserArgs(dir string) []string {
 	args := []string{"--headless", "--remote-debugging-pipe", "--user-data-dir=" + dir, "--disable-gpu", "--no-first-run", "--no-default-browser-check",
 		"--disable-extensions", "--disable-background-networking", "--disable-dev-shm-usage", "--hide-scrollbars"}
-	if os.Geteuid() == 0 { // its sandbox does not run as root; the page has no script and loads nothing
+	if os.Geteuid() == 0 { // the sandbox does not run as root; the page has no script and loads nothing
 		args = append(args, "--no-sandbox", "--no-zygote")
 	}
 	return append(args, "about:blank")
 }
 
-// Close ends the browser.
+// Close ends the browser and removes its profile.
 func (b *Browser) Close() error {
 	b.cancel()
 	if b.cmd != nil {
-		_ = b.cmd.Wait() // it was killed
+		_ = b.cmd.Wait() // cancel has killed it
 	}
 	for _, f := range []*os.File{b.send, b.pipe} {
 		if f != nil {
@@ -131,7 +131,7 @@ func (b *Browser) attachPage() error {
 	return b.sendCommand("Page.enable", nil, nil)
 }
 
-// message is a call, an answer to one, or an event.
+// message is a command, the answer to one, or an event.
 type message struct {
 	ID        int             `json:"id,omitempty"`
 	SessionID string          `json:"sessionId,omitempty"`
@@ -143,7 +143,7 @@ type message struct {
 	} `json:"error,omitempty"`
 }
 
-// sendCommand sends a command and waits for its answer; events in between are dropped.
+// sendCommand sends a command and waits for its answer; it drops events in between.
 func (b *Browser) sendCommand(method string, params map[string]any, into any) error {
 	b.last++
 	raw, err := json.Marshal(message{ID: b.last, SessionID: b.session, Method: method, Params: params})
@@ -179,7 +179,7 @@ func (b *Browser) readMessage() (m message, err error) {
 	return m, json.Unmarshal(raw[:len(raw)-1], &m)
 }
 
-// Open loads a page and waits until it is there.
+// Open loads a page and waits until it is complete.
 func (b *Browser) Open(url string) error {
 	var nav struct{ ErrorText string }
 	if err := b.sendCommand("Page.navigate", map[string]any{"url": url}, &nav); err != nil {
@@ -198,8 +198,7 @@ func (b *Browser) Open(url string) error {
 	return nil
 }
 
-// SetViewport sets how the page is looked at: the window's width, in CSS pixels, and
-// the colours that the person prefers.
+// SetViewport sets the size of the window, in CSS pixels, and the preferred colour scheme.
 func (b *Browser) SetViewport(width, height int, dark bool) error {
 	scheme := "light"
 	if dark {
@@ -211,7 +210,7 @@ func (b *Browser) SetViewport(width, height int, dark bool) error {
 	return b.sendCommand("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 }
 
-// PageSize gives the width that the page takes, and its height.
+// PageSize returns the width and the height of the page's content.
 func (b *Browser) PageSize() (width, height float64, err error) {
 	var m struct {
 		CSSContentSize struct{ Width, Height float64 } `json:"cssContentSize"`
@@ -220,12 +219,12 @@ func (b *Browser) PageSize() (width, height float64, err error) {
 	return m.CSSContentSize.Width, m.CSSContentSize.Height, err
 }
 
-// Screenshot takes a picture of the window, PNG.
+// Screenshot takes a picture of the window, as PNG.
 func (b *Browser) Screenshot() ([]byte, error) {
 	return b.base64Result("Page.captureScreenshot", map[string]any{"format": "png"})
 }
 
-// PDF prints the page on A4, with page numbers.
+// PDF prints the page on A4 with page numbers.
 func (b *Browser) PDF() ([]byte, error) {
 	return b.base64Result("Page.printToPDF", map[string]any{"paperWidth": 8.27, "paperHeight": 11.69, "preferCSSPageSize": true, "printBackground": true,
 		"generateTaggedPDF": true, "displayHeaderFooter": true, "headerTemplate": "<span></span>",
@@ -240,7 +239,7 @@ func (b *Browser) base64Result(method string, params map[string]any) ([]byte, er
 	return base64.StdEncoding.DecodeString(out.Data)
 }
 
-// Evaluate runs an expression in the page and reads its value.
+// Evaluate evaluates an expression in the page and decodes its value.
 func (b *Browser) Evaluate(expression string, into any) error {
 	var out struct {
 		Result struct{ Value json.RawMessage }

@@ -18,10 +18,10 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// Format is the format of a session's bundle that Write writes and Verify reads.
+// Format is the format of a session's bundle.
 const Format = "countersign/bundle/v1"
 
-// MaxSize bounds what Verify reads of a session, and with it its memory.
+// MaxSize bounds how much Verify reads of a session's bundle, and so its memory.
 const MaxSize = 512 << 20
 
 // The members of a bundle, in their order in the file.
@@ -38,9 +38,8 @@ const (
 	memberApprovals  = "approvals.jsonl"
 )
 
-// Input is one session's evidence to be exported. Proofs lead from each
-// row to Checkpoint, a signed note as it was stored; Keys are the vouched
-// receipt keys that the session's decisions were signed with.
+// Input is one session's evidence for export. Proofs lead from each row to Checkpoint, a signed
+// note as it is stored. Keys are the vouched receipt keys that signed the session's decisions.
 type Input struct {
 	Shard, Tenant, Session string
 	Space                  subject.Space
@@ -48,19 +47,18 @@ type Input struct {
 	Proofs                 []tlog.RecordProof
 	Checkpoint             string
 	Keys                   []events.KeyRecord
-	// Expiries are the expiry records that explain rows without a text, each with
-	// its proof that it is in Checkpoint.
+	// Expiries are the expiry records that explain rows without a text, each with its proof
+	// of inclusion in Checkpoint.
 	Expiries []evidence.ExpiryRecord
 
-	// Decided has the texts of policies and mandates, for MemberInForce. Required.
+	// Decided supplies the texts of policies and mandates for MemberInForce. Required.
 	Decided inforce.Source
-	// SignKey signs the member MemberStatement; nil leaves it out.
+	// SignKey signs the member MemberStatement; nil omits it.
 	SignKey ed25519.PrivateKey
 }
 
-// Manifest is the table of contents of a bundle. Nothing rests on it: every
-// line of it follows from records, proofs and checkpoint, and Verify
-// derives it again.
+// Manifest is the table of contents of a bundle. Verification does not rely on it: every line
+// follows from records, proofs and checkpoint, and Verify derives it again.
 type Manifest struct {
 	Format         string      `json:"format"`
 	Shard          string      `json:"shard"`
@@ -70,11 +68,11 @@ type Manifest struct {
 	To             events.Time `json:"to,omitzero"`
 	SubjectPrefix  string      `json:"subject_prefix"`
 	Records        int         `json:"records"`
-	Expired        int         `json:"expired,omitempty"` // of them: without their text
+	Expired        int         `json:"expired,omitempty"` // records without their text
 	Seqs           []uint64    `json:"seqs"`              // of a range: the first and the last
 	CheckpointSize int64       `json:"checkpoint_size"`
 	CheckpointRoot string      `json:"checkpoint_root"`
-	Members        []Member    `json:"members"` // all but the manifest itself and the statement
+	Members        []Member    `json:"members"` // all except the manifest and the statement
 }
 
 // Member is one file of the bundle and its digest.
@@ -84,7 +82,7 @@ type Member struct {
 	SHA256 string `json:"sha256"`
 }
 
-// proofsFile is the member proofs.json.
+// proofsFile is the content of the member proofs.json.
 type proofsFile struct {
 	Size   int64         `json:"size"`
 	Proofs []recordProof `json:"proofs"`
@@ -95,9 +93,8 @@ type recordProof struct {
 	Path []tlog.Hash `json:"path"` // base64, from the leaf's sibling upwards
 }
 
-// Write writes the export of a session as a ZIP; the same input gives the same
-// bytes. It checks that the input belongs together, not that it holds: run Verify on
-// the result.
+// Write writes the bundle of a session as a ZIP; the same input gives the same bytes. It checks
+// that the input is consistent, but not that it verifies: the caller runs Verify on the result.
 func Write(w io.Writer, in Input) error {
 	c, err := evidence.PeekCheckpoint(in.Checkpoint)
 	if err != nil {
@@ -178,17 +175,17 @@ func (in Input) header(c evidence.Checkpoint) Manifest {
 		CheckpointSize: c.Size, CheckpointRoot: c.Root.String()}
 }
 
-// parts are the members that nothing else follows from.
+// parts are the members that cannot be derived from others.
 type parts struct{ checkpoint, keys, proofs member }
 
-// bodies lists the members that hold the bodies of records of one kind, a line
-// each, in their order in the file.
+// bodies lists the members that hold the bodies of records of one kind, one a line, in their
+// order in the file.
 var bodies = []struct{ name, kind string }{
 	{memberDecisions, evidence.KindDecision}, {memberFindings, evidence.KindFinding}, {memberCalls, evidence.KindCall}, {memberApprovals, evidence.KindApproval},
 }
 
-// assembleMembers derives every member that follows from the others and puts all in
-// order. What is attached is taken as it is.
+// assembleMembers derives every member that follows from others and puts all in order. Attached
+// members are used unchanged.
 func assembleMembers(m Manifest, rows []evidence.Row, records []evidence.Record, p parts, attached []listed) ([]member, error) {
 	lines := map[string]*bytes.Buffer{}
 	for _, b := range bodies {

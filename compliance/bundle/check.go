@@ -15,33 +15,33 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// Codes of the problems that only bundles have.
+// Codes of findings that only bundles have.
 const (
-	CodeReport    evidence.Code = "bundle_report"    // the report is not what follows from the records
-	CodeControls  evidence.Code = "bundle_controls"  // likewise the controls
-	CodeStatement evidence.Code = "bundle_statement" // the statement does not hold, or is not by the key it should be by
-	CodeTable     evidence.Code = "bundle_table"     // the table is not what follows from the records
+	CodeReport    evidence.Code = "bundle_report"    // the report does not follow from the records
+	CodeControls  evidence.Code = "bundle_controls"  // the controls do not follow from the records
+	CodeStatement evidence.Code = "bundle_statement" // the statement does not verify, or another key signed it
+	CodeTable     evidence.Code = "bundle_table"     // the table does not follow from the records
 	CodeInForce   evidence.Code = "bundle_in_force"  // policies and mandates are not those that the decisions name
 )
 
-// Options say what is asked of a bundle beside that it holds.
+// Options are further requirements on a bundle.
 type Options struct {
-	// Witnesses are keys of outside witnesses. Quorum of them, all if it is 0, must
-	// have signed the checkpoint; the report lists those that did.
+	// Witnesses are keys of outside witnesses. Quorum of them (all, if it is 0) must have
+	// signed the checkpoint; the report lists those that did.
 	Witnesses []note.Verifier
 	Quorum    int
-	// Retired are retirements of keys that are known from elsewhere: a bundle cannot
-	// show what happened in the rest of the log.
+	// Retired are retirements of keys that are known from elsewhere, because a bundle does
+	// not show the rest of the log.
 	Retired []events.KeyRetirement
-	// StatementKey must have signed the statement; nil lets any key do, and a note
-	// then names it.
+	// StatementKey must have signed the statement; nil accepts any key, and a note then names
+	// it.
 	StatementKey ed25519.PublicKey
-	// Known are further keys whose statements need no note, such as the checkpoint
-	// key that the bundle is verified with.
+	// Known are further keys that may sign the statement without a note, such as the
+	// checkpoint key that the bundle is verified with.
 	Known []ed25519.PublicKey
 }
 
-// checker makes the checks that the format's own rules do not.
+// checker makes the checks that are not part of the format's own rules.
 type checker struct {
 	Options
 	rep   *evidence.Report
@@ -55,7 +55,7 @@ func add(rep *evidence.Report, code evidence.Code, seq uint64, member, format st
 func (k *checker) check(c contents, key note.Verifier) {
 	k.witnesses(c)
 	if len(k.Retired) > 0 {
-		problems, _ := evidence.RetiredKeys(key, c.Keys, k.Retired, c.Each) // that the records can be read was seen before
+		problems, _ := evidence.RetiredKeys(key, c.Keys, k.Retired, c.Each) // the records were read before, so there is no error
 		k.rep.AddFindings(problems...)
 	}
 	raw, signed := c.Members[MemberStatement]
@@ -69,7 +69,7 @@ func (k *checker) check(c contents, key note.Verifier) {
 	k.table(c)
 }
 
-// witnesses demands the quorum, if there are witnesses.
+// witnesses checks the quorum, if there are witnesses.
 func (k *checker) witnesses(c contents) {
 	if len(k.Witnesses) == 0 {
 		return
@@ -85,8 +85,7 @@ func (k *checker) witnesses(c contents) {
 	}
 }
 
-// table makes the table of the records again, where this version of the program
-// can.
+// table makes the table of the records again and compares it, if this version of the program can.
 func (k *checker) table(c contents) {
 	r, err := table.Compare(c.EachRow, c.Open(MemberTable))
 	switch {
@@ -128,7 +127,7 @@ func (k *checker) known(key ed25519.PublicKey) bool {
 	return false
 }
 
-// pages makes report and controls again, where this version of the program can.
+// pages makes report and controls again and compares them, if this version of the program can.
 func (k *checker) pages(c contents) {
 	page, index, wrong, err := pages(c)
 	for _, w := range wrong {

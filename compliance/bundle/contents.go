@@ -10,26 +10,25 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// contents is what a bundle holds, for what makes members of it or checks them.
-// While a bundle is written, Manifest has neither Members nor Seqs, and Members is
-// nil.
+// contents is what a bundle holds. Members are made from it and checked against it. While a bundle
+// is being written, Manifest has no Members and no Seqs, and Members is nil.
 type contents struct {
 	Manifest       Manifest
-	Records        []evidence.Record   // of a session; use Each
-	Checkpoint     evidence.Checkpoint // its signature is judged elsewhere
+	Records        []evidence.Record   // of a session; callers use Each
+	Checkpoint     evidence.Checkpoint // its signature is checked elsewhere
 	CheckpointText string
 	Keys           []events.KeyRecord
-	Members        map[string][]byte      // by name, when a bundle is read; of a range's, those that are not records or follow from them
+	Members        map[string][]byte      // by name, when a bundle is read; of a range: without the streamed members
 	InForce        []byte                 // the member MemberInForce
-	Expired        []evidence.ExpiredNote // why Manifest.Expired records are not among Records
+	Expired        []evidence.ExpiredNote // why Manifest.Expired records are not in Records
 
 	rows    []evidence.Row                                        // of Records
-	each    func(func(evidence.Row, evidence.Record) error) error // of a range, whose records are not held
-	open    func(member string) io.ReadSeeker                     // likewise
-	digests []Member                                              // likewise
+	each    func(func(evidence.Row, evidence.Record) error) error // of a range: reads the records from the file
+	open    func(member string) io.ReadSeeker                     // of a range: opens a member in the file
+	digests []Member                                              // of a range: the digests of the members as read
 }
 
-// Each hands over the records in their order, but those whose text expired.
+// Each calls yield for the records in their order, except those with an expired text.
 func (c contents) Each(yield func(evidence.Record) error) error {
 	return c.EachRow(func(_ evidence.Row, r evidence.Record) error { return yield(r) })
 }
@@ -47,7 +46,7 @@ func (c contents) EachRow(yield func(evidence.Row, evidence.Record) error) error
 	return nil
 }
 
-// Open reads a member of a bundle that is verified; nil if it is not there.
+// Open opens a member of a bundle that is being verified; nil if there is none.
 func (c contents) Open(member string) io.ReadSeeker {
 	if c.open != nil {
 		if r := c.open(member); r != nil {
@@ -60,8 +59,7 @@ func (c contents) Open(member string) io.ReadSeeker {
 	return nil
 }
 
-// Digests lists the members that a statement must speak of, in the order of
-// their names.
+// Digests lists the members that a statement must name, sorted by name.
 func (c contents) Digests() []Member {
 	list := slices.Clone(c.digests)
 	for name, data := range c.Members {

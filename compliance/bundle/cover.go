@@ -14,10 +14,9 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// A cover proves many leaves of a tree at once, in less space than their
-// inclusion proofs would take: the roots of the largest complete subtrees
-// without any of the leaves, from left to right. Leaves and subtrees together
-// are the whole tree, so that whoever appends them in their order must arrive at
+// A cover proves many leaves of a tree at once, in less space than their inclusion proofs: it holds
+// the roots of the largest complete subtrees without any of the leaves, from left to right.
+// Leaves and subtrees together are the whole tree, so appending them in their order must give
 // its root.
 
 // coverNode is one subtree of a cover: its height and its root.
@@ -26,15 +25,14 @@ type coverNode struct {
 	Hash  tlog.Hash `json:"hash"`
 }
 
-// subtree is a complete subtree by its place: the leaves from n<<level on, 1<<level
-// of them.
+// subtree names a complete subtree: the 1<<level leaves from n<<level on.
 type subtree struct {
 	level int
 	n     int64
 }
 
-// between lists the largest complete subtrees that together have the leaves from
-// a to b, b excluded.
+// between lists the largest complete subtrees that together cover the leaves from a to b, b
+// excluded.
 func between(a, b int64) (list []subtree) {
 	for a < b {
 		level := bits.Len64(uint64(b-a)) - 1
@@ -47,10 +45,10 @@ func between(a, b int64) (list []subtree) {
 	return list
 }
 
-// storedIndex is the place of the subtree's root among a tree's stored hashes.
+// storedIndex is the index of the subtree's root among a tree's stored hashes.
 func (s subtree) storedIndex() int64 { return tlog.StoredHashIndex(s.level, s.n) }
 
-// coverReader appends records and cover to a tree in their order.
+// coverReader appends records and cover to a tree in the order of the leaves.
 type coverReader struct {
 	lines    *lines
 	tree     *evidence.Tree
@@ -87,7 +85,7 @@ func (c *coverReader) appendSubtrees(size int64) error {
 	return nil
 }
 
-// finish appends what is behind the last record; no line may be left.
+// finish appends the subtrees after the last record; no line may be left over.
 func (c *coverReader) finish(size int64) error {
 	if err := c.appendSubtrees(size); err != nil {
 		return err

@@ -79,7 +79,7 @@ func (s stored) Mandate(id string) ([]string, string, error) {
 	return nil, "it is gone", nil
 }
 
-// decidedWorld is a log whose decisions name the policy that made them.
+// decidedWorld is a log in which decisions name the policy that made them.
 func decidedWorld(t testing.TB) (*world, stored) {
 	w := newWorld(t)
 	docs := []events.PolicyDocument{{Name: "mail.yaml", Text: mailPolicy}}
@@ -142,7 +142,7 @@ func TestBundleAndRange(t *testing.T) {
 	}
 }
 
-// tableRow is the schema as a reader has it who knows the page alone.
+// tableRow is the schema as a reader writes it from the documentation alone.
 type tableRow struct {
 	Seq        uint64  `parquet:"seq"`
 	BrokerTime int64   `parquet:"broker_time,timestamp(nanosecond)"`
@@ -301,8 +301,8 @@ func TestWriterRefuses(t *testing.T) {
 	}
 }
 
-// Nothing in a file that anybody changed makes the check of it fail in another way
-// than by saying so.
+// The verification of a changed file reports findings or an error and never fails in another
+// way.
 func FuzzVerifyDecided(f *testing.F) {
 	w, src := decidedWorld(f)
 	files := [][]byte{fullBundle(f, w, src, statementKey, nil), fullRange(f, w, src, nil)}

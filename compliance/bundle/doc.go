@@ -1,19 +1,20 @@
-// Package bundle writes and verifies the files in which evidence leaves the
-// installation: the bundle of a session, and that of everything of a tenant between
-// two times. Beside the records and their proofs a bundle holds what people read: a
-// report, an index of the controls that the evidence bears on, a table, what decided,
-// and a signed statement over the whole.
+// Package bundle writes and verifies the files in which evidence leaves the installation: the
+// bundle of a session (Write), and that of everything of a tenant between two times (WriteRange).
+// The export command writes them; Verify checks both with only the file and the checkpoint key.
 //
-// Everything but what decided and the statement follows from the records alone, so a
-// verifier makes it again and compares. A bundle verifies with nothing but the file
-// and the checkpoint key. docs/evidence-format.md, section 5, is the format.
+// Besides the records and their proofs a bundle holds members for readers: a report, an index of
+// the controls that the evidence bears on, a table, the policies and mandates that decided, and a
+// signed statement over all members. Everything except the policies, the mandates and the
+// statement follows from the records, so Verify makes it again and compares. The package does not
+// read the database: its callers supply rows and proofs. Begin with Write and Verify;
+// docs/evidence-format.md, section 5, is the format.
 package bundle
 
 import "errors"
 
 var (
-	// ErrInvalid says that a file is not an export bundle that can be read, or that
-	// what was to be written is none.
+	// ErrInvalid says that a file is not a readable bundle, or that the input of a writer is
+	// not valid.
 	ErrInvalid = errors.New("evidence: not a readable export bundle")
 	// ErrEmpty says that a range has no record.
 	ErrEmpty = errors.New("evidence: no record in this range")

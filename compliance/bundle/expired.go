@@ -13,12 +13,11 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// memberExpiries is there where texts have expired: it has the expiry records that
-// say why. A line of records.jsonl is either a record or, of one without a text, its
-// row.
+// memberExpiries holds the expiry records that explain expired texts; it exists only if there are
+// any. A line of records.jsonl is a record or, for a record without its text, its row.
 const memberExpiries = "expiries.json"
 
-// expiredRow is a row without a text, as a line of records.jsonl.
+// expiredRow is a row without a text as a line of records.jsonl.
 type expiredRow struct {
 	BodyDigest string      `json:"body_digest"`
 	BrokerTime events.Time `json:"broker_time"`
@@ -37,7 +36,7 @@ type expiredLine struct {
 
 var expiredPrefix = []byte(`{"expired":`)
 
-// recordOf reads a row: its record or, if it has no text, what its columns say.
+// recordOf returns the record of a row or, if the row has no text, a record made of its columns.
 func recordOf(r evidence.Row) (evidence.Record, error) {
 	if !r.Expired() {
 		return evidence.ParseRecord([]byte(r.Record))
@@ -46,7 +45,7 @@ func recordOf(r evidence.Row) (evidence.Record, error) {
 		BrokerTime: events.At(r.BrokerTime), BodyDigest: r.BodyDigest}, nil
 }
 
-// lineOf is what a record is in records.jsonl.
+// lineOf is the line of a record in records.jsonl.
 func lineOf(row evidence.Row, r evidence.Record) ([]byte, error) {
 	if !row.Expired() {
 		return r.Canonical()
@@ -54,7 +53,7 @@ func lineOf(row evidence.Row, r evidence.Record) ([]byte, error) {
 	return events.Encode(expiredLine{expiredRow{r.BodyDigest, r.BrokerTime, r.Kind, hex.EncodeToString(row.RecordHash[:]), r.Seq, r.Session, r.Shard, r.Subject, r.Tenant}})
 }
 
-// readLine reads a line of records.jsonl.
+// readLine parses a line of records.jsonl.
 func readLine(text []byte) (evidence.Row, evidence.Record, error) {
 	if !bytes.HasPrefix(text, expiredPrefix) {
 		rec, err := evidence.ParseRecord(text)
@@ -71,7 +70,7 @@ func readLine(text []byte) (evidence.Row, evidence.Record, error) {
 		return evidence.Row{}, evidence.Record{}, evidence.ErrRecord
 	}
 	copy(row.RecordHash[:], hash)
-	rec, _ := recordOf(row) // it has no text that could be wrong
+	rec, _ := recordOf(row) // cannot fail without a text
 	if again, err := lineOf(row, rec); err != nil || !bytes.Equal(again, text) {
 		return evidence.Row{}, evidence.Record{}, evidence.ErrRecord
 	}
@@ -94,8 +93,7 @@ type expiryEntry struct {
 	Record string      `json:"record"`
 }
 
-// expiriesMember makes the member of the expiry records that name one of some
-// sequences.
+// expiriesMember makes the member with the expiry records that name a sequence from first to last.
 func expiriesMember(list []evidence.ExpiryRecord, first, last uint64) (l listed, notes []evidence.ExpiredNote, err error) {
 	entries := []expiryEntry{}
 	for _, x := range list {
@@ -113,7 +111,7 @@ func expiriesMember(list []evidence.ExpiryRecord, first, last uint64) (l listed,
 	return newListedMember(memberExpiries, data), notes, err
 }
 
-// names reports whether an expiry has a sequence in a range.
+// names reports whether an expiry names a sequence in a range.
 func names(e events.Expiry, first, last uint64) bool {
 	for _, s := range e.Sessions {
 		if slices.ContainsFunc(s.Sequences, func(span events.Span) bool { return span[0] <= last && span[1] >= first }) {
@@ -123,7 +121,7 @@ func names(e events.Expiry, first, last uint64) bool {
 	return false
 }
 
-// readExpiries reads the member; what it says counts only as far as it verifies.
+// readExpiries parses the member. Its content must still be verified.
 func readExpiries(data []byte) (list []evidence.ExpiryRecord, notes []evidence.ExpiredNote, err error) {
 	var entries []expiryEntry
 	if err := strictjson.Unmarshal(data, &entries, strictjson.RejectUnknown); err != nil {
@@ -143,8 +141,8 @@ func readExpiries(data []byte) (list []evidence.ExpiryRecord, notes []evidence.E
 	return list, notes, nil
 }
 
-// expired counts the records of a session's bundle that have no text, and gives the
-// member that says why.
+// expired counts the records of a session's bundle without a text, and makes the member that
+// explains them.
 func (in Input) expired(c *contents) (list []listed, err error) {
 	if c.Manifest.Expired = expiredIn(in.Rows); c.Manifest.Expired == 0 {
 		return nil, nil
@@ -154,7 +152,7 @@ func (in Input) expired(c *contents) (list []listed, err error) {
 	return []listed{l}, err
 }
 
-// withText are the records that have their text, and their rows.
+// withText returns the records that have their text, and their rows.
 func withText(rows []evidence.Row, records []evidence.Record) (r []evidence.Row, list []evidence.Record) {
 	if expiredIn(rows) == 0 {
 		return rows, records

@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// reader is ClickHouse, whose Parquet reader shares nothing with the library that
-// wrote the table. It is not given the file: its users may not read any.
+// reader is ClickHouse. Its Parquet reader shares nothing with the library that wrote the table.
+// It does not get the file itself, because its users may not read files.
 type reader struct {
 	url, user, password string
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// attachedNames lists the members that do not follow from the records by rules of the
-// format, in their order: one version of this program makes them again and compares,
-// any other knows them by their digests in the manifest. The list of expiry records
-// is there if some record has no text.
+// attachedNames lists the members that do not follow from the records by rules of the format, in
+// their order. Only the same version of this program can make them again and compare; any other
+// version compares them only with their digests in the manifest. The list of expiry records is
+// one of them if a record has no text.
 func attachedNames(expired bool) []string {
 	names := []string{MemberTable, MemberInForce, MemberReport, MemberControls}
 	if expired {
@@ -39,15 +39,15 @@ func sessionNames(expired, statement bool) []string {
 	return names
 }
 
-// layout lists the members that a file should have, with those of the optional ones
-// that it has.
+// layout lists the members that a file should have; optional members are in it if the file has
+// them.
 func layout(r io.ReaderAt, size int64) []string {
 	there, _ := zipNames(r, size)
 	return sessionNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement))
 }
 
-// expiriesStated compares the member that says which texts expired, there or not,
-// with the manifest, which says how many are.
+// expiriesStated checks that the member of expiry records exists exactly if the manifest says that
+// texts expired.
 func expiriesStated(m Manifest, there bool) error {
 	switch {
 	case m.Expired > 0 && !there:
@@ -58,9 +58,9 @@ func expiriesStated(m Manifest, there bool) error {
 	return nil
 }
 
-// otherFormat says of a file that does not have the members it should have that
-// another version of this program made it, if that is so. Builds before the first
-// release gave the same names to formats without a table.
+// otherFormat adds to err, for a file without the expected members, that another version of this
+// program made the file, if so. Builds before the first release used the same names for formats
+// without a table.
 func otherFormat(r io.ReaderAt, size int64, err error) error {
 	format := formatOf(r, size)
 	ours := format == Format || format == RangeFormat
@@ -74,7 +74,7 @@ func otherFormat(r io.ReaderAt, size int64, err error) error {
 	return err
 }
 
-// formatOf is the format that a file's manifest names, if it names one.
+// formatOf is the format that a file's manifest names, or "".
 func formatOf(r io.ReaderAt, size int64) string {
 	var head struct {
 		Format string `json:"format"`

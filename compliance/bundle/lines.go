@@ -11,11 +11,11 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// maxLine bounds a line of a member: a record with a body of the largest size,
-// written with escapes.
+// maxLine bounds a line of a member: a record with a body of the greatest size, written with
+// escapes.
 const maxLine = 16 << 20
 
-// lines reads a member line by line; the last one must have its line feed.
+// lines reads a member line by line. The last line must end with a line feed.
 type lines struct {
 	reader     *bufio.Reader
 	lineNumber int
@@ -23,7 +23,7 @@ type lines struct {
 
 func newLines(r io.Reader) *lines { return &lines{reader: bufio.NewReaderSize(r, 1<<16)} }
 
-// next gives a line without its line feed; it holds until the next call.
+// next returns a line without its line feed; it is valid until the next call.
 func (l *lines) next() ([]byte, error) {
 	l.lineNumber++
 	line, err := l.reader.ReadSlice('\n')
@@ -66,7 +66,7 @@ func eachLine(r io.Reader, yield func(n int, text []byte) error) error {
 	}
 }
 
-// eachRow reads the member of records.
+// eachRow reads the member of records and calls yield for each.
 func eachRow(r io.Reader, yield func(evidence.Row, evidence.Record) error) error {
 	return eachLine(r, func(n int, text []byte) error {
 		row, rec, err := readLine(text)
@@ -77,9 +77,8 @@ func eachRow(r io.Reader, yield func(evidence.Row, evidence.Record) error) error
 	})
 }
 
-// rereadRows reads the member of records once more, after every line of it was
-// found to be a record: it does not look for that again, which is most of the
-// work. Those without a text it leaves out.
+// rereadRows reads the member of records again after eachRow has checked it. It skips the check that
+// every line is a canonical record, which is most of the work, and the rows without a text.
 func rereadRows(r io.Reader, yield func(evidence.Row, evidence.Record) error) error {
 	return eachLine(r, func(n int, text []byte) error {
 		var rec evidence.Record

@@ -14,17 +14,16 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// The members beside the records and what follows from them by rules of the format.
-// The statement is a signature over all others and may be missing.
+// The members for readers. The statement is a signature over all other members and is optional.
 const (
-	MemberTable     = "records.parquet" // the records as a table for programs that analyse
+	MemberTable     = "records.parquet" // the records as a table, for data analysis
 	MemberInForce   = "in_force.json"   // the policies and mandates that decided
 	MemberReport    = "report.html"
 	MemberControls  = "controls.json"
 	MemberStatement = "statement.dsse.json"
 )
 
-// listed is a member beside what the manifest says of it.
+// listed is a member with its entry in the manifest.
 type listed struct {
 	member
 	entry Member
@@ -34,8 +33,8 @@ func newListedMember(name string, data []byte) listed {
 	return listed{member{name, data}, Member{Name: name, Size: len(data), SHA256: hexSum(data)}}
 }
 
-// made makes the table, the list of what decided, the report and the controls of a
-// session, and tells the contents of the list.
+// made makes the table, the list of policies and mandates, the report and the controls of a session,
+// and sets c.InForce.
 func (in Input) made(c *contents) ([]listed, error) {
 	var rows bytes.Buffer
 	if err := writeTable(*c, &rows); err != nil {
@@ -74,8 +73,8 @@ func pagesOf(c contents) ([]listed, error) {
 	return []listed{newListedMember(MemberReport, page), newListedMember(MemberControls, index)}, nil
 }
 
-// pages makes the report and the controls. It also says what is wrong with the list
-// of what decided.
+// pages makes the report and the controls. wrong lists the faults in the list of policies and
+// mandates.
 func pages(c contents) (page, index []byte, wrong []string, err error) {
 	m := c.Manifest
 	b := report.New(report.Source{Shard: m.Shard, Tenant: m.Tenant, Session: m.Session, From: m.From.Time, To: m.To.Time,
@@ -95,7 +94,7 @@ func pages(c contents) (page, index []byte, wrong []string, err error) {
 	return out.Bytes(), index, wrong, err
 }
 
-// sign adds the statement, if there is to be one.
+// sign adds the statement if there is a key to sign it.
 func (in Input) sign(c contents, members []member) ([]member, error) {
 	if in.SignKey == nil {
 		return members, nil

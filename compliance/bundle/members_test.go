@@ -88,8 +88,8 @@ func TestBundleWithReportControlsAndStatement(t *testing.T) {
 	}
 }
 
-// Others read the envelope too: DSSE's own pre-authentication encoding, spelt out
-// here, and an in-toto statement whose digests are the members'.
+// Other programs can read the envelope: it uses DSSE's own pre-authentication encoding, spelt out
+// here, and an in-toto statement with the digests of the members.
 func TestStatementIsDSSE(t *testing.T) {
 	_, members := unzip(t, bundle(t, sampleWorld(t), statementKey))
 	var env struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// derivedReader compares the members that follow from the records with them.
+// derivedReader compares the members that follow from the records with the records.
 type derivedReader struct {
 	lines          map[string]*lines // by kind
 	firstDifferent map[string]int    // by kind: the first line that differs

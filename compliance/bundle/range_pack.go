@@ -16,7 +16,7 @@ func (rw *rangeWriter) manifestHeader() Manifest {
 	return m
 }
 
-// contents is what the attachments and the statement are made from.
+// contents is the input for the attached members and the statement.
 func (rw *rangeWriter) contents() contents {
 	keys := slices.Clone(rw.in.Keys)
 	slices.SortFunc(keys, func(a, b events.KeyRecord) int { return strings.Compare(a.KeyID, b.KeyID) })
@@ -36,7 +36,7 @@ func (rw *rangeWriter) contents() contents {
 	return c
 }
 
-// made makes the table, which is a stream, the list of what decided, the report and
+// made makes the table, which is a streamed member, the list of policies and mandates, the report and
 // the controls.
 func (rw *rangeWriter) made(c *contents) ([]listed, error) {
 	s := rw.streams[MemberTable]
@@ -54,7 +54,7 @@ func (rw *rangeWriter) made(c *contents) ([]listed, error) {
 	return append([]listed{decided}, pages...), err
 }
 
-// packBundle makes what follows from the streams, and writes it all.
+// packBundle makes the members that follow from the streamed ones, and writes the file.
 func (rw *rangeWriter) packBundle(w io.Writer) error {
 	held := rw.contents()
 	var expiries []listed

@@ -170,9 +170,8 @@ func TestChangedByteInARange(t *testing.T) {
 	}
 }
 
-// A range from which a record was taken, by somebody who writes everything else
-// anew, does not give the signed root; nor does one with a record that was
-// changed.
+// A range without one of its records does not give the signed root, even if all other members are
+// written again to match. A range with a changed record does not give it either.
 func TestRangeWithoutARecord(t *testing.T) {
 	w := mixed(t, 6)
 	for name, change := range map[string]func([]evidence.Row) []evidence.Row{

@@ -17,7 +17,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// maxSmallMember bounds the members that are read as a whole.
+// maxSmallMember bounds the members that are read into memory.
 const maxSmallMember = 64 << 20
 
 // isRange reports whether a file is meant to be the bundle of a range.
@@ -26,7 +26,7 @@ func isRange(r io.ReaderAt, size int64) bool {
 	return formatOf(r, size) == RangeFormat || slices.Contains(there, memberCover)
 }
 
-// rangeBundle is a range's bundle while it is verified.
+// rangeBundle is the bundle of a range during verification.
 type rangeBundle struct {
 	entries  map[string]zipEntry
 	order    []zipEntry
@@ -36,8 +36,8 @@ type rangeBundle struct {
 	expired  int // lines without a text
 }
 
-// proveRange checks the bundle of a range by the rules of the format. It reads the
-// file several times and holds little of it.
+// proveRange checks the bundle of a range by the rules of the format. It reads the file several times
+// and keeps little of it in memory.
 func proveRange(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Report, c contents, err error) {
 	there, _ := zipNames(r, size)
 	entries, err := openEntries(r, size, rangeNames(slices.Contains(there, memberExpiries), slices.Contains(there, MemberStatement)))
@@ -64,7 +64,7 @@ func proveRange(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Repo
 	return rep, b.contents, nil
 }
 
-// readMembers reads the members that are not streams.
+// readMembers reads the members that are not streamed.
 func (b *rangeBundle) readMembers() error {
 	b.contents.Members = map[string][]byte{}
 	for name, e := range b.entries {
@@ -114,8 +114,7 @@ func (b *rangeBundle) readMembers() error {
 	return nil
 }
 
-// verify checks records, cover, checkpoint and keys: all that the bundle's worth
-// rests on.
+// verify checks records, cover, checkpoint and keys. The other checks rely on these.
 func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 	m := b.contents.Manifest
 	v := evidence.NewRangeVerifier(evidence.VerifyOptions{Shard: b.contents.Checkpoint.Shard, Space: subject.Space{Prefix: m.SubjectPrefix}, Keys: []note.Verifier{key},
@@ -156,8 +155,8 @@ func (b *rangeBundle) verify(key note.Verifier) (evidence.Report, error) {
 	return *rep, nil
 }
 
-// compareDerived derives what is small again, and compares every member with its line
-// in the manifest.
+// compareDerived derives the small members again, and compares every member with its line in the
+// manifest.
 func (b *rangeBundle) compareDerived(rep *evidence.Report) error {
 	for _, e := range b.order {
 		sum := sha256.New()
@@ -187,7 +186,7 @@ func (b *rangeBundle) compareDerived(rep *evidence.Report) error {
 		}
 		line := b.sums[name]
 		if slices.Contains(attached, name) {
-			line = m.Members[i] // nothing here knows what they should be
+			line = m.Members[i] // the format's rules do not determine these members
 		}
 		want.Members = append(want.Members, line)
 	}
@@ -204,7 +203,7 @@ func (b *rangeBundle) compareDerived(rep *evidence.Report) error {
 	return nil
 }
 
-// comparePacked packs the file again and compares.
+// comparePacked packs the members again and compares the result with the file.
 func (b *rangeBundle) comparePacked(r io.ReaderAt, size int64, rep *evidence.Report) {
 	c := &comparer{r: r, size: size, diff: -1}
 	for i, e := range b.order {

@@ -20,28 +20,26 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// RangeFormat is the format of a bundle of everything of a tenant between two times,
-// in one shard.
+// RangeFormat is the format of a bundle of everything of a tenant between two times, in one shard.
 const RangeFormat = "countersign/range/v1"
 
-// MaxRangeSize bounds the bundle of a range.
+// MaxRangeSize bounds the size of the bundle of a range.
 const MaxRangeSize = 1 << 42
 
-// memberCover leads from all records at once to the root, see cover.go.
+// memberCover leads from all records together to the root; see cover.go.
 const memberCover = "cover.jsonl"
 
-// rangeBatch is how many records are looked at before the hashes between them are
-// fetched.
+// rangeBatch is how many records are written before the hashes between them are fetched.
 const rangeBatch = 4096
 
-// Spool holds a member until it is known how long it is: a temporary file.
+// Spool holds a member until its length is known: a temporary file.
 type Spool interface {
 	io.Writer
 	io.ReaderAt
 }
 
-// RangeInput is a tenant's evidence between two times. Nothing of it is held in
-// memory but what people read and a batch of records.
+// RangeInput is a tenant's evidence between two times. WriteRange keeps only the members for readers
+// and a batch of records in memory.
 type RangeInput struct {
 	Shard, Tenant string
 	Space         subject.Space
@@ -49,22 +47,21 @@ type RangeInput struct {
 	Checkpoint    string
 	Keys          []events.KeyRecord
 	Expiries      []evidence.ExpiryRecord // as in Input
-	// Rows hands over the records in the order of their sequences.
+	// Rows calls yield for the records in the order of their sequences.
 	Rows func(yield func(evidence.Row) error) error
-	// Nodes gives stored hashes of the tree, by their indexes.
+	// Nodes returns stored hashes of the tree by their indexes.
 	Nodes func(indexes []int64) ([]tlog.Hash, error)
 	// Spool makes an empty file for a member.
 	Spool func(member string) (Spool, error)
 	// Decided and SignKey are as in Input.
 	Decided inforce.Source
 	SignKey ed25519.PrivateKey
-	// OnReread, if it is there, is called for each record that is read again, once
-	// all are written: for the report, the table and the list of what decided.
+	// OnReread, if set, is called for each record that is read again after all are written,
+	// to make the report, the table and the list of policies and mandates.
 	OnReread func()
 }
 
-// rangeStreams are the members that grow with the range, in their order in the
-// file.
+// rangeStreams are the members that grow with the range, in their order in the file.
 var rangeStreams = []string{memberRecords, memberCover, memberDecisions, memberFindings, memberCalls, memberApprovals}
 
 // rangeNames lists the members of a range's bundle in their order.
@@ -76,7 +73,7 @@ func rangeNames(expired, statement bool) []string {
 	return names
 }
 
-// spooledMember is a member on its way into a file.
+// spooledMember is a member that is being written into its Spool.
 type spooledMember struct {
 	name string
 	file Spool
@@ -117,13 +114,13 @@ type rangeWriter struct {
 	rows       []evidence.Row // of the batch
 	covered    int64          // leaves covered so far
 	count      int
-	expired    int // of them: without a text
+	expired    int // records without a text
 	first      uint64
 	last       uint64
 }
 
-// WriteRange writes the bundle of a range as a ZIP; the same input gives the same
-// bytes. How many records there are, it says when it is done; none is ErrEmpty.
+// WriteRange writes the bundle of a range as a ZIP; the same input gives the same bytes. It returns
+// the number of records, or ErrEmpty if there is none.
 func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 	c, err := evidence.PeekCheckpoint(in.Checkpoint)
 	if err != nil {
@@ -152,7 +149,7 @@ func WriteRange(w io.Writer, in RangeInput) (records int, err error) {
 	return rw.count, rw.packBundle(w)
 }
 
-// addRow takes the next record.
+// addRow writes the next record.
 func (rw *rangeWriter) addRow(r evidence.Row) error {
 	rec, err := recordOf(r)
 	if err != nil {
@@ -189,7 +186,7 @@ func (rw *rangeWriter) addRow(r evidence.Row) error {
 	return rw.writeCover()
 }
 
-// checkRecord checks that a record belongs into the range, behind the one before.
+// checkRecord checks that a record belongs to the range and follows the last one.
 func (in RangeInput) checkRecord(r evidence.Row, rec evidence.Record, last uint64) error {
 	t := rec.BrokerTime.Time
 	switch {

@@ -22,13 +22,13 @@ func whole(name string, data []byte) zipEntry {
 	return zipEntry{name, int64(len(data)), crc32.ChecksumIEEE(data), func() io.ReadSeeker { return bytes.NewReader(data) }}
 }
 
-// manifestLine is the manifest's line of an entry that is in memory.
+// manifestLine is the manifest's entry for a member that is in memory.
 func (e zipEntry) manifestLine() Member {
 	data, _ := io.ReadAll(e.open()) // a bytes.Reader
 	return Member{Name: e.name, Size: len(data), SHA256: hexSum(data)}
 }
 
-// packEntries is packZip for members that are read from elsewhere.
+// packEntries is packZip for members that are not in memory.
 func packEntries(w io.Writer, entries []zipEntry) error {
 	var dir bytes.Buffer
 	offset, total := int64(0), int64(0)
@@ -56,18 +56,17 @@ func packEntries(w io.Writer, entries []zipEntry) error {
 	return err
 }
 
-// Where four bytes are too few the ZIP has extensions (APPNOTE 4.3.14, 4.5.3).
-// The one form has them exactly where they are needed: of a member whose size, or
-// at the end of a file whose directory, does not fit.
+// ZIP has extensions for values that exceed four bytes (APPNOTE 4.3.14, 4.5.3). A bundle has them
+// exactly where they are needed: for a member with such a size, and at the end of a file with such
+// a directory offset.
 const (
-	zipMax32     = 1<<32 - 1 // says: look at the extension
+	zipMax32     = 1<<32 - 1 // refers to the extension
 	zipVersion20 = 20        // version 2.0
 	zipVersion45 = 45        // version 4.5: with extensions
 	zip64Field   = 1
 )
 
-// commonHeader is what a local header and the directory say alike, up to the length of
-// the name.
+// commonHeader is the part that a local header and the directory share, up to the length of the name.
 func (e zipEntry) commonHeader(version uint16) []byte {
 	b := binary.LittleEndian.AppendUint16(nil, version)
 	b = append(b, 0, 0, 0, 0, 0, 0)
@@ -87,7 +86,7 @@ func zipVersion(large bool) uint16 {
 	return zipVersion20
 }
 
-// zip64Extension is the field of eight-byte values, nothing where there is none.
+// zip64Extension is the extension field with eight-byte values; nil without values.
 func zip64Extension(values ...int64) []byte {
 	if len(values) == 0 {
 		return nil
@@ -100,7 +99,7 @@ func zip64Extension(values ...int64) []byte {
 	return b
 }
 
-// localHeader is what stands before a member.
+// localHeader is the header before a member.
 func (e zipEntry) localHeader() []byte {
 	var field []byte
 	if e.needsZip64() {
@@ -130,14 +129,13 @@ func (e zipEntry) appendDirectory(dir *bytes.Buffer, offset int64) {
 	dir.Write(field)
 }
 
-// zipEnd is the directory and what is behind it. There are never so many members
-// that their number needs an extension.
+// zipEnd is the directory and the records after it. The number of members never needs an extension.
 func zipEnd(dir []byte, entries int, offset int64) []byte {
 	out := bytes.Clone(dir)
 	if offset >= zipMax32 {
 		at := offset + int64(len(dir))
 		out = append(out, "PK\x06\x06"...)
-		out = binary.LittleEndian.AppendUint64(out, 44) // what follows of this record
+		out = binary.LittleEndian.AppendUint64(out, 44) // the length of the rest of this record
 		out = binary.LittleEndian.AppendUint16(out, zipVersion45)
 		out = binary.LittleEndian.AppendUint16(out, zipVersion45)
 		out = append(out, 0, 0, 0, 0, 0, 0, 0, 0) // disks
@@ -156,8 +154,8 @@ func zipEnd(dir []byte, entries int, offset int64) []byte {
 	return append(out, 0, 0)
 }
 
-// openEntries finds the members of a file without reading them: exactly names,
-// in their order, stored plainly, one behind the other.
+// openEntries finds the members of a file without reading them. The file must have exactly names, in
+// their order, stored without compression.
 func openEntries(r io.ReaderAt, size int64, names []string) ([]zipEntry, error) {
 	z, err := zip.NewReader(r, size)
 	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {

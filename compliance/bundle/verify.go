@@ -16,20 +16,19 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// jsonLimits bound the JSON members; they are as large as their session.
+// jsonLimits bound the JSON members, which are as large as their session.
 var jsonLimits = strictjson.Limits{MaxBytes: MaxSize, MaxDepth: 16}
 
-// Result is the report of a verification, and what was not checked or only in part,
-// for people.
+// Result is the report of a verification. Notes say, for a reader, what was not checked or only in
+// part.
 type Result struct {
 	evidence.Report
 	Notes []string
 }
 
-// Verify checks a bundle, of a session or of a range, against a checkpoint key, which
-// must have come another way than the bundle. A file that cannot be read as a bundle
-// is an error that names the member; everything else is in the report, problems with
-// a member's name in Field.
+// Verify checks a bundle, of a session or of a range, with a checkpoint key. The caller must have the
+// key from another source than the bundle. A file that cannot be read as a bundle is an error that
+// names the member. Everything else is in the report; Field of a finding names the member.
 func Verify(r io.ReaderAt, size int64, verifierKey string, o Options) (Result, error) {
 	key, err := signing.CheckpointVerifier(verifierKey)
 	if err != nil {
@@ -67,7 +66,7 @@ func proveSession(r io.ReaderAt, size int64, key note.Verifier) (rep evidence.Re
 	return rep, b.contents(), nil
 }
 
-// sessionBundle is a session's bundle taken apart.
+// sessionBundle is a session's bundle, decoded.
 type sessionBundle struct {
 	files      map[string][]byte
 	manifest   Manifest
@@ -124,7 +123,7 @@ func (b *sessionBundle) readManifest() error {
 	return expiriesStated(b.manifest, there)
 }
 
-// decode reads a JSON member strictly.
+// decode decodes a JSON member strictly.
 func (b *sessionBundle) decode(name string, into any) error {
 	raw := b.files[name]
 	if _, err := strictjson.Parse(raw, jsonLimits); err != nil {
@@ -155,8 +154,7 @@ func (b *sessionBundle) readRecords() error {
 	return nil
 }
 
-// verify checks records, proofs, checkpoint and keys: all that the bundle's
-// worth rests on.
+// verify checks records, proofs, checkpoint and keys. The other checks rely on these.
 func (b *sessionBundle) verify(key note.Verifier) evidence.Report {
 	in := evidence.SessionInput{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
 		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}, Keys: []note.Verifier{key},
@@ -180,8 +178,7 @@ func (b *sessionBundle) verify(key note.Verifier) evidence.Report {
 	return rep
 }
 
-// compare derives every member that follows from the records again and reports
-// those that differ.
+// compare derives every member that follows from the records again and reports those that differ.
 func (b *sessionBundle) compare(rep *evidence.Report) {
 	header := Input{Shard: b.checkpoint.Shard, Tenant: b.records[0].Tenant, Session: b.records[0].Session,
 		Space: subject.Space{Prefix: b.manifest.SubjectPrefix}}.header(b.checkpoint)
@@ -208,8 +205,8 @@ func (b *sessionBundle) compare(rep *evidence.Report) {
 	}
 }
 
-// attached pairs the attachments with the manifest's entries, so that the
-// manifest can be derived again; one that it does not list is named.
+// attached pairs the attached members with the manifest's entries, so that the manifest can be derived
+// again. unlisted names those that the manifest does not list.
 func (b *sessionBundle) attached() (list []listed, unlisted []string) {
 	for _, name := range attachedNames(b.manifest.Expired > 0) {
 		i := slices.IndexFunc(b.manifest.Members, func(m Member) bool { return m.Name == name })
@@ -228,8 +225,7 @@ func (b *sessionBundle) contents() contents {
 		CheckpointText: string(b.files[memberCheckpoint]), Keys: b.keys, Members: b.files, InForce: b.files[MemberInForce], rows: rows}
 }
 
-// File reads one member of a bundle, without verifying anything; nil if it
-// is not there.
+// File reads one member of a bundle without verifying anything; nil if there is none.
 func File(r io.ReaderAt, size int64, name string) []byte {
 	return zipMember(r, size, name, MaxSize)
 }

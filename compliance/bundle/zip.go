@@ -17,13 +17,12 @@ type member struct {
 	data []byte
 }
 
-// zipDate is 1 January 1980, the earliest that a ZIP can say.
+// zipDate is 1 January 1980, the earliest date in a ZIP.
 const zipDate = 1<<5 | 1
 
-// packZip writes members as a ZIP in its plainest form: stored, without flags,
-// comments, extra fields or times. The same members always give the same bytes,
-// whatever version of whatever library; so a reader can pack what it read and
-// compare, and nothing can hide between the members.
+// packZip writes members as a ZIP in its plainest form: stored, without flags, comments, extra fields
+// or times. The same members always give the same bytes, independent of any library version. A
+// reader can therefore pack what it read and compare, so that no data can hide between members.
 func packZip(w io.Writer, members []member) error {
 	var dir bytes.Buffer
 	offset := uint64(0)
@@ -31,7 +30,7 @@ func packZip(w io.Writer, members []member) error {
 		common := zipCommon(m)
 		local := append([]byte("PK\x03\x04"), common...)
 		local = append(local, m.name...)
-		dir.WriteString("PK\x01\x02\x14\x00") // made by 2.0 on FAT: no attributes
+		dir.WriteString("PK\x01\x02\x14\x00") // made by version 2.0 on FAT: no attributes
 		dir.Write(common)
 		dir.Write(make([]byte, 10)) // no comment, disk 0, no attributes
 		dir.Write(binary.LittleEndian.AppendUint32(nil, uint32(offset)))
@@ -53,8 +52,8 @@ func packZip(w io.Writer, members []member) error {
 	return err
 }
 
-// zipCommon is what a local header and the directory say alike: version 2.0, no
-// flags, stored, the fixed date, CRC, sizes, and the length of the name.
+// zipCommon is the part that a local header and the directory share: version 2.0, no flags, stored,
+// the fixed date, CRC, sizes, and the length of the name.
 func zipCommon(m member) []byte {
 	b := []byte{20, 0, 0, 0, 0, 0, 0, 0}
 	b = binary.LittleEndian.AppendUint16(b, zipDate)
@@ -65,8 +64,8 @@ func zipCommon(m member) []byte {
 	return append(b, 0, 0)
 }
 
-// unpackZip reads the members of a bundle: exactly names, in their order. It
-// reads no more than the file has bytes.
+// unpackZip reads the members of a bundle: exactly names, in their order. It reads no more bytes than
+// the file has.
 func unpackZip(r io.ReaderAt, size int64, names []string) ([]member, error) {
 	if size > MaxSize {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d are read", ErrInvalid, size, MaxSize)
@@ -88,7 +87,7 @@ func unpackZip(r io.ReaderAt, size int64, names []string) ([]member, error) {
 			return nil, fmt.Errorf("%w: %s claims more bytes than the file has", ErrInvalid, f.Name)
 		}
 		left -= f.CompressedSize64
-		raw, err := f.OpenRaw() // the CRC is compared with everything else, in intact
+		raw, err := f.OpenRaw() // firstZipDifference compares the CRC with everything else
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s cannot be found in the file", ErrInvalid, f.Name)
 		}
@@ -125,8 +124,8 @@ func checkNames(files []*zip.File, names []string) error {
 	return nil
 }
 
-// firstZipDifference packs the members again and compares with the file, byte by byte. It
-// returns the offset of the first difference, or -1.
+// firstZipDifference packs the members again and compares the result with the file. It returns the
+// offset of the first difference, or -1.
 func firstZipDifference(r io.ReaderAt, size int64, members []member) int64 {
 	c := &comparer{r: r, size: size, diff: -1}
 	_ = packZip(c, members) // a comparer does not fail
@@ -147,7 +146,7 @@ func (c *comparer) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 && c.diff < 0 {
 		n := min(len(p), len(c.buf))
-		got, _ := c.r.ReadAt(c.buf[:n], c.at) // a short read differs below
+		got, _ := c.r.ReadAt(c.buf[:n], c.at) // a short read counts as a difference below
 		if i := firstDifference(c.buf[:got], p[:n]); i < n {
 			c.diff = c.at + int64(i)
 		}
@@ -156,7 +155,7 @@ func (c *comparer) Write(p []byte) (int, error) {
 	return total, nil
 }
 
-// zipNames lists the members of a file, whatever they are.
+// zipNames lists the members of a file.
 func zipNames(r io.ReaderAt, size int64) ([]string, error) {
 	z, err := zip.NewReader(r, size)
 	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {
@@ -169,8 +168,7 @@ func zipNames(r io.ReaderAt, size int64) ([]string, error) {
 	return names, nil
 }
 
-// zipMember reads one member, nil if it is not there, not stored plainly or
-// larger than most.
+// zipMember reads one member. It returns nil if the member is missing, compressed or larger than most.
 func zipMember(r io.ReaderAt, size int64, name string, most uint64) []byte {
 	z, err := zip.NewReader(r, size)
 	if z == nil || err != nil && !errors.Is(err, zip.ErrInsecurePath) {
@@ -193,7 +191,7 @@ func zipMember(r io.ReaderAt, size int64, name string, most uint64) []byte {
 	return nil
 }
 
-// firstDifference is the first place in which two texts differ.
+// firstDifference is the index of the first difference of a and b.
 func firstDifference(a, b []byte) int {
 	n := min(len(a), len(b))
 	for i := range n {

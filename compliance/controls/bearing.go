@@ -9,16 +9,16 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// maxRules bounds the distinct rules that are counted; a log could name any.
+// maxRules bounds the distinct names that are counted, because a log can contain any names.
 const maxRules = 1000
 
-// Counts counts what there is in some evidence.
+// Counts counts records and findings for the control index.
 type Counts struct {
 	kinds, control, rules map[string]int
 	index                 map[string]bool // every rule and check that an entry names
 }
 
-// NewCounts begins to count.
+// NewCounts makes empty counts.
 func NewCounts() *Counts {
 	s := &Counts{kinds: map[string]int{}, control: map[string]int{}, rules: map[string]int{}, index: map[string]bool{}}
 	for _, e := range parseIndex().Entries {
@@ -45,24 +45,24 @@ func (s *Counts) Add(r evidence.Record) {
 	}
 }
 
-// Bearing says which entries some evidence bears on.
+// Bearing says which entries of the index some evidence bears on.
 type Bearing struct {
 	Format     string `json:"format"`
 	Edition    string `json:"edition"`
 	Disclaimer string `json:"disclaimer"`
-	// Entries are those that there are records for, with how many.
+	// Entries are the entries with records, and how many.
 	Entries []SupportedEntry `json:"entries"`
-	// Without lists the entries that could have records and have none here.
+	// Without lists the entries that could have records but have none here.
 	Without []Missing `json:"no_records_here"`
 	// NotCovered lists the entries that no evidence of this kind can show.
 	NotCovered []Missing `json:"not_covered"`
 }
 
-// SupportedEntry is an entry with what there is for it.
+// SupportedEntry is an entry with the counts of its evidence.
 type SupportedEntry struct {
 	Entry
 	Records  map[string]int `json:"records"`  // by kind of record
-	Findings map[string]int `json:"findings"` // by rule; of this entry's rules alone
+	Findings map[string]int `json:"findings"` // by rule; only the rules of this entry
 }
 
 // Missing is an entry without evidence.
@@ -71,7 +71,7 @@ type Missing struct {
 	Title string `json:"title"`
 }
 
-// Bearing goes through the index.
+// Bearing compares the counts with the index.
 func (s *Counts) Bearing() Bearing {
 	all := parseIndex()
 	out := Bearing{Format: Format, Edition: all.Edition, Disclaimer: all.Disclaimer, Entries: []SupportedEntry{}, Without: []Missing{}, NotCovered: []Missing{}}
@@ -101,7 +101,7 @@ func copyCounts(into map[string]int, wanted []string, counts map[string]int) {
 	}
 }
 
-// Encode writes the member controls.json: the same bytes for the same bearing.
+// Encode encodes the member controls.json: the same bytes for the same bearing.
 func (b Bearing) Encode() ([]byte, error) {
 	out, err := json.MarshalIndent(b, "", "  ") // sorts the keys of maps
 	if err != nil {

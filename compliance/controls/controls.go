@@ -1,7 +1,9 @@
-// Package controls is an index from common control frameworks to the records
-// and checks of Countersign. Each entry says what the evidence shows about a
-// control, and as plainly what it does not. It never says that anybody meets
-// anything: that is for people who know more than a log does.
+// Package controls is an index from common control frameworks to the records and checks of
+// Countersign. Each entry says what the evidence shows about a control and what it does not show.
+// Package report counts records with Counts and shows the result (Bearing), which a bundle also
+// holds as controls.json; the export command prints entries (All, Find). The package never claims
+// compliance, because a log is not enough to decide that. Begin with Entry; index.json holds the
+// entries.
 package controls
 
 import (
@@ -15,36 +17,35 @@ import (
 	"sync"
 )
 
-// Format names the form of the index and of the member controls.json.
+// Format is the format of the index and of the member controls.json.
 const Format = "countersign/controls/v1"
 
 // Index is the whole index.
 type Index struct {
 	Format     string      `json:"format"`
-	Edition    string      `json:"edition"` // a date and a digest: another one with every change of an entry
+	Edition    string      `json:"edition"` // a date and a digest; differs after every change of an entry
 	Disclaimer string      `json:"disclaimer"`
 	Frameworks []Framework `json:"frameworks"`
 	Entries    []Entry     `json:"entries"`
 }
 
-// Framework is a law, standard or framework that entries are about.
+// Framework is a law, standard or framework that entries refer to.
 type Framework struct {
 	ID    string `json:"id"`
 	Title string `json:"title"`
-	// Covered says which parts of it the index goes through; the others are not
-	// in it at all.
+	// Covered says which parts of the framework the index covers. It has no entries for the
+	// other parts.
 	Covered string `json:"covered"`
 }
 
 // Coverage says how much of a control evidence of this kind can show.
 type Coverage string
 
-// The coverages. There is no "full": a log shows what happened, not whether that
-// was right.
+// The coverages. There is no "full": a log shows what happened, not whether it was right.
 const (
-	Direct   Coverage = "direct"   // the records are about this control's own subject
+	Direct   Coverage = "direct"   // the records are about the control's own subject
 	Partial  Coverage = "partial"  // they show a part of it
-	Indirect Coverage = "indirect" // they help somebody who looks into it
+	Indirect Coverage = "indirect" // they help an investigation of it
 	None     Coverage = "none"     // they show nothing of it
 )
 
@@ -53,26 +54,26 @@ type Entry struct {
 	ID          string   `json:"id"` // "<framework>:<reference>"
 	Framework   string   `json:"framework"`
 	Reference   string   `json:"reference"`
-	Title       string   `json:"title"` // in our words
+	Title       string   `json:"title"` // in our own words
 	Coverage    Coverage `json:"coverage"`
 	Shows       []string `json:"shows"`         // empty exactly when Coverage is None
 	DoesNotShow []string `json:"does_not_show"` // never empty
 	From        From     `json:"from"`
 }
 
-// From names the records and checks that an entry rests on.
+// From names the records and checks that an entry relies on.
 type From struct {
 	Kinds    []string `json:"kinds,omitempty"`    // of evidence records
 	Control  []string `json:"control,omitempty"`  // of control records
-	Rules    []string `json:"rules,omitempty"`    // of our own catalogue, as findings name them
+	Rules    []string `json:"rules,omitempty"`    // of Countersign's own catalogue, as findings name them
 	Checks   []string `json:"checks,omitempty"`   // of the protocols' catalogue
-	Problems []string `json:"problems,omitempty"` // that verification would report
+	Problems []string `json:"problems,omitempty"` // codes of findings that verification would report
 }
 
 //go:embed index.json
 var indexJSON []byte
 
-// All gives the index. The caller may change the result.
+// All returns the index. The caller may change the result.
 func All() Index {
 	i := parseIndex()
 	i.Frameworks = slices.Clone(i.Frameworks)
@@ -83,14 +84,14 @@ func All() Index {
 var parseIndex = sync.OnceValue(func() Index {
 	var i Index
 	if err := json.Unmarshal(indexJSON, &i); err != nil {
-		panic(fmt.Sprintf("the embedded control index: %v", err)) // a test reads it
+		panic(fmt.Sprintf("the embedded control index: %v", err)) // a test reads the index
 	}
 	sum := sha256.Sum256(indexJSON)
 	i.Edition += "." + hex.EncodeToString(sum[:6])
 	return i
 })
 
-// Find gives an entry by its id, upper or lower case.
+// Find returns the entry with an id, ignoring case.
 func Find(id string) (Entry, bool) {
 	for _, e := range parseIndex().Entries {
 		if strings.EqualFold(e.ID, id) {

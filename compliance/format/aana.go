@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// aanaDecisions are the decisions on AANA prechecks, each with its request.
+// aanaDecisions pairs the decisions on AANA prechecks with their requests.
 type aanaDecisions struct {
 	out     *lineWriter
 	pending *pendingRequests
@@ -34,7 +34,7 @@ func (e *aanaDecisions) add(i Item) error {
 		if !ok || d.Protocol != subject.ProtoAANA {
 			return nil
 		}
-		req, _ := e.pending.pop(d.DecisionID) // without it the line says less
+		req, _ := e.pending.pop(d.DecisionID) // without it the line has fewer values
 		return e.write(newAANADecision(i, d, req.body))
 	}
 	return nil
@@ -45,7 +45,7 @@ func (e *aanaDecisions) end() error {
 	return nil
 }
 
-// aanaDecision is what evidence knows about one decision of the contract.
+// aanaDecision is what evidence holds of one decision under the contract.
 type aanaDecision struct {
 	events.Decision
 	item     Item
@@ -55,8 +55,7 @@ type aanaDecision struct {
 	blockers []string
 }
 
-// aanaRoutes are the contract's routes, with what its index says of each
-// (aana.md 2, step 5).
+// aanaRoutes are the contract's routes with the score that its index gives each (aana.md 2, step 5).
 var aanaRoutes = map[string]float64{"accept": 0.95, "ask": 0.72, "defer": 0.45, "refuse": 0.15}
 
 var aanaRouteOf = map[events.Verdict]string{events.Allow: "accept", events.Ask: "ask", events.Defer: "defer", events.Deny: "refuse"}
@@ -69,14 +68,14 @@ func newAANADecision(i Item, d events.Decision, body map[string]any) aanaDecisio
 	var others []string
 	for _, r := range d.Reasons {
 		switch {
-		case r.Action != "": // has no part in the verdict
+		case r.Action != "": // without effect on the verdict
 		case strings.HasPrefix(r.Evaluator, subject.ProtoAANA):
 			a.codes = addOnce(a.codes, r.Code)
 		default:
 			others = addOnce(others, r.Code)
 		}
 	}
-	if a.route == "accept" { // a reviewer's approval takes the blockers away
+	if a.route == "accept" { // a reviewer's approval clears the blockers
 		return a
 	}
 	for _, c := range a.codes {
@@ -107,8 +106,8 @@ func passOrFail(pass bool) string {
 	return "fail"
 }
 
-// finalGate is the final gate, candidate the contract's own: whatever it does not
-// accept has a blocker (aana.md 2, step 3).
+// finalGate is the final gate; candidateGate is the contract's own. Everything that the contract does
+// not accept has a blocker (aana.md 2, step 3).
 func (a aanaDecision) finalGate() string { return passOrFail(a.route == "accept") }
 
 func (a aanaDecision) candidateGate() string { return passOrFail(len(a.blockers) == 0) }
@@ -123,18 +122,18 @@ func (a aanaDecision) blockersContaining(marks ...string) []string {
 	return out
 }
 
-// missingEvidence are the blockers that speak of missing evidence (aana.md 1.3).
+// missingEvidence lists the blockers about missing evidence (aana.md 1.3).
 func (a aanaDecision) missingEvidence() []string {
 	return a.blockersContaining("missing", "evidence", "authorization", "citation", "source")
 }
 
-// isPublishable: no code that keeps the decision out of public logs (aana.md 4). A
-// decision whose request is not there is not.
+// isPublishable reports whether no code keeps the decision out of public logs (aana.md 4). A decision
+// without its request is not publishable.
 func (a aanaDecision) isPublishable() bool {
 	return a.body != nil && !slices.ContainsFunc(a.codes, func(c string) bool { return aanaUnpublishable[c] || !aanaBlockers[c] && !aanaReasons[c] })
 }
 
-// enumValue is a field of the request if it has one of the contract's values.
+// enumValue is a field of the request, or nil if its value is not one of the contract's.
 func (a aanaDecision) enumValue(name string, values map[string]bool) *string {
 	if v := textAt(a.body, name); values[v] {
 		return &v
@@ -148,7 +147,7 @@ func (a aanaDecision) authorizationState() *string {
 func (a aanaDecision) toolCategory() *string { return a.enumValue("tool_category", aanaCategories) }
 func (a aanaDecision) riskDomain() *string   { return a.enumValue("risk_domain", aanaDomains) }
 
-// evidenceSources are the identifiers of the evidence, as they are in our evidence.
+// evidenceSources lists the identifiers of the evidence, as the redacted request has them.
 func (a aanaDecision) evidenceSources() []string {
 	out := []string{}
 	refs, _ := valueAt(a.body, "evidence_refs").([]any)
@@ -174,8 +173,8 @@ const (
 
 var identifier = regexp.MustCompile(`^[\pL_$][\pL\pN_.$:\- ]*$`)
 
-// argumentKeys are the names of the arguments, sorted. Evidence has masked their
-// values; names that say what they hide are hidden too.
+// argumentKeys lists the names of the arguments, sorted. Evidence has masked their values; names that
+// reveal the kind of secret are hidden too.
 func (a aanaDecision) argumentKeys() []string {
 	args, _ := valueAt(a.body, "proposed_arguments").(map[string]any)
 	out := []string{}

@@ -7,9 +7,9 @@ import (
 	"github.com/countersign-dev/countersign/events/digest"
 )
 
-// aanaAuditRecord is the audit record v0.1 of a tool precheck (aana.md 4).
-// Fingerprints are keyed: the contract's own are plain and unsalted, and would
-// give short arguments away. Evidence has one of the arguments only.
+// aanaAuditRecord is the audit record v0.1 of a tool precheck (aana.md 4). Fingerprints are keyed: the
+// contract's own are plain and unsalted and would reveal short arguments. Evidence has only the
+// fingerprint of the arguments.
 type aanaAuditRecord struct {
 	Version           string            `json:"audit_record_version"`
 	CreatedAt         events.Time       `json:"created_at"`
@@ -52,7 +52,7 @@ type aanaReview struct {
 	Required bool   `json:"required"`
 	Route    string `json:"route"`
 	Reason   string `json:"reason,omitempty"`
-	Workflow string `json:"workflow_id,omitempty"` // ours
+	Workflow string `json:"workflow_id,omitempty"` // an addition of Countersign
 }
 
 func newAANARecords(w *lineWriter) encoder {
@@ -91,7 +91,7 @@ func (a aanaDecision) reviewRoute() aanaReview {
 	return r
 }
 
-// inputFingerprints has the keyed digest of the arguments, if there is one.
+// inputFingerprints holds the keyed digest of the arguments, if there is one.
 func (a aanaDecision) inputFingerprints() map[string]any {
 	out := map[string]any{}
 	if form := digest.ComparableForm(a.ArgsDigest); form != "" && form != digest.PrefixPlain {

@@ -1,8 +1,7 @@
 package format
 
-// aanaDecisionEvent is the audit-safe decision event (aana.md 4). What evidence
-// does not know is null: the authorization report, and what the request says
-// where the request is not there.
+// aanaDecisionEvent is the audit-safe decision event (aana.md 4). Unknown values are null: the
+// authorization report, and the fields of the request if the request is missing.
 type aanaDecisionEvent struct {
 	Version       string      `json:"audit_event_version"`
 	Route         string      `json:"route"`
@@ -23,7 +22,7 @@ type aanaDecisionEvent struct {
 	ArgumentKeys  []string    `json:"proposed_argument_keys"`
 	LatencyMS     *float64    `json:"latency_ms"`
 	RawLogged     bool        `json:"raw_payload_logged"`
-	Evidence      recordProof `json:"countersign"` // ours: where it comes from
+	Evidence      recordProof `json:"countersign"` // an addition of Countersign: the source record
 }
 
 type aanaRefs struct {

@@ -12,9 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/schemas"
 )
 
-// agentHookEncoder writes the events that asked for admission in their evidence form
-// (agenthook.md, H-02): the same event with the verdict stamped into it, as the
-// redacted evidence has it.
+// agentHookEncoder writes the events that asked for admission in their evidence form (agenthook.md,
+// H-02): the redacted event with the verdict added.
 type agentHookEncoder struct {
 	out     *lineWriter
 	pending *pendingRequests
@@ -49,7 +48,7 @@ func (e *agentHookEncoder) add(i Item) error {
 	return nil
 }
 
-// writeStamped writes one event, if it is one.
+// writeStamped writes one event, if it is a valid one.
 func (e *agentHookEncoder) writeStamped(d events.Decision, req request) error {
 	valid := req.body != nil && len(schemas.Default().AgentHook(req.body)) == 0 && agenthook.AdmissionCapable(textAt(req.body, "event_type"))
 	if !valid {
@@ -63,7 +62,7 @@ func (e *agentHookEncoder) writeStamped(d events.Decision, req request) error {
 		meta = map[string]any{}
 	}
 	meta["admission_verdict"] = admissionVerdict(d)
-	delete(meta, "approval") // what the request says of it is a claim
+	delete(meta, "approval") // the request's own statement about it is only a claim
 	if d.Approval != nil {
 		meta["approval"] = approvalBlock(*d.Approval, d.Verdict)
 	}
@@ -77,11 +76,10 @@ func (e *agentHookEncoder) writeStamped(d events.Decision, req request) error {
 	return e.out.writeLine(line)
 }
 
-// agentHookVerdicts are AgentHook's words for our verdicts.
+// agentHookVerdicts maps Countersign's verdicts to AgentHook's.
 var agentHookVerdicts = map[events.Verdict]string{events.Allow: "allow", events.Ask: "ask", events.Defer: "ask", events.Deny: "deny"}
 
-// admissionVerdict is the verdict as the decision record has it, whatever the
-// event said of itself.
+// admissionVerdict is the verdict of the decision record. It ignores the event's own statement.
 func admissionVerdict(d events.Decision) map[string]any {
 	v := scalarMap("verdict", firstNonEmpty(agentHookVerdicts[d.Verdict], "deny"), "subscriber", "countersign", "decided_at", d.DecidedAt.String(),
 		"claim_reference", d.DecisionID, "reason", firstNonEmpty(append(decidingCodes(d), "")...))
@@ -91,8 +89,7 @@ func admissionVerdict(d events.Decision) map[string]any {
 	return v
 }
 
-// agentHookStatuses are the statuses of an approval that AgentHook knows; a
-// consumed one was approved.
+// agentHookStatuses are the approval statuses that AgentHook knows; a consumed approval was approved.
 var agentHookStatuses = map[string]string{"pending": "pending", "approved": "approved", "denied": "denied", "expired": "expired", "cancelled": "cancelled", "consumed": "approved"}
 
 func approvalBlock(a events.ApprovalRef, v events.Verdict) map[string]any {
@@ -102,8 +99,7 @@ func approvalBlock(a events.ApprovalRef, v events.Verdict) map[string]any {
 	return out
 }
 
-// addRedactionNote says in the event's own words what is not in it any more, beside what
-// its publisher said.
+// addRedactionNote adds the paths of our redactions to the event's own redaction block.
 func addRedactionNote(meta map[string]any, r evidence.Record) {
 	var fields []any
 	block, _ := meta["redaction"].(map[string]any)

@@ -9,15 +9,14 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// proposal is one decided aioc proposal: the decision, what the redacted request
-// says around it, and the words of the trace event that the admitter committed
-// with it.
+// proposal is one decided aioc proposal: the decision, values of the redacted request, and the trace
+// event that the admitter committed with it.
 type proposal struct {
 	events.Decision
 	item     Item
 	turn     int64
 	kind     string // tool or handoff
-	name     string // the tool, or the agent that takes over
+	name     string // the tool, or the target agent of a handoff
 	decision string
 	reason   string
 	trace    aioc.PolicyEvaluated
@@ -26,7 +25,7 @@ type proposal struct {
 // maxUntraced is how many decisions wait for their trace event.
 const maxUntraced = 64
 
-// proposalReader puts request, decision and trace event together.
+// proposalReader combines request, decision and trace event.
 type proposalReader struct {
 	out      *lineWriter
 	pending  *pendingRequests
@@ -40,7 +39,7 @@ func newProposals(w *lineWriter, done func(*proposal) error) *proposalReader {
 
 var aiocKinds = map[string]string{subject.ProtoTool: "tool", subject.ProtoHandoff: "handoff"}
 
-// readItem reads one record.
+// readItem processes one record.
 func (p *proposalReader) readItem(i Item) error {
 	r := i.Record
 	switch r.Kind {
@@ -86,7 +85,7 @@ func (p *proposalReader) addDecision(i Item) error {
 	return nil
 }
 
-// integerAt is a whole number in a tree.
+// integerAt is the whole number at a name.
 func integerAt(tree any, name string) (int64, bool) {
 	n, ok := floatOf(valueAt(tree, name))
 	if !ok || n != math.Trunc(n) || math.Abs(n) > 1<<53 {
@@ -95,12 +94,12 @@ func integerAt(tree any, name string) (int64, bool) {
 	return int64(n), true
 }
 
-// aiocDecisions are aioc's words for our verdicts.
+// aiocDecisions maps Countersign's verdicts to aioc's decisions.
 var aiocDecisions = map[events.Verdict]string{events.Allow: aioc.Allow, events.Ask: aioc.RequireApproval, events.Defer: aioc.RequireApproval, events.Deny: aioc.Deny}
 
-// addTrace takes the words of a trace event for its decision, if they agree: the
-// first one is the admitter's, which commits it together with the decision whose
-// id nobody else knows yet.
+// addTrace takes the values of a trace event for its decision, if the two agree. The first trace event
+// is the admitter's: the admitter commits it together with the decision, so no other publisher
+// knows the decision's id before.
 func (p *proposalReader) addTrace(r evidence.Record) error {
 	id := headerValue(r, events.HeaderDecisionID)
 	for n, w := range p.untraced {
@@ -116,7 +115,7 @@ func (p *proposalReader) addTrace(r evidence.Record) error {
 	return nil
 }
 
-// flushOldest hands on the n oldest.
+// flushOldest passes on the n oldest proposals.
 func (p *proposalReader) flushOldest(n int) error {
 	ready := p.untraced[:n]
 	p.untraced = p.untraced[n:]
@@ -134,8 +133,7 @@ func (p *proposalReader) end() error {
 	return err
 }
 
-// policyVersion is what decided: the trace event's word, else the digest of the
-// policies.
+// policyVersion is the version that the trace event states, otherwise the digest of the policies.
 func (w *proposal) policyVersion() string {
 	if w.trace.PolicyVersion != "" || w.Policy == nil {
 		return w.trace.PolicyVersion
@@ -143,7 +141,7 @@ func (w *proposal) policyVersion() string {
 	return w.Policy.Digest
 }
 
-// metadata has what aioc's records have no field for. Digests are keyed.
+// metadata holds values that aioc's records have no field for. Digests are keyed.
 func (w *proposal) metadata() map[string]any {
 	m := scalarMap("argsDigest", w.ArgsDigest, "decisionId", w.DecisionID, "verdict", string(w.Verdict))
 	if w.Approval != nil {
@@ -152,13 +150,13 @@ func (w *proposal) metadata() map[string]any {
 	return m
 }
 
-// sessionEnds are the events by which a session ends, and how. aioc has none of
-// its own; a run whose session ends in another protocol ends with it.
+// sessionEnds maps the events that end a session to the status of the run. aioc itself has no such event; a
+// run ends when another protocol ends its session.
 var sessionEnds = map[string]string{
 	"SessionEnd": "completed", "agent.session.completed": "completed", "agent.session.errored": "failed", "agent.session.cancelled": "failed",
 }
 
-// sessionEnd says how the event of a record ends its session, "" if it does not.
+// sessionEnd is the status with which the event of a record ends its session, or "".
 func (w *lineWriter) sessionEnd(r evidence.Record) string {
 	if r.Kind != evidence.KindEvent {
 		return ""

@@ -9,12 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/events/aioc"
 )
 
-// governanceSchema is the version of the events (aioc.md 1.3).
+// governanceSchema is the schema version of the events (aioc.md 1.3).
 const governanceSchema = "aioc.governance_event.v0"
 
-// governanceEvent is one governance event. It never has a trace of prompts:
-// Countersign sees none. A plain hash of arguments or of a proposal is never in
-// evidence; the keyed digest is in the metadata.
+// governanceEvent is one governance event. It never has a trace of prompts, because Countersign sees
+// none. Evidence never has a plain hash of arguments or of a proposal; the keyed digest is in the
+// metadata.
 type governanceEvent struct {
 	Schema    string            `json:"schemaVersion"`
 	ID        string            `json:"id"`
@@ -52,18 +52,18 @@ var governanceTypes = map[string]struct{ typ, severity string }{
 	aioc.RequireApproval: {"aioc.approval.required", "warn"},
 }
 
-// governanceRuns is the same for the end of a run.
+// governanceRuns is the table of RFC-0009 for the end of a run.
 var governanceRuns = map[string]struct{ typ, severity string }{
 	"completed": {"aioc.run.completed", "info"},
 	"failed":    {"aioc.run.failed", "error"},
 }
 
-// governanceEncoder writes governance events as they happened; upstream writes the end
-// of a run first, because it writes nothing before.
+// governanceEncoder writes governance events in the order in which they happened. The original
+// implementation writes the end of a run first, because it writes nothing earlier.
 type governanceEncoder struct {
 	out       *lineWriter
 	proposals *proposalReader
-	runs      *recentMap // that had a proposal
+	runs      *recentMap // agents of the runs that had a proposal
 }
 
 func newGovernance(w *lineWriter) encoder {
@@ -108,7 +108,7 @@ func (g *governanceEncoder) writeDecision(p *proposal) error {
 	subject := governanceSubject{p.kind, p.name, p.turn, p.ToolCallID}
 	key := "policy:" + strconv.FormatInt(p.turn, 10) + ":" + p.ToolCallID + ":" + p.decision
 	if p.decision == aioc.RequireApproval {
-		// The proposal's plain hash is in no evidence, so it is the unknown of RFC-0009.
+		// Evidence has no plain hash of the proposal, so RFC-0009's "unknown" stands for it.
 		subject.Kind, key = "approval", "approval:"+strconv.FormatInt(p.turn, 10)+":"+p.ToolCallID+":unknown"
 	}
 	return g.out.writeJSON(governanceEvent{
@@ -118,7 +118,7 @@ func (g *governanceEncoder) writeDecision(p *proposal) error {
 	})
 }
 
-// governanceID is deterministic, as RFC-0009 says.
+// governanceID is deterministic, as RFC-0009 requires.
 func governanceID(typ, run, key string) string {
 	sum := sha256.Sum256([]byte(governanceSchema + "|" + typ + "|" + run + "|" + key))
 	return hex.EncodeToString(sum[:])

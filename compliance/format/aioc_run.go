@@ -8,17 +8,16 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// Bounds of what is held of runs that are not over: how many there are, and how
-// many decisions and calls they have together. What has been quiet longest is
-// written when there is more, and what comes of it later is another part.
+// Bounds of the open runs: their number, and the number of their decisions and calls together. Beyond
+// a bound, the run that has been idle longest is written; what comes of it later is another part.
 const (
 	maxRuns     = 10_000
 	maxRunItems = 100_000
 )
 
-// runRecord is aioc's run record (aioc.md 1.2) of a session with proposals.
-// Countersign sees proposals and what became of them, not the conversation: the
-// members that hold it are empty, and metadata.absent lists them.
+// runRecord is aioc's run record (aioc.md 1.2) of a session with proposals. Countersign sees proposals
+// and their outcomes, not the conversation: the members for the conversation are empty, and
+// metadata.absent lists them.
 type runRecord struct {
 	RunID     string        `json:"runId"`
 	Started   events.Time   `json:"startedAt"`
@@ -74,7 +73,7 @@ type runResource struct {
 
 type runMetadata struct {
 	Absent    []string `json:"absent"`            // members that evidence cannot fill
-	Derived   []string `json:"derived,omitempty"` // members that follow from the records, not from the runtime's word
+	Derived   []string `json:"derived,omitempty"` // members that follow from the records, not from the runtime's statement
 	Part      int      `json:"part,omitempty"`    // of a run that was written in several parts, from 1
 	Shard     string   `json:"shard"`
 	FirstSeq  uint64   `json:"firstSeq"`
@@ -84,7 +83,7 @@ type runMetadata struct {
 
 var runAbsent = []string{"question", "response", "contextSnapshot", "items[].arguments", "items[].output.data", "promptSnapshots", "requestFingerprints", "suspendedProposals"}
 
-// openRun is a run that is not over.
+// openRun is a run that has not ended.
 type openRun struct {
 	runRecord
 	size int
@@ -95,7 +94,7 @@ type runEncoder struct {
 	proposals   *proposalReader
 	open        map[string]*openRun
 	leastRecent *recentMap // the sessions of open runs
-	parts       *recentMap // how many parts were written of a run, as so many dots
+	parts       *recentMap // how many parts of a run were written, as a string of as many dots
 	items       int
 }
 
@@ -130,9 +129,8 @@ func (e *runEncoder) add(i Item) error {
 	return nil
 }
 
-// callOutput is what a finished call gave back, nil for one that gave nothing:
-// what failed raised an error, and what was denied has had its output with the
-// decision.
+// callOutput is the output of a finished call, or nil if there is none: a failed call raised an error,
+// and the output of a denied call is written with the decision.
 func callOutput(c events.Call) *runOutput {
 	if c.State == events.CallCompleted {
 		return &runOutput{Status: "ok"}
@@ -182,13 +180,13 @@ func refusedOutput(p *proposal) *runOutput {
 	return &runOutput{Status: status, Code: textPointer(p.reason), Public: textPointer(p.trace.PublicReason)}
 }
 
-// runtimeErrors are the errors by which a runtime ends a run (aioc.md 2.3).
+// runtimeErrors are the errors with which a runtime ends a run (aioc.md 2.3).
 var runtimeErrors = map[string]map[string]string{
 	aioc.Deny:            {"tool": "ToolCallPolicyDeniedError", "handoff": "HandoffPolicyDeniedError"},
 	aioc.RequireApproval: {"tool": "ToolCallApprovalRequiredError", "handoff": "HandoffApprovalRequiredError"},
 }
 
-// changeRun changes an open run, and makes room when there is too much.
+// changeRun changes an open run, and writes runs that have been idle longest while a bound is exceeded.
 func (e *runEncoder) changeRun(i Item, change func(*openRun)) error {
 	r := i.Record
 	run := e.open[r.Session]
@@ -207,13 +205,13 @@ func (e *runEncoder) changeRun(i Item, change func(*openRun)) error {
 	return nil
 }
 
-// writeRun writes a run; more says that it is not over.
+// writeRun writes a run; more says that the run may continue.
 func (e *runEncoder) writeRun(session string, run *openRun, more bool) error {
 	delete(e.open, session)
 	e.leastRecent.remove(session)
 	e.items -= run.size
 	if run.Status == "" {
-		// Nothing in the log says how the run ended, or that it did.
+		// The log does not say how the run ended, or that it ended.
 		run.Metadata.Derived = append(run.Metadata.Derived, "status", "completedAt")
 		run.Status = cmp.Or(map[bool]string{true: "failed"}[run.ErrorName != ""], "completed")
 	} else if run.Status == "completed" {

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// AUMPEventType is the event_type of the evidence events that are written here.
+// AUMPEventType is the event_type of the evidence events of this package.
 const AUMPEventType = "material_action_evaluated"
 
 // Retention classes (aump.md 1.1).
@@ -24,11 +24,11 @@ const (
 	retainFull    = "full_transcript"
 )
 
-// retentionRules says what an event may hold by its mandate's class. Nothing here
-// ever holds a transcript or a private field: evidence has none.
+// retentionRules says what an event may hold under its mandate's class. No class allows a transcript
+// or a private field, because evidence has none.
 var retentionRules = map[string]struct {
 	redaction          string
-	action, paths, ids bool // the action's type; where reasons point; identifiers and keyed digests
+	action, paths, ids bool // the action's type; the paths of reasons; identifiers and keyed digests
 }{
 	retainNone:    {"summary", false, false, false},
 	retainSummary: {"summary", true, true, false},
@@ -36,19 +36,18 @@ var retentionRules = map[string]struct {
 	retainFull:    {"field_redacted", true, true, true},
 }
 
-// aumpEncoder writes evidence events (aump.md 1.3, 2.7), one for each decision
-// under a mandate, numbered and chained for each mandate from the beginning of
-// the export.
+// aumpEncoder writes evidence events (aump.md 1.3, 2.7), one for each decision under a mandate. They
+// are numbered and chained for each mandate from the beginning of the export.
 type aumpEncoder struct {
 	out     *lineWriter
 	pending *pendingRequests
 	heads   map[string]*aumpHead // by mandate
 }
 
-// maxMandates is how many mandates one export can hold the chains of.
+// maxMandates is the greatest number of mandates in one export.
 const maxMandates = 100_000
 
-// aumpHead is where the chain of a mandate is.
+// aumpHead is the last event of a mandate's chain.
 type aumpHead struct {
 	sequence int64
 	hash     string
@@ -81,8 +80,8 @@ func (e *aumpEncoder) add(i Item) error {
 	return nil
 }
 
-// aumpRef names the mandate: as the decision does, and where it found none as
-// the request does.
+// aumpRef is the reference to the mandate in the decision, or, if the decision has none, in the
+// request.
 func aumpRef(d events.Decision, body map[string]any) (ref map[string]any, ok bool) {
 	id, hash := textAt(body, "mandate_ref", "id"), textAt(body, "mandate_ref", "hash")
 	if d.Mandate != nil {
@@ -117,7 +116,7 @@ func (e *aumpEncoder) writeDecision(i Item, d events.Decision, body map[string]a
 	return e.writeChained(event, id)
 }
 
-// aumpResults are AUMP's words for our verdicts.
+// aumpResults maps Countersign's verdicts to AUMP's results.
 var aumpResults = map[events.Verdict]string{events.Allow: "allowed", events.Ask: "requires_escalation", events.Defer: "requires_escalation", events.Deny: "denied"}
 
 func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[string]any {
@@ -145,7 +144,7 @@ func aumpEvent(i Item, d events.Decision, ref map[string]any, m Mandate) map[str
 	return event
 }
 
-// aumpActor is the agent where it is known and may be named, else the runtime.
+// aumpActor is the agent if it is known and may be named, otherwise the runtime.
 func aumpActor(d events.Decision, ids bool) map[string]any {
 	if ids && d.Agent != "" {
 		return map[string]any{"role": "agent", "id": d.Agent}
@@ -153,7 +152,7 @@ func aumpActor(d events.Decision, ids bool) map[string]any {
 	return map[string]any{"role": "runtime", "id": firstNonEmpty(d.Source, "unknown")}
 }
 
-// aumpPaths are the places in mandate and request that reasons point to.
+// aumpPaths lists the places in mandate and request that reasons point to.
 func aumpPaths(d events.Decision) []string {
 	out := []string{}
 	for _, r := range d.Reasons {
@@ -174,11 +173,11 @@ func scalarMap(pairs ...string) map[string]any {
 	return out
 }
 
-// writeChained numbers an event, links it to the one before it and writes it.
+// writeChained numbers an event, links it to the previous one and writes it.
 func (e *aumpEncoder) writeChained(event map[string]any, mandate string) error {
 	head := e.heads[mandate]
 	if head == nil {
-		if len(e.heads) == maxMandates { // whoever asks can name mandates that there are not
+		if len(e.heads) == maxMandates { // a request can name mandates that do not exist
 			return fmt.Errorf("%w: more than %d mandates are named in it", ErrTooMuch, maxMandates)
 		}
 		head = &aumpHead{}
@@ -202,7 +201,7 @@ func (e *aumpEncoder) writeChained(event map[string]any, mandate string) error {
 	return e.out.writeJSON(event)
 }
 
-// reparseJSON is a value as a reader of its JSON sees it.
+// reparseJSON converts a value to the form in which a reader decodes its JSON.
 func reparseJSON(v any) (map[string]any, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

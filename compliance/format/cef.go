@@ -7,9 +7,9 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// newCEF writes ArcSight's Common Event Format, version 0: a header of seven
-// fields and an extension of key=value pairs. A line is one event, without the
-// syslog header that a transport puts before it.
+// newCEF makes the encoder of ArcSight's Common Event Format, version 0: a header of seven fields and
+// an extension of key=value pairs. A line is one event, without the syslog header that a transport
+// adds.
 func newCEF(w *lineWriter) encoder {
 	c := cefWriter{w}
 	return siemEncoder{w, c.writeDecision, c.writeCall, c.writeApproval, c.writeFinding}
@@ -17,23 +17,22 @@ func newCEF(w *lineWriter) encoder {
 
 type cefWriter struct{ w *lineWriter }
 
-// cefEvent is one line before it is spelt.
+// cefEvent is one event before it is formatted.
 type cefEvent struct {
 	signature, name string
 	severity        int
-	pairs           []string // key, value, key, value; empty values are left out
+	pairs           []string // key, value, key, value; empty values are omitted
 }
 
-// cefHeader escapes a field of the header: it ends at a pipe, and has no lines.
+// cefHeader escapes a field of the header: a pipe ends it, and it has no line breaks.
 var cefHeader = strings.NewReplacer(`\`, `\\`, `|`, `\|`, "\r\n", " ", "\n", " ", "\r", " ")
 
-// cefValue escapes a value of the extension: it ends where the next key= begins,
-// and its lines are written as \n and \r.
+// cefValue escapes a value of the extension: the next key= ends it, and its line breaks are written as
+// \n and \r.
 var cefValue = strings.NewReplacer(`\`, `\\`, `=`, `\=`, "\n", `\n`, "\r", `\r`)
 
-// cefText makes any text one that a line can carry: UTF-8, without control
-// characters but line breaks, and without the separators that some readers take
-// for the end of a line.
+// cefText makes a text safe for a line: UTF-8, without control characters except line breaks, and
+// without the separators that some readers treat as the end of a line.
 func cefText(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -46,7 +45,7 @@ func cefText(s string) string {
 	}, strings.ToValidUTF8(s, "\uFFFD"))
 }
 
-// formatLine spells the event.
+// formatLine formats the event.
 func (e cefEvent) formatLine(version string) string {
 	var b strings.Builder
 	b.WriteString("CEF:0")
@@ -59,7 +58,7 @@ func (e cefEvent) formatLine(version string) string {
 		if e.pairs[i+1] == "" {
 			continue
 		}
-		// Blanks at the ends of a value belong to nobody: readers trim them.
+		// Readers trim blanks at the ends of a value.
 		value := strings.Trim(cefText(e.pairs[i+1]), " ")
 		b.WriteString(sep + e.pairs[i] + "=" + cefValue.Replace(value))
 		sep = " "
@@ -82,7 +81,7 @@ func (c cefWriter) writeEvent(i Item, e cefEvent) error {
 	return c.w.writeLine([]byte(e.formatLine(c.w.Version)))
 }
 
-// labelledField is a custom field with its label, nothing if it has no value.
+// labelledField is a custom field with its label, or nil if it has no value.
 func labelledField(field, label, value string) []string {
 	if value == "" {
 		return nil

@@ -1,16 +1,13 @@
-// Package format writes evidence in the formats of other people: the audit
-// records of the protocols that Countersign speaks, and events for a SIEM. It is
-// pure: evidence records of one tenant go in, in the order of the log, and lines
-// come out.
+// Package format writes evidence in external formats: the audit records of the protocols that
+// Countersign speaks, and events for a SIEM. The export command gives an Encoder the evidence
+// records of one tenant, in the order of the log, and gets lines.
 //
-// Its only source is the evidence, which is redacted. What a format needs and
-// evidence does not have is left out, or marked in the way that the format
-// allows; nothing is made up to fill a field. docs/formats.md says, field by
-// field, where each value comes from.
+// The only source is the redacted evidence. A value that a format needs and evidence does not have
+// is omitted, or marked as the format allows; no value is invented. docs/formats.md lists the
+// source of each field.
 //
-// However long the input is, an Encoder holds a bounded part of it: requests
-// whose decision has not come yet, and for run records the runs that are not
-// over.
+// The package is pure. An Encoder holds a bounded part of its input: requests without their
+// decision so far and, for run records, the runs that have not ended. Begin with New.
 package format
 
 import (
@@ -47,10 +44,10 @@ const (
 	CEF                = "cef"
 )
 
-// formats is what there is to know about each format.
+// formats describes each format.
 var formats = map[string]struct {
 	make   func(*lineWriter) encoder
-	schema string // of a line; "" where lines are no JSON or another package has it
+	schema string // of a line; "" if lines are not JSON or another package has the schema
 	about  string
 }{
 	AANADecisionEvents: {newAANADecisions, "aana-decision-event", "decisions on AANA tool prechecks"},
@@ -66,17 +63,16 @@ var formats = map[string]struct {
 // Names lists the formats, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(formats)) }
 
-// Describe says what of the evidence a format has lines for.
+// Describe says which evidence a format has lines for.
 func Describe(name string) string { return formats[name].about }
 
 //go:embed schemas/*.json
 var schemaFiles embed.FS
 
-// Schema is the JSON Schema (2020-12) of one line of a format, where it is kept
-// here. Lines of aump-evidence are judged by the schema aump/evidence-event of
-// package schemas, lines of agenthook-evidence by agenthook/envelope and, where
-// the request satisfied its request form, agenthook/action-governance.evidence;
-// CEF is no JSON.
+// Schema is the JSON Schema (2020-12) of one line of a format, if this package has it. The schema for
+// lines of aump-evidence is aump/evidence-event of package schemas; for agenthook-evidence it is
+// agenthook/envelope and, if the request satisfied its request form,
+// agenthook/action-governance.evidence. CEF is not JSON.
 func Schema(name string) ([]byte, bool) {
 	f, known := formats[name]
 	if !known || f.schema == "" {
@@ -86,21 +82,20 @@ func Schema(name string) ([]byte, bool) {
 	return b, err == nil
 }
 
-// Options says whose records these are, and what the formats want to know that
-// is in no record.
+// Options identify the records and supply what the formats need and no record has.
 type Options struct {
 	Tenant  string
 	Space   subject.Space
 	Version string // of this program, for SIEM events; "" is "devel"
-	// Mandate gives what an AUMP mandate wants to be kept; false if it is not known,
-	// which counts as the class that keeps least. nil knows none.
+	// Mandate returns the evidence settings of an AUMP mandate; false means that it is unknown,
+	// and the class that keeps least then applies. A nil Mandate knows none.
 	Mandate func(id, hash string) (Mandate, bool)
 }
 
-// Mandate is what an AUMP mandate says about evidence.
+// Mandate holds the evidence settings of an AUMP mandate.
 type Mandate struct {
 	Retention      string   // none summary_only hashes full_transcript
-	EventsRequired []string // the types of events that it wants; empty: all
+	EventsRequired []string // the types of events that it requires; empty: all
 }
 
 // Item is one record of evidence and its hash.
@@ -109,14 +104,14 @@ type Item struct {
 	Hash   [32]byte
 }
 
-// Summary is what became of the records.
+// Summary counts what the encoder did with the records.
 type Summary struct {
 	Records uint64
 	Lines   uint64
-	Skipped map[string]uint64 // records that should have had a line and have none, by reason
+	Skipped map[string]uint64 // records that should have a line and have none, by reason
 }
 
-// Encoder writes one format. It must be closed.
+// Encoder writes one format. The caller must call Close.
 type Encoder struct {
 	w     *lineWriter
 	enc   encoder
@@ -124,14 +119,13 @@ type Encoder struct {
 	last  uint64
 }
 
-// encoder is one format.
+// encoder implements one format.
 type encoder interface {
 	add(Item) error
 	end() error
 }
 
-// New makes an encoder. emit gets every line, without a line break; the slice is
-// its own.
+// New makes an encoder. It calls emit with every line, without a line break; emit may keep the slice.
 func New(name string, o Options, emit func(line []byte) error) (*Encoder, error) {
 	f, known := formats[name]
 	if !known {
@@ -144,8 +138,8 @@ func New(name string, o Options, emit func(line []byte) error) (*Encoder, error)
 	return &Encoder{w: w, enc: f.make(w)}, nil
 }
 
-// Add takes the next record. Records of one shard must come in the order of the
-// log; a new shard may begin at any time.
+// Add encodes the next record. Records of one shard must come in the order of the log; a new shard may
+// begin at any time.
 func (e *Encoder) Add(i Item) error {
 	r := i.Record
 	if r.Tenant != e.w.Tenant {
@@ -159,15 +153,15 @@ func (e *Encoder) Add(i Item) error {
 	return e.enc.add(i)
 }
 
-// Close writes what was waiting for more records.
+// Close writes what was waiting for further records.
 func (e *Encoder) Close() error { return e.enc.end() }
 
-// Summary is what became of the records so far; of all of them after Close.
+// Summary returns the counts so far; after Close they are final.
 func (e *Encoder) Summary() Summary {
 	return Summary{Records: e.w.records, Lines: e.w.lines, Skipped: maps.Clone(e.w.skipped)}
 }
 
-// Why records have no line although their kind has a place in the format.
+// Reasons why records have no line although the format has lines for their kind.
 const (
 	SkippedUnreadable  = "no body in the evidence, or not of the form that its subject promises"
 	SkippedNoRequest   = "a decision whose request is not among the records"
@@ -189,8 +183,7 @@ type lineWriter struct {
 
 func (w *lineWriter) countSkipped(why string) { w.skipped[why]++ }
 
-// writeJSON writes one value as RFC 8785 JSON, so that equal evidence gives equal
-// bytes.
+// writeJSON writes one value as RFC 8785 JSON, so that equal evidence gives equal bytes.
 func (w *lineWriter) writeJSON(v any) error {
 	b, err := events.Encode(v)
 	if err != nil {

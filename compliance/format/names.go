@@ -5,10 +5,9 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// safeName is an identifier as it may leave. Evidence keeps the identifiers of
-// Countersign's own records to the letter, because records are signed; one that
-// holds something a detector knows (an address as a session, a key in the name
-// of an agent) is masked here.
+// safeName is an identifier in the form that may leave the installation. Evidence keeps the identifiers
+// of Countersign's own records unchanged, because records are signed. An identifier that holds a
+// detector's finding (an address as a session, a key in the name of an agent) is masked here.
 func safeName(s string) string {
 	shown, _ := evidence.RedactText(s)
 	return shown

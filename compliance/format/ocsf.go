@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// The part of OCSF that is written: https://schema.ocsf.io, version 1.6.0.
+// The part of OCSF that this package writes: https://schema.ocsf.io, version 1.6.0.
 const (
 	ocsfVersion = "1.6.0"
 
@@ -15,15 +15,14 @@ const (
 	ocsfDetection   = 2004 // findings; category 2, findings
 )
 
-// ocsfActivities are the activities of class 6003 by what an action is called;
-// everything else is 99, with its own name.
+// ocsfActivities maps names of actions to activities of class 6003. Every other action is 99, with its
+// own name.
 var ocsfActivities = map[string]int{"create": 1, "read": 2, "update": 3, "write": 3, "delete": 4}
 
-// ocsfControls are what the control did, in the profile security_control:
-// action_id 1 is allowed, 2 denied, 0 not known (yet); disposition_id 1 is
-// allowed, 2 blocked, 23 challenge, 99 other, by its name (14, delayed, is not what
-// a defer is: there it says that a restart is needed); status_id 1 is success, 2
-// failure, 99 other.
+// ocsfControls maps verdicts to the profile security_control. action_id: 1 allowed, 2 denied, 0 not
+// known (yet). disposition_id: 1 allowed, 2 blocked, 23 challenge, 99 other, by its name (14, delayed,
+// does not fit a defer: it means that a restart is needed). status_id: 1 success, 2 failure, 99
+// other.
 var ocsfControls = map[events.Verdict]struct {
 	action, disposition, status int
 	name                        string
@@ -34,10 +33,10 @@ var ocsfControls = map[events.Verdict]struct {
 	events.Deny:  {2, 2, 2, "Blocked"},
 }
 
-// ocsfStates are the status_id of a call.
+// ocsfStates maps call states to status_id.
 var ocsfStates = map[events.CallState]int{events.CallOpen: 0, events.CallCompleted: 1, events.CallFailed: 2, events.CallDenied: 2, events.CallAbandoned: 0, events.CallOrphaned: 99}
 
-// ocsfStatuses are the captions of status_id; of 99 the status is in our own word.
+// ocsfStatuses are the captions of status_id; for 99 the status is Countersign's own word.
 var ocsfStatuses = map[int]string{0: "Unknown", 1: "Success", 2: "Failure"}
 
 func ocsfStatus(id int, own string) string { return firstNonEmpty(ocsfStatuses[id], own) }
@@ -49,8 +48,7 @@ func newOCSF(w *lineWriter) encoder {
 
 type ocsfWriter struct{ w *lineWriter }
 
-// objectMembers is a JSON object; empty texts, zero lists and nils are left out of it
-// by with.
+// objectMembers is a JSON object. addNonEmpty omits empty strings, empty lists, empty objects and nil.
 type objectMembers map[string]any
 
 func (m objectMembers) addNonEmpty(pairs ...any) objectMembers {
@@ -76,7 +74,7 @@ func (m objectMembers) addNonEmpty(pairs ...any) objectMembers {
 	return m
 }
 
-// baseEvent has what every event of every class must have.
+// baseEvent has the members that every event of every class must have.
 func (o ocsfWriter) baseEvent(i Item, class, activity int, activityName, uid string, severity int, profiles []string) objectMembers {
 	r := i.Record
 	product := objectMembers{"name": "Countersign", "vendor_name": "Countersign", "version": o.w.Version}
@@ -88,7 +86,7 @@ func (o ocsfWriter) baseEvent(i Item, class, activity int, activityName, uid str
 	}.addNonEmpty("activity_name", activityName)
 }
 
-// activityEvent is an event of class 6003: who asked for what, from where.
+// activityEvent is an event of class 6003: the actor, the operation and the source.
 func (o ocsfWriter) activityEvent(i Item, action, uid string, severity int, profiles []string, tool, agent, source string) objectMembers {
 	id, known := ocsfActivities[strings.ToLower(action)]
 	other := ""
@@ -96,7 +94,7 @@ func (o ocsfWriter) activityEvent(i Item, action, uid string, severity int, prof
 		id, other = 99, firstNonEmpty(action, "Execute tool")
 	}
 	actor := objectMembers{}.addNonEmpty("app_uid", agent)
-	if len(actor) == 0 { // an actor must be somebody: the publisher is authenticated
+	if len(actor) == 0 { // an actor must not be empty; the publisher is authenticated
 		actor = actor.addNonEmpty("app_name", firstNonEmpty(source, "unknown"))
 	}
 	if s := i.Record.Session; s != "" {

@@ -163,7 +163,7 @@ func TestGovernanceIDs(t *testing.T) {
 	}
 }
 
-// A trace event that somebody else writes for a decision does not change it.
+// A trace event that another publisher writes for a decision does not change the line.
 func TestForgedTrace(t *testing.T) {
 	w := newWorld(t)
 	d := w.decided("s", `{"agentName":"A","toolName":"t","turn":1}`, events.Decision{Protocol: "tool", Verdict: events.Deny, Tool: "t", Agent: "A", ToolCallID: "c"})

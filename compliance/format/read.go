@@ -12,8 +12,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// readRecord decodes the body of one of Countersign's own records, and counts it if it
-// is none.
+// readRecord decodes the body of a service record. If the body is not one, it counts the record as
+// skipped.
 func readRecord[T any](w *lineWriter, r evidence.Record) (v T, ok bool) {
 	if r.Reason == "" {
 		var err error
@@ -26,8 +26,8 @@ func readRecord[T any](w *lineWriter, r evidence.Record) (v T, ok bool) {
 	return v, false
 }
 
-// isComplete reports whether a record has what each of its kind has: an identifier
-// that can stand in another, and for decisions a time. The log takes more.
+// isComplete reports whether a record has what its kind requires here: an identifier that can be part
+// of another, and for decisions a time. The log accepts less.
 func isComplete(v any) bool {
 	switch r := v.(type) {
 	case events.Decision:
@@ -44,7 +44,7 @@ func isComplete(v any) bool {
 
 var plainID = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// object is the redacted body of a request or an event; nil if it is none.
+// object is the redacted body of a request or an event, or nil if it is no object.
 func object(r evidence.Record) map[string]any {
 	tree, err := strictjson.ParseObject(r.Body, strictjson.DefaultLimits)
 	if err != nil {
@@ -62,7 +62,7 @@ func valueAt(tree any, names ...string) any {
 	return tree
 }
 
-// textAt is the text at a place, "" if there is none.
+// textAt is the string at a place, or "".
 func textAt(tree any, names ...string) string {
 	s, _ := valueAt(tree, names...).(string)
 	return s
@@ -84,7 +84,7 @@ func headerValue(r evidence.Record, name string) string {
 	return ""
 }
 
-// recordProof is where a line comes from: the decision, and the record that it is in.
+// recordProof is the source of a line: the decision, and the record that holds it.
 type recordProof struct {
 	Decision   string `json:"decision_id,omitempty"`
 	Session    string `json:"session,omitempty"`
@@ -97,19 +97,18 @@ func proofOf(i Item, decision string) recordProof {
 	return recordProof{Decision: decision, Session: safeName(i.Record.Session), Shard: i.Record.Shard, Seq: i.Record.Seq, RecordHash: hex.EncodeToString(i.Hash[:])}
 }
 
-// Bounds of what waits for its decision. Request and decision are committed
-// together, so that hardly anything is ever between them.
+// Bounds of the requests that wait for their decision. Request and decision are committed together, so
+// few records are ever between them.
 const (
 	maxPending      = 4096
 	maxPendingBytes = 64 << 20
 )
 
-// pendingRequests holds requests until their decision comes. What was waiting longest
-// goes when there is too much.
+// pendingRequests holds requests until their decision comes. Beyond the bounds it drops the oldest.
 type pendingRequests struct {
 	out   *lineWriter
 	byID  map[string]request
-	order []string // decision ids, oldest first; may name some that are gone
+	order []string // decision ids, oldest first; may include removed ones
 	bytes int
 }
 
@@ -141,7 +140,7 @@ func (q *pendingRequests) put(r evidence.Record) {
 	}
 }
 
-// pop gives the request of a decision and forgets it.
+// pop removes and returns the request of a decision.
 func (q *pendingRequests) pop(decision string) (request, bool) {
 	r, ok := q.byID[decision]
 	if !ok {
@@ -155,7 +154,7 @@ func (q *pendingRequests) pop(decision string) (request, bool) {
 	return r, true
 }
 
-// countRemaining counts what never got its decision.
+// countRemaining counts the requests without a decision as skipped.
 func (q *pendingRequests) countRemaining() {
 	for range q.byID {
 		q.out.countSkipped(SkippedNoDecision)
@@ -163,7 +162,7 @@ func (q *pendingRequests) countRemaining() {
 	clear(q.byID)
 }
 
-// firstNonEmpty is the first text that is not empty.
+// firstNonEmpty returns the first string that is not empty.
 func firstNonEmpty(texts ...string) string {
 	for _, t := range texts {
 		if t != "" {
@@ -173,7 +172,7 @@ func firstNonEmpty(texts ...string) string {
 	return ""
 }
 
-// textPointer is a pointer to a text, nil for an empty one: JSON's null.
+// textPointer returns a pointer to s, or nil (JSON's null) if s is empty.
 func textPointer(s string) *string {
 	if s == "" {
 		return nil
@@ -181,8 +180,7 @@ func textPointer(s string) *string {
 	return &s
 }
 
-// decidingCodes lists the codes of a decision's reasons that had a part in the
-// verdict, each once.
+// decidingCodes lists the codes of the reasons that affected the verdict, each once.
 func decidingCodes(d events.Decision) []string {
 	out := []string{}
 	for _, r := range d.Reasons {
@@ -193,8 +191,8 @@ func decidingCodes(d events.Decision) []string {
 	return out
 }
 
-// decisionLatency is the milliseconds from receipt to decision, three decimals; nil if
-// one of the two is not known.
+// decisionLatency is the time from receipt to decision in milliseconds with three decimals, or nil if
+// either time is unknown.
 func decisionLatency(d events.Decision) *float64 {
 	if d.ReceivedAt.IsZero() || d.DecidedAt.Before(d.ReceivedAt.Time) {
 		return nil
@@ -205,7 +203,7 @@ func decisionLatency(d events.Decision) *float64 {
 
 func formatUint(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// floatOf is a number of a tree.
+// floatOf returns a number of a tree.
 func floatOf(v any) (float64, bool) {
 	switch n := v.(type) {
 	case json.Number:

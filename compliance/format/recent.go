@@ -2,11 +2,11 @@ package format
 
 import "container/list"
 
-// recentMap remembers a value for each of the keys that were put last.
+// recentMap maps the most recently put keys to values.
 type recentMap struct {
-	most    int // keys; 0 for any number
+	most    int // greatest number of keys; 0 for any number
 	entries map[string]*list.Element
-	order   *list.List // of entries, the one put longest ago first
+	order   *list.List // of entries, least recently put first
 }
 
 type entry struct{ key, value string }
@@ -38,7 +38,7 @@ func (r *recentMap) remove(key string) {
 	}
 }
 
-// oldestKey is the key that was put longest ago.
+// oldestKey returns the least recently put key.
 func (r *recentMap) oldestKey() (string, bool) {
 	if r.order.Len() == 0 {
 		return "", false

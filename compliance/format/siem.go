@@ -5,13 +5,13 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// severityGrade is how grave something is, in the scales of the two SIEM formats.
+// severityGrade is a severity in the scales of the two SIEM formats.
 type severityGrade struct {
 	ocsf int // severity_id: 1 informational, 2 low, 3 medium, 4 high, 5 critical
 	cef  int // 0 to 10
 }
 
-// The grades. docs/formats.md shows the same table.
+// The grades. docs/formats.md has the same table.
 var (
 	verdictGrades = map[events.Verdict]severityGrade{events.Allow: {1, 1}, events.Ask: {2, 3}, events.Defer: {2, 3}, events.Deny: {3, 5}}
 	stateGrades   = map[events.CallState]severityGrade{events.CallOpen: {1, 1}, events.CallCompleted: {1, 1}, events.CallFailed: {2, 3}, events.CallDenied: {1, 1},
@@ -19,7 +19,7 @@ var (
 	findingGrades = map[events.Severity]severityGrade{events.SeverityInfo: {1, 1}, events.SeverityLow: {2, 3}, events.SeverityMedium: {3, 5},
 		events.SeverityHigh: {4, 8}, events.SeverityCritical: {5, 10}}
 	approvalGrade = severityGrade{1, 1}
-	unknownGrade  = severityGrade{3, 5} // of a value that nobody knows
+	unknownGrade  = severityGrade{3, 5} // of an unknown value
 )
 
 func gradeOf[K comparable](table map[K]severityGrade, key K) severityGrade {
@@ -29,7 +29,7 @@ func gradeOf[K comparable](table map[K]severityGrade, key K) severityGrade {
 	return unknownGrade
 }
 
-// siemEncoder hands the records that a SIEM is told of to one format's writers.
+// siemEncoder passes the records that a SIEM receives to the writers of one format.
 type siemEncoder struct {
 	out      *lineWriter
 	decision func(Item, events.Decision) error
@@ -51,7 +51,7 @@ func (s siemEncoder) add(i Item) error {
 	case evidence.KindFinding:
 		return writeDecoded(s, i, s.finding)
 	}
-	return nil // requests and events are what decisions and calls are about
+	return nil // requests and events are described by decisions and calls
 }
 
 func writeDecoded[T any](s siemEncoder, i Item, write func(Item, T) error) error {
@@ -62,7 +62,7 @@ func writeDecoded[T any](s siemEncoder, i Item, write func(Item, T) error) error
 	return write(i, v)
 }
 
-// callSpan is when a call began and ended, by the log's clock.
+// callSpan returns when a call began and ended, by the log's clock.
 func callSpan(c events.Call) (begin, end events.Time) {
 	for _, step := range c.Timeline {
 		if begin.IsZero() || step.At.Before(begin.Time) {

@@ -7,8 +7,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// Check compares the member with what the decisions of its bundle name, and every
-// text that is there as a whole with its digest. It says what does not hold.
+// Check compares the member with what the decisions of its bundle name, and every complete text with its
+// digest. wrong lists what does not hold.
 func (r *Refs) Check(b []byte) (f File, wrong []string) {
 	f, err := Decode(b)
 	if err != nil {

@@ -12,32 +12,32 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// Change is the log's record of a set of policies coming into force.
+// Change is the log's record that a set of policies came into force.
 type Change struct {
 	Seq    uint64
 	At     events.Time
 	Change events.PolicyChange
 }
 
-// Source knows the texts. It says in words why it does not have one; an error is
-// about the source as a whole.
+// Source supplies the texts. why says in words why a text is not available; an error is about the source
+// as a whole.
 type Source interface {
-	// Changes gives the changes of policies of a shard up to a sequence, in order.
+	// Changes calls yield for the policy changes of a shard up to a sequence, in order.
 	Changes(last uint64, yield func(Change) error) error
-	// Policies gives the documents of a revision that were too large for the log.
+	// Policies returns the documents of a revision that were too large for the log.
 	Policies(revision uint64) (docs []events.PolicyDocument, why string, err error)
-	// Mandate gives the documents that were ever put under an id of the tenant.
+	// Mandate returns all documents that were ever stored under an id of the tenant.
 	Mandate(id string) (docs []string, why string, err error)
 }
 
-// Bounds of what a file holds of texts; what is beyond is said to be left out.
+// Bounds of the texts in a file; a text beyond them is marked as left out.
 const (
 	maxTexts    = 24 << 20
 	maxPolicies = 5_000 // that no decision names
 )
 
-// Collect makes the file for records of a tenant: what their decisions name, and
-// every set of policies that was in force between the first and the last record.
+// Collect makes the file for a tenant's records: what their decisions name, and every set of policies
+// that was in force between the first and the last record.
 func Collect(tenant string, records func(yield func(evidence.Record) error) error, src Source) ([]byte, error) {
 	var refs Refs
 	if err := records(func(r evidence.Record) error { refs.Add(r); return nil }); err != nil {
@@ -59,11 +59,11 @@ type collector struct {
 	src           Source
 	refs          *Refs
 	changes       map[policySet]Change
-	inForceBefore *policySet // in force when the first record was stored, if it is held for that alone
-	textBytes     int        // bytes so far
+	inForceBefore *policySet // in force when the first record was stored, if it is in changes only for that reason
+	textBytes     int        // bytes of the texts so far
 }
 
-// addChange keeps what is named or was in force, the first record of each.
+// addChange keeps the changes that decisions name or that were in force, the first record of each.
 func (col *collector) addChange(c Change) error {
 	key := policySet{c.Change.Revision, c.Change.Digest}
 	_, known := col.changes[key]
@@ -144,13 +144,13 @@ func (col *collector) buildPolicy(k policySet) (Policy, error) {
 		return p, nil
 	}
 	col.addTexts(&p, docs)
-	if p.Withheld == 0 { // a message may speak of what is withheld
+	if p.Withheld == 0 { // otherwise the message may mention what is withheld
 		p.Message, _ = evidence.RedactText(c.Change.Message)
 	}
 	return p, nil
 }
 
-// digestMismatch says why a text is not that of a digest.
+// digestMismatch says why a text does not have a digest; "" if it has.
 func digestMismatch(docs []events.PolicyDocument, digest string) (why string) {
 	defer func() {
 		if recover() != nil {
@@ -173,7 +173,7 @@ func digestMismatch(docs []events.PolicyDocument, digest string) (why string) {
 	return ""
 }
 
-// addTexts puts in what the tenant may see.
+// addTexts adds the documents that the tenant may see.
 func (col *collector) addTexts(p *Policy, docs []events.PolicyDocument) {
 	shown := visibleDocuments(docs, col.tenant)
 	p.Withheld = len(docs) - len(shown)
@@ -227,7 +227,7 @@ func (col *collector) fillMandate(m *Mandate) error {
 	return nil
 }
 
-// hashOf is the hash of a mandate's text, "" if it is none.
+// hashOf is the hash of a mandate's text, or "" if the text is no mandate.
 func hashOf(doc string) string {
 	m, err := aump.DecodeMandate([]byte(doc), strictjson.DefaultLimits)
 	if m == nil || err != nil && m.Tree == nil {

@@ -1,11 +1,11 @@
-// Package inforce makes and checks the member of a bundle that says which
-// policies and mandates decided: each by its digest, with its text where whoever
-// reads the bundle may see it.
+// Package inforce makes and checks the member of a bundle that lists the policies and mandates that
+// decided: each by its digest, with its text if the bundle's reader may see it. Package bundle
+// calls Collect when it writes a bundle, and Refs.Check when it verifies one.
 //
-// A text is in the file only if it has the digest that decisions name, and only
-// what is the tenant's own business: secrets are taken out of it by the rules that
-// records are redacted by, and documents that speak of other tenants stay away.
-// What is not there is said to be not there, and why.
+// The file holds a text only if the text has the digest that decisions name. Secrets in a text are
+// redacted by the rules for records, and documents about other tenants are withheld. If a text is
+// missing, the file says why. The package does not read stores: a Source supplies the texts. Begin
+// with File and Collect.
 package inforce
 
 import (
@@ -16,30 +16,30 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// Format is the number of the file's form.
+// Format is the format of the file.
 const Format = "countersign/in-force/v1"
 
-// ErrFile says that a text is not a file of this form.
+// ErrFile says that a text is not a file of this format.
 var ErrFile = errors.New("not a list of policies and mandates in force that this program can read")
 
-// File is the member.
+// File is the content of the member.
 type File struct {
 	Format   string    `json:"format"`
 	Policies []Policy  `json:"policies"` // by revision and digest
 	Mandates []Mandate `json:"mandates"` // by id and hash
 }
 
-// How much of a text is there.
+// How much of a text is in the file.
 const (
-	TextComplete = "complete" // as it was; it gives the digest
-	TextPartial  = "partial"  // something is withheld or redacted, so it does not give the digest
+	TextComplete = "complete" // unchanged; it gives the digest
+	TextPartial  = "partial"  // partly withheld or redacted, so it does not give the digest
 	TextMissing  = "missing"
 )
 
-// Use says which decisions of the bundle name something.
+// Use says which decisions of the bundle name a policy set or a mandate.
 type Use struct {
 	Decisions int    `json:"decisions"`
-	First     uint64 `json:"first,omitempty"` // sequence; 0: none does
+	First     uint64 `json:"first,omitempty"` // sequence; 0 if no decision does
 	Last      uint64 `json:"last,omitempty"`
 }
 
@@ -48,27 +48,27 @@ type Policy struct {
 	Revision uint64 `json:"revision"`
 	Digest   string `json:"digest"` // of the whole set, as decisions name it
 	Use
-	// Seq is the log's record of its coming into force, At when that was stored; 0
-	// where the log has none.
+	// Seq is the sequence of the log's record of its coming into force, and At is when that was
+	// stored; both are zero if the log has none.
 	Seq uint64      `json:"seq,omitempty"`
 	At  events.Time `json:"at,omitzero"`
-	// Author and Message are what the person who pushed it says.
+	// Author and Message are statements of the person that pushed it.
 	Author  string `json:"author,omitempty"`
 	Message string `json:"message,omitempty"`
 	// Error says that the set could not be used: everything was denied.
 	Error string `json:"error,omitempty"`
 
 	Text      string     `json:"text"`
-	Why       string     `json:"why,omitempty"` // of partial and missing
+	Why       string     `json:"why,omitempty"` // if Text is partial or missing
 	Withheld  int        `json:"withheld,omitempty"`
 	Documents []Document `json:"documents,omitempty"`
 }
 
-// Document is one file of policies.
+// Document is one policy file.
 type Document struct {
 	Name     string   `json:"name"`
 	Text     string   `json:"text"`
-	Redacted []string `json:"redacted,omitempty"` // detectors that found something in it
+	Redacted []string `json:"redacted,omitempty"` // detectors with a finding in it
 }
 
 // Mandate is one mandate that decisions name.
@@ -82,10 +82,10 @@ type Mandate struct {
 	Redacted []string `json:"redacted,omitempty"`
 }
 
-// fileLimits bound the file: evidence reads no more of a member of its kind.
+// fileLimits bound the file; a verifier reads no more of such a member.
 var fileLimits = strictjson.Limits{MaxBytes: 64 << 20, MaxDepth: 12}
 
-// Encode gives the member's bytes.
+// Encode encodes the member.
 func (f File) Encode() ([]byte, error) {
 	f.Format = Format
 	if f.Policies == nil {
@@ -97,7 +97,7 @@ func (f File) Encode() ([]byte, error) {
 	return events.Encode(f)
 }
 
-// Decode reads it, strictly.
+// Decode decodes the member strictly.
 func Decode(b []byte) (f File, err error) {
 	if _, err := strictjson.ParseObject(b, fileLimits); err != nil {
 		return f, fmt.Errorf("%w: %w", ErrFile, err)

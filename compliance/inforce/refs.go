@@ -8,25 +8,25 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// maxRefs bounds the distinct policies and mandates that are followed.
+// maxRefs bounds the distinct policies and mandates that Refs holds.
 const maxRefs = 20_000
 
-// policySet names one state of the set of policies.
+// policySet identifies one state of the set of policies.
 type policySet struct {
 	revision uint64
 	digest   string
 }
 
-// Refs gathers what the decisions of a bundle name. The zero Refs is empty.
+// Refs collects the policies and mandates that the decisions of a bundle name. The zero Refs is empty.
 type Refs struct {
 	policies  map[policySet]Use
 	mandates  map[events.MandateRef]Use
 	first     uint64 // sequences of all records
 	last      uint64
-	truncated bool // there were more than are followed
+	truncated bool // there were more than maxRefs
 }
 
-// Add takes the next record.
+// Add processes the next record.
 func (r *Refs) Add(rec evidence.Record) {
 	if r.first == 0 {
 		r.first = rec.Seq
@@ -37,7 +37,7 @@ func (r *Refs) Add(rec evidence.Record) {
 	}
 	d, err := events.DecodeRecord[events.Decision](rec.Body)
 	if err != nil {
-		return // verification says so
+		return // verification reports it
 	}
 	if d.Policy != nil {
 		r.truncated = !countUse(&r.policies, policySet{d.Policy.Revision, d.Policy.Digest}, rec.Seq) || r.truncated

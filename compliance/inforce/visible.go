@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// policyHead is what of a policy file says whom it is about.
+// policyHead is the part of a policy file that says which tenants it concerns.
 type policyHead struct {
 	Kind    string `yaml:"kind"`
 	Builtin string `yaml:"builtin"`
@@ -21,10 +21,10 @@ type policyHead struct {
 	} `yaml:"spec"`
 }
 
-// visibleDocuments gives the documents that a tenant may see: those whose policies all
-// hold for everybody or for this tenant alone. Where one does not, what policies
-// share (parameters, reviewers) is not shown either: it could be the others'.
-// What cannot be read is not shown.
+// visibleDocuments returns the documents that a tenant may see: those in which all policies hold for
+// every tenant or for this tenant alone. If any document is withheld, files with shared parts
+// (parameters, reviewers) are withheld too, because these could belong to another tenant. A
+// document that cannot be read is withheld.
 func visibleDocuments(docs []events.PolicyDocument, tenant string) (shown []events.PolicyDocument) {
 	var shared []events.PolicyDocument
 	all := true
@@ -43,13 +43,13 @@ func visibleDocuments(docs []events.PolicyDocument, tenant string) (shown []even
 		return shown
 	}
 	if len(shared) > 0 {
-		return docs // in their order
+		return docs // keeps their order
 	}
 	return shown
 }
 
-// concernsTenant says whether a file is the tenant's business, and whether it holds nothing
-// but policies.
+// concernsTenant reports whether a file concerns only this tenant or all tenants (own), and whether it
+// holds nothing but policies.
 func concernsTenant(text []byte, tenant string) (own, policies bool) {
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	own, policies = true, true

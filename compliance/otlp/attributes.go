@@ -8,8 +8,8 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// Severities of log records (1 to 24, as OpenTelemetry numbers them).
-// docs/opentelemetry.md shows the same tables.
+// Severities of log records (1 to 24, as OpenTelemetry numbers them). docs/opentelemetry.md has the
+// same tables.
 const (
 	severityInfo   = 9
 	severityInfo2  = 10
@@ -32,7 +32,7 @@ func severityOf[K comparable](table map[K]int, key K) int {
 	return severityWarn
 }
 
-// attributes collects attributes; what has no value is left out.
+// attributes collects attributes; empty values are omitted.
 type attributes []attribute.KeyValue
 
 func (a *attributes) addText(pairs ...string) {
@@ -54,8 +54,7 @@ func (a *attributes) addTexts(name string, values []string) {
 	*a = append(*a, attribute.StringSlice(name, list))
 }
 
-// agentNames are the protocols whose agents have a name instead of an
-// identifier.
+// agentNames are the protocols in which an agent has a name instead of an identifier.
 var agentNames = map[string]bool{subject.ProtoTool: true, subject.ProtoHandoff: true}
 
 // addCall adds the GenAI attributes of a call.
@@ -67,7 +66,7 @@ func (a *attributes) addCall(protocol, tool, callID, agent, session string) {
 	a.addText("gen_ai.tool.name", tool, "gen_ai.tool.call.id", callID, agentKey, agent, "gen_ai.conversation.id", session)
 }
 
-// withLogPosition adds where the record is in the log.
+// withLogPosition adds the record's position in the log.
 func (a attributes) withLogPosition(r evidence.Record) []attribute.KeyValue {
 	a.addText("countersign.tenant", r.Tenant, "countersign.log", r.Shard)
 	return append(a, attribute.Int64("countersign.log.seq", int64(r.Seq)))

@@ -1,15 +1,14 @@
-// Package otlp maps evidence to OpenTelemetry: finished calls to execute_tool
-// spans with the attributes of the GenAI semantic conventions, decisions and
-// findings to log records. It is pure; sending is for the caller.
+// Package otlp maps evidence to OpenTelemetry: finished calls to execute_tool spans with the attributes
+// of the GenAI semantic conventions, decisions and findings to log records. The export command
+// feeds a Mapper with records and sends the result. The package is pure and sends
+// nothing.
 //
-// Only identifiers, names, verdicts, codes, digests and times are mapped: no
-// argument, no result, no prompt. Its input is records of evidence, which are
-// redacted; names and identifiers are bounded on top of that.
+// Only identifiers, names, verdicts, codes, digests and times are mapped: no argument, no result, no
+// prompt. The input is redacted evidence; names and identifiers are also bounded in length.
 //
-// A trace goes through: the traceparent of a request is the parent of the call's
-// span and the context of its log records. Without one, trace and span have
-// identifiers that follow from the call's own, so that sending something twice
-// does not make two of it.
+// Traces are continued: the traceparent of a request is the parent of the call's span and the context
+// of its log records. Without a traceparent, trace and span ids are derived from the call's own ids,
+// so that sending something twice gives the same ids. Begin with Mapper.
 package otlp
 
 import (
@@ -23,7 +22,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// SchemaURL names the semantic conventions whose attributes are used.
+// SchemaURL identifies the version of the semantic conventions.
 const SchemaURL = "https://opentelemetry.io/schemas/1.41.0"
 
 // Scope is the name of the instrumentation scope.
@@ -37,33 +36,33 @@ const (
 
 // Span is one finished call.
 type Span struct {
-	Context    Context // Span is the span's own identifier
+	Context    Context // its Span is the span's own id
 	Parent     [8]byte // zero for a root
 	Name       string
 	Start, End time.Time
 	Attributes []attribute.KeyValue
-	ErrorType  string // "" if it is no error
+	ErrorType  string // "" if the call had no error
 }
 
 // Log is one decision or finding.
 type Log struct {
 	Context    Context
 	Event      string
-	At         time.Time // when it was decided or detected
-	Observed   time.Time // when the log stored it
+	At         time.Time // time of the decision or detection
+	Observed   time.Time // time at which the log stored it
 	Severity   int       // 1 to 24
 	Body       string
 	Attributes []attribute.KeyValue
 }
 
-// Signals are what follows from some records.
+// Signals are the spans and logs of some records.
 type Signals struct {
 	Spans []Span
 	Logs  []Log
 }
 
-// Mapper maps the records of one tenant, in the order of the log. It remembers
-// the traces of recent calls, because findings do not name them.
+// Mapper maps the records of one tenant, in the order of the log. It remembers the traces of recent
+// calls, because findings do not name them.
 type Mapper struct {
 	traces map[string]string // traceparents by call
 	order  []string
@@ -75,8 +74,8 @@ const maxTraces = 20_000
 // NewMapper makes a mapper.
 func NewMapper() *Mapper { return &Mapper{traces: map[string]string{}} }
 
-// Add maps one record and adds what follows from it to out. ok is false for a
-// record that should be one of ours and does not read as one.
+// Add maps one record and appends the result to out. ok is false for a record of a mapped kind that
+// cannot be decoded.
 func (m *Mapper) Add(out *Signals, r evidence.Record) (ok bool) {
 	switch r.Kind {
 	case evidence.KindDecision:
@@ -118,8 +117,8 @@ func (m *Mapper) rememberTrace(c callKey, traceparent string) {
 	m.traces[key] = traceparent
 }
 
-// contextOf is the context of a call: the one that its request came with, else
-// one that follows from its name. given says which.
+// contextOf is the trace context of a call: that of its request, otherwise one derived from its ids.
+// given reports which.
 func (m *Mapper) contextOf(c callKey, traceparent string) (x Context, given bool) {
 	if x, given = ParseTraceparent(traceparent); given {
 		return x, true
@@ -160,10 +159,10 @@ func (m *Mapper) mapDecision(r evidence.Record, d events.Decision) Log {
 	return l
 }
 
-// maxCodes is how many codes a list of them has.
+// maxCodes is the greatest number of codes in a list.
 const maxCodes = 32
 
-// mapCall maps a call that is over.
+// mapCall maps a finished call; over is false for an open one.
 func (m *Mapper) mapCall(r evidence.Record, c events.Call) (s Span, over bool) {
 	name := callKey{c.Tenant, c.Source, c.Session, c.ToolCallID, firstNonEmpty(c.DecisionID, c.CallID)}
 	m.rememberTrace(name, c.Trace)
@@ -189,9 +188,9 @@ func (m *Mapper) mapCall(r evidence.Record, c events.Call) (s Span, over bool) {
 	return s, true
 }
 
-// spanName names the span of a call: by the call where it ran, and by its state
-// as well where it did not, because a call can be denied or given up and run
-// all the same. Findings point to the span of what ran.
+// spanName identifies the span of a call: by the call's id if it ran, and by id and state if it did
+// not, because a call can be denied or abandoned and still run. Findings point to the span of the
+// call that ran.
 func spanName(c events.Call) string {
 	switch c.State {
 	case events.CallDenied, events.CallAbandoned:
@@ -200,8 +199,7 @@ func spanName(c events.Call) string {
 	return c.CallID
 }
 
-// errorType is why a call did not do what it was for. One that ran unannounced
-// may have done it.
+// errorType says why a call did not succeed, or is "". An orphaned call may have succeeded.
 func errorType(c events.Call) string {
 	switch c.State {
 	case events.CallCompleted, events.CallOrphaned:
@@ -212,9 +210,8 @@ func errorType(c events.Call) string {
 	return string(c.State)
 }
 
-// callTimes is when a call ran, by the log's clock: from what announced it, or else
-// from its admission, to what reported its end. One that never ran has no
-// length.
+// callTimes is when a call ran, by the log's clock: from its announcement, or otherwise its admission,
+// to the report of its end. A call that never ran has no length.
 func callTimes(r evidence.Record, c events.Call) (start, end time.Time) {
 	for _, step := range c.Timeline {
 		if start.IsZero() || step.Step == "invoked" {
@@ -256,14 +253,14 @@ const (
 	maxBody = 1024
 )
 
-// safeText is a text as it may leave. Evidence keeps the identifiers of Countersign's
-// own records to the letter; one that holds something a detector knows is masked.
+// safeText is a text in the form that may leave the installation. Evidence keeps the identifiers of
+// service records unchanged; one that holds a detector's finding is masked here.
 func safeText(s string) string {
 	shown, _ := evidence.RedactText(s)
 	return truncateText(shown, maxText)
 }
 
-// truncateText is a text of UTF-8 of at most so many bytes.
+// truncateText is s as valid UTF-8 of at most most bytes.
 func truncateText(s string, most int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) <= most {

@@ -7,8 +7,7 @@ import (
 	trace "go.opentelemetry.io/proto/otlp/trace/v1"
 )
 
-// ResourceSpans are spans as OTLP sends them. Resource is what the sender says of
-// itself.
+// ResourceSpans converts spans to the OTLP protocol. of are the resource attributes of the sender.
 func ResourceSpans(spans []Span, schemaURL string, of []attribute.KeyValue, version string) []*trace.ResourceSpans {
 	if len(spans) == 0 {
 		return nil
@@ -45,7 +44,7 @@ func keyValues(list []attribute.KeyValue) []*common.KeyValue {
 	return out
 }
 
-// protoValue is one value of the kinds that are used here.
+// protoValue converts a value of the types that this package uses.
 func protoValue(v attribute.Value) *common.AnyValue {
 	switch v.Type() {
 	case attribute.BOOL:

@@ -6,14 +6,14 @@ import (
 	"encoding/hex"
 )
 
-// Context is a place in a trace.
+// Context is a position in a trace.
 type Context struct {
 	Trace [16]byte
 	Span  [8]byte
 	Flags byte
 }
 
-// Bytes of a W3C traceparent: version-trace-span-flags.
+// Byte positions in a W3C traceparent: version-trace-span-flags.
 const (
 	traceparentLen = 55
 	traceAt        = 3
@@ -21,8 +21,8 @@ const (
 	flagsAt        = 53
 )
 
-// ParseTraceparent reads a W3C traceparent. One of a later version is read as
-// far as version 00 goes, as the specification wants.
+// ParseTraceparent parses a W3C traceparent. Of a later version it reads the part that version 00 has,
+// as the specification requires.
 func ParseTraceparent(s string) (x Context, ok bool) {
 	if len(s) < traceparentLen || s[2] != '-' || s[traceAt+32] != '-' || s[spanAt+16] != '-' || s[:2] == "ff" {
 		return Context{}, false
@@ -58,8 +58,8 @@ func lowerHex(s string) bool {
 	return true
 }
 
-// callKey is what decisions, calls and findings all say of a call. own names
-// those that have no tool_call_id.
+// callKey identifies a call by values that decisions, calls and findings have. internalID identifies
+// calls without a tool_call_id.
 type callKey struct{ tenant, source, session, toolCallID, internalID string }
 
 func (c callKey) keyParts() []string {
@@ -74,17 +74,17 @@ func (c callKey) joinedKey() string {
 	return string(sum[:])
 }
 
-// derivedContext is the context of a call that came without a trace: a trace of its
-// own, in which its decisions, its spans and its findings are.
+// derivedContext is the context of a call without a trace: a trace of its own for its decisions, spans
+// and findings.
 func derivedContext(c callKey) (x Context) {
 	sum := hashParts("trace", c.keyParts()...)
 	copy(x.Trace[:], sum[:])
 	x.Trace[15] |= 1 // never zero
-	x.Flags = 1      // recorded: this is all there is of it
+	x.Flags = 1      // recorded
 	return x
 }
 
-// spanOf is the span of a call.
+// spanOf is the span id of a call.
 func spanOf(callID string) (id [8]byte) {
 	sum := hashParts("span", callID)
 	copy(id[:], sum[:])
@@ -92,7 +92,7 @@ func spanOf(callID string) (id [8]byte) {
 	return id
 }
 
-// hashParts is the SHA-256 of texts that cannot be shifted into each other.
+// hashParts is the SHA-256 of length-prefixed texts.
 func hashParts(what string, parts ...string) (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, p := range append([]string{"countersign/otel/v1", what}, parts...) {

@@ -10,7 +10,7 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// callRow is a call as its newest record has it.
+// callRow is a call according to its newest record.
 type callRow struct {
 	Seq                          uint64
 	Tool, Call, State, Outcome   string
@@ -21,7 +21,7 @@ type callRow struct {
 // callTable keeps the newest record of each call.
 type callTable struct {
 	rows      map[string]*callRow // by call id
-	truncated bool                // there are further ones
+	truncated bool                // there are further calls
 }
 
 func (c *callTable) put(r evidence.Record, call events.Call) {
@@ -76,8 +76,7 @@ func matchWord(c events.Call) string {
 	return firstNonEmpty(matchWords[c.Match], shortVisible(c.Match))
 }
 
-// orderWord says, by the log's sequences, whether the verdict was there before
-// the execution was reported.
+// orderWord says, by the log's sequences, whether the verdict came before the report of the execution.
 func orderWord(c events.Call) string {
 	switch {
 	case c.ExecutionSeq == 0 && c.DecisionSeq == 0:
@@ -110,7 +109,7 @@ type policyRow struct {
 	Decisions                    int
 }
 
-// policyRefs counts by what decisions were made.
+// policyRefs counts the decisions by policy and mandate.
 type policyRefs struct {
 	rows      []*policyRow
 	index     map[policyRow]*policyRow

@@ -12,13 +12,13 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// timelineRow is one record.
+// timelineRow is one record in the timeline.
 type timelineRow struct {
 	Seq            uint64
 	Time, ISO      string
 	Kind, What     string
 	Detail, Policy string
-	Label          string // a verdict, state or severity, with a look of its own
+	Label          string // a verdict, state or severity, with its own style
 	Redacted       int
 }
 
@@ -50,8 +50,7 @@ type findingRow struct {
 	Enforced, Withdrawn              bool
 }
 
-// readRecord takes a record apart into the page's tables and gives its row of the
-// timeline.
+// readRecord adds a record to the page's tables and returns its row of the timeline.
 func (b *Builder) readRecord(r evidence.Record) timelineRow {
 	row := timelineRow{Seq: r.Seq, Time: formatEventTime(r.BrokerTime), ISO: r.BrokerTime.String(), Kind: kindWord(r.Kind), Redacted: len(r.Redactions)}
 	if r.Reason != "" {
@@ -83,7 +82,7 @@ func kindWord(kind string) string {
 	return shortVisible(kind)
 }
 
-// addEvent reads a producer's event, of which only names and identifiers are shown.
+// addEvent reads a producer's event. The page shows only names and identifiers of it.
 func (b *Builder) addEvent(r evidence.Record, row *timelineRow) {
 	var e struct {
 		EventType  string `json:"event_type"`
@@ -99,7 +98,7 @@ func (b *Builder) addEvent(r evidence.Record, row *timelineRow) {
 			AgentID string `json:"agent_id"`
 		} `json:"producer"`
 	}
-	_ = json.Unmarshal(r.Body, &e) // members of other types are left empty
+	_ = json.Unmarshal(r.Body, &e) // members of other types stay empty
 	p, _ := b.src.Space.Parse(r.Subject)
 	b.agents.add(shortVisible(firstNonEmpty(e.AgentID, e.Producer.AgentID)))
 	b.sources.add(shortVisible(p.Publisher))
@@ -112,7 +111,7 @@ func (b *Builder) addEvent(r evidence.Record, row *timelineRow) {
 	b.chainCheck.addSessionEnd(r, p)
 }
 
-// joinNonEmpty joins names and values, leaving out the empty ones.
+// joinNonEmpty joins names and values, without the empty ones.
 func joinNonEmpty(pairs ...string) string {
 	var out []string
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -197,7 +196,7 @@ func (b *Builder) addFinding(r evidence.Record, row *timelineRow) {
 	}
 }
 
-// ruleText says what a rule is about and what its finding asks for.
+// ruleText returns the meaning of a rule and the remedy for its findings.
 func ruleText(rule string) (meaning, fix string) {
 	for _, r := range correlation.Rules() {
 		if r.Name == rule {
@@ -234,5 +233,5 @@ func (b *Builder) addControl(r evidence.Record, row *timelineRow) {
 	row.What = "change or state of the pipeline: " + shortVisible(firstNonEmpty(p.Kind, "unknown"))
 }
 
-// publisherOf is the publisher whose event a record is.
+// publisherOf is the publisher of the event in a record.
 func publisherOf(p subject.Parsed) string { return shortVisible(p.Publisher) }

@@ -12,11 +12,11 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// redactionCounts counts what was taken out, by detector and action, and where.
+// redactionCounts counts redactions by detector and action, and where they are.
 type redactionCounts struct {
 	rows        map[[2]string]*redactionRow
 	total       int
-	records     int            // that something was taken out of
+	records     int            // with at least one redaction
 	withoutBody map[string]int // records without a body, by reason
 }
 
@@ -24,7 +24,7 @@ type redactionRow struct {
 	Detector, Action, Why string
 	Count                 int
 	paths                 map[string]int
-	notListed             int // in places that are not listed
+	notListed             int // redactions in places that are not listed
 }
 
 // Paths lists the places, the most frequent first.
@@ -85,8 +85,8 @@ func (t *redactionCounts) addRecord(r evidence.Record) {
 	}
 }
 
-// anyIndex writes * for the numbers of a JSON pointer, so that the elements of a
-// list are one place.
+// anyIndex replaces the numbers in a JSON pointer by *, so that the elements of a list count as one
+// place.
 func anyIndex(pointer string) string {
 	tokens := strings.Split(pointer, "/")
 	for i, t := range tokens {
@@ -112,7 +112,7 @@ var actionWords = map[string]string{
 	"mask": "masked", "hash": "replaced by a digest of the session", "tokenise": "replaced by a token of the tenant", "truncate": "cut off", "drop": "dropped",
 }
 
-// whyRedacted says in words what a detector looks for.
+// whyRedacted describes what a detector looks for.
 func whyRedacted(detector string) string {
 	if why, known := redactionReasons[detector]; known {
 		return why
@@ -147,13 +147,13 @@ var redactionReasons = map[string]string{
 	"retention_none":         "Not kept: the tenant's retention class none allows nothing of it.",
 }
 
-// chainCheck follows the session's chain.
+// chainCheck checks the chains of the sessions.
 type chainCheck struct {
-	prev        map[string]uint64 // last index by session; of one session only when there are many
+	prev        map[string]uint64 // last index by session, of at most about maxSessions sessions
 	breaks      []string
 	ends        []string
 	ended       int
-	missingSeqs int // sequences between the first and the last that are not here
+	missingSeqs int // sequences between the first and the last that are missing here
 	last        uint64
 }
 
@@ -187,7 +187,7 @@ var sessionEndTypes = map[string]bool{
 	aaep.TypeSessionCancelled: true, strings.TrimPrefix(aaep.TypeSessionCancelled, "aaep:"): true,
 }
 
-// addSessionEnd notes the end of a session, as its publisher reports it.
+// addSessionEnd records the end of a session, as its publisher reports it.
 func (c *chainCheck) addSessionEnd(r evidence.Record, p subject.Parsed) {
 	if r.Kind != evidence.KindEvent || !sessionEndTypes[p.Type] {
 		return

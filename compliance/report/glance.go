@@ -10,8 +10,8 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// summaryRow is one line of what a reader has to know first: counts under the
-// words that the tables below show, and where they are.
+// summaryRow is one line of the summary at the top: counts, with the words of the tables below, and a
+// link to the table.
 type summaryRow struct {
 	Name, Link string
 	Marks      []summaryMark
@@ -23,7 +23,7 @@ type summaryMark struct {
 	N    int
 }
 
-// summaryCounts counts what the lines say, whatever the tables have room for.
+// summaryCounts counts for the summary, independent of the limits of the tables.
 type summaryCounts struct {
 	severities         map[string]int
 	rules              map[string]int
@@ -59,7 +59,7 @@ func (g *summaryCounts) addApproval(a events.Approval) {
 	g.workflows[a.WorkflowID] = shortVisible(a.Status)
 }
 
-// The orders in which words stand; others come behind, by the alphabet.
+// The orders of words; other words follow in alphabetical order.
 var (
 	severityOrder = []string{"critical", "high", "medium", "low", "info"}
 	verdictOrder  = []string{"deny", "defer", "ask", "allow"}
@@ -83,7 +83,7 @@ func marksOf(counts map[string]int, order []string) (out []summaryMark) {
 	return out
 }
 
-// summaryRows are the lines, the gravest matter first.
+// summaryRows are the lines of the summary, the most serious first.
 func (b *Builder) summaryRows() []summaryRow {
 	verdicts, states, statuses := map[string]int{}, map[string]int{}, map[string]int{}
 	for v, n := range b.verdicts {
@@ -126,7 +126,7 @@ func moreText(more bool, most int, what string) string {
 // shownRules is how many rules the first line names.
 const shownRules = 6
 
-// foundText names the rules that were broken most often.
+// foundText names the rules with the most findings.
 func (b *Builder) foundText() string {
 	rules := slices.SortedFunc(maps.Keys(b.summaryCounts.rules), func(x, y string) int {
 		return cmp.Or(b.summaryCounts.rules[y]-b.summaryCounts.rules[x], strings.Compare(x, y))

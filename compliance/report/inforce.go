@@ -7,7 +7,7 @@ import (
 	"github.com/countersign-dev/countersign/compliance/inforce"
 )
 
-// How much of texts a page shows; the rest is in the bundle.
+// Limits of the texts on a page; the bundle has the rest.
 const (
 	maxStates     = 60
 	maxLines      = 400 // of one document
@@ -28,7 +28,7 @@ type textView struct {
 	Lines      []string
 }
 
-// inForceViews shows what decided, with its texts.
+// inForceViews shows the policies and mandates that decided, with their texts.
 func (b *Builder) inForceViews() (list []stateView, mandates []textView) {
 	if b.inForce == nil {
 		return nil, nil

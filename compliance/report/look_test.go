@@ -38,8 +38,7 @@ func write(t *testing.T, page string) (url string) {
 	return "file://" + file
 }
 
-// tooLow lists texts whose colours are too close to their background (WCAG 2.2:
-// 4.5 to 1).
+// tooLow lists texts with too little contrast to their background (WCAG 2.2: 4.5 to 1).
 const tooLow = `(() => {
  const lum = c => { const v = c.match(/[\d.]+/g).slice(0,3).map(x => x/255).map(x => x <= 0.03928 ? x/12.92 : ((x+0.055)/1.055)**2.4); return 0.2126*v[0]+0.7152*v[1]+0.0722*v[2] };
  const back = e => { for (; e; e = e.parentElement) { const c = getComputedStyle(e).backgroundColor; if (!/, 0\)$|transparent/.test(c)) return c } return 'rgb(255,255,255)' };

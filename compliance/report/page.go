@@ -17,13 +17,13 @@ var pageFiles embed.FS
 
 var pageTemplate = template.Must(template.New("page.html").Funcs(template.FuncMap{"mark": markFor, "slug": linkID, "style": styleSheet}).ParseFS(pageFiles, "page.html"))
 
-// styleSheet is the page's own style sheet, which no record has a part in.
+// styleSheet is the page's own style sheet. No data of records is in it.
 func styleSheet() (template.CSS, error) {
 	b, err := pageFiles.ReadFile("style.css")
 	return template.CSS(b), err
 }
 
-// pageView is what the page shows.
+// pageView is the content of the page.
 type pageView struct {
 	Format, Title, Tenant, Session, Shard string
 	Range                                 string
@@ -47,12 +47,12 @@ type pageView struct {
 
 type pair struct{ Name, Value string }
 
-// groups is a table cut into parts that unfold.
+// groups is a table split into parts that the reader can expand.
 type groups[T any] struct {
 	Groups []group[T]
-	Total  int // rows there are
+	Total  int // number of rows in all
 	Shown  int
-	More   bool // there are further ones, not counted
+	More   bool // there are further rows, which are not counted
 }
 
 type group[T any] struct {
@@ -91,7 +91,7 @@ func (b *Builder) Render(w io.Writer) error {
 	return pageTemplate.Execute(w, v)
 }
 
-// markRetracted marks findings that a later one takes back.
+// markRetracted marks the findings that a later one retracts.
 func (b *Builder) markRetracted() []findingRow {
 	gone := map[string]bool{}
 	for _, f := range b.findings.rows {
@@ -157,7 +157,7 @@ func sortedCounts(m map[string]int) []pair {
 	return list
 }
 
-// completenessPairs says what can be said of it from these records, and what not.
+// completenessPairs says what these records show about completeness, and what they do not show.
 func (b *Builder) completenessPairs() []pair {
 	cp := b.src.Checkpoint
 	list := []pair{{"Log", shortVisible(b.src.Shard)}}
@@ -184,7 +184,7 @@ func (b *Builder) completenessPairs() []pair {
 	return list
 }
 
-// expiredText says what is missing from everything else on the page, and why.
+// expiredText says what is missing from the rest of the page, and why.
 func (b *Builder) expiredText() string {
 	var why []string
 	for _, x := range b.src.Expiries {
@@ -206,7 +206,7 @@ func (b *Builder) endedText() string {
 	return "yes: " + strings.Join(b.chainCheck.ends, "; ")
 }
 
-// receiptKeys lists the receipt keys, and who signed the checkpoint as it says itself.
+// receiptKeys lists the receipt keys, and the signers that the checkpoint itself names.
 func (b *Builder) receiptKeys() (list []pair, signers []string) {
 	for i, k := range b.src.Keys {
 		if i == MaxNames {
@@ -225,8 +225,7 @@ func (b *Builder) receiptKeys() (list []pair, signers []string) {
 	return list, signers
 }
 
-// wordStyles are the signs that stand beside a word, and the class it is shown in;
-// the word itself always stands there too.
+// wordStyles are the sign beside a word and its style class. The word itself is always shown too.
 var wordStyles = map[string][2]string{
 	"allow": {"✓", "good"}, "ask": {"?", "wait"}, "defer": {"?", "wait"}, "deny": {"✕", "bad"},
 	"completed": {"✓", "good"}, "approved": {"✓", "good"}, "consumed": {"✓", "good"}, "pending": {"?", "wait"}, "open": {"?", "wait"},
@@ -235,7 +234,7 @@ var wordStyles = map[string][2]string{
 	"critical": {"!!", "bad"}, "high": {"!", "bad"}, "medium": {"!", "wait"}, "low": {"·", "plain"}, "info": {"·", "plain"},
 }
 
-// Mark is a word with its look.
+// markView is a word with its style.
 type markView struct{ Word, Sign, Class string }
 
 func markFor(word string) markView {
@@ -246,7 +245,7 @@ func markFor(word string) markView {
 	return markView{word, l[0], l[1]}
 }
 
-// linkID makes an id of a control for links within the page.
+// linkID makes an id for links within the page from the id of a control.
 func linkID(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {

@@ -1,11 +1,10 @@
-// Package report renders evidence as one HTML page for people: self-contained,
-// without a script, the same bytes for the same evidence. It shows names,
-// times, identifiers, digests, verdicts and reasons; the contents of requests
-// and events it does not show, redacted or not.
+// Package report renders evidence as one HTML page: self-contained, without a script, the same bytes for
+// the same evidence. It shows names, times, identifiers, digests, verdicts and reasons. It does not
+// show the contents of requests and events, redacted or not. Package bundle feeds a Builder with
+// records and stores the page in the bundle.
 //
-// Everything that comes out of a record is somebody else's text: it is made
-// visible character by character (see Visible), bounded, and escaped by
-// html/template.
+// All text from a record is untrusted: it is made visible character by character (see Visible), bounded,
+// and escaped by html/template. Begin with Builder; page.html is the template.
 package report
 
 import (
@@ -24,13 +23,12 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// Format is the number of what this package writes; see Edition.
+// Format is the format of the page; see Edition.
 const Format = "countersign/report/v2"
 
-// Edition names exactly what this package makes of records: Format, and a digest
-// of the texts that a page takes from elsewhere (template, style, rules,
-// controls). It stands in every page, so that a verifier knows whether it can
-// make that page again.
+// Edition identifies exactly how this package renders records: Format, and a digest of the texts that a
+// page takes from elsewhere (template, style, rules, controls). Every page contains it, so that a
+// verifier can tell whether it can make the page again.
 var Edition = sync.OnceValue(func() string {
 	h := sha256.New()
 	for _, name := range []string{"page.html", "style.css"} {
@@ -46,17 +44,17 @@ var Edition = sync.OnceValue(func() string {
 	return Format + " " + hex.EncodeToString(h.Sum(nil)[:6]) + " " + controls.All().Edition
 })
 
-// How much a page holds. What is beyond is counted, and is in the records.
+// Limits of a page. What is beyond them is counted, and is in the records.
 const (
 	MaxTimeline = 10_000 // rows of the timeline
 	MaxRows     = 2_000  // rows of every other table
-	GroupRows   = 250    // rows that unfold together
+	GroupRows   = 250    // rows that expand together
 	MaxPaths    = 40     // places listed for each detector
 	MaxNames    = 100    // agents, tools and the like
 	maxSessions = 100_000
 )
 
-// Source says what the evidence is of and what signs it.
+// Source describes the evidence and its signature.
 type Source struct {
 	Shard, Tenant string
 	Session       string // empty for an export by time
@@ -65,12 +63,12 @@ type Source struct {
 	Checkpoint    evidence.Checkpoint
 	Note          string // the signed checkpoint
 	Keys          []events.KeyRecord
-	Expired       int // records without a text, which Add does not get
+	Expired       int // records without a text, which are not passed to Add
 	Expiries      []evidence.ExpiredNote
 }
 
-// Builder takes records one by one, in the order of their sequences, and holds
-// no more of them than the page will show.
+// Builder collects records one by one, in the order of their sequences. It keeps only what the page will
+// show.
 type Builder struct {
 	src           Source
 	controlCounts *controls.Counts
@@ -97,14 +95,14 @@ type Builder struct {
 	chainCheck    chainCheck
 }
 
-// New begins a page.
+// New makes a Builder for one page.
 func New(src Source) *Builder {
 	b := &Builder{src: src, controlCounts: controls.NewCounts(), kinds: map[string]int{}, verdicts: map[events.Verdict]int{}, sessions: map[string]bool{}}
 	b.timeline.limit, b.decisions.limit, b.approvals.limit, b.findings.limit = MaxTimeline, MaxRows, MaxRows, MaxRows
 	return b
 }
 
-// Add takes the next record.
+// Add processes the next record.
 func (b *Builder) Add(r evidence.Record) {
 	b.controlCounts.Add(r)
 	if b.count == 0 {
@@ -123,13 +121,13 @@ func (b *Builder) Add(r evidence.Record) {
 	b.timeline.add(b.readRecord(r))
 }
 
-// InForce gives the page what decided, where the bundle has it.
+// InForce sets the policies and mandates that decided.
 func (b *Builder) InForce(f inforce.File) { b.inForce = &f }
 
-// Bearing says which controls the records taken so far bear on.
+// Bearing says which controls the records so far bear on.
 func (b *Builder) Bearing() controls.Bearing { return b.controlCounts.Bearing() }
 
-// rowTable is the first rows of a list and how many there are in all.
+// rowTable holds the first rows of a list and the number of all rows.
 type rowTable[T any] struct {
 	rows  []T
 	total int
@@ -143,7 +141,7 @@ func (t *rowTable[T]) add(row T) {
 	}
 }
 
-// nameSet are distinct texts in the order of their first appearance.
+// nameSet holds distinct texts in the order of their first appearance.
 type nameSet struct {
 	list      []string
 	seen      map[string]bool

@@ -9,14 +9,12 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// maxMarks is how many combining marks may stand on one letter; the rest would
-// only paint over the lines above and below.
+// maxMarks is how many combining marks may be on one letter; more would cover the neighbouring lines.
 const maxMarks = 2
 
-// Visible makes a text from a record safe to look at: at most most characters,
-// and every character that would not be seen as itself (controls, line breaks,
-// directional overrides, zero-width characters, marks piled up on a letter)
-// replaced by its number, as in ⟨U+202E⟩.
+// Visible makes a text from a record safe to read. It keeps at most most characters, and replaces every
+// character that would not be seen as itself (controls, line breaks, directional overrides,
+// zero-width characters, too many marks on a letter) by its number, as in ⟨U+202E⟩.
 func Visible(s string, most int) string {
 	var b strings.Builder
 	n, marks := 0, 0
@@ -40,7 +38,7 @@ func Visible(s string, most int) string {
 	return b.String()
 }
 
-// How much is shown of what.
+// Lengths of texts on the page, in characters.
 const (
 	shortText = 80
 	longText  = 600
@@ -49,7 +47,7 @@ const (
 func shortVisible(s string) string { return Visible(s, shortText) }
 func longVisible(s string) string  { return Visible(s, longText) }
 
-// firstNonEmpty gives the first text that is not empty.
+// firstNonEmpty returns the first string that is not empty.
 func firstNonEmpty(list ...string) string {
 	for _, s := range list {
 		if s != "" {
@@ -59,8 +57,7 @@ func firstNonEmpty(list ...string) string {
 	return ""
 }
 
-// formatTime is an instant as people read it, in UTC, to the millisecond. Empty for
-// none.
+// formatTime formats a time in UTC, to the millisecond; "" for the zero time.
 func formatTime(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -70,9 +67,8 @@ func formatTime(t time.Time) string {
 
 func formatEventTime(t events.Time) string { return formatTime(t.Time) }
 
-// shortDigest shortens a digest so that it can be compared by eye; the whole one is
-// in the records. The id of a session's key, which all digests under it share, is
-// left out.
+// shortDigest shortens a digest so that a reader can compare it by eye; the records have the whole one.
+// It omits the id of the session's key, which all digests under that key share.
 func shortDigest(s string) string {
 	form, hex, found := strings.Cut(s, ":")
 	if _, own, keyed := strings.Cut(hex, ":"); keyed {
@@ -84,7 +80,7 @@ func shortDigest(s string) string {
 	return Visible(form, 20) + ":" + Visible(hex[:16], 16) + "…"
 }
 
-// countWord is a number and its word: 1 record, 2 records.
+// countWord is a number with its noun: 1 record, 2 records.
 func countWord(n int, word string) string {
 	if n == 1 {
 		return "1 " + word

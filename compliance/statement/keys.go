@@ -12,10 +12,10 @@ import (
 	"github.com/countersign-dev/countersign/events/signing"
 )
 
-// ErrKey says that a text is not a public key that statements are signed with.
+// ErrKey says that a text is not a public key for statements.
 var ErrKey = errors.New("not an Ed25519 public key (PEM, base64url, or a checkpoint key)")
 
-// EncodeKey writes a public key as other tools read it: PEM, SubjectPublicKeyInfo.
+// EncodeKey encodes a public key as PEM, SubjectPublicKeyInfo.
 func EncodeKey(key ed25519.PublicKey) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(key)
 	if err != nil {
@@ -24,8 +24,8 @@ func EncodeKey(key ed25519.PublicKey) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// ParseKey reads a public key: PEM as EncodeKey writes it, unpadded base64url, or
-// the text of a checkpoint key, which may sign statements too.
+// ParseKey parses a public key: PEM as EncodeKey writes it, unpadded base64url, or the text of a
+// checkpoint key, which may also sign statements.
 func ParseKey(text string) (ed25519.PublicKey, error) {
 	text = strings.TrimSpace(text)
 	if block, rest := pem.Decode([]byte(text + "\n")); block != nil {
@@ -46,8 +46,7 @@ func ParseKey(text string) (ed25519.PublicKey, error) {
 	return public, nil
 }
 
-// noteKey reads the last part of a note's verifier key: an algorithm byte, 1 for
-// Ed25519, and the key.
+// noteKey decodes the last part of a note's verifier key: an algorithm byte, 1 for Ed25519, and the key.
 func noteKey(text string) (ed25519.PublicKey, error) {
 	b, err := base64.StdEncoding.DecodeString(text)
 	if err != nil || len(b) != 1+ed25519.PublicKeySize || b[0] != 1 {

@@ -1,10 +1,10 @@
-// Package statement signs and checks the statement of a bundle: an in-toto
-// Statement v1 over the digests of all other members, in a DSSE envelope
-// (secure-systems-lab/dsse, protocol 1.0.2), signed with Ed25519.
+// Package statement signs and checks the statement of a bundle: an in-toto Statement v1 over the digests
+// of all other members, in a DSSE envelope (secure-systems-lab/dsse, protocol 1.0.2), signed with
+// Ed25519. Package bundle calls Sign and Open.
 //
-// What a bundle proves does not rest on it: records, proofs and checkpoint do
-// that. The statement says who handed this very file out, and covers what only
-// follows from the records by a program's rules, such as the report.
+// What a bundle proves does not rely on the statement, but on records, proofs and checkpoint. The
+// statement says which key's holder handed out this very file, and it covers members that follow from
+// the records only by a program's rules, such as the report. Begin with Statement and Sign.
 package statement
 
 import (
@@ -21,24 +21,23 @@ import (
 	"github.com/countersign-dev/countersign/events/strictjson"
 )
 
-// The types of the envelope and of what is in it.
+// The types of the envelope and of its content.
 const (
 	PayloadType   = "application/vnd.in-toto+json"
 	Type          = "https://in-toto.io/Statement/v1"
 	PredicateType = "https://schemas.countersign.dev/countersign/bundle-statement/v1"
 )
 
-// ErrStatement says that a member is not a statement that can be read, or that
-// it does not hold.
+// ErrStatement says that a member is not a readable statement, or that it does not verify.
 var ErrStatement = errors.New("not a valid statement")
 
-// statementLimits bound what is read: a statement names a dozen members.
+// statementLimits bound the input: a statement names a dozen members.
 var statementLimits = strictjson.Limits{MaxBytes: 1 << 20, MaxDepth: 16}
 
 // Statement is the payload.
 type Statement struct {
 	Type          string    `json:"_type"`
-	Subject       []Subject `json:"subject"` // all members but this one, by name
+	Subject       []Subject `json:"subject"` // all members except this one, by name
 	PredicateType string    `json:"predicateType"`
 	Predicate     Predicate `json:"predicate"`
 }
@@ -49,8 +48,8 @@ type Subject struct {
 	Digest map[string]string `json:"digest"` // sha256, hex
 }
 
-// Predicate repeats what the bundle is of, so that a statement cannot stand
-// beside another one's members, and names the key that signs.
+// Predicate repeats what the bundle holds, so that a statement cannot be moved to another bundle, and
+// names the signing key.
 type Predicate struct {
 	Format     string     `json:"format"`
 	Tenant     string     `json:"tenant"`
@@ -82,14 +81,14 @@ type Signature struct {
 	Sig   string `json:"sig"`   // standard base64
 }
 
-// preAuthEncoding is what is signed: no text that a note key signs begins like it.
+// preAuthEncoding is what is signed. No text that a note key signs begins like it.
 func preAuthEncoding(payload []byte) []byte {
 	head := "DSSEv1 " + strconv.Itoa(len(PayloadType)) + " " + PayloadType + " " + strconv.Itoa(len(payload)) + " "
 	return append([]byte(head), payload...)
 }
 
-// Sign makes the envelope: the same bytes for the same members, predicate and
-// key. The predicate's public key is filled in.
+// Sign makes the envelope: the same bytes for the same members, predicate and key. It sets the
+// predicate's public key.
 func Sign(key ed25519.PrivateKey, subjects []Subject, p Predicate) ([]byte, error) {
 	public := key.Public().(ed25519.PublicKey)
 	p.PublicKey = signing.EncodePublic(public)
@@ -115,17 +114,17 @@ func canonicalJSON(v any) ([]byte, error) {
 	return strictjson.CanonicalBytes(plain)
 }
 
-// Opened is a statement whose signature holds for the key it names itself.
+// Opened is a statement with a valid signature by the key that it names.
 type Opened struct {
 	Statement
 	Key ed25519.PublicKey
 }
 
-// KeyID is the id of the key that signed.
+// KeyID is the id of the signing key.
 func (o Opened) KeyID() string { return signing.KeyID(o.Key) }
 
-// Open reads an envelope and checks its signature with the key that the
-// statement names. Whose key that is, the caller must know otherwise.
+// Open parses an envelope and checks its signature with the key that the statement names. The caller
+// must check that this key is trusted.
 func Open(raw []byte) (Opened, error) {
 	var o Opened
 	var env Envelope
@@ -174,8 +173,8 @@ func decodeStrict(raw []byte, into any) error {
 	return nil
 }
 
-// Compare says how the statement differs from the members that are there and
-// from what they say of themselves; nothing if it does not.
+// Compare lists the differences between the statement and the given members and predicate; none if it
+// agrees.
 func (o Opened) Compare(members []Subject, p Predicate) (differences []string) {
 	want := map[string]string{}
 	for _, m := range members {

@@ -6,18 +6,18 @@ import (
 	"io"
 )
 
-// Result is what comparing a table with the records gave.
+// Result is the result of comparing a table with the records.
 type Result struct {
 	Same         bool
-	At           int64 // of the first byte that differs
+	At           int64 // offset of the first byte that differs
 	OtherEdition bool  // another edition made it: its bytes cannot be compared
 }
 
 // maxFooter bounds the part of a file that is searched for its edition.
 const maxFooter = 4 << 20
 
-// Compare makes the table of records again and compares it with a file, byte by
-// byte. The file itself is never decoded, so nothing in it can do harm.
+// Compare makes the table of records again and compares it with a file, byte by byte. It never decodes
+// the file, so malformed content cannot do harm.
 func Compare(rows Rows, file io.ReadSeeker) (Result, error) {
 	cmp := &fileComparer{file: file, diff: -1}
 	if err := Write(rows, cmp); err != nil && !errors.Is(err, errDiffers) {
@@ -31,7 +31,7 @@ func Compare(rows Rows, file io.ReadSeeker) (Result, error) {
 	return Result{At: cmp.diff, OtherEdition: !bytes.Contains(tail, []byte(Edition))}, err
 }
 
-// tailOf gives the end of a file.
+// tailOf returns the end of a file.
 func tailOf(file io.ReadSeeker) ([]byte, error) {
 	size, err := file.Seek(0, io.SeekEnd)
 	if err == nil {
@@ -45,8 +45,7 @@ func tailOf(file io.ReadSeeker) ([]byte, error) {
 
 var errDiffers = errors.New("differs")
 
-// fileComparer is a writer that compares what is written with a file, until they
-// differ.
+// fileComparer is a writer that compares what is written with a file, up to the first difference.
 type fileComparer struct {
 	file io.Reader
 	at   int64
@@ -58,7 +57,7 @@ func (c *fileComparer) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
 		n := min(len(p), len(c.buf))
-		got, _ := io.ReadFull(c.file, c.buf[:n]) // a short read differs below
+		got, _ := io.ReadFull(c.file, c.buf[:n]) // a short read counts as a difference below
 		if !bytes.Equal(c.buf[:got], p[:n]) {
 			for i := range n {
 				if i >= got || c.buf[i] != p[i] {
@@ -72,7 +71,7 @@ func (c *fileComparer) Write(p []byte) (int, error) {
 	return total, nil
 }
 
-// checkEnd notices what is behind.
+// checkEnd detects further bytes at the end of the file.
 func (c *fileComparer) checkEnd() {
 	if n, _ := c.file.Read(c.buf[:1]); c.diff < 0 && n > 0 {
 		c.diff = c.at

@@ -1,10 +1,10 @@
-// Package table writes evidence records as a Parquet file, for programs that
-// analyse tables. The records are the same, in the same order; the column record
-// holds each whole, so that the file proves as much as the lines do, to who
-// hashes it.
+// Package table writes evidence records as a Parquet file for data analysis. Package bundle writes the
+// file (Write) and verifies it by making it again (Compare). The file has the same records in the
+// same order; the column record holds each whole text, so a reader can hash it as it would hash the
+// lines. The package does not read Parquet files.
 //
-// The same records give the same bytes by the same Edition, and memory is bounded
-// by a row group, however many records there are.
+// The same Edition gives the same bytes for the same records. Memory is bounded by a row group, for any
+// number of records. Begin with Write.
 package table
 
 import (
@@ -20,25 +20,25 @@ import (
 	"github.com/countersign-dev/countersign/evidence"
 )
 
-// Format is the number of the schema: columns are added, never changed or taken
-// away, without another number.
+// Format is the version of the schema. Within a version, columns are added, but never changed or
+// removed.
 const Format = "countersign/records-table/v1"
 
-// Edition names exactly what makes a file of records. It stands in the file's
-// footer, so that a verifier knows whether it can make that file again.
+// Edition identifies exactly what made a file. It is in the file's footer, so that a verifier can tell
+// whether it can make the file again.
 const Edition = Format + " parquet-go v0.32.0 " + runtime.GOARCH
 
-// editionKey is where the footer has it.
+// editionKey is the key of the edition in the footer.
 const editionKey = "countersign.edition"
 
-// Bounds of a row group, and with it of what is in memory.
+// Bounds of a row group, and so of memory.
 const (
 	groupRows  = 64 << 10
 	groupBytes = 24 << 20 // of texts
 	pageBytes  = 256 << 10
 )
 
-// row is the schema: docs/evidence-format.md describes each column.
+// row is the schema; docs/evidence-format.md describes each column.
 type row struct {
 	Seq          uint64  `parquet:"seq,delta"`
 	BrokerTime   int64   `parquet:"broker_time,delta,timestamp(nanosecond)"`
@@ -63,10 +63,10 @@ type row struct {
 	RecordHash   string  `parquet:"record_hash"`
 }
 
-// Rows hands over records in their order, each with its canonical text and its hash.
+// Rows calls yield for the records in their order, each with its canonical text and its hash.
 type Rows func(yield func(evidence.Row, evidence.Record) error) error
 
-// Write writes the table of records.
+// Write writes the table of the records to w.
 func Write(rows Rows, w io.Writer) error {
 	t := newWriter(w)
 	if err := rows(t.add); err != nil {
@@ -107,8 +107,8 @@ func (t *rowWriter) add(r evidence.Row, rec evidence.Record) error {
 
 func (t *rowWriter) close() error { return t.p.Close() }
 
-// bodyFields are the members of bodies that have columns of their own. Those of other
-// types are left empty.
+// bodyFields are the members of bodies that have columns of their own. Members of other types are left
+// empty.
 type bodyFields struct {
 	EventType  string `json:"event_type"`
 	Type       string `json:"type"`
@@ -136,7 +136,7 @@ func rowOf(r evidence.Row, rec evidence.Record) row {
 		return out
 	}
 	var f bodyFields
-	_ = json.Unmarshal(rec.Body, &f) // members of other types are left empty
+	_ = json.Unmarshal(rec.Body, &f) // members of other types stay empty
 	out.Type, out.Tool, out.ToolCallID = firstNonEmpty(f.EventType, f.Type), firstNonEmpty(f.ToolName, f.Tool), firstNonEmpty(f.Metadata.ToolCallID, f.ToolCallID)
 	out.Agent = firstNonEmpty(f.AgentID, f.Agent)
 	if ownKinds[rec.Kind] {
@@ -145,8 +145,8 @@ func rowOf(r evidence.Row, rec evidence.Record) row {
 	return out
 }
 
-// ownKinds are the kinds whose verdicts, states, rules and severities are ours;
-// what a producer calls so is not.
+// ownKinds are the kinds of records in which Countersign sets verdicts, states, rules and severities. A
+// producer's members of these names are not copied.
 var ownKinds = map[string]bool{evidence.KindDecision: true, evidence.KindCall: true, evidence.KindFinding: true, evidence.KindApproval: true}
 
 func firstNonEmpty(a, b string) string {

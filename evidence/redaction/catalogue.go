@@ -6,12 +6,12 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// Detector describes a detector for people and for policies.
+// Detector describes a detector for users and policy authors.
 type Detector struct {
 	Name string `json:"name"`
-	// Releasable says whether a policy may keep what it finds, or a part of it.
+	// Releasable says whether a policy may keep its findings, or a part of them.
 	Releasable bool `json:"releasable"`
-	// Personal says whether the group "personal" has it.
+	// Personal says whether it belongs to the group "personal".
 	Personal bool `json:"personal"`
 }
 

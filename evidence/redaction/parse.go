@@ -24,7 +24,7 @@ const (
 // ErrPolicy says that a text is not a redaction policy.
 var ErrPolicy = errors.New("not a redaction policy")
 
-// Error is one mistake in a policy.
+// Error is one mistake in a policy, with its line.
 type Error struct {
 	File string
 	Line int
@@ -41,8 +41,8 @@ var (
 	headerForm = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~-]{1,64}$`)
 )
 
-// Parse reads a policy. All mistakes are reported, each with its line (*Error);
-// an unknown key is one. file names the text in them.
+// Parse parses a policy. It reports all mistakes, each as an *Error with its line; an unknown key
+// is a mistake. file is the name of the text in them.
 func Parse(file string, text []byte) (*Policy, error) {
 	r := &policyReader{file: file}
 	p := &Policy{}
@@ -113,13 +113,13 @@ func (r *policyReader) readRule(n *yaml.Node, before []policyRule) (out policyRu
 	return out
 }
 
-// What equal values have the same token in.
+// Scopes of a token: equal values have the same token within a tenant, or within a session.
 const (
 	scopeTenant  = "tenant"
 	scopeSession = "session"
 )
 
-// checkRule checks what the keys of a rule mean together.
+// checkRule checks the combination of the keys of a rule.
 func (r *policyReader) checkRule(n *yaml.Node, out *policyRule, detectors []string) {
 	t := out.treatment
 	if len(detectors)+len(out.fields)+len(out.headers) == 0 {

@@ -1,13 +1,13 @@
-// Package redaction reads a tenant's redaction policy: what becomes of what the
-// detectors find in the evidence copy of an event, and which fields are taken
-// out besides (docs/redaction.md).
+// Package redaction parses a tenant's redaction policy: how the findings of detectors are treated
+// in the evidence copy of an event, and which further fields are redacted (docs/redaction.md).
+// The auditor parses policies with Parse; package evidence applies them through Policy.Config.
 //
-// A policy can loosen what is done with personal data. It cannot release
-// credentials, what a protocol says must never be stored, or what a producer
-// declared: rules that ask for it do not compile, and rules that would reach
-// such a finding by its place do not apply to it.
+// A policy can loosen how personal data is treated. It cannot release credentials, what a protocol
+// excludes from storage, or what a producer declared: Parse rejects a rule that asks for it by
+// detector, and a rule that would reach such a finding by its place does not apply to it.
 //
-// The package is pure: text in, policy out.
+// The package is pure: text in, policy out. The detectors are in evidence/internal/redact. Begin
+// with Parse and Policy.Config.
 package redaction
 
 import (
@@ -19,40 +19,40 @@ import (
 	"github.com/countersign-dev/countersign/evidence/internal/redact"
 )
 
-// BuiltinID names the policy of tenants that have none of their own: all
-// findings are masked, nothing else is taken out.
+// BuiltinID is the id of the policy of tenants without a policy: all findings are masked, and
+// nothing else is redacted.
 const BuiltinID = "builtin"
 
-// Policy is one compiled policy. It does not change and may be shared.
+// Policy is one compiled policy. It is immutable and may be shared.
 type Policy struct {
 	name  string
 	id    string
 	rules []policyRule
 }
 
-// policyRule is one row of a policy; the first that matches a finding decides.
+// policyRule is one rule of a policy. The first rule that matches a finding decides.
 type policyRule struct {
 	name      string
 	id        string // "<policy>/<rule>"
 	detectors map[string]bool
-	paths     [][]string // segments; "*" is any one of them
-	fields    []string   // paths as they were written
+	paths     [][]string // segments; "*" matches any one segment
+	fields    []string   // the paths as written
 	headers   map[string]bool
 	protocols map[string]bool
-	values    []string // lower case; * at an end is any text
+	values    []string // in lower case; * at an end matches any text
 	treatment redact.Treatment
 }
 
 var builtinPolicy = &Policy{name: BuiltinID, id: BuiltinID}
 
-// Builtin is the policy of tenants that have none of their own.
+// Builtin is the policy of tenants without a policy.
 func Builtin() *Policy { return builtinPolicy }
 
-// Name is what the policy calls itself.
+// Name is the name that the policy states.
 func (p *Policy) Name() string { return p.name }
 
-// ID names this very text: "<name>@<16 hexadecimal digits of its SHA-256>", or
-// BuiltinID. Records carry it.
+// ID identifies the text of the policy: "<name>@<16 hexadecimal digits of its SHA-256>", or
+// BuiltinID. Records contain it.
 func (p *Policy) ID() string { return p.id }
 
 func idOf(name string, text []byte) string {
@@ -67,8 +67,7 @@ type Scope struct {
 	InData   bool   // the event is the member data of a structured CloudEvent
 }
 
-// Config is the engine's view of the policy for one event or header. It is for
-// package evidence.
+// Config returns the redaction of one event or header under the policy. It is for package evidence.
 func (p *Policy) Config(s Scope) redact.Config {
 	c := redact.Config{Protocol: s.Protocol, Treat: func(detector, path, value string) redact.Treatment {
 		return p.treatmentFor(s, detector, path, value)
@@ -92,12 +91,12 @@ func (p *Policy) Config(s Scope) redact.Config {
 	return c
 }
 
-// RemovesFields reports whether the policy takes out fields or headers for their name.
+// RemovesFields reports whether the policy redacts fields or headers by their name.
 func (p *Policy) RemovesFields() bool {
 	return slices.ContainsFunc(p.rules, func(r policyRule) bool { return len(r.detectors) == 0 && r.treatment.Action != redact.Allow })
 }
 
-// treatmentFor finds the first rule that speaks of a finding.
+// treatmentFor returns the treatment of the first rule that matches a finding.
 func (p *Policy) treatmentFor(s Scope, detector, path, value string) redact.Treatment {
 	for i := range p.rules {
 		if r := &p.rules[i]; r.matches(s, detector, path, value) {
@@ -130,7 +129,7 @@ func (r *policyRule) inProtocol(protocol string) bool {
 	return len(r.protocols) == 0 || r.protocols[protocol]
 }
 
-// pointerSegments splits a JSON pointer; what was executed counts as the tool's input.
+// pointerSegments splits a JSON pointer. It treats metadata.tool_input_executed as tool_input.
 func pointerSegments(pointer string, inData bool) []string {
 	if inData {
 		pointer = strings.TrimPrefix(pointer, "/data")
@@ -145,7 +144,7 @@ func pointerSegments(pointer string, inData bool) []string {
 	return at
 }
 
-// isBelow reports whether a place is what the pattern names, or inside of it.
+// isBelow reports whether a place matches the pattern or is inside a match.
 func isBelow(at, pattern []string) bool {
 	if len(at) < len(pattern) {
 		return false
@@ -158,7 +157,7 @@ func isBelow(at, pattern []string) bool {
 	return true
 }
 
-// matchesPattern compares a value with a pattern in lower case.
+// matchesPattern compares a value, ignoring case, with a pattern in lower case.
 func matchesPattern(pattern, value string) bool {
 	value = strings.ToLower(value)
 	head, open := strings.CutSuffix(pattern, "*")

@@ -11,7 +11,7 @@ import (
 	"github.com/countersign-dev/countersign/events/strictyaml"
 )
 
-// policyReader walks the nodes of a policy and gathers every mistake in it.
+// policyReader walks the nodes of a policy and collects all mistakes.
 type policyReader struct {
 	file string
 	errs []error
@@ -25,7 +25,7 @@ func (r *policyReader) addError(n *yaml.Node, format string, args ...any) {
 	r.errs = append(r.errs, &Error{r.file, line, fmt.Sprintf(format, args...)})
 }
 
-// readDocument reads the one document of a text.
+// readDocument parses a text with exactly one document.
 func (r *policyReader) readDocument(text []byte) *yaml.Node {
 	nodes, err := strictyaml.Documents(text, MaxBytes, 1)
 	var bad *strictyaml.Error
@@ -42,12 +42,12 @@ func (r *policyReader) readDocument(text []byte) *yaml.Node {
 	return nil
 }
 
-// readMapping reads an object: no unknown key, no key twice, all required keys.
+// readMapping reads an object. Unknown, repeated and missing required keys are mistakes.
 func (r *policyReader) readMapping(n *yaml.Node, what string, fields map[string]func(*yaml.Node), required ...string) {
 	strictyaml.Mapping(n, what, fields, required, r.addError)
 }
 
-// readScalar gives the text of a node that is a plain string.
+// readScalar returns the text of a node that is a plain string.
 func (r *policyReader) readScalar(n *yaml.Node, what string, limit int) (string, bool) {
 	switch {
 	case n.Kind != yaml.ScalarNode || n.ShortTag() != "!!str" || strictyaml.Tagged(n):

@@ -9,8 +9,7 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// PlaceHold adds a hold. An erasure that has begun is not stopped by it; Overtaken
-// tells.
+// PlaceHold adds a hold. It does not stop an erasure that has begun; BegunErasures lists those.
 func (s State) PlaceHold(h Hold) (State, error) {
 	if err := errors.Join(h.Note.validate(), h.Scope.validate()); err != nil {
 		return s, err
@@ -26,7 +25,7 @@ func (s State) PlaceHold(h Hold) (State, error) {
 	return s, nil
 }
 
-// ReleaseHold takes a hold away; n says who, when and why, n.ID which.
+// ReleaseHold removes the hold with the id n.ID. n records the person, time and reason.
 func (s State) ReleaseHold(n Note) (State, error) {
 	if err := n.validate(); err != nil {
 		return s, err
@@ -40,9 +39,8 @@ func (s State) ReleaseHold(n Note) (State, error) {
 	return s, nil
 }
 
-// RequestErasure adds an order, if no hold of its own scope or of the tenant stands.
-// Whether a hold on something else reaches it can only be told from the evidence:
-// see Blocking.
+// RequestErasure adds an order, unless there is a hold on the same scope or on the tenant. Whether
+// another hold reaches the order can be told only from the evidence: see BlockingHold.
 func (s State) RequestErasure(o Order) (State, error) {
 	if err := errors.Join(o.Note.validate(), o.Scope.validate()); err != nil {
 		return s, err
@@ -65,7 +63,7 @@ func (s State) RequestErasure(o Order) (State, error) {
 	return s, nil
 }
 
-// dropOldOrders makes room among orders: those that are over go, the oldest first.
+// dropOldOrders removes ended orders, the oldest first, while the list is more than half full.
 func dropOldOrders(list []Order) []Order {
 	for len(list) >= maxOrders/2 {
 		i := slices.IndexFunc(list, func(o Order) bool { return !o.Status.Open() })
@@ -77,7 +75,7 @@ func dropOldOrders(list []Order) []Order {
 	return list
 }
 
-// HeldError names the hold that stands in the way.
+// HeldError names the hold that blocks an erasure.
 type HeldError struct{ Hold Hold }
 
 func (e *HeldError) Error() string {
@@ -88,9 +86,8 @@ func (e *HeldError) Error() string {
 // Is makes every HeldError an ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// BlockingHold gives the first hold that reaches any of some sessions, or the data
-// subject that an erasure is about. names reports whether a session's records
-// name a data subject.
+// BlockingHold returns the first hold that reaches any of the sessions or the data subject of an
+// erasure, or nil. names reports whether a session's records name a data subject.
 func (s State) BlockingHold(sessions []string, subject string, names func(session, subject string) bool) *Hold {
 	for i, h := range s.Holds {
 		reached := h.Scope == (Scope{}) || h.Subject != "" && h.Subject == subject
@@ -104,8 +101,7 @@ func (s State) BlockingHold(sessions []string, subject string, names func(sessio
 	return nil
 }
 
-// BegunErasures lists the erasures that have begun in the scope of a hold, or may
-// reach into it.
+// BegunErasures lists the begun erasures that are, or may be, in the scope of a hold.
 func (s State) BegunErasures(h Hold) (list []Order) {
 	for _, o := range s.Orders {
 		if o.Status == Begun && (h.Scope == (Scope{}) || h.Scope == o.Scope || h.Subject != "" || o.Subject != "") {
@@ -115,7 +111,7 @@ func (s State) BegunErasures(h Hold) (list []Order) {
 	return list
 }
 
-// FindOrder gives an order.
+// FindOrder returns the order with an id.
 func (s State) FindOrder(id string) (Order, bool) {
 	i := slices.IndexFunc(s.Orders, func(o Order) bool { return o.ID == id })
 	if i < 0 {
@@ -124,12 +120,12 @@ func (s State) FindOrder(id string) (Order, bool) {
 	return s.Orders[i], true
 }
 
-// BeginOrder makes an order irrevocable.
+// BeginOrder marks an order as begun; it is irrevocable then.
 func (s State) BeginOrder(id string, at time.Time) (State, error) {
 	return s.changeStatus(id, "begin", at, Ordered, func(o *Order) { o.Status, o.Problem = Begun, "" })
 }
 
-// RefuseOrder ends an order that has not begun.
+// RefuseOrder ends an order that has not begun. It removes the data subject from the order.
 func (s State) RefuseOrder(id, why string, at time.Time) (State, error) {
 	return s.changeStatus(id, "refuse", at, Ordered, func(o *Order) {
 		o.Status, o.Problem, o.EndedAt = Refused, why, events.At(at)
@@ -137,7 +133,7 @@ func (s State) RefuseOrder(id, why string, at time.Time) (State, error) {
 	})
 }
 
-// FinishOrder ends an order that was carried out. Whom it was about is forgotten.
+// FinishOrder ends an order that was carried out. It removes the data subject from the order.
 func (s State) FinishOrder(id string, r Result, at time.Time) (State, error) {
 	return s.changeStatus(id, "finish", at, Begun, func(o *Order) {
 		o.Status, o.Result, o.EndedAt, o.Problem = Done, &r, events.At(at), ""

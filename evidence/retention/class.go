@@ -6,15 +6,15 @@ import (
 	"fmt"
 )
 
-// Class says what of a message's own content may be stored in evidence at all: the
-// retention classes of AUMP (its evidence.retention), for every protocol. The
-// zero value is not set.
+// Class says how much of a message's own content may be stored in evidence. The classes are the
+// retention classes of AUMP (its evidence.retention), applied to every protocol. The zero value
+// means that no class is set.
 type Class uint8
 
 // The classes, from the one that keeps most to the one that keeps least.
 const (
 	FullTranscript Class = iota + 1 // everything, redacted
-	SummaryOnly                     // as Hashes, and short summaries that the protocols define
+	SummaryOnly                     // as Hashes, and the short summaries that the protocols define
 	Hashes                          // identifiers, times and digests
 	None                            // nothing of the body
 )
@@ -28,7 +28,7 @@ func (c Class) String() string {
 	return classNames[c]
 }
 
-// UnmarshalText reads a class by its name.
+// UnmarshalText parses the name of a class.
 func (c *Class) UnmarshalText(b []byte) error {
 	for i := FullTranscript; i <= None; i++ {
 		if string(b) == classNames[i] {
@@ -39,9 +39,8 @@ func (c *Class) UnmarshalText(b []byte) error {
 	return fmt.Errorf("%.40q is no retention class: want none, hashes, summary_only or full_transcript", b)
 }
 
-// Class is what may be stored of the messages of a session: what the first entry
-// that matches it and names a class says, else the tenant's own class. Records
-// without a session have the session "".
+// Class is the class of a session: that of the first entry that matches the session and names a
+// class, otherwise the tenant's own class. Records without a session have the session "".
 func (p *Policy) Class(session string) Class {
 	for _, s := range p.text.Sessions {
 		if s.Retention != 0 && matchesSession(s.Match, session) {
@@ -51,7 +50,7 @@ func (p *Policy) Class(session string) Class {
 	return cmp.Or(p.text.Retention, FullTranscript)
 }
 
-// StrictestClass is the class of those that the policy names that keeps least.
+// StrictestClass is the class that keeps least among those that the policy names.
 func (p *Policy) StrictestClass() Class {
 	strictest := cmp.Or(p.text.Retention, FullTranscript)
 	for _, s := range p.text.Sessions {
@@ -60,7 +59,7 @@ func (p *Policy) StrictestClass() Class {
 	return strictest
 }
 
-// validate says what is wrong with one entry of sessions.
+// validate returns what is wrong with one entry of sessions.
 func (s *sessionRule) validate() error {
 	switch {
 	case (s.Log > 0 || s.Evidence > 0) && s.Keep:
@@ -71,15 +70,14 @@ func (s *sessionRule) validate() error {
 	return nil
 }
 
-// ClassRule is one line of what a policy says of classes: which sessions, the
-// tenant's default being "", and their class.
+// ClassRule is one class of a policy and the sessions it applies to; Match is "" for the tenant's
+// default.
 type ClassRule struct {
 	Match string `json:"match,omitempty"`
 	Class string `json:"class"`
 }
 
-// ClassRules lists what the policy says of classes, in the order in which it
-// counts.
+// ClassRules lists the classes of the policy in the order of precedence.
 func (p *Policy) ClassRules() (list []ClassRule) {
 	for _, s := range p.text.Sessions {
 		if s.Retention != 0 {
@@ -89,22 +87,20 @@ func (p *Policy) ClassRules() (list []ClassRule) {
 	return append(list, ClassRule{Class: cmp.Or(p.text.Retention, FullTranscript).String()})
 }
 
-// Unreadable is the name that stands for a policy that cannot be read in what is
-// withheld because of it.
+// Unreadable is the policy id in redactions that are made because a policy cannot be read.
 const Unreadable = "unreadable"
 
-// Classes is what one tenant's policy says of records, and what is to be done
-// while it cannot be read. It does not change and may be shared.
+// Classes holds the classes of one tenant's policy, and a fallback for a policy that cannot be read.
+// It is immutable and may be shared.
 type Classes struct {
-	policy        *Policy // nil: it cannot be read
-	fallbackClass Class   // then: the class of all sessions
+	policy        *Policy // nil: the policy cannot be read, or there is none
+	fallbackClass Class   // the class of all sessions if policy is nil
 	err           error
 }
 
-// ReadClasses reads a policy's classes. revisions are its texts, the newest first,
-// nil where it was removed. If the newest cannot be read, the strictest class that
-// the last readable one named holds for all sessions; if none can be read, None:
-// nobody knows what it said.
+// ReadClasses reads a policy's classes. revisions are its texts, the newest first, nil where it was
+// removed. If the newest cannot be read, the strictest class of the last readable revision applies
+// to all sessions; if none can be read, it is None, because the policy's intent is unknown.
 func ReadClasses(tenant string, revisions [][]byte) Classes {
 	var c Classes
 	for i, text := range revisions {
@@ -132,10 +128,10 @@ func ReadClasses(tenant string, revisions [][]byte) Classes {
 	return c
 }
 
-// Err is why the policy cannot be read.
+// Err is the error of a policy that cannot be read, or nil.
 func (c Classes) Err() error { return c.err }
 
-// ClassOf is the class of a session and the id of the policy that says so.
+// ClassOf returns the class of a session and the id of the policy that sets it.
 func (c Classes) ClassOf(session string) (Class, string) {
 	if c.policy != nil {
 		return c.policy.Class(session), c.policy.ID()

@@ -24,8 +24,8 @@ func StateTenant(key string) (tenant string, ok bool) { return tenantOf(key, sta
 // PolicyTenant is the tenant of a PolicyKey.
 func PolicyTenant(key string) (tenant string, ok bool) { return tenantOf(key, policyPrefix) }
 
-// tenantOf gives the tenant as records name it: one whose name is too long for a
-// subject stands for itself, hashed.
+// tenantOf returns the tenant as records name it: a name that is too long for a subject is replaced
+// by its hash.
 func tenantOf(key, prefix string) (string, bool) {
 	rest, ok := strings.CutPrefix(key, prefix)
 	if !ok || rest == "" {

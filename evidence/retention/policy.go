@@ -27,15 +27,15 @@ const (
 	maxPattern  = 256
 )
 
-// Period is how long something is kept; 0 is for ever.
+// Period is how long something is kept; 0 means for ever.
 type Period time.Duration
 
-// Minimum of a period: what is erased must be over.
+// minPeriod is the shortest period, because a session must be over before it is erased.
 const minPeriod = time.Hour
 
 var periodForm = regexp.MustCompile(`^([1-9][0-9]{0,4})([hdw])$`)
 
-// UnmarshalText reads "36h", "90d" or "12w".
+// UnmarshalText parses "36h", "90d" or "12w".
 func (p *Period) UnmarshalText(b []byte) error {
 	m := periodForm.FindSubmatch(b)
 	if m == nil {
@@ -54,10 +54,10 @@ func (p *Period) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Ever is how a period without an end is written.
+// Ever is the text of a period without an end.
 const Ever = "ever"
 
-// String writes a period in the largest unit that fits.
+// String formats a period in the largest unit that divides it.
 func (p Period) String() string {
 	d := time.Duration(p)
 	switch {
@@ -72,30 +72,30 @@ func (p Period) String() string {
 }
 
 type sessionRule struct {
-	Match string `yaml:"match"` // a session; * at the end is any text
+	Match string `yaml:"match"` // a session; * at the end matches any text
 	Log   Period `yaml:"log"`
-	Keep  bool   `yaml:"keep"` // for ever
-	// Evidence is how long after its newest record a session's texts stay.
+	Keep  bool   `yaml:"keep"` // keep for ever
+	// Evidence is how long the texts of a session are kept after its newest record.
 	Evidence Period `yaml:"evidence"`
-	// Retention is what may be stored of its messages in evidence.
+	// Retention is the class of its messages in evidence.
 	Retention Class `yaml:"retention"`
 }
 
-// Policy is a tenant's retention policy. It does not change and may be shared.
+// Policy is a tenant's retention policy. It is immutable and may be shared.
 type Policy struct {
 	id   string
 	text struct {
 		Version     int    `yaml:"version"`
 		Name        string `yaml:"name"`
 		Description string `yaml:"description"`
-		// Log is how long after its newest record a session's bytes and key stay.
+		// Log is how long a session's bytes and key are kept after its newest record.
 		Log Period `yaml:"log"`
-		// Evidence is how long after its newest record the texts of a session's evidence
-		// stay; hashes stay for ever.
+		// Evidence is how long the texts of a session's evidence are kept after its newest record;
+		// hashes are kept for ever.
 		Evidence Period `yaml:"evidence"`
-		// Quarantine is how long bytes without a record stay in quarantine.
+		// Quarantine is how long bytes without a record are kept in quarantine.
 		Quarantine Period `yaml:"quarantine"`
-		// Retention is what may be stored of messages in evidence.
+		// Retention is the class of messages in evidence.
 		Retention Class         `yaml:"retention"`
 		Sessions  []sessionRule `yaml:"sessions"`
 	}
@@ -103,7 +103,7 @@ type Policy struct {
 
 var nameForm = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,39}$`)
 
-// Parse reads a policy; an unknown key is an error. file names the text in errors.
+// Parse parses a policy; an unknown key is an error. file is the name of the text in errors.
 func Parse(file string, text []byte) (*Policy, error) {
 	p := &Policy{}
 	if _, err := strictyaml.Documents(text, MaxBytes, 1); err != nil {
@@ -144,12 +144,12 @@ func (p *Policy) validate() error {
 	return p.checkEvidence()
 }
 
-// ID names this very text: "<name>@<16 hexadecimal digits of its SHA-256>".
+// ID identifies the text of the policy: "<name>@<16 hexadecimal digits of its SHA-256>".
 func (p *Policy) ID() string { return p.id }
 
-// LogPeriod is how long a session's bytes and key stay after its newest record, 0 for
-// ever: what the first entry that matches it and names a period or keep says, else
-// the tenant's period.
+// LogPeriod is how long a session's bytes and key are kept after its newest record, 0 for ever. It
+// is that of the first entry that matches the session and sets log or keep, otherwise the
+// tenant's period.
 func (p *Policy) LogPeriod(session string) time.Duration {
 	for _, s := range p.text.Sessions {
 		if (s.Log > 0 || s.Keep) && matchesSession(s.Match, session) {
@@ -159,11 +159,11 @@ func (p *Policy) LogPeriod(session string) time.Duration {
 	return time.Duration(p.text.Log)
 }
 
-// QuarantinePeriod is how long bytes stay in quarantine, 0 as long as the stream keeps
+// QuarantinePeriod is how long bytes are kept in quarantine; 0 means as long as the stream keeps
 // them.
 func (p *Policy) QuarantinePeriod() time.Duration { return time.Duration(p.text.Quarantine) }
 
-// ShortestLog is the shortest period of any session, 0 if there is none.
+// ShortestLog is the shortest log period of any session, or 0 if there is none.
 func (p *Policy) ShortestLog() time.Duration {
 	shortest := p.text.Log
 	for _, s := range p.text.Sessions {
@@ -174,9 +174,8 @@ func (p *Policy) ShortestLog() time.Duration {
 	return time.Duration(shortest)
 }
 
-// checkEvidence refuses evidence that would go before the log does: the log's
-// bytes are more than their redacted copy, so that a period shorter than the log's
-// is a mistake.
+// checkEvidence rejects a period of evidence that is shorter than that of the log. The log holds the
+// full bytes and evidence only a redacted copy, so such a period is a mistake.
 func (p *Policy) checkEvidence() error {
 	t := &p.text
 	if t.Evidence > 0 && t.Log > t.Evidence {
@@ -192,9 +191,9 @@ func (p *Policy) checkEvidence() error {
 	return nil
 }
 
-// EvidencePeriod is how long after its newest record the texts of a session's evidence
-// stay, 0 for ever: what the first entry that matches it and names a period of
-// evidence or keep says, else the tenant's period; and never shorter than the log.
+// EvidencePeriod is how long the texts of a session's evidence are kept after its newest record, 0
+// for ever. It is that of the first entry that matches the session and sets evidence or keep,
+// otherwise the tenant's period, and never shorter than the log period.
 func (p *Policy) EvidencePeriod(session string) time.Duration {
 	period := p.text.Evidence
 	for _, s := range p.text.Sessions {
@@ -209,8 +208,7 @@ func (p *Policy) EvidencePeriod(session string) time.Duration {
 	return max(time.Duration(period), p.LogPeriod(session))
 }
 
-// ShortestEvidence is the shortest period of evidence of any session, 0 if there
-// is none.
+// ShortestEvidence is the shortest evidence period of any session, or 0 if there is none.
 func (p *Policy) ShortestEvidence() time.Duration {
 	shortest := p.text.Evidence
 	for _, s := range p.text.Sessions {
@@ -221,16 +219,15 @@ func (p *Policy) ShortestEvidence() time.Duration {
 	return time.Duration(shortest)
 }
 
-// PeriodRule is one line of what a policy says of evidence: which sessions, the
-// tenant's default being "", and how long after its newest record a session's
-// texts stay.
+// PeriodRule is one evidence period of a policy and the sessions it applies to; Match is "" for the
+// tenant's default.
 type PeriodRule struct {
 	Match  string `json:"match,omitempty"`
 	Period string `json:"period"` // or "ever"
 }
 
-// EvidenceRules lists what the policy says of evidence, in the order in which it
-// counts; nothing if all of it is kept for ever.
+// EvidenceRules lists the evidence periods of the policy in the order of precedence. It is empty if
+// all evidence is kept for ever.
 func (p *Policy) EvidenceRules() (list []PeriodRule) {
 	if p.ShortestEvidence() == 0 {
 		return nil

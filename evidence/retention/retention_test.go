@@ -82,7 +82,7 @@ func TestHoldAgainstOrder(t *testing.T) {
 	}
 }
 
-// What is held reaches an erasure by session, by subject, and by whom records
+// A hold reaches an erasure by session, by subject, and by the data subjects that records
 // name.
 func TestBlocking(t *testing.T) {
 	names := func(session, subject string) bool { return session == "s1" && subject == "dora" }

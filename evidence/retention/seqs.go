@@ -8,10 +8,10 @@ import (
 	"github.com/countersign-dev/countersign/events"
 )
 
-// maxSeqs is how many sequences one erasure can name.
+// maxSeqs is the greatest number of sequences that one erasure can name.
 const maxSeqs = 10_000
 
-// ParseSeqs reads sequences of the log, in order: "12", "12,20-25".
+// ParseSeqs parses sequences of the log in increasing order: "12", "12,20-25".
 func ParseSeqs(text string) (spans []events.Span, err error) {
 	last, count := uint64(0), uint64(0)
 	for part := range strings.SplitSeq(text, ",") {

@@ -2,8 +2,7 @@ package retention
 
 import "github.com/countersign-dev/countersign/events"
 
-// JoinSpans joins sequences, which must be in order and without repetition, to
-// spans.
+// JoinSpans joins sequences, in increasing order and without repetition, to spans.
 func JoinSpans(seqs []uint64) []events.Span {
 	out := []events.Span{}
 	for _, s := range seqs {
@@ -16,8 +15,8 @@ func JoinSpans(seqs []uint64) []events.Span {
 	return out
 }
 
-// FirstUncovered gives the first sequence from one to another, both included, that
-// none of the spans names; 0 if there is none. Spans need not be in order.
+// FirstUncovered returns the first sequence between from and to (both included) that no span contains,
+// or 0 if there is none. The spans need not be in order.
 func FirstUncovered(list []events.Span, from, to uint64) uint64 {
 	for at := from; at <= to; {
 		next := at

@@ -1,10 +1,11 @@
-// Package retention is what a tenant keeps, for how long, and what must not go:
-// retention policies, legal holds and the erasures that were ordered
-// (docs/retention.md).
+// Package retention holds what a tenant keeps and for how long: retention policies, legal holds and
+// ordered erasures (docs/retention.md). Policy says how long logs and evidence are kept and which
+// class limits evidence; State holds the legal holds and erasure orders of one tenant.
 //
-// The package is pure: states and policies in, states and policies out. What is
-// in the bucket is changed by compare-and-set on one key of a tenant, so that of
-// a hold and an erasure that come at the same time one sees the other.
+// The package is pure: states and policies in, states and policies out. It does not store or erase.
+// The callers store a tenant's State under one key of a bucket and change it by compare-and-set,
+// so that of a concurrent hold and erasure the later one sees the other. Begin with Parse for
+// policies and with State.
 package retention
 
 import (
@@ -29,16 +30,16 @@ var (
 // Limits of a state.
 const (
 	MaxHolds  = 500
-	MaxBatch  = 1000 // sessions that go at once because of a policy
-	maxOrders = 200  // of those that are over, the oldest are forgotten: the log has them
+	MaxBatch  = 1000 // greatest number of sessions in one order of a policy
+	maxOrders = 200  // among ended orders the oldest are dropped: the log has them
 	maxBy     = 200
 	maxReason = 1000
 	maxName   = 512
 )
 
-// Scope is what a hold or an erasure is about: one session, one data subject, or,
-// with neither, the tenant. Of an erasure also some messages without a session, by
-// their sequences (see ParseSeqs).
+// Scope is the subject of a hold or an erasure: one session, one data subject, or, if all fields are
+// empty, the tenant. An erasure can also name messages without a session by their sequences (see
+// ParseSeqs).
 type Scope struct {
 	Session string `json:"session,omitempty"`
 	Subject string `json:"subject,omitempty"`
@@ -57,7 +58,7 @@ func (s Scope) String() string {
 	return "the tenant"
 }
 
-// Note says who did something, when and why.
+// Note records the person, time and reason of an action.
 type Note struct {
 	ID     string      `json:"id"`
 	By     string      `json:"by"`
@@ -65,13 +66,13 @@ type Note struct {
 	At     events.Time `json:"at"`
 }
 
-// Hold keeps everything in its scope, whatever policies and orders say.
+// Hold keeps everything in its scope, in spite of policies and orders.
 type Hold struct {
 	Scope
 	Note
 }
 
-// Status is where an order stands.
+// Status is the state of an order.
 type Status string
 
 // The statuses of an order.
@@ -82,22 +83,22 @@ const (
 	Refused Status = "refused"
 )
 
-// Open reports whether something is still to be done.
+// Open reports whether the order is still to be carried out.
 func (s Status) Open() bool { return s == Ordered || s == Begun }
 
-// Order is an erasure that somebody asked for.
+// Order is a requested erasure.
 type Order struct {
 	Scope
 	Note
-	// Sessions are those that a retention policy lets go: then Scope is empty.
+	// Sessions are the sessions that a retention policy no longer keeps; Scope is then empty.
 	Sessions []string `json:"sessions,omitempty"`
-	// SessionlessBefore lets the messages without a session go that the log stored before,
-	// because a retention policy does not keep them longer: then Scope is empty.
+	// SessionlessBefore is the time before which the log stored messages without a session
+	// that a retention policy no longer keeps; Scope is then empty.
 	SessionlessBefore events.Time `json:"loose_before,omitzero"`
-	// Expire makes it an expiry: the texts of the evidence of Sessions go, because
-	// this policy does not keep them longer. Nothing is taken off the log.
+	// Expire is the id of the policy if the order is an expiry: the texts of the evidence of
+	// Sessions are deleted, and nothing is deleted from the log.
 	Expire string `json:"expire,omitempty"`
-	// IdleSeconds is how many seconds a session must have been silent to be erased.
+	// IdleSeconds is how many seconds a session must have been idle to be erased.
 	IdleSeconds int64       `json:"quiet"`
 	Status      Status      `json:"status"`
 	Problem     string      `json:"problem,omitempty"` // why it was refused, or what it waits for
@@ -105,7 +106,7 @@ type Order struct {
 	Result      *Result     `json:"result,omitempty"`
 }
 
-// ByPolicy reports whether a retention policy ordered it.
+// ByPolicy reports whether a retention policy ordered the erasure.
 func (o Order) ByPolicy() bool { return len(o.Sessions) > 0 || !o.SessionlessBefore.IsZero() }
 
 // Result is what an erasure destroyed.
@@ -115,11 +116,10 @@ type Result struct {
 	Keys        int    `json:"keys"`
 	Quarantined int    `json:"quarantined"`
 	Approvals   int    `json:"approvals"`
-	Records     uint64 `json:"records,omitempty"` // of evidence whose texts expired
+	Records     uint64 `json:"records,omitempty"` // evidence records with an expired text
 }
 
-// State is what a tenant's key in the bucket holds. Last says what its newest
-// revision changed.
+// State is the value of a tenant's key in the bucket. Last is what its newest revision changed.
 type State struct {
 	V      int     `json:"v"`
 	Holds  []Hold  `json:"holds"`
@@ -127,8 +127,7 @@ type State struct {
 	Last   Change  `json:"last"`
 }
 
-// Change says what a revision changed: What is hold, release, order, begin, refuse
-// or finish.
+// Change describes a revision. What is hold, release, order, begin, refuse or finish.
 type Change struct {
 	What string `json:"what"`
 	Scope
@@ -137,7 +136,7 @@ type Change struct {
 
 const stateVersion = 1
 
-// Decode reads a state; no text is the state of a tenant that has none.
+// Decode decodes a state. An empty text is the state of a tenant without one.
 func Decode(b []byte) (State, error) {
 	s := State{V: stateVersion}
 	if len(b) == 0 {

@@ -1,5 +1,6 @@
-// Package embedded runs a nats-server in this process: for `countersign up`, and
-// for tests. Nothing else links the server.
+// Package embedded runs a nats-server in this process. `countersign up` and tests use it; it is
+// the only package that links the server, so other programs stay small. Begin with Start, which
+// takes the configuration that streams.ServerConfig.Render writes.
 package embedded
 
 import (
@@ -14,19 +15,17 @@ import (
 
 const readyTimeout = 30 * time.Second
 
-// Server is an embedded nats-server. It handles no signals; its owner must
-// call Shutdown.
+// Server is an embedded nats-server. It handles no signals; its owner must call Shutdown.
 type Server struct {
 	ns     *natsd.Server
 	broken chan error
 }
 
-// ErrStore: the server could not write to its store and must be started anew.
+// ErrStore: the server could not write to its store and must be restarted.
 var ErrStore = errors.New("embedded: the store could not be written")
 
-// Start runs a server from a configuration, the text that a deployment would give
-// to nats-server, and returns once the server accepts connections and JetStream
-// has recovered. log receives the server's messages.
+// Start runs a server with the given nats-server configuration. It returns when the server
+// accepts connections and JetStream has recovered. log receives the server's messages.
 func Start(config []byte, log zerolog.Logger) (*Server, error) {
 	opts := &natsd.Options{}
 	if err := opts.ProcessConfigString(string(config)); err != nil {
@@ -67,10 +66,10 @@ func (s *Server) awaitReady(fatal <-chan string) error {
 	return fmt.Errorf("not ready within %v", readyTimeout)
 }
 
-// ClientURL is where clients connect.
+// ClientURL is the URL for clients.
 func (s *Server) ClientURL() string { return s.ns.ClientURL() }
 
-// MonitorURL is the monitoring address, empty if there is none.
+// MonitorURL is the monitoring address, or "" if there is none.
 func (s *Server) MonitorURL() string {
 	if a := s.ns.MonitorAddr(); a != nil {
 		return "http://" + a.String()
@@ -78,11 +77,10 @@ func (s *Server) MonitorURL() string {
 	return ""
 }
 
-// Broken delivers the first failure to write to the store: the disk was full, say.
-// From then on the server refuses everything that is for that stream, room or not,
-// and what it does with an atomic batch that it had begun to store is right only
-// if it ends soon, without Shutdown, and starts again where it can write: then it
-// completes the batch, and otherwise half of it stays.
+// Broken delivers the first failure to write to the store, for example because the disk is full.
+// After it the server refuses every message for that stream, even when there is space again. An
+// atomic batch that it was storing is completed only if the server process ends soon, without
+// Shutdown, and starts again where it can write; otherwise half of the batch stays.
 func (s *Server) Broken() <-chan error { return s.broken }
 
 // Shutdown stops the server and waits until everything is written.
@@ -91,18 +89,18 @@ func (s *Server) Shutdown() {
 	s.ns.WaitForShutdown()
 }
 
-// WaitForShutdown returns once the server has stopped.
+// WaitForShutdown returns when the server has stopped.
 func (s *Server) WaitForShutdown() { s.ns.WaitForShutdown() }
 
-// serverLog passes the server's messages on; the first fatal one becomes
-// Start's error, the first about a failure to write Broken's.
+// serverLog forwards the server's messages. The first fatal message becomes Start's error, and
+// the first one about a failure to write is sent to Broken.
 type serverLog struct {
 	log    zerolog.Logger
 	fatal  chan<- string
 	broken chan<- error
 }
 
-// What the server logs when it could not write: nothing else tells.
+// writeFailures are the log messages of a failed write; the server reports it in no other way.
 var writeFailures = []string{"JetStream failed to store a msg on stream", "Critical write error"}
 
 func (l serverLog) Noticef(f string, v ...any) { l.log.Debug().Msgf(f, v...) }
@@ -115,7 +113,7 @@ func (l serverLog) Errorf(f string, v ...any) {
 		if strings.Contains(msg, failure) {
 			select {
 			case l.broken <- fmt.Errorf("%w: %s", ErrStore, msg):
-			default: // not the first
+			default: // a failure was reported before
 			}
 		}
 	}
@@ -129,7 +127,7 @@ func (l serverLog) Fatalf(f string, v ...any) {
 }
 func (l serverLog) Warnf(f string, v ...any) {
 	if strings.HasPrefix(f, "Plaintext passwords detected") {
-		return // by design: the configuration is 0600 or never leaves the process
+		return // intended: the configuration has mode 0600 or never leaves the process
 	}
 	l.log.Warn().Msgf(f, v...)
 }

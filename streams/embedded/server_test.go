@@ -22,7 +22,7 @@ func TestWhatBreaksAStore(t *testing.T) {
 		broken := make(chan error, 1)
 		l := serverLog{zerolog.Nop(), nil, broken}
 		l.Errorf(c.format, c.args...)
-		l.Errorf(c.format, c.args...) // nobody need be listening
+		l.Errorf(c.format, c.args...) // must not block without a reader
 		select {
 		case err := <-broken:
 			if !c.broken || !errors.Is(err, ErrStore) || !strings.Contains(err.Error(), "error") && !strings.Contains(err.Error(), "no space") {

@@ -2,8 +2,8 @@ package redact
 
 import "strings"
 
-// scanAssignment looks at a name, a separator at i and a value: password=…,
-// "api_key": "…", Authorization: Bearer ….
+// scanAssignment handles a name, a separator at i and a value: password=…, "api_key": "…",
+// Authorization: Bearer ….
 func (sc *textScanner) scanAssignment(i int) {
 	sc.budget.charge(8)
 	n, end := sc.nameBefore(i)
@@ -20,13 +20,13 @@ func (sc *textScanner) scanAssignment(i int) {
 	for v < len(sc.s) && v <= i+2 && (sc.s[v] == '=' || sc.s[v] == '>') { // := => ==
 		v++
 	}
-	if strings.HasPrefix(sc.s[v:], "//") { // a URL's scheme is no name
+	if strings.HasPrefix(sc.s[v:], "//") { // after a URL's scheme
 		return
 	}
 	sc.addSecretValue(n, v, sc.s[i] == ':')
 }
 
-// nameBefore finds the name that ends before the separator at i.
+// nameBefore looks up the name that ends before the separator at i, and returns its end.
 func (sc *textScanner) nameBefore(i int) (nameRule, int) {
 	s, j := sc.s, i
 	for j > 0 && i-j < maxBlanks && (s[j-1] == ' ' || s[j-1] == '\t') {
@@ -39,13 +39,13 @@ func (sc *textScanner) nameBefore(i int) (nameRule, int) {
 		}
 	}
 	stem := beforeNumber(s, j)
-	if stem > 0 && stem < j && s[stem-1] == '.' { // password.0 of a list of properties
+	if stem > 0 && stem < j && s[stem-1] == '.' { // password.0 in a list of properties
 		stem--
 		j = stem
 	}
 	end := j
 	if stem < 2 || byteClass[s[stem-1]]&alnum != 0 && !endingPairs[pairOf(s[stem-2], s[stem-1])] && !wordEnds[pairOf(s[stem-2], s[stem-1])] {
-		return nameRule{}, 0 // most separators
+		return nameRule{}, 0 // true for most separators
 	}
 	for j > 0 && end-j < 2*longestName && (byteClass[s[j-1]]&word != 0 || s[j-1] >= 0x80) {
 		j--
@@ -59,7 +59,7 @@ func (sc *textScanner) nameBefore(i int) (nameRule, int) {
 	}
 	n := lookupName(s[j:end])
 	if n.text == "" {
-		if n = sc.pairedName(j, end); n.strength == noStrength && endsWithWord(s[max(0, end-wordReach):end]) { // of several words
+		if n = sc.pairedName(j, end); n.strength == noStrength && endsWithWord(s[max(0, end-wordReach):end]) { // a name of several words
 			n = wordName
 		}
 	}
@@ -75,10 +75,10 @@ func (sc *textScanner) nameBefore(i int) (nameRule, int) {
 	return n, end
 }
 
-// maxBlanks is how many blanks and tabs there may be on either side of a separator.
+// maxBlanks is the greatest number of blanks and tabs on either side of a separator.
 const maxBlanks = 64
 
-// beforeIndex is where a name ends whose index ends at end: password[0],
+// beforeIndex returns the end of the name before an index that ends at end: password[0],
 // password[], user[password].
 func beforeIndex(s string, end int) int {
 	if end == 0 || s[end-1] != ']' {
@@ -94,7 +94,7 @@ func beforeIndex(s string, end int) int {
 	return end - 1
 }
 
-// beforeNumber is where a name ends whose number ends at end: passwd2, password_2.
+// beforeNumber returns the end of the name before a number that ends at end: passwd2, password_2.
 func beforeNumber(s string, end int) int {
 	j := end
 	for j > 0 && end-j < 4 && isDigit(s[j-1]) {
@@ -118,8 +118,7 @@ func containsFold(s, word string) bool {
 	return false
 }
 
-// scanFlag looks at --name value; i is the second dash. --name=value is an
-// assignment.
+// scanFlag handles --name value; i is the second dash. scanAssignment handles --name=value.
 func (sc *textScanner) scanFlag(i int) {
 	s := sc.s
 	sc.budget.charge(15)
@@ -141,7 +140,7 @@ func (sc *textScanner) scanFlag(i int) {
 	}
 }
 
-// addUserPassword takes what stands behind the colon of name:password.
+// addUserPassword adds the password of name:password, which begins at v.
 func (sc *textScanner) addUserPassword(v int) {
 	s := sc.s
 	if v < len(s) && byteClass[s[v]]&quoteChar != 0 {
@@ -156,8 +155,8 @@ func (sc *textScanner) addUserPassword(v int) {
 	}
 }
 
-// addSecretValue takes the value that begins at v, behind blanks and an opening quote,
-// if it is one that the name proves secret.
+// addSecretValue adds the value that begins at v, after blanks and an opening quote, if the
+// name proves that it is a secret.
 func (sc *textScanner) addSecretValue(n nameRule, v int, colon bool) {
 	s := sc.s
 	sc.budget.charge(30)
@@ -185,7 +184,7 @@ func (sc *textScanner) addSecretValue(n nameRule, v int, colon bool) {
 		if !sc.plain.contains(from) {
 			sc.plain = extent{from, runEnd(s, from, bearerc)}
 		}
-		switch { // a value that begins a little behind one that is not random is not either
+		switch { // a value that begins shortly after the start of a non-random one is not random either
 		case from < sc.notRandomUpTo || to > sc.plain.to:
 		case sc.looksRandom(text):
 			sc.addSpan(from, to, HighEntropy)
@@ -199,8 +198,8 @@ func (sc *textScanner) addSecretValue(n nameRule, v int, colon bool) {
 	}
 }
 
-// secret reports whether a value in a text is one that the name proves secret;
-// marked says that quotes or an equals sign tell it from prose.
+// secret reports whether the name proves that a value in a text is a secret. marked says that
+// quotes or an equals sign tell the value from prose.
 func (n nameRule) secret(text string, marked bool) bool {
 	if isHarmlessValue(text) || n.many && runEnd(text, 0, digit) == len(text) {
 		return false
@@ -213,9 +212,9 @@ func (sc *textScanner) looksRandom(v string) bool {
 	return isRandomMix(v)
 }
 
-// quotedValue finds the value inside quotes, be they escaped or not: the
-// closing quote is the next of the same kind at the same depth of escaping. When
-// there is none, from is where an unquoted value begins.
+// quotedValue finds the value inside quotes, escaped or not: the closing quote is the next of
+// the same kind at the same depth of escaping. If there is none, from is the start of an
+// unquoted value.
 func (sc *textScanner) quotedValue(v int) (from, to int, ok bool) {
 	s, k := sc.s, 0
 	for v+k < len(s) && s[v+k] == '\\' && k < maxSlashes {
@@ -238,11 +237,10 @@ func (sc *textScanner) quotedValue(v int) (from, to int, ok bool) {
 	return v, memo.end, memo.end >= v
 }
 
-// maxSlashes is how many backslashes stand in front of a quote that is inside of
-// three others.
+// maxSlashes is the number of backslashes before a quote that is nested in three others.
 const maxSlashes = 7
 
-// closingQuote is where a value that begins at v ends; -1 when no quote closes it.
+// closingQuote returns the end of a value that begins at v, or -1 if no quote closes it.
 func closingQuote(s string, v int, quote byte, k int) int {
 	for p := v; p < len(s); p++ {
 		next := strings.IndexByte(s[p:], quote)
@@ -264,8 +262,8 @@ func closingQuote(s string, v int, quote byte, k int) int {
 	return -1
 }
 
-// bareEnd is where an unquoted value ends: at white space, a quote, & ; < >, or
-// a comma before a blank. Brackets and full stops at its end are not its own.
+// bareEnd returns the end of an unquoted value: white space, a quote, & ; < >, or a comma
+// before a blank. Brackets and full stops at the end do not belong to the value.
 func (sc *textScanner) bareEnd(v int) int {
 	s := sc.s
 	if !sc.bare.contains(v) {
@@ -285,8 +283,8 @@ func (sc *textScanner) bareEnd(v int) int {
 	return max(end, v)
 }
 
-// addHeaderValue takes a header's value up to the end of its line, if it begins like
-// one.
+// addHeaderValue adds a header's value up to the end of its line, if it looks like a header's
+// value.
 func (sc *textScanner) addHeaderValue(v int) bool {
 	s := sc.s
 	if !sc.line.contains(v) {
@@ -313,7 +311,7 @@ func isAuthScheme(s string) bool {
 	return false
 }
 
-// isHarmlessValue values say that there is no secret here.
+// isHarmlessValue reports whether a value shows that there is no secret.
 func isHarmlessValue(v string) bool {
 	switch strings.ToLower(v[:min(len(v), 12)]) {
 	case "", "true", "false", "null", "none", "nil", "undefined", "redacted", "[redacted]", "[redacted", "<redacted>", "unknown":
@@ -326,22 +324,21 @@ func isHarmlessValue(v string) bool {
 		strings.Trim(v, "*") == ""
 }
 
-// passArgument reports whether a text ends with pass as an argument of a command:
-// /pass:… of Windows, -passin pass:… of openssl.
+// passArgument reports whether a text ends with pass as an argument of a command: /pass:… of
+// Windows, -passin pass:… of openssl.
 func passArgument(s string) bool {
 	head, ok := strings.CutSuffix(s, "pass")
 	head = strings.TrimRight(head, "\"' ")
 	return ok && (strings.HasSuffix(head, "/") || strings.HasSuffix(head, " -pass") || strings.HasSuffix(head, " -passin") || strings.HasSuffix(head, " -passout"))
 }
 
-// hasASCII reports whether a value has bytes of ASCII: prose in another script has
-// none.
+// hasASCII reports whether a value has ASCII characters; prose in another script has none.
 func hasASCII(v string) bool {
 	return strings.IndexFunc(v, func(r rune) bool { return r < 0x80 }) >= 0
 }
 
-// isUnlikeProse reports whether a word looks unlike prose: a digit, a sign or an
-// upper-case letter inside, or length.
+// isUnlikeProse reports whether a word looks unlike prose: it is long, or has a digit, a sign
+// or an upper-case letter inside.
 func isUnlikeProse(v string) bool {
 	if len(v) >= 16 {
 		return true

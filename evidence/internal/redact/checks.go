@@ -1,13 +1,13 @@
 package redact
 
-// Check digits of the numbers in the table. Every check gets digits only, as
-// many as one of its shapes has.
+// Checks of the check digits of the numbers in the table. Every check gets only digits, as many
+// as one of its pattern's shapes has.
 
 func digitAt(d []byte, i int) int { return int(d[i] - '0') }
 
 func twoDigits(d []byte, i int) int { return 10*digitAt(d, i) + digitAt(d, i+1) }
 
-// weightedSum is the sum of the first digits times the weights.
+// weightedSum is the sum of the first digits of d times the weights.
 func weightedSum(d []byte, weights ...int) (sum int) {
 	for i, w := range weights {
 		sum += w * digitAt(d, i)
@@ -22,7 +22,7 @@ func valueOf(d []byte) (n uint64) {
 	return n
 }
 
-// isDayMonth reports whether day and month can be.
+// isDayMonth reports whether day and month are in range.
 func isDayMonth(day, month int) bool { return day >= 1 && day <= 31 && month >= 1 && month <= 12 }
 
 func isLuhnValid(d []byte) bool { return luhnSum(d)%10 == 0 && hasVariedDigits(d) }
@@ -40,11 +40,11 @@ func luhnSum(d []byte) (sum int) {
 	return sum
 }
 
-// luhnDouble is the sum of the digits of twice a digit.
+// luhnDouble is the digit sum of twice a digit.
 var luhnDouble = [10]int{0, 2, 4, 6, 8, 1, 3, 5, 7, 9}
 
-// hasVariedDigits reports whether there are at least three different digits: 0000… and
-// 1111… are fillers.
+// hasVariedDigits reports whether there are at least three different digits: 0000… and 1111…
+// are fillers.
 func hasVariedDigits(d []byte) bool {
 	seen, n := [10]bool{}, 0
 	for i := range d {
@@ -56,7 +56,7 @@ func hasVariedDigits(d []byte) bool {
 	return n >= 3
 }
 
-// isCardNumber checks Luhn, and length against the issuer's first digits.
+// isCardNumber checks Luhn, and the length against the issuer's first digits.
 func isCardNumber(d []byte) bool {
 	p2, p4 := twoDigits(d, 0), 100*twoDigits(d, 0)+twoDigits(d, 2)
 	ok := false
@@ -150,7 +150,7 @@ func trTCKN(d []byte) bool {
 	return d[0] != '0' && (7*odd-even+100)%10 == digitAt(d, 9) && (odd+even+digitAt(d, 9))%10 == digitAt(d, 10)
 }
 
-// Verhoeff's tables.
+// The tables of Verhoeff's algorithm.
 var (
 	verhoeffD = [10][10]byte{
 		{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 4, 0, 6, 7, 8, 9, 5}, {2, 3, 4, 0, 1, 7, 8, 9, 5, 6}, {3, 4, 0, 1, 2, 8, 9, 5, 6, 7},
@@ -163,7 +163,7 @@ var (
 	}
 )
 
-// verhoeff is both tables in one: by place, sum and digit.
+// verhoeff combines both tables: by place, sum and digit.
 var verhoeff = func() (t [8][10][10]byte) {
 	for i := range t {
 		for c := range t[i] {

@@ -11,10 +11,10 @@ const (
 	tilde
 	space     // blank, tab, line ends
 	quoteChar // " ' `
-	valueEnd  // what ends an unquoted value, white space and quotes included
+	valueEnd  // ends an unquoted value; includes white space and quotes
 	base32    // A-Z 2-7
-	mailSign  // what an e-mail address may have beside letters and digits
-	joiner    // what may stand between groups of digits
+	mailSign  // allowed in an e-mail address besides letters and digits
+	joiner    // allowed between groups of digits
 	dollar    // $
 	at64      // @ % as in URLs
 
@@ -62,7 +62,7 @@ var byteClass = func() (t [256]uint16) {
 	return t
 }()
 
-// runEnd is the end of the longest run of class from i on.
+// runEnd returns the end of the longest run of class from i on.
 func runEnd(s string, i int, class uint16) int {
 	for i < len(s) && byteClass[s[i]]&class != 0 {
 		i++

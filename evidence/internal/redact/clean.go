@@ -5,13 +5,13 @@ import (
 	"unicode/utf8"
 )
 
-// CleanChecker is the short way for documents that there is nothing to redact in,
-// which are most: it walks over a JSON text once, looks at every key and value as
-// Document does, and writes the RFC 8785 form as it goes, without making a tree.
+// CleanChecker is the fast path for documents without anything to redact, which are most: it
+// walks over a JSON text once, checks every key and value as Document does, and writes the
+// RFC 8785 form as it goes, without making a tree.
 //
-// A yes is a proof that the long way (strictjson.Parse, Document, canonical form)
-// accepts the text, finds nothing and gives the same bytes (FuzzCleaner); a no
-// says nothing. It is not for concurrent use.
+// If it accepts a text, the full path (strictjson.Parse, Document, canonical form) accepts it
+// too, finds nothing and gives the same bytes (FuzzCleaner). If it rejects a text, the full
+// path has to decide. It is not safe for concurrent use.
 type CleanChecker struct {
 	s          string
 	at         int
@@ -21,44 +21,42 @@ type CleanChecker struct {
 	scanCache  ScanCache
 	rows       map[string]neverStoreRule
 	out        []byte
-	sortBuffer []byte // room to bring members into their order
+	sortBuffer []byte // buffer for sorting members
 	members    []cleanMember
 	keys       map[string]keyFacts
 }
 
-// cleanMember is a member of an object that is being written: its key, and where
-// it stands in what was written.
+// cleanMember is a member of the object being written: its key, and its position in the output.
 type cleanMember struct {
 	key      string
 	from, to int
 }
 
-// keyFacts is what a key says of its value.
+// keyFacts is what a key says about its value.
 type keyFacts struct {
-	plainKey    bool // it holds nothing that a detector finds, and is plain ASCII
-	hasUpper    bool // it has letters that another case could stand for
+	plainKey    bool // no detector finds anything in it, and it is ASCII
+	hasUpper    bool // it has upper-case letters, so another key may differ from it only in case
 	work        int
-	credential  nameRule                // its row
-	replyToken  bool                    // of AAEP's reply tokens
+	credential  nameRule                // the rule for the key
+	replyToken  bool                    // an AAEP reply token is allowed
 	check       func(value string) bool // of a field of personal data
-	detector    string                  // likewise
-	list        bool                    // what stands in a list below it is personal data
-	isPairName  bool                    // it is one of pairNames
-	isPairValue bool                    // it is one of pairValues
-	isPassword  bool                    // it is besideUser
+	detector    string                  // the detector of that field
+	list        bool                    // items of a list below it are personal data
+	isPairName  bool                    // it is in pairNames
+	isPairValue bool                    // it is in pairValues
+	isPassword  bool                    // see isUserPasswordKey
 }
 
 const (
-	cleanDepth   = 60 // a little less than what is parsed
+	cleanDepth   = 60 // a little less than the parser allows
 	cleanKeys    = 2048
 	cleanMembers = 256 // of one object
-	cleanFolded  = 48  // of one object with letters of both cases in its keys
+	cleanFolded  = 48  // in one object with upper-case letters in its keys
 )
 
-// CheckDocument gives the canonical form of a text in which there is nothing to
-// redact. protocol and size are as in Config; what the policy names, and what is
-// known to be secret from another place, the short way knows nothing of. The
-// result is good until the next call.
+// CheckDocument returns the canonical form of a text if there is nothing to redact in it.
+// protocol and size are as in Config. It does not know the fields that a policy names or the
+// Echoes; a caller that has those must not use it. The result is valid until the next call.
 func (c *CleanChecker) CheckDocument(raw []byte, protocol string, size int) (canonical []byte, ok bool) {
 	if protocol == protocolAANA || protocol == "aump" || !utf8.Valid(raw) {
 		return nil, false
@@ -78,17 +76,17 @@ func (c *CleanChecker) CheckDocument(raw []byte, protocol string, size int) (can
 	return c.out, true
 }
 
-// Scan is Scan, with room that is there already.
+// Scan is the function Scan with the checker's buffers.
 func (c *CleanChecker) Scan(s string) []Span {
 	spans, _ := c.budget.scanText(s)
 	return spans
 }
 
-// ScanCache is what the last Document found, for Config.Memory of the same record.
+// ScanCache holds what the last CheckDocument found, for Config.ScanCache of the same record.
 func (c *CleanChecker) ScanCache() *ScanCache { return &c.scanCache }
 
-// CheckTexts reports whether there is nothing to redact in a list of texts that stand
-// under a name, nor in the name.
+// CheckTexts reports whether there is nothing to redact in the values of a header, nor in its
+// name.
 func (c *CleanChecker) CheckTexts(name string, list []string) bool {
 	k := c.factsFor(name)
 	if !k.plainKey {
@@ -103,7 +101,7 @@ func (c *CleanChecker) CheckTexts(name string, list []string) bool {
 	return true
 }
 
-// factsFor looks at a key; most are known from before.
+// factsFor returns the facts of a key. It caches them.
 func (c *CleanChecker) factsFor(name string) keyFacts {
 	if k, known := c.keys[name]; known {
 		return k
@@ -135,7 +133,7 @@ func (c *CleanChecker) factsFor(name string) keyFacts {
 	return k
 }
 
-// checkText reports whether nothing is found in a text.
+// checkText reports whether no detector finds anything in a value.
 func (c *CleanChecker) checkText(s string, k keyFacts) bool {
 	switch {
 	case s == "" || IsPlaceholder(s):

@@ -32,7 +32,7 @@ func (c *CleanChecker) checkArray(k keyFacts, depth int) bool {
 	}
 }
 
-// openBracket writes a bracket and reports whether something stands behind it.
+// openBracket writes a bracket and reports whether anything follows before end.
 func (c *CleanChecker) openBracket(bracket, end byte) bool {
 	c.out = append(c.out, bracket)
 	c.skipBlank()
@@ -88,7 +88,7 @@ func (c *CleanChecker) checkObject(k keyFacts, depth int) bool {
 	return c.closeBracket('}')
 }
 
-// checkMember takes a key and its value; value is the text, where it is one.
+// checkMember consumes a key and its value; value is set if it is a string.
 func (c *CleanChecker) checkMember(m *cleanMember, depth int) (k keyFacts, value string, ok bool) {
 	if c.peek() != '"' {
 		return k, "", false
@@ -96,7 +96,7 @@ func (c *CleanChecker) checkMember(m *cleanMember, depth int) (k keyFacts, value
 	if m.key, ok = c.checkString(k, false); !ok {
 		return k, "", false
 	}
-	if len(m.key)+2 != len(c.out)-m.from { // it has escapes
+	if len(m.key)+2 != len(c.out)-m.from { // the key has escapes
 		return k, "", false
 	}
 	if k = c.factsFor(m.key); !k.plainKey || k.isPassword || m.key == "redaction" {
@@ -118,7 +118,8 @@ func (c *CleanChecker) checkMember(m *cleanMember, depth int) (k keyFacts, value
 	return k, "", c.checkValue(k, depth)
 }
 
-// hasFoldedDuplicate reports whether two keys differ in case only, or too many might.
+// hasFoldedDuplicate reports whether two keys differ only in case, or whether there are too
+// many keys to compare.
 func hasFoldedDuplicate(list []cleanMember) bool {
 	if len(list) > cleanFolded {
 		return true
@@ -133,8 +134,8 @@ func hasFoldedDuplicate(list []cleanMember) bool {
 	return false
 }
 
-// sortMembers brings the members that were written from begin on into the order of their
-// keys. It reports false if a key is there twice.
+// sortMembers sorts the members that were written from begin on by their keys. It reports false
+// if a key is repeated.
 func (c *CleanChecker) sortMembers(list []cleanMember, begin int) bool {
 	c.sortBuffer = append(c.sortBuffer[:0], c.out[begin:]...)
 	slices.SortFunc(list, func(a, b cleanMember) int { return strings.Compare(a.key, b.key) })

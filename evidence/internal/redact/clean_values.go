@@ -9,7 +9,7 @@ func (c *CleanChecker) peek() byte {
 	return 0
 }
 
-// skipBlank passes over white space.
+// skipBlank skips white space.
 func (c *CleanChecker) skipBlank() {
 	for c.at < len(c.s) {
 		switch c.s[c.at] {
@@ -49,7 +49,7 @@ func (c *CleanChecker) readLiteral(w string) bool {
 	return true
 }
 
-// checkString takes a text, looks at it if it is a value, and writes it.
+// checkString consumes a string, checks it if look is set, and writes it.
 func (c *CleanChecker) checkString(k keyFacts, look bool) (value string, ok bool) {
 	start := c.at + 1
 	i, escaped := start, false
@@ -90,7 +90,7 @@ func (c *CleanChecker) checkString(k keyFacts, look bool) (value string, ok bool
 	return value, true
 }
 
-// unescapeSimple undoes the escapes of a text that has those of two characters only.
+// unescapeSimple resolves escapes of two characters; it rejects a text with other escapes.
 func unescapeSimple(s string) (string, bool) {
 	var b strings.Builder
 	b.Grow(len(s))
@@ -111,9 +111,9 @@ func unescapeSimple(s string) (string, bool) {
 	return b.String(), true
 }
 
-// checkNumber takes a number that has one spelling only and that every reader takes
-// for the same value: at most 15 digits, no exponent, and of a fraction no zero at
-// its end and a digit among the first six.
+// checkNumber consumes a number with a single spelling that every reader decodes to the same
+// value: at most 15 digits, no exponent, and in a fraction no trailing zero and a non-zero
+// digit among the first six.
 func (c *CleanChecker) checkNumber(k keyFacts) bool {
 	start := c.at
 	if c.peek() == '-' {
@@ -145,7 +145,7 @@ func (c *CleanChecker) checkNumber(k keyFacts) bool {
 	return true
 }
 
-// checkDigits reports whether nothing is found in a number.
+// checkDigits reports whether no detector finds anything in a number.
 func (c *CleanChecker) checkDigits(lit string, k keyFacts) bool {
 	if k.credential.strength == strongName || k.detector != "" && k.check(lit) {
 		return false

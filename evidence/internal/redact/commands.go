@@ -4,14 +4,14 @@ import (
 	"strings"
 )
 
-// command is a program that takes a password as an argument whose name does not say
-// so. A password behind --password, or in PGPASSWORD=, is found without.
+// command is a program that takes a password as an argument with a name that does not say so.
+// A password after --password, or in PGPASSWORD=, is found without this table.
 type command struct {
 	name          string
-	passwordFlags []string // flags whose next argument is the password
+	passwordFlags []string // flags followed by the password
 	gluedFlags    []string // flags that the password is glued to: -psecret
-	userFlags     []string // flags whose next argument is name:password, or name%password
-	passwordIndex int      // which argument, without flags in front of it, is the password; 0: none
+	userFlags     []string // flags followed by name:password, or name%password
+	passwordIndex int      // position of the password among the arguments without a flag; 0: none
 }
 
 var commands = []command{
@@ -36,7 +36,7 @@ var commands = []command{
 	{name: "lftp", userFlags: []string{"-u"}},
 }
 
-// commandReach is how much of a command is looked at.
+// commandReach is how much of a command is searched, in bytes.
 const commandReach = 512
 
 var commandNames = func() map[string]*command {
@@ -47,17 +47,17 @@ var commandNames = func() map[string]*command {
 	return m
 }()
 
-// netUser is the one command whose password stands behind no flag.
+// netUser is the rule for the one command with a password that follows no flag.
 var netUser = rule{detector: Assignment, literals: []string{"net user "}, match: func(s string, start, after int) (from, to, next int) {
 	return commandPassword(s, commandNames[s[start:after-1]], after)
 }}
 
-// optionLetters begin the flags of commands, behind their dash.
+// optionLetters are the first letters of the commands' flags.
 var optionLetters = func() (t [256]bool) {
 	for _, c := range commands {
 		for _, list := range [...][]string{c.passwordFlags, c.gluedFlags, c.userFlags} {
 			for _, flag := range list {
-				if flag[0] == '-' && flag[1] != '-' { // flag looks at those with two
+				if flag[0] == '-' && flag[1] != '-' { // scanFlag handles flags with two dashes
 					t[flag[1]] = true
 				}
 			}
@@ -66,11 +66,11 @@ var optionLetters = func() (t [256]bool) {
 	return t
 }()
 
-// commandBack is how far in front of a flag its command is looked for.
+// commandBack is how far before a flag the scanner looks for its command, in bytes.
 const commandBack = 256
 
-// scanOption looks at a flag whose dash is at i: is it one of a command that takes a
-// password?
+// scanOption handles a flag with its dash at i: it finds the password if the flag belongs to a
+// command of the table.
 func (sc *textScanner) scanOption(i int) {
 	s := sc.s
 	if i < sc.command || i+1 >= len(s) || !optionLetters[s[i+1]] {
@@ -92,8 +92,8 @@ func (sc *textScanner) scanOption(i int) {
 	sc.addSpan(from, to, Assignment)
 }
 
-// lastCommand finds the last command of the table in a part of a text, from a place
-// on, and where its arguments begin.
+// lastCommand finds the last command of the table in s from a position on, and the position of
+// its arguments.
 func lastCommand(s string, from int) (c *command, after int) {
 	previous := ""
 	for at := from; at < len(s); {
@@ -138,7 +138,7 @@ func commandPassword(s string, c *command, after int) (from, to, next int) {
 	return 0, 0, limit
 }
 
-// nextArgument is what stands at a place of a command line, without its quotes, and
+// nextArgument returns the argument at a position of a command line without its quotes, and
 // where it ends.
 func nextArgument(s string, at int) (from, to, end int) {
 	if at >= len(s) {
@@ -154,15 +154,15 @@ func nextArgument(s string, at int) (from, to, end int) {
 	for end < len(s) && byteClass[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("|;&<>", s[end]) < 0 {
 		end++
 	}
-	if end == at { // a sign that no argument begins with
+	if end == at { // a sign that begins no argument
 		end++
 		return at, at, end
 	}
 	return at, end, end
 }
 
-// secretIn reports whether an argument is, or from v on holds, the password; flag is
-// the one in front of it, words counts those that are no flags.
+// secretIn reports whether an argument is the password, or holds it from v on. flag is the
+// previous argument; words counts the arguments that are no flags.
 func (c *command) secretIn(flag, arg string, words *int) (v int, ok bool) {
 	for _, f := range c.passwordFlags {
 		if flag == f && arg != "" && arg[0] != '-' {
@@ -197,7 +197,7 @@ func (c *command) secretIn(flag, arg string, words *int) (v int, ok bool) {
 	return 0, false
 }
 
-// commandOf finds the program that a list of arguments calls.
+// commandOf finds the command that a list of arguments calls.
 func commandOf(list []any) (c *command, from int) {
 	first, ok := list[0].(string)
 	if !ok || len(first) > 4*maxIdent {
@@ -215,8 +215,8 @@ func commandOf(list []any) (c *command, from int) {
 	return nil, 0
 }
 
-// redactArguments redacts a list of arguments, as far as its command says which of them is
-// a password, and reports the places of those.
+// redactArguments returns the indexes of the arguments in a list that are passwords, if it is
+// the argument list of a known command.
 func (w *documentWalker) redactArguments(list []any) (done map[int]bool) {
 	if len(list) < 2 {
 		return nil
@@ -242,7 +242,7 @@ func (w *documentWalker) redactArguments(list []any) (done map[int]bool) {
 	return done
 }
 
-// programs are the first words of commands.
+// programs are the first words of the commands.
 var programs = func() map[string]bool {
 	m := map[string]bool{}
 	for _, c := range commands {
@@ -252,7 +252,7 @@ var programs = func() map[string]bool {
 	return m
 }()
 
-// programName is the name of a program without its folder, as commands have it.
+// programName is the name of a program without its folder and .exe, as in commands.
 func programName(path string) string {
 	return strings.TrimSuffix(path[strings.LastIndexAny(path, `/\`)+1:], ".exe")
 }

@@ -5,9 +5,8 @@ import (
 	"strings"
 )
 
-// DeclaredFields reads metadata.redaction.fields of an event: the paths that
-// its producer declares to be redacted. Entries that are not texts are passed
-// over.
+// DeclaredFields reads metadata.redaction.fields of an event: the paths that its producer
+// declares to be redacted. It ignores entries that are not strings.
 func DeclaredFields(event any) []string {
 	for _, key := range [...]string{"metadata", "redaction", "fields"} {
 		m, ok := event.(map[string]any)
@@ -26,10 +25,9 @@ func DeclaredFields(event any) []string {
 	return out
 }
 
-// markAll replaces what the paths name by declaredValue. A path is dotted
-// (tool_input.body, items[0].name, items.*.name), may begin with $, or is a JSON
-// pointer. What is declared for tool_input holds for metadata.tool_input_executed
-// too: it is the same argument on its way back.
+// markAll replaces the values at the paths by declaredValue. A path is dotted (tool_input.body,
+// items[0].name, items.*.name), may begin with $, or is a JSON pointer. What is declared for
+// tool_input also holds for metadata.tool_input_executed, the same argument reported back.
 func (m *fieldMarker) markAll(root any, fields []string, detector string) (any, error) {
 	if len(fields) > maxFields {
 		return nil, ErrTooMuch
@@ -51,8 +49,8 @@ func (m *fieldMarker) markAll(root any, fields []string, detector string) (any, 
 	return root, nil
 }
 
-// PathBelow gives a path as it is from a document that holds its own one as member
-// name.
+// PathBelow returns the path of a field after its document became the member name of another
+// document.
 func PathBelow(name, field string) string {
 	if field != "" && field[0] == '/' {
 		return "/" + name + field
@@ -66,7 +64,7 @@ func PathBelow(name, field string) string {
 	return name + "." + field
 }
 
-// PathSegments splits a path into the names along it; nil for one that names
+// PathSegments splits a path into the names along it. It returns nil for a path that names
 // nothing.
 func PathSegments(field string) []string {
 	if strings.HasPrefix(field, "/") {
@@ -96,7 +94,7 @@ type fieldMarker struct {
 	detector string
 }
 
-// markPath follows one path. A key that itself has dots in it is found too.
+// markPath follows one path. It also finds a key that contains dots.
 func (m *fieldMarker) markPath(v any, path []string) any {
 	if m.visits--; m.visits < 0 {
 		return v
@@ -142,7 +140,7 @@ func (m *fieldMarker) markPath(v any, path []string) any {
 	return v
 }
 
-// unwrapDeclared gives back the value as it was, markers inside it taken out.
+// unwrapDeclared returns the original value, with all declaredValues inside it removed.
 func unwrapDeclared(v any) any {
 	switch v := v.(type) {
 	case declaredValue:

@@ -2,16 +2,16 @@ package redact
 
 import "strings"
 
-// Numbers are found by their groups: 4111 1111 1111 1111 has the shape 4-4-4-4.
-// Every group begins a window of up to maxWindow groups; a window whose shape is
-// in the table of numbers is checked. Where shape and check digits leave too much
-// to chance, a word in front of the number must say what it is.
+// Numbers are found by their groups of digits: 4111 1111 1111 1111 has the shape 4-4-4-4. Every
+// group begins a window of up to maxWindow groups; a window with a shape in the table of
+// numbers is checked. Where shape and check digits leave too much to chance, a word before the
+// number must say what it is.
 
 const (
-	maxGroups = 24 // groups that are looked at together
-	maxWindow = 7  // groups of one number at most
-	maxGroup  = 19 // digits of one group at most
-	minDigits = 7  // of anything that is looked for
+	maxGroups = 24 // greatest number of groups in one run
+	maxWindow = 7  // greatest number of groups in one number
+	maxGroup  = 19 // greatest number of digits in one group
+	minDigits = 7  // fewest digits of any number
 )
 
 // digitGroup is a run of digits.
@@ -19,23 +19,23 @@ type digitGroup struct{ at, n int32 }
 
 func (g digitGroup) end() int { return int(g.at + g.n) }
 
-// run of digits that blanks and signs join.
+// digitRun is a run of digits that blanks and signs join.
 type digitRun struct {
 	s          string
 	budget     *workBudget
-	figures    *[maxWindow * maxGroup]byte // room for the digits of a window
+	figures    *[maxWindow * maxGroup]byte // buffer for the digits of a window
 	groups     []digitGroup
 	total      int
-	words      uint32 // what the words in front say; see words
-	wordsKnown bool   // words is known
+	words      uint32 // meanings of the words before the run; see precedingWords
+	wordsKnown bool   // words is set
 }
 
-// scanDigits looks at the number whose first two digits end at i and says where to
-// go on.
+// scanDigits handles the number with its first two digits ending at i, and returns where to
+// continue.
 func (sc *textScanner) scanDigits(i int) (next int) {
 	s, start := sc.s, i-1
 	for back := 0; back < 3 && start >= 2 && byteClass[s[start-1]]&joiner != 0 && isDigit(s[start-2]) && start-2 >= sc.number && (start == 2 || !isDigit(s[start-3])); back++ {
-		start -= 2 // +1 415 …: one digit alone makes no pair
+		start -= 2 // +1 415 …: a single digit makes no pair
 	}
 	n, total, end := 0, 0, start
 	for p := start; n < maxGroups; n++ {
@@ -54,7 +54,7 @@ func (sc *textScanner) scanDigits(i int) (next int) {
 		}
 	}
 	if next = end; n == maxGroups {
-		next = sc.groups[maxGroups-maxWindow].end() // a number may begin in the groups behind
+		next = sc.groups[maxGroups-maxWindow].end() // a number may begin in the last groups
 	}
 	sc.budget.charge(9 + 5*n)
 	decimal := n == 2 && s[sc.groups[0].end()] == '.' && sc.groups[0].end()+1 == int(sc.groups[1].at)
@@ -105,7 +105,7 @@ func (r *digitRun) findNumber(j int) (from, to int, detector string) {
 			return start - 1, to, Phone
 		}
 	}
-	var ends [maxWindow]uint8 // nodes of the tree of shapes
+	var ends [maxWindow]uint8 // nodes of shapeTree
 	n, node := 0, uint8(0)
 	for n < maxWindow && j+n < len(r.groups) && r.groups[j+n].n <= maxGroup {
 		if node = shapeTree[node].next[r.groups[j+n].n]; node == 0 {
@@ -127,8 +127,7 @@ func (r *digitRun) findNumber(j int) (from, to int, detector string) {
 	return r.nationalPhone(j)
 }
 
-// numberStart is where a number that begins with group j begins: an opening bracket
-// belongs to it.
+// numberStart is the start of a number that begins with group j. It includes an opening bracket.
 func (r *digitRun) numberStart(j int) int {
 	at := int(r.groups[j].at)
 	if at > 0 && r.s[at-1] == '(' {
@@ -137,7 +136,7 @@ func (r *digitRun) numberStart(j int) int {
 	return at
 }
 
-// matchPattern finds the row that the k groups from j on are a number of.
+// matchPattern returns the pattern that the k groups from j on match, or nil.
 func (r *digitRun) matchPattern(rows []*numberPattern, j, k int) *numberPattern {
 	var d []byte
 	for _, row := range rows {
@@ -161,8 +160,7 @@ func (r *digitRun) matchPattern(rows []*numberPattern, j, k int) *numberPattern 
 	return nil
 }
 
-// hasSeparators reports whether the signs between the k groups from j on, one after
-// the other, are seps.
+// hasSeparators reports whether the signs between the k groups from j on, concatenated, are seps.
 func (r *digitRun) hasSeparators(j, k int, seps string) bool {
 	for i := j; i < j+k-1; i++ {
 		between := r.s[r.groups[i].end():r.groups[i+1].at]
@@ -174,15 +172,14 @@ func (r *digitRun) hasSeparators(j, k int, seps string) bool {
 	return seps == ""
 }
 
-// isContinued reports whether a group as long as its neighbour stands, behind a
-// blank, before or after the k groups from j on.
+// isContinued reports whether a group as long as its neighbour precedes or follows the k groups
+// from j on.
 func (r *digitRun) isContinued(j, k int) bool {
 	return j > 0 && r.groups[j-1].n == r.groups[j].n || j+k < len(r.groups) && r.groups[j+k].n == r.groups[j+k-1].n
 }
 
-// isBounded reports whether the k groups from j on stand alone: no letter, no
-// digit and no fraction touches them, and they are no part of a longer number
-// that is written in the same way.
+// isBounded reports whether the k groups from j on stand alone: no letter, digit or fraction
+// touches them, and they are no part of a longer number that is written in the same way.
 func (r *digitRun) isBounded(j, k int) bool {
 	s, end := r.s, r.groups[j+k-1].end()
 	if end < len(s) && (byteClass[s[end]]&alnum != 0 || s[end] == '_') {
@@ -194,8 +191,8 @@ func (r *digitRun) isBounded(j, k int) bool {
 	return j > 0 || r.groups[j].at < 2 || s[r.groups[j].at-1] != '.' && s[r.groups[j].at-1] != ',' || !isDigit(s[r.groups[j].at-2])
 }
 
-// isJoined reports whether group i and the next belong together: by a point, or
-// by a dash where dashes are inside the number too.
+// isJoined reports whether group i and the next belong together: they are joined by a point, or
+// by a dash if the number has dashes inside too.
 func (r *digitRun) isJoined(i, j, k int) bool {
 	sep := r.s[r.groups[i].end():r.groups[i+1].at]
 	if sep == "." {

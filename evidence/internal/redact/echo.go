@@ -12,31 +12,31 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// What is found in one place of a record is looked for in all others: a password
-// that a field's name gave away may stand in a text that says nothing about it.
+// What is found in one place of a record is searched for in all others: a password that the
+// name of a field revealed may also be in a text that does not mark it.
 
 const (
-	minEcho    = 8   // bytes of a value that is looked for elsewhere
-	maxEchoes  = 256 // values that are looked for
-	echoForms  = 48  // of how many of them other spellings are looked for as well
+	minEcho    = 8   // least bytes of a value that is searched for
+	maxEchoes  = 256 // greatest number of values that are searched for
+	echoForms  = 48  // how many of them are also searched for in other spellings
 	echoBudget = 12  // work for each byte of text
 )
 
-// Echoes are texts that must not be anywhere in a record.
+// Echoes are values that must not appear anywhere in a record.
 type Echoes struct {
 	needles []needle
 	byHead  map[uint64][]int
-	bits    [64]uint64 // filter in front of byHead
+	bits    [64]uint64 // prefilter for byHead
 }
 
 type needle struct {
 	text     string
 	detector string
-	encoded  bool // a base64 form: what touches it belongs to it
+	encoded  bool // a base64 form: adjacent base64 characters belong to it
 }
 
-// NewEchoes gathers what was found: values that may never be released, of
-// minEcho bytes or more and not all alike. nil when there are none.
+// NewEchoes collects from hits the values that must not be released, of minEcho bytes or more
+// and with varied bytes. It returns nil if there are none.
 func NewEchoes(hits []Hit) *Echoes {
 	e := &Echoes{byHead: map[uint64][]int{}}
 	for _, h := range hits {
@@ -54,14 +54,14 @@ func NewEchoes(hits []Hit) *Echoes {
 	return e
 }
 
-// noEchoDetectors are detectors whose findings are not looked for elsewhere: the rest of
-// the record, and reply tokens, which have a field where they stay.
+// noEchoDetectors are detectors with findings that are not searched for elsewhere: those that
+// cover a whole text or body, and reply tokens, which stay in their own field.
 var noEchoDetectors = map[string]bool{Withheld: true, TooMany: true, InvalidUTF8: true, ReplyToken: true,
 	RetentionSummary: true, RetentionHashes: true, RetentionNone: true}
 
-// placeDetectors are detectors whose findings need not be secret by themselves: of them
-// only what is long or no single word is looked for, so that the name of a tool,
-// repeated in an argument, stays the name of a tool.
+// placeDetectors are detectors with findings that need not be secret by themselves. Only long
+// ones, or those with a blank or an @, are searched for elsewhere, so that the name of a tool
+// that is repeated in an argument is not redacted as a tool name.
 var placeDetectors = map[string]bool{DeclaredField: true, NeverStore: true, Protected: true}
 
 func (e *Echoes) addLeaves(v any, detector string) {
@@ -81,8 +81,7 @@ func (e *Echoes) addLeaves(v any, detector string) {
 	}
 }
 
-// addValue looks for a value, and for other spellings of it that are not found by
-// decoding what looks encoded.
+// addValue adds a value, and other spellings of it that decoding would not reveal.
 func (e *Echoes) addValue(v, detector string) {
 	if len(e.needles) >= maxEchoes || !e.addNeedle(needle{v, detector, false}) || len(e.needles) > echoForms {
 		return
@@ -90,21 +89,21 @@ func (e *Echoes) addValue(v, detector string) {
 	if quoted, err := jsontext.AppendQuote(nil, v); err == nil && len(quoted) > len(v)+2 {
 		e.addNeedle(needle{string(quoted[1 : len(quoted)-1]), detector, false})
 	}
-	if strings.IndexByte(v, '+') >= 0 { // as it is in a text with percent signs
+	if strings.IndexByte(v, '+') >= 0 { // its form in a text with percent signs
 		e.addNeedle(needle{strings.ReplaceAll(v, "+", " "), detector, false})
 	}
 	if len(v)*4/3 >= minBase64 {
 		return
 	}
 	for _, enc := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
-		for shift := range 3 { // bytes that stand before it in its group of three
+		for shift := range 3 { // number of bytes before it in its group of three
 			text := enc.EncodeToString(append(make([]byte, shift, shift+len(v)), v...))
 			e.addNeedle(needle{text[(shift*8+5)/6 : (shift+len(v))*8/6], EncodedData, true})
 		}
 	}
 }
 
-// addNeedle reports whether the text is one that can be looked for.
+// addNeedle adds a text. It reports whether the text can be searched for.
 func (e *Echoes) addNeedle(n needle) bool {
 	if len(n.text) < minEcho || !hasVariedBytes(n.text) || strings.Contains(allPlaceholders, n.text) {
 		return false
@@ -122,7 +121,7 @@ func (e *Echoes) addNeedle(n needle) bool {
 	return true
 }
 
-// allPlaceholders are what marks are made of: to look for that would find every mark.
+// allPlaceholders contains every placeholder. A value inside it would match placeholders.
 var allPlaceholders = placeholderPrefix + strings.Join(append(Detectors(), ClassDetectors()...), "] "+placeholderPrefix) + "]"
 
 // hasVariedBytes reports whether a text has at least five different bytes.
@@ -138,11 +137,11 @@ func headOf(s string) uint64 { return binary.LittleEndian.Uint64([]byte(s[:8])) 
 
 func echoHash(head uint64) uint64 { return head * 0x9E3779B97F4A7C15 >> (64 - 12) }
 
-// FoundIn reports whether any of the texts stands in s.
+// FoundIn reports whether any of the values is in s.
 func (e *Echoes) FoundIn(s string) bool { return len(e.findSpans(s, nil)) > 0 }
 
-// findSpans adds where the texts stand in s, in its encoded parts too. When comparing
-// takes too long, all of s counts as found.
+// findSpans appends the places of the values in s, including its encoded parts. If the
+// comparison takes too long, all of s counts as found.
 func (e *Echoes) findSpans(s string, spans []Span) []Span {
 	if e == nil || len(s) < minEcho {
 		return spans
@@ -154,7 +153,7 @@ func (e *Echoes) findSpans(s string, spans []Span) []Span {
 	return spans
 }
 
-// findPlain finds the texts in s as it is.
+// findPlain finds the values in s without decoding.
 func (e *Echoes) findPlain(s string, m *workBudget) (spans []Span) {
 	if len(s) < minEcho {
 		return nil
@@ -192,7 +191,7 @@ func (n *needle) spanAt(s string, i int) Span {
 	return Span{from, to, n.detector}
 }
 
-// inWord reports whether a value of letters only stands inside of a longer word.
+// inWord reports whether a value of letters only is inside a longer word.
 func inWord(s string, i int, v string) bool {
 	if runEnd(v, 0, letter) < len(v) {
 		return false
@@ -201,7 +200,7 @@ func inWord(s string, i int, v string) bool {
 	return i > 0 && byteClass[s[i-1]]&letter != 0 || end < len(s) && byteClass[s[end]]&letter != 0
 }
 
-// canonicalText is a value as text, for digests: equal values have equal texts.
+// canonicalText is the text of a value for digests: equal values have equal texts.
 func canonicalText(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {

@@ -1,18 +1,18 @@
 package redact
 
-// Longest parts of an e-mail address that are looked at (RFC 5321, 4.5.3.1).
+// Longest parts of an e-mail address that the scanner reads (RFC 5321, 4.5.3.1).
 const (
 	maxMailLocal  = 64
 	maxMailDomain = 255
 )
 
-// scanEmail looks at the address around the @ at i. The name before it is looked for
-// no further back than to the address before, so nothing is read twice.
+// scanEmail handles the address around the @ at i. It looks for the local part no further back
+// than the previous address, so that no byte is read twice.
 func (sc *textScanner) scanEmail(i int) {
 	s := sc.s
 	sc.budget.charge(25)
 	if i < int(sc.seen[urlRule]) || i+1 >= len(s) {
-		return // user:password@host: what is secret there is found by its own rule
+		return // user:password@host: urlRule finds the secret there
 	}
 	from := i
 	for from > sc.mail && i-from < maxMailLocal && byteClass[s[from-1]]&mailLocal != 0 {
@@ -34,8 +34,8 @@ func (sc *textScanner) scanEmail(i int) {
 	}
 }
 
-// mailHost reports whether a host has a dot and ends in what can be a top-level
-// domain: pkg@1.2.3 and logo@2x.png are no addresses.
+// mailHost reports whether a host has a dot and ends in a possible top-level domain: pkg@1.2.3
+// and logo@2x.png are no addresses.
 func mailHost(host string) bool {
 	at := len(host)
 	for at > 0 && host[at-1] != '.' {
@@ -60,7 +60,7 @@ func mailHost(host string) bool {
 	return !fileEndings[string(buf[:len(top)])]
 }
 
-// fileEndings stand where a top-level domain would, and are none.
+// fileEndings are file name extensions that look like top-level domains.
 var fileEndings = map[string]bool{
 	"png": true, "jpg": true, "jpeg": true, "gif": true, "svg": true, "webp": true, "ico": true, "bmp": true, "tiff": true,
 	"js": true, "ts": true, "mjs": true, "jsx": true, "tsx": true, "css": true, "scss": true, "html": true, "htm": true,

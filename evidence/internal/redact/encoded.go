@@ -7,13 +7,12 @@ import (
 )
 
 const (
-	maxDecodings = 2  // encodings inside of each other that are looked through
-	minBase64    = 24 // characters of base64 that are decoded
+	maxDecodings = 2  // depth of nested encodings that are decoded
+	minBase64    = 24 // fewest characters of base64 that are decoded
 )
 
-// findEncoded adds what stands in a text in another spelling: base64 of text,
-// percent-encoding, and escapes of JSON and the like, depth of them inside of
-// each other.
+// findEncoded appends what is found in the decoded parts of a text: base64 of text,
+// percent-encoding, and escapes of JSON and the like, nested up to depth.
 func findEncoded(s string, spans []Span, depth int, m *workBudget, look spanFinder) []Span {
 	if len(s) >= minBase64 {
 		spans = inBase64(s, spans, depth, m, look)
@@ -24,11 +23,11 @@ func findEncoded(s string, spans []Span, depth int, m *workBudget, look spanFind
 	return spans
 }
 
-// spanFinder finds what stands in a text as it is.
+// spanFinder finds spans in a text without decoding it.
 type spanFinder func(s string, m *workBudget) []Span
 
-// inBase64 looks at every run of minBase64 characters of the alphabet or more:
-// one of them stands at a multiple of minBase64-1, so others need not be looked at.
+// inBase64 checks every run of at least minBase64 characters of the alphabet. Each such run
+// covers a multiple of minBase64-1, so it only probes there.
 func inBase64(s string, spans []Span, depth int, m *workBudget, look spanFinder) []Span {
 	seen := 0
 	for probe := minBase64 - 1; probe < len(s); probe += minBase64 - 1 {
@@ -53,7 +52,7 @@ func inBase64(s string, spans []Span, depth int, m *workBudget, look spanFinder)
 			spans = append(spans, Span{from, to, EncodedData})
 			continue
 		}
-		for part := from; part < to; { // of a path or of a JSON pointer
+		for part := from; part < to; { // of a path or a JSON pointer
 			end := to
 			if slash := strings.IndexByte(s[part:to], '/'); slash >= 0 {
 				end = part + slash
@@ -67,7 +66,7 @@ func inBase64(s string, spans []Span, depth int, m *workBudget, look spanFinder)
 	return spans
 }
 
-// holdsSecret reports whether something is found in what base64 says.
+// holdsSecret reports whether anything is found in the decoded base64.
 func holdsSecret(v string, depth int, m *workBudget, look spanFinder) bool {
 	m.charge(20)
 	text, ok := decodeText(v)
@@ -82,7 +81,7 @@ func holdsSecret(v string, depth int, m *workBudget, look spanFinder) bool {
 	return len(found) > 0
 }
 
-// base64Digit is the value of a character in either alphabet, -1 for none.
+// base64Digit is the value of a character in either alphabet, or -1.
 var base64Digit = func() (t [256]int8) {
 	for i := range t {
 		t[i] = -1
@@ -94,8 +93,8 @@ var base64Digit = func() (t [256]int8) {
 	return t
 }()
 
-// decodeText decodes base64 if that gives text. Most of what is not base64 of
-// text shows it within a few characters.
+// decodeText decodes base64 if the result is text. Most input that is not base64 of text fails
+// within a few characters.
 func decodeText(v string) (string, bool) {
 	const first = minBase64 / 4 * 4
 	if head := decodeBase64(v[:first]); !isText(head) || !utf8.Valid(trimCutRune(head)) {
@@ -105,7 +104,7 @@ func decodeText(v string) (string, bool) {
 	return string(out), isText(out[:max(0, len(out)-2)]) && utf8.Valid(out)
 }
 
-// decodeBase64 decodes either alphabet; what is left of the last group is cut off.
+// decodeBase64 decodes either alphabet; it drops an incomplete last group.
 func decodeBase64(v string) []byte {
 	if len(v)%4 == 1 {
 		v = v[:len(v)-1]
@@ -116,7 +115,7 @@ func decodeBase64(v string) []byte {
 			return out[:n]
 		}
 	}
-	out = out[:0] // both alphabets are in it
+	out = out[:0] // it mixes both alphabets
 	i := 0
 	for ; i+4 <= len(v); i += 4 {
 		w := uint32(base64Digit[v[i]])<<18 | uint32(base64Digit[v[i+1]])<<12 | uint32(base64Digit[v[i+2]])<<6 | uint32(base64Digit[v[i+3]])
@@ -132,7 +131,7 @@ func decodeBase64(v string) []byte {
 	return out
 }
 
-// trimCutRune is a text without the character that its end may have cut.
+// trimCutRune removes an incomplete character from the end of b.
 func trimCutRune(b []byte) []byte {
 	for n := len(b); n > 0 && len(b)-n < utf8.UTFMax; n-- {
 		if b[n-1] < 0x80 {
@@ -148,7 +147,7 @@ func trimCutRune(b []byte) []byte {
 	return b
 }
 
-// isText reports whether no control character but white space is in b.
+// isText reports whether b has no control characters except white space.
 func isText(b []byte) bool {
 	for _, c := range b {
 		if c < ' ' && c != '\n' && c != '\t' && c != '\r' || c == 0x7f {

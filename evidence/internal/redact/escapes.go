@@ -6,12 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// maxPointers is how often the escapes of JSON pointers are undone in one text.
+// maxPointers is how often the escapes of JSON pointers are resolved in one text.
 const maxPointers = 2
 
-// family is what writes escapes in one way. Those of JSON pointers, by which members
-// are named, are undone by themselves: %2F in a name is no / until the name is
-// known.
+// family is a set of signs that begin escapes. Those of JSON pointers, which name members, are
+// resolved separately: %2F in a name is no / until the name is known.
 type family []byte
 
 var (
@@ -19,8 +18,8 @@ var (
 	inPointers = family{'~'}
 )
 
-// firstEscape is where the first escape of a text stands: %41, \u0041, \x41, &#65;; in
-// pointers ~1, ~0. -1 when there is none.
+// firstEscape returns the position of the first escape of a text: %41, \u0041, \x41, &#65;; in
+// pointers ~1, ~0. It returns -1 if there is none.
 func firstEscape(s string, signs family) int {
 	first := -1
 	for _, sign := range signs {
@@ -41,8 +40,8 @@ func firstEscape(s string, signs family) int {
 	return first
 }
 
-// findEscaped looks at a text with its escapes undone, and with those undone that it
-// has then, and says where in the original it found something.
+// findEscaped searches a text with its escapes resolved, and repeats this while the result has
+// escapes. It appends the spans of its findings in the original text.
 func findEscaped(s string, first int, signs family, spans []Span, depth int, m *workBudget, look spanFinder) []Span {
 	text, levels := s, []offsetMap(nil)
 	for pointers := maxPointers; first >= 0; {
@@ -55,7 +54,7 @@ func findEscaped(s string, first int, signs family, spans []Span, depth int, m *
 		text, p = undoEscapes(text, first, signs, m)
 		levels = append(levels, p)
 		m.charge(len(text))
-		found := look(text, m) // %23 in a URL's password is one only until it is undone
+		found := look(text, m) // # in a URL's password appears only after %23 is resolved
 		if first, signs = nextEscapes(text, depth, pointers); first < 0 && len(text) >= minBase64 {
 			found = inBase64(text, found, 1, m, look)
 		}
@@ -69,8 +68,8 @@ func findEscaped(s string, first int, signs family, spans []Span, depth int, m *
 	return spans
 }
 
-// nextEscapes is where the escapes begin that are to be undone next, and which; -1
-// when there are none, or enough of them were undone.
+// nextEscapes returns the position and the family of the escapes to resolve next, or -1 if there
+// are none or the depth is used up.
 func nextEscapes(s string, depth, pointers int) (first int, signs family) {
 	if pointers > 0 {
 		if first = firstEscape(s, inPointers); first >= 0 {
@@ -83,15 +82,15 @@ func nextEscapes(s string, depth, pointers int) (first int, signs family) {
 	return -1, nil
 }
 
-// offsetMap say where the parts of a text whose escapes were undone were before:
-// from view on, it is as the original from origin on.
+// offsetMap maps positions of a resolved text to the original: from view on, it equals the
+// original from origin on.
 type offsetMap []struct{ view, origin int }
 
-// undoEscapes undoes the escapes of a text, from a little before the first one on: what
-// an escape can be part of begins near it.
+// undoEscapes resolves the escapes of a text. The result begins shortly before the first one,
+// because a secret with an escape in it begins near it.
 func undoEscapes(s string, first int, signs family, m *workBudget) (string, offsetMap) {
 	near := first
-	if other := firstEscape(s[:first], inTexts); other >= 0 { // to be undone after those of pointers
+	if other := firstEscape(s[:first], inTexts); other >= 0 { // to be resolved after those of pointers
 		near = other
 	}
 	at := max(0, near-2*maxIdent)
@@ -110,7 +109,7 @@ func undoEscapes(s string, first int, signs family, m *workBudget) (string, offs
 			continue
 		}
 		view = appendQuery(view, s[at:i], query)
-		if s[i] == '%' || s[i+1] == 'x' { // a byte, not a character
+		if s[i] == '%' || s[i+1] == 'x' { // these escapes stand for a byte, not a character
 			view = append(view, byte(c))
 		} else {
 			view = utf8.AppendRune(view, c)
@@ -122,8 +121,7 @@ func undoEscapes(s string, first int, signs family, m *workBudget) (string, offs
 	return string(appendQuery(view, s[at:], query)), p
 }
 
-// appendQuery appends a part of a text in which, where it has percent signs, a
-// plus sign may stand for a blank.
+// appendQuery appends s. In a text with percent signs (query) a plus sign stands for a blank.
 func appendQuery(view []byte, s string, query bool) []byte {
 	at := len(view)
 	view = append(view, s...)
@@ -137,7 +135,7 @@ func appendQuery(view []byte, s string, query bool) []byte {
 	return view
 }
 
-// plainRun is how many bytes there are before the next that may begin an escape.
+// plainRun is the number of bytes before the next one that may begin an escape.
 func plainRun(s string, signs family) int {
 	if len(signs) == 1 {
 		if i := strings.IndexByte(s, signs[0]); i >= 0 {
@@ -153,8 +151,8 @@ func plainRun(s string, signs family) int {
 	return len(s)
 }
 
-// originalOffset is where a place of the view is in the original. The end of a span
-// that lies in an escaped character is the end of its escape.
+// originalOffset maps a position of the view to the original. The end of a span inside an
+// escaped character is mapped to the end of its escape.
 func (p offsetMap) originalOffset(at int, end bool) int {
 	i := sort.Search(len(p), func(i int) bool { return p[i].view > at }) - 1
 	where := p[i].origin + at - p[i].view
@@ -164,8 +162,8 @@ func (p offsetMap) originalOffset(at int, end bool) int {
 	return where
 }
 
-// readEscape reads the escape at i: the character and how many bytes it takes; one
-// byte, as it is, where there is none.
+// readEscape decodes the escape at i and returns the character and the length of the escape. If
+// there is none, it returns the byte and 1.
 func readEscape(s string, i int) (c rune, n int) {
 	switch rest := s[i:]; {
 	case rest[0] == '%' && len(rest) > 2:
@@ -182,7 +180,7 @@ func readEscape(s string, i int) (c rune, n int) {
 		if v := hexNumber(rest[2:6]); v >= 0 {
 			return v, 6
 		}
-	case rest[0] == '~' && len(rest) > 1 && i > 0 && byteClass[s[i-1]]&space == 0: // a pointer begins with /; "~10 %" is none
+	case rest[0] == '~' && len(rest) > 1 && i > 0 && byteClass[s[i-1]]&space == 0: // a pointer begins with /, so "~10 %" is none
 		switch rest[1] {
 		case '0':
 			return '~', 2
@@ -195,8 +193,8 @@ func readEscape(s string, i int) (c rune, n int) {
 	return rune(s[i]), 1
 }
 
-// readShortEscape reads one of JSON's escapes of two characters. Alone they are no
-// reason to look at a text once more; beside others they are undone as well.
+// readShortEscape decodes one of JSON's escapes of two characters. They alone do not make
+// firstEscape start, but they are resolved together with other escapes.
 func readShortEscape(s string, i int) (c rune, n int) {
 	if s[i] == '\\' && i+1 < len(s) {
 		switch s[i+1] {
@@ -209,7 +207,7 @@ func readShortEscape(s string, i int) (c rune, n int) {
 	return rune(s[i]), 1
 }
 
-// readEntity reads &#65; and &#x41;.
+// readEntity decodes &#65; and &#x41;.
 func readEntity(s string) (c rune, n int) {
 	digits, base := 2, rune(10)
 	if s[2] == 'x' || s[2] == 'X' {
@@ -238,7 +236,7 @@ func hexDigit(c byte) rune {
 	return -1
 }
 
-// hexNumber is the value of a text of hexadecimal digits, -1 if it is none.
+// hexNumber is the value of hexadecimal digits, or -1.
 func hexNumber(s string) (v rune) {
 	for i := 0; i < len(s); i++ {
 		d := hexDigit(s[i])

@@ -2,13 +2,12 @@ package redact
 
 import "strings"
 
-// fieldRule is one row of the table of names that say that a value is personal
-// data. It counts for keys of objects, not for words in a text, and only for
-// values that look like it.
+// fieldRule is one row of the table of names that mark a value as personal data. It applies to
+// keys of objects, not to words in a text, and only to values that pass check.
 type fieldRule struct {
-	text     string // normalised as in names
+	text     string // normalised as in nameRules
 	detector string
-	exact    bool // false: a longer name that ends with text counts too
+	exact    bool // false: a longer name that ends with text matches too
 	check    func(value string) bool
 }
 
@@ -51,7 +50,7 @@ var personalFields = []fieldRule{
 	{text: "mrn", detector: PersonalField, exact: true, check: fourDigits}, {text: "biometric", detector: PersonalField, check: hasLetters}, {text: "fingerprintdata", detector: PersonalField, check: hasLetters},
 }
 
-// personalField is the row of a key; one without a detector when there is none.
+// personalField returns the rule for a key, or one without a detector.
 func personalField(key string) fieldRule {
 	if _, i := findRules(key); i > 0 {
 		return personalFields[i-1]
@@ -77,7 +76,7 @@ func fourDigits(v string) bool  { return countDigits(v, 4) }
 func fiveDigits(v string) bool  { return countDigits(v, 5) && len(v) <= 10 }
 func sevenDigits(v string) bool { return countDigits(v, 7) }
 
-// hasLetters wants three letters of any script.
+// hasLetters reports whether v has three letters of any script.
 func hasLetters(v string) bool {
 	n := 0
 	for i := 0; i < len(v); i++ {
@@ -90,8 +89,8 @@ func hasLetters(v string) bool {
 	return false
 }
 
-// isStreetLike wants what a street has and a host, a pointer or a mailbox has not: a
-// blank, a digit, letters.
+// isStreetLike reports whether v has what a street has and a host, a pointer or a mailbox lacks:
+// a blank, a digit and letters.
 func isStreetLike(v string) bool {
 	return strings.IndexByte(v, ' ') > 0 && anyDigit(v) && hasLetters(v) && strings.IndexByte(v, '@') < 0
 }

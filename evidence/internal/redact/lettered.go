@@ -1,10 +1,10 @@
 package redact
 
-// findLetterNumber looks for numbers that have letters in them: group j is their
-// first digits, and an upper-case letter touches it or a short group follows.
+// findLetterNumber looks for numbers with letters: group j is their first digits, and an
+// upper-case letter touches it or a short group follows.
 func (r *digitRun) findLetterNumber(j int) (from, to int, detector string) {
 	g := r.groups[j]
-	ahead := 0 // upper-case letters right in front
+	ahead := 0 // upper-case letters directly before the group
 	for ahead < 7 && int(g.at) > ahead && byteClass[r.s[int(g.at)-ahead-1]]&upper != 0 {
 		ahead++
 	}
@@ -30,8 +30,8 @@ func (r *digitRun) findLetterNumber(j int) (from, to int, detector string) {
 	return 0, 0, ""
 }
 
-// letterNumbers are national ids by the letters and digits that they begin with;
-// length is how long the one at start is, 0 if it is none.
+// letterNumbers are national ids by the number of letters and digits that they begin with. length
+// returns the length of the id at start, or 0.
 var letterNumbers = []struct {
 	name          string
 	ahead, digits int
@@ -55,8 +55,8 @@ var letterNumbers = []struct {
 	}},
 }
 
-// matchForm compares s at i with a form: 9 is a digit, A an upper-case letter, *
-// anything else, and then asks check.
+// matchForm compares s at i with a form (9 is a digit, A an upper-case letter, * any byte) and
+// then calls check. It returns the length of the form, or 0.
 func matchForm(s string, i int, form string, check func(string) bool) int {
 	if len(s)-i < len(form) {
 		return 0
@@ -102,7 +102,7 @@ func sgNRIC(v string) bool {
 	return false
 }
 
-// ukNINO knows the letters that are never used; there is no check digit.
+// ukNINO checks that no letter is one that is never used; there is no check digit.
 func ukNINO(v string) bool {
 	for i, c := range []byte(v[:2]) {
 		switch c {

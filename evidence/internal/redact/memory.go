@@ -1,9 +1,8 @@
 package redact
 
-// ScanCache keeps what was found in texts that were much work, so that a document
-// that goes the long way after all, because of what was found or of how it is
-// written, is not searched twice. What is found depends on nothing but the text. It
-// is not for concurrent use; nil remembers nothing.
+// ScanCache holds the findings in texts that took much work, so that a document that the fast
+// path rejects is not scanned twice. Findings depend only on the text. It is not safe for
+// concurrent use; a nil ScanCache holds nothing.
 type ScanCache struct{ list []cachedScan }
 
 type cachedScan struct {
@@ -13,8 +12,8 @@ type cachedScan struct {
 }
 
 const (
-	maxCachedScans = 16  // that are remembered
-	minCachedWork  = 300 // less is soon done again
+	maxCachedScans = 16  // greatest number of cached texts
+	minCachedWork  = 300 // less work is cheaper to repeat
 )
 
 func (m *ScanCache) clear() {
@@ -28,7 +27,7 @@ func (m *ScanCache) store(text string, spans []Span, work int) {
 	}
 }
 
-// lookup is meter.scan, remembered.
+// lookup returns the cached result of workBudget.scanText.
 func (m *ScanCache) lookup(text string) (spans []Span, work int, known bool) {
 	if m == nil {
 		return nil, 0, false

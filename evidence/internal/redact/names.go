@@ -15,27 +15,27 @@ type strength int
 
 const (
 	noStrength strength = iota
-	weakName            // the value is a secret if it looks random
-	likely              // the value is a secret if it looks like a password
+	weakName            // the value is a secret if it looks random (isRandomMix)
+	likely              // the value is a secret if it looks like a password (passwordLike)
 	strongName          // the value is a secret
 )
 
-// nameRule is one row of the table of credential names. Names are compared after
-// normalising: NFKD, lower case, and letters and digits only, so that api_key,
-// Api-Key, apiKey and the same in full-width letters are one. Digits at the end of a
-// name count only where a row has them: passwd2 is passwd.
+// nameRule is one row of the table of credential names. Names are compared after normalising:
+// NFKD, lower case, only letters and digits, so that api_key, Api-Key, apiKey and the same in
+// full-width letters are equal. Digits at the end of a name count only if a rule has them:
+// passwd2 matches passwd.
 type nameRule struct {
 	text     string
 	strength strength
-	exact    bool // false: a name that ends with text counts too (github_token)
+	exact    bool // false: a name that ends with text matches too (github_token)
 	prose    bool // also an everyday word: "token: a" in a text proves nothing
-	word     bool // of another language
-	many     bool // a plural: a number beside it is a count
+	word     bool // a word of a language other than English
+	many     bool // a plural: a number as its value is a count
 	line     bool // a header: in a text its value reaches to the end of the line
 }
 
-// ownNameRules holds what is a credential by its name; of several that a name ends with
-// the longest counts. Rows with strength none are exceptions to shorter rows.
+// ownNameRules are the names of credentials. If a name ends with several of them, the longest
+// counts. Rules with noStrength are exceptions to shorter rules.
 var ownNameRules = []nameRule{
 	{text: "replytoken"}, {text: "continuationtoken"}, {text: "idempotencytoken"}, {text: "pagetoken"},
 	{text: "nexttoken"}, {text: "synctoken"}, {text: "pertoken"}, {text: "maxtoken"}, {text: "publickey"},
@@ -68,23 +68,24 @@ var ownNameRules = []nameRule{
 	{text: "creds", strength: weakName, exact: true},
 }
 
-// passOwners stand in front of pass where it means a password: user_pass, X-Db-Pass.
-// Without one of them it means many things (first_pass, bypass, boarding_pass).
+// passOwners are the words before pass with which it means a password: user_pass, X-Db-Pass.
+// Without one of them pass has many meanings (first_pass, bypass, boarding_pass).
 var passOwners = strings.Fields(`user usr db database sql mysql pg postgres redis mongo rabbit ldap auth login account admin root sudo smtp imap mail email ftp sftp ssh
 	proxy wifi wlan vpn rdp vnc key keystore truststore store tls ssl cert svc api unlock zip archive pdf enc encryption`)
 
-// foreignRows are words of other languages in ASCII letters; see foreignWords for the rest.
+// foreignRows are words of other languages in ASCII letters; foreignWords has the rest.
 var foreignRows = strings.Fields("passwort kennwort wachtwoord motdepasse contrasena contrasenya palavrapasse haslo sifre losenord lozenord jelszo salasana adgangskode passord lozinka slaptazodis parool katasandi matkhau")
 
-// qualifiers are words behind a credential's name that leave its value one:
-// PASSWORD_HASH, secretValue, key_b64. Others do not: password_policy, token_type.
+// qualifiers are words after the name of a credential with which its value is still a
+// credential: PASSWORD_HASH, secretValue, key_b64. Other words change that: password_policy,
+// token_type.
 var qualifiers = strings.Fields("hash sha md digest value plain plaintext raw hex b base enc encrypted confirm confirmation repeat")
 
-// tokenRow is the row without a plural: tokens are counted more often than kept.
+// tokenRow is the rule without a plural: tokens are a count more often than a credential.
 const tokenRow = "token"
 
-// derivedRows are the plurals of the rows that say that a value is a credential,
-// and the rows with a qualifier behind them. A row that is an exception stays one.
+// derivedRows makes the plurals of strong rules, and of all rules forms with a qualifier after
+// them. The derived rules of an exception are exceptions.
 func derivedRows(rows []nameRule) (derived []nameRule) {
 	for _, row := range rows {
 		if row.strength != strongName && row.strength != noStrength || row.exact {
@@ -105,7 +106,7 @@ func derivedRows(rows []nameRule) (derived []nameRule) {
 	return derived
 }
 
-// nameRules are all rows.
+// nameRules are all rules for names.
 var nameRules = func() []nameRule {
 	all := append(slices.Clone(ownNameRules), derivedRows(ownNameRules)...)
 	for _, owner := range passOwners {
@@ -118,8 +119,7 @@ var nameRules = func() []nameRule {
 		nameRule{text: "heslo", strength: strongName, exact: true, prose: true}, nameRule{text: "clave", strength: weakName, exact: true})
 }()
 
-// endingBits says by one letter whether any name ends with it, to spare most
-// separators the rest.
+// endingBits says by one byte whether any name ends with it. It excludes most separators early.
 var endingBits = func() (t [256]bool) {
 	for _, n := range nameRules {
 		c := n.text[len(n.text)-1]
@@ -128,16 +128,15 @@ var endingBits = func() (t [256]bool) {
 	return t
 }()
 
-// endingPairs says by the last two bytes of a word in a text whether a name may
-// end with them. A sign between them is passed over by lookup, so a word that
-// has one is let through.
+// endingPairs says by the last two bytes of a word in a text whether a name may end with them.
+// lookupName ignores signs, so a pair with a sign in it is allowed.
 var endingPairs = func() (t [1 << 16]bool) {
 	for _, n := range nameRules {
 		x, y := n.text[len(n.text)-2], n.text[len(n.text)-1]
 		for _, x := range [...]byte{x, upperASCII(x), '-', '_'} {
 			t[pairOf(x, y)], t[pairOf(x, upperASCII(y))] = true, true
 		}
-		for x := 0x80; x < 0x100; x++ { // of a full-width letter
+		for x := 0x80; x < 0x100; x++ { // the last byte of a full-width letter
 			t[pairOf(byte(x), y)], t[pairOf(byte(x), upperASCII(y))] = true, true
 		}
 	}
@@ -149,17 +148,17 @@ var endingPairs = func() (t [1 << 16]bool) {
 
 func pairOf(a, b byte) uint16 { return uint16(a)<<8 | uint16(b) }
 
-// longestName is the length of the longest row that is no derived one (see
-// TestLongestName). Of a name in a text twice as much is looked at.
+// longestName is the length of the longest rule that is not derived (see TestLongestName). Of a
+// name in a text twice as many bytes are read.
 const longestName = 18
 
-// Names are looked up from their last letter backwards, in a tree of both tables:
-// the deepest row on the way is the longest name that the key ends with.
+// Names are looked up from their last letter backwards, in one tree of both tables. The deepest
+// rule on the path is the longest name that the key ends with.
 const nameSigns = 36 // a-z 0-9
 
 type nameNode struct {
 	next           [nameSigns]uint16 // 0: none
-	name, personal uint16            // 1 + index in names and in personal; 0: none
+	name, personal uint16            // 1 + index in nameRules and in personalFields; 0: none
 }
 
 var nameTree = func() []nameNode {
@@ -185,8 +184,8 @@ var nameTree = func() []nameNode {
 	return tree
 }()
 
-// nameSign numbers letters, whatever their case, and digits from 1; signs that
-// names are read without are 0, other bytes end a name.
+// nameSign numbers letters, in either case, and digits from 1. It is 0 for signs, which lookups
+// skip, and foreign for bytes of other characters.
 var nameSign = func() (t [256]uint8) {
 	for c := range t {
 		switch l := lowerASCII(byte(c)); {
@@ -203,7 +202,7 @@ var nameSign = func() (t [256]uint8) {
 
 const foreign = 255
 
-// findRules gives the rows of a name in both tables, as indexes from 1; 0 for none.
+// findRules returns the rules of a name in both tables, as indexes from 1; 0 for none.
 func findRules(s string) (credential, private uint16) {
 	credential, private = findLetters(s)
 	if credential == 0 {
@@ -214,8 +213,8 @@ func findRules(s string) (credential, private uint16) {
 	return credential, private
 }
 
-// findLetters is find for a name as it is. Only the last letters decide: what
-// stands in front of them does not count but for rows that must be all of it.
+// findLetters is findRules without removing a number at the end. Only the end of the name
+// decides, except for exact rules, which must cover all of it.
 func findLetters(s string) (credential, private uint16) {
 	node := uint16(0)
 	for i := len(s); i > 0; {
@@ -251,10 +250,9 @@ func findLetters(s string) (credential, private uint16) {
 	return credential, private
 }
 
-// plainLetters are the ASCII letters that a character stands for by its
-// compatibility decomposition (NFKD): those of full-width and mathematical letters
-// and of ligatures, and letters without their accents. Marks, and characters that
-// are not seen, stand for none. A character of another script is not known.
+// plainLetters are the ASCII letters of a character's compatibility decomposition (NFKD): those
+// of full-width and mathematical letters and of ligatures, and letters without their accents.
+// Marks and invisible characters have none. known is false for a character of another script.
 func plainLetters(r rune) (letters string, known bool) {
 	switch {
 	case r >= fullWidth+'!' && r <= fullWidth+'~':
@@ -272,10 +270,10 @@ func plainLetters(r rune) (letters string, known bool) {
 	return letters, letters != ""
 }
 
-// fullWidth is how far full-width letters are from those of ASCII.
+// fullWidth is the distance from ASCII letters to full-width letters.
 const fullWidth = '！' - '!'
 
-// asciiText has every character of ASCII at its place.
+// asciiText has every ASCII character at its own index.
 var asciiText = func() string {
 	var b [utf8.RuneSelf]byte
 	for i := range b {
@@ -284,8 +282,8 @@ var asciiText = func() string {
 	return string(b[:])
 }()
 
-// withoutNumber is a name without the number at its end, and without what stands
-// before, in or behind it: passwd2, PASSWORD_02, password[0].
+// withoutNumber removes the number at the end of a name, and the signs around and in it: passwd2,
+// PASSWORD_02, password[0].
 func withoutNumber(s string) string {
 	end, digits := len(s), false
 	for end > 0 {
@@ -306,8 +304,8 @@ func withoutNumber(s string) string {
 // maxComposed is how many bytes at the end of a name are normalised.
 const maxComposed = 2 * maxIdent
 
-// composed is a name in NFKC if that can make a word of another language of its
-// end: where it ends with a half-width letter or a mark.
+// composed returns the end of a name in NFKC if it ends with a half-width letter or a mark, which
+// NFKC can turn into a word of foreignWords. Otherwise it returns the name.
 func composed(s string) string {
 	if !apart(s) {
 		return s
@@ -315,8 +313,8 @@ func composed(s string) string {
 	return norm.NFKC.String(strings.ToValidUTF8(s[max(0, len(s)-maxComposed):], ""))
 }
 
-// apart reports whether a name ends with a half-width letter or a mark, or with a
-// letter behind one.
+// apart reports whether one of the last two characters of a name is a half-width letter or a
+// mark.
 func apart(s string) bool {
 	for range 2 {
 		r, size := utf8.DecodeLastRuneInString(s)
@@ -328,7 +326,7 @@ func apart(s string) bool {
 	return false
 }
 
-// isPrefixRead reports whether nothing that counts is left in front of a name.
+// isPrefixRead reports whether the rest before a match holds only signs.
 func isPrefixRead(rest string) bool {
 	for i := len(rest) - 1; i >= 0; i-- {
 		if nameSign[rest[i]] != 0 {
@@ -338,7 +336,7 @@ func isPrefixRead(rest string) bool {
 	return true
 }
 
-// lookupName finds the row of a name; a row of strength none when there is none.
+// lookupName returns the rule for a name, or one of noStrength.
 func lookupName(s string) nameRule {
 	if i, _ := findRules(s); i > 0 {
 		return nameRules[i-1]
@@ -349,12 +347,11 @@ func lookupName(s string) nameRule {
 	return nameRule{}
 }
 
-// CredentialName reports whether a key or a header name says that its value is
-// a credential.
+// CredentialName reports whether a key or a header name says that its value is a credential.
 func CredentialName(s string) bool { return lookupName(s).strength == strongName }
 
-// proves reports whether the name says of a value that stands beside it, as a value
-// of its own, that it is a credential.
+// proves reports whether the name says that a value of its own, not a part of a text, is a
+// credential.
 func (n nameRule) proves(value string) bool {
 	switch n.strength {
 	case strongName:
@@ -366,13 +363,12 @@ func (n nameRule) proves(value string) bool {
 }
 
 const (
-	minPassword = 6   // bytes of a value that is judged by its likeness to a password
-	maxPassword = 128 // likewise
+	minPassword = 6   // least bytes of a value that passwordLike judges
+	maxPassword = 128 // greatest number of them
 )
 
-// passwordLike reports whether v looks like a password and not like a word, a
-// count, a date or a path: one word of letters with a digit among them, or with a
-// sign that is not its end.
+// passwordLike reports whether v looks like a password and not like a word, a count, a date or
+// a path: one word of letters that has a digit, or a sign before its end.
 func passwordLike(v string) bool {
 	if len(v) < minPassword || len(v) > maxPassword || isIdentifier(v) || strings.ContainsAny(v, " \t\r\n/:") || isDigit(v[0]) && strings.IndexByte(v, '-') > 0 {
 		return false
@@ -385,16 +381,15 @@ func passwordLike(v string) bool {
 }
 
 const (
-	minRandom      = 20 // bytes of a value that is judged by its randomness
-	notRandomReach = 16 // behind the beginning of one that is not random, none is looked for
+	minRandom      = 20 // least bytes of a value that isRandomMix judges
+	notRandomReach = 16 // no random value begins so many bytes after the start of a non-random one
 )
 
-// isRandom reports whether v looks like key material: 20 bytes or more of one
-// alphabet, digits and both cases mixed, many different bytes, and none of the
-// forms that identifiers and digests have.
+// isRandom reports whether v looks like key material: 20 bytes or more of one alphabet, digits
+// and both cases mixed, many different bytes, and no known form of identifier or digest.
 func isRandom(v string) bool { return runEnd(v, 0, bearerc) == len(v) && isRandomMix(v) }
 
-// isRandomMix is random but for the alphabet, in bounded time.
+// isRandomMix is isRandom without the check of the alphabet, in bounded time.
 func isRandomMix(v string) bool {
 	if len(v) < minRandom || len(v) > maxValueWindow {
 		return false
@@ -409,8 +404,8 @@ func isRandomMix(v string) bool {
 	return distinct >= 12 && all&digit != 0 && all&lower != 0 && all&upper != 0 && !isIdentifier(v)
 }
 
-// isIdentifier reports whether v is one of the forms that are known not to be
-// secret: UUIDs, digests, the protocols' ids, trace contexts.
+// isIdentifier reports whether v has one of the forms that are known not to be secret: UUIDs,
+// digests, the protocols' ids, trace contexts.
 func isIdentifier(v string) bool {
 	for _, p := range []string{"evt_", "call_", "sess_", "sub_", "out_", "sha256:", "hmac-sha256:", "session-hmac-sha256:", "salted-sha256:"} {
 		if len(v) > len(p) && v[:len(p)] == p {

@@ -2,15 +2,15 @@ package redact
 
 import "strings"
 
-// Values that are no single word: lists, objects and blocks. Under a key of decoded
-// JSON they are taken whole; in a text it depends on what stands in them, for a
-// text can be code, a schema or prose.
+// Values that are more than a word: lists, objects and blocks. Under a key of decoded JSON they
+// are redacted whole. In a text their content decides, because a text can be code, a schema or
+// prose.
 
-// nested looks at a value that begins at v, behind blanks, and reports whether it
-// is a list, an object or a block of YAML: then it was looked at.
+// nested handles a value that begins at v, after blanks, if it is a list, an object or a block of
+// YAML. It reports whether it is one.
 func (sc *textScanner) nested(n nameRule, v int, colon bool) bool {
 	if v < sc.inside {
-		return true // a part of one that was taken
+		return true // inside a value that was added already
 	}
 	if n.strength != strongName || strings.HasPrefix(sc.s[v:], placeholderPrefix) || strings.HasPrefix(sc.s[v:], "{{") {
 		return false
@@ -38,9 +38,9 @@ func lineEnd(c byte) bool { return c == '\n' || c == '\r' }
 // maxListWindow is how far a list or an object may reach in a text.
 const maxListWindow = 64 << 10
 
-// bracketed takes a list or an object whole if a value in it is one that the name
-// proves secret: one that is longer than maxListWindow with all that stands behind
-// it, one that the text breaks off in as far as quoted values reach.
+// bracketed adds a whole list or object if the name proves that a value in it is secret. A list
+// that is longer than maxListWindow is added with everything after it; one that the text cuts
+// off is added up to maxValueWindow.
 func (sc *textScanner) bracketed(n nameRule, v int, colon bool) {
 	limit := min(len(sc.s), v+maxListWindow)
 	to, closed, found := sc.leaves(n, v, limit, colon)
@@ -57,8 +57,8 @@ func (sc *textScanner) bracketed(n nameRule, v int, colon bool) {
 	sc.addSpan(v, to, Assignment)
 }
 
-// leaves goes through a list or an object that begins at v and says where it ends,
-// whether a bracket closes it, and whether a value in it is secret.
+// leaves walks through a list or an object that begins at v. It returns its end, whether a
+// bracket closes it, and whether a value in it is secret.
 func (sc *textScanner) leaves(n nameRule, v, limit int, colon bool) (end int, closed, found bool) {
 	s, depth := sc.s[:limit], 0
 	for i := v; i < limit; {
@@ -84,8 +84,8 @@ func (sc *textScanner) leaves(n nameRule, v, limit int, colon bool) (end int, cl
 	return limit, false, found
 }
 
-// leaf is the quoted text or the word that begins at i: from and to are its own
-// bytes, next is behind it. It is never empty.
+// leaf returns the quoted text or the word that begins at i: from and to are its own bytes, next
+// is the position after it. It is never empty.
 func leaf(s string, i int) (from, to, next int, quoted bool) {
 	k := 0
 	for i+k < len(s) && s[i+k] == '\\' && k < maxSlashes {
@@ -104,7 +104,7 @@ func leaf(s string, i int) (from, to, next int, quoted bool) {
 	return i, to, to, false
 }
 
-// keyFollows reports whether what ends at i is a key: a separator follows.
+// keyFollows reports whether the text that ends at i is a key, with a separator after it.
 func keyFollows(s string, i int) bool {
 	for i < len(s) && (s[i] == ' ' || s[i] == '\t') {
 		i++
@@ -112,8 +112,8 @@ func keyFollows(s string, i int) bool {
 	return i < len(s) && (s[i] == ':' || s[i] == '=')
 }
 
-// schemaWord reports whether a value describes another one: the name of a type, or
-// a number.
+// schemaWord reports whether a value describes another value: it is the name of a type, or a
+// number.
 func schemaWord(v string) bool {
 	if len(v) <= 8 {
 		switch strings.ToLower(v) {
@@ -124,7 +124,7 @@ func schemaWord(v string) bool {
 	return runEnd(v, 0, digit) == len(v)
 }
 
-// line is where the line ends that i stands in.
+// line returns the end of the line that contains i.
 func line(s string, i int) int {
 	if n := strings.IndexByte(s[i:], '\n'); n >= 0 {
 		return i + n
@@ -132,7 +132,7 @@ func line(s string, i int) int {
 	return len(s)
 }
 
-// indentOf is how many blanks the line begins with that i stands in.
+// indentOf returns the number of blanks at the start of the line that contains i.
 func indentOf(s string, i int) int {
 	start := strings.LastIndexByte(s[max(0, i-4*maxIdent):i], '\n') + 1
 	if start > 0 || i > 4*maxIdent {
@@ -145,9 +145,8 @@ func indentOf(s string, i int) int {
 	return n - start
 }
 
-// blockLines calls each with every line of the block of YAML that stands below the
-// line of v: those that are indented further, and items of a list that are not
-// indented less. It gives the end of the block.
+// blockLines calls each for every line of the YAML block below the line of v: lines with a deeper
+// indent, and items of a list with the same indent. It returns the end of the block.
 func (sc *textScanner) blockLines(v, first int, each func(from, to int, item bool)) (end int) {
 	s, indent := sc.s[:min(len(sc.s), v+maxValueWindow)], indentOf(sc.s, v)
 	end = min(line(sc.s, first), len(s))
@@ -171,8 +170,7 @@ func (sc *textScanner) blockLines(v, first int, each func(from, to int, item boo
 	return end
 }
 
-// literalBlock takes the lines of a block scalar: password: | and what is indented
-// below it.
+// literalBlock adds the lines of a block scalar: password: | and what is indented below it.
 func (sc *textScanner) literalBlock(v, first int) {
 	from, to := 0, 0
 	sc.blockLines(v, first, func(start, end int, _ bool) {
@@ -185,8 +183,8 @@ func (sc *textScanner) literalBlock(v, first int) {
 	sc.inside = max(sc.inside, to)
 }
 
-// block looks at what stands below a key of YAML: items of a list, members, or a
-// word alone. Only what looks unlike prose and unlike a name is a value there.
+// block handles what is below a key of YAML: items of a list, members, or a single word. There,
+// only text that looks unlike prose and unlike a name is a value.
 func (sc *textScanner) block(n nameRule, v int) {
 	s := sc.s
 	sc.blockLines(v, v, func(from, to int, item bool) {
@@ -216,8 +214,7 @@ func (sc *textScanner) block(n nameRule, v int) {
 	})
 }
 
-// memberValue is where the value of a member begins that stands at from: key: value.
-// 0 if none stands there.
+// memberValue returns the start of the value of a member (key: value) at from, or 0.
 func memberValue(s string, from int) int {
 	end := runEnd(s, from, word|dot|quoteChar)
 	if end == from || end+1 >= len(s) || s[end] != ':' || byteClass[s[end+1]]&space == 0 {
@@ -226,8 +223,8 @@ func memberValue(s string, from int) int {
 	return runEnd(s, end+1, space)
 }
 
-// nameLike reports whether a word is one as things are named with: letters of one
-// case with - _ . / between them, db_password.
+// nameLike reports whether a word looks like a name of a thing: letters of one case with - _ . in
+// between, as in db_password.
 func nameLike(v string) bool {
 	return runEnd(v, 0, lower|dash|dot) == len(v) || runEnd(v, 0, upper|dash|dot) == len(v)
 }

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// numberPattern is one row of the table of numbers: shapes it is written in, and what
-// makes it one.
+// numberPattern is one row of the table of numbers: the shapes it is written in, and what
+// identifies it.
 type numberPattern struct {
-	name        string // for people; several kinds share a detector
+	name        string // for readers; several kinds share a detector
 	detector    string
-	shapes      string   // "4-4-4-4 16": digits of each group, shapes with blanks between
-	seps        string   // the signs between the groups, one after the other; "": any
+	shapes      string   // "4-4-4-4 16": digits of each group; blanks separate shapes
+	seps        string   // the signs between the groups, concatenated; "": any
 	sureSeps    string   // with these signs no word is needed
-	words       uint32   // one of these must stand in front; 0: none
-	lead        digitSet // what the first digit may be; 0: any
-	standsAlone bool     // no group of the same length stands beside it
+	words       uint32   // one of these must precede the number; 0: none needed
+	lead        digitSet // allowed first digits; 0: any
+	standsAlone bool     // no group of the same length may be next to it
 	check       func(digits []byte) bool
 }
 
@@ -54,11 +54,11 @@ var numberPatterns = []numberPattern{
 // digitSet is a set of digits, as bits.
 type digitSet uint16
 
-// shapes is a tree of the shapes: each node has a child for the digits of the
-// next group, and the rows whose shape ends there.
+// shapeNode is a node of the tree of shapes. It has a child for each number of digits of the next
+// group, and the patterns with a shape that ends here.
 type shapeNode struct {
 	next [maxGroup + 1]uint8 // 0: none
-	lead digitSet            // what the first digit may be for any of rows
+	lead digitSet            // allowed first digits of any of rows
 	rows []*numberPattern
 }
 
@@ -88,7 +88,7 @@ var shapeTree = func() []shapeNode {
 	return tree
 }()
 
-// Meanings of words in front of a number.
+// Meanings of the words before a number.
 const (
 	wordPhone uint32 = 1 << iota
 	wordCard
@@ -105,7 +105,7 @@ const (
 	wordAadhaar
 )
 
-// contextWords are looked for in front of a number, in lower case.
+// contextWords are the words that are looked for before a number, in lower case.
 var contextWords = map[string]uint32{
 	"phone": wordPhone, "telephone": wordPhone, "tel": wordPhone, "mobile": wordPhone, "cell": wordPhone, "cellphone": wordPhone, "fax": wordPhone,
 	"call": wordPhone, "sms": wordPhone, "whatsapp": wordPhone, "dial": wordPhone, "telefon": wordPhone, "handy": wordPhone, "mobil": wordPhone,
@@ -121,12 +121,12 @@ var contextWords = map[string]uint32{
 }
 
 const (
-	maxWords   = 4  // words in front of a number that are looked at
-	maxWord    = 28 // letters of the longest of them
-	maxBetween = 6  // signs between them
+	maxWords   = 4  // number of words before a number that are read
+	maxWord    = 28 // letters of the longest word
+	maxBetween = 6  // greatest number of signs between words
 )
 
-// precedingWords tells what the words in front of the run say.
+// precedingWords returns the meanings of the words before the run.
 func (r *digitRun) precedingWords() uint32 {
 	if r.wordsKnown {
 		return r.words

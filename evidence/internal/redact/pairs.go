@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// anchor is one literal of one rule, and where in it the tell-tale pair ends.
+// anchor is one literal of one rule, with the end of the pair that finds it.
 type anchor struct {
 	rule        int
 	literal     string
@@ -77,8 +77,8 @@ var pairTable = func() *pairIndex {
 	return p
 }()
 
-// rarestPair is where in a literal the pair ends that ordinary text has least
-// often, and that fewest other literals use.
+// rarestPair returns the end of the pair in a literal that is rarest in ordinary text and in the
+// other literals.
 func (p *pairIndex) rarestPair(lit string) (end int) {
 	best := -1
 	for i := len(lit) - 1; i > 0; i-- {
@@ -97,7 +97,7 @@ func (p *pairIndex) rarestPair(lit string) (end int) {
 	return end
 }
 
-// ordinaryText is text of the kind that most events hold.
+// ordinaryText resembles the content of most events.
 const ordinaryText = `{"event_id":"evt_b8c4e9a2f5d1a8c4","event_type":"PreToolUse","schema_version":1,"timestamp":"2026-11-20T06:42:00.123Z",` +
 	`"session_id":"sess_2c91a7b4d23f1e88","tool_call_id":"call_3f8d","tool_name":"send_email","tool_input":{"path":"/workspace/src/main.go"},` +
 	`"metadata":{"risk":{"risk_class":"read_only","requires_human_approval":false},"tool_input_executed":null,"exit_code":0,"is_error":false}}` +
@@ -127,8 +127,7 @@ func (p *pairIndex) addAnchor(set func(a, b byte, list uint8), a anchor) {
 	}
 }
 
-// next is where the next tell-tale pair at or after i ends; len(s) when there is
-// none.
+// next returns the end of the next pair with a list at or after i, or len(s).
 func (p *pairIndex) next(s string, i int) int {
 	if i >= len(s) {
 		return len(s)

@@ -1,7 +1,7 @@
 package redact
 
-// internationalPhone finds the end of a telephone number that begins with a plus
-// sign before group j: 8 to 15 digits, the first not 0; 0 if there is none.
+// internationalPhone returns the end of a telephone number with a plus sign before group j: 8 to
+// 15 digits, the first not 0. It returns 0 if there is none.
 func (r *digitRun) internationalPhone(j int) (to int) {
 	plus := int(r.groups[j].at) - 1
 	if plus > 0 && (byteClass[r.s[plus-1]]&alnum != 0 || r.s[plus-1] == '_') || r.s[plus+1] == '0' {
@@ -19,7 +19,7 @@ func (r *digitRun) internationalPhone(j int) (to int) {
 	return to
 }
 
-// nationalPhone takes 7 to 14 digits behind a word that says telephone.
+// nationalPhone finds 7 to 14 digits after a word that means telephone.
 func (r *digitRun) nationalPhone(j int) (from, to int, detector string) {
 	if j > 0 || r.total < minDigits {
 		return 0, 0, ""
@@ -39,8 +39,8 @@ func (r *digitRun) nationalPhone(j int) (from, to int, detector string) {
 	return r.numberStart(0), end, Phone
 }
 
-// isNANP checks the digits of a North American number: neither area nor exchange
-// begins with 0 or 1.
+// isNANP checks the digits of a North American number: neither area nor exchange begins with 0
+// or 1.
 func isNANP(d []byte) bool {
 	if len(d) == 11 {
 		if d[0] != '1' {

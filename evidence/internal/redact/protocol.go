@@ -8,17 +8,16 @@ import (
 
 const protocolAANA = "aana"
 
-// neverStoreRule says what becomes of the value of one key.
+// neverStoreRule says how the value of one key is redacted.
 type neverStoreRule struct {
 	detector string
 	names    bool   // an object keeps the names of its members
-	within   string // only below a member of this name
+	within   string // applies only below a member of this name
 }
 
-// neverStoreTable are, by protocol, the keys whose values its specification says
-// must not be kept in an audit trail. They are compared to the letter, at any
-// depth. Texts, numbers, arrays and objects are taken out; booleans and null say
-// nothing and stay.
+// neverStoreTable lists by protocol the keys with values that the specification excludes from an
+// audit trail. Keys are compared exactly, at any depth. Strings, numbers, arrays and objects
+// are redacted; booleans and null carry nothing and stay.
 var neverStoreTable = map[string]map[string]neverStoreRule{
 	protocolAANA: neverStoreKeys(NeverStore,
 		"prompt user_request request candidate candidate_action candidate_answer draft_response available_evidence evidence constraints "+
@@ -39,8 +38,8 @@ var aiocNeverStored = neverStoreKeys(NeverStore,
 	"contextSnapshot question response items promptText prompt rawArguments argsCanonicalJson canonicalPayloadJson payloadCanonicalJson errorMessage messages",
 	"runContext parsedArguments arguments handoffPayload payload")
 
-// neverStoreKeys makes rows of names: of the first ones the whole value goes, of the
-// others an object's values.
+// neverStoreKeys makes rules: for the names in whole the whole value is redacted, for those in
+// values the values of an object.
 func neverStoreKeys(detector, whole, values string) map[string]neverStoreRule {
 	t := map[string]neverStoreRule{}
 	for name := range strings.FieldsSeq(whole) {
@@ -59,18 +58,18 @@ func mergeRules(a, b map[string]neverStoreRule) map[string]neverStoreRule {
 	return a
 }
 
-// neverStoreRules is what must not be kept of one event.
+// neverStoreRules are the rules for one event.
 type neverStoreRules struct {
 	enabled   bool
 	aana      bool
 	rows      map[string]neverStoreRule
-	noTexts   bool                // AUMP: the mandate allows no words at all
+	noTexts   bool                // AUMP: the mandate allows no texts at all
 	isMandate bool                // AUMP: the event is a mandate
 	protected map[string][]string // AUMP: pointers of protected fields, by last token
 }
 
-// neverStoreFor reads what the event itself says about it: of AUMP, its protected
-// fields and its retention.
+// neverStoreFor makes the rules for an event. For AUMP it reads the event's own protected fields
+// and retention.
 func neverStoreFor(protocol string, root any) neverStoreRules {
 	n := neverStoreRules{rows: neverStoreTable[protocol], aana: protocol == protocolAANA}
 	if n.enabled = n.rows != nil; protocol != "aump" {
@@ -91,7 +90,7 @@ func neverStoreFor(protocol string, root any) neverStoreRules {
 	return n
 }
 
-// addProtected takes a list of dotted names.
+// addProtected adds a list of dotted names.
 func (n *neverStoreRules) addProtected(list any) {
 	names, _ := list.([]any)
 	for _, v := range names {
@@ -108,10 +107,10 @@ func (n *neverStoreRules) addProtected(list any) {
 	}
 }
 
-// mandateParts are the members of a mandate that are its principal's own affair.
+// mandateParts are the members of a mandate that are private to its principal.
 var mandateParts = map[string]bool{"principal": true, "purpose": true, "preferences": true, "negotiation": true, "escalation": true}
 
-// findRule finds the row for a key; path is that of the value.
+// findRule returns the rule for a key; path is the path of the value.
 func (n *neverStoreRules) findRule(key string, path []byte) (neverStoreRule, bool) {
 	if row, listed := n.rows[key]; listed && (row.within == "" || bytes.Contains(path, []byte("/"+row.within+"/"))) {
 		return row, true
@@ -130,8 +129,8 @@ func (n *neverStoreRules) findRule(key string, path []byte) (neverStoreRule, boo
 	return neverStoreRule{detector: Protected, names: true}, n.noTexts && (key == "summary" || key == "metadata")
 }
 
-// redactForbidden takes out a member that the protocol says must never be stored. The
-// walker stands at it.
+// redactForbidden redacts a member that the protocol excludes from storage. The walker's path is
+// that of the member.
 func (w *documentWalker) redactForbidden(m map[string]any, name, key string, v any) bool {
 	row, found := w.never.findRule(key, w.path)
 	if !found {
@@ -172,8 +171,7 @@ func (w *documentWalker) redactForbidden(m map[string]any, name, key string, v a
 	return true
 }
 
-// redactContents takes out the values of an object and leaves their names, as far as
-// those hold nothing.
+// redactContents redacts the values of an object and keeps the names that hold no secret.
 func (w *documentWalker) redactContents(detector string, m map[string]any) {
 	var odd []string
 	for k, v := range m {
@@ -192,7 +190,7 @@ func (w *documentWalker) redactContents(detector string, m map[string]any) {
 	}
 }
 
-// redactContent takes out m's value v, whose name is k.
+// redactContent redacts the value v of the member k of m.
 func (w *documentWalker) redactContent(detector string, m map[string]any, k string, v any) {
 	if d, marked := v.(declaredValue); marked {
 		v = d.v
@@ -210,8 +208,7 @@ func (w *documentWalker) redactContent(detector string, m map[string]any, k stri
 	}
 }
 
-// sensitiveParts are what AANA calls sensitive in a key: as parts between
-// underscores.
+// sensitiveParts are the parts of a key, between underscores, that AANA calls sensitive.
 var sensitiveParts = []string{"api_key", "auth_token", "bearer_token", "client_secret", "password", "private_account_id", "raw_token", "secret", "session_token"}
 
 func isSensitiveKey(key string) bool {
@@ -227,11 +224,11 @@ func isSensitiveKey(key string) bool {
 	return false
 }
 
-// accountKinds stand before the underscore of what AANA takes for the id of a
-// private account.
+// accountKinds are the words before the underscore in what AANA counts as the id of a private
+// account.
 var accountKinds = []string{"acct", "account", "customer", "user", "card", "payment"}
 
-// findAccountIDs adds what AANA takes for ids of private accounts: customer_4f8a2e7d.
+// findAccountIDs appends what AANA counts as ids of private accounts: customer_4f8a2e7d.
 func findAccountIDs(s string, spans []Span) []Span {
 	for i := 0; i < len(s) && len(spans) <= 2*maxSpans; i++ {
 		next := strings.IndexByte(s[i:], '_')

@@ -1,8 +1,8 @@
 package redact
 
-// providerRules are the shapes that issuers of keys publish for them, beside those
-// that table.go has matchers for. Literals are the issuers' own; lengths are
-// their minimum, so that a key that grows is still one.
+// providerRules are the shapes that issuers publish for their keys, except those that matchedRules
+// has. Literals are the issuers' own. Lengths are their minimum, so that longer future keys
+// match too.
 var providerRules = []rule{
 	{detector: "aws_access_key_id", literals: []string{"AKIA", "ASIA", "ABIA", "ACCA"}, class: upper | digit, min: 16},
 	{detector: "aws_access_key_id", literals: []string{"ABSK"}, class: base64c, min: 100},
@@ -92,8 +92,8 @@ var providerRules = []rule{
 	{detector: "clojars_token", literals: []string{"CLOJARS_"}, class: alnum, min: 50},
 }
 
-// looksLikeKey wants a digit or an upper-case letter, which words joined by dashes have
-// seldom.
+// looksLikeKey reports whether tail has a digit or an upper-case letter, which words joined by
+// dashes seldom have.
 func looksLikeKey(tail string) bool {
 	for i := 0; i < len(tail); i++ {
 		if byteClass[tail[i]]&(digit|upper) != 0 {
@@ -103,8 +103,7 @@ func looksLikeKey(tail string) bool {
 	return false
 }
 
-// isHexTail wants exactly 32 or more hexadecimal digits of one case in front of
-// whatever else follows.
+// isHexTail reports whether tail begins with 32 to 64 lower-case hexadecimal digits.
 func isHexTail(tail string) bool {
 	n := 0
 	for n < len(tail) && (isDigit(tail[n]) || tail[n] >= 'a' && tail[n] <= 'f') {
@@ -113,7 +112,7 @@ func isHexTail(tail string) bool {
 	return n >= 32 && n <= 64 && hasDigit(tail)
 }
 
-// matchMailchimp takes 32 hexadecimal digits before -us<number>.
+// matchMailchimp matches 32 hexadecimal digits before -us<number>.
 func matchMailchimp(s string, start, after int) (from, to, next int) {
 	from = start
 	for from > 0 && start-from < 33 && (isDigit(s[from-1]) || s[from-1] >= 'a' && s[from-1] <= 'f') {
@@ -125,7 +124,7 @@ func matchMailchimp(s string, start, after int) (from, to, next int) {
 	return 0, 0, after
 }
 
-// matchAzureClient takes a client secret: three characters, the literal, 31 or more.
+// matchAzureClient matches a client secret: three characters, the literal, 31 or more.
 func matchAzureClient(s string, start, after int) (from, to, next int) {
 	if to = runEnd(s, after, word|dot|tilde); start < 3 || to-after < 31 || runEnd(s[:start], start-3, word|dot|tilde) != start {
 		return 0, 0, after
@@ -133,7 +132,7 @@ func matchAzureClient(s string, start, after int) (from, to, next int) {
 	return start - 3, to, to
 }
 
-// matchTelegram takes <bot id>:AA<33 characters>.
+// matchTelegram matches <bot id>:AA<33 characters>.
 func matchTelegram(s string, start, after int) (from, to, next int) {
 	from = start
 	for from > 0 && start-from < 12 && isDigit(s[from-1]) {
@@ -146,7 +145,7 @@ func matchTelegram(s string, start, after int) (from, to, next int) {
 	return 0, 0, after
 }
 
-// matchTerraform takes <14 characters>.atlasv1.<60 or more>.
+// matchTerraform matches <14 characters>.atlasv1.<60 or more>.
 func matchTerraform(s string, start, after int) (from, to, next int) {
 	from = start
 	for from > 0 && start-from < 14 && byteClass[s[from-1]]&alnum != 0 {

@@ -1,11 +1,13 @@
-// Package redact finds secrets in text and in decoded JSON, and takes them out
-// of the evidence copy of an event. It is deterministic and linear in its
-// input: the same bytes give the same findings on every machine, and no input
-// is more than a small factor slower than clean text of the same length.
+// Package redact finds secrets and personal data in text and in decoded JSON, and replaces them
+// in the evidence copy of an event. Package evidence calls it: Document redacts a body, Strings and
+// OneText redact headers and names, and CleanChecker is the fast path for clean documents. The
+// caller's Config, not this package, decides how a finding is treated.
 //
-// There are three kinds of findings: a value whose key says that it is a
-// credential, a part of a text that has the shape of a secret (table.go), and a
-// field that the producer itself declared to be redacted.
+// There are three kinds of findings: a value with a key that marks it as a credential, a part of
+// a text that has the shape of a secret (table.go), and a field that the producer declared to be
+// redacted. The package is deterministic and linear in its input: the same bytes give the same
+// findings on every machine, and no input is more than a small factor slower than clean text of
+// the same length. Begin with Document in tree.go and scanText in scan.go.
 package redact
 
 import (
@@ -21,8 +23,8 @@ const (
 	HighEntropy     = "high_entropy_value"    // key=<random> in a text or a field
 	EncodedData     = "encoded_data"          // base64 data with a secret in it
 	InvalidUTF8     = "invalid_utf8"          // a header value that no JSON string can hold
-	TooMany         = "too_many"              // more findings than are told apart
-	Withheld        = "withheld"              // the whole body: redaction itself failed
+	TooMany         = "too_many"              // more findings than are listed one by one
+	Withheld        = "withheld"              // the whole body or all headers: redaction itself failed
 	ReplyToken      = "aaep_reply_token"      // rpl_… in a text
 	PEM             = "private_key"           // -----BEGIN … PRIVATE KEY-----
 	URLPassword     = "url_password"          // scheme://user:password@host
@@ -34,43 +36,43 @@ const (
 	Address         = "postal_address"     // by field name
 	BirthDate       = "date_of_birth"      // by field name
 	PersonalField   = "personal_field"     // other personal data by field name
-	NeverStore      = "never_store"        // what a protocol says must not be kept
+	NeverStore      = "never_store"        // a protocol excludes it from storage
 	Protected       = "protected_field"    // AUMP: protected fields and private notes
 	PrivateAccount  = "private_account_id" // AANA: acct_…, customer_… in a text
 	PolicyField     = "policy_field"       // a policy names it
 	BasicAuth       = "basic_auth"         // Basic <base64 of user:password>
 
-	// Not found but withheld, by a retention class.
+	// Not found, but withheld by a retention class.
 	RetentionSummary = "retention_summary_only"
 	RetentionHashes  = "retention_hashes"
 	RetentionNone    = "retention_none"
 
-	maxSpans          = 32           // findings in one text before it is redacted as a whole
-	maxFields         = 256          // declared fields that are looked at
-	maxVisits         = 1 << 18      // steps taken to find declared fields
-	minText           = 5            // no detector finds anything in less
+	maxSpans          = 32           // findings in one text before the whole text is redacted
+	maxFields         = 256          // greatest number of declared fields
+	maxVisits         = 1 << 18      // greatest number of steps to find declared fields
+	minText           = 5            // no detector finds anything in fewer bytes
 	placeholderPrefix = "[redacted:" // see Placeholder
-	maxValueWindow    = 4096         // how far a quoted value may reach
-	maxPEMWindow      = 64 << 10     // how far a PEM block may reach
-	maxIdent          = 64           // how much of an identifier is looked at
+	maxValueWindow    = 4096         // greatest length of a quoted value
+	maxPEMWindow      = 64 << 10     // greatest length of a PEM block
+	maxIdent          = 64           // how many bytes of an identifier are read
 )
 
-// MaxHits is how many redactions one record may carry; with more, the body is
-// withheld as a whole.
+// MaxHits is the greatest number of redactions in one record; with more, the whole body is
+// withheld.
 const MaxHits = 512
 
-// Placeholder is what stands in the evidence where a detector found something.
+// Placeholder is the text that replaces a finding of a detector in the evidence.
 func Placeholder(detector string) string { return placeholderPrefix + detector + "]" }
 
-// IsPlaceholder reports whether s is exactly what stands for something that was
-// taken out, here or before: a mark of a known detector.
+// IsPlaceholder reports whether s is exactly a placeholder of a known detector, from this
+// redaction or an earlier one.
 func IsPlaceholder(s string) bool {
 	body, ok := strings.CutPrefix(s, placeholderPrefix)
 	return ok && len(body) > 1 && body[len(body)-1] == ']' && isPlaceholderBody(body[:len(body)-1])
 }
 
-// isPlaceholderBody reports whether s is what a mark has between its brackets: a detector
-// and, perhaps, last characters or a digest.
+// isPlaceholderBody reports whether s is the text between a placeholder's brackets: a detector
+// and, optionally, last characters or a digest.
 func isPlaceholderBody(s string) bool {
 	name, rest, more := strings.Cut(s, ":")
 	if !knownDetectors[name] || len(rest) > 2+32 || more && (len(rest) < 2 || !strings.ContainsAny(rest[:1], "*ht")) {
@@ -87,7 +89,7 @@ func isPlaceholderBody(s string) bool {
 // knownDetectors are the names of all detectors.
 var knownDetectors = map[string]bool{}
 
-// The rules refer to marks, so that the table cannot be made where it stands.
+// The rules refer to placeholders, so an initialiser of knownDetectors would be a cycle.
 func init() {
 	for _, name := range append(Detectors(), ClassDetectors()...) {
 		knownDetectors[name] = true
@@ -100,17 +102,17 @@ type Span struct {
 	Detector   string
 }
 
-// Text masks what is found in one text. The spans are in order, do not overlap,
-// and lie in s; out is s with each replaced by its placeholder.
+// Text masks the findings in one text. The spans are in order, do not overlap, and lie in s; out
+// is s with each span replaced by its placeholder.
 func Text(s string) (out string, spans []Span) {
 	var w documentWalker
 	out, _ = w.redactSpans(s)
 	return out, Scan(s)
 }
 
-// Releasable reports whether a policy may keep what a detector finds, or a part
-// of it: personal data, and guesses by randomness. Credentials, what a protocol
-// says must never be stored, and what a producer declared may not be kept.
+// Releasable reports whether a policy may keep a detector's findings, or a part of them: personal
+// data, and guesses by randomness. Credentials, what a protocol excludes from storage, and what
+// a producer declared must not be kept.
 func Releasable(detector string) bool { return releasable[detector] }
 
 var releasable = map[string]bool{
@@ -123,11 +125,11 @@ func PersonalDetectors() []string {
 	return []string{Email, Phone, Card, IBAN, NationalID, Address, BirthDate, PersonalField}
 }
 
-// ClassDetectors lists what stands for the retention classes. Nothing finds them,
-// and no redaction policy can name them.
+// ClassDetectors lists the names of the retention classes in redactions. No scan finds them, and
+// no redaction policy can name them.
 func ClassDetectors() []string { return []string{RetentionSummary, RetentionHashes, RetentionNone} }
 
-// Detectors lists the name of every detector, for documentation and checks.
+// Detectors lists the names of all detectors except ClassDetectors.
 func Detectors() []string {
 	list := []string{DeclaredField, CredentialField, Assignment, HighEntropy, EncodedData, InvalidUTF8, TooMany, Withheld,
 		Email, Phone, Card, IBAN, NationalID, Address, BirthDate, PersonalField, NeverStore, Protected, PrivateAccount, PolicyField}

@@ -2,16 +2,15 @@ package redact
 
 import "slices"
 
-// The scanner looks at every pair of neighbouring bytes once; only pairs that
-// occur at a fixed place in a literal of the table, or before a separator that
-// a credential's name may precede, lead anywhere. That is the prefilter. Every
-// matcher then either stops after a bounded number of bytes or tells how far it
-// has seen, and nothing is looked at twice by the same rule. That is what keeps
-// text sprinkled with half-secrets about as fast as clean text.
+// The scanner reads every pair of neighbouring bytes once. Only pairs at a chosen place in a
+// literal of the table, or before a separator that a credential's name may precede, start a
+// matcher; this is the prefilter. Every matcher stops after a bounded number of bytes or
+// records how far it has read, and no rule reads a byte twice. Therefore text with many near
+// misses is about as fast as clean text.
 
-// Scan finds what the detectors know in a text, encoded parts included. The
-// spans are in order and do not overlap. With more than maxSpans of them, or
-// with more near misses than a text is worth, one span covers the whole text.
+// Scan finds what the detectors know in a text, encoded parts included. The spans are in order
+// and do not overlap. With more than maxSpans findings, or with more near misses than the
+// work budget allows, one span covers the whole text.
 func Scan(s string) []Span {
 	if len(s) < minText {
 		return nil
@@ -21,7 +20,7 @@ func Scan(s string) []Span {
 	return spans
 }
 
-// scanText also tells how much work it was.
+// scanText is Scan, and also returns the work that it took.
 func (m *workBudget) scanText(s string) (found []Span, work int) {
 	if len(s) < minText {
 		return nil, 0
@@ -38,10 +37,9 @@ func (m *workBudget) scanText(s string) (found []Span, work int) {
 	return mergeSpans(s, spans), work - m.left
 }
 
-// workBudget bounds the work that a text is worth: hostile text, which looks like
-// secrets again and again, must not hold up what is behind it. Its unit is about
-// a nanosecond.
-// It also lends the scanner that is used for one text after the other.
+// workBudget bounds the work for a text: hostile text with many near misses must not delay what
+// comes after it. Its unit is about a nanosecond. It also keeps a scanner that is reused for
+// one text after the other.
 type workBudget struct {
 	left int
 	sc   *textScanner
@@ -50,16 +48,16 @@ type workBudget struct {
 const (
 	workPerByte   = 7
 	workPerText   = 2000
-	workPerRecord = 4000 // besides workPerByte for each byte of a record's body
+	workPerRecord = 4000 // in addition to workPerByte for each byte of a record's body
 )
 
 func (m *workBudget) charge(work int) { m.left -= work }
 
-// findPlain finds what stands in a text as it is, in no order.
+// findPlain finds spans in a text without decoding, in no order.
 func findPlain(s string, m *workBudget) []Span {
 	first := pairTable.next(s, 1)
 	if first >= len(s) {
-		return nil // most texts
+		return nil // true for most texts
 	}
 	if m.sc == nil {
 		m.sc = new(textScanner)
@@ -74,34 +72,32 @@ func findPlain(s string, m *workBudget) []Span {
 	return spans
 }
 
-// textScanner is the state of one text's scan: what was found, and how far each
-// rule has seen.
+// textScanner is the state of one text's scan: the findings, and how far each rule has read.
 type textScanner struct {
 	s             string
 	budget        *workBudget
 	spans         []Span
 	seen          [maxRules]int32       // by rule
-	groups        [maxGroups]digitGroup // of run
-	run           digitRun              // the number that is looked at
+	groups        [maxGroups]digitGroup // the groups of run
+	run           digitRun              // the current number
 	figures       [maxWindow * maxGroup]byte
-	mail          int                             // up to where e-mail addresses were looked for
-	number        int                             // up to where numbers were taken
+	mail          int                             // end of the text that was read for e-mail addresses
+	number        int                             // end of the last number
 	bare          extent                          // the last unquoted value
 	line          extent                          // the last header value
-	plain         extent                          // the last run of what keys are written with
+	plain         extent                          // the last run of characters that keys consist of
 	quoted        [3][maxSlashes + 1]quotedExtent // by quote and depth of escaping
-	inside        int                             // up to where a list or object was taken as a value
-	notRandomUpTo int                             // up to where no random value begins
-	command       int                             // up to where a command's arguments were looked at
-	options       int                             // up to where commands were looked for
+	inside        int                             // end of the last list or object that was added as a value
+	notRandomUpTo int                             // no random value begins before this position
+	command       int                             // end of the arguments that were read for a command
+	options       int                             // end of the text that was read for commands
 	lineHit       bool
 }
 
-// extent is a part of the text for which an end was found: whatever begins in
-// it ends where it ends.
+// extent is a part of the text with a known end: everything that begins in it ends at to.
 type extent struct{ from, to int }
 
-// quotedExtent is an extent without a closing quote but at end (-1: none).
+// quotedExtent is an extent with its closing quote at end, or without one (-1).
 type quotedExtent struct {
 	extent
 	end int
@@ -109,8 +105,7 @@ type quotedExtent struct {
 
 func (e extent) contains(i int) bool { return i >= e.from && i < e.to }
 
-// scanPair follows up on the tell-tale pair that ends at i, and says where to look
-// for the next one.
+// scanPair handles the pair that ends at i, and returns where to look for the next one.
 func (sc *textScanner) scanPair(i int, list uint8) (next int) {
 	switch list {
 	case listAssign:
@@ -143,7 +138,7 @@ func (sc *textScanner) addSpan(from, to int, detector string) {
 	}
 }
 
-// tryAnchor tries one anchor whose tell-tale pair ends at i.
+// tryAnchor compares one anchor with the text, where its pair ends at i.
 func (sc *textScanner) tryAnchor(i int, a *anchor) {
 	s := sc.s
 	start := i - a.end
@@ -168,7 +163,7 @@ func (sc *textScanner) tryAnchor(i int, a *anchor) {
 	end := runEnd(s, after, r.class)
 	sc.seen[a.rule] = int32(end)
 	sc.budget.charge(end - after)
-	for end > after && s[end-1] == '.' { // ends a sentence
+	for end > after && s[end-1] == '.' { // the end of a sentence
 		end--
 	}
 	if end-after >= r.min && (r.check == nil || r.check(s[after:end])) {
@@ -188,9 +183,9 @@ func matchesLiteral(s, literal string, fold bool) bool {
 	return true
 }
 
-// mergeSpans sorts the spans and joins those that overlap. A named shape is told
-// rather than the assignment it stands in, and a secret rather than personal
-// data: what stands for both may never be released.
+// mergeSpans sorts the spans and joins those that overlap. The joined span has the detector of a
+// named shape rather than that of the assignment around it, and that of a secret rather than
+// that of personal data, because it must not be released.
 func mergeSpans(s string, spans []Span) []Span {
 	if len(spans) > 1 {
 		slices.SortStableFunc(spans, func(a, b Span) int { return a.Start - b.Start })

@@ -5,25 +5,24 @@ import (
 	"strings"
 )
 
-// rule is one row of the table of secret shapes: a literal that begins (or
-// contains) the secret, and what must follow it.
+// rule is one row of the table of secret shapes: a literal that begins (or contains) the secret,
+// and what must follow it.
 type rule struct {
 	detector string
-	literals []string // any of them; compared without case when fold is set
+	literals []string // any of them; compared without case if fold is set
 	fold     bool
-	glued    bool   // may stand right behind a letter or digit
+	glued    bool   // may directly follow a letter or digit
 	class    uint16 // alphabet of what follows
-	min      int    // at least so many bytes of it
+	min      int    // fewest bytes of class
 	check    func(tail string) bool
-	match    matcher // instead of class, min and check
+	match    matcher // replaces class, min and check
 }
 
-// matcher looks at text behind a literal at [start, after) and returns the part
-// that is secret. next is up to where the rule need not look again: whatever
-// begins before it was part of what was seen here.
+// matcher reads the text around a literal at [start, after) and returns the part that is secret.
+// The rule need not look again before next: everything that begins before it was read.
 type matcher func(s string, start, after int) (from, to, next int)
 
-// matchedRules are the shapes that a literal and an alphabet alone do not tell.
+// matchedRules are the shapes that a literal and an alphabet alone do not identify.
 var matchedRules = []rule{
 	{detector: URLPassword, literals: []string{"://"}, glued: true, match: matchURLPassword}, // urlRule
 	{detector: "nats_seed", literals: []string{"SU", "SA", "SO", "SN", "SC", "SX"}, match: matchNATSSeed},
@@ -42,7 +41,7 @@ const (
 	maxRules = 112
 )
 
-// rules is the whole table.
+// rules is the whole table of shapes.
 var rules = func() []rule {
 	all := append(slices.Clip(matchedRules), providerRules...)
 	if len(all) > maxRules {
@@ -53,7 +52,7 @@ var rules = func() []rule {
 
 func hasDigit(tail string) bool { return strings.ContainsAny(tail, "0123456789") }
 
-// longSegment wants a digit and 16 bytes without a dash: "sk-learn-based-…" is
+// longSegment reports whether tail has a digit and 16 bytes without a dash: "sk-learn-based-…" is
 // a phrase, "sk-proj-Ab3…" is a key.
 func longSegment(tail string) bool {
 	length := 0
@@ -68,7 +67,7 @@ func longSegment(tail string) bool {
 	return false
 }
 
-// matchNATSSeed: S, a role letter, and base32, 58 bytes in all.
+// matchNATSSeed matches S, a role letter, and base32, 58 bytes in all.
 func matchNATSSeed(s string, start, _ int) (from, to, next int) {
 	end := runEnd(s, start, base32)
 	if end-start == 58 {
@@ -77,8 +76,8 @@ func matchNATSSeed(s string, start, _ int) (from, to, next int) {
 	return 0, 0, end
 }
 
-// matchJWT: three or more parts joined by dots, none of them short. A detached
-// signature (its middle part empty) is no secret.
+// matchJWT matches three or more parts joined by dots, none of them short. A detached signature
+// (with an empty middle part) is no secret.
 func matchJWT(s string, start, _ int) (from, to, next int) {
 	end, parts := start, 0
 	for {
@@ -108,8 +107,8 @@ func matchBearer(s string, _, after int) (from, to, next int) {
 	return 0, 0, to
 }
 
-// matchBasic wants base64 that decodes to text with a colon in it, so that "basic
-// authentication" stays.
+// matchBasic matches base64 that decodes to text with a colon, so that "basic authentication"
+// is no finding.
 func matchBasic(s string, _, after int) (from, to, next int) {
 	from = runEnd(s, after, space)
 	to = runEnd(s, from, base64c)
@@ -123,8 +122,8 @@ func matchBasic(s string, _, after int) (from, to, next int) {
 	return from, to, to
 }
 
-// matchPEM takes a private key from its first to its last line; without a last line
-// it takes what can belong to one.
+// matchPEM matches a private key from its first to its last line; without a last line it
+// matches all characters that can belong to a key.
 func matchPEM(s string, start, after int) (from, to, next int) {
 	head := s[:min(len(s), after+48)]
 	if head = s[after:runEnd(head, after, upper|space)]; !strings.Contains(head, "PRIVATE KEY") {
@@ -145,7 +144,7 @@ func matchPEM(s string, start, after int) (from, to, next int) {
 	return start, end, end
 }
 
-// matchURLPassword takes the password of scheme://user:password@host.
+// matchURLPassword matches the password of scheme://user:password@host.
 func matchURLPassword(s string, _, after int) (from, to, next int) {
 	end, at, colon := after, -1, -1
 	for end < len(s) && byteClass[s[end]]&(space|quoteChar) == 0 && strings.IndexByte("/?#<>", s[end]) < 0 {
@@ -163,7 +162,7 @@ func matchURLPassword(s string, _, after int) (from, to, next int) {
 	return colon + 1, at, end
 }
 
-// base64HasColon decodes by hand (no allocation) and looks for a colon.
+// base64HasColon decodes v without allocating and reports whether the text has a colon.
 func base64HasColon(v string) bool {
 	var acc uint32
 	bits := 0

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// treatmentFor asks the policy about a finding.
+// treatmentFor asks the policy for the treatment of a finding.
 func (w *documentWalker) treatmentFor(detector, value string) Treatment {
 	if w.config.Treat == nil {
 		return Treatment{}
@@ -15,8 +15,8 @@ func (w *documentWalker) treatmentFor(detector, value string) Treatment {
 	return w.config.Treat(detector, string(w.path[w.base:]), value).limitFor(detector)
 }
 
-// redactWhole records that all of v is taken out and returns what stands there now,
-// or that nothing does. The caller has asked whether v is allowed.
+// redactWhole records that all of v is redacted, and returns its placeholder or that it is
+// dropped. The caller has checked that v is not allowed.
 func (w *documentWalker) redactWhole(detector string, v any) (mark string, drop bool) {
 	h := Hit{Path: string(w.path), Detector: detector}
 	if s, ok := v.(string); ok {
@@ -38,8 +38,7 @@ func (w *documentWalker) addHit(h Hit) {
 	}
 }
 
-// redactValue redacts a value that stands under key and says whether it is to be left
-// out.
+// redactValue redacts the value of key and reports whether it is to be dropped.
 func (w *documentWalker) redactValue(v any, key string) (out any, drop bool) {
 	switch v := v.(type) {
 	case string:
@@ -65,9 +64,9 @@ func (w *documentWalker) redactValue(v any, key string) (out any, drop bool) {
 	return v, false
 }
 
-// redactDeclared takes out what producer or policy named. A field that its name makes
-// a credential is one, whatever the policy wants of it; what the policy allows in
-// one rule and names in another is looked at like anything else.
+// redactDeclared redacts a field that the producer or a policy named. A field with the name of a
+// credential is a credential, whatever the policy says. A field that one rule of the policy
+// names and another allows is redacted like any other value.
 func (w *documentWalker) redactDeclared(d declaredValue, key string) (any, bool) {
 	text, isText := d.v.(string)
 	t := w.treatmentFor(d.detector, text)
@@ -82,8 +81,7 @@ func (w *documentWalker) redactDeclared(d declaredValue, key string) (any, bool)
 	return w.redactWhole(d.detector, d.v)
 }
 
-// redactNumber looks at a number's name, and at its digits when it has as many as a
-// payment card.
+// redactNumber checks the name of a number, and its digits if it has as many as a payment card.
 func (w *documentWalker) redactNumber(v json.Number, key string) (any, bool) {
 	detector := ""
 	if n := lookupName(key); n.strength == strongName && !n.many {
@@ -112,8 +110,7 @@ func isAddress(m map[string]any) bool {
 	return false
 }
 
-// redactText redacts a string that stands under key and says whether it is to be left
-// out.
+// redactText redacts the string value of key and reports whether it is to be dropped.
 func (w *documentWalker) redactText(s string, key string) (out string, drop bool) {
 	if w.isFull() || s == "" || IsPlaceholder(s) {
 		return s, false
@@ -140,13 +137,13 @@ func (w *documentWalker) redactText(s string, key string) (out string, drop bool
 	return w.redactSpans(s)
 }
 
-// holdsUnreleasable reports whether a text that stands where personal data or a random
-// value is expected holds what may never be released: that counts then.
+// holdsUnreleasable reports whether a text in a field of personal data or of a random value holds
+// anything that must not be released; that finding then takes precedence.
 func (w *documentWalker) holdsUnreleasable(s string) bool {
 	return slices.ContainsFunc(w.findSpans(s), func(sp Span) bool { return !Releasable(sp.Detector) })
 }
 
-// truncateText keeps the beginning of a text, but for what is found in it.
+// truncateText keeps the beginning of a text, with the findings in it redacted.
 func (w *documentWalker) truncateText(t Treatment, detector, s string) (out string, drop bool) {
 	w.addHit(Hit{Path: string(w.path), Detector: detector, Action: Truncate, Rule: t.Rule, Text: s, start: -1})
 	out, drop = w.replaceSpans(s, w.findSpans(s), len(firstRunes(s, t.KeepFirst)))
@@ -158,8 +155,7 @@ func (w *documentWalker) redactSpans(s string) (out string, drop bool) {
 	return w.replaceSpans(s, w.findSpans(s), len(s))
 }
 
-// replaceSpans redacts what spans name, as far as they begin before end, and leaves
-// out what stands behind that.
+// replaceSpans replaces the spans that begin before end, and cuts the text there.
 func (w *documentWalker) replaceSpans(s string, spans []Span, end int) (out string, drop bool) {
 	if len(spans) == 0 {
 		return s[:end], false
@@ -190,16 +186,16 @@ func (w *documentWalker) replaceSpans(s string, spans []Span, end int) (out stri
 	return b.String(), drop
 }
 
-// isOverBudget reports whether the document is more work than it is worth. The sum
-// does not depend on the order in which members are looked at.
+// isOverBudget reports whether the document takes more work than its budget. The sum does not
+// depend on the order of the members.
 func (w *documentWalker) isOverBudget() bool {
 	return w.config.Size > 0 && w.work > workPerRecord+workPerByte*w.config.Size
 }
 
-// isFull reports whether there is no point in going on.
+// isFull reports whether the walk can stop, because the body will be withheld.
 func (w *documentWalker) isFull() bool { return len(w.hits) > MaxHits || w.isOverBudget() }
 
-// findSpans is Scan with what this record knows besides.
+// findSpans is Scan plus the echoes and the protocol's own detectors.
 func (w *documentWalker) findSpans(s string) []Span {
 	spans, work, known := w.config.ScanCache.lookup(s)
 	if !known {
@@ -219,9 +215,9 @@ func (w *documentWalker) findSpans(s string) []Span {
 	return mergeSpans(s, append(spans, more...))
 }
 
-// isReplyToken reports whether s is exactly an AAEP reply token. In a reply_token
-// field it stays, as the protocol's correlation id: a reply counts only with its
-// authenticated sender. In texts for people it is redacted.
+// isReplyToken reports whether s is exactly an AAEP reply token. In a reply_token field it stays,
+// as the protocol's correlation id: a reply counts only with its authenticated sender. In
+// other texts it is redacted.
 func isReplyToken(s string) bool {
 	tail, ok := strings.CutPrefix(s, "rpl_")
 	return ok && tail != "" && runEnd(tail, 0, alnum) == len(tail)

@@ -5,17 +5,17 @@ import (
 	"unicode/utf8"
 )
 
-// Action is what becomes of a finding.
+// Action says how a finding is redacted.
 type Action uint8
 
-// The actions. Mask is the default. Allow, Truncate, and Mask with Last are only
-// for what may be released (Releasable).
+// The actions. Mask is the default. Allow, Truncate, and Mask with KeepLast are only for findings
+// that may be released (Releasable).
 const (
-	Mask     Action = iota // a placeholder stands there
-	Drop                   // the value that holds it is left out
-	Hash                   // a keyed digest stands there, the same for equal values of one session
-	Token                  // a keyed digest stands there, the same for equal values of one tenant; or of one session, as under Hash
-	Truncate               // its beginning and a placeholder stand there
+	Mask     Action = iota // a placeholder replaces it
+	Drop                   // the value that holds it is removed
+	Hash                   // a keyed digest replaces it, the same for equal values of one session
+	Token                  // a keyed digest replaces it, the same for equal values of one tenant, or of one session (InSession)
+	Truncate               // its beginning and a placeholder replace it
 	Allow                  // it stays
 )
 
@@ -33,24 +33,25 @@ func ParseAction(name string) (Action, bool) {
 	return Mask, false
 }
 
-// Most that may stay of a value.
+// Limits of what stays visible of a value.
 const (
-	MaxLast = 4   // last characters under Mask
-	MaxKeep = 256 // first characters under Truncate
+	MaxLast = 4   // last characters with Mask
+	MaxKeep = 256 // first characters with Truncate
 )
 
-// Treatment is an action with its measure. Last characters stay visible under
-// Mask, at most MaxLast and a third of the value; the first Keep under Truncate.
+// Treatment is an action with its parameters. KeepLast is the number of last characters that stay
+// visible with Mask, at most MaxLast and a third of the value; KeepFirst is the number of first
+// characters with Truncate.
 type Treatment struct {
 	Action    Action
 	KeepLast  int
 	KeepFirst int
 	Rule      string
 
-	InSession bool // of a Token: it is the session's, and dies with its key
+	InSession bool // of a Token: it uses the session's key, and is useless once that is destroyed
 }
 
-// limitFor takes back what must not be done to a detector's findings.
+// limitFor removes what is not permitted for a detector's findings.
 func (t Treatment) limitFor(detector string) Treatment {
 	if !Releasable(detector) {
 		if t.KeepLast = 0; t.Action == Allow || t.Action == Truncate {
@@ -60,8 +61,8 @@ func (t Treatment) limitFor(detector string) Treatment {
 	return t
 }
 
-// NormalValue is the form of a value that its digests are made of: equal addresses,
-// cards and numbers are equal however they are written.
+// NormalValue is the form of a value that its digest is made of, so that differently written
+// spellings of an address, card or number have equal digests.
 func NormalValue(detector, value string) string {
 	switch detector {
 	case Email:
@@ -77,10 +78,9 @@ func NormalValue(detector, value string) string {
 	return value
 }
 
-// placeholderFor is what stands for a value. Its forms are [redacted:<detector>],
+// placeholderFor is the placeholder of a value. Its forms are [redacted:<detector>],
 // [redacted:<detector>:*<last characters>], [redacted:<detector>:h-<digest>],
-// [redacted:<detector>:t-<digest>] and, of a session's token,
-// [redacted:<detector>:s-<digest>].
+// [redacted:<detector>:t-<digest>] and, for a session's token, [redacted:<detector>:s-<digest>].
 func (w *documentWalker) placeholderFor(t Treatment, detector, value string) string {
 	switch {
 	case t.Action == Hash:
@@ -97,7 +97,7 @@ func (w *documentWalker) placeholderFor(t Treatment, detector, value string) str
 	return Placeholder(detector)
 }
 
-// lastSigns are the last letters and digits of a value, n at most.
+// lastSigns returns up to n letters and digits at the end of a value.
 func lastSigns(v string, n int) string {
 	from := len(v)
 	for from > 0 && len(v)-from < n && byteClass[v[from-1]]&alnum != 0 {
@@ -106,7 +106,7 @@ func lastSigns(v string, n int) string {
 	return v[from:]
 }
 
-// firstRunes is the first n characters of a text.
+// firstRunes returns the first n characters of a text.
 func firstRunes(s string, n int) string {
 	at := 0
 	for ; n > 0 && at < len(s); n-- {
@@ -116,13 +116,12 @@ func firstRunes(s string, n int) string {
 	return s[:at]
 }
 
-// HoldsToken reports whether a text holds the mark of a token.
+// HoldsToken reports whether a text holds the placeholder of a token.
 func HoldsToken(s string) bool {
 	return strings.Contains(s, placeholderPrefix) && (strings.Contains(s, ":t-") || strings.Contains(s, ":s-"))
 }
 
-// HasPlaceholder reports whether s holds what a redaction with this detector and action
-// leaves behind.
+// HasPlaceholder reports whether s holds a placeholder of this detector and action.
 func HasPlaceholder(s, detector string, a Action) bool {
 	switch a {
 	case Hash:

@@ -8,54 +8,52 @@ import (
 	"unicode/utf8"
 )
 
-// ErrTooMuch says that a document asks for more redaction work than one record
-// is worth; its body must be withheld as a whole.
+// ErrTooMuch says that a document needs more redaction work than one record may have; its whole
+// body must be withheld.
 var ErrTooMuch = errors.New("redact: more redactions or declared fields than one record may have")
 
-// Hit is one redaction. Text is what was taken out; where that was no text, JSON
-// is the value as decoded and IsJSON is set.
+// Hit is one redaction. Text is the redacted text; if the value was no string, IsJSON is set and
+// JSON is the decoded value.
 type Hit struct {
 	Path     string // JSON pointer to the place in the redacted document
 	Detector string
 	Action   Action
-	Rule     string // which rule of the policy chose the action; "" for none
+	Rule     string // the rule of the policy that chose the action; "" for none
 	Text     string
 	JSON     any
 	IsJSON   bool
 
-	start int // byte offset in its text: the order of several in one place
+	start int // byte offset in its text; orders several hits in one place
 }
 
-// Config says how the parts of one record are redacted. The zero value masks
-// everything that a detector finds.
+// Config says how the parts of one record are redacted. The zero value masks everything that a
+// detector finds.
 type Config struct {
-	// Protocol is the protocol of the event, for what it says must never be
-	// stored.
+	// Protocol is the protocol of the event; it selects what must never be stored.
 	Protocol string
-	// Treat chooses what becomes of a finding; nil: it is masked. path is below
-	// the document. What may not be released it is masked, whatever Treat says.
+	// Treat chooses the treatment of a finding; nil masks all. path is relative to the
+	// document. A finding that must not be released is never kept, whatever Treat returns.
 	Treat func(detector, path, value string) Treatment
-	// Digest gives the text that stands for a value under Hash and Token: 32
-	// hexadecimal digits.
+	// Digest returns the text that replaces a value under Hash and Token: 32 hexadecimal
+	// digits.
 	Digest func(t Treatment, detector, value string) string
-	// Forced are fields that the policy redacts whatever they hold, as declared
-	// fields are written.
+	// Forced are fields that the policy always redacts, in the syntax of declared fields.
 	Forced []string
-	// ForcedAll redacts every text of Strings.
+	// ForcedAll makes Strings redact every text.
 	ForcedAll bool
-	// Size is the length of the document in bytes: what redaction may cost. 0:
-	// there is no limit but that for each text.
+	// Size is the length of the document in bytes; it bounds the total work. 0 leaves only
+	// the limit for each text.
 	Size int
-	// Echoes are texts that are known to be secret from another place.
+	// Echoes are values that are known to be secret from another place.
 	Echoes *Echoes
-	// ScanCache is what a Cleaner has found in the same document; nil: it was not asked.
+	// ScanCache holds what a CleanChecker found in the same document; it may be nil.
 	ScanCache *ScanCache
 }
 
-// Document redacts a decoded JSON document (maps, slices, strings,
-// json.Number, bool, nil) in place. prefix is the JSON pointer of the document;
-// declared are the fields that its producer named, as paths from the document.
-// The hits are sorted by path and, within one text, by place.
+// Document redacts a decoded JSON document (maps, slices, strings, json.Number, bool, nil) in
+// place. prefix is the JSON pointer of the document; declared are the fields that its producer
+// named, as paths from the document. The hits are sorted by path and, within one text, by
+// offset. The error is ErrTooMuch.
 func Document(root any, prefix string, declared []string, c Config) (any, []Hit, error) {
 	m := fieldMarker{visits: maxVisits}
 	root, err := m.markAll(root, declared, DeclaredField)
@@ -77,8 +75,8 @@ func Document(root any, prefix string, declared []string, c Config) (any, []Hit,
 	return root, w.hits, nil
 }
 
-// Strings redacts the texts of a list, such as a header's values, in place.
-// The texts need not be UTF-8. What is dropped leaves an empty text.
+// Strings redacts the texts of a list, such as a header's values, in place. The texts need not
+// be UTF-8. A dropped text becomes empty.
 func Strings(list []string, name, prefix string, c Config) []Hit {
 	w := documentWalker{path: []byte(prefix), base: len(prefix), config: c}
 	for i, s := range list {
@@ -102,7 +100,7 @@ func Strings(list []string, name, prefix string, c Config) []Hit {
 	return w.hits
 }
 
-// OneText redacts a single text found at path; what is dropped leaves an empty text.
+// OneText redacts a single text at path. A dropped text becomes empty.
 func OneText(s, path string, c Config) (string, []Hit) {
 	w := documentWalker{path: []byte(path), base: len(path), config: c}
 	out, drop := w.redactText(s, "")
@@ -112,8 +110,7 @@ func OneText(s, path string, c Config) (string, []Hit) {
 	return out, w.hits
 }
 
-// SortHits puts hits into the order of redactions: by path and, within one text, by
-// place.
+// SortHits sorts hits in the order of redactions: by path and, within one text, by offset.
 func SortHits(hits []Hit) {
 	slices.SortStableFunc(hits, func(a, b Hit) int {
 		if c := strings.Compare(a.Path, b.Path); c != 0 {
@@ -123,8 +120,7 @@ func SortHits(hits []Hit) {
 	})
 }
 
-// declaredValue stands in the tree for a value that the producer declared, or
-// the policy.
+// declaredValue wraps a value in the tree that the producer or the policy named.
 type declaredValue struct {
 	v        any
 	detector string
@@ -132,7 +128,7 @@ type declaredValue struct {
 
 type documentWalker struct {
 	path   []byte
-	base   int // where the document's part of path begins
+	base   int // start of the document's part of path
 	hits   []Hit
 	config Config
 	work   int // done so far
@@ -188,8 +184,7 @@ func (w *documentWalker) redactSecretKey(m map[string]any, k string) {
 	}
 }
 
-// redactKey redacts a key of m and gives its new name; with a key that is dropped
-// goes its value.
+// redactKey redacts a key of m and returns its new name. If the key is dropped, so is its value.
 func (w *documentWalker) redactKey(m map[string]any, k string) (name string, kept bool) {
 	from := len(w.hits)
 	name, drop := w.redactSpans(k) // the path of its hits is set below
@@ -216,7 +211,7 @@ func (w *documentWalker) redactKey(m map[string]any, k string) (name string, kep
 	return name, true
 }
 
-// redactMember redacts m's value v, whose original key decides, and puts it at name.
+// redactMember redacts the value v of m by its original key, and stores it under name.
 func (w *documentWalker) redactMember(m map[string]any, name, key string, v any, paired bool) {
 	at := w.push(name)
 	defer w.pop(at)
@@ -241,8 +236,8 @@ func (w *documentWalker) redactMember(m map[string]any, name, key string, v any,
 	}
 }
 
-// isNameValuePair reports whether an object is like {"Name": "DB_PASSWORD", "Value": …}:
-// one member says what another one is.
+// isNameValuePair reports whether an object is like {"Name": "DB_PASSWORD", "Value": …}: one
+// member names the value of another.
 func isNameValuePair(m map[string]any) bool {
 	if len(m) < 2 || len(m) > maxPair {
 		return false
@@ -258,15 +253,15 @@ func isNameValuePair(m map[string]any) bool {
 	return named && valued
 }
 
-// maxPair is how many members an object has that is a name and its value.
+// maxPair is the greatest number of members of an object that is a name and its value.
 const maxPair = 12
 
-// isUserPasswordKey reports whether a key means a password beside one of a user.
+// isUserPasswordKey reports whether a key means a password if the object also names a user.
 func isUserPasswordKey(k string) bool {
 	return len(k) <= 4 && (strings.EqualFold(k, "pass") || strings.EqualFold(k, "pw"))
 }
 
-// hasUserPassword reports whether an object has such a key beside one of a user.
+// hasUserPassword reports whether an object has such a key and names a user.
 func hasUserPassword(m map[string]any) bool {
 	pass, user := false, false
 	for k := range m {
@@ -284,7 +279,7 @@ func hasUserPassword(m map[string]any) bool {
 	return pass && user
 }
 
-// redactArray redacts a list; what stands in a list of phones is a phone.
+// redactArray redacts a list. The items of a list of phones are phones.
 func (w *documentWalker) redactArray(list []any, key string) {
 	secrets := w.redactArguments(list)
 	each, name := "", ""
@@ -313,9 +308,9 @@ func (w *documentWalker) redactArray(list []any, key string) {
 	}
 }
 
-// announcedCredential returns v if, as one of an argument vector or as the first of a
-// pair, it says that next is a credential: ["--password", "…"],
-// ["Authorization", "…"], ["X-Api-Key", "…"]. A list of words is neither.
+// announcedCredential returns v if v says that next is a credential, as an element of an argument
+// vector or as the first of a pair: ["--password", "…"], ["Authorization", "…"], ["X-Api-Key",
+// "…"]. In a list of words it does not.
 func announcedCredential(v, next any, pair bool) string {
 	s, ok := v.(string)
 	if _, text := next.(string); !ok || !text || len(s) > maxIdent {

@@ -4,10 +4,9 @@ import (
 	"strings"
 )
 
-// Words for password and the like in other languages. Rows of names are made of
-// ASCII letters; what has others in it, or consists of several words, stands here.
-// A name or the words in front of a separator that end with one of these, without
-// regard to case, say that the value is a credential.
+// foreignWords are words for password and the like in other languages, with letters beyond ASCII
+// or of several words; rules for names have only ASCII letters. If a name, or the words before
+// a separator, end with one of these in any case, the value is a credential.
 var foreignWords = []string{
 	"пароль", "пароля", "парола", "лозинка", "құпиясөз", "секретный ключ", "токен доступа",
 	"密码", "密碼", "口令", "密钥", "密鑰", "パスワード", "暗証番号", "秘密鍵", "비밀번호", "패스워드", "암호",
@@ -17,14 +16,14 @@ var foreignWords = []string{
 	"hasło", "şifre", "ŞİFRE", "şifresi", "ŞİFRESİ", "şifrə", "lösenord", "jelszó", "slaptažodis", "mật khẩu", "kata sandi", "kata laluan", "aðgangsorð", "lykilorð", "heslo", "fjalëkalim",
 }
 
-// wordReach is how far in front of a separator a word can begin; longestWord is the
-// longest of them (see TestLongestWord).
+// wordReach is how far before a separator a word can begin; longestWord is the length of the
+// longest word (see TestLongestWord).
 const wordReach = longestWord + 1
 
 const longestWord = 33
 
-// wordsBy are the words by their last two bytes, in either case, with blanks and, as
-// keys have them, with _ in their place.
+// wordsBy maps the last two bytes of a word, in either case, to the words. Words with blanks are
+// also there with _ instead, as in keys.
 var wordsBy = func() map[uint16][]string {
 	by := map[uint16][]string{}
 	for _, w := range foreignWords {
@@ -44,8 +43,8 @@ var wordsBy = func() map[uint16][]string {
 	return by
 }()
 
-// wordEnds says by the last two bytes of a text whether a word may end there,
-// wordBytes by the last one.
+// wordEnds says by the last two bytes of a text whether a word may end there; wordBytes says it
+// by the last byte.
 var wordEnds, wordBytes = func() (pairs [1 << 16]bool, last [256]bool) {
 	for pair := range wordsBy {
 		pairs[pair], last[byte(pair)] = true, true
@@ -53,8 +52,7 @@ var wordEnds, wordBytes = func() (pairs [1 << 16]bool, last [256]bool) {
 	return pairs, last
 }()
 
-// endsWithWord reports whether a name or a text ends with a word of another
-// language for a credential.
+// endsWithWord reports whether a name or a text ends with one of foreignWords.
 func endsWithWord(s string) bool {
 	if len(s) < 2 {
 		return false
@@ -71,23 +69,22 @@ func endsWithWord(s string) bool {
 	return false
 }
 
-// startsWord reports whether a word may begin behind head: one of ASCII letters at
-// its beginning does not begin inside of another.
+// startsWord reports whether a word may begin after head: a word that begins with an ASCII letter
+// does not begin inside another word.
 func startsWord(head, w string) bool {
 	return head == "" || w[0] >= 0x80 || byteClass[head[len(head)-1]]&letter == 0
 }
 
-// wordName is the row that a word stands for.
+// wordName is the rule for all of foreignWords.
 var wordName = nameRule{text: "password", strength: strongName, prose: true, word: true}
 
-// wideSign are the full-width colon and equals sign, which Chinese and Japanese
-// texts have in the place of : and =.
+// The full-width colon and equals sign, which Chinese and Japanese texts use for : and =.
 const (
 	wideColon  = "\uff1a"
 	wideEquals = "\uff1d"
 )
 
-// scanWideSeparator looks at a full-width separator whose last byte is at i.
+// scanWideSeparator handles a full-width separator with its last byte at i.
 func (sc *textScanner) scanWideSeparator(i int) {
 	start := i - len(wideColon) + 1
 	if start < 2 || sc.s[start:i+1] != wideColon && sc.s[start:i+1] != wideEquals {
@@ -98,9 +95,8 @@ func (sc *textScanner) scanWideSeparator(i int) {
 	}
 }
 
-// pairNames are the keys beside which the name of a value stands, as in {"name":
-// "DB_PASSWORD", "value": "…"}, and pairValues those of such values; both in lower
-// case.
+// pairNames are the keys of a value's name, as in {"name": "DB_PASSWORD", "value": "…"};
+// pairValues are the keys of the value. Both are in lower case.
 var (
 	pairNames = map[string]bool{"name": true, "key": true, "header": true, "field": true, "variable": true, "var": true, "env": true, "envvar": true,
 		"parameter": true, "param": true, "option": true, "setting": true, "property": true, "attribute": true, "label": true, "k": true, "n": true,
@@ -110,7 +106,7 @@ var (
 		"attributevalue": true, "propertyvalue": true, "headervalue": true, "fieldvalue": true, "variablevalue": true, "stringvalue": true, "keyvalue": true}
 )
 
-// pairKey is a key as the tables of pairs have it: lower case, without _ and -.
+// pairKey normalises a key for pairNames and pairValues: lower case, without _ - and dots.
 func pairKey(k string) string {
 	if len(k) > 20 {
 		return ""
@@ -123,12 +119,11 @@ func pairKey(k string) string {
 
 var pairSigns = strings.NewReplacer("_", "", "-", "", ".", "")
 
-// pairReach is how far in front of its value the name of a pair may stand in a text.
+// pairReach is how far before its value the name of a pair may be in a text, in bytes.
 const pairReach = 96
 
-// pairedName gives the name of a credential that stands in a text beside a value:
-// name: DB_PASSWORD, value: …. key is the word in front of the separator, from j to
-// end.
+// pairedName returns the rule of a credential name beside a value in a text: name: DB_PASSWORD,
+// value: …. The word before the separator is s[j:end].
 func (sc *textScanner) pairedName(j, end int) (n nameRule) {
 	s := sc.s
 	if end-j > 20 || lowerASCII(s[end-2]) != 'u' || lowerASCII(s[end-1]) != 'e' || !pairValues[pairKey(s[j:end])] {
@@ -158,11 +153,11 @@ func (sc *textScanner) pairedName(j, end int) (n nameRule) {
 	return n
 }
 
-// scanClosingTag looks at </password>; i is the slash.
+// scanClosingTag handles </password>; i is the position of the slash.
 func (sc *textScanner) scanClosingTag(i int) {
 	s := sc.s
 	end := runEnd(s[:min(len(s), i+2*maxIdent)], i+1, word|dot)
-	if end < len(s) && s[end] == ':' { // a prefix
+	if end < len(s) && s[end] == ':' { // a namespace prefix
 		end = runEnd(s[:min(len(s), end+2*maxIdent)], end+1, word|dot)
 	}
 	sc.budget.charge(15 + 2*(end-i))

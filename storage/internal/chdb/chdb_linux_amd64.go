@@ -1,7 +1,8 @@
-// Package chdb binds the one function of libchdb that Countersign needs: the
-// command line of `clickhouse local`, which can open ClickHouse's own native
-// listener. It is for a process that does nothing else (see package storage):
-// libchdb cannot be unloaded, and its command line works once per process.
+// Package chdb binds the one function of libchdb that Countersign needs: the command line of
+// `clickhouse local`, which can open ClickHouse's own native listener. Only the engine's
+// child process of package storage uses it, and that process does nothing else, because
+// libchdb cannot be unloaded and its command line works once per process. Load opens the
+// library and patches it; Run runs the engine.
 package chdb
 
 import (
@@ -17,10 +18,9 @@ import (
 // sigactionSize is more than sizeof(struct sigaction) of glibc on amd64 (152).
 const sigactionSize = 256
 
-// kept lists the signals whose dispositions Load leaves as the Go runtime set
-// them: those that libchdb installs handlers for, and those that Go relies on.
-// libchdb takes SIGSEGV away from Go, and a nil dereference then hangs instead
-// of panicking.
+// kept lists the signals that Load leaves with the dispositions of the Go runtime: those that
+// libchdb installs handlers for, and those that Go relies on. libchdb takes SIGSEGV away from
+// Go, and a nil dereference then hangs instead of panicking.
 var kept = []syscall.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGILL, syscall.SIGTRAP, syscall.SIGABRT,
 	syscall.SIGBUS, syscall.SIGFPE, syscall.SIGUSR1, syscall.SIGSEGV, syscall.SIGUSR2, syscall.SIGPIPE,
@@ -36,8 +36,8 @@ type Library struct {
 	sigaction func(sig int32, act, old unsafe.Pointer) int32
 }
 
-// Load opens the shared library at path, with its signal handlers turned off
-// and the process's signal dispositions as they were.
+// Load opens the shared library at path. It turns the library's signal handlers off and
+// restores the process's signal dispositions.
 func Load(path string) (*Library, error) {
 	libc, err := purego.Dlopen("libc.so.6", purego.RTLD_NOW)
 	if err != nil {
@@ -86,7 +86,7 @@ func registerSymbols(handle uintptr, name string, f any) error {
 	return nil
 }
 
-// keepSignals runs f and puts every disposition in kept back afterwards.
+// keepSignals runs f and then restores the dispositions of the signals in kept.
 func (l *Library) keepSignals(f func()) {
 	saved := make([][sigactionSize]byte, len(kept))
 	for i, s := range kept {
@@ -98,8 +98,8 @@ func (l *Library) keepSignals(f func()) {
 	}
 }
 
-// Run runs `clickhouse local` with args (args[0] is the program's name) and
-// returns when its last query ends. It may be called once.
+// Run runs `clickhouse local` with args (args[0] is the program's name) and returns when its
+// last query ends. It may be called once.
 func (l *Library) Run(args ...string) error {
 	var pin runtime.Pinner
 	defer pin.Unpin()

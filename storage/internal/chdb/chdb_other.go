@@ -1,7 +1,7 @@
 //go:build !(linux && amd64)
 
-// Package chdb binds libchdb, of which there is a build with listeners for
-// linux/amd64 only.
+// Package chdb binds libchdb. A build of libchdb with listeners exists only for linux/amd64;
+// on this platform Load always fails.
 package chdb
 
 import "errors"

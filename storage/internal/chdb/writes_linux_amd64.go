@@ -6,8 +6,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-// Addresses of the pinned build's jump slots (readelf -rW), relative to where it is
-// loaded.
+// slots are the jump slots of the pinned build (readelf -rW), with addresses relative to its
+// load address.
 var slots = [...]struct {
 	name string
 	addr uintptr
@@ -18,10 +18,10 @@ var slots = [...]struct {
 	{"fdatasync", 0x21c19d40},
 }
 
-// Used by writes_linux_amd64.s.
+// Variables of writes_linux_amd64.s.
 var (
 	standIns  [len(slots)]uintptr     // filled by the linker
-	originals [len(slots) + 1]uintptr // and, last, what says where errno is
+	originals [len(slots) + 1]uintptr // the original functions and, last, __errno_location
 	lastWords [lastWordsSize]byte
 )
 
@@ -30,18 +30,17 @@ const (
 	lastWordsSize = len(lastWordsText)
 )
 
-// endAtFailedWrite makes the engine's process end at once when a file takes no
-// more: no space left, a quota or a size limit reached, an I/O error; its exit
-// status is the errno.
+// endAtFailedWrite makes the engine's process exit at once when a file cannot be written: no
+// space left, a quota or a size limit reached, an I/O error. Its exit status is the errno.
 //
 // This build of the library counts a failed write (the event
-// WriteBufferFromFileDescriptorWriteFailed) and goes on as if the bytes were in
-// the file: on a full disk it acknowledges inserts, and puts merged parts whose files
-// are empty in the place of whole ones (storage.TestFailedWrite). A process that ends
-// there has renamed no such part into place, and what it acknowledged before is whole.
+// WriteBufferFromFileDescriptorWriteFailed) and continues as if the bytes were in the file:
+// on a full disk it acknowledges inserts, and replaces whole parts by merged parts with empty
+// files (storage.TestFailedWrite). A process that exits at the failed write has not renamed
+// such a part into place, and everything that it acknowledged before is whole.
 //
-// The library calls these functions through slots that the loader fills; here the
-// slots get functions of our own, which call those.
+// The library calls these functions through slots that the loader fills. endAtFailedWrite
+// replaces the slots by functions of this package, which call the originals.
 func endAtFailedWrite(libc, base uintptr) (err error) {
 	if originals[len(slots)], err = purego.Dlsym(libc, "__errno_location"); err != nil {
 		return fmt.Errorf("looking in glibc: %w", err)
