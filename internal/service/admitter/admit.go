@@ -182,9 +182,9 @@ func (s *service) traceEvents(out *admission.Outcome) ([]streams.Msg, error) {
 	return msgs, nil
 }
 
-// withheldRequest stands in the log for a request that is too large for it: a message
-// can have as many bytes as the server takes, and the copy has headers beside it.
-// It names the digest of the request itself.
+// withheldRequest replaces the logged copy of a request that is too large for the log. The
+// request itself can have the server's maximal message size, and the copy adds headers. The
+// replacement names the request's digest.
 func withheldRequest(req admission.Request, d events.Decision) admission.Request {
 	req.Body = fmt.Appendf(nil, `{"withheld":{"bytes":%d,"reason":"%s","request_digest":"%s"}}`, len(req.Body), admission.CodeTooLarge, d.RequestDigest)
 	req.Header = nil

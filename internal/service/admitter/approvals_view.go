@@ -113,7 +113,7 @@ func (v *approvalIndex) deleteKey(key string) {
 	}
 }
 
-// lookup is what is known of a key; revision 0 is nothing.
+// lookup returns what is known of a key; revision 0 means nothing.
 func (v *approvalIndex) lookup(key string) cachedApproval {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

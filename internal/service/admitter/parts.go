@@ -36,7 +36,7 @@ type stateStore interface {
 
 // reservation is the result of stateStore.reserve.
 type reservation struct {
-	// msgs are appended to the log after the decision, in one batch with it.
+	// msgs are appended to the log with the decision, after it.
 	msgs []streams.Msg
 	// release undoes the reservation if the decision was certainly not recorded; nil if there is
 	// nothing to undo. A crash before it must deny, never allow: what was taken stays taken.

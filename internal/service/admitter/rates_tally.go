@@ -44,7 +44,7 @@ type tenantCounters struct {
 
 type counter struct {
 	window time.Duration
-	slots  []tallySlot // in order of time
+	slots  []tallySlot // ordered by time
 }
 
 // tallySlot is the sum of one sixtieth of a window.

@@ -25,7 +25,7 @@ func newShares(capacity int64) *shares {
 	return &shares{capacity: capacity, tenants: map[string]int64{}, askers: map[asker]int64{}}
 }
 
-// shareOf is how much of a capacity one of those that share it can hold.
+// shareOf is how much of a capacity one holder may have.
 func shareOf(capacity int64) int64 { return capacity - max(1, capacity/5) }
 
 // take takes n for a and reports whether that was possible.
@@ -151,8 +151,8 @@ func (p *places) behind(a, b asker) bool {
 	return p.askers[a] < p.askers[b]
 }
 
-// forget takes a waiting asker off the list, and its other requests to the end of the
-// turn. It reports whether it was there.
+// forget removes a waiting request of a, and moves a's other requests to the end of the
+// turn. It reports whether the request was waiting.
 func (p *places) forget(a asker, ready chan struct{}) bool {
 	list := p.waiting[a]
 	at := slices.Index(list, ready)
