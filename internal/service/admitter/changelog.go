@@ -17,7 +17,7 @@ type changeLog struct {
 	s       *service
 	kind    string          // of the control record, for example events.ControlPolicy
 	pending []pendingChange // not in the log yet, oldest first
-	blocked bool            // progress was told that something waits
+	blocked bool            // progress counts this log as unrecorded
 }
 
 type pendingChange struct {

@@ -83,7 +83,7 @@ func (w *worker) stageOutputs(ctx context.Context) {
 	}
 }
 
-// commitStaged has what is staged stored, with everything that has come since.
+// commitStaged stores what is staged, with all outputs since.
 func (w *worker) commitStaged(ctx context.Context) {
 	f := w.staged
 	if f == nil {

@@ -45,7 +45,7 @@ func ruleSeverities() map[string]events.Severity {
 	return list
 }
 
-// countSeen tells what is in memory after n messages.
+// countSeen reports the state's size after n more messages.
 func (w *worker) countSeen(n int, now time.Time) {
 	if w.metrics.Correlator == nil {
 		return

@@ -112,7 +112,7 @@ func (w *worker) resumeState(ctx context.Context) error {
 	return nil
 }
 
-// loadSnapshot takes the state from the file.
+// loadSnapshot loads the state from the file.
 func (w *worker) loadSnapshot(ctx context.Context, last uint64) error {
 	b, err := os.ReadFile(w.snapshots.filePath(w.flags.Stream))
 	if err != nil {

@@ -84,7 +84,7 @@ func (b *outgoing) limitTo(p pendingOutput) {
 // the predecessor. Otherwise another instance is active.
 func (w *worker) handleResult(ctx context.Context, l writeResult) error {
 	if f := w.inFlight; l.err != nil || f != nil && l.n < f.sent {
-		w.abandonStaged() // it begins where this write was to end
+		w.abandonStaged() // it starts where this write was to end
 	}
 	w.inFlight = nil
 	switch {
