@@ -80,7 +80,7 @@ type service struct {
 	serving      atomic.Bool
 
 	keyMu   sync.Mutex           // one change of keys at a time
-	retired map[string]time.Time // retirements that are in the log, and the log's creation time
+	retired map[string]time.Time // retirements that are in the log, and the log's incarnation
 	fatal   chan error           // why this admitter must not go on
 
 	mu       sync.Mutex // guards stopping, and prevents adding to inflight once it is being waited for

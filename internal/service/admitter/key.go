@@ -125,7 +125,7 @@ func checkNotRetired(ctx context.Context, kv jetstream.KeyValue, kid string) err
 }
 
 // publishRetirements puts the retirements of the key directory into the log, once for every
-// creation of the log, and into the bucket.
+// incarnation of the log, and into the bucket.
 func (s *service) publishRetirements(ctx context.Context, js jetstream.JetStream) error {
 	list, err := keys.Retirements(s.flags.Keys)
 	if err != nil {

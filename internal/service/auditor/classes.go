@@ -17,7 +17,7 @@ import (
 // between batches. The custodian notes changes of the bucket on the log; a record with withheld
 // text names the policy that withholds it.
 type retentionClasses struct {
-	bucketVersion string // the bucket's creation and last sequence, as last read
+	bucketVersion string // the bucket's incarnation and last sequence, as last read
 	seq           uint64
 	known         map[string]retention.Classes
 }

@@ -28,7 +28,7 @@ const cosignEvery = time.Second
 type cosignatures struct {
 	a              *auditor
 	verifier       note.Verifier
-	bucketVersion  string // the bucket's creation and last sequence when all of it was judged
+	bucketVersion  string // the bucket's incarnation and last sequence when all of it was judged
 	seq            uint64
 	loggedRefusals map[uint64]bool // bucket revisions whose refusal was logged
 }

@@ -38,7 +38,7 @@ type custodian struct {
 	log    *erasures.Log
 	writer string
 
-	bucketVersion string // the bucket's creation, and the last revision that was noted
+	bucketVersion string // the bucket's incarnation, and the last revision that was noted
 	notedSeq      uint64
 	doneSeq       uint64          // the bucket's last sequence when everything was done
 	open          map[string]bool // tenants with open orders

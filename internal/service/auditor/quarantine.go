@@ -16,7 +16,7 @@ import (
 
 // Headers of a quarantined message.
 const (
-	headerQuarantineShard  = "Countersign-Shard"  // the log's shard name and creation
+	headerQuarantineShard  = "Countersign-Shard"  // the log's shard name and incarnation
 	headerQuarantineSeq    = "Countersign-Seq"    // its sequence in the log
 	headerQuarantineReason = "Countersign-Reason" // why it is quarantined
 	headerQuarantinePart   = "Countersign-Part"   // "1/2": one of several messages that make up the body

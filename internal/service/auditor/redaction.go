@@ -18,7 +18,7 @@ const redactionStream = "KV_" + streams.BucketRedaction
 // redactionPolicies are the tenants' redaction policies in the bucket. The bucket is checked
 // before each batch, so a policy applies from the next batch on. One goroutine uses them.
 type redactionPolicies struct {
-	bucketVersion string // the bucket's creation and last sequence, as last read
+	bucketVersion string // the bucket's incarnation and last sequence, as last read
 	seq           uint64
 	known         map[string]tenantPolicy
 }

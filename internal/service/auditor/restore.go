@@ -96,7 +96,7 @@ func (a *auditor) restorePosition(ctx context.Context) error {
 	return nil
 }
 
-// repairDerived makes the derived tables match the evidence, for this creation of the log and for
+// repairDerived makes the derived tables match the evidence, for this incarnation of the log and for
 // the earlier ones, whose tables may be of an earlier version.
 func (a *auditor) repairDerived(ctx context.Context) error {
 	shards, err := a.db.Shards(ctx)
@@ -134,7 +134,7 @@ func (a *auditor) publishedSize(ctx context.Context) (int64, error) {
 	}
 	cp, err := evidence.PeekCheckpoint(string(m.Body))
 	if err != nil || cp.Shard != a.shard {
-		return 0, nil // of an earlier creation of the log
+		return 0, nil // of an earlier incarnation of the log
 	}
 	return cp.Size, nil
 }
@@ -196,7 +196,7 @@ func (a *auditor) messageAt(ctx context.Context, seq uint64) (*events.LogMessage
 	return m, nil
 }
 
-// reportRecreated writes a finding if there is evidence of an earlier creation of this log: a log
+// reportRecreated writes a finding if there is evidence of an earlier incarnation of this log: a log
 // that begins anew must not go unnoticed.
 func (a *auditor) reportRecreated(ctx context.Context) error {
 	shards, err := a.db.Shards(ctx)

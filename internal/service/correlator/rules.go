@@ -19,7 +19,7 @@ const (
 // ruleSource is the worker's knowledge of the bucket of rules.
 type ruleSource struct {
 	next          time.Time // when to check next
-	bucketVersion string    // its creation and last sequence, as last handled
+	bucketVersion string    // its incarnation and last sequence, as last handled
 	seq           uint64
 	badDocuments  error // errors of documents that do not count
 }

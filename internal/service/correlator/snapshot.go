@@ -38,7 +38,7 @@ type snapshots struct {
 	every   uint64 // messages
 	key     []byte // authenticates the file
 	context string // settings that the state depends on
-	epoch   string // the log's name and creation
+	epoch   string // the log's name and incarnation
 	options correlation.Options
 	stop    func() bool // polled while the state is encoded: true gives up; nil never does
 
