@@ -45,7 +45,7 @@ type Plan struct {
 	sessionlessBySeq map[uint64]sessionlessMessage
 }
 
-// Evidence is where plans are made from.
+// Evidence is the data that plans are made from.
 type Evidence struct {
 	DB     *storage.DB
 	Shard  string
