@@ -69,7 +69,7 @@ type recording struct {
 
 // output is a call or finding, recorded or replayed.
 type output struct {
-	seq    uint64 // of the record; for a replayed one, of its input
+	seq    uint64 // of the record; of a replayed output, of its input
 	call   bool
 	id     string // of the CloudEvent
 	body   []byte // RFC 8785

@@ -31,7 +31,7 @@ type rulesListCmd struct {
 	JSON     bool   `name:"json" help:"One JSON object a line."`
 }
 
-// ownRules is what the column of protocols says of rules that are ours.
+// ownRules replaces the protocol of rules that are Countersign's own.
 const ownRules = "countersign"
 
 // ruleLine is a rule or check in the JSON output.
