@@ -99,7 +99,7 @@ func tenantUser(tenant string, r streams.Role) string {
 	return subject.Escape(tenant) + "-" + string(r)
 }
 
-// serviceUser is one of the services' users, named after its role.
+// serviceUser returns the user of a service, named after its role.
 func (s upState) serviceUser(role string) streams.User {
 	return streams.User{Name: role, Password: s.Passwords[role], Role: streams.Role(role)}
 }

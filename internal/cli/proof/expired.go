@@ -49,7 +49,7 @@ func NoteExpired(ctx context.Context, io ui.Stdio, l evidencereader.Reader, tena
 	return nil
 }
 
-// NotListed is what an expiry means for a list.
+// NotListed is the meaning of an expiry for a list.
 const NotListed = "what they held is not in this list"
 
 // RowScan passes rows to a function in the order of the log.
