@@ -25,8 +25,8 @@ func (s *system) connect(t testing.TB, roleName string, opts ...nats.Option) *na
 	return dial(t, r.NATSURL, c, opts...)
 }
 
-// service connects as one of the pipeline's own users, whose passwords only the
-// data directory knows.
+// service connects as one of the pipeline's own users, whose passwords are in the data directory
+// only.
 func (s *system) service(t testing.TB, name string) *nats.Conn {
 	t.Helper()
 	return dial(t, s.info(t).NATSURL, role{User: name, Password: s.password(t, name), InboxPrefix: "_INBOX_" + name})
@@ -48,7 +48,7 @@ func dial(t testing.TB, url string, c role, opts ...nats.Option) *nats.Conn {
 	t.Helper()
 	nc, err := nats.Connect(url, append([]nats.Option{
 		nats.UserInfo(c.User, c.Password), nats.CustomInboxPrefix(c.InboxPrefix), nats.Name("e2e"), nats.Timeout(patience),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // permission errors are for those who look for them
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}), // tests that expect permission errors read them themselves
 	}, opts...)...)
 	ok(t, err)
 	t.Cleanup(nc.Close)
@@ -86,7 +86,7 @@ func (r runtimeClient) admit(t testing.TB, protocol string, body []byte, headers
 	return a
 }
 
-// ask is admit for those who expect failure, too.
+// ask is admit without the requirement that it succeeds.
 func (r runtimeClient) ask(protocol string, body []byte, headers ...string) (answer, error) {
 	m := nats.NewMsg("gov.admit." + r.tenant + "." + protocol)
 	m.Data = body

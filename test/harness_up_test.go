@@ -179,10 +179,10 @@ func startWith(t testing.TB, dir string, env []string, args ...string) *system {
 // besideOthers holds the tests that run beside others.
 var besideOthers sync.Map
 
-// runBesideOthers lets a test that has a system of its own run beside others of
-// the kind, once the tests of the shared system are over. Chaos tests run alone:
-// they need the processor for what they break. So do subtests, whose parents go
-// on when they wait, and benchmarks.
+// runBesideOthers lets a test with a system of its own run in parallel with others like it, once
+// the tests of the shared system are over. Chaos tests run alone: they need the processor for
+// what they break. So do benchmarks, and subtests, because their parents continue while they
+// wait.
 func runBesideOthers(t testing.TB) {
 	tt, isTest := t.(*testing.T)
 	if !isTest || strings.Contains(t.Name(), "/") || strings.HasPrefix(t.Name(), "TestChaos") || common.used[t.Name()] {
