@@ -28,11 +28,11 @@ type correlateResult struct {
 	PerSecond float64 `json:"per_second,omitempty"`
 	Asked     float64 `json:"asked_per_second,omitempty"` // the requested PerSecond, if any; PerSecond is less if publishers had to wait
 	Each      float64 `json:"us_per_message,omitempty"`
-	// Undisturbed is PerSecond in those turns in which the processor gave all that it
-	// can, as a probe before and after them says, and Share the part of the turns that
-	// those are. Of the whole correlator it is PerSecond in, and Share, the part of its
-	// time in which neither processor nor disk were disturbed. UndisturbedP99 is P99 of
-	// those outputs during which the disk did not stand still, and Share how many of all.
+	// Undisturbed is PerSecond in the turns in which the processor was undisturbed according to the
+	// probes before and after them, and Share the proportion of these turns. For the whole
+	// correlator it is PerSecond in the time in which neither processor nor disk was disturbed, and
+	// Share the proportion of that time. UndisturbedP99 is P99 of the outputs during which the disk
+	// did not stall, and Share their proportion.
 	Undisturbed    float64 `json:"undisturbed_per_second,omitempty"`
 	UndisturbedP99 float64 `json:"undisturbed_p99_ms,omitempty"`
 	Share          float64 `json:"undisturbed_share,omitempty"`

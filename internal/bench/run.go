@@ -119,7 +119,7 @@ func (b *loadBench) send(role string) operation {
 
 var errNotStored = errors.New("an event was not stored")
 
-// admit is one admission, to the arrival of the verdict.
+// admit is one admission, until the verdict arrives.
 func (b *loadBench) admit() operation {
 	space := subject.Space{Prefix: b.t.Prefix}
 	return operation{target.Runtime, func(ctx context.Context, nc *nats.Conn) error {

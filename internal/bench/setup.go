@@ -48,7 +48,7 @@ func (s pipelineSetup) run(ctx context.Context, io ui.Stdio, measure func(*pipel
 	return measure(pipe)
 }
 
-// workDir makes a directory for one benchmark, with a file for what services log.
+// workDir makes a temporary directory for one benchmark, with a log file for the services.
 func workDir() (dir string, log *os.File, remove func(), err error) {
 	signal.Ignore(syscall.SIGPIPE) // if the reader of the output ends, writing fails, and the directory is removed
 	if dir, err = os.MkdirTemp("", "countersign-bench-"); err != nil {
