@@ -45,7 +45,8 @@ func TestReadOnlyDataDirectory(t *testing.T) {
 
 // TestDamagedLog: damage of the log on the disk is noticed before `up` is ready with the rest of
 // it. The place of the damage decides what NATS makes of it: a message with a damaged text is
-// missing, and behind a message with a damaged length the log ends. The undamaged log continues.
+// missing, and behind a message with a damaged length the log ends. Once the original block is
+// restored, the log continues.
 func TestDamagedLog(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -48,7 +48,8 @@ func (c *custodian) beginUnheld(ctx context.Context, ev erasureplan.Evidence, ke
 	return "", err
 }
 
-// sealedStreams names the streams that messages cannot be deleted from.
+// sealedStreams returns a message about a stream that messages cannot be deleted from, "" if there
+// is none.
 func (c *custodian) sealedStreams(ctx context.Context) (why string, err error) {
 	for _, name := range append(streams.ErasableStreams(), c.a.flags.Stream) {
 		s, err := c.js.Stream(ctx, name)
