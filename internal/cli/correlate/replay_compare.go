@@ -22,7 +22,7 @@ type replayReport struct {
 	Recorded     tally            `json:"recorded"`
 	Replayed     tally            `json:"replayed"`
 	Same         bool             `json:"same"`                // no difference in what can be compared
-	Differences  []outputMismatch `json:"differences"`         // what differs
+	Differences  []outputMismatch `json:"differences"`         // outputs that differ
 	Inconclusive []outputMismatch `json:"inconclusive"`        // apparent differences that cannot be compared
 	Pending      int              `json:"not_recorded_yet"`    // from messages that the correlator may not have handled yet
 	Reidentified int              `json:"same_but_for_the_id"` // findings whose id includes bytes that evidence does not hold

@@ -79,9 +79,9 @@ type service struct {
 	jobs         chan job
 	serving      atomic.Bool
 
-	keyMu   sync.Mutex           // one change of keys at a time
+	keyMu   sync.Mutex           // held during a change of keys
 	retired map[string]time.Time // retirements that are in the log, and the log's incarnation
-	fatal   chan error           // why this admitter must not go on
+	fatal   chan error           // receives the reason why this admitter must stop
 
 	mu       sync.Mutex // guards stopping, and prevents adding to inflight once it is being waited for
 	stopping bool

@@ -71,8 +71,8 @@ func (c *custodian) continueErasure(ctx context.Context, ev erasureplan.Evidence
 	return nil
 }
 
-// erasureRecords are an erasure's own, as far as they are in the log: those that it
-// begins with only if all parts of one attempt are there.
+// erasureRecords returns the records of an erasure in the log: begun only if all parts of one
+// attempt are there.
 func (c *custodian) erasureRecords(id string) (begun []erasures.Record, done *erasures.Record) {
 	var attempt []erasures.Record
 	for _, e := range c.log.Records() {

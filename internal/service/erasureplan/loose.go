@@ -20,7 +20,7 @@ import (
 // or an event on a subject without a session. Its header can still name a session; its bytes,
 // which the evidence does not have, a data subject.
 
-// MaxSessionless is how many messages without a session go at once because of a policy.
+// MaxSessionless bounds the messages without a session that one erasure by policy deletes.
 const MaxSessionless = 20_000
 
 // ErrHasSession reports that a sequence is of a message with a session.
