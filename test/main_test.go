@@ -5,7 +5,6 @@
 //
 // Most tests share one `countersign up` (shared); those that kill, tamper or change policies
 // start their own (start).
-// policies start one of their own.
 package e2e_test
 
 import (
