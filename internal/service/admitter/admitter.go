@@ -366,7 +366,7 @@ const flushTimeout = 5 * time.Second
 
 // checkDurability reads how durable an acknowledgement of the running server is, at the start and
 // after every reconnect. The class goes into every decision. A class that a power failure can
-// lose records of makes the service unhealthy (streams.Class.LossRisk).
+// lose records of makes the service unhealthy (streams.DurabilityClass.LossRisk).
 func (s *service) checkDurability(ctx context.Context, nc *nats.Conn) error {
 	class, detail, err := streams.Durability(ctx, nc, s.flags.Stream)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 )
 
 // approvalIndex is the view of the approvals bucket. Its workflows are replaced, never modified.
-// It implements approval.Book.
+// It implements approval.Index.
 type approvalIndex struct {
 	mu       sync.RWMutex
 	byKey    map[string]cachedApproval
@@ -152,20 +152,20 @@ func (v *approvalIndex) size() int {
 	return len(v.byKey)
 }
 
-// WorkflowAt implements approval.Book.
+// WorkflowAt implements approval.Index.
 func (v *approvalIndex) WorkflowAt(tenant, slot string) (*approval.Workflow, uint64) {
 	h := v.lookup(approval.StoreKey(tenant, slot))
 	return h.workflow, h.revision
 }
 
-// Find implements approval.Book.
+// Find implements approval.Index.
 func (v *approvalIndex) Find(tenant, id string) *approval.Workflow {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.byKey[v.byID[[2]string{tenant, id}]].workflow
 }
 
-// SessionWorkflows implements approval.Book.
+// SessionWorkflows implements approval.Index.
 func (v *approvalIndex) SessionWorkflows(tenant, source, session string) []*approval.Workflow {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -180,7 +180,7 @@ func (v *approvalIndex) SessionWorkflows(tenant, source, session string) []*appr
 	return list
 }
 
-// PendingCount implements approval.Book.
+// PendingCount implements approval.Index.
 func (v *approvalIndex) PendingCount(tenant, source string) int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

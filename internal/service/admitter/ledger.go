@@ -80,7 +80,7 @@ func (l *spendLedger) start(ctx context.Context, nc *nats.Conn, js jetstream.Jet
 
 func (l *spendLedger) load(_ admission.Request, in *admission.Inputs) { in.Mandates.SpendLedger = l }
 
-// Spend implements mandate.Ledger.
+// Spend implements mandate.SpendLedger.
 func (l *spendLedger) Spend(p mandate.Proposal) mandate.Spend {
 	l.mu.RLock()
 	a := l.accounts[mandate.AccountKey(p.Tenant, p.MandateID, p.Currency)]

@@ -13,7 +13,7 @@ import (
 	"github.com/countersign-dev/countersign/internal/service/sessionsecrets"
 )
 
-// sessionSecretFunc is the type of admission.Inputs.SessionKey.
+// sessionSecretFunc is the type of admission.Inputs.SessionSecret.
 type sessionSecretFunc = func(tenant, session string) (*digest.Session, bool)
 
 // openSessionSecrets opens the session keys that decisions use for digests, and subscribes to
