@@ -33,7 +33,7 @@ func ReadInput(io_ Stdio, name string) ([]byte, error) {
 	return b, nil
 }
 
-// ReadSmallFile reads a file that a flag names, of at most most bytes.
+// ReadSmallFile reads a file that a flag names; one larger than most bytes is an error.
 func ReadSmallFile(flag, path string, most int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

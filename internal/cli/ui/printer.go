@@ -89,7 +89,7 @@ func CleanLines(s string) string {
 const marks = 4
 
 // Clean makes text from a producer safe to print: it removes control characters, which could move
-// the cursor or forge a line, and cuts the text to at most most columns.
+// the cursor or forge a line, and cuts the text to the width most, in columns.
 func Clean(s string, most int) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -183,7 +183,7 @@ func (e Evidence) SessionlessHeld(ctx context.Context, s retention.State, r stor
 	return hold != nil, err
 }
 
-// Unheld returns the first sessions, at most most, that no legal hold covers. Held sessions do
+// Unheld returns the first sessions, up to most, that no legal hold covers. Held sessions do
 // not count, so they cannot block the others.
 func (e Evidence) Unheld(ctx context.Context, s retention.State, sessions []string, most int) (free []string, err error) {
 	n := subjectSessions{ctx: ctx, e: e}

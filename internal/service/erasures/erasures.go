@@ -89,7 +89,7 @@ func (l *Log) RecordOf(seq uint64) *Record {
 	return nil
 }
 
-// Explain checks that erasure records name all sequences from from to to, loading new records if
+// Explain checks that erasure records name every sequence of a gap, loading new records if
 // needed. Its error is a *streams.GapError if no record names one of the sequences.
 func (l *Log) Explain(ctx context.Context, from, to uint64) error {
 	if retention.FirstUncovered(l.spans, from, to) == 0 {

@@ -10,7 +10,7 @@ import (
 )
 
 // Missing counts the missing sequences of the log that erasure records explain, and lists those
-// that none explains, at most most of them.
+// that none explains, up to the number most.
 func (l *Log) Missing(ctx context.Context, most int) (erased int, unexplained []uint64, err error) {
 	s, err := l.JS.Stream(ctx, l.Stream)
 	if err != nil {
